@@ -57,9 +57,11 @@ def wanted_search(
     if not grid:
         raise ScenarioError("--search needs --grid KEY=LOW..HIGH, KEY=LOW..HIGH:log or KEY=A,B: what it searches.")
     space = tuple(map(parse_dimension, grid))
+    aim = aim_named(metric, finish(apply_overrides(read_tree(file), overrides), file.stem))
+    overrides = [*overrides, "evaluation.validation=true"]
     shared = finish(apply_overrides(read_tree(file), overrides), file.stem)
     base = Base(file.stem, read_tree(file), tuple(overrides), out or Path("runs") / f"search-{file.stem}", scenario)
-    return Wanted(base, shared, space, aim_named(metric, shared), trials, pruner, tuple(options))
+    return Wanted(base, shared, space, aim, trials, pruner, tuple(options))
 
 
 def run_search(wanted: "Wanted", jobs: int, quiet: bool) -> None:

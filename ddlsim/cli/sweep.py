@@ -59,7 +59,9 @@ def sweep(
     trials: Annotated[int, typer.Option(min=1, help="Runs of a search, those of earlier commands counted.")] = 50,
     metric: Annotated[
         str | None,
-        typer.Option(help="What a search makes best, a metric of the task or worst_cluster, fair_accuracy, test_loss."),
+        typer.Option(
+            help="What a search makes best on validation data: a metric, worst_cluster, fair_accuracy, validation_loss"
+        ),
     ] = None,
     executor: ExecutorName = "local",
     cpus_per_run: Annotated[int | None, typer.Option(min=1, help="Cores of each run, with Ray; by default 1.")] = None,

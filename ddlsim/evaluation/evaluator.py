@@ -15,7 +15,7 @@ from ddlsim import metrics
 from ddlsim.attacks.samples import BACKDOOR
 from ddlsim.evaluation.candidates import EvaluationCandidates, Snapshot
 from ddlsim.tasks import Task
-from ddlsim.tasks.metric import Metric
+from ddlsim.tasks.metric import VALIDATION, VALIDATION_LOSS, Metric
 
 if TYPE_CHECKING:
     from ddlsim.attacks.attackers import Attackers
@@ -129,6 +129,7 @@ class Evaluator:
         self._stop_at = evaluation.wanted if evaluation.stop_at_target else None
         self._test_set = test_set
         self._metrics = task.metrics
+        self._validates = evaluation.validation
         self._with_loss = task.records_loss
         self._rng = rng
         self._similarities = similarities
@@ -218,6 +219,8 @@ class Evaluator:
             serving, kept = served[node]
             tested_models[node] = serving.models[chosen], kept
             self._on_model(node, snapshot, serving.models[chosen], kept)
+        if self._validates:
+            self._write_validation(completed, snapshots, tested_models)
         if self._measures_backdoor:
             self._write_backdoor(completed, snapshots, tested_models)
         for node in taken.keys() - snapshots.keys():  # a server has bytes, but nothing to be tested
@@ -243,6 +246,17 @@ class Evaluator:
             assert confusion is not None, "a backdoor needs classes"
             success = float(metrics.accuracy(confusion))
             self._recorder.row(snapshots[node].time_s, node, completed, "backdoor_success", success)
+
+    def _write_validation(
+        self, completed: int, snapshots: dict[int, Snapshot], models: "dict[int, tuple[Model, Any]]"
+    ) -> None:
+        """Metrics and loss of the tested models on each node's validation samples."""
+        jobs = [self._compute.test([model], node, "own validation", kept) for node, (model, kept) in models.items()]
+        for node, ((values, loss, _),) in zip(models, self._compute.resolve(jobs), strict=True):
+            time_s = snapshots[node].time_s
+            for metric, value in zip(self._metrics, values, strict=True):
+                self._recorder.row(time_s, node, completed, f"{VALIDATION}{metric.name}", value)
+            self._recorder.row(time_s, node, completed, VALIDATION_LOSS, math.inf if math.isnan(loss) else loss)
 
     def _candidates(self, snapshot: Snapshot, serving: EvaluationCandidates) -> tuple[EvaluationCandidates, Any]:
         """What is tested of a node, and what it keeps of its trainings beside."""

@@ -12,7 +12,7 @@ from ddlsim.report.contacts_file import Contacts
 from ddlsim.report.energy_table import Energy, grid_of
 from ddlsim.report.json_lines import torn_line
 from ddlsim.report.link_table import Links
-from ddlsim.tasks.metric import Metric, loss_rows, metric_of
+from ddlsim.tasks.metric import VALIDATION, VALIDATION_LOSS, Metric, loss_rows, metric_of
 
 
 @dataclass(frozen=True)
@@ -265,6 +265,8 @@ class Records:
         names = (
             self.metric,
             *(metric.name for metric in self.also_measured),
+            *(f"{VALIDATION}{metric.name}" for metric in (self.judged_by, *self.also_measured)),
+            VALIDATION_LOSS,
             "test_loss",
             "bytes_sent",
             f"{self.metric}_lowest_test_loss",

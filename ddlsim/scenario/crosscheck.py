@@ -170,6 +170,7 @@ def _training(scenario: Scenario) -> Iterator[tuple[Place, str]]:
         for place, needed in (
             (("training", "early_stopping"), training.early_stopping is not None),
             (("evaluation", "evaluated_model"), scenario.evaluation.evaluated_model == "best"),
+            (("evaluation", "validation"), scenario.evaluation.validation),
             *((("algorithm", key), True) for key in scenario.algorithm.needs_validation),
         ):
             if needed:

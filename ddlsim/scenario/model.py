@@ -174,6 +174,8 @@ class Evaluation(Section):
             (validation, choices of a head) stays float32.
         evaluated_model: last: what a node has when it is tested; best: what its local training had made when its
             validation loss was lowest.
+        validation: whether an evaluation also measures the models on validation samples (rows validation_accuracy, or
+            of another metric of the task, and loss_validation). A search chooses by them.
     """
 
     every: Count = 40
@@ -186,6 +188,7 @@ class Evaluation(Section):
     samples: Count | None = None
     precision: Literal["float32", "bf16"] = "float32"
     evaluated_model: Literal["last", "best"] = "last"
+    validation: bool = False
 
     @property
     def wanted(self) -> float | None:
@@ -357,6 +360,8 @@ def _plain(key: str, value: Any) -> Any:
             del found["true_similarities"]  # none is chosen: the same run as one that could not
         if isinstance(value, Evaluation) and value.target is None:
             del found["target"]  # the same run as before there was this key
+        if isinstance(value, Evaluation) and not value.validation:
+            del found["validation"]
         if isinstance(value, Network):  # the same run as before there were these keys
             found = {name: own for name, own in found.items() if name not in ("tcp", "loss_bursts") or own is not None}
         if isinstance(value, Records) and value.models is None:

@@ -15,7 +15,7 @@ import numpy as np
 from ddlsim import metrics
 from ddlsim.errors import ScenarioError
 from ddlsim.sweeps.points import Value, parse_grid, values_of_key
-from ddlsim.tasks.metric import Metric
+from ddlsim.tasks.metric import VALIDATION, VALIDATION_LOSS, Metric
 
 if TYPE_CHECKING:
     from optuna import Trial
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 _RANGE = re.compile(rf"\s*({_NUMBER})\s*\.\.\s*({_NUMBER})\s*(?::\s*(\w+))?\s*", re.ASCII)
-TEST_LOSS = Metric("test_loss", "test loss", higher_is_better=False, digits=4)
+LOSS = Metric("validation_loss", "validation loss", higher_is_better=False, digits=4)
 
 _WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
 
@@ -144,25 +144,36 @@ class Aim:
 
 
 def aim_named(name: str | None, scenario: "Scenario") -> Aim:
-    """What a search of a scenario makes best.
+    """What a search of a scenario makes best: a value on validation samples, never on test data.
 
     Args:
-        name: of a metric of its task, or test_loss, worst_cluster or fair_accuracy; None: what its task judges by.
+        name: of a metric of its task (accuracy or validation_accuracy), or validation_loss, worst_cluster or
+            fair_accuracy; None: what its task judges by.
         scenario: one of those that are searched.
     Raises:
-        ScenarioError: if there is none of that name.
+        ScenarioError: if there is none of that name, or the scenario sets no validation samples aside.
     """
     from ddlsim.scenario.problems import did_you_mean
 
     task = scenario.learned
     judged = task.judged_by
-    known = {each.name: Aim(each.name, each, each.name) for each in task.metrics}
-    known["test_loss"] = Aim("test_loss", TEST_LOSS, "test_loss")
-    known["worst_cluster"] = Aim("worst_cluster", judged, judged.name, "worst cluster")
-    if "accuracy" in known:
-        known["fair_accuracy"] = Aim("fair_accuracy", known["accuracy"].metric, "accuracy", "fairness")
+    rows = {each.name: f"{VALIDATION}{each.name}" for each in task.metrics}
+    known = {rows[each.name]: Aim(rows[each.name], each, rows[each.name]) for each in task.metrics}
+    known["validation_loss"] = Aim("validation_loss", LOSS, VALIDATION_LOSS)
+    known["worst_cluster"] = Aim("worst_cluster", judged, rows[judged.name], "worst cluster")
+    if "accuracy" in rows:
+        accuracy = known[rows["accuracy"]]
+        known["fair_accuracy"] = Aim("fair_accuracy", accuracy.metric, accuracy.rows, "fairness")
+    if scenario.validation.source == "none":
+        raise ScenarioError(
+            "--search: chooses by validation samples, never by test data, and this scenario sets none aside. Add --set "
+            "validation.source=node (a part of each node's samples), train or own."
+        )
+    if name == "test_loss":
+        raise ScenarioError("--metric test_loss: a search must not choose by test data. Use validation_loss.")
     if name is None:
-        return known[judged.name]
+        return known[rows[judged.name]]
+    name = rows.get(name, name)
     if name not in known:
         raise ScenarioError(f"--metric {name[:60]}: unknown.{did_you_mean(name, known)} Known: {', '.join(known)}.")
     return known[name]

@@ -94,9 +94,21 @@ AUROC = Metric("auroc", "area under the ROC curve", "AUROC", digits=4)
 KNOWN = {metric.name: metric for metric in (ACCURACY, MSE, PERPLEXITY, TOKEN_ACCURACY, F1_MACRO, F1_MICRO, AUROC)}
 """The metrics of ddlsim's own tasks by name."""
 
+VALIDATION, VALIDATION_LOSS = "validation_", "loss_validation"
+"""Before the name of a metric: its rows on validation samples; and the rows of the loss on them."""
+
 ROWS = frozenset(
     {
-        *("test_loss", "validation_loss", "confusion", "bytes_sent", "evaluated_head", "backdoor_success", "joules"),
+        *(
+            "test_loss",
+            "validation_loss",
+            VALIDATION_LOSS,
+            "confusion",
+            "bytes_sent",
+            "evaluated_head",
+            "backdoor_success",
+            "joules",
+        ),
         *("epsilon", "online", "aborted", "cut_off", "empty", "stopped", "secure_sum", "secure_dropouts"),
         *("round_first_s", "round_median_s", "round_last_s", "round_nodes"),
     }

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import ddlsim
 from ddlsim.cli import app
 from ddlsim.errors import ScenarioError
 from ddlsim.report.records import Evaluations
@@ -20,6 +21,7 @@ from ddlsim.sweeps.search import open_study, search  # noqa: E402
 
 SMOKE = "scenarios/smoke.yaml"
 SMALL = ["nodes.clusters=[2, 2]", "topology={name: ring}", "model={name: mlp, hidden: [4]}", "evaluation.every=1"]
+SMALL += ["validation.source=node", "validation.fraction=0.2"]
 RATE = "training.learning_rate=0.01..1:log"
 
 
@@ -80,7 +82,10 @@ def test_the_same_search_again_runs_what_is_missing_and_another_one_is_refused(t
     assert ended[2:] == [("complete", 3)]
     for frozen in study.trials:
         summary = json.loads((tmp_path / "s" / f"trial-{frozen.number:04d}" / "summary.json").read_text())
-        assert frozen.value == pytest.approx(summary["accuracy"]["all"])
+        rows = map(json.loads, (tmp_path / "s" / f"trial-{frozen.number:04d}" / "metrics.jsonl").open())
+        last = [row["value"] for row in rows if (row["name"], row["round"]) == ("validation_accuracy", 2)]
+        assert frozen.value == pytest.approx(np.mean(last)) and len(last) == 4
+        assert frozen.value != pytest.approx(summary["accuracy"]["all"])
         assert list(frozen.intermediate_values) == [1, 2]
     with pytest.raises(ScenarioError, match="holds a search with another metric, space"):
         open_study(asked(tmp_path / "s", 3, grid=["training.learning_rate=0.01..2:log"], metric="worst_cluster"))
@@ -141,6 +146,7 @@ def test_a_trial_that_an_earlier_process_left_is_taken_up_again(tmp_path):
 
 def test_values_that_cannot_be_run_are_failures_that_are_listed(tmp_path):
     words = ["sweep", SMOKE, "--search", "optuna", "--trials", "2", "--grid", "training.learning_rate=-2.0..-1.0", "-q"]
+    words += ["--set", "validation.source=node"]
     done = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "s")])
     assert done.exit_code == 5
     assert "2 trials: 0 complete, 0 pruned, 2 failed." in done.output
@@ -150,15 +156,44 @@ def test_values_that_cannot_be_run_are_failures_that_are_listed(tmp_path):
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["--grid", RATE, "--metric", "accurcy"], "--metric accurcy: unknown. Did you mean 'accuracy'?"),
+        (["--grid", RATE, "--metric", "accurcy"], "--metric accurcy: unknown. Did you mean"),
+        (["--grid", RATE, "--metric", "test_loss"], "must not choose by test data. Use validation_loss."),
         ([], "--search needs --grid"),
         (["--grid", RATE, "--seeds", "0..3"], "--search: takes neither --seeds nor --emit"),
     ],
 )
 def test_a_search_that_cannot_be_made_is_one_clear_error(tmp_path, words, why):
-    done = CliRunner().invoke(app, ["sweep", SMOKE, "--search", "optuna", "--out", str(tmp_path / "s"), *words])
+    validated = ["--set", "validation.source=node"]
+    words = ["sweep", SMOKE, "--search", "optuna", "--out", str(tmp_path / "s"), *validated, *words]
+    done = CliRunner().invoke(app, words)
     assert done.exit_code == 2 and why in done.output
     assert not (tmp_path / "s").exists()
+
+
+def test_a_search_without_validation_samples_is_refused(tmp_path):
+    done = CliRunner().invoke(app, ["sweep", SMOKE, "--search", "optuna", "--grid", RATE, "--out", str(tmp_path / "s")])
+    told = " ".join(done.output.split())
+    assert done.exit_code == 2 and "never by test data" in told and "--set validation.source=node" in told
+
+
+def test_validation_rows_are_of_validation_samples(tmp_path):
+    # Test labels are the opposite of those that nodes learn: accuracy 1 on what was set aside, 0 on test data.
+    x = np.tile(np.array([[-1.0], [1.0]], np.float32), (20, 1))
+    y = (x[:, 0] > 0).astype(np.int64)
+    settings = {
+        "rounds": 3,
+        "nodes": {"clusters": [2]},
+        "algorithm": "local",
+        "model": {"name": "linear"},
+        "partition": {"name": "random"},
+        "training": {"learning_rate": 1.0, "local_steps": 20, "batch_size": 8},
+        "validation": {"source": "node", "fraction": 0.25},
+        "evaluation": {"every": 3, "validation": True},
+    }
+    run = ddlsim.run(settings, data=((x, y), (x, 1 - y)), out=tmp_path / "run", progress=None)
+    found = run.records.evaluations.values
+    assert found["validation_accuracy"].tolist() == [[1.0, 1.0]] and found["accuracy"].tolist() == [[0.0, 0.0]]
+    assert (found["loss_validation"] < 0.1).all() and (found["test_loss"] > 2).all()
 
 
 def test_a_cluster_without_a_node_yet_is_the_worst_there_is():
