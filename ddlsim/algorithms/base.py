@@ -137,6 +137,11 @@ class Algorithm(Part, ABC):
         """What every report must say about the options chosen. Default: nothing."""
         return ()
 
+    @property
+    def as_published(self) -> tuple[str, ...]:
+        """Options that follow a paper's code where the algorithm's definition has something else. Default: none."""
+        return ()
+
     # -- checking a scenario, before anything runs -----------------------------------------------------------------
 
     def check(self, clusters: Sequence[int]) -> None:
@@ -204,6 +209,10 @@ class WithFinalAllReduce(Algorithm):
     @property
     def has_final_exchange(self) -> bool:
         return self.final_all_reduce
+
+    @property
+    def as_published(self) -> tuple[str, ...]:
+        return ("final_all_reduce",) if self.final_all_reduce else ()
 
     def final_contents(self, state: Any) -> dict[str, Any]:
         """What a node sends to all others. Default: its model."""

@@ -232,6 +232,11 @@ class DAC(GossipPull):
             yield "loss_batches", "remote_scoring: peers score a model on all their samples"
 
     @property
+    def as_published(self) -> tuple[str, ...]:
+        found = [] if self.variant == "text" else [f"variant {self.variant}"]
+        return (*found, *(["frozen_sampling"] if self.frozen_sampling else []))
+
+    @property
     def labels(self) -> tuple[str, ...]:
         """What every report must say about this choice of options."""
         if self.frozen_sampling:

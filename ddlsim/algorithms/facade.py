@@ -107,6 +107,12 @@ class Facade(WithFinalAllReduce):
             yield "thorough_takes_time", "thorough_every is 0"
 
     @property
+    def as_published(self) -> tuple[str, ...]:
+        found = ["variant code"] if self.variant == "code" else []
+        found += ["evaluation_head lowest_test_loss"] if self.evaluation_head == "lowest_test_loss" else []
+        return (*found, *super().as_published)
+
+    @property
     def labels(self) -> tuple[str, ...]:
         """What every report must say about this choice of options."""
         if self.evaluation_head == "lowest_test_loss":

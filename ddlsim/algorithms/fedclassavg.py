@@ -38,6 +38,10 @@ class FedClassAvg(MeanHeads):
     contrastive: Annotated[float, Ge(0)] = 1.0
     proximal: Annotated[float, Ge(0)] = 0.1
 
+    @property
+    def as_published(self) -> tuple[str, ...]:
+        return ("variant code",) if self.variant == "code" else ()
+
     def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
         """See Part."""
         if not self.contrastive:

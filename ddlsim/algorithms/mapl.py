@@ -122,6 +122,10 @@ class MAPL(Algorithm):
             yield "beta", "mu2 is 0"
 
     @property
+    def as_published(self) -> tuple[str, ...]:
+        return ("variant code",) if self.variant == "code" else ()
+
+    @property
     def heeds_topology(self) -> bool:
         """See Algorithm."""
         return False

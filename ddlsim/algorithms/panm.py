@@ -73,6 +73,10 @@ class PANM(GossipPull):
         if self.similarity != "inverse_loss":
             yield "loss_batches", f"similarity is {self.similarity}, which looks at no samples"
 
+    @property
+    def as_published(self) -> tuple[str, ...]:
+        return () if self.variant == "thesis" else (f"variant {self.variant}",)
+
     def similarity_measure(self, node: "Node | None") -> Similarity:
         return Similarity(self.similarity, self.alpha, batches_scored(node, self.loss_batches))
 

@@ -215,8 +215,9 @@ def _read_manifest(path: Path) -> dict:
     for key, kind, words in _MANIFEST_KINDS:
         if found.get(key) is not None and not isinstance(found[key], kind):
             raise RecordsDamaged(f"{path}: {key}: expected {words}, got {found[key]!r:.60}.")
-    if not all(isinstance(label, str) for label in found.get("labels") or ()):
-        raise RecordsDamaged(f"{path}: labels: expected a list of texts, got {found['labels']!r:.60}.")
+    for key in ("labels", "as_published"):
+        if not all(isinstance(text, str) for text in found.get(key) or ()):
+            raise RecordsDamaged(f"{path}: {key}: expected a list of texts, got {found[key]!r:.60}.")
     return found
 
 
@@ -226,6 +227,7 @@ _MANIFEST_KINDS = (
     ("algorithm", str, "text"),
     ("device", str, "text"),
     ("step_times", dict, "an object"),
+    ("as_published", list, "a list"),
     ("task", str, "text"),
     ("metric", dict, "an object"),
     ("also_measured", list, "a list"),

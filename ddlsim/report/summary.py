@@ -55,6 +55,8 @@ def summary_of(records: Records) -> dict:
             "seed": manifest.get("seed"),
             "device": manifest.get("device"),
             "step_times": manifest.get("step_times"),
+            "as_published": manifest.get("as_published") or [],
+            "estimated": _estimated(records),
             "data": {"name": data.get("name"), "fallback": bool(data.get("fallback", False))},
             "task": records.manifest.get("task", "classification"),
             "metric": records.metric,
@@ -266,6 +268,12 @@ def _target(records: Records) -> dict:
             name: metrics.interpolated_cost_to_target(curve, cost, target, falling) for name, cost in costs.items()
         },
     }
+
+
+def _estimated(records: Records) -> list[str]:
+    """Figures that rest on estimates: seconds on a model's operations, joules on what such devices draw."""
+    seconds = (records.manifest.get("step_times") or {}).get("source") == "estimated"
+    return [*(["sim_time_s"] if seconds else []), *(["joules", "gco2"] if records.scenario.get("energy") else [])]
 
 
 def _final_exchange(records: Records) -> dict:

@@ -47,16 +47,17 @@ def rows(summary: dict) -> list[tuple[str, str]]:
     lines = [
         ("scenario", f"{summary['scenario']}, {summary['algorithm']}, seed {summary['seed']}, {summary['device']}"),
         ("data", _data_line(summary)),
+        *([("as published", ", ".join(summary["as_published"]))] if summary.get("as_published") else []),
         ("nodes", _nodes_line(summary)),
         *(_quality_lines(summary) if summary["timetable"] is None else _timetable_lines(summary)),
         *_attack_lines(summary),
         ("bytes sent", _bytes_line(traffic)),
         *_exchange_lines(summary),
-        *energy_lines(summary),
+        *((what, value + _mark("joules", summary)) for what, value in energy_lines(summary)),
         *_privacy_lines(summary.get("privacy")),
         *_secure_lines(summary.get("secure_aggregation")),
         *_device_lines(summary.get("step_times")),
-        ("simulated time", seconds_text(summary["sim_time_s"])),
+        ("simulated time", seconds_text(summary["sim_time_s"]) + _mark("sim_time_s", summary)),
         ("wall time", seconds_text(summary["wall_s"])),
     ]
     if summary["timetable"] is None:
@@ -77,6 +78,10 @@ def rows(summary: dict) -> list[tuple[str, str]]:
     for backend, reasons in summary.get("detours", {}).items():
         lines += [(f"not {backend}", f"{count} times: {reason}") for reason, count in reasons.items()]
     return lines
+
+
+def _mark(figure: str, summary: dict) -> str:
+    return " (estimated)" if figure in summary.get("estimated", ()) else ""
 
 
 def _device_lines(step_times: dict | None) -> list[tuple[str, str]]:

@@ -76,6 +76,7 @@ def start_manifest(
         "metric": scenario.learned.judged_by.plain(),
         "also_measured": [metric.plain() for metric in scenario.learned.metrics[1:]],
         "labels": [*labels, *scenario.algorithm.labels],
+        "as_published": list(scenario.algorithm.as_published),
         "status": "running",
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "wall_s": None,

@@ -79,3 +79,24 @@ def test_final_exchange_is_a_row_and_in_no_curve_or_cost(tmp_path):
         tmp_path, "hidden", "algorithm={name: el, final_all_reduce: true}", "evaluation.target_accuracy=0.999"
     )
     assert summarize(hidden)["target"]["reached"] is False
+
+
+def test_estimates_and_options_of_a_papers_code_are_marked(tmp_path):
+    paper = "algorithm={name: facade, heads: 2, variant: code, final_all_reduce: true}"
+    meter = "energy={device: jetson_nano_10w, link: wifi_2012}"
+    marked = made(tmp_path, "marked", "learning=none", "devices={name: estimated}", paper, meter)
+    given = made(tmp_path, "given", "learning=none", "devices={name: constant, step_time_s: 0.05}")
+    summary, plain = summarize(marked), summarize(given)
+    assert summary["estimated"] == ["sim_time_s", "joules", "gco2"] and plain["estimated"] == []
+    assert summary["as_published"] == ["variant code", "final_all_reduce"] and plain["as_published"] == []
+    lines = report([marked]).splitlines()
+    for name in ("simulated time", "energy", "energy per node"):
+        assert any(line.startswith(f"{name} ") and line.endswith("(estimated)") for line in lines), name
+    assert any(
+        line.split("  ")[0] == "as published" and line.endswith("variant code, final_all_reduce") for line in lines
+    )
+    assert "estimated" not in report([given])
+    table = compare([marked, given])
+    assert "estimated of some settings: simulated time, energy, emissions" in table
+    assert "as published: variant code, final_all_reduce" in table
+    assert "estimated, wall" in printed(run_page(read(marked)))

@@ -25,6 +25,7 @@ COSTS = (
 
 
 ENERGY = ("joules", "gco2")
+ESTIMATES = {"sim_time_s": "simulated time", "joules": "energy", "gco2": "emissions"}
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,8 @@ class Row:
     mixed: list[str] = field(default_factory=list)  # keys in which its runs differ
     attacked: int = 0  # nodes that attack the others, at most; the row is of the honest ones
     target_metric: Metric | None = None  # how the target reads
+    estimated: list[str] = field(default_factory=list)  # figures that rest on an estimate, in words
+    as_published: list[str] = field(default_factory=list)  # options that follow a paper's code
     final_exchange: str = ""  # what it cost and changed, of the first run
     values: Settings = field(default_factory=dict)  # every setting of the first run
     digests: dict[int, str] = field(default_factory=dict)  # seed -> digest of the records, empty if unknown
@@ -169,6 +172,8 @@ def _row(
         mixed=mixed,
         attacked=max(int(own.attacked.sum()) for _, own in members),
         target_metric=metric_of_measure(measure, records),
+        estimated=[ESTIMATES[name] for name in summary.get("estimated", ()) if name in ESTIMATES],
+        as_published=list(summary.get("as_published", ())),
         values=compared_settings(records),
         digests={} if mixed else {own["seed"]: records_digest(each) for own, each in members},
         final_exchange=exchange_text(summary) if "final_exchange" in summary else "",

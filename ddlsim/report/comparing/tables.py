@@ -157,10 +157,16 @@ def notes_of(rows: list[Row]) -> list[str]:
         notes.append(f"fair acc, DP and EO are not defined for runs judged by {', '.join(without)}")
     if any(0 < row.reached < len(row.seeds) for row in rows):
         notes.append("(k/n): k of n runs reached the target; mean and deviation are over these")
+    estimated = list(dict.fromkeys(text for row in rows for text in row.estimated))
+    if estimated:
+        some = "" if all(row.estimated for row in rows) else " of some settings"
+        notes.append(f"estimated{some}: {', '.join(estimated)}")
     for row in rows:
         run = f"{row.scenario} {row.algorithm} {row.settings}".strip()
         if row.attacked:
             notes.append(f"{row.setting or run}: of honest nodes, {row.attacked} others attack them")
+        if row.as_published:
+            notes.append(f"{row.setting or run}: as published: {', '.join(row.as_published)}")
         if row.final_exchange:
             text = f"measured after a final exchange ({row.final_exchange}), which is in no curve and no cost to target"
             notes.append(f"{row.setting or run}: {text}")

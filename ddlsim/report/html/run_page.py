@@ -48,13 +48,14 @@ def tiles(summary: dict) -> list[Tile]:
             found.append(Tile("Fair accuracy", f"{percent_text(of['fair_accuracy'])} %", remark))
     rounds, reached = summary["rounds"], summary["evaluated_round"]
     found.append(Tile("Rounds", f"{rounds:,}" if rounds else "-", f"evaluated up to {reached}" if reached else ""))
-    found.append(Tile("Simulated time", seconds_text(summary["sim_time_s"]), f"wall {seconds_text(summary['wall_s'])}"))
+    remark = ("estimated, " if "sim_time_s" in summary["estimated"] else "") + f"wall {seconds_text(summary['wall_s'])}"
+    found.append(Tile("Simulated time", seconds_text(summary["sim_time_s"]), remark))
     wasted = summary["bytes"]["wasted"]
     remark = "" if wasted is None else f"{bytes_text(wasted)} wasted"
     found.append(Tile("Bytes sent", bytes_text(summary["bytes"]["total"]), remark))
     energy = summary.get("energy")
     if energy is not None and energy["joules"] is not None:
-        remark = "" if energy["gco2"] is None else f"{grams_text(energy['gco2'])} CO2e"
+        remark = "estimated" if energy["gco2"] is None else f"estimated, {grams_text(energy['gco2'])} CO2e"
         found.append(Tile("Energy", joules_text(energy["joules"]), remark))
     target = summary["target"]
     if target[metric] is not None and summary["timetable"] is None:
