@@ -37,7 +37,7 @@ def read_leaf(folder: Path, length: int) -> dict[str, Windows]:
 
 
 def _of_files(folder: Path, length: int) -> Windows:
-    files = sorted(folder.glob("*.json"))
+    files = sorted(path for path in folder.glob("*.json") if not path.name.startswith("."))  # as macOS leaves
     if not files:
         raise damaged(folder, "expected LEAF's JSON files in it, found none")
     pieces: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}  # a user may stand in several files

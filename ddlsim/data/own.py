@@ -163,7 +163,7 @@ def _whole_levels(where: str, x: np.ndarray) -> tuple[str, ...]:
     if some.min() < 0 or not 1 < some.max() <= 255 or (some != np.rint(some)).any():
         return ()
     return (
-        f"images of {where} are whole numbers up to {some.max():g} in {x.dtype}, which are not scaled: "
+        f"{where}: images are whole numbers up to {some.max():g} in {x.dtype}, which are not scaled: "
         "convert them by .astype('uint8'), or give mean and std",
     )
 
@@ -179,7 +179,7 @@ def _absent(where: str, labels: Sequence[np.ndarray], classes: int) -> tuple[str
         "subtract 1 from the labels" if absent.tolist() == [0] else "numpy.unique(y, return_inverse=True)[1] renumbers"
     )
     return (
-        f"class {shown}{more} of {where} has no samples, but models have an output for it: {cure}; if it exists, "
+        f"{where}: class {shown}{more} has no samples, but models have an output for it: {cure}; if it exists, "
         f"set num_classes: {classes}",
     )
 

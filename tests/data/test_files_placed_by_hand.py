@@ -48,6 +48,7 @@ def test_leafs_files_are_found_in_its_own_folder_too(tmp_path):
 
 def test_a_user_in_two_of_leafs_files_has_the_windows_of_both(tmp_path):
     leaf(tmp_path)
+    (tmp_path / "shakespeare" / "train" / "._more.json").write_bytes(b"left behind by macOS")
     (tmp_path / "shakespeare" / "train" / "more.json").write_text(
         json.dumps({"user_data": {"GHOST": {"x": ["Alas,"], "y": [" "]}}})
     )

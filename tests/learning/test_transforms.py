@@ -8,6 +8,7 @@ from torchvision.transforms import v2
 import ddlsim
 from ddlsim.data import Arrays
 from ddlsim.errors import DataDamaged, ScenarioError
+from ddlsim.learning.augmenting import augment_together
 from ddlsim.learning.transforms import TransformAugmenter, Transforms
 
 MEAN, STD = torch.tensor([0.4, 0.5, 0.6]), torch.tensor([0.2, 0.3, 0.4])
@@ -49,6 +50,14 @@ def test_each_picture_goes_through_torchvisions_transform_by_itself(pictures, te
             expected = torch.stack([each(picture) for picture in expected])
     torch.testing.assert_close(augmented(text, pictures), expected, rtol=0, atol=1e-5)
     assert not torch.allclose(augmented(text, pictures, seed=1), expected)
+
+
+def test_nodes_whose_batches_come_together_draw_as_they_do_alone(pictures):
+    transforms = Transforms({"name": "RandomRotation", "degrees": 40}, (3, 8, 8))
+    both = torch.stack([pictures, pictures.flip(0)])
+    together = augment_together([TransformAugmenter(transforms, MEAN, STD, seed) for seed in (3, 4)], both)
+    for node, seed in enumerate((3, 4)):
+        assert torch.equal(together[node], TransformAugmenter(transforms, MEAN, STD, seed)(both[node]))
 
 
 def test_a_transform_that_draws_nothing_takes_the_batch(pictures):
