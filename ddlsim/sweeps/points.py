@@ -30,6 +30,7 @@ from ddlsim.runs.inputs import same_files
 
 if TYPE_CHECKING:
     from ddlsim.scenario import Scenario
+    from ddlsim.scenario.problems import Problem
     from ddlsim.scenario.tree import Tree
 
 MOST_POINTS = 100_000
@@ -80,6 +81,7 @@ class Point:
         scenario: what to run; None where it is refused.
         refusal: why it cannot be run.
         words: the arguments of `ddlsim` up to the directory; None: the scenario must be written to a file first.
+        problems: all that is wrong with its scenario.
     """
 
     name: str
@@ -87,6 +89,7 @@ class Point:
     scenario: "Scenario | None"
     refusal: str = ""
     words: tuple[str, ...] | None = None
+    problems: "tuple[Problem, ...]" = ()
 
     def summary(self) -> dict[str, Any] | None:
         """Its summary, if it has been run to its end as it is meant now, on its data or its fallback's.
@@ -196,6 +199,7 @@ def points(
         raise ScenarioError("no combination of the sweep is left: expected at least one cell, or one value per axis.")
     drawn: Sequence[int | None] = seeds or [None]
     found = [point_of(base, combination, seed) for seed in drawn for combination in combinations]
+    _refuse_common_problems(found)
     _refuse_shared_directories(found)
     refuse_same_scenarios((point.name, point.scenario) for point in found if point.scenario is not None)
     if any(point.scenario is not None and point.scenario.devices.measures for point in found):
@@ -204,6 +208,15 @@ def points(
             "Set devices to what `ddlsim calibrate` prints."
         )
     return found
+
+
+def _refuse_common_problems(found: Sequence[Point]) -> None:
+    """Raises ScenarioProblems once for what is wrong with all runs, which no setting of the grid can correct."""
+    from ddlsim.scenario.problems import ScenarioProblems
+
+    common = [each for each in found[0].problems if all(each in point.problems for point in found)]
+    if len(found) > 1 and common:
+        raise ScenarioProblems(common)
 
 
 def _refuse_shared_directories(found: Iterable[Point]) -> None:
@@ -243,6 +256,7 @@ def point_of(base: Base, combination: Sequence[Value], seed: int | None) -> Poin
     """The run of one combination."""
     from ddlsim.scenario.load import apply_overrides, finish, without_others_numbers
     from ddlsim.scenario.merge import merge
+    from ddlsim.scenario.problems import ScenarioProblems
 
     label = ",".join(value.label for value in combination)
     folder = re.sub(r"[/\0]|^\.+$", "-", label)
@@ -260,7 +274,8 @@ def point_of(base: Base, combination: Sequence[Value], seed: int | None) -> Poin
             tree = tree if value.part is None else without_others_numbers(tree, merge(tree, value.part))
         scenario = finish(apply_overrides(tree, options), base.name)
     except ScenarioError as error:
-        return Point(title, directory, None, str(error).splitlines()[0], words)
+        problems = tuple(error.problems) if isinstance(error, ScenarioProblems) else ()
+        return Point(title, directory, None, str(error).splitlines()[0], words, problems)
     return Point(title, directory, scenario, "", words)
 
 

@@ -347,3 +347,12 @@ def test_a_killed_run_of_a_sweep_is_told_and_run_again(ddlsim, tmp_path, monkeyp
     assert (tmp_path / "runs/sweep-base/seed-0/summary.json").exists()
     again = ddlsim(*words)
     assert again.exit_code == 0 and "1 of 2 runs are there already." in again.stderr
+
+
+def test_what_no_setting_of_the_grid_touches_is_refused_once(tmp_path):
+    (tmp_path / "bad.yaml").write_text(BASE + "\nrouds: 3\n")
+    base = Base("bad", read_tree(tmp_path / "bad.yaml"), (), tmp_path / "out")
+    axes = [parse_grid("training.learning_rate=0.05,-1")]
+    with pytest.raises(ScenarioError) as caught:
+        points(base, axes, [0, 1, 2])
+    assert str(caught.value).count("rouds: unknown key") == 1 and "learning_rate" not in str(caught.value)
