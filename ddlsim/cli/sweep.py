@@ -12,7 +12,7 @@ from ddlsim.cli.executor import ExecutorName
 from ddlsim.cli.exits import INTERRUPTED, RUNS_FAILED, say
 from ddlsim.cli.options import DataDir, Download, Fallback, Jobs, Overrides, Quiet
 from ddlsim.cli.search import Pruner, Search, run_search, wanted_search
-from ddlsim.errors import ScenarioError
+from ddlsim.errors import DataMissing, ScenarioError
 from ddlsim.runs.checkpoint import Every
 
 if TYPE_CHECKING:
@@ -178,6 +178,7 @@ def _told(missing: "list[Point]", ends: "Iterator[Ended]", quiet: bool) -> list[
     """Tells of each run when it has ended; what failed, with its cause."""
     from ddlsim.report.summary import honest_part
     from ddlsim.report.text import seconds_text
+    from ddlsim.sweeps.points import shares_refusal
     from ddlsim.tasks.metric import Metric
 
     meant = {point.name: point for point in missing}
@@ -186,6 +187,9 @@ def _told(missing: "list[Point]", ends: "Iterator[Ended]", quiet: bool) -> list[
         summary = meant[ended.job.name].summary()
         if ended.code or summary is None:
             failed.append((ended.job.name, ended.cause or "it has ended without a summary"))
+            if len(missing) > 1 and len(failed) == done and shares_refusal(missing, ended.code, ended.cause):
+                kind = DataMissing if ended.code == DataMissing.exit_code else ScenarioError
+                raise kind(f"{ended.cause}\nThe grid does not change this, so none of the {len(missing)} runs was run.")
             told = f"FAILED: {failed[-1][1]}"
         else:
             value = Metric(**summary["judged_by"]).text(honest_part(summary)[summary["metric"]]["all"])

@@ -24,7 +24,7 @@ from itertools import count, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ddlsim.errors import ScenarioError
+from ddlsim.errors import DataMissing, ScenarioError
 from ddlsim.runs.directory import complete_summary, same_scenario
 from ddlsim.runs.inputs import same_files
 
@@ -217,6 +217,25 @@ def _refuse_common_problems(found: Sequence[Point]) -> None:
     common = [each for each in found[0].problems if all(each in point.problems for point in found)]
     if len(found) > 1 and common:
         raise ScenarioProblems(common)
+
+
+def shares_refusal(found: Sequence[Point], code: int, cause: str) -> bool:
+    """Whether all runs are refused as one was before its first round: for its data, or for its model on that data.
+
+    Args:
+        found: the runs, whose scenarios are right as far as they can be checked without data.
+        code: exit code of the one.
+        cause: what it said.
+    """
+    data = ("data", "task", "nodes", "partition", "shift", "validation")
+    if code == DataMissing.exit_code:
+        sections: tuple[str, ...] = data
+    elif code == ScenarioError.exit_code and cause.startswith(("data", "model", "partition")):
+        sections = (*data, "model", "algorithm")
+    else:
+        return False
+    first = found[0].scenario
+    return all(getattr(one.scenario, key) == getattr(first, key) for one in found for key in sections)
 
 
 def _refuse_shared_directories(found: Iterable[Point]) -> None:

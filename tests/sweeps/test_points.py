@@ -16,7 +16,7 @@ from ddlsim.scenario import load
 from ddlsim.scenario.load import read_tree
 from ddlsim.sweeps import pool
 from ddlsim.sweeps.file import read_sweep
-from ddlsim.sweeps.points import Base, parse_grid, parse_seeds, points
+from ddlsim.sweeps.points import Base, parse_grid, parse_seeds, points, shares_refusal
 
 BASE = """\
 rounds: 1
@@ -356,3 +356,18 @@ def test_what_no_setting_of_the_grid_touches_is_refused_once(tmp_path):
     with pytest.raises(ScenarioError) as caught:
         points(base, axes, [0, 1, 2])
     assert str(caught.value).count("rouds: unknown key") == 1 and "learning_rate" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("grid", "code", "cause", "shared"),
+    [
+        ("training.learning_rate=0.05,0.1", 3, "data: npz is not on this machine.", True),
+        ("model.name=linear,mlp", 3, "data: npz is not on this machine.", True),
+        ("model.name=linear,mlp", 2, "model: MLP cannot take the data's samples.", False),
+        ("training.learning_rate=0.05,0.1", 1, "it has run out of memory", False),
+    ],
+)
+def test_a_run_refused_for_what_all_runs_have_in_common_refuses_them_all(tmp_path, grid, code, cause, shared):
+    (tmp_path / "base.yaml").write_text(BASE)
+    base = Base("base", read_tree(tmp_path / "base.yaml"), (), tmp_path / "out")
+    assert shares_refusal(points(base, [parse_grid(grid)], [0, 1]), code, cause) is shared
