@@ -13,6 +13,9 @@ class Part:
     needs_classes: ClassVar[bool] = False
     """Whether it works on class labels; regressions are refused then."""
 
+    why: ClassVar[Mapping[str, str]] = {}
+    """Key -> why its default is what it is, where it can change a published number (docs/defaults.md)."""
+
     called_where: ClassVar[Mapping[str, str]] = {}
     """Methods that are called only where a constant of the class is true, by its name."""
 

@@ -204,6 +204,10 @@ class WithFinalAllReduce(Algorithm):
             code does; its bytes are in no curve and no cost of a target.
     """
 
+    why: ClassVar[Mapping[str, str]] = {
+        "final_all_reduce": "no algorithm is defined with it; it hides what gossip has reached"
+    }
+
     final_all_reduce: bool = False
 
     @property

@@ -32,7 +32,7 @@ Peers that are away, and messages that are lost or too late, are left out of the
 of those whose messages came stays as it is.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -78,6 +78,12 @@ class Facade(WithFinalAllReduce):
             such choices; null: 40 with variant code, if selection_batches is null too, else 0.
         thorough_takes_time: whether such a choice takes its device's time, as all other choices do.
     """
+
+    why: ClassVar[Mapping[str, str]] = {
+        "variant": "the paper's Algorithm 2, which compares all heads on the same samples",
+        "evaluation_head": "a node chooses with its own data; lowest_test_loss sees the test set",
+        "heads": "the smallest number that can part clusters",
+    }
 
     expects_graph: ClassVar[GraphKind] = "dynamic"
     may_change: ClassVar[frozenset[str]] = frozenset(

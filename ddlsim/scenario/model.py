@@ -1,6 +1,7 @@
 """The scenario as a frozen object: every section, its keys, types, bounds and defaults."""
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen
 from pydantic import BaseModel, StringConstraints, field_validator
@@ -28,6 +29,10 @@ class Nodes(Section):
         clusters: number of nodes of each cluster, e.g. [30, 2].
         placement: contiguous: node ids run cluster by cluster; shuffled: they are dealt by the seed.
     """
+
+    why: ClassVar[Mapping[str, str]] = {
+        "placement": "node ids say which cluster a node is in; a ring or torus joins nodes of one cluster"
+    }
 
     clusters: Annotated[tuple[Count, ...], MinLen(1)]
     placement: Literal["contiguous", "shuffled"] = "contiguous"
@@ -58,6 +63,12 @@ class Validation(Section):
             set (of each domain as much as samples_per_node gives its nodes) are dealt to the nodes apart. null: the
             scenario's seed draws them, with source node for each node.
     """
+
+    why: ClassVar[Mapping[str, str]] = {
+        "source": "nothing is set aside until a choice needs it; test data makes no choice",
+        "fraction": "a tenth is usual",
+        "seed": "the scenario's seed draws all",
+    }
 
     source: Literal["train", "test", "node", "own", "none"] = "none"
     fraction: Annotated[float, Gt(0), Lt(1)] = 0.1
@@ -107,6 +118,24 @@ class Training(Section):
         early_stopping: when a node stops by its validation loss; null: never.
     """
 
+    why: ClassVar[Mapping[str, str]] = {
+        "schedule": "a constant rate",
+        "batch_size": "small, as nodes have few samples; the FACADE paper has 8",
+        "local_steps": "10 if neither steps nor epochs are set, as in the FACADE paper",
+        "epochs": "local_steps count",
+        "optimizer_state": "an average of models has no state of its own",
+        "drop_last": "every sample is used",
+        "accumulate": "one batch, one step",
+        "clip_norm": "gradients as they are",
+        "clip_value": "gradients as they are",
+        "weight_decay_on": "as torch.optim does it",
+        "label_smoothing": "plain cross-entropy",
+        "proximal": "no term of FedProx",
+        "precision": "what papers report",
+        "augmentation": "samples as they are",
+        "early_stopping": "all nodes train all rounds",
+    }
+
     optimizer: Annotated[Any, NamedPart("optimizer")]
     learning_rate: Annotated[float, Gt(0), Le(1e30)]
     schedule: Annotated[Any, NamedPart("schedule")] | None = None
@@ -152,6 +181,12 @@ class Protocol(Section):
             always merge the newest model of each sender once, however far the rounds of both have drifted apart.
     """
 
+    why: ClassVar[Mapping[str, str]] = {
+        "deadline_s": "a synchronous round waits for all nodes that are online",
+        "late": "without a deadline or churn no message is late",
+        "staleness_s": "no paper of these algorithms drops old models",
+    }
+
     deadline_s: Annotated[float, Gt(0), Lt(END_OF_TIME_S)] | None = None
     late: Literal["drop", "keep"] = "drop"
     staleness_s: Annotated[float, Ge(0), Lt(END_OF_TIME_S)] | None = None
@@ -177,6 +212,19 @@ class Evaluation(Section):
         validation: whether an evaluation also measures the models on validation samples (rows validation_accuracy, or
             of another metric of the task, and loss_validation). A search chooses by them.
     """
+
+    why: ClassVar[Mapping[str, str]] = {
+        "every": "the rhythm of the FACADE paper; costs of a target are resolved no finer",
+        "target_accuracy": "no target",
+        "target_mse": "no target",
+        "target": "no target",
+        "stop_at_target": "a run has all its rounds",
+        "fair_lambda": "2/3, as in the FACADE paper",
+        "samples": "all test samples",
+        "precision": "what papers report",
+        "evaluated_model": "what a node would use, chosen without validation data",
+        "validation": "it costs time",
+    }
 
     every: Count = 40
     target_accuracy: Annotated[float, Gt(0), Le(1)] | None = None
@@ -254,6 +302,19 @@ class Scenario(Section):
         fallback: keys to change when the data is not there; null: no fallback.
     """
 
+    why: ClassVar[Mapping[str, str]] = {
+        "seed": "a number like any other; report several",
+        "mode": "the papers' rounds wait",
+        "learning": "nodes train",
+        "init": "equal initial models, so that algorithms and not starts are compared",
+        "aggregation": "the algorithm's own average",
+        "attacks": "all nodes are honest",
+        "task": "what the data set says",
+        "churn": "all nodes stay",
+        "privacy": "no noise",
+        "secure_aggregation": "messages are as they are",
+    }
+
     name: Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
     description: str = ""
     paper: dict[str, Any] | None = None
@@ -319,6 +380,17 @@ DEFAULTS: dict[str, Any] = {
     "records": {},
 }
 """What a scenario lies on: sections and parts that it need not give."""
+
+WHY: dict[str, str] = {
+    "partition": "every node has as many samples as any other, drawn evenly",
+    "shift": "clusters differ only if the scenario says how",
+    "training.optimizer": "plain SGD, which the algorithms are defined with",
+    "topology": "a sparse connected graph that treats all nodes alike",
+    "network.links": "the same links for all nodes, a household's fiber",
+    "network.compression": "models as they are",
+    "devices": "the model's own work on a device that many people have",
+}
+"""Why these parts."""
 
 
 _TRAINING_FROM_THE_START = frozenset(

@@ -1,6 +1,7 @@
 """The scenario's section `network`, with what belongs to TCP and to losses."""
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
@@ -75,6 +76,17 @@ class Network(Section):
         compression: how parameters are encoded in messages.
         tcp: of fidelity tcp; null: its defaults.
     """
+
+    why: ClassVar[Mapping[str, str]] = {
+        "fidelity": "bandwidth is shared, without the details of TCP",
+        "header_bytes": "about what TCP, IP and a small frame add",
+        "drop_probability": "no losses",
+        "loss_bursts": "no losses",
+        "on_drop": "as TCP does",
+        "timeout_s": "messages take their time",
+        "server_mbps": "a server in a data center",
+        "tcp": "the defaults of the fidelity",
+    }
 
     fidelity: Literal["flow", "tcp", "latency", "ideal"] = "flow"
     header_bytes: Annotated[int, Ge(0), Lt(2**40)] = 64

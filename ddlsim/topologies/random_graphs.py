@@ -5,9 +5,9 @@ Vos et al., NeurIPS 2023). Where we differ: a disconnected draw is drawn again i
 so a regular graph stays regular.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, ClassVar, TypeVar, cast
 
 from annotated_types import Ge, Gt, Le
 
@@ -92,6 +92,13 @@ class RandomRegular(RandomTopology):
         degree: neighbors per node; below the number of nodes, and degree x nodes is even.
         connected: redraw until the graph is connected; false: take the first draw (degree 1 is a random matching).
     """
+
+    why: ClassVar[Mapping[str, str]] = {
+        "dynamic": "one graph for all rounds, the same for all algorithms; epidemic algorithms set it",
+        "seed": "graphs follow the scenario's seed",
+        "connected": "in a split graph no consensus exists",
+        "degree": "as in the FACADE and DAC papers",
+    }
 
     degree: Count = 4
 
