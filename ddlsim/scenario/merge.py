@@ -23,7 +23,8 @@ def merge(below: Tree, above: Tree, path: tuple[str, ...] = ()) -> Tree:
     """`above` laid over `below`; both stay as they are, values keep the place where they were written."""
     if is_training(path):
         below, above = with_long_names(below), with_long_names(above)
-    if not (below.is_mapping and above.is_mapping) or (is_part(path) and "name" in above.value):
+    whole = is_part(path) or path[-1:] == ("augmentation",)
+    if not (below.is_mapping and above.is_mapping) or (whole and "name" in above.value):
         return above
     merged = dict(below.value)
     for key, child in above.value.items():

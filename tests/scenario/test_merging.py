@@ -1,5 +1,7 @@
 """One rule for defaults, extends, fallback and --set."""
 
+from pathlib import Path
+
 import pytest
 
 from ddlsim.data.fashion_mnist_mini import FashionMnistMini
@@ -176,3 +178,12 @@ def test_fallback_is_checked_as_if_it_were_applied(problems, fallback, told):
 
 def test_error_outside_the_fallback_is_told_once(problems):
     assert len(problems(more=f"mode: sink\n{FALLBACK}")) == 1
+
+
+def test_an_augmentation_is_replaced_whole_and_its_keys_can_be_changed(write):
+    base = {"name": "RandomCrop", "size": 28, "padding": 4}
+    write(name="base.yaml")
+    (file := Path("base.yaml")).write_text(file.read_text().replace("rate: 0.1", f"rate: 0.1, augmentation: {base}"))
+    child = write("extends: base.yaml\ntraining: {augmentation: {name: RandomRotation, degrees: 5}}\n", "child.yaml")
+    assert load(child).training.augmentation == {"name": "RandomRotation", "degrees": 5}
+    assert load("base.yaml", ["training.augmentation.padding=2"]).training.augmentation == {**base, "padding": 2}
