@@ -40,8 +40,9 @@ class Algorithm(Part, ABC):
 
     has_server: ClassVar[bool] = False
     """Whether there is one more node, the last, that all others are linked with (`node.is_server`). Who joins or
-    returns then does the round after that of the others, and a pull is answered with what is of its round, in either
-    mode."""
+    returns then does the round after that of the others; a node whose round the server has closed without it ends that
+    round, then joins the server's current one (see `joins_anew`). A pull is answered with what is of its round, in
+    either mode."""
 
     waits: ClassVar[bool] = True
     """Whether a round of a synchronous run waits for messages of other nodes. Where none does, a node that returns goes
@@ -58,7 +59,8 @@ class Algorithm(Part, ABC):
     steps can be had, `training.proximal` and `training.accumulate`."""
 
     joins_anew: ClassVar[bool] = False
-    """Whether a node does `join` after every absence, and not only where it begins afresh."""
+    """Whether a node does `join` after every absence and every round that the server closed without it, and not only
+    where it begins afresh."""
 
     one_start: ClassVar[bool] = False
     """Whether all nodes start from one model by definition (a server's), whatever the scenario's `init` is."""

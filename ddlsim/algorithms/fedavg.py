@@ -3,9 +3,13 @@
 Source: McMahan, Moore, Ramage, Hampson, Aguera y Arcas, "Communication-efficient learning of deep networks from
 decentralized data", AISTATS 2017, Algorithm 1 with all clients in every round (C = 1). The average is of whole models,
 BatchNorm statistics included, over the nodes whose models come: those that are away are left out. A round ends with the
-new average, which is what is tested; where it does not come in time, a node goes on with its own model. In the first
-round all have the same model, so no node needs to fetch it; one that joins later, or returns, first fetches the average
-that the others begin its round with.
+new average, which is what is tested. In the first round all have the same model, so no node needs to fetch it; one that
+joins later, or returns, first fetches the average that the others begin its round with.
+
+The server's rounds set the pace of the run. A node that is too late for protocol.deadline_s, or that gets no average
+because a message was lost, ends its training and joins the round that the server is in: it fetches the current average
+first. Its late model is discarded, or counts in the server's current round with protocol.late keep. Evaluations do not
+wait for late nodes; a late node is tested with the model that it has then.
 
 Rounds are synchronous by definition: in `mode: async` too the server waits for the models of a round and a node for the
 new average, up to protocol.deadline_s. A node that went on without the answer would train a second chain of models,

@@ -5,9 +5,9 @@ AAAI 2022, as MAPL's code runs it (Mukherjee, 2023): local loss cross-entropy pl
 distance of features from the global prototype of their class (nothing for classes without one); local prototypes are
 the class means of the features seen in the last local epoch, as training went; the server takes plain means over the
 nodes that hold a class. Tested with the classifier, as the number that code tracks. A message holds a prototype for
-each of the node's classes, with its label. Nodes that are away are left out of the means; where none come in time, a
-node keeps those it has. One that joins later, or returns, first fetches those of then. As with FedAvg, a node waits for
-the prototypes of its round in either mode.
+each of the node's classes, with its label. Nodes that are away are left out of the means. A
+node that joins later, returns, or gets no prototypes in time first fetches the current ones. As with FedAvg, a node
+waits for the prototypes of its round in either mode.
 """
 
 from dataclasses import dataclass, field

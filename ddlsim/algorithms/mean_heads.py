@@ -3,9 +3,9 @@ itself.
 
 A node trains, sends its head, and goes on with the plain mean of all heads that the server got. It is tested with the
 head that it has trained itself, before the new mean comes, as MAPL's code does (Mukherjee, 2023). Cores may be of any
-architecture, as long as heads are alike. Nodes that are away are left out of the mean; where no mean comes in time, a
-node goes on with its own head. One that joins later, or returns, first fetches the mean of then. As with FedAvg, a node
-waits for the mean of its round in either mode.
+architecture, as long as heads are alike. Nodes that are away are left out of the mean. A node that joins later,
+returns, or gets no mean in time first fetches the current mean. As with FedAvg, a node waits for the mean of its round
+in either mode.
 """
 
 from dataclasses import dataclass

@@ -13,7 +13,7 @@ updates, so schedules are right. Each message holds a control variate beside the
 Where we differ, or the paper leaves it open:
 
 - A round ends with the new x, which is tested; in the first all nodes have the same x and c = 0, so none fetches it.
-  A node that gets no answer goes on from its own y, with the c that it had.
+  A node that gets no answer joins the server's current round as in fedavg.py, and fetches x and c.
 - A node sends y, from which the server takes x as that is by then: so nothing counts twice or is missing, whether a
   message was lost or its answer.
 - Nodes that are away keep their c_i, as those do that the paper does not sample in a round; c counts them in.

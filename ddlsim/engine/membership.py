@@ -9,14 +9,16 @@ neither: what follows says `synchronous` where they do, see Run.in_step.
 
 Where late comers begin. Synchronous: in the round after the one that the others are in, whether they return or join.
 Asynchronous: a node that returns goes on where it left; a newcomer begins at the median of the rounds that the others
-have completed, so that the run does not last longer for it. A server whose nodes are all away does its round again
-once one of them is there, which begins with it.
+have completed, so that the run does not last longer for it. A server whose nodes are all away does its round again once
+one of them is there, which begins with it. A node whose round the server has closed without it (protocol.deadline_s, a
+lost message) ends its training, then joins the round that the server is in, as it does after an absence.
 
 When a run is over. It waits for every node that is online, and ends once a node has finished and no online node is
-mid-round. Synchronous: nodes that are away when one has done the last round have missed it, and there is nothing left
-for them to do. Asynchronous, or where only nodes have finished that were stopped early or came too late for the last
-round: they have rounds of their own to go, so they are waited for, and for those that have gone again, until the run
-has taken twice as long as to the moment when the first wait began. What is away then is cut off, and recorded so.
+mid-round. Nodes that are late when the server has done its last round are not waited for. Synchronous: nodes that are
+away when one has done the last round have missed it, and there is nothing left for them to do. Asynchronous, or where
+only nodes have finished that were stopped early or came too late for the last round: they have rounds of their own to
+go, so they are waited for, and for those that have gone again, until the run has taken twice as long as to the moment
+when the first wait began. What is away then is cut off, and recorded so.
 """
 
 from collections.abc import Sequence
@@ -57,6 +59,7 @@ class Member:
         first_round: of its present stay; peers wait for it from this round on.
         round_num: the round that it is in.
         completed_rounds: rounds that it has completed, counted from the run's first.
+        late: whether the server has closed the node's round without it; the node then joins the server's current round.
         stay: number of its present stay; what was begun in an earlier one is void.
         times_lost: how often it has lost its state.
     """
@@ -74,12 +77,14 @@ class Member:
     first_round: int = 0
     round_num: int = 0
     completed_rounds: int = 0
+    late: bool = False
     stay: int = 0
     times_lost: int = 0
 
     def on_the_way_to(self, completed: int) -> bool:
         """Whether it takes part and has not yet completed so many rounds."""
-        return self.completed_rounds < completed and self.online and not self.finished and self.first_round < completed
+        takes_part = self.online and not self.finished and not self.late
+        return takes_part and self.completed_rounds < completed and self.first_round < completed
 
 
 class Membership:
@@ -192,7 +197,9 @@ class Membership:
 
     def over(self, now_s: float) -> bool:
         """Whether the run ends now."""
-        if self._num_busy - self.server_waits or not self._any_finished:
+        server_ended = self._server is not None and self._server.finished
+        too_late = sum(one.late and one.online for one in self._members) if server_ended else 0
+        if self._num_busy - self.server_waits - too_late or not self._any_finished:
             return False
         if self._synchronous and self._any_through:
             return True

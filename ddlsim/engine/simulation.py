@@ -176,7 +176,7 @@ class Simulation:
             stage, begin = ("round", algorithm.round) if member.round_num < rounds else ("finish", algorithm.finish)
             if joins:
                 stage, begin = "join", algorithm.join
-            member.node.round_num = member.round_num
+            member.node.round_num, member.node.unanswered = member.round_num, False
             steps = begun(algorithm, stage, begin(member.node, member.state, member.round_num))
             outcome = None
             try:
@@ -201,6 +201,7 @@ class Simulation:
             except StopIteration:
                 if joins:
                     joins = False
+                    self._catch_up(member, member.round_num)
                     continue
             if self.membership.serves_nobody(member):
                 member.node.begins_again()
@@ -212,8 +213,13 @@ class Simulation:
                 continue
             if member.best is not None:
                 self._validate(member, member.best)
-            if member.is_server and not self.membership.anyone_in(member.round_num):
-                self._records.row(self.env.now, member.id, member.round_num + 1, "empty", 1)
+            if (member.late or member.node.unanswered) and not member.stopped:  # unanswered: a message was lost
+                member.node.begins_again()
+                self._catch_up(member, member.round_num + 1)
+                joins = algorithm.joins_anew
+                continue
+            if member.is_server:
+                self._close_round_of(member)
             self._complete(member)
             if member.stopped:
                 break
@@ -272,8 +278,29 @@ class Simulation:
             member.stopped = True
             self.transport.stopped(member.id)
 
+    def _catch_up(self, member: Member, round_num: int) -> None:
+        """Move a node to this round, or to the one that the server is in, if that is further."""
+        server = self.members[-1]
+        if server.is_server and server.round_num > round_num:
+            round_num = server.round_num
+        if round_num > member.round_num:
+            member.round_num = member.first_round = round_num
+            member.late = False
+            self.transport.opens(member.id, round_num)
+
+    def _close_round_of(self, server: Member) -> None:
+        """The server has ended its round; nodes in it that it has not heard are late."""
+        if not self.membership.anyone_in(server.round_num):
+            self._records.row(self.env.now, server.id, server.round_num + 1, "empty", 1)
+        if server.node.took_in != server.round_num:
+            return
+        for member in self.members[:-1]:
+            takes_part = member.online and not member.finished and member.round_num <= server.round_num
+            member.late = member.late or (takes_part and member.id not in server.node.heard)
+
     def _complete(self, member: Member) -> None:
         completed = member.round_num = member.round_num + 1
+        member.late = False
         if self.env.now >= END_OF_TIME_S:
             raise DdlsimError(
                 f"simulated time has passed {END_OF_TIME_S:g} s in round {completed} of node {member.id}, beyond which "
@@ -409,6 +436,7 @@ class Simulation:
                 self.transport.forget(member.id)
             return
         self._moved = True
+        member.late = False
         member.round_num = self.membership.first_round_of(member)
         if self._run.in_step or not member.joined:
             member.first_round = member.round_num

@@ -69,11 +69,13 @@ class Node:
         "_sent",
         "_times_lost",
         "_transport",
+        "heard",
         "id",
         "is_server",
         "kept",
         "round_num",
         "took_in",
+        "unanswered",
     )
 
     def __init__(self, node_id: int, ports: "Ports", best: "BestModel | None" = None, times_lost: int = 0):
@@ -92,6 +94,10 @@ class Node:
         self._beginnings = Beginnings() if compared(ports, node_id) else None
         self.kept: Kept | None = None  # by the learner, of its trainings
         self.round_num = 0  # the engine keeps it up to date
+        self.heard: set[int] = set()  # of a server: nodes whose messages of that round were among them
+        self.unanswered = (
+            False  # of a node with a server: whether it waited for its message in vain; the engine resets it
+        )
 
     # -- what a node knows -----------------------------------------------------------------------------------------
 
@@ -615,7 +621,11 @@ class Node:
 
     def _take_pushed(self, round_num: int) -> "list[Message]":
         self.took_in = round_num
-        return self._transport.take(self.id, PUSH, round_num)
+        taken = self._transport.take(self.id, PUSH, round_num)
+        if self._run.server is not None:
+            self.heard = {message.src for message in taken if message.round_num == round_num}
+            self.unanswered = not self.is_server and self._run.server not in self.heard
+        return taken
 
     def _after(self, seconds: float, result: Callable[[], Any]) -> Verb:
         return self._clock.after(seconds), result

@@ -91,8 +91,27 @@ def _of_network(scenario: Scenario) -> Iterator[tuple[Place, str]]:
     if network.tcp is not None and network.tcp.shares != "random":
         yield ("network", "tcp", "share_spread"), f"network.tcp.shares is {network.tcp.shares}"
     waits_for_all = not own_code.is_from_outside(scenario.algorithm)  # others may close rounds before all has come
+    in_either_mode = _same_in_either_mode(scenario)
+    if in_either_mode is not None:
+        yield ("mode",), in_either_mode
+    if scenario.algorithm.has_server:
+        yield ("protocol", "staleness_s"), f"the rounds of {scenario.algorithm_name} wait for its server"
+    elif scenario.mode == "sync" and scenario.algorithm.waits:
+        yield ("protocol", "staleness_s"), "mode is sync, where rounds wait for their own messages"
     if scenario.mode == "sync" and protocol.deadline_s is None and scenario.churn is None and waits_for_all:
         yield ("protocol", "late"), "no message is too late without protocol.deadline_s or churn"
+
+
+def _same_in_either_mode(scenario: Scenario) -> str | None:
+    """Why `mode` changes nothing; None if it may. Algorithms from outside may look at it."""
+    name, algorithm = scenario.algorithm_name, scenario.algorithm
+    if own_code.is_from_outside(algorithm):
+        return None
+    if algorithm.has_server:
+        return f"the rounds of {name} wait for its server in either mode"
+    if algorithm.exchanges == "nothing":
+        return f"nodes of {name} exchange nothing"
+    return None if algorithm.waits else f"nodes of {name} do not wait for each other in either mode"
 
 
 def _of_training(scenario: Scenario) -> Iterator[tuple[Place, str]]:

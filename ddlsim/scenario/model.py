@@ -173,7 +173,8 @@ class Protocol(Section):
     Args:
         deadline_s: a round closes this many simulated seconds after its node began to wait, complete or not, with what
             comes at that very instant; null: it waits for all nodes that are online. What is on its way by then flies
-            on; network.timeout_s ends that. In mode async only pulls and the rounds of servers wait at all.
+            on; network.timeout_s ends that. In mode async only pulls and the rounds of servers wait at all. With a
+            server, a node that is too late joins the server's current round with the current model.
         late: messages that come after their round has closed: drop: they are lost; keep: they count in the round that
             the receiver is in, the newest of each sender.
         staleness_s: simulated seconds from the sending of a model to its merge, after which it no longer counts; null:

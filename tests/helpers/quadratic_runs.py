@@ -73,7 +73,10 @@ class QuadraticCompute(SizeLearner):
 
 
 def quadratic_run(*keys, rate, starts, curvatures=None, centers=None):
-    """The nodes' models [N, P] after the scenario smoke with these keys, see QuadraticCompute."""
+    """The nodes' models [N, P] after the scenario smoke with these keys, and the simulated seconds that it took.
+
+    For the arguments see QuadraticCompute.
+    """
     num_nodes = len(starts)
     fixed = ("learning=none", f"nodes.clusters=[{num_nodes}]", "evaluation.every=1000000", "training.local_steps=1")
     scenario = load(SMOKE, (*fixed, *keys))
@@ -83,4 +86,4 @@ def quadratic_run(*keys, rate, starts, curvatures=None, centers=None):
     simulation.run()
     states = [member.state for member in simulation.members[:num_nodes]]
     models = [state.model[0] if isinstance(state.model, tuple) else state.model for state in states]
-    return np.stack([model.value for model in models])
+    return np.stack([model.value for model in models]), simulation.env.now

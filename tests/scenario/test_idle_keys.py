@@ -15,6 +15,16 @@ NOTES = [
     ("energy={watts: 5, device: jetson_nano_5w}", "energy.device has no effect: energy.watts is given"),
     ("energy={watts: 5, server_w: 3}", "energy.server_w has no effect: facade has no server"),
     ("protocol.late=keep", "protocol.late has no effect: no message is too late without protocol.deadline_s or churn"),
+    (
+        ("algorithm={name: fedavg}", "mode=async"),
+        "mode has no effect: the rounds of fedavg wait for its server in either mode",
+    ),
+    (
+        ("algorithm={name: gossip}", "mode=async"),
+        "mode has no effect: nodes of gossip do not wait for each other in either mode",
+    ),
+    (("algorithm={name: local}", "mode=async"), "mode has no effect: nodes of local exchange nothing"),
+    ("protocol.staleness_s=5", "protocol.staleness_s has no effect: mode is sync, where rounds wait"),
     ("training.optimizer={name: sgd, dampening: 0.1}", "training.optimizer.dampening has no effect: momentum is 0"),
     (
         ("algorithm={name: gtsgd}", "training.optimizer={name: sgd, momentum: 0.9}"),
