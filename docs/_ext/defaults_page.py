@@ -37,8 +37,8 @@ explains every key.
 OF_ALGORITHMS = """
 ## Options of algorithms
 
-They are parts of the algorithm. `variant` says which publication or code is followed where these differ, and `null` stands
-for the value of the variant.
+They are parts of the algorithm. `variant` says which publication or code is followed where these differ, and `null`
+stands for the value of the variant.
 
 | algorithm | option | default | reason |
 |---|---|---|---|

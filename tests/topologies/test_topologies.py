@@ -56,17 +56,18 @@ def test_random_regular_gives_every_node_its_degree_in_every_round():
 @pytest.mark.parametrize(("degree", "num_nodes"), [(62, 64), (60, 64), (195, 200), (33, 34)])
 def test_dense_regular_graphs_are_drawn_by_what_they_lack(degree, num_nodes):
     """Drawn edge by edge, most of these would never be there."""
-    tables = [neighbors(make("random_regular", degree=degree), num_nodes, round_num, 0) for round_num in range(3)]
+    topology = make("random_regular", degree=degree, dynamic=True)
+    tables = [neighbors(topology, num_nodes, round_num, 0) for round_num in range(3)]
     assert all(len(peers) == degree and node not in peers for table in tables for node, peers in enumerate(table))
     assert all(node in table[peer] for table in tables for node, peers in enumerate(table) for peer in peers)
     assert len(set(tables)) == (1 if degree == num_nodes - 1 else 3)
 
 
 def test_dynamic_topology_draws_anew_in_each_round_and_repeats_with_the_seed():
-    topology = make("random_regular", degree=4)
+    topology = make("random_regular", degree=4, dynamic=True)
     rounds = [neighbors(topology, 16, round_num, 5) for round_num in range(4)]
     assert len(set(rounds)) == 4
-    assert topology.graph(16, 2, 5).edges == make("random_regular", degree=4).graph(16, 2, 5).edges
+    assert topology.graph(16, 2, 5).edges == make("random_regular", degree=4, dynamic=True).graph(16, 2, 5).edges
     assert neighbors(topology, 16, 0, 6) != rounds[0]
 
 
@@ -77,21 +78,21 @@ def test_a_large_graph_and_its_neighbors_are_the_same_draw():
 
 
 def test_static_topology_is_one_graph_for_all_rounds():
-    topology = make("random_regular", degree=4, dynamic=False)
+    topology = make("random_regular", degree=4)
     assert neighbors(topology, 16, 0, 5) == neighbors(topology, 16, 9, 5)
 
 
 def test_own_seed_fixes_the_graphs_whatever_the_scenario_seed():
-    topology = make("random_regular", degree=4, seed=1234)
+    topology = make("random_regular", degree=4, seed=1234, dynamic=True)
     assert neighbors(topology, 16, 3, 0) == neighbors(topology, 16, 3, 1)
 
 
 def test_disconnected_draws_are_drawn_again_until_connected():
     # A random 2-regular graph on 30 nodes is mostly several cycles; connected ones are a single cycle.
     for round_num in range(10):
-        graph = make("random_regular", degree=2).graph(30, round_num, 0)
+        graph = make("random_regular", degree=2, dynamic=True).graph(30, round_num, 0)
         assert nx.is_connected(graph)
-    split = [make("random_regular", degree=2, connected=False).graph(30, r, 0) for r in range(10)]
+    split = [make("random_regular", degree=2, connected=False, dynamic=True).graph(30, r, 0) for r in range(10)]
     assert not all(nx.is_connected(graph) for graph in split)
 
 
@@ -250,7 +251,7 @@ def test_pairings_of_four_nodes_are_all_as_likely():
 
 
 def test_topologies_of_many_nodes_are_drawn_by_pairing_and_follow_seed_and_round():
-    topology = make("random_regular", degree=3)
+    topology = make("random_regular", degree=3, dynamic=True)
     drawn = [neighbors(topology, 20_002, round_num, 5) for round_num in (0, 1)]
     assert drawn[0] is neighbors(topology, 20_002, 0, 5)
     assert len(drawn[0]) == 20_002 and len(drawn[0][20_001]) == 3
