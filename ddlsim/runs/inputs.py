@@ -11,6 +11,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ddlsim import own_code
+
 if TYPE_CHECKING:
     from ddlsim.data import Outline, PreparedData
     from ddlsim.scenario import Scenario
@@ -81,6 +83,10 @@ def _named(key: str, value: Any) -> Iterator[tuple[str, str, Path]]:
         path = Path(value).expanduser()
         if path.is_file() or (last in _FOLDERS and path.is_dir()):
             yield key, value, path
+    elif isinstance(value, str) and "training.augmentation" in key and own_code.is_place(value):
+        code = own_code.file_of(value)
+        if code is not None and code.is_file():
+            yield key, value, code
 
 
 def _digest(path: Path) -> str:

@@ -126,6 +126,9 @@ def test_runs_draw_transforms_from_their_own_seed(tmp_path):
     in_file = {"name": f"{tmp_path}/mine.py:Turn", "degrees": 90}
     assert run(tmp_path / "c", set={"training.augmentation": in_file}) == named
     assert run(tmp_path / "d") != named
+    (tmp_path / "mine.py").write_text("from torchvision.transforms.v2 import RandomAffine as Turn\n")
+    with pytest.raises(ScenarioError, match=r"of other inputs: training.augmentation.name: .*mine.py:Turn"):
+        run(tmp_path / "c", set={"training.augmentation": in_file})
 
 
 class Items(torch.utils.data.Dataset):
