@@ -70,14 +70,15 @@ def check(
 
 
 def _try_out(path: str, scenario) -> None:
-    """Raises ScenarioError where a part from outside does not keep its contract."""
+    """Raises ScenarioError for parts from outside that break their contract, and for what would stop the run."""
+    from ddlsim.contract.dead_links import dead_links
     from ddlsim.scenario.own_parts import origins
 
-    if not origins(scenario):
-        return
-    from ddlsim.contract.trial import contract_problems
+    found = dead_links(scenario)
+    if not found and origins(scenario):
+        from ddlsim.contract.trial import contract_problems
 
-    found = contract_problems(scenario, lambda text: typer.echo(f"{path}: {text}", err=True))
+        found = contract_problems(scenario, lambda text: typer.echo(f"{path}: {text}", err=True))
     if found:
         count = f"{len(found)} error" + ("s" if len(found) > 1 else "")
         raise ScenarioError("\n".join([*(f"{path}: {text}" for text in found), f"{count}; nothing was run."]))

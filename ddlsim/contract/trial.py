@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 ROUNDS = 2
 MOST_NODES = 64
 """Nodes up to which ever larger simulations are tried; after that the scenario's own number."""
+MOST_WHOLE = 256
+"""Nodes up to which an algorithm is tried with all nodes of the scenario."""
 
 
 def contract_problems(scenario: "Scenario", tell: Callable[[str], None] = lambda _: None) -> list[str]:
@@ -208,14 +210,13 @@ class Trial:
     def simulation(self) -> Iterator[str]:
         """Two rounds of the smallest simulation without learning."""
         from ddlsim.build import build_learner, build_simulation
-        from ddlsim.models.only_sizes import Sizes
         from ddlsim.runs.recorder import Recorder
 
         if self.outline is None:
             return
         small = self.small
-        if self.sizes:  # the module has been built with values; not every module can be built without
-            small = small.model_copy(update={"model": Sizes(core=self.sizes["core"], head=self.sizes["head"])})
+        if self.sizes:
+            small = small.model_copy(update={"model": self._sizes_alone()})
 
         def build(algorithm: "Algorithm") -> "Simulation":
             trial = small.model_copy(update={"algorithm": algorithm})
@@ -233,6 +234,31 @@ class Trial:
         simulation.run()
         if "algorithm" in self.outside:
             yield from _servings(simulation, self.small.algorithm, self.small.validation.source)
+            self._run_whole()
+
+    def _run_whole(self) -> None:
+        """Two rounds with all nodes of the scenario: in a small graph every node may be a neighbor of every other."""
+        from ddlsim.build import build_learner, build_simulation
+        from ddlsim.runs.recorder import Recorder
+
+        count = self.scenario.nodes.count
+        if count == self.small.nodes.count:
+            return
+        if count > MOST_WHOLE:
+            self.tell(f"algorithm: tried with {self.small.nodes.count} of {count} nodes, so a deadlock may be missed.")
+            return
+        whole = _of_size(self.scenario, self.scenario.nodes.clusters)
+        if self.sizes:
+            whole = whole.model_copy(update={"model": self._sizes_alone()})
+        outline = load_data(whole.model_copy(update={"partition": Random()}), download=False).dataset
+        build_simulation(whole, outline, build_learner(whole, outline, "none"), Recorder()).run()
+
+    def _sizes_alone(self) -> Any:
+        """The model's sizes in place of the model, which not every module can be built without values."""
+        from ddlsim.models.only_sizes import Sizes
+
+        assert self.sizes is not None
+        return Sizes(core=self.sizes["core"], head=self.sizes["head"])
 
 
 def _written_at(cls: type) -> str | None:

@@ -57,6 +57,44 @@ def test_what_is_wrong_with_an_algorithm_is_told_with_its_line(check, body, text
     assert re.search(text, said), said
 
 
+TO_ONE_PEER = """
+def round(self, node, state, round_num):
+    (state.model,) = yield node.train((state.model,))
+    node.send(node.peers(round_num)[:1], round_num, model=state.model)
+    yield node.receive(round_num)
+"""
+
+
+def test_a_deadlock_that_small_networks_do_not_have_is_found_on_the_scenarios_own_topology(check):
+    # In a ring of 6 each node sends to its first neighbor alone: 3 to 2, so 4 hears nothing from 3.
+    code, said = check(sub(TO_ONE_PEER), sets=["nodes.clusters=[6]"])
+    assert code == 2 and "waits for messages of round" in said and "which sent nothing to it" in said
+    assert check(sub(TO_ONE_PEER), sets=["nodes.clusters=[2]", "topology={name: complete}"])[0] == 0
+    assert check(sub(TO_ONE_PEER), sets=["nodes.clusters=[6]", "mode=async"])[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("sets", "text"),
+    [
+        (["network.links.uplink_mbps=0"], "the uplink of nodes 0, 1 and 2 has 0 Mbit/s at all times"),
+        (["network.links.downlink_mbps=0"], "the downlink of nodes 0, 1 and 2 has 0 Mbit/s at all times"),
+        (["network.links={name: table, file: links.csv}"], "the uplink of node 1 has 0 Mbit/s at all times"),
+        (["network.links={name: table, file: links.csv, changes: later.csv}"], ""),
+        (["network.links.uplink_mbps=0", "mode=async"], ""),
+        (["network.links.uplink_mbps=0", "protocol.deadline_s=5"], ""),
+        (["network.links.uplink_mbps=0", "network.fidelity=latency"], ""),
+        (["network.links.uplink_mbps=0", "algorithm={name: local}"], ""),
+    ],
+)
+def test_links_of_rate_0_that_rounds_would_wait_for_are_found(write, here, sets, text):
+    (here / "links.csv").write_text("node,uplink_mbps,downlink_mbps,latency_ms\n0,9,9,1\n1,0,9,1\n2,9,9,1\n")
+    (here / "later.csv").write_text("node,time_s,uplink_mbps,downlink_mbps\n1,2.0,5,5\n")
+    words = [word for each in ("algorithm={name: dpsgd}", *sets) for word in ("--set", each)]
+    result = CliRunner().invoke(app, ["check", write(), *words])
+    said = " ".join((result.stderr + result.stdout).split())
+    assert (result.exit_code, text in said) == (2 if text else 0, True), said
+
+
 AMONG_PEERS = """
 def choose(self, node, state, round_num):
     return node.peers(round_num)[: self.sampled_peers]
