@@ -56,7 +56,11 @@ def test_callbacks_are_told_every_round_and_evaluation_in_their_order(scenario, 
 
 def test_an_exchange_after_the_last_round_is_no_round_of_its_own(scenario, tmp_path):
     diary = Diary()
-    ddlsim.run(scenario(algorithm={"name": "facade", "heads": 2, "final_all_reduce": True}), out=tmp_path / "run", callbacks=[diary])
+    ddlsim.run(
+        scenario(algorithm={"name": "facade", "heads": 2, "final_all_reduce": True}),
+        out=tmp_path / "run",
+        callbacks=[diary],
+    )
     assert [event for event in diary.told if event[0] == "round"] == [("round", 1), ("round", 2)]
     assert ("evaluation", 3, 3, 2) in diary.told
 
