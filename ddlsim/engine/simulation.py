@@ -184,7 +184,7 @@ class Simulation:
                     True
                 ):  # wait for each verb, then hand back its outcome; not in a function: half of all events pass
                     verb = steps.send(outcome)
-                    if not isinstance(verb, tuple | list):
+                    if not isinstance(verb, tuple | list) or len(verb) != 2 or not isinstance(verb[0], simpy.Event):
                         raise no_verb(algorithm, stage, steps, verb)
                     event, result = verb
                     yield event

@@ -36,6 +36,7 @@ def test_a_class_that_keeps_the_contract_is_ok(check):
         ("def round(self, node, state, round_num):\n    (state.model,) = node.train((state.model,))",
          r"mine.py:36: node.train\(...\) takes simulated time"),
         ("def round(self, node, state, round_num):\n    return 3", r"mine.py:35: round of Sub returns a int, exp"),
+        ("def round(self, node, state, round_num):\n    yield (1, 2)", r"mine.py:36: round of Sub yields a tuple, exp"),
         ("def round(self, node, state, round_num):\n    yield 3", r"mine.py:36: round of Sub yields a int, exp"),
         ("def round(self, node, state, round_num):\n    yield node.sleep(1.0)\n    state.nix",
          r"mine.py:37: AttributeError: 'State' object has no attribute 'nix' \(state.nix\)"),
