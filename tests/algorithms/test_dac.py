@@ -132,12 +132,6 @@ def test_fedsim_weighs_by_the_probabilities_of_the_draw_and_oneself_by_their_lar
     assert stop.value.value == pytest.approx({0: 0.6 / 1.3, 3: 0.1 / 1.3, 1: 0.6 / 1.3})
 
 
-def test_updates_since_the_start_need_one_start():
-    with pytest.raises(ScenarioError, match="init is own"):
-        DAC(variant="listo_zec_2022", similarity="cosine_gradients")
-    assert DAC(variant="listo_zec_2022", similarity="cosine_gradients", alpha=1.0).init == "own"
-
-
 def test_remote_scoring_needs_a_loss():
     with pytest.raises(ScenarioError, match="inverse_loss only"):
         DAC(remote_scoring=True, similarity="inverse_l2")

@@ -15,12 +15,17 @@ SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
 
 @pytest.mark.parametrize("name", ["dpsgd", "el", "deprl", "facade"])
 def test_without_a_final_exchange_a_run_ends_with_its_last_round(tmp_path, name):
-    sets = ("rounds=2", f"algorithm={{name: {name}, final_all_reduce: false}}")
+    sets = ("rounds=2", f"algorithm={{name: {name}}}")
     assert runs.run(load(SMOKE, sets), out=tmp_path)["evaluated_round"] == 2
 
 
-def test_the_final_exchange_is_evaluated_in_the_place_of_the_last_round(tmp_path):
-    assert runs.run(load(SMOKE, ("rounds=2", "algorithm={name: el}")), out=tmp_path)["evaluated_round"] == 3
+def test_final_exchange_is_evaluated_after_the_last_round(tmp_path):
+    assert (
+        runs.run(load(SMOKE, ("rounds=2", "algorithm={name: el, final_all_reduce: true}")), out=tmp_path)[
+            "evaluated_round"
+        ]
+        == 3
+    )
 
 
 @pytest.mark.parametrize("name", ["dpsgd", "el", "deprl", "facade"])
@@ -36,7 +41,7 @@ def test_without_waiting_it_takes_the_final_models_that_have_come_and_no_round_t
 
     monkeypatch.setattr(NetworkTransport, "take_newest", noting)
     devices = "devices={name: per_node, step_times_s: [0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7]}"
-    sets = ("rounds=4", "mode=async", devices, f"algorithm={{name: {name}}}")
+    sets = ("rounds=4", "mode=async", devices, f"algorithm={{name: {name}, final_all_reduce: true}}")
     runs.run(load(SMOKE, sets), out=tmp_path)
     assert [entry for entry in taken if entry[1]] == [(node, list(range(node))) for node in range(1, 8)]
     assert len(taken) == 8 * 5
@@ -55,6 +60,8 @@ def test_messages_of_a_round_are_not_numbered_as_those_of_the_last_exchange(tmp_
             (state.model,) = yield node.train((state.model,))
             node.send(node.peers(round_num), 2 * round_num, model=state.model)
 
-    scenario = from_python("smoke", {"algorithm": Twice, "mode": "async", "rounds": 4})
+    scenario = from_python(
+        "smoke", {"algorithm": {"name": Twice, "final_all_reduce": True}, "mode": "async", "rounds": 4}
+    )
     with pytest.raises(DdlsimError, match=r"node\.send: expected a round_num of 0 to 3 with mode async, got 4"):
         runs.run(scenario, out=tmp_path)

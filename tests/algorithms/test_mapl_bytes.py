@@ -69,7 +69,9 @@ def test_prototypes_come_from_just_those_who_have_weight(tmp_path, candidates):
     # the hand count after the warm-up: 20,480 B per edge of positive weight, here 32 features instead of 512
     mapl = f"algorithm={{name: mapl, warmup_rounds: 2, projection_units: 16, candidates: {candidates}}}"
     clusters = ("partition={name: class_clusters, samples_per_class: 20, spread: 5}", "shift={name: none}", "rounds=8")
-    runs.run(load("scenarios/smoke.yaml", (mapl, "nodes={clusters: [4, 4]}", *clusters)), out=tmp_path / "run")
+    runs.run(
+        load("scenarios/smoke.yaml", (mapl, "init=own", "nodes={clusters: [4, 4]}", *clusters)), out=tmp_path / "run"
+    )
     graphs = read_graphs(tmp_path / "run", 8)
     rows = map(json.loads, (tmp_path / "run" / "contents.jsonl").read_text().splitlines())
     sent = {(row["content"], row["round"]): row["bytes"] for row in rows}

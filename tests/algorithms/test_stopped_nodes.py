@@ -60,7 +60,7 @@ def test_a_stopped_node_serves_what_its_algorithm_was_published_with(algorithm, 
         ({"variant": "hagander_2024", "similarity": "inverse_l2", "stopped_serves": "last"}, None),
         ({"variant": "text", "similarity": "inverse_l2"}, None),
         ({"variant": "text", "similarity": "cosine_gradients"}, None),
-        ({"variant": "text", "similarity": "cosine_gradients", "alpha": 0.5, "init": "shared"}, LAST),
+        ({"variant": "text", "similarity": "cosine_gradients", "alpha": 0.5}, LAST),
     ],
 )
 def test_the_published_l2_and_cosines_are_to_the_last_model_of_a_stopped_peer(keys, compared):

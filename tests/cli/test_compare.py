@@ -39,7 +39,7 @@ def test_every_option_of_the_lines_draws_a_file(runs, tmp_path):
 def test_rows_are_grouped_and_the_cost_of_a_value_is_shown(runs):
     code, out, _ = compare(runs, "--group-by", "algorithm.name", "--at", "0.0001", "--y", "worst_node")
     assert code == 0 and "first evaluation with worst_node at or above 0.01 %" in out
-    assert [line.split()[0] for line in out.splitlines()[2:4]] == ["dpsgd", "local"]
+    assert [line.split()[0] for line in out.splitlines()[4:6]] == ["dpsgd", "local"]
 
 
 @pytest.mark.parametrize("format", ["text", "csv", "markdown", "latex", "json", "table", "md"])
