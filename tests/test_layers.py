@@ -35,7 +35,7 @@ LEVELS = [
     {"metrics", "csv_rows", "pickled_data", "registry"},
     {"provenance"},
     {"identity"},
-    {"own_code", "imports", "privacy", "extras"},
+    {"own_code", "imports", "privacy", "extras", "torch_state"},
     {"_native", "_cuda", "errors", "units", "rng", "part", "energy", "interrupts", "host", "file_states"},
     {"strict_json"},
 ]

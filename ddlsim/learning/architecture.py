@@ -20,6 +20,7 @@ from ddlsim.learning.layout import Buffers, Layout, named_tensors
 from ddlsim.learning.task_check import check_task
 from ddlsim.learning.whole_models import MODEL
 from ddlsim.tasks import Task, label_of, task_named
+from ddlsim.torch_state import forked_generators
 
 Build = Callable[[], nn.Module]
 
@@ -192,8 +193,7 @@ def _refuse_hidden_state(name: str, build: Build, seed: int, layout: Layout, inp
 
 def _in_training(module: nn.Module, inputs: torch.Tensor) -> torch.Tensor:
     """What a module makes of inputs, with the same random numbers every time."""
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(0)
+    with torch.no_grad(), forked_generators(0):
         return module(inputs)
 
 
@@ -203,7 +203,7 @@ def _check_outputs(
     """Passes one sample through a module, and what comes out through the task."""
     kind = _kind(inputs.shape[1:], inputs.dtype)
     try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        with torch.no_grad(), forked_generators():
             outputs = module.eval()(inputs[:1].cpu())
     except DdlsimError:  # says itself what is wrong, a compiled module of other sources for one
         raise
@@ -232,7 +232,7 @@ def _check_training(name: str, build: Build, seed: int, inputs: Inputs, labels: 
     if len(some) < 2:  # too few for a BatchNorm
         return
     try:
-        with torch.enable_grad(), torch.random.fork_rng(devices=[]):
+        with torch.enable_grad(), forked_generators():
             task.loss(module.float().train()(some), labels[:FEW].cpu()).backward()
     except Exception as error:  # whatever a module of a user's does with its gradients
         text = " ".join(str(error).split())
@@ -277,10 +277,6 @@ def _kind(shape: Sequence[int], dtype: torch.dtype) -> str:
 
 
 def draw(build: Build, seed: int, count: int = 1) -> list[nn.Module]:
-    """Fresh modules, drawn one after the other from one seed; torch's own generators stay as they are.
-
-    Only the generator of the CPU is seeded, where modules are built: `torch.manual_seed` would seed every device's.
-    """
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
+    """Fresh modules, drawn one after the other from one seed, on the CPU; torch's own generators stay as they are."""
+    with forked_generators(seed):
         return [build() for _ in range(count)]

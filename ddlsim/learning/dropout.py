@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from ddlsim.errors import ScenarioError
+from ddlsim.torch_state import forked_generators
 
 APART = 0x5DEECE66D
 """Keeps the masks' numbers apart from those of another generator with the job's seed (augmentation)."""
@@ -93,7 +94,7 @@ def draws_from_torch(module: nn.Module, inputs: torch.Tensor) -> bool:
         inputs: samples [n, ...] for it; if it cannot take them, what was drawn until then counts.
     """
     own_dropouts(module)
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+    with torch.no_grad(), forked_generators():
         before = torch.get_rng_state()
         with suppress(Exception):  # what is wrong with it is told elsewhere
             module(inputs)

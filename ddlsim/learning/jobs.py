@@ -23,6 +23,7 @@ from ddlsim.errors import ReplayFailed
 from ddlsim.learning.bank import Params, Row
 from ddlsim.learning.job_types import JobSpec
 from ddlsim.learning.later import Later
+from ddlsim.torch_state import defaults, same_defaults
 
 Run = Callable[[str, Sequence[JobSpec]], Sequence[Any]]
 """(kind, specifications of that kind) -> their values, in order."""
@@ -101,6 +102,7 @@ class Jobs:
     def __init__(self, kinds: Sequence[str], run: Run):
         self._kinds = kinds
         self._run = run
+        self._defaults = defaults()
         self._pending: list[Job] = []
         self._num_old = 0  # of the pending ones, the first so many were already pending at the last flush
         self.num_submitted = 0
@@ -208,7 +210,8 @@ class Jobs:
         self._drop()
         wave = [job for job in self._pending if job.kind == kind and job.ready]
         start = time.perf_counter()
-        values = self._run(kind, [job.spec for job in wave if job.spec is not None])  # all have one until they have run
+        with same_defaults("the algorithm, its model or a callback", self._defaults):
+            values = self._run(kind, [job.spec for job in wave if job.spec is not None])  # all have one until they ran
         for job, value in zip(wave, values, strict=True):
             job.finish(value)
         self._tell([job for job in wave if job.computes_value and not job.later])

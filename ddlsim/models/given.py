@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import torch
 from torch import nn
 
 from ddlsim.errors import ScenarioError
@@ -14,6 +13,7 @@ from ddlsim.identity import Identity
 from ddlsim.models.base import ModelSettings
 from ddlsim.models.shapes import ImageShape
 from ddlsim.models.whole import refuse_lazy
+from ddlsim.torch_state import forked_generators
 
 ARGUMENTS = ("image_shape", "num_classes")
 """What a class or function that makes modules may take, by name."""
@@ -120,7 +120,7 @@ def _identify(identity: Identity, given: "Callable[..., nn.Module]") -> None:
     try:
         identity.maker(given)
         if not set(ARGUMENTS) & set(inspect.signature(given).parameters):
-            with torch.random.fork_rng(devices=[]):
+            with forked_generators():
                 made = given()
             if isinstance(made, nn.Module):
                 identity.module(made, with_values=False)

@@ -116,10 +116,10 @@ def _read_folder(folder: Path, files: tuple[tuple[str, Any], ...]) -> Any:
     Raises:
         DataDamaged: weights cannot be read, or are missing.
     """
-    import torch
+    from ddlsim.torch_state import forked_generators
 
     try:
-        with torch.random.fork_rng(devices=[]):
+        with forked_generators():
             model, about = _transformers().AutoModel.from_pretrained(
                 folder, local_files_only=True, use_cache=False, output_loading_info=True
             )

@@ -5,6 +5,7 @@ Where an algorithm does not keep them apart, a module that cannot be cut so is a
 
 import copy
 import math
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 import torch
@@ -14,6 +15,7 @@ from torch.nn.parameter import is_lazy
 from ddlsim import own_code
 from ddlsim.errors import ScenarioError, kind_of
 from ddlsim.models.split import SplitModel
+from ddlsim.torch_state import forked_generators
 
 Build = Callable[[], nn.Module]
 
@@ -155,11 +157,14 @@ def _first_cut(
     if linear is None:
         return None
     trained = [_in_training(module, shape, dtype) for _ in range(2)]
+    repeats = trained[0] is not None and _same(*trained)  # else it goes by numbers that are not torch's
+    gradients = _gradients(module, shape, dtype) if repeats else None
     whole = WholeModel(module, linear)
     found = [_outputs(whole, shape, dtype, size=size) for size in _SIZES]
     differs = expected[0] is not None and not all(map(_same, expected, found))
-    if trained[0] is not None and _same(*trained):  # else it goes by numbers that are not torch's
+    if repeats:
         differs |= not _same(trained[0], _in_training(whole, shape, dtype))
+        differs |= not _same_gradients(gradients, _gradients(whole, shape, dtype), whole.own_name)
     if not differs:
         return whole
     whole.undone()
@@ -178,8 +183,8 @@ def _outcome(linear: str | None, whole: WholeModel | None) -> str:
 def _not_cut(name: str, linear: str | None) -> ScenarioError:
     return ScenarioError(
         f"model: {name} has no submodules core and head, and cannot be cut before {linear!r}, its last linear "
-        "layer in the order in which they are made: head(core(x)) differs from what the module computes, since "
-        "something comes after that layer, or it is not the output's. Make the output layer last, or give "
+        "layer in the order in which they are made: head(core(x)) differs from what the module computes, or its "
+        "gradients do, since something comes after that layer, or it is not the output's. Make the output layer last, or give "
         "SplitModel(core, head) (ddlsim.models.split); SplitModel(module, nn.Identity()) is not cut at all."
     )
 
@@ -207,11 +212,13 @@ def _check_forward(module: nn.Module, name: str, shape: Sequence[int], dtype: to
             _same(*(_outputs(each, shape, dtype, _SAMPLES, size) for each in (module, nn.Sequential(core, head))))
             for size in _SIZES
         )
+        parts = nn.Sequential(OrderedDict(core=core, head=head))
+        same = same and _same_gradients(_gradients(module, shape, dtype), _gradients(parts, shape, dtype))
         for each in zeros:
             each.zero_()
     if not same:
         raise ScenarioError(
-            f"model: the forward of {name} computes something else than head(core(x)), for which its submodules core "
+            f"model: the forward of {name} computes something else than head(core(x)), or other gradients, for which its submodules core "
             "and head stand: they are trained, evaluated and sent apart. Move what forward does before, between or "
             "after them into one of the two, such as an nn.ReLU at the end of core; or give them other names, and the "
             "last linear layer becomes the head."
@@ -250,7 +257,7 @@ def _outputs(
         return None
     training = module.training
     try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        with torch.no_grad(), forked_generators():
             samples = _samples(shape, dtype, count)
             found = module.eval()(samples * size if dtype.is_floating_point else samples)
     except Exception:  # why the module cannot take the sample is told where architectures are read
@@ -271,11 +278,40 @@ def _in_training(module: nn.Module, shape: Sequence[int], dtype: torch.dtype) ->
     if _has_no_values(module):
         return None
     try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(0)
+        with torch.no_grad(), forked_generators(0):
             return copy.deepcopy(module).train()(_samples(shape, dtype, _SAMPLES))
     except Exception:
         return None
+
+
+def _gradients(module: nn.Module, shape: Sequence[int], dtype: torch.dtype) -> dict[str, torch.Tensor] | None:
+    """Parameter -> its gradient in training, of a weighted sum of the outputs for a few samples; None as `_outputs`."""
+    if _has_no_values(module):
+        return None
+    try:
+        with torch.enable_grad(), forked_generators(0):
+            copied = copy.deepcopy(module).train()
+            outputs = copied(_samples(shape, dtype, _SAMPLES))
+            if outputs.requires_grad:
+                (outputs * torch.linspace(0.5, 1.5, outputs.numel()).view(outputs.shape)).sum().backward()
+    except Exception:
+        return None
+    return {key: each.grad for key, each in copied.named_parameters() if each.grad is not None}
+
+
+def _same_gradients(
+    expected: dict[str, torch.Tensor] | None,
+    found: dict[str, torch.Tensor] | None,
+    own_name: Callable[[str], str] = str,
+) -> bool:
+    """Whether gradients are equal up to rounding, relative to the largest of each parameter."""
+    if expected is None or found is None:
+        return True
+    found = {own_name(key): each for key, each in found.items()}
+    return expected.keys() == found.keys() and all(
+        torch.allclose(each, found[key], atol=1e-3 * float(each.abs().max()) + 1e-6, rtol=1e-2, equal_nan=True)
+        for key, each in expected.items()
+    )
 
 
 def _has_no_values(module: nn.Module) -> bool:

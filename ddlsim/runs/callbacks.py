@@ -1,8 +1,9 @@
 """Callbacks: Python code that is called while a run is under way, and may end it; the contract is Callback."""
 
 import copy
+import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -152,7 +153,8 @@ class Callbacks:
         reason = None
         for each in self._given:
             try:
-                getattr(each, hook)(copy.deepcopy(about))  # its own, whatever it does with it
+                with _same_torch():
+                    getattr(each, hook)(copy.deepcopy(about))  # its own, whatever it does with it
             except StopRun as stop:
                 reason = reason or str(stop)
             except Exception as error:
@@ -169,6 +171,15 @@ class Callbacks:
             except Exception as error:
                 failure = failure or _failed(each, "on_end", error)
         return failure
+
+
+def _same_torch() -> AbstractContextManager[None]:
+    """Refuse changes of torch's defaults, if torch is loaded."""
+    if "torch" not in sys.modules:
+        return nullcontext()
+    from ddlsim.torch_state import same_defaults
+
+    return same_defaults("it")
 
 
 def _failed(callback: Callback, hook: str, error: Exception) -> CallbackFailed:

@@ -88,6 +88,9 @@ def choose_device(wanted: str) -> str:
     """
     import torch
 
+    from ddlsim.torch_state import one_thread_if_forked
+
+    one_thread_if_forked()
     if torch.get_default_dtype() != torch.float32:
         raise ScenarioError(
             f"torch's default type is {torch.get_default_dtype()}, and models are trained in float32: call "
@@ -96,6 +99,11 @@ def choose_device(wanted: str) -> str:
     if torch.is_inference_mode_enabled():
         raise ScenarioError(
             "torch is in inference mode, in which nothing is trained: leave torch.inference_mode() first."
+        )
+    if torch.get_default_device().type != "cpu":
+        raise ScenarioError(
+            f"torch's default device is {torch.get_default_device()}, and data and models are made on the CPU: call "
+            "torch.set_default_device('cpu') first. compute_device says where a run computes."
         )
     if wanted == "cuda" and not torch.cuda.is_available():
         raise DataMissing("compute_device: cuda is wanted, but torch sees no CUDA device. Use --device auto or cpu.")

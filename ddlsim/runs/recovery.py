@@ -1,8 +1,10 @@
 """A run that loses a worker goes back to its last checkpoint by itself, and goes on with those that are left."""
 
+import ctypes
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -59,6 +61,14 @@ def until_done(
                 attempt = partial(go_on, place) if found else begin
                 options = replace(options, fewer_workers=True)
                 time.sleep(PAUSE_S)
+            finally:
+                _return_memory()
+
+
+def _return_memory() -> None:
+    """Return freed memory to the system; glibc keeps it for the process otherwise, more with every run."""
+    with suppress(AttributeError, OSError, TypeError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _given_up(lost: WorkerLost, losses: int, place: Path, newest: Path | None) -> DdlsimError:

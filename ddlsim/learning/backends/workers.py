@@ -16,7 +16,8 @@ import torch
 
 from ddlsim.learning.architecture import Architecture
 from ddlsim.learning.backends.workspace import ModelWorkspace
-from ddlsim.learning.drawing import LOCK, drawing
+from ddlsim.learning.drawing import drawing
+from ddlsim.torch_state import same_defaults
 
 Job = TypeVar("Job")
 Found = TypeVar("Found")
@@ -62,7 +63,7 @@ class Workers:
         def compute() -> float:
             """One job after the other, until none is left; returns the thread's own time."""
             start = time.thread_time()
-            with suppress(IndexError):
+            with suppress(IndexError), same_defaults("the model"):
                 while True:
                     place = left.popleft()
                     try:
@@ -86,8 +87,7 @@ class Workers:
         """This thread's module of an architecture."""
         workspaces = self._local.__dict__.setdefault("workspaces", {})
         if architecture not in workspaces:
-            with LOCK:  # module constructors draw from torch's global generator
-                workspaces[architecture] = ModelWorkspace(self.architectures[architecture], self.device)
+            workspaces[architecture] = ModelWorkspace(self.architectures[architecture], self.device)
         return workspaces[architecture]
 
     @contextmanager
