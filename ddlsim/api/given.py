@@ -77,6 +77,18 @@ def kind_of(value: Any) -> str:
     return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
 
 
+def path_of(argument: str, given: Any) -> Path:
+    """Return the path in an argument, with `~` expanded.
+
+    Raises:
+        ScenarioError: if it is no path.
+    """
+    try:
+        return Path(given).expanduser()
+    except (TypeError, RuntimeError) as error:  # another type; a home that is not known
+        raise ScenarioError(f"{argument}: expected a path (str or os.PathLike), got {given!r}: {error}.") from error
+
+
 def listed(where: str, given: Any, example: str, kind: Any = object) -> list[Any]:
     """The values of an argument that takes several.
 

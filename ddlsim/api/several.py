@@ -3,12 +3,13 @@
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from numbers import Real
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ddlsim.api.given import KEYS, kind_of, listed, part_of
+from ddlsim.api.given import KEYS, kind_of, listed, part_of, path_of
 from ddlsim.api.run import Run
 from ddlsim.errors import ScenarioError
 from ddlsim.report import columns as frames
@@ -134,7 +135,7 @@ class Comparison:
 
 
 def compare(
-    runs: Iterable[Run | str | Path],
+    runs: "Iterable[Run | str | PathLike[str]]",
     *,
     group_by: Sequence[str] | str | None = None,
     at: float | None = None,
@@ -150,13 +151,13 @@ def compare(
     """
     from ddlsim.report.reading import find_runs
 
-    single = isinstance(runs, Run | str | Path)
-    given: list[Any] = [runs] if single else listed("compare: runs", runs, '[run, "runs/smoke"]', Run | str | Path)
+    single = isinstance(runs, Run | str | PathLike)
+    given: list[Any] = [runs] if single else listed("compare: runs", runs, '[run, "runs/smoke"]', Run | str | PathLike)
     if not given:
         raise ScenarioError("compare: expected at least one run or run directory.")
     found: dict[Path, Run] = {}
     for each in given:
-        for run in [each] if isinstance(each, Run) else map(Run, find_runs([each])):
+        for run in [each] if isinstance(each, Run) else map(Run, find_runs([path_of("compare: runs", each)])):
             found.setdefault(run.dir.resolve(), run)
     keys = [key.strip() for key in group_by.split(",")] if isinstance(group_by, str) else group_by
     return Comparison(list(found.values()), keys, at, y)
@@ -206,7 +207,7 @@ def sweep(
     _refuse_given_twice(axes, given, seeds is not None)
     changed = {**(set or {}), **given}
     checked = [resolve(scenario, {**changed, **changes}, seed=seed) for seed, changes in points]
-    folder = Path(out) if out is not None else Path("runs") / f"sweep-{checked[0].name}"
+    folder = path_of("out", out) if out is not None else Path("runs") / f"sweep-{checked[0].name}"
     names = [_names(key, values) for key, values in axes.items()]
     labels = [",".join(label) for label in product(*names)] * len(drawn)
     refuse_same_scenarios((f"{label} seed {one.seed}", one) for one, label in zip(checked, labels, strict=True))

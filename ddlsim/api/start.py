@@ -7,7 +7,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ddlsim.api.given import changes_of, kind_of, listed, register, scenario_of, tell_other_values
+from ddlsim.api.given import changes_of, kind_of, listed, path_of, register, scenario_of, tell_other_values
 from ddlsim.api.run import Run
 from ddlsim.errors import ScenarioError
 
@@ -107,8 +107,8 @@ def run(
     checked = resolve(scenario, set, seed=seed, algorithm=algorithm, model=model, data=data, topology=topology)
     directory, summary = runs.run_in_directory(
         checked,
-        out=None if out is None else Path(out),
-        data_dir=None if data_dir is None else Path(data_dir),
+        out=None if out is None else path_of("out", out),
+        data_dir=None if data_dir is None else path_of("data_dir", data_dir),
         fallback=fallback,
         download=download,
         device=checked.compute_device,
@@ -228,15 +228,16 @@ def resume(
     named = {"algorithm": algorithm, "model": model, "data": data, "topology": topology}
     given = {key: value for key, value in named.items() if value is not None}
     held = register(given)
-    tell_other_values(Path(directory), dict(zip(given, held, strict=True)))
+    source = path_of("directory", directory)
+    tell_other_values(source, dict(zip(given, held, strict=True)))
     changes = _overrides(set)
-    place = Path(directory)
+    place = source
     branches = until is not None or bool(changes) or out is not None
     if branches:
-        place = Path(out) if out is not None else plan_branch(place, until, changes).default_path
+        place = path_of("out", out) if out is not None else plan_branch(place, until, changes).default_path
     summary = runs.resume(
-        Path(directory),
-        data_dir=None if data_dir is None else Path(data_dir),
+        source,
+        data_dir=None if data_dir is None else path_of("data_dir", data_dir),
         download=download,
         device=device,
         anyway=anyway,
@@ -273,7 +274,7 @@ def load(directory: str | Path, *, trust: bool = False) -> Run:
     Raises:
         ScenarioError: if it is no run directory. RecordsDamaged: if its records cannot be read.
     """
-    found = Run(Path(directory), trust)
+    found = Run(path_of("directory", directory), trust)
     found.records  # noqa: B018  # what cannot be read is told now
     return found
 

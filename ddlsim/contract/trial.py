@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from ddlsim import own_code
 from ddlsim.contract.first_nodes import with_first_nodes
-from ddlsim.contract.forgotten_yields import forgotten_yields
 from ddlsim.contract.one_call import CALLS
 from ddlsim.contract.places import method
 from ddlsim.data.partitions import Random
+from ddlsim.engine.forgotten_yields import forgotten_yields
 from ddlsim.engine.steps import no_candidates, no_steps, no_verb
 from ddlsim.errors import DataMissing, DdlsimError, ScenarioError, kind_of
 from ddlsim.runs.loading import Loaded, load_data, prepare

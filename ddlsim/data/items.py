@@ -38,14 +38,25 @@ def read_items(
     """
     if _is_plain_tensors(data):
         return data.tensors
-    count = len(data)
+    try:
+        count = len(data)
+    except (TypeError, ValueError) as error:
+        raise DataDamaged(
+            f"{where}: {split}: expected a whole number from len() of the {type(data).__name__}, got: {error}."
+        ) from error
     if count == 0:
         raise DataDamaged(f"{where}: {split}: expected at least one sample, got a {type(data).__name__} with none.")
     _refuse_random(where, split, data, count)
     samples: np.ndarray | None = None
     labels: list[np.ndarray] = []
     for index in range(count):
-        item = data[index]
+        try:
+            item = data[index]
+        except Exception as error:  # whatever the user's data set raises
+            raise DataDamaged(
+                f"{where}: {split}: item {index} of {count} of the {type(data).__name__} raises "
+                f"{type(error).__name__}: {error}. Let len() count the items that [i] returns."
+            ) from error
         if not isinstance(item, tuple | list) or len(item) != 2:
             raise DataDamaged(
                 f"{where}: {split}: item {index} of the {type(data).__name__} is {told(item)}, expected a pair "

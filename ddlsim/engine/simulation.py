@@ -10,7 +10,7 @@ from simpy.exceptions import SimPyException
 
 from ddlsim.engine.gc_tuning import relaxed_gc
 from ddlsim.engine.membership import Member, Membership
-from ddlsim.engine.steps import begun, candidates, no_verb
+from ddlsim.engine.steps import begun, candidates, no_verb, unused_verb
 from ddlsim.errors import DdlsimError, listing
 from ddlsim.evaluation.candidates import Snapshot
 from ddlsim.node.node import Node
@@ -187,6 +187,7 @@ class Simulation:
                     if not isinstance(verb, tuple | list) or len(verb) != 2 or not isinstance(verb[0], simpy.Event):
                         raise no_verb(algorithm, stage, steps, verb)
                     event, result = verb
+                    member.node.open_verbs -= 1
                     yield event
                     outcome = result()
             except simpy.Interrupt:
@@ -203,6 +204,8 @@ class Simulation:
                     joins = False
                     self._catch_up(member, member.round_num)
                     continue
+            if member.node.open_verbs > 0:
+                raise unused_verb(algorithm, stage)
             if self.membership.serves_nobody(member):
                 member.node.begins_again()
                 self._somebody = self.env.event()

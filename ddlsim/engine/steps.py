@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from ddlsim import own_code
+from ddlsim.engine.forgotten_yields import forgotten_yields
 from ddlsim.errors import ScenarioError, kind_of
 from ddlsim.evaluation.candidates import EvaluationCandidates
 
@@ -49,6 +50,16 @@ def no_verb(algorithm: "Algorithm", method: str, steps: "Steps", yielded: Any) -
         f"{f'{file}:{frame.f_lineno}' if frame else '?'}: {method} of {type(algorithm).__qualname__} yields "
         f"{kind_of(yielded)}, expected a verb of the node that takes simulated time, such as "
         "`yield node.receive(round_num)`"
+    )
+
+
+def unused_verb(algorithm: "Algorithm", method: str) -> ScenarioError:
+    """Return the error for steps that end with a verb that they have not yielded; it names the line if it is found."""
+    cls = type(algorithm)
+    place = own_code.where(getattr(cls, method))
+    found = next(forgotten_yields(cls), f"{f'{place}: ' if place else ''}{method} of {cls.__qualname__} ends")
+    return ScenarioError(
+        f"{found}. A verb of the node was not yielded, so that nothing waits for its end and its outcome is lost."
     )
 
 

@@ -184,8 +184,8 @@ def _not_cut(name: str, linear: str | None) -> ScenarioError:
     return ScenarioError(
         f"model: {name} has no submodules core and head, and cannot be cut before {linear!r}, its last linear "
         "layer in the order in which they are made: head(core(x)) differs from what the module computes, or its "
-        "gradients do, since something comes after that layer, or it is not the output's. Make the output layer last, or give "
-        "SplitModel(core, head) (ddlsim.models.split); SplitModel(module, nn.Identity()) is not cut at all."
+        "gradients do, since something comes after that layer, or it is not the output's. Make the output layer last, "
+        "or give SplitModel(core, head) (ddlsim.models.split); SplitModel(module, nn.Identity()) is not cut at all."
     )
 
 
@@ -218,9 +218,9 @@ def _check_forward(module: nn.Module, name: str, shape: Sequence[int], dtype: to
             each.zero_()
     if not same:
         raise ScenarioError(
-            f"model: the forward of {name} computes something else than head(core(x)), or other gradients, for which its submodules core "
-            "and head stand: they are trained, evaluated and sent apart. Move what forward does before, between or "
-            "after them into one of the two, such as an nn.ReLU at the end of core; or give them other names, and the "
+            f"model: the forward of {name} computes something else than head(core(x)), or other gradients, for "
+            "which its submodules core and head stand: they are trained, evaluated and sent apart. Move "
+            "what forward does before, between or after them into one of the two, such as an nn.ReLU at the end of core; or give them other names, and the "
             "last linear layer becomes the head."
         )
 

@@ -1,5 +1,6 @@
 """What an algorithm asks of a node, checked before anything of it is done."""
 
+from collections.abc import Iterable
 from operator import index
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,27 @@ def whole_steps(steps: Any) -> int:
             f"node.train: expected a whole number of mini-batches, 0 or more, as `steps`, got {steps!r}. Make one "
             "of what has been divided, by int(...)."
         )
+    return found
+
+
+def node_ids(peers: Iterable[Any], count: int, asked: str) -> tuple[int, ...]:
+    """Return node ids as Python's integers.
+
+    Args:
+        peers: whole numbers, also of NumPy.
+        count: number of nodes, a server included.
+        asked: method of the node, for the error's text.
+    Raises:
+        DdlsimError: another type, or a node that does not exist.
+    """
+    try:
+        found = tuple(map(index, peers))
+    except TypeError as error:
+        raise DdlsimError(
+            f"node.{asked}: expected ids of nodes, such as node.peers(round_num), got {peers!r}."
+        ) from error
+    if found and not 0 <= min(found) <= max(found) < count:
+        raise DdlsimError(f"node.{asked}: expected ids of nodes, 0 to {count - 1}, got {list(found[:10])}.")
     return found
 
 

@@ -8,6 +8,7 @@ the node goes on.
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import partial
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from ddlsim.learning.terms import Terms
 from ddlsim.learning.whole_models import no_samples
 from ddlsim.messages.message import PUSH, RESPONSE, SCORE
 from ddlsim.messages.payload import as_sent
-from ddlsim.node.arguments import batches_asked, check_has_samples, check_part, check_weights, whole_steps
+from ddlsim.node.arguments import batches_asked, check_has_samples, check_part, check_weights, node_ids, whole_steps
 from ddlsim.node.beginnings import Beginnings, compared
 from ddlsim.node.deferred import Deferred
 from ddlsim.node.recorded import plain, refuse_written
@@ -73,6 +74,7 @@ class Node:
         "id",
         "is_server",
         "kept",
+        "open_verbs",
         "round_num",
         "took_in",
         "unanswered",
@@ -98,6 +100,7 @@ class Node:
         self.unanswered = (
             False  # of a node with a server: whether it waited for its message in vain; the engine resets it
         )
+        self.open_verbs = 0  # verbs that have been made and not yielded; the engine counts them down
 
     # -- what a node knows -----------------------------------------------------------------------------------------
 
@@ -137,6 +140,7 @@ class Node:
     def begins_again(self) -> None:
         """It has left, and comes back perhaps to the round that it left: what it sent then is void (for the engine)."""
         self._sent.forget()
+        self.open_verbs = 0
 
     def settings_changed(self) -> None:
         """The run goes on with other settings: what was derived from them is derived anew (for the engine)."""
@@ -228,11 +232,11 @@ class Node:
         check_has_samples(self.id, self.is_server, "train")
         if only is not None:
             check_part(only, model)
-        compute, clock = self._compute, self._clock
+        compute = self._compute
         steps = self.local_steps if steps is None else whole_steps(steps)
         batches = 0 if self._best is None else compute.batches_in("validation", self.id)
         passes = steps * (1 if objective is None else objective.views)
-        duration_s = clock.computing_s(self.id, passes, batches)
+        duration_s = self._clock.computing_s(self.id, passes, batches)
         if self._conduct is not None:
             duration_s += self._conduct.delay_s(self.round_num)
             if self._conduct.idles(self.round_num) and not (objective is not None and objective.class_means):
@@ -252,7 +256,7 @@ class Node:
         outcome = (trained, means) if objective is not None and objective.class_means else trained
         if self._beginnings is not None:
             self._beginnings.trained(trained, model)
-        return clock.after(duration_s), partial(self._trained, outcome, trained, kept, validation, steps)
+        return self._after(duration_s, partial(self._trained, outcome, trained, kept, validation, steps))
 
     @property
     def learning_rate(self) -> float:
@@ -307,7 +311,7 @@ class Node:
         Args:
             seconds: 0 or more.
         """
-        return self._after(seconds, lambda: None)
+        return self._after(float(seconds), lambda: None)
 
     def receive(self, round_num: int, senders: Iterable[int] | None = None, *, wait: bool | None = None) -> Verb:
         """Messages pushed to this node, ordered by sender, at most one of each.
@@ -327,7 +331,9 @@ class Node:
         if not (self._run.synchronous if wait is None else wait):
             first, last = self._run.rounds_taken(self.round_num)
             return self._after(0.0, lambda: self._transport.take_newest(self.id, PUSH, first, last))
-        return self._collect(PUSH, round_num, self.peers(round_num) if senders is None else senders)
+        if senders is None:
+            return self._collect(PUSH, round_num, self.peers(round_num))
+        return self._collect(PUSH, round_num, node_ids(senders, self._num_members, "receive"))
 
     def pull(
         self,
@@ -350,7 +356,7 @@ class Node:
                 travels with the request. In synchronous runs the answer is just what was published then, even if the
                 peer is further by now. None: the first of the round, or the newest if peers publish without stages.
         """
-        peers = tuple(peers)
+        peers, round_num = node_ids(peers, self._num_members, "pull"), index(round_num)
         self._transport.pull(self.id, peers, round_num, keys, stages)
         return self._collect(RESPONSE, round_num, peers)
 
@@ -363,7 +369,7 @@ class Node:
         Raises:
             DdlsimError: as `send`.
         """
-        peers = tuple(peers)
+        peers, round_num = node_ids(peers, self._num_members, "exchange"), index(round_num)
         self._transport.exchange(self.id, peers, round_num, as_sent(payload))
         event, take = self._collect(RESPONSE, round_num, peers)
         return event, lambda: [answer for answer in take() if answer.round_num == round_num]
@@ -374,7 +380,7 @@ class Node:
         Outcome: their messages, ordered by sender, each with a `Deferred` loss as payload["loss"]. The deadline is
         as with `receive`. A peer scores beside what else it does; that this slows its training is not modeled.
         """
-        peers = tuple(peers)
+        peers, round_num = node_ids(peers, self._num_members, "score_remotely"), index(round_num)
         self._transport.ask_for_scores(self.id, peers, round_num, model)
         return self._collect(SCORE, round_num, peers)
 
@@ -421,7 +427,7 @@ class Node:
                 a node that has not received the first one of this round, where nodes do their rounds together; or a
                 message of the last exchange before that, where nobody waits.
         """
-        receivers = tuple(peers)
+        receivers, round_num = node_ids(peers, self._num_members, "send"), index(round_num)
         if self._run.in_step:
             self._sent.note(receivers, round_num)
         elif round_num >= self._run.rounds > self.round_num and self._run.has_final_exchange:
@@ -462,7 +468,7 @@ class Node:
             DdlsimError: a value that metrics.jsonl cannot hold, or a name under which the simulator writes rows.
         """
         refuse_written(name, self._log.measured)
-        self._log.row(self._clock.now_s, self.id, round_num + 1, name, plain(name, value))
+        self._log.row(self._clock.now_s, self.id, index(round_num) + 1, name, plain(name, value))
 
     # -- models, at no simulated time ------------------------------------------------------------------------------
 
@@ -519,7 +525,7 @@ class Node:
         Raises:
             DdlsimError: the sizes differ.
         """
-        nodes, rule = sorted(models), self._aggregation
+        nodes, rule = sorted(node_ids(models, self._num_members, "combine")), self._aggregation
         if rule is None:
             return self.merge([models[node] for node in nodes], [weights[node] for node in nodes])
         nodes = [node for node in nodes if weights[node] > 0 or node == self.id] or nodes
@@ -548,7 +554,7 @@ class Node:
             moves: by node id, at least one.
             each: what one of them weighs.
         """
-        nodes, known = sorted(moves), [] if base is None else [base]
+        nodes, known = sorted(node_ids(moves, self._num_members, "moved")), [] if base is None else [base]
         if self._aggregation is None:
             return self.merge([*known, *(moves[node] for node in nodes)], [1.0] * len(known) + [each] * len(nodes))
         mean = self.combine(moves, dict.fromkeys(moves, 1 / len(moves)))
@@ -612,7 +618,14 @@ class Node:
             self._best.trained(trained, validation, kept)
         return outcome
 
+    @property
+    def _num_members(self) -> int:
+        """Number of nodes, the server included."""
+        run = self._run
+        return run.num_nodes + (run.server is not None)
+
     def _collect(self, kind: str, round_num: int, senders: Iterable[int]) -> Verb:
+        self.open_verbs += 1
         transport = self._transport
         event = transport.wait(self.id, kind, round_num, senders)
         if kind == PUSH:
@@ -628,4 +641,5 @@ class Node:
         return taken
 
     def _after(self, seconds: float, result: Callable[[], Any]) -> Verb:
+        self.open_verbs += 1
         return self._clock.after(seconds), result

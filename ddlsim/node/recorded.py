@@ -1,5 +1,6 @@
 """What an algorithm records, as metrics.jsonl can hold it."""
 
+import sys
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -10,6 +11,10 @@ WRITTEN = ROWS | rows_of(KNOWN.values())
 """Names of rows that the simulator writes in one run or another, and reports read."""
 
 
+LARGEST = sys.float_info.max
+"""Readers of metrics.jsonl take numbers as float64."""
+
+
 def refuse_written(name: str, measured: Collection[str]) -> None:
     """Raises DdlsimError for a name under which reports would take a row for the simulator's.
 
@@ -17,6 +22,8 @@ def refuse_written(name: str, measured: Collection[str]) -> None:
         name: of the row.
         measured: the rows of the run's metrics.
     """
+    if type(name) is not str:
+        raise DdlsimError(f"node.record: expected a text as the name of the rows, got {name!r}.")
     if name in WRITTEN or name in measured:
         raise DdlsimError(
             f"node.record: {name}: the simulator writes rows of this name, from which reports have their figures. "
@@ -33,6 +40,10 @@ def plain(name: str, value: Any) -> Any:
     Raises:
         DdlsimError: something else.
     """
+    if type(value) is int and not -LARGEST <= value <= LARGEST:
+        raise DdlsimError(
+            f"node.record: {name}: expected a number up to {LARGEST:g}, got an integer of {value.bit_length()} bits."
+        )
     if value is None or type(value) in (bool, int, float, str):  # nearly always
         return value
     if hasattr(value, "tolist"):  # arrays and tensors of whatever size

@@ -11,6 +11,7 @@ from torch import nn
 
 import ddlsim
 
+
 def small_run(out, **options):
     return ddlsim.run(
         "smoke",
