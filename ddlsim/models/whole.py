@@ -219,9 +219,9 @@ def _check_forward(module: nn.Module, name: str, shape: Sequence[int], dtype: to
     if not same:
         raise ScenarioError(
             f"model: the forward of {name} computes something else than head(core(x)), or other gradients, for "
-            "which its submodules core and head stand: they are trained, evaluated and sent apart. Move "
-            "what forward does before, between or after them into one of the two, such as an nn.ReLU at the end of core; or give them other names, and the "
-            "last linear layer becomes the head."
+            "which its submodules core and head stand: they are trained, evaluated and sent apart. Move what forward "
+            "does before, between or after them into one of the two, such as an nn.ReLU at the end of core; or give "
+            "them other names, and the last linear layer becomes the head."
         )
 
 
