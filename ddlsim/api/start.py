@@ -84,7 +84,8 @@ def run(
         data_dir: where to look for data first.
         fallback: whether the scenario's fallback may be run if its data is missing.
         download: whether data that is missing may be downloaded.
-        force: run again although the directory holds this run.
+        force: run again although the directory holds this run; one earlier run of the scenario is kept beside it, as
+            <out>.earlier-<number>.
         resume: continue the run if the directory holds it and it was stopped.
         checkpoint_every: how often the run can be resumed from: 30s, 10m, 50r (rounds); 0: never.
         checkpoint_keep: how many checkpoints are kept, also when the run is done, such as "5" or "all"; None: two until

@@ -58,7 +58,7 @@ def run(
     learning: Annotated[
         Learning | None, typer.Option(help="none: the network alone, models are sizes and no data is needed.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Run again although the directory holds this run.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Run again; one earlier run is kept as .earlier-N.")] = False,
     checkpoint_every: CheckpointEvery = "10m",
     checkpoint_keep: CheckpointKeep = None,
     resume_torn: Annotated[

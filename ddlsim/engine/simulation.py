@@ -66,6 +66,8 @@ class Simulation:
         self._stop = env.event()
         self._moved = False  # whether somebody has left or come, so that a model may change after it was measured
         self._over = False
+        self._latest_s = 0.0
+        self.clock_errors = 0
         self._returned: dict[int, simpy.Event] = {}
         self._somebody = env.event()  # for a server that waits until a node is there
         for member in members:
@@ -309,6 +311,8 @@ class Simulation:
                 f"simulated time has passed {END_OF_TIME_S:g} s in round {completed} of node {member.id}, beyond which "
                 "nanoseconds cannot be counted. Check step times, deadlines, churn, capacities and latencies."
             )
+        self.clock_errors += self.env.now < self._latest_s
+        self._latest_s = self.env.now
         monitor = self.monitor
         self.membership.completed(member, completed)
         self._tell_rounds()

@@ -75,6 +75,7 @@ class Network:
 
     Attributes:
         followed: changes of capacity that are still to come, see capacity_trace.py.
+        num_failed: messages that never arrived.
     """
 
     def __init__(
@@ -102,6 +103,7 @@ class Network:
         self.header_bytes = header_bytes
         self.followed: Sequence[Any] = ()
         self.num_away = 0
+        self.num_failed = 0
         self._env = env
         self._takes_time, self._is_ideal = fidelity in ("flow", "tcp"), fidelity == "ideal"
         self._on_delivery, self._on_abort = on_delivery, on_abort
@@ -217,7 +219,11 @@ class Network:
     def _abort_refused(self, _: Any) -> None:
         refused, self._refused = self._refused, []
         for message in refused:
-            self._on_abort(message)
+            self._abort(message)
+
+    def _abort(self, message: Message) -> None:
+        self.num_failed += 1
+        self._on_abort(message)
 
     def _is_sent_again(self, lost: Message) -> bool:
         if self._on_drop != "retransmit" or self._timeout_ns is None:
@@ -244,7 +250,7 @@ class Network:
         self.num_away += self._transport.online(node)
         aborted = self._transport.remove_node(self._env.now, node)
         for message, receiver in aborted:
-            self._on_abort(to_one(message, receiver))
+            self._abort(to_one(message, receiver))
         return len(aborted)
 
     def return_node(self, node: int) -> None:
@@ -340,6 +346,11 @@ class Network:
 
     # -- counters --------------------------------------------------------------------------------------------------
 
+    def abort_all(self) -> int:
+        """Abort all messages on their way without calling anything; return their number. For the end of a run."""
+        aborted = [pair for node in range(self.num_nodes) for pair in self._transport.remove_node(self._env.now, node)]
+        return len(self._refused) + sum(message.src != receiver for message, receiver in aborted)
+
     @property
     def traffic(self) -> Traffic:
         """What was put on the wire until now, per ordered pair of nodes."""
@@ -406,7 +417,7 @@ class Network:
             elif self._transport.arrived(i, self._env.now):
                 self._on_delivery(to_one(message, receiver))
             else:  # its receiver left at this very instant, on account of a message before it
-                self._on_abort(to_one(message, receiver))
+                self._abort(to_one(message, receiver))
         succeed(woken)
         for message in dropped:
-            self._on_abort(message)
+            self._abort(message)

@@ -78,6 +78,7 @@ def summary_of(records: Records) -> dict:
             "cut_off": len(records.rows.get("cut_off", ())),
             "diverged": _diverged(records),
             "labels": [*(manifest.get("labels") or []), *_warnings(records)],
+            "checks": manifest.get("checks"),
             "peak_rss_mib": manifest.get("peak_rss_mib"),
             **{name: manifest[name] for name in PROFILED if name in manifest},
         }

@@ -59,6 +59,7 @@ def rows(summary: dict) -> list[tuple[str, str]]:
         *_device_lines(summary.get("step_times")),
         ("simulated time", seconds_text(summary["sim_time_s"]) + _mark("sim_time_s", summary)),
         ("wall time", seconds_text(summary["wall_s"])),
+        *([("self-checks", str(summary["checks"]))] if summary.get("checks") else []),
     ]
     if summary["timetable"] is None:
         lines += _target_lines(summary["target"], Metric(**summary["judged_by"]))

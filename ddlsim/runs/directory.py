@@ -4,6 +4,7 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -203,6 +204,14 @@ def move_aside(path: Path) -> Path:
     while (aside := path.with_name(f"{path.name}.earlier-{number}")).exists():
         number += 1
     return path.rename(aside)
+
+
+def remove_earlier(path: Path, scenario: "Scenario") -> None:
+    """Remove runs of a scenario that were moved aside, except the latest one."""
+    asides = [path.with_name(entry) for entry in os.listdir(path.parent) if entry.startswith(f"{path.name}.earlier-")]
+    same = [aside for aside in asides if not aside.is_symlink() and same_scenario(aside, scenario)]
+    for aside in sorted(same, key=lambda each: each.stat().st_ctime_ns)[:-1]:
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 def _how_it_ended(directory: Path) -> str:

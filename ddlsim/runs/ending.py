@@ -14,6 +14,7 @@ from ddlsim.runs.life import Life
 from ddlsim.runs.manifest import finish_manifest, write_manifest
 from ddlsim.runs.models import MODELS, KeptModels, write_models
 from ddlsim.runs.profile import wall_profile, wave_counts
+from ddlsim.runs.self_check import PASSED, violations
 
 
 def close(life: Life, status: str) -> tuple[dict | None, Exception | None]:
@@ -38,6 +39,13 @@ def close(life: Life, status: str) -> tuple[dict | None, Exception | None]:
         except RecordsFailed as error:
             errors.append(error)
     recording_s = time.perf_counter() - closing + (life.recorder.wall_s if life.recorder else 0.0)
+    if status == "done" and life.simulation is not None:  # after the records, since it empties the network
+        wrong = violations(life.simulation, life.simulation.network.traffic)
+        life.manifest["checks"] = wrong or PASSED
+        if wrong:
+            errors.append(
+                DdlsimError(f"{'; '.join(wrong)}. This is a fault of ddlsim: report it with the scenario and log.txt.")
+            )
     status = "failed" if errors and status == "done" else status
     sim_time_s = life.simulation.env.now if life.simulation else 0.0
     finish_manifest(life.manifest, status, life.started - life.earlier_s, sim_time_s)

@@ -50,7 +50,8 @@ def run_in_directory(
         scenario: what to run.
         out: the run directory; by default runs/<scenario>/<algorithm>-s<seed>-<digest>.
         fallback: whether the scenario's fallback may be used when its data is missing.
-        force: start afresh although the directory holds this run, complete or torn; what is there is kept beside it.
+        force: start afresh although the directory holds this run, complete or torn. The run that is there is moved to
+            <out>.earlier-<number>, and replaces runs of the same scenario that were moved there before.
         resume_torn: continue this very run if the directory holds it, torn, with a checkpoint; otherwise that is an
             error, unless `force` moves it aside.
         further: how it is carried out, see options.py.
@@ -123,6 +124,8 @@ def _begin(
         learner = make_learner(scenario, prepared, device, options, console.message)
         try:
             with directories.run_directory(path, console.message, _refuse_torn if torn else _move) as place:
+                if force:
+                    directories.remove_earlier(place.path, scenario)
                 manifest = start_manifest(scenario, prepared, device, missing, options.command)
                 manifest["executor"] = about_executor(learner)
                 parts = scenario, prepared, learner, console, interrupts, manifest, started, data_s
