@@ -64,6 +64,7 @@ class Node:
         "_conduct",
         "_local_steps",
         "_log",
+        "_num_members",
         "_peers",
         "_released",
         "_run",
@@ -87,6 +88,7 @@ class Node:
         self._run, self._log = ports.run, ports.log
         self._aggregation, self._released = ports.aggregation, ports.released
         self._conduct = None if ports.attackers is None else ports.attackers.of(node_id)
+        self._num_members = ports.run.num_nodes + (ports.run.server is not None)
         self._best = best
         self._times_lost = times_lost
         self._local_steps: int | None = None  # the same in all rounds
@@ -427,7 +429,9 @@ class Node:
                 a node that has not received the first one of this round, where nodes do their rounds together; or a
                 message of the last exchange before that, where nobody waits.
         """
-        receivers, round_num = node_ids(peers, self._num_members, "send"), index(round_num)
+        known = peers is self._peers[1]  # ids of its own topology need no check
+        receivers = tuple(peers) if known else node_ids(peers, self._num_members, "send")
+        round_num = index(round_num)
         if self._run.in_step:
             self._sent.note(receivers, round_num)
         elif round_num >= self._run.rounds > self.round_num and self._run.has_final_exchange:
@@ -525,7 +529,9 @@ class Node:
         Raises:
             DdlsimError: the sizes differ.
         """
-        nodes, rule = sorted(node_ids(models, self._num_members, "combine")), self._aggregation
+        nodes, rule = sorted(models), self._aggregation
+        if not 0 <= nodes[0] <= nodes[-1] < self._num_members:
+            node_ids(nodes, self._num_members, "combine")
         if rule is None:
             return self.merge([models[node] for node in nodes], [weights[node] for node in nodes])
         nodes = [node for node in nodes if weights[node] > 0 or node == self.id] or nodes
@@ -617,12 +623,6 @@ class Node:
         if self._best is not None:
             self._best.trained(trained, validation, kept)
         return outcome
-
-    @property
-    def _num_members(self) -> int:
-        """Number of nodes, the server included."""
-        run = self._run
-        return run.num_nodes + (run.server is not None)
 
     def _collect(self, kind: str, round_num: int, senders: Iterable[int]) -> Verb:
         self.open_verbs += 1

@@ -33,14 +33,15 @@ def close(life: Life, status: str) -> tuple[dict | None, Exception | None]:
                 life.recorder.close()
         return None, RecordsFailed(f"{path} has been removed or replaced while the run was writing into it.")
     closing = time.perf_counter()
-    for write in _last_records(life):
+    traffic = cache(lambda: life.simulation.network.traffic if life.simulation else None)
+    for write in _last_records(life, traffic):
         try:
             write()
         except RecordsFailed as error:
             errors.append(error)
     recording_s = time.perf_counter() - closing + (life.recorder.wall_s if life.recorder else 0.0)
     if status == "done" and life.simulation is not None:  # after the records, since it empties the network
-        wrong = violations(life.simulation, life.simulation.network.traffic)
+        wrong = violations(life.simulation, traffic())
         life.manifest["checks"] = wrong or PASSED
         if wrong:
             errors.append(
@@ -74,7 +75,7 @@ def close(life: Life, status: str) -> tuple[dict | None, Exception | None]:
     return summary, errors[0] if errors else None
 
 
-def _last_records(life: Life) -> list[Callable[[], None]]:
+def _last_records(life: Life, traffic: Callable[[], Any]) -> list[Callable[[], None]]:
     """What remains to be written of the records."""
     from ddlsim.runs.recorder import write_communication, write_contents, write_energy, write_links
 
@@ -82,7 +83,6 @@ def _last_records(life: Life) -> list[Callable[[], None]]:
     if life.simulation is not None:
         path, simulation, detail = life.path, life.simulation, life.scenario.records.detail
         network = simulation.network
-        traffic = cache(lambda: network.traffic)
         writes += [
             life.write_contacts,
             lambda: write_communication(path / "communication.jsonl", traffic(), detail),
