@@ -530,7 +530,7 @@ class Node:
             DdlsimError: the sizes differ.
         """
         nodes, rule = sorted(models), self._aggregation
-        if not 0 <= nodes[0] <= nodes[-1] < self._num_members:
+        if nodes and not 0 <= nodes[0] <= nodes[-1] < self._num_members:
             node_ids(nodes, self._num_members, "combine")
         if rule is None:
             return self.merge([models[node] for node in nodes], [weights[node] for node in nodes])
