@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-from ddlsim.learning.allocator import keep_freed_memory
+from ddlsim.learning.bank import keep_freed_memory
 from ddlsim.learning.learner import Learner
 from ddlsim.models import MODELS
 from ddlsim.scenario.model import Training

@@ -16,7 +16,7 @@ from mixing import regular_mixing
 from torch.nn import functional as F
 
 from ddlsim.kernels import aligned_rows, cosine, merge, project_simplex, reference
-from ddlsim.kernels.convolving import stacked_conv2d
+from ddlsim.kernels.grouped_conv import stacked_conv2d
 from ddlsim.learning.backends.choose import make_backends
 
 ON_GPU = torch.cuda.is_available()

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ddlsim.kernels.group_norm_pool import group_norm_relu_pool, reference
-from ddlsim.learning.allocator import keep_freed_memory
+from ddlsim.learning.bank import keep_freed_memory
 
 GROUPS, EPS = 2, 1e-5
 

@@ -10,7 +10,7 @@ import pytest
 from under_way import UnderWay
 
 from ddlsim.executors import cluster
-from ddlsim.executors.options import Executor
+from ddlsim.executors.cluster import Executor
 
 pytest.importorskip("ray", reason="the extra ray is not installed")
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from ddlsim.kernels import isa, set_isa
-from ddlsim.learning.allocator import keep_freed_memory
+from ddlsim.learning.bank import keep_freed_memory
 
 LIBRARIES_ON_AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
 """What keeps the libraries that PyTorch computes with from using more; they ask at their first call."""

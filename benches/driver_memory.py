@@ -21,8 +21,8 @@ import numpy as np
 
 from ddlsim import runs
 from ddlsim.executors import ray_workers
-from ddlsim.executors.options import Executor
-from ddlsim.executors.worker import Worker
+from ddlsim.executors.cluster import Executor
+from ddlsim.executors.ray_workers import Worker
 from ddlsim.learning.tested import Tested
 from ddlsim.runs.callbacks import Callback, Completed
 from ddlsim.runs.checkpoint import Every

@@ -16,8 +16,8 @@ from typing import Any
 
 from ddlsim import runs
 from ddlsim.engine.simulation import Simulation
+from ddlsim.runs.callbacks import Progress
 from ddlsim.runs.checkpoint import Checkpoints, Every, checkpoints_of, read_state
-from ddlsim.runs.progress import Progress
 from ddlsim.runs.repetition import Repetition
 from ddlsim.scenario import load
 

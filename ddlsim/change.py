@@ -51,7 +51,7 @@ def change_at_once(
 def _change_surroundings(
     simulation: "Simulation", before: "Scenario", after: "Scenario", learner: "Learner | SizeLearner"
 ) -> None:
-    from ddlsim.network.capacity_trace import follow
+    from ddlsim.network.access_links import follow
 
     was, now = before.network, after.network
     network, transport = simulation.network, simulation.transport

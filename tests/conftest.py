@@ -21,7 +21,7 @@ import pytest
 from hypothesis import settings
 
 from ddlsim import native
-from ddlsim.data import fashion_mnist_mini
+from ddlsim.data import standard
 
 settings.register_profile("default", max_examples=150, deadline=None, derandomize=True)
 settings.register_profile("ci", max_examples=500, deadline=None)
@@ -35,10 +35,10 @@ def pytest_configure(config):
 
 @pytest.fixture(scope="session", autouse=True)
 def embedded_data_is_decompressed_once():
-    read = cache(fashion_mnist_mini.read_keras_npz)
+    read = cache(standard.read_keras_npz)
     with pytest.MonkeyPatch.context() as patched:
         copies = lambda path: tuple(array.copy() for array in read(path))  # noqa: E731
-        patched.setattr(fashion_mnist_mini, "read_keras_npz", copies)
+        patched.setattr(standard, "read_keras_npz", copies)
         yield
 
 

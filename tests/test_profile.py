@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 from ddlsim import runs
 from ddlsim.cli import app
 from ddlsim.learning.backends.base import Dispatcher
+from ddlsim.learning.bank import laters
 from ddlsim.learning.jobs import Job, Jobs
-from ddlsim.learning.later import laters
 from ddlsim.report.summary_table import table
-from ddlsim.runs.profile import wall_profile
+from ddlsim.runs.manifest import wall_profile
 from ddlsim.scenario import load
 
 SMOKE = Path(__file__).parents[1] / "scenarios" / "smoke.yaml"

@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from ddlsim.data.dataset import DataSearch
-from ddlsim.data.fashion_mnist_mini import EMBEDDED
-from ddlsim.data.standard import FashionMnist
+from ddlsim.data.standard import EMBEDDED, FashionMnist
 
 TRAIN_PER_CLASS, TEST_PER_CLASS = 1000, 200
 ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from ddlsim.reproduce import write_pages
-from ddlsim.scenario.find import is_matrix
+from ddlsim.scenario.load import is_matrix
 
 ROOT = Path(__file__).parents[1]
 

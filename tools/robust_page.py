@@ -77,7 +77,7 @@ def _attacked(share: float, seed: int) -> str:
     """How many nodes of each cluster attack."""
     import numpy as np
 
-    from ddlsim.attacks.own_rows import SignFlip
+    from ddlsim.attacks.forgeries import SignFlip
 
     nodes = SignFlip(nodes=share).members(np.array([0] * 16 + [1] * 4), seed)
     minority = sum(node >= 16 for node in nodes)

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from ddlsim.learning.allocator import keep_freed_memory
+from ddlsim.learning.bank import keep_freed_memory
 from ddlsim.learning.batches import draw_batches
 from ddlsim.learning.learner import Learner
 from ddlsim.models import MODELS

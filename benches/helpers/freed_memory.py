@@ -12,7 +12,7 @@ import resource
 import sys
 from collections.abc import Iterator
 
-from ddlsim.learning.allocator import M_TRIM_THRESHOLD, keep_freed_memory
+from ddlsim.learning.bank import M_TRIM_THRESHOLD, keep_freed_memory
 
 M_MMAP_MAX, USUAL_MMAP_MAX = -4, 65_536
 LARGEST_KEPT_BYTES = 32 * 2**20  # glibc's DEFAULT_MMAP_THRESHOLD_MAX; keep_freed_memory sets it

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ddlsim import build, runs
-from ddlsim.executors.options import LOCAL, Executor
+from ddlsim.executors.cluster import LOCAL, Executor
 from ddlsim.runs.computing import make_learner
-from ddlsim.runs.options import Options
+from ddlsim.runs.loading import Options
 from ddlsim.runs.recorder import Recorder
 from ddlsim.scenario import load
 

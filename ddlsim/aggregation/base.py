@@ -2,14 +2,26 @@
 
 Every rule here is one of two kinds, or one after the other: the rows are mixed linearly, with weights that depend on
 their distances, and in every coordinate the lowest and highest values are left out before the rest is averaged. A rule
-sees distances and weights alone, never the rows, so it is a function of small arrays; learning/aggregating.py measures
+sees distances and weights alone, never the rows, so it is a function of small arrays; learning/row_operations.py measures
 the distances and computes the result by the kernels, on the CPU or on a GPU.
+
+What a model weighs in a merge, by name.
+
+Sources: McMahan et al., AISTATS 2017 (FedAvg: by number of samples); Hagander, Listo Zec et al., "On the effects of
+similarity metrics in decentralized deep learning under distributional shift", algorithm 1 line 7 (FedSim: by
+similarity). A node's own model weighs, under FedSim, as much as the heaviest of the others.
+
+The algorithm's own weighted average, which every model joins.
+
+Metropolis-Hastings weights of a graph.
+
+Source: Xiao, Boyd and Lashkari, "Distributed average consensus with least-mean-square deviation", JPDC 2007.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Ge, Gt, Lt
@@ -125,3 +137,64 @@ def tolerated(asked: int | float, count: int, most: int) -> int:
 def weighted_sum(weights: "np.ndarray | Sequence[float]") -> Combination:
     """One row as a weighted sum of all."""
     return Combination(mixing=np.asarray(weights, np.float64)[None])
+
+
+MergeName = Literal["fedavg", "fedsim", "uniform"]
+
+
+def weights(
+    name: MergeName, own: int, samples: Mapping[int, int], scores: Mapping[int, float] | None = None
+) -> dict[int, float]:
+    """What each model weighs; the weights sum to 1.
+
+    Args:
+        name: `fedavg` (by number of samples), `fedsim` (by score), `uniform`.
+        own: the merging node.
+        samples: training samples of the node itself and of every node whose model is merged.
+        scores: of every such node but itself, for `fedsim`; negative ones count as 0, and if none is above 0 all models
+            weigh the same.
+
+    Returns:
+        Node id -> weight.
+    """
+    raw: Mapping[int, float] = dict.fromkeys(samples, 1.0)
+    if name == "fedavg":
+        raw = samples
+    elif name == "fedsim" and scores:
+        positive = {peer: max(0.0, score) for peer, score in scores.items()}
+        heaviest = max(positive.values())
+        if heaviest > 0:
+            raw = positive | {own: heaviest}
+    total = sum(raw.values())
+    return {peer: raw[peer] / total for peer in samples}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mean(Aggregation):
+    """The algorithm's own weighted average: no defense."""
+
+    is_plain: ClassVar[bool] = True
+
+    def combine(self, rows: Rows) -> Combination:
+        return weighted_sum(rows.weights)
+
+
+def row(node: int, neighbors: Sequence[Sequence[int]], received: Collection[int]) -> dict[int, float]:
+    """One node's row of the mixing matrix: 1 / (1 + the larger degree) for each neighbor, the rest for itself.
+
+    Over all nodes the matrix is symmetric and doubly stochastic, so repeated mixing leads to the plain mean. Where
+    messages of several rounds come at once, of other graphs, they may be more than the node has neighbors; then their
+    number counts as its degree, so that no weight is negative.
+
+    Args:
+        node: the row.
+        neighbors: per node its neighbors' ids; symmetric.
+        received: the nodes whose parameters came; the weights of other neighbors fall to the node itself.
+
+    Returns:
+        Node id -> weight, ordered by id, the node itself among them; they sum to 1.
+    """
+    degree = max(len(neighbors[node]), len(received))
+    weights = {peer: 1 / (1 + max(degree, len(neighbors[peer]))) for peer in received}
+    weights[node] = 1 - sum(weights.values())
+    return dict(sorted(weights.items()))

@@ -10,16 +10,33 @@ ClippedGossip takes one such step. Without a fixed radius, tau is the second lar
 the node's own, as in the code of its authors (epfml/byzantine-robust-decentralized-optimizer, SelfCenteredClipping with
 tau None); `byzantine` sets how many of the largest distances are passed over (1 there). The radius of the paper's
 analysis needs to know the attackers, so neither their code nor ours uses it.
+
+Cosine clipping: a neighbor counts as far as its update points where one's own does, and is no longer than that.
+
+Source: Cao, Fang, Liu, Gong, "FLTrust: Byzantine-robust federated learning via trust bootstrapping", NDSS 2021,
+without a server: the node's own samples take the place of the server's root data set, its own update that of the
+server's. With g_j = x_j - s, s being what the node's last training began with, and the node's own trust 1:
+
+    trust_j = max(0, cos(g_j, g_own)),   x := s + sum_j trust_j (|g_own| / |g_j|) g_j / sum_j trust_j.
+
+Where the node has not trained what is averaged (another head of FACADE, say) there is no update to compare: its own
+parameters then stand for g_own, and those received for g_j (s = 0).
+
+Nearest-neighbor mixing: every row becomes the mean of those nearest to it, and another rule takes these means.
+
+Source: Allouah, Farhadkhani, Guerraoui, Gupta, Pinot, Stephan, "Fixing by mixing: a recipe for optimal Byzantine ML
+under heterogeneity", AISTATS 2023, Algorithm 2: y_i is the mean of the n - f rows nearest to x_i, x_i among them.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Gt
 
-from ddlsim.aggregation.base import Aggregation, Combination, Rows, Tolerated, tolerated, weighted_sum
+from ddlsim.aggregation.base import Aggregation, Combination, Mean, Rows, Tolerated, tolerated, weighted_sum
+from ddlsim.aggregation.robust import GeometricMedian, Krum, Median, TrimmedMean
 from ddlsim.units import Count
 
 
@@ -94,3 +111,71 @@ def _step(weights: np.ndarray, lengths: np.ndarray, radius: float, center: "np.n
     within = lengths <= radius
     shares = weights * np.where(within, 1.0, radius / np.where(within | (lengths == 0), 1.0, lengths))
     return center * (1 - shares.sum()) + shares
+
+
+@dataclass(frozen=True, kw_only=True)
+class CosineClipping(Aggregation):
+    """FLTrust without a server: updates count by their cosine with one's own, at its length."""
+
+    needs_own: ClassVar[bool] = True
+    needs_distances: ClassVar[bool] = True
+    needs_start: ClassVar[bool] = True
+
+    def combine(self, rows: Rows) -> Combination:
+        n, own = rows.count, rows.own
+        squared = rows.sqdist[n, :n]  # |g_j|^2
+        norms = np.sqrt(squared)
+        products = (squared + squared[own] - rows.sqdist[own, :n]) / 2
+        lengths = norms * norms[own]
+        trust = np.clip(products / np.where(lengths > 0, lengths, np.inf), 0, 1)
+        trust[own] = 1.0
+        scale = norms[own] / np.where(norms > 0, norms, 1.0)
+        scale[own] = 1.0
+        shares = trust * scale / trust.sum()
+        return weighted_sum([*shares, 1 - shares.sum()])
+
+
+@dataclass(frozen=True, kw_only=True)
+class NearestNeighborMixing(Aggregation):
+    """Means of nearest rows, then another rule.
+
+    Args:
+        byzantine: attackers among the rows: a number, or a share of them; also of the rule that follows.
+        then: the rule that combines the means.
+    """
+
+    needs_distances: ClassVar[bool] = True
+    byzantine: Tolerated = 1
+    then: Literal["trimmed_mean", "median", "krum", "geometric_median", "mean"] = "trimmed_mean"
+
+    def combine(self, rows: Rows) -> Combination:
+        n = rows.count
+        distances = rows.sqdist[:n, :n]
+        nearest = n - tolerated(self.byzantine, n, n - 1)
+        order = np.argsort(distances, axis=1, kind="stable")[:, :nearest]
+        mixing = np.zeros((n, n))
+        mixing[np.arange(n)[:, None], order] = 1 / nearest
+        mixed = Rows(rows.weights, rows.own, _distances_of(mixing, distances))
+        found = self._then().combine(mixed)
+        if found.mixing is None:
+            return Combination(mixing, found.cut)
+        return Combination(found.mixing @ mixing)
+
+    def _then(self) -> Aggregation:
+        if self.then == "trimmed_mean":
+            return TrimmedMean(trim=self.byzantine)
+        if self.then == "krum":
+            return Krum(byzantine=self.byzantine)
+        return {"median": Median, "geometric_median": GeometricMedian, "mean": Mean}[self.then]()
+
+
+def _distances_of(mixing: np.ndarray, distances: np.ndarray) -> np.ndarray:
+    """Squared distances of weighted means of rows, [m, m], from those of the rows; weights sum to 1.
+
+    Symmetric, and 0 between equal means, so that what is equally far ties.
+    """
+    cross = mixing @ distances @ mixing.T
+    spread = np.diag(cross) / 2
+    found = np.maximum((cross + cross.T) / 2 - (spread[:, None] + spread[None, :]), 0)
+    found[(mixing[:, None] == mixing[None]).all(axis=2)] = 0
+    return found

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ddlsim.evaluation.candidates import EvaluationCandidates
     from ddlsim.learning.job_types import Model
     from ddlsim.messages.message import Message
-    from ddlsim.node.deferred import Deferred
+    from ddlsim.node.checks import Deferred
     from ddlsim.node.node import Node, Steps
     from ddlsim.node.ports import Compute
     from ddlsim.similarity.measures import Similarity

@@ -5,7 +5,7 @@ for client collaboration", FL-IJCAI 2022, and their code; Hagander, Listo Zec et
 metrics in decentralized deep learning under distributional shift", and the code that it shares with Hagander's thesis
 (FedSim, min-max scaling, three more similarities). Each round a node pulls the models of `sampled_peers` peers, drawn
 by softmax(tau * similarity), measures how alike they are to its own, and merges; what peers know of others serves as
-an estimate (similarity/two_hop.py). The texts and the codes differ, and `variant` names four of them; every key that is
+an estimate (similarity/measures.py). The texts and the codes differ, and `variant` names four of them; every key that is
 null is as the variant has it:
 
                     listo_zec_2022   hagander_2024      text               facade
@@ -48,8 +48,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
 from annotated_types import Ge, Gt, Le
 
-from ddlsim.aggregation import weights as merges
-from ddlsim.aggregation.weights import MergeName
+from ddlsim.aggregation import base as merges
+from ddlsim.aggregation.base import MergeName
 from ddlsim.algorithms.gossip_pull import (
     GossipPull,
     LossBatches,
@@ -61,12 +61,10 @@ from ddlsim.algorithms.gossip_pull import (
     batches_scored,
 )
 from ddlsim.errors import ScenarioError
-from ddlsim.node.deferred import Deferred
+from ddlsim.node.checks import Deferred
 from ddlsim.rng import stream
-from ddlsim.similarity import sampling
-from ddlsim.similarity.measures import Similarity, SimilarityName
-from ddlsim.similarity.sampling import Scaling, UnknownPeers
-from ddlsim.similarity.two_hop import Knowledge, TwoHop, table_bytes
+from ddlsim.similarity import measures
+from ddlsim.similarity.measures import Knowledge, Scaling, Similarity, SimilarityName, TwoHop, UnknownPeers, table_bytes
 from ddlsim.units import Count
 
 if TYPE_CHECKING:
@@ -267,11 +265,11 @@ class DAC(GossipPull):
         scores = knowledge.scores[list(others)]
         tau = self.tau
         if self.tau_schedule == "sigmoid":  # as it was when the similarities were measured
-            tau = sampling.sigmoid_tau(max(0, round_num - 1), self.tau, self.tau_growth)
-        weights = sampling.probabilities(scores, tau, _given(self.unknown_peers), self.scaling, self.floor)
+            tau = measures.sigmoid_tau(max(0, round_num - 1), self.tau, self.tau_growth)
+        weights = measures.probabilities(scores, tau, _given(self.unknown_peers), self.scaling, self.floor)
         state.memory.drawn_by = dict(zip(others, weights.tolist(), strict=True))
         rng = stream(node.seed, "sampled peers", node.id) if self.frozen_sampling else node.rng("sampled peers")
-        state.memory.drawn = sampling.draw_in_turn(rng, others, _given(self.sampled_peers), weights)
+        state.memory.drawn = measures.draw_in_turn(rng, others, _given(self.sampled_peers), weights)
         return sorted(state.memory.drawn)
 
     def weigh(

@@ -26,8 +26,8 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from ddlsim.aggregation import weights as merges
-from ddlsim.aggregation.weights import MergeName
+from ddlsim.aggregation import base as merges
+from ddlsim.aggregation.base import MergeName
 from ddlsim.algorithms.base import Algorithm
 from ddlsim.errors import ScenarioError
 from ddlsim.evaluation.candidates import EvaluationCandidates
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from ddlsim.learning.bank import Params
     from ddlsim.learning.job_types import Model
-    from ddlsim.node.deferred import Deferred
+    from ddlsim.node.checks import Deferred
     from ddlsim.node.node import Node, Steps, Verb
     from ddlsim.node.ports import Compute
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ddlsim.learning.bank import Params
-    from ddlsim.node.deferred import Deferred
+    from ddlsim.node.checks import Deferred
     from ddlsim.node.node import Node, Steps
     from ddlsim.node.ports import Compute
 

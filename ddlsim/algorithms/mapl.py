@@ -132,7 +132,7 @@ class MAPL(Algorithm):
 
     def extra_parts(self, latent: int, num_classes: int) -> "dict[str, nn.Module]":
         """What is trained beside core and head: the projection, and the prototypes in its space."""
-        from ddlsim.learning.heads import Prototypes, projection_head
+        from ddlsim.learning.architecture import Prototypes, projection_head
 
         return {
             "projection": projection_head(latent, self.projection_units),

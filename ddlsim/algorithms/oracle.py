@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 from ddlsim.algorithms.gossip_pull import GossipPull, MonitoredSimilarity, State
 from ddlsim.errors import ScenarioError
 from ddlsim.rng import stream
-from ddlsim.similarity.measures import Similarity
-from ddlsim.similarity.sampling import draw
+from ddlsim.similarity.measures import Similarity, draw
 from ddlsim.units import CountOrZero
 
 if TYPE_CHECKING:

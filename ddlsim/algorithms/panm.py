@@ -4,7 +4,7 @@ Sources: Li, Lu, Liu, et al., "Towards effective clustered federated learning: a
 neighbor matching", IEEE Transactions on Big Data, 2022; Hagander's thesis, appendix B, algorithms 2 and 3, and its
 code. Stage 1 (NSMC): each round a node measures `sampled_peers` new peers, keeps the `sampled_peers` most similar of
 those and its present neighbors, and merges all it keeps. Stage 2, from round `stage1_rounds` on: every `naem_every`
-rounds it sorts new candidates and its neighbors by a mixture of two normals (similarity/mixture.py); each round it
+rounds it sorts new candidates and its neighbors by a mixture of two normals (similarity/measures.py); each round it
 merges with `sampled_peers` random neighbors. `variant`:
 
 - `thesis`: similarities of all concerned are measured anew each time, and NAEM sorts all neighbors;
@@ -22,12 +22,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Le
 
-from ddlsim.aggregation import weights as merges
+from ddlsim.aggregation import base as merges
 from ddlsim.algorithms.gossip_pull import GossipPull, LossBatches, State, batches_scored
 from ddlsim.errors import ScenarioError
-from ddlsim.similarity.measures import Similarity, SimilarityName
-from ddlsim.similarity.mixture import neighbors_by_mixture
-from ddlsim.similarity.sampling import draw
+from ddlsim.similarity.measures import Similarity, SimilarityName, draw, neighbors_by_mixture
 from ddlsim.units import Count
 
 if TYPE_CHECKING:

@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from annotated_types import Ge, Le
 
-from ddlsim.aggregation import weights as merges
+from ddlsim.aggregation import base as merges
 from ddlsim.algorithms.gossip_pull import GossipPull, LossBatches, Schedule, State, Weights, batches_scored
 from ddlsim.errors import ScenarioError
-from ddlsim.similarity.measures import Similarity, SimilarityName
-from ddlsim.similarity.sampling import draw
+from ddlsim.similarity.measures import Similarity, SimilarityName, draw
 from ddlsim.units import Count
 
 if TYPE_CHECKING:
-    from ddlsim.node.deferred import Deferred
+    from ddlsim.node.checks import Deferred
     from ddlsim.node.node import Node, Verb
 
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from ddlsim.algorithms.gossip_pull import GossipPull, MonitoredSimilarity, State
 from ddlsim.errors import ScenarioError
-from ddlsim.similarity.measures import Similarity
-from ddlsim.similarity.sampling import draw
+from ddlsim.similarity.measures import Similarity, draw
 
 if TYPE_CHECKING:
     from ddlsim.node.node import Node

@@ -60,7 +60,7 @@ def _arrays(arguments: Mapping[Any, Any]) -> Any:
         ScenarioError: if it has no such argument.
     """
     from ddlsim.data import Arrays
-    from ddlsim.scenario.problems import did_you_mean
+    from ddlsim.scenario.tree import did_you_mean
 
     known = inspect.signature(Arrays).parameters
     for name in arguments:

@@ -181,7 +181,7 @@ class Run:
         Raises:
             DataMissing: if matplotlib is not installed. ScenarioError: if the run has no such values.
         """
-        from ddlsim.report.comparing.lines import lines_figure
+        from ddlsim.report.comparing.curves import lines_figure
 
         return lines_figure([self.records], x, y)
 

@@ -95,7 +95,7 @@ class Comparison:
         Raises:
             DataMissing: if matplotlib is not installed. ScenarioError: if runs have no such values in common.
         """
-        from ddlsim.report.comparing.lines import lines_figure
+        from ddlsim.report.comparing.curves import lines_figure
 
         shown = self.at if y in (None, self.y) else None
         return lines_figure([run.records for run in self.runs], x, y or self.y, self.group_by, band, shown)
@@ -112,7 +112,7 @@ class Comparison:
         Raises:
             ScenarioError: if it cannot be written, or the runs are not judged by the same metric.
         """
-        from ddlsim.report.comparing.lines import Drawn
+        from ddlsim.report.comparing.curves import Drawn
         from ddlsim.report.html import comparison_page, write
 
         runs = [(run.records, run.summary) for run in self.runs]

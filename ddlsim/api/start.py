@@ -12,15 +12,14 @@ from ddlsim.api.run import Run
 from ddlsim.errors import ScenarioError
 
 if TYPE_CHECKING:
-    from ddlsim.executors.options import Executor
-    from ddlsim.runs.callbacks import Callback
+    from ddlsim.executors.cluster import Executor
+    from ddlsim.runs.callbacks import Callback, Mode
     from ddlsim.runs.checkpoint import Every
-    from ddlsim.runs.progress import Mode
     from ddlsim.scenario import Scenario
 
 Progress = Literal["auto", "log", "plain", "none"]
 _MODES: "dict[str, Mode]" = {"auto": "bar", "log": "auto", "plain": "plain", "none": "none"}
-"""What progress is called here -> in ddlsim/runs/progress.py."""
+"""What progress is called here -> in ddlsim/runs/callbacks.py."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -290,7 +289,7 @@ def with_trackers(callbacks: "Sequence[Callback]", track: Sequence[str]) -> "Seq
     given = listed("callbacks", callbacks, "[Mine()] with objects of classes that extend ddlsim.Callback")
     if not track:
         return given
-    from ddlsim.runs.tracking import Tracked
+    from ddlsim.runs.callbacks import Tracked
 
     names = [track] if isinstance(track, str) else listed("track", track, '["tensorboard"]', str)
     return [*given, Tracked(names, _tell)]
@@ -303,7 +302,7 @@ def _tell(text: str) -> None:
 
 
 def _executor(executor: "str | Executor", workers: int | None, gpus_per_worker: int | None) -> "Executor":
-    from ddlsim.executors.options import Executor, executor_of
+    from ddlsim.executors.cluster import Executor, executor_of
 
     if isinstance(executor, Executor):
         if workers is not None or gpus_per_worker is not None:

@@ -11,38 +11,33 @@ if TYPE_CHECKING:
     import simpy
 
     from ddlsim.aggregation.base import Aggregation
-    from ddlsim.attacks.attackers import Attackers
+    from ddlsim.attacks.forgeries import Attackers
     from ddlsim.churn.schedule import Absences
-    from ddlsim.data.outline import Outline
-    from ddlsim.data.prepared import PreparedData
-    from ddlsim.engine.clock import SimulatedClock
-    from ddlsim.engine.energy_meter import EnergyMeter
+    from ddlsim.data.prepared import Outline, PreparedData
     from ddlsim.engine.membership import Member
-    from ddlsim.engine.privacy_meter import PrivacyMeter
-    from ddlsim.engine.run_info import Run
+    from ddlsim.engine.meters import EnergyMeter, PrivacyMeter
+    from ddlsim.engine.run_info import Run, SimulatedClock
     from ddlsim.engine.simulation import Simulation
     from ddlsim.engine.transport import NetworkTransport
     from ddlsim.evaluation.candidates import Snapshot
-    from ddlsim.evaluation.evaluator import Evaluated, Schedule
-    from ddlsim.evaluation.measurements import Measurements
-    from ddlsim.evaluation.monitor import Monitor, Records
-    from ddlsim.evaluation.oracle_similarities import OracleSimilarities
+    from ddlsim.evaluation.evaluator import Evaluated, Measurements, Schedule
+    from ddlsim.evaluation.monitor import Monitor, OracleSimilarities, Records
     from ddlsim.learning.job_types import Model
     from ddlsim.learning.learner import Learner
     from ddlsim.learning.size_learner import SizeLearner
     from ddlsim.messages.compression import Codec
     from ddlsim.network.access_links import LinkTable
-    from ddlsim.network.bursts import Bursts
+    from ddlsim.network.flows import Bursts
     from ddlsim.network.network import Network
-    from ddlsim.node.deferred import Deferred
+    from ddlsim.node.checks import Deferred
     from ddlsim.node.ports import Compute
     from ddlsim.scenario import Scenario
 
 
 def links_of(scenario: "Scenario", has_server: bool) -> "LinkTable":
     """The links of all nodes, the server's last."""
-    from ddlsim.build.drawn import links_drawn
-    from ddlsim.network.server import with_server
+    from ddlsim.build.learner import links_drawn
+    from ddlsim.network.access_links import with_server
     from ddlsim.units import mbps_to_bytes_per_s
 
     links = links_drawn(scenario.network.links, scenario.nodes.count, scenario.seed)
@@ -53,7 +48,7 @@ def links_of(scenario: "Scenario", has_server: bool) -> "LinkTable":
 
 def codec_of(scenario: "Scenario") -> "Codec | None":
     """How parameters in messages are compressed; None: not at all."""
-    from ddlsim.messages.quantized import NoCompression
+    from ddlsim.messages.compression import NoCompression
 
     codec = scenario.network.compression
     return None if isinstance(codec, NoCompression) else codec
@@ -67,7 +62,7 @@ def aggregation_of(scenario: "Scenario") -> "Aggregation | None":
 
 def absences_of(scenario: "Scenario") -> "Absences":
     """Per node when it is away."""
-    from ddlsim.build.drawn import absences_drawn
+    from ddlsim.build.learner import absences_drawn
 
     return absences_drawn(scenario.churn, scenario.nodes.count, scenario.seed)
 
@@ -81,7 +76,7 @@ def schedule_of(scenario: "Scenario") -> "Schedule":
 
 def bursts_of(scenario: "Scenario") -> "Bursts | None":
     """Losses that come in bursts; None: they do not."""
-    from ddlsim.network.bursts import Bursts
+    from ddlsim.network.flows import Bursts
 
     given = scenario.network.loss_bursts
     if given is None:
@@ -91,7 +86,7 @@ def bursts_of(scenario: "Scenario") -> "Bursts | None":
 
 def build_network(scenario: "Scenario", env: "simpy.Environment", has_server: bool) -> "Network":
     """The links of all nodes, with capacities that follow their traces."""
-    from ddlsim.network.capacity_trace import follow
+    from ddlsim.network.access_links import follow
     from ddlsim.network.network import Network
     from ddlsim.network.tcp import Tcp
 
@@ -125,7 +120,7 @@ def build_run(scenario: "Scenario", prepared: "PreparedData | Outline") -> "Run"
     from functools import partial
 
     from ddlsim.engine.run_info import Run
-    from ddlsim.network.server import star
+    from ddlsim.network.access_links import star
     from ddlsim.topologies.base import forget, neighbors
 
     num_nodes, has_server = scenario.nodes.count, scenario.algorithm.has_server
@@ -152,7 +147,7 @@ def build_run(scenario: "Scenario", prepared: "PreparedData | Outline") -> "Run"
 def build_members(scenario: "Scenario", run: "Run") -> "list[Member]":
     """All nodes, the server last, each with what follows its validation losses if models are validated."""
     from ddlsim.engine.membership import Member
-    from ddlsim.evaluation.early_stopping import BestModel
+    from ddlsim.evaluation.candidates import BestModel
 
     stopping, learns = scenario.training.early_stopping, scenario.learning != "none"
     validated = stopping is not None or scenario.evaluation.evaluated_model == "best"
@@ -199,7 +194,7 @@ def meter_of(
     """What counts the energy that nodes spend; None: the scenario does not ask."""
     if scenario.energy is None:
         return None
-    from ddlsim.engine.energy_meter import EnergyMeter
+    from ddlsim.engine.meters import EnergyMeter
 
     return EnergyMeter(network.num_nodes, server, scenario.energy.costs, lambda: env.now, network)
 
@@ -214,7 +209,7 @@ def privacy_meter_of(
     privacy = scenario.privacy
     if privacy is None:
         return None
-    from ddlsim.engine.privacy_meter import PrivacyMeter
+    from ddlsim.engine.meters import PrivacyMeter
     from ddlsim.privacy.accounting import Releases
 
     def one_release(node: int) -> "Releases | None":
@@ -239,7 +234,7 @@ def build_monitor(
 ) -> "Monitor":
     """What measures completed rounds: evaluations, or times where nothing is learned."""
     from ddlsim.evaluation.evaluator import Evaluator
-    from ddlsim.evaluation.round_times import RoundTimes
+    from ddlsim.evaluation.monitor import RoundTimes
 
     if scenario.learning == "none":
         return RoundTimes(recorder, run.num_nodes)
@@ -265,7 +260,7 @@ def oracle_of(
     scenario: "Scenario", learner: "Compute", recorder: "Records", run: "Run", members: "Sequence[Member]"
 ) -> "OracleSimilarities":
     """What chosen nodes would measure of all others at every evaluation."""
-    from ddlsim.evaluation.oracle_similarities import OracleSimilarities
+    from ddlsim.evaluation.monitor import OracleSimilarities
 
     algorithm = scenario.algorithm
 
@@ -289,13 +284,11 @@ def build_simulation(
 
     from ddlsim.build.step_times import step_times_of
     from ddlsim.engine.churn_process import ChurnProcess
-    from ddlsim.engine.clock import SimulatedClock
     from ddlsim.engine.gc_tuning import free_earlier_runs
-    from ddlsim.engine.node_log import NodeLog, SilentLog
-    from ddlsim.engine.ports import EnginePorts
-    from ddlsim.engine.simulation import Simulation
-    from ddlsim.evaluation.measurements import Measurements
-    from ddlsim.tasks.metric import rows_of
+    from ddlsim.engine.run_info import NodeLog, SilentLog, SimulatedClock
+    from ddlsim.engine.simulation import EnginePorts, Simulation
+    from ddlsim.evaluation.evaluator import Measurements
+    from ddlsim.tasks.base import rows_of
 
     num_nodes, churn, learns = scenario.nodes.count, scenario.churn, scenario.learning != "none"
     free_earlier_runs(num_nodes)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ddlsim.build.drawn import step_times_drawn
+from ddlsim.build.learner import step_times_drawn
 from ddlsim.devices import DEVICES
 from ddlsim.devices.base import StepTimeTrace
 from ddlsim.errors import ScenarioError

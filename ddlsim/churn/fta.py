@@ -13,7 +13,7 @@ from typing import Annotated
 
 from annotated_types import Ge, Gt
 
-from ddlsim.churn.schedule import Absences, Churn, Interval, merged
+from ddlsim.churn.schedule import Absences, Churn, OfflineInterval, merged
 from ddlsim.churn.traces import gaps, scaled
 from ddlsim.csv_rows import refuse, shortened, unreadable
 from ddlsim.errors import ScenarioError
@@ -69,12 +69,12 @@ class FailureTrace(Churn):
         drawn = [machines[place] for place in dealt(stream(seed, "failure trace"), len(machines), num_nodes)]
         return {node: scaled(gaps(self._from_start(online)), self.time_scale) for node, online in enumerate(drawn)}
 
-    def _from_start(self, online: list[Interval]) -> list[Interval]:
+    def _from_start(self, online: list[OfflineInterval]) -> list[OfflineInterval]:
         moved = [(max(0.0, begin_s - self.start_s), end_s - self.start_s) for begin_s, end_s in online]
         return [interval for interval in moved if interval[1] > interval[0]]
 
 
-def read_events(path: str) -> dict[str, list[Interval]]:
+def read_events(path: str) -> dict[str, list[OfflineInterval]]:
     """Machine -> its intervals of availability, in order and apart, in seconds since the earliest interval of the file.
 
     Raises:
@@ -87,7 +87,7 @@ def read_events(path: str) -> dict[str, list[Interval]]:
         raise unreadable(path, expected, error) from error
     columns, rows = _table(lines)
     places = [columns.index(name) for name in NEEDED]
-    found: dict[str, list[Interval]] = {}
+    found: dict[str, list[OfflineInterval]] = {}
     problems, earliest_s = [], float("inf")
     for number, cells in rows:
         interval = _interval(cells, places)
@@ -141,7 +141,7 @@ def _cells(line: str) -> list[str]:
     return [cell.strip().strip('"') for cell in line.lstrip("# ").split(divider)]
 
 
-def _interval(cells: list[str], places: list[int]) -> Interval | None:
+def _interval(cells: list[str], places: list[int]) -> OfflineInterval | None:
     """Start and end in seconds, or None if the line is none that a trace has."""
     if len(cells) <= max(places) or not cells[places[1]].isdecimal():
         return None

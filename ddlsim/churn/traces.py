@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 from annotated_types import Gt
 
-from ddlsim.churn.schedule import Absences, Churn, Interval, merged
+from ddlsim.churn.schedule import Absences, Churn, OfflineInterval, merged
 from ddlsim.csv_rows import Column, read_rows, refuse, shortened
 from ddlsim.errors import ScenarioError
 from ddlsim.pickled_data import read_data_only
@@ -90,7 +90,7 @@ class FedScale(Churn):
         }
 
 
-def read_online(path: str) -> dict[int, list[Interval]]:
+def read_online(path: str) -> dict[int, list[OfflineInterval]]:
     """Node -> its online intervals (start_s, end_s) in order, from our CSV.
 
     Raises:
@@ -155,10 +155,10 @@ def _briefly(value: Any) -> str:
     return shortened(reprlib.repr(value))
 
 
-def fold(phone: Mapping[str, Any]) -> list[Interval]:
+def fold(phone: Mapping[str, Any]) -> list[OfflineInterval]:
     """A device's online intervals within one repetition, 0 to finish_time: in order, apart from each other."""
     period_s = phone["finish_time"]
-    pieces: list[Interval] = []
+    pieces: list[OfflineInterval] = []
     for active_s, inactive_s in zip(phone["active"], phone["inactive"], strict=True):
         length_s = inactive_s - active_s
         if length_s >= period_s:
@@ -170,7 +170,7 @@ def fold(phone: Mapping[str, Any]) -> list[Interval]:
     return merged(pieces)
 
 
-def gaps(online: Sequence[Interval]) -> Iterator[Interval]:
+def gaps(online: Sequence[OfflineInterval]) -> Iterator[OfflineInterval]:
     """Absences around online intervals; the last one never ends."""
     left_s = 0.0
     for start_s, end_s in online:
@@ -180,7 +180,7 @@ def gaps(online: Sequence[Interval]) -> Iterator[Interval]:
     yield left_s, math.inf
 
 
-def _repeated_gaps(online: Sequence[Interval], period_s: float) -> Iterator[Interval]:
+def _repeated_gaps(online: Sequence[OfflineInterval], period_s: float) -> Iterator[OfflineInterval]:
     """Absences around online intervals that come again every period, without end."""
     if not online:
         yield 0.0, math.inf
@@ -195,7 +195,7 @@ def _repeated_gaps(online: Sequence[Interval], period_s: float) -> Iterator[Inte
             yield left_s + repetition * period_s, back_s + repetition * period_s
 
 
-def scaled(absences: Iterator[Interval], time_scale: float) -> Iterator[Interval]:
+def scaled(absences: Iterator[OfflineInterval], time_scale: float) -> Iterator[OfflineInterval]:
     """The same, so many times faster."""
     for left_s, back_s in absences:
         yield left_s / time_scale, back_s / time_scale

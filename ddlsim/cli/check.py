@@ -38,8 +38,8 @@ def check(
     Classes that are not ddlsim's own (./mine.py:Mine) are tried out as well: a few nodes, two rounds, no learning.
     """
     from ddlsim.scenario import by_name, digest, load
-    from ddlsim.scenario.find import is_matrix, is_sweep
     from ddlsim.scenario.idle_keys import idle_notes
+    from ddlsim.scenario.load import is_matrix, is_sweep
 
     failed = False
     for path in scenarios:
@@ -114,7 +114,7 @@ def _matrix_line(path: str, overrides: list[str]) -> str:
 
 
 def _sweep_line(path: str, overrides: list[str]) -> str:
-    from ddlsim.sweeps.file import read_sweep
+    from ddlsim.sweeps.points import read_sweep
 
     points = read_sweep(path, None, overrides)
     refused = [point for point in points if point.scenario is None]

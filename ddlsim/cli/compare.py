@@ -105,7 +105,7 @@ def compare(
     over: Annotated[str, typer.Option(help="Of a sweep, the setting's dotted key.")] = "algorithm.tau",
 ) -> None:
     """Show runs side by side, seeds of one setting in one row and one line."""
-    from ddlsim.report.comparing.lines import Drawn
+    from ddlsim.report.comparing.curves import Drawn
     from ddlsim.report.comparing.rows import Target, compared
     from ddlsim.report.comparing.tables import table_of
     from ddlsim.report.summary import read_all

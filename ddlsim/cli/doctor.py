@@ -9,8 +9,7 @@ from pathlib import Path
 
 import typer
 
-from ddlsim.cli.executor import ExecutorName
-from ddlsim.cli.options import AsJson, DataDir
+from ddlsim.cli.options import AsJson, DataDir, ExecutorName
 from ddlsim.errors import DdlsimError
 from ddlsim.host import num_cores
 from ddlsim.strict_json import table_text
@@ -87,8 +86,7 @@ def _cluster(executor: str) -> Iterator[Finding]:
     """What a Ray cluster has; a worker on every host is started to compare versions."""
     from dataclasses import replace
 
-    from ddlsim.executors.cluster import connect, disconnecting, hosts, import_ray
-    from ddlsim.executors.options import executor_of
+    from ddlsim.executors.cluster import connect, disconnecting, executor_of, hosts, import_ray
     from ddlsim.executors.ray_workers import RayWorkers
 
     chosen = executor_of(executor)
@@ -183,7 +181,7 @@ def _cuda() -> Iterator[Finding]:
     names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     yield Finding("CUDA", "ok", f"{', '.join(names)} (CUDA {torch.version.cuda})")
     yield _cuda_kernels()
-    from ddlsim.kernels.convolving import why_no_kernels
+    from ddlsim.kernels.grouped_conv import why_no_kernels
 
     if why := why_no_kernels(torch.device("cuda", 0)):
         yield Finding("convolutions", "note", f"cuDNN's, where small models train slower on the GPU: {why}")

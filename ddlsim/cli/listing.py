@@ -93,7 +93,7 @@ def rows_of(kind: str) -> list[dict[str, Any]]:
 
     if kind == "metrics":
         from ddlsim.metrics import METRICS
-        from ddlsim.tasks.scores import SCORES
+        from ddlsim.tasks.base import SCORES
 
         functions = {**METRICS, **SCORES}
         return [{"name": name, "about": parts.first_line(function)} for name, function in functions.items()]

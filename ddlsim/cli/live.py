@@ -49,7 +49,7 @@ def live_report(port: int | None) -> "tuple[Callback, ...]":
     """
     if port is None:
         return ()
-    from ddlsim.runs.live import LiveReport
+    from ddlsim.runs.callbacks import LiveReport
 
     return (LiveReport(live_server(port)),)
 

@@ -6,19 +6,25 @@ from typing import Annotated
 
 import typer
 
-from ddlsim.cli.executor import CpusPerWorker, ExecutorName, GpusPerWorker, ObjectStoreGb, Shards, Workers, chosen
 from ddlsim.cli.live import Live, LiveCommand, live_report
 from ddlsim.cli.options import (
     CheckpointEvery,
     CheckpointKeep,
+    CpusPerWorker,
     DataDir,
     Download,
+    ExecutorName,
+    GpusPerWorker,
+    ObjectStoreGb,
     OnDevice,
     Profile,
     Quiet,
+    Shards,
     SummaryAsJson,
     Track,
     Verbose,
+    Workers,
+    chosen,
 )
 from ddlsim.cli.run import end
 

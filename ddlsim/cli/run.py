@@ -8,22 +8,28 @@ from typing import Annotated
 import typer
 
 from ddlsim.cli import completion
-from ddlsim.cli.executor import CpusPerWorker, ExecutorName, GpusPerWorker, ObjectStoreGb, Shards, Workers, chosen
 from ddlsim.cli.exits import FAILED, INTERRUPTED
 from ddlsim.cli.live import Live, LiveCommand, live_report
 from ddlsim.cli.options import (
     CheckpointEvery,
     CheckpointKeep,
+    CpusPerWorker,
     DataDir,
     Download,
+    ExecutorName,
     Fallback,
+    GpusPerWorker,
+    ObjectStoreGb,
     OnDevice,
     Overrides,
     Profile,
     Quiet,
+    Shards,
     SummaryAsJson,
     Track,
     Verbose,
+    Workers,
+    chosen,
 )
 from ddlsim.strict_json import table_text
 

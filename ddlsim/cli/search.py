@@ -45,11 +45,10 @@ def wanted_search(
     Raises:
         ScenarioError: if it cannot be done.
     """
-    from ddlsim.scenario.find import find, is_sweep
-    from ddlsim.scenario.load import apply_overrides, finish, read_tree
+    from ddlsim.scenario.load import apply_overrides, find, finish, is_sweep, read_tree
     from ddlsim.sweeps.points import Base
     from ddlsim.sweeps.search import Search as Wanted
-    from ddlsim.sweeps.search_space import aim_named, parse_dimension
+    from ddlsim.sweeps.search import aim_named, parse_dimension
 
     file = find(scenario)
     if is_sweep(file):

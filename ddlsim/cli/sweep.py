@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ddlsim.cli import completion
-from ddlsim.cli.executor import ExecutorName
 from ddlsim.cli.exits import INTERRUPTED, RUNS_FAILED, say
-from ddlsim.cli.options import DataDir, Download, Fallback, Jobs, Overrides, Quiet
+from ddlsim.cli.options import DataDir, Download, ExecutorName, Fallback, Jobs, Overrides, Quiet
 from ddlsim.cli.search import Pruner, Search, run_search, wanted_search
 from ddlsim.errors import DataMissing, ScenarioError
 from ddlsim.runs.checkpoint import Every
@@ -18,10 +17,9 @@ from ddlsim.runs.checkpoint import Every
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ddlsim.executors.options import Executor
-    from ddlsim.sweeps.on_ray import Resources
+    from ddlsim.executors.cluster import Executor
     from ddlsim.sweeps.points import Point
-    from ddlsim.sweeps.pool import Ended
+    from ddlsim.sweeps.pool import Ended, Resources
 
 
 class Emit(StrEnum):
@@ -100,7 +98,7 @@ def sweep(
     there = [point for point in points if point.summary() is not None]
     missing = [point for point in points if point.scenario is not None and point not in there]
     if emit is not None:
-        from ddlsim.sweeps import emit as texts
+        from ddlsim.sweeps import points as texts
 
         if missing:
             script = emit is Emit.slurm
@@ -112,7 +110,7 @@ def sweep(
         say(f"{len(there)} of {len(points)} runs are there already.")
     try:
         if by_ray is not None:
-            from ddlsim.sweeps.on_ray import run_points
+            from ddlsim.sweeps.pool import run_points
 
             given = {"data_dir": data_dir, "fallback": fallback, "download": download, "checkpoint_every": Every()}
             failed = _told(missing, run_points(missing, *by_ray, given), quiet) if missing else []
@@ -135,10 +133,8 @@ def _points(
     scenario: str, grid: list[str], seeds: str | None, overrides: list[str], out: Path | None
 ) -> "tuple[Path, list[Point]]":
     """The folder of the runs, and all of them."""
-    from ddlsim.scenario.find import find, is_sweep
-    from ddlsim.scenario.load import read_tree
-    from ddlsim.sweeps.file import read_sweep
-    from ddlsim.sweeps.points import Base, parse_grid, parse_seeds, points
+    from ddlsim.scenario.load import find, is_sweep, read_tree
+    from ddlsim.sweeps.points import Base, parse_grid, parse_seeds, points, read_sweep
 
     file = find(scenario)
     axes = [parse_grid(text) for text in grid]
@@ -155,21 +151,21 @@ def _points(
 def _run(missing: "list[Point]", options: list[str], jobs: int, quiet: bool) -> list[tuple[str, str]]:
     """Runs them, each in a process; what failed, with its cause."""
     from ddlsim.sweeps import pool
-    from ddlsim.sweeps.emit import words_of
+    from ddlsim.sweeps.points import words_of
 
     return _told(missing, pool.run_jobs([pool.Job(p.name, words_of(p, options)) for p in missing], jobs), quiet)
 
 
 def _ray_of(executor: str, cpus: int | None, gpus: int | None) -> "tuple[Executor, Resources] | None":
     """The cluster and what each run gets; None: runs are processes of this machine."""
-    from ddlsim.executors.options import executor_of
+    from ddlsim.executors.cluster import executor_of
 
     found = executor_of(executor)
     if found.is_local:
         if cpus is not None or gpus is not None:
             raise ScenarioError("--cpus-per-run, --gpus-per-run: say what runs get of a cluster. Add --executor ray.")
         return None
-    from ddlsim.sweeps.on_ray import Resources
+    from ddlsim.sweeps.pool import Resources
 
     return found, Resources(cpus or 1, gpus or 0)
 
@@ -179,7 +175,7 @@ def _told(missing: "list[Point]", ends: "Iterator[Ended]", quiet: bool) -> list[
     from ddlsim.report.summary import honest_part
     from ddlsim.report.text import seconds_text
     from ddlsim.sweeps.points import shares_refusal
-    from ddlsim.tasks.metric import Metric
+    from ddlsim.tasks.base import Metric
 
     meant = {point.name: point for point in missing}
     started, failed = time.perf_counter(), []

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ddlsim.build.drawn import links_drawn
+from ddlsim.build.learner import links_drawn
 from ddlsim.errors import listing
 
 if TYPE_CHECKING:

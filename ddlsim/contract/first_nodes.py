@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ddlsim.build.drawn import links_drawn, step_times_drawn
+from ddlsim.build.learner import links_drawn, step_times_drawn
 from ddlsim.devices.base import Devices, StepTimeTrace, StepWork
 from ddlsim.devices.model_work import Estimated
 from ddlsim.network.access_links import Links, LinkTable

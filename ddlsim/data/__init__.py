@@ -5,17 +5,16 @@ is made from the seed), `assign` (partition) or `apply` (shift), and a line in t
 torchvision and Pillow inside the functions that need them.
 """
 
-from ddlsim.data.arrays import Arrays
 from ddlsim.data.dataset import DataSearch, Dataset, load_dataset
-from ddlsim.data.outline import Outline, outline
-from ddlsim.data.prepared import PreparedData, prepare
+from ddlsim.data.prepared import Outline, PreparedData, outline, prepare
+from ddlsim.data.python_data import Arrays
 from ddlsim.registry import Registry
 
 DATASETS = Registry(
     "dataset",
     __name__,
     {
-        "fashion-mnist-mini": ".fashion_mnist_mini:FashionMnistMini",
+        "fashion-mnist-mini": ".standard:FashionMnistMini",
         "fashion-mnist": ".standard:FashionMnist",
         "mnist": ".standard:Mnist",
         "cifar10": ".standard:Cifar10",
@@ -23,18 +22,18 @@ DATASETS = Registry(
         "imagenette": ".images:Imagenette",
         "image-folder": ".images:ImageFolder",
         "torchvision": ".torchvision_sets:Torchvision",
-        "npz": ".npz:Npz",
+        "npz": ".python_data:Npz",
         "hf": ".hugging_face:HuggingFace",
-        "arrays": ".arrays:Arrays",
+        "arrays": ".python_data:Arrays",
         "joined": ".joined:Joined",
         "synthetic_regression": ".synthetic:SyntheticRegression",
         "shakespeare": ".shakespeare:Shakespeare",
-        "ag_news": ".ag_news:AgNews",
+        "ag_news": ".texts:AgNews",
         "table": ".table:Table",
         "heart_disease": ".table:HeartDisease",
         "attributes": ".attributes:Attributes",
     },
-    contract=".base:DataSettings",
+    contract=".dataset:DataSettings",
 )
 
 PARTITIONS = Registry(
@@ -52,7 +51,7 @@ PARTITIONS = Registry(
         "by_column": ".given_partitions:ByColumn",
         "file": ".given_partitions:FromFile",
     },
-    contract=".partition:Partition",
+    contract=".partitions:Partition",
     aliases={"iid": "random", "shard": "shards", "natural": "by_column", "natural_id": "by_column"},
 )
 

@@ -9,8 +9,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from ddlsim.data.base import DataSettings
-from ddlsim.data.dataset import DataSearch, Dataset
+from ddlsim.data.dataset import DataSearch, Dataset, DataSettings
 
 DIGITS: Mapping[str, tuple[int, ...]] = {
     "even": (0, 2, 4, 6, 8),

@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from ddlsim.data.partition import Partition
+from ddlsim.data.partitions import Partition
 from ddlsim.errors import ScenarioError
 from ddlsim.units import Count, CountOrZero
 

@@ -1,4 +1,11 @@
-"""What a loaded data set is, where data is looked for, and what is said when it is not there."""
+"""What a loaded data set is, where data is looked for, and what is said when it is not there.
+
+Values that are not finite, or token ids below 0, are told before anything learns from them.
+
+The contract of a data set that a scenario can name.
+
+A test set taken off data that has none.
+"""
 
 import contextlib
 import hashlib
@@ -8,16 +15,55 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
 from ddlsim import own_code
-from ddlsim.data.finite import finite
-from ddlsim.data.images_as_bytes import as_stored
+from ddlsim.data.uint8_images import as_stored
 from ddlsim.errors import DataDamaged, DataMissing
+from ddlsim.part import Part
+from ddlsim.rng import stream
 from ddlsim.tasks import Task as LearnedTask
 from ddlsim.tasks import as_task, label_of
+
+if TYPE_CHECKING:
+    pass
+
+
+def finite(where: str, key: str, array: np.ndarray) -> np.ndarray:
+    """The same array; one value that is not finite would make every model that sees it so.
+
+    Raises:
+        DataDamaged: if there is one; says where the first is.
+    """
+    wrong, first = 0, -1
+    for start in range(0, len(array), _ROWS):  # it may be memory-mapped, and larger than memory
+        known = np.isfinite(array[start : start + _ROWS])
+        if not known.all():
+            first = first if wrong else start * (array.size // len(array)) + int(np.argmin(known))
+            wrong += known.size - int(np.count_nonzero(known))
+    if not wrong:
+        return array
+    at = np.unravel_index(first, array.shape)
+    raise DataDamaged(
+        f"{where}: {key}: {wrong} values are not finite in float32, the first is {array[at]} in sample {at[0]}. Take "
+        "these samples out, or fill in numbers."
+    )
+
+
+def not_negative(where: str, key: str, ids: np.ndarray) -> None:
+    """Raises DataDamaged if a token id is below 0, which would count from the end or be out of range."""
+    for start in range(0, len(ids), _ROWS):
+        wrong = np.argwhere(ids[start : start + _ROWS] < 0)
+        if len(wrong):
+            row = start + int(wrong[0][0])
+            raise DataDamaged(
+                f"{where}: {key}: expected token ids from 0, as integers other than uint8 are, got "
+                f"{ids[start : start + _ROWS][tuple(wrong[0])]} in sample {row}. Number the tokens anew; features are "
+                "given as floats: .astype('float32')."
+            )
+
 
 Task = Literal["classification", "regression", "next_token", "multi_label"]
 """What is learned of samples in a file of one's own; see ddlsim/tasks."""
@@ -322,3 +368,94 @@ def _check_tokens(dataset: Dataset, split: str) -> None:
         f"{dataset.origin}: {split} samples: expected token ids 0..{known - 1} (num_tokens {known}), got "
         f"{ids.min()}..{ids.max()}. Number the tokens anew, or raise num_tokens."
     )
+
+
+class DataSettings(Part):
+    """Base of the entries of DATASETS: frozen dataclasses that define `load`, or `generate` where `generated`.
+
+    `num_samples`, `image_shape` and `num_classes` let a network-only run do without reading the data; give all or none.
+    """
+
+    task: Any = "classification"
+    """What is learned unless the scenario's `task` says otherwise: the name of an entry of TASKS, or one itself; a key
+    of the scenario where a subclass makes it a field."""
+
+    generated: ClassVar[bool] = False
+    """Whether it is made from the scenario's seed; false: it is read."""
+
+    from_python: ClassVar[bool] = False
+    """Whether Python code gives its samples; no file can name it then."""
+
+    may_hold_images: ClassVar[bool] = True
+    """Whether its samples are, or may turn out to be, images; false: they are token ids or rows of features."""
+
+    own_validation: ClassVar[bool] = False
+    """Whether it comes with a validation set."""
+
+    overlap: str | None = None
+    """How its training samples share values with each other, as a clause for messages, so that what is set aside of
+    them would be trained on all the same; None: they do not."""
+
+    sample_dtype: ClassVar[str] = "float32"
+    """numpy's name of the type of its samples, as nodes get them."""
+
+    num_samples: Any = None
+    """Training and test samples, (int, int); None: known only when it has been read."""
+
+    image_shape: Any = None
+    """Shape of one sample, (C, H, W) of images; None: known only when it has been read."""
+
+    num_classes: Any = None
+    """Number of labels; None: known only when it has been read."""
+
+    label_shape: Any = ()
+    """Shape of one sample's labels, where `num_samples` is given; () of a single one."""
+
+    num_tokens: Any = None
+    """How many different tokens samples consist of; None: they are no tokens, or it is known only when read."""
+
+    def domains_for(self, num_clusters: int) -> int | None:
+        """How many domains it has for this many clusters; None: it has none."""
+        return None
+
+    def load(self, search: "DataSearch") -> "Dataset":
+        """The data set, read from where it is.
+
+        Raises:
+            DataMissing: if it is nowhere. DataDamaged: if it cannot be read.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define load(search)")
+
+    def generate(self, nodes: Any, seed: int) -> "Dataset":
+        """The data set, made for the scenario section `nodes` from a seed."""
+        raise NotImplementedError(f"{type(self).__name__} must define generate(nodes, seed)")
+
+
+SPLIT_SEED = 0
+"""Train and test are split alike whatever the scenario's seed, so that runs can be compared."""
+
+
+def split_off(where: str, labels: np.ndarray, fraction: float) -> tuple[np.ndarray, np.ndarray]:
+    """Indices of train and test: a random part of every class; of labels that are no classes, of all samples.
+
+    Args:
+        where: origin, for messages.
+        labels: [n, ...].
+        fraction: of the test set, 0..1.
+    Raises:
+        DataDamaged: if one side would be empty.
+    """
+    one_label = labels.ndim == 1 and np.issubdtype(labels.dtype, np.integer)
+    groups = [np.flatnonzero(labels == label) for label in np.unique(labels)] if one_label else [np.arange(len(labels))]
+    chosen = []
+    for number, own in enumerate(groups):
+        order = stream(SPLIT_SEED, "test split", number).permutation(own)
+        chosen.append(order[: round(fraction * len(own))])
+    test = np.sort(np.concatenate(chosen))
+    train = np.setdiff1d(np.arange(len(labels)), test)
+    if not len(test) or not len(train):
+        raise DataDamaged(
+            f"{where}: data.test_fraction: {fraction} of {len(labels)} samples in {len(groups)} classes leaves one "
+            "side empty. Give another fraction, or more samples."
+        )
+    return train, test

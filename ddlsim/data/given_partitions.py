@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ddlsim.data.partition import Partition, by_node
+from ddlsim.data.partitions import Partition, by_node
 from ddlsim.errors import ScenarioError
 from ddlsim.units import Count
 

@@ -10,14 +10,10 @@ from typing import Annotated, Any
 import numpy as np
 from annotated_types import Ge, Gt, Le, Lt, MinLen
 
-from ddlsim.data.base import DataSettings
 from ddlsim.data.cells import as_cells, numbers_in_columns, refuse_odd_cells
-from ddlsim.data.dataset import DataSearch, Dataset, Task
-from ddlsim.data.eight_bits import as_rgb, upright
+from ddlsim.data.dataset import DataSearch, Dataset, DataSettings, Task, split_off
+from ddlsim.data.from_arrays import as_array, as_labels, as_rgb, as_samples, own_dataset, upright
 from ddlsim.data.images import squared
-from ddlsim.data.items import as_array
-from ddlsim.data.own import as_labels, as_samples, own_dataset
-from ddlsim.data.split import split_off
 from ddlsim.errors import DataDamaged, DataMissing, ScenarioError
 from ddlsim.units import Count
 

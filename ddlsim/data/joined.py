@@ -10,8 +10,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from annotated_types import MinLen
 
-from ddlsim.data.base import DataSettings
-from ddlsim.data.dataset import DataSearch, Dataset
+from ddlsim.data.dataset import DataSearch, Dataset, DataSettings
 from ddlsim.errors import ScenarioError
 from ddlsim.tasks import as_task
 

@@ -6,22 +6,252 @@ minimum per node of Li et al., "Federated learning on non-IID data silos", ICDE 
 Hsu, Qi and Brown (2019), every node of equal size over the labels; `shards`: McMahan et al., "Communication-efficient
 learning of deep networks from decentralized data", AISTATS 2017; `label_clusters`: Listo Zec et al., "Decentralized
 adaptive clustering of deep nets", 2022. Nodes' samples are disjoint. Same generator, same cuts.
+
+The contract of partitions: how training samples, and perhaps test samples, are dealt to nodes.
+
+Groups of labels by name, for partitions whose clusters differ in their labels.
+
+Sources: CIFAR-10's vehicles and animals as in Listo Zec et al., "Decentralized adaptive clustering of deep nets", 2022;
+CIFAR-100 in three groups of superclasses as in Hagander and Ihre-Thomason, "With a little help from my friends",
+master's thesis, Lund 2024, table A.2. The code behind the published numbers takes the labels to be sorted by superclass
+(superclass 0 has labels 0 to 4, and so on), though torchvision sorts them by name, so its groups are no superclasses;
+`cifar100_published` are those groups, worked out from the table and that rule.
 """
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Gt
 
-from ddlsim.data.label_groups import LABEL_GROUPS
-from ddlsim.data.partition import Partition, by_node
-from ddlsim.errors import ScenarioError
+from ddlsim.errors import ScenarioError, kind_of
+from ddlsim.part import Part
 from ddlsim.units import Count, CountOrZero
 
 if TYPE_CHECKING:
     from ddlsim.data.dataset import Dataset
+
+
+class Partition(Part, ABC):
+    """What every entry of PARTITIONS is."""
+
+    by_domain: ClassVar[bool] = False
+    """Whether clusters see their own domain only."""
+
+    deals_apart: ClassVar[bool] = False
+    """Whether it is known that no sample goes to two nodes, so that there cannot be more nodes than samples."""
+
+    drops_remainders: ClassVar[bool] = False
+    """Whether samples that do not divide evenly go to no node."""
+
+    def dealt_at_random(self, samples: int, nodes: int) -> int | None:
+        """Of so many samples of one domain, how many go to its nodes, where chance alone says which. Default: None: not
+        chance alone, so that samples of two pools would be dealt in two ways."""
+        return None
+
+    def known_samples(self, pool: int, held_out: int, clusters: Sequence[int], num_classes: int) -> int:
+        """Training samples of a node in a run that reads no data, in the mean over nodes, where every class and every
+        domain has equally many. Default: dealt evenly, rounded up, or down if it drops remainders; not more than
+        `samples_per_node`.
+
+        Args:
+            pool: how many are dealt.
+            held_out: how many more there are, held out for validation.
+            clusters: number of nodes of each cluster.
+            num_classes: of the data set.
+        """
+        nodes = sum(clusters)
+        share = pool // nodes if self.drops_remainders else -(-pool // nodes)
+        return min(share, getattr(self, "samples_per_node", None) or share)
+
+    def deal(
+        self, dataset: "Dataset", pool: np.ndarray, node_cluster: np.ndarray, rng: np.random.Generator
+    ) -> list[np.ndarray]:
+        """Deals the training set. Default: as `assign` does with its labels.
+
+        Args:
+            dataset: as loaded.
+            pool: int64 [M], the training samples that are dealt, without those held out for validation.
+            node_cluster: int64 [nodes], the cluster of every node.
+            rng: a generator of its own.
+        Returns:
+            Per node, by id, the indices of its samples in the whole training set.
+        Raises:
+            ScenarioError: if the rule cannot be kept.
+        """
+        labels = dataset.train_labels
+        if labels.ndim > 1:
+            if self.needs_classes:
+                raise ScenarioError(
+                    f"partition: {dataset.name} has {labels.shape[1]} labels per sample, and this partition deals "
+                    "samples by their one label. Use one of: random, quantity_skew, by_column."
+                )
+            labels = np.zeros(len(labels), np.int64)  # how many samples there are is all that the others need
+        sizes = np.bincount(node_cluster).tolist()
+        return by_node(self.assign_classes(labels[pool], sizes, rng, dataset.num_classes), pool, node_cluster)
+
+    def deal_test(
+        self,
+        dataset: "Dataset",
+        pool: np.ndarray,
+        owned: Sequence[np.ndarray],
+        node_cluster: np.ndarray,
+        rng: np.random.Generator,
+    ) -> list[np.ndarray] | None:
+        """Deals the test set; None: nodes share their cluster's. Default: as `assign_test` does with its labels.
+
+        Args:
+            dataset, node_cluster, rng: as of `deal`.
+            pool: int64 [M], the test samples that are not held out for validation.
+            owned: per node its training samples, with those that it keeps for its own validation.
+        Raises:
+            ScenarioError: if the rule cannot be kept.
+        """
+        sizes = np.bincount(node_cluster).tolist()
+        dealt = self.assign_test_classes(dataset.test_labels[pool], sizes, rng, dataset.num_classes)
+        return None if dealt is None else by_node(dealt, pool, node_cluster)
+
+    @abstractmethod
+    def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator) -> list[np.ndarray]:
+        """Deals the samples.
+
+        Args:
+            labels: int64 [N].
+            clusters: number of nodes of each cluster.
+            rng: a generator of its own.
+        Returns:
+            Per node the indices of its samples, the nodes of the first cluster first.
+        Raises:
+            ScenarioError: if the rule cannot be kept.
+        """
+
+    def assign_classes(
+        self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator, num_classes: int
+    ) -> list[np.ndarray]:
+        """As `assign`, for rules that go by how many classes there are, of which samples may lack some.
+
+        Args:
+            labels, clusters, rng: as of `assign`.
+            num_classes: of the data set, as `cluster_labels` is given it.
+        """
+        return self.assign(labels, clusters, rng)
+
+    def assign_test(
+        self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator
+    ) -> list[np.ndarray] | None:
+        """Per node the indices of its own test samples. Default: nodes have none, and share their cluster's test set.
+
+        Args:
+            labels: of the test set, int64 [N].
+            clusters, rng: as of `assign`.
+        Raises:
+            ScenarioError: if the rule cannot be kept.
+        """
+        return None
+
+    def assign_test_classes(
+        self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator, num_classes: int
+    ) -> list[np.ndarray] | None:
+        """As `assign_test`, for rules that go by how many classes there are; see `assign_classes`."""
+        return self.assign_test(labels, clusters, rng)
+
+    def cluster_labels(self, num_clusters: int, num_classes: int) -> list[list[int]] | None:
+        """Per cluster the labels that it is evaluated on. Default: all labels for all.
+
+        Raises:
+            ScenarioError: if the clusters do not fit.
+        """
+        return None
+
+
+def by_node(dealt: Sequence[np.ndarray], pool: np.ndarray, node_cluster: np.ndarray) -> list[np.ndarray]:
+    """What was dealt cluster by cluster, a cluster's nodes by rising id, as indices per node by id.
+
+    Args:
+        dealt: positions in `pool`.
+        pool: int64 [M].
+        node_cluster: int64 [nodes].
+    Raises:
+        ScenarioError: if they are no positions, or not of as many nodes.
+    """
+    owned = [np.empty(0, np.int64)] * len(node_cluster)
+    check_dealt(dealt, len(owned))
+    for node, own in zip(np.argsort(node_cluster, kind="stable"), dealt, strict=True):
+        owned[node] = pool[check_indices(int(node), own, len(pool))]
+    return owned
+
+
+def check_dealt(dealt: Any, count: int) -> None:
+    """Raises ScenarioError unless there is an entry for each of so many nodes."""
+    if not isinstance(dealt, Sized) or isinstance(dealt, Mapping):
+        raise ScenarioError(
+            f"partition: expected a list with the indices of every node's samples, got {kind_of(dealt)}."
+        )
+    if len(dealt) != count:
+        raise ScenarioError(f"partition: expected the samples of {count} nodes, got those of {len(dealt)}.")
+
+
+def check_indices(node: int, own: np.ndarray, count: int) -> np.ndarray:
+    """The indices of a node's samples, of so many.
+
+    Raises:
+        ScenarioError: one below 0 would count from the end.
+    """
+    found = np.asarray(own)
+    if found.ndim != 1 or not (np.issubdtype(found.dtype, np.integer) or not found.size):
+        raise ScenarioError(
+            f"partition: expected the indices of node {node}'s samples, whole numbers [M], got {found.dtype} "
+            f"{list(found.shape)}."
+        )
+    wrong = found[(found < 0) | (found >= count)]
+    if len(wrong):
+        raise ScenarioError(
+            f"partition: node {node} is dealt the sample {wrong[0]} ({len(wrong)} such), expected indices of 0 to "
+            f"{count - 1}."
+        )
+    return found.astype(np.int64, copy=False)
+
+
+CIFAR100_SUPERCLASSES: tuple[tuple[int, ...], ...] = (
+    (4, 30, 55, 72, 95),  # aquatic mammals
+    (1, 32, 67, 73, 91),  # fish
+    (54, 62, 70, 82, 92),  # flowers
+    (9, 10, 16, 28, 61),  # food containers
+    (0, 51, 53, 57, 83),  # fruit and vegetables
+    (22, 39, 40, 86, 87),  # household electrical devices
+    (5, 20, 25, 84, 94),  # household furniture
+    (6, 7, 14, 18, 24),  # insects
+    (3, 42, 43, 88, 97),  # large carnivores
+    (12, 17, 37, 68, 76),  # large man-made outdoor things
+    (23, 33, 49, 60, 71),  # large natural outdoor scenes
+    (15, 19, 21, 31, 38),  # large omnivores and herbivores
+    (34, 63, 64, 66, 75),  # medium-sized mammals
+    (26, 45, 77, 79, 99),  # non-insect invertebrates
+    (2, 11, 35, 46, 98),  # people
+    (27, 29, 44, 78, 93),  # reptiles
+    (36, 50, 65, 74, 80),  # small mammals
+    (47, 52, 56, 59, 96),  # trees
+    (8, 13, 48, 58, 90),  # vehicles 1
+    (41, 69, 81, 85, 89),  # vehicles 2
+)
+"""The labels (torchvision's, sorted by name) of each superclass."""
+
+THREE_WORLDS = ((0, 1, 7, 8, 11, 12, 13, 14, 15, 16), (2, 3, 4, 10, 17), (5, 6, 9, 18, 19))
+"""Superclasses of the thesis's three clusters: animals and people; plants, food and nature; things and vehicles."""
+
+LABEL_GROUPS: dict[str, tuple[tuple[int, ...], ...]] = {
+    "vehicles_animals": ((0, 1, 8, 9), (2, 3, 4, 5, 6, 7)),
+    "cifar100_superclasses": tuple(
+        tuple(sorted(label for group in groups for label in CIFAR100_SUPERCLASSES[group])) for groups in THREE_WORLDS
+    ),
+    "cifar100_published": tuple(
+        tuple(5 * group + number for group in groups for number in range(5)) for groups in THREE_WORLDS
+    ),
+}
+"""Name -> per cluster its labels."""
+
 
 MAX_DRAWS = 1000
 """How often proportions are drawn before giving up on the minimum per node."""

@@ -4,6 +4,10 @@ Order: the validation set is taken off first (from train, or from test, which th
 own), the rest of train is dealt to the nodes by the partition, and each cluster's shift is applied to its nodes'
 samples and to its own view of the whole test and validation sets. Images that are bytes stay so where the data set has
 them, and become float32 by the batch; samples in a file that is memory-mapped are read by the batch.
+
+What is set aside for validation: part of the training or test set for all nodes, or part of every node's samples.
+
+What is known of a data set without reading it: enough for a run that learns nothing.
 """
 
 import dataclasses
@@ -14,15 +18,139 @@ from typing import Protocol
 
 import numpy as np
 
-from ddlsim.data.dataset import Dataset
-from ddlsim.data.held_out import Validation, deal_both, split
-from ddlsim.data.images_as_bytes import ByteImages, Decoding
-from ddlsim.data.partition import Partition, check_dealt, check_indices
-from ddlsim.data.shifts import Samples, Shift
+from ddlsim.data.dataset import DataSearch, Dataset, DataSettings, load_dataset
+from ddlsim.data.partitions import Partition, check_dealt, check_indices
+from ddlsim.data.shifts import NoShift, Samples, Shift
+from ddlsim.data.uint8_images import ByteImages, Decoding
 from ddlsim.data.views import View, samples_of, views_of
 from ddlsim.errors import ScenarioError
 from ddlsim.rng import stream
 from ddlsim.tasks import Task, as_task
+
+Deal = Callable[[np.ndarray, str], list[np.ndarray]]
+"""From a pool of training samples and the name of a random stream to each node's samples, by node id."""
+
+
+class Validation(Protocol):
+    """Scenario section `validation`."""
+
+    @property
+    def source(self) -> str: ...
+    @property
+    def fraction(self) -> float: ...
+    @property
+    def seed(self) -> int | None: ...
+
+
+def split(dataset: Dataset, validation: Validation, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Indices of the training pool, the test set and the validation set (empty if there is none of its own).
+
+    Args:
+        dataset: as loaded.
+        validation: as of prepare().
+        seed: the scenario's; stream "validation", where the section has no seed of its own.
+
+    Raises:
+        ScenarioError: if one side would be empty, or there is no validation set.
+    """
+    pools = {"train": np.arange(len(dataset.train_labels)), "test": np.arange(len(dataset.test_labels))}
+    held_out = np.empty(0, np.int64)
+    if validation.source == "own":
+        if dataset.validation_labels is None:
+            raise ScenarioError(f"validation.source: {dataset.name} has no validation set. Use train, test or node.")
+        held_out = np.arange(len(dataset.validation_labels))
+    if validation.source in pools:
+        pool = pools[validation.source]
+        count = round(validation.fraction * len(pool))
+        if not 0 < count < len(pool):
+            raise ScenarioError(
+                f"validation.fraction: {validation.fraction} of {len(pool)} {validation.source} samples leaves one "
+                "side empty."
+            )
+        rng = stream(seed, "validation") if validation.seed is None else np.random.default_rng(validation.seed)
+        order = rng.permutation(pool)
+        held_out, pools[validation.source] = np.sort(order[:count]), np.sort(order[count:])
+    return pools["train"], pools["test"], held_out
+
+
+def deal_both(
+    dataset: Dataset,
+    train: np.ndarray,
+    validation: Validation,
+    partition: Partition,
+    node_cluster: np.ndarray,
+    deal: Deal,
+    seed: int,
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Every node's training and validation samples, by node id; without a source `node` no validation samples.
+
+    Without a seed of its own, each node keeps a random fraction of what it was dealt. With one, the training samples
+    (of each domain as many as its nodes get) are shuffled by it, and the last of them are dealt to the nodes apart.
+
+    Args:
+        dataset, validation, partition, node_cluster: as of prepare().
+        train: int64 [M], what can be dealt.
+        deal: as the partition does.
+        seed: the scenario's; streams "validation", "partition" and "validation partition".
+
+    Raises:
+        ScenarioError: if a node would have nothing to train on or to validate with, or the partition does not deal at
+            random.
+    """
+    if validation.source != "node":
+        return deal(train, "partition"), []
+    if validation.seed is None:
+        return _keep_a_part(deal(train, "partition"), validation.fraction, seed)
+    learned, kept = _pools(dataset, train, validation, partition, node_cluster)
+    return deal(learned, "partition"), deal(kept, "validation partition")
+
+
+def _pools(
+    dataset: Dataset, train: np.ndarray, validation: Validation, partition: Partition, node_cluster: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """What nodes train on and what they validate with, both whatever the scenario's seed."""
+    learned, kept = [], []
+    for own, nodes in _of_domains(dataset, train, partition, node_cluster):
+        size = partition.dealt_at_random(len(own), nodes)
+        if size is None:
+            raise ScenarioError("validation.seed: with source node it fits only a partition that deals at random.")
+        order = np.random.default_rng(validation.seed).permutation(own)[:size]
+        cut = size - round(validation.fraction * size)
+        if min(cut, size - cut) < nodes:
+            raise ScenarioError(
+                f"validation.fraction: {validation.fraction} of {size} samples leaves {cut} to train on and "
+                f"{size - cut} to validate with, for {nodes} nodes; each needs one of both. Use fewer nodes or another "
+                "fraction."
+            )
+        learned.append(order[:cut])
+        kept.append(order[cut:])
+    return np.sort(np.concatenate(learned)), np.sort(np.concatenate(kept))
+
+
+def _of_domains(
+    dataset: Dataset, train: np.ndarray, partition: Partition, node_cluster: np.ndarray
+) -> list[tuple[np.ndarray, int]]:
+    """What is dealt to whom whatever the seed: samples, and the number of nodes that share them."""
+    if not partition.by_domain:
+        return [(train, len(node_cluster))]
+    assert dataset.domains is not None, "views_of has counted them"
+    domains, sizes = dataset.domains["train"][train], np.bincount(node_cluster)
+    return [(train[domains == domain], nodes) for domain, nodes in enumerate(sizes.tolist())]
+
+
+def _keep_a_part(owned: list[np.ndarray], fraction: float, seed: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Takes a random fraction, at least one sample, of each node's samples for its own validation."""
+    train, kept = [], []
+    for node, own in enumerate(owned):
+        count = max(1, round(fraction * len(own)))
+        if count >= len(own):
+            raise ScenarioError(
+                f"validation.fraction: {fraction} of node {node}'s {len(own)} samples leaves none to train on."
+            )
+        order = stream(seed, "validation", node).permutation(own)
+        kept.append(order[:count])
+        train.append(order[count:])
+    return train, kept
 
 
 class Nodes(Protocol):
@@ -262,3 +390,133 @@ def _per_cluster(
             base = samples_of(dataset, split, draw(own))
         copies.append(view.of(base))
     return copies
+
+
+@dataclass(frozen=True)
+class Outline:
+    """The outline of PreparedData.
+
+    Args:
+        node_cluster: int64 [nodes], the hidden truth.
+        num_classes: the outputs of a model, per label.
+        image_shape: (C, H, W); of samples that are no images their shape.
+        samples: a node's samples of "train" and "validation", the mean over nodes, in whole samples.
+        about: for the manifest.
+        task: what is learned, or the name of an entry of TASKS.
+        dtype: numpy's name of the samples' type.
+        num_tokens: how many different tokens samples consist of; None: they are no tokens.
+        label_shape: of one sample's labels; () of a single one.
+    """
+
+    node_cluster: np.ndarray
+    num_classes: int
+    image_shape: tuple[int, ...]
+    samples: dict[str, int]
+    about: dict = field(default_factory=dict)
+    task: Task | str = "classification"
+    dtype: str = "float32"
+    num_tokens: int | None = None
+    label_shape: tuple[int, ...] = ()
+
+
+def outline(
+    data: DataSettings,
+    nodes: Nodes,
+    validation: Validation,
+    seed: int,
+    search: DataSearch,
+    task: Task | None = None,
+    partition: Partition | None = None,
+) -> Outline:
+    """What a data set looks like, and how much of it each node has in the mean.
+
+    It is read only if its class does not say what it is like (a folder, a file of your own). What is read is dealt as
+    in a run that learns, by partitions that do not simply cut all samples into pieces.
+
+    Args:
+        data: an entry of DATASETS.
+        nodes, validation: scenario sections of these names.
+        seed: the scenario's seed.
+        search: where data that must be read is looked for.
+        task: what is learned; None: what the data set says.
+        partition: an entry of PARTITIONS; None: all samples are dealt, evenly.
+    Raises:
+        DataMissing: if it must be read and is not there.
+        ScenarioError: if what is read cannot be dealt so.
+    """
+    learned = as_task(data.task if task is None else task)
+    node_cluster = place(nodes, seed)
+    dataset = None
+    if data.num_samples is not None:
+        shape, sizes = data.image_shape, data.num_samples
+        dtype, tokens, labels = data.sample_dtype, data.num_tokens, tuple(data.label_shape)
+        classes = data.num_classes
+    else:
+        dataset = load_dataset(data, nodes, seed, search)
+        shape, dtype, tokens = dataset.sample_shape, dataset.sample_dtype, dataset.known_tokens
+        classes, labels = dataset.num_classes, dataset.train_labels.shape[1:]
+        sizes = [len(dataset.samples(split)[1]) for split in dataset.splits]
+    if dataset is None or partition is None or partition.deals_apart:
+        samples = _expected(sizes, validation, partition, nodes.clusters, classes)
+    else:
+        samples = _counted(dataset, validation, partition, node_cluster, len(nodes.clusters), seed)
+    outputs, about = learned.num_outputs(classes, labels), {"origin": "not read"}
+    return Outline(node_cluster, outputs, tuple(shape), samples, about, learned, dtype, tokens, labels)
+
+
+def _expected(
+    sizes: Sequence[int], validation: Validation, partition: Partition | None, clusters: Sequence[int], num_classes: int
+) -> dict[str, int]:
+    """What prepare() would deal a node of data with so many samples of each split, equally many of each class.
+
+    With source train, test or own all nodes of a cluster share the validation set, or what they see of it.
+    """
+    train, test = sizes[:2]
+    source = validation.source
+    held_out = round(validation.fraction * {"train": train, "test": test}.get(source, 0))
+    taken = held_out if source == "train" else 0
+    if partition is None:
+        own = -(-(train - taken) // sum(clusters))
+    else:
+        own = partition.known_samples(train - taken, taken, clusters, num_classes)
+    if source == "own":
+        held_out = sizes[2]
+    if source == "node":
+        held_out = max(1, round(validation.fraction * own))
+        own -= held_out
+    elif partition is not None:
+        held_out = round(held_out * _seen(partition, clusters, num_classes))
+    return {"train": max(1, own), "validation": held_out}
+
+
+def _seen(partition: Partition, clusters: Sequence[int], num_classes: int) -> float:
+    """The share of an evaluation set that a node is measured on, in the mean over nodes."""
+    if partition.by_domain:
+        return 1 / len(clusters)
+    labels = partition.cluster_labels(len(clusters), num_classes)
+    if labels is None:
+        return 1.0
+    return sum(n * len(own) for n, own in zip(clusters, labels, strict=True)) / (sum(clusters) * num_classes)
+
+
+def _counted(
+    dataset: Dataset,
+    validation: Validation,
+    partition: Partition,
+    node_cluster: np.ndarray,
+    num_clusters: int,
+    seed: int,
+) -> dict[str, int]:
+    """What prepare() deals a node of a data set that has been read."""
+    train, _, held_out = split(dataset, validation, seed)
+
+    def deal(pool: np.ndarray, name: str) -> list[np.ndarray]:
+        return dealt(dataset, pool, partition, node_cluster, stream(seed, name))
+
+    owned, kept = deal_both(dataset, train, validation, partition, node_cluster, deal, seed)
+    if not kept and len(held_out):
+        source = "validation" if validation.source == "own" else validation.source
+        views = views_of(dataset, partition, NoShift(), num_clusters)
+        seen = [view.own(dataset, source, held_out) for view in views]
+        kept = [seen[cluster] for cluster in node_cluster.tolist()]
+    return {name: round(sum(map(len, own)) / len(owned)) for name, own in (("train", owned), ("validation", kept))}

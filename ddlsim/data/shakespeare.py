@@ -19,11 +19,9 @@ from zipfile import BadZipFile, ZipFile
 import numpy as np
 from annotated_types import Ge, Gt, Lt
 
-from ddlsim.data.base import DataSettings
-from ddlsim.data.dataset import DataSearch, Dataset
-from ddlsim.data.leaf import Windows, read_leaf
-from ddlsim.data.readers import damaged
-from ddlsim.data.texts import NUM_CHARACTERS, character_ids, vocabulary, windows, word_ids, words
+from ddlsim.data.dataset import DataSearch, Dataset, DataSettings
+from ddlsim.data.standard import damaged
+from ddlsim.data.texts import NUM_CHARACTERS, Windows, character_ids, read_leaf, vocabulary, windows, word_ids, words
 from ddlsim.errors import ScenarioError
 from ddlsim.units import Count
 

@@ -12,8 +12,7 @@ from typing import Annotated, ClassVar, Protocol
 import numpy as np
 from annotated_types import Ge, Gt
 
-from ddlsim.data.base import DataSettings
-from ddlsim.data.dataset import Dataset
+from ddlsim.data.dataset import Dataset, DataSettings
 from ddlsim.rng import stream
 from ddlsim.units import Count
 

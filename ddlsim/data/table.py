@@ -18,11 +18,9 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from annotated_types import Gt, Lt
 
-from ddlsim.data.base import DataSettings
 from ddlsim.data.cells import numbers_of, refuse_odd_cells
-from ddlsim.data.dataset import DataSearch, Dataset
-from ddlsim.data.finite import finite
-from ddlsim.data.npz import find_path
+from ddlsim.data.dataset import DataSearch, Dataset, DataSettings, finite
+from ddlsim.data.python_data import find_path
 from ddlsim.errors import DataDamaged, ScenarioError
 from ddlsim.rng import stream
 from ddlsim.units import CountOrZero

@@ -1,10 +1,32 @@
-"""Texts as token ids: characters of a fixed alphabet, or words of a vocabulary; sequences with what comes next."""
+"""Texts as token ids: characters of a fixed alphabet, or words of a vocabulary; sequences with what comes next.
 
+Files of LEAF's Shakespeare, as its preprocessing writes them: users (speaking roles), windows and next characters.
+
+Source: Caldas et al., "LEAF: a benchmark for federated settings", 2018: data/train/*.json and data/test/*.json, each
+{"users": [...], "num_samples": [...], "user_data": {user: {"x": [80 characters, ...], "y": [the next one, ...]}}}.
+
+AG News: headlines and first sentences of four kinds of news, as ids of words.
+
+Source: Zhang, Zhao and LeCun, "Character-level convolutional networks for text classification", NeurIPS 2015; its files
+train.csv and test.csv (class, title, text), 120,000 and 7,600 rows. The vocabulary is counted on the training rows.
+"""
+
+import csv
+import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, TypeGuard
 
 import numpy as np
+from annotated_types import Ge
+
+from ddlsim.data.dataset import DataSearch, Dataset, DataSettings
+from ddlsim.data.standard import damaged
+from ddlsim.errors import ScenarioError
+from ddlsim.units import Count
 
 ALPHABET = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
 """The 80 characters of LEAF's Shakespeare (Caldas et al., 2018), in their order; others have the id behind them."""
@@ -69,3 +91,165 @@ def word_ids(texts: Sequence[Sequence[str]], known: dict[str, int], length: int)
         if ids:
             row[-len(ids) :] = ids
     return found
+
+
+Windows = Mapping[str, tuple[np.ndarray, np.ndarray]]
+"""User -> ids of characters int64 [n, T], and of those that follow, int64 [n]."""
+
+
+def read_leaf(folder: Path, length: int) -> dict[str, Windows]:
+    """Training and test windows of the users that have some of both, from all files of the two folders.
+
+    Args:
+        folder: with train/*.json and test/*.json.
+        length: characters per window that the scenario asks for.
+    Raises:
+        DataDamaged: if a file is missing or not in this layout.
+        ScenarioError: if windows have another length.
+    """
+    found = {split: _of_files(folder / split, length) for split in ("train", "test")}
+    users = [user for user in found["train"] if user in found["test"]]
+    if not users:
+        raise damaged(folder, "no user has samples in train/ and in test/. LEAF's split by user (-t user) has none")
+    return {split: {user: own[user] for user in users} for split, own in found.items()}
+
+
+def _of_files(folder: Path, length: int) -> Windows:
+    files = sorted(path for path in folder.glob("*.json") if not path.name.startswith("."))  # as macOS leaves
+    if not files:
+        raise damaged(folder, "expected LEAF's JSON files in it, found none")
+    pieces: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}  # a user may stand in several files
+    for path in files:
+        for user, (texts, following) in _texts(path).items():
+            wrong = next((text for text in texts if len(text) != length), None)
+            if wrong is not None:
+                raise ScenarioError(
+                    f"data.length: {path} has windows of {len(wrong)} characters (user {user}), data.length is "
+                    f"{length}. Set data.length: {len(wrong)}."
+                )
+            own = character_ids("".join(texts)).reshape(-1, length), character_ids("".join(following))
+            pieces.setdefault(user, []).append(own)
+    return {user: tuple(map(np.concatenate, zip(*own, strict=True))) for user, own in pieces.items()}
+
+
+def _texts(path: Path) -> dict[str, tuple[list[str], list[str]]]:
+    """Windows and next characters of the users of one file that have some."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise damaged(path, f"{type(error).__name__}: {error}") from error
+    users = content.get("user_data") if isinstance(content, dict) else None
+    if not isinstance(users, dict):
+        raise damaged(path, 'expected LEAF\'s layout, {"users": [...], "user_data": {user: {"x": [...], "y": [...]}}}')
+    return {user: _pair(path, user, own) for user, own in users.items() if own != {"x": [], "y": []}}
+
+
+def _pair(path: Path, user: str, own: Any) -> tuple[list[str], list[str]]:
+    texts, following = (own.get("x"), own.get("y")) if isinstance(own, dict) else (None, None)
+    if not (_of_strings(texts) and _of_strings(following)) or len(texts) != len(following):
+        raise damaged(path, f"user {user}: expected x, a list of texts, and y, as many characters, got {_what(own)}")
+    wrong = next((each for each in following if len(each) != 1), None)
+    if wrong is not None:
+        raise damaged(path, f"user {user}: expected one character for each entry of y, got {wrong!r:.40}")
+    return texts, following
+
+
+def _of_strings(values: Any) -> TypeGuard[list[str]]:
+    return isinstance(values, list) and all(isinstance(each, str) for each in values)
+
+
+def _what(own: Any) -> str:
+    if not isinstance(own, dict):
+        return type(own).__name__
+    sizes = (
+        f"{key}: {type(value).__name__} of {len(value)}" for key, value in own.items() if hasattr(value, "__len__")
+    )
+    return ", ".join(sizes) or "nothing"
+
+
+FOLDER = "ag_news"
+FOLDERS = (FOLDER, "ag_news_csv")
+"""The second is that of the authors' archive."""
+AG_NEWS_URL = "https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras/master/data/ag_news_csv/{}.csv"
+CLASSES = ("1", "2", "3", "4")
+MD5 = {"train": "b1a00f826fdfbd249f79597b59e1dc12", "test": "d52ea96a97a2d943681189a97654912d"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgNews(DataSettings):
+    """News by kind (world, sports, business, technology) as word ids; 120,000 + 7,600 texts, downloaded.
+
+    Args:
+        length: words per sample; longer texts are cut, shorter ones filled up from the left with id 0.
+        vocabulary: ids in all; the most frequent words have one, id 1 stands for all others.
+    """
+
+    length: Count = 40
+    vocabulary: Annotated[int, Ge(3)] = 10_000
+
+    num_classes: ClassVar = 4
+    sample_dtype: ClassVar = "int64"
+    may_hold_images: ClassVar = False
+
+    @property
+    def image_shape(self) -> tuple[int, ...]:  # type: ignore[override]
+        """See DataSettings."""
+        return (self.length,)
+
+    @property
+    def num_tokens(self) -> int:  # type: ignore[override]
+        """See DataSettings."""
+        return self.vocabulary
+
+    num_samples: ClassVar = (120_000, 7_600)
+
+    def load(self, search: DataSearch) -> Dataset:
+        """The data set.
+
+        Raises:
+            DataMissing: if it is nowhere and did not come by download. DataDamaged: if it cannot be read.
+        """
+        wanted, why = [f"{folder}/train.csv" for folder in FOLDERS], None
+        train = next(search.candidates(wanted), None)
+        if train is None:
+            why = search.fetch(_download)
+            train = None if why else next(search.candidates(wanted), None)
+        if train is None:
+            layout = f"the folder {FOLDER}/ with train.csv and test.csv, lines of class 1 to 4, title, text."
+            raise search.missing("ag_news", wanted, layout, why)
+        splits = {"train": _read(train), "test": _read(train.with_name("test.csv"))}
+        known = vocabulary(splits["train"][0], self.vocabulary)
+        return Dataset(
+            name="ag_news",
+            train_images=word_ids(splits["train"][0], known, self.length),
+            train_labels=splits["train"][1],
+            test_images=word_ids(splits["test"][0], known, self.length),
+            test_labels=splits["test"][1],
+            num_classes=4,
+            mean=np.zeros(1, np.float32),
+            std=np.ones(1, np.float32),
+            origin=str(train.parent),
+            num_tokens=self.vocabulary,
+        )
+
+
+def _download(root: str) -> None:
+    from torchvision.datasets.utils import download_url
+
+    for split, digest in MD5.items():
+        download_url(AG_NEWS_URL.format(split), str(Path(root) / FOLDER), f"{split}.csv", md5=digest)
+
+
+def _read(path: Path) -> tuple[list[list[str]], np.ndarray]:
+    """The words of each text, and its label."""
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            lines = csv.reader(file)
+            rows = [(lines.line_num, row) for row in lines]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise damaged(path, f"{type(error).__name__}: {error}") from error
+    wrong = next(((line, row) for line, row in rows if len(row) != 3 or row[0] not in CLASSES), None)
+    if wrong or not rows:
+        came = f"{wrong[1]!r:.80} in line {wrong[0]}" if wrong else "an empty file"
+        raise damaged(path, f"expected lines of class (1 to 4), title, text, got {came}")
+    return [words(f"{title} {text}") for _, (_, title, text) in rows], np.array([int(row[0]) - 1 for _, row in rows])

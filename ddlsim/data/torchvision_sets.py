@@ -8,12 +8,9 @@ from typing import Annotated, Any
 import numpy as np
 from annotated_types import Ge, Gt, Le, Lt
 
-from ddlsim.data.base import DataSettings
-from ddlsim.data.dataset import DataSearch, Dataset
+from ddlsim.data.dataset import DataSearch, Dataset, DataSettings, split_off
+from ddlsim.data.from_arrays import Pair, as_labels, as_samples, own_dataset, read_items
 from ddlsim.data.images import squared
-from ddlsim.data.items import read_items
-from ddlsim.data.own import Pair, as_labels, as_samples, own_dataset
-from ddlsim.data.split import split_off
 from ddlsim.errors import DataDamaged, ScenarioError
 from ddlsim.extras import needed
 from ddlsim.units import Count

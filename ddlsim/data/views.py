@@ -7,11 +7,9 @@ from functools import partial
 import numpy as np
 
 from ddlsim.data.dataset import Dataset
-from ddlsim.data.images_as_bytes import ByteImages, Decoding, normalize
-from ddlsim.data.mapped import MappedSamples, is_mapped
-from ddlsim.data.partition import Partition
-from ddlsim.data.shifted import shifted, shifted_bytes
-from ddlsim.data.shifts import Samples, Setting, Shift
+from ddlsim.data.partitions import Partition
+from ddlsim.data.shifts import Samples, Setting, Shift, shifted, shifted_bytes
+from ddlsim.data.uint8_images import ByteImages, Decoding, MappedSamples, is_mapped, normalize
 from ddlsim.errors import ScenarioError
 from ddlsim.tasks import Task
 

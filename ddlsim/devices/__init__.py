@@ -15,8 +15,8 @@ DEVICES = Registry(
         "per_node": ".step_times:PerNode",
         "lognormal": ".step_times:LogNormal",
         "table": ".step_times:Table",
-        "trace": ".trace:Trace",
-        "fedscale": ".fedscale:FedScale",
+        "trace": ".base:Trace",
+        "fedscale": ".base:FedScale",
     },
     contract=".base:Devices",
 )

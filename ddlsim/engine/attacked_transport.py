@@ -12,15 +12,15 @@ from weakref import WeakKeyDictionary
 
 import simpy
 
-from ddlsim.attacks.no_work import Sybil
+from ddlsim.attacks.forgeries import Sybil
 from ddlsim.engine.held_sendings import Held, HeldSendings
 from ddlsim.engine.transport import NetworkTransport
+from ddlsim.messages.encoder import Path, is_parameters, walk
 from ddlsim.messages.message import EXCHANGE, PUSH, RESPONSE, SCORE_REQUEST, SECURE, Message
-from ddlsim.messages.payload import Path, is_parameters, walk
 
 if TYPE_CHECKING:
-    from ddlsim.attacks.attackers import Attackers, Conduct
     from ddlsim.attacks.base import Attack
+    from ddlsim.attacks.forgeries import Attackers, Conduct
     from ddlsim.learning.bank import Params
 
 JUNK = "junk"

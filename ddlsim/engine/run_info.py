@@ -1,12 +1,34 @@
-"""The RunInfo port: what all nodes know of the run, and their streams of random numbers."""
+"""The RunInfo port: what all nodes know of the run, and their streams of random numbers.
 
-from collections.abc import Callable, Sequence
+The Clock port: SimPy's time, and how long devices take.
+
+The Log port: what nodes write into the run's records.
+
+What a node holds ready for peers that pull, and the pulls that it cannot answer yet.
+"""
+
+import math
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ddlsim import rng
+from ddlsim.devices.base import FORWARD_SHARE, StepTimeTrace
 from ddlsim.errors import DdlsimError
+from ddlsim.messages.message import Message
+from ddlsim.network.flows import LATE, LateCall
+
+if TYPE_CHECKING:
+    import simpy
+
+    from ddlsim.engine.meters import EnergyMeter
+    from ddlsim.evaluation.evaluator import Measurements
+    from ddlsim.evaluation.monitor import Records
+    from ddlsim.learning.job_types import Model
+    from ddlsim.learning.optimizing.state import Kept
+
 
 Graph = Sequence[Sequence[int]]
 """Per node its neighbors."""
@@ -105,3 +127,189 @@ class Run:
             self._turns = {known: turns for known, turns in self._turns.items() if known >= self.completed_by_all}
             self._turns[round_num] = rng.stream(self.seed, "turns", round_num).permutation(self.num_nodes)
         return self._turns[round_num]
+
+
+MOST_WAITING = 1000
+"""Nodes that wait for one event at most: one that leaves is searched for among them."""
+
+
+class SimulatedClock:
+    """Simulated time of one run.
+
+    Args:
+        env: SimPy's environment.
+        step_time_s: seconds per local step, per node; an array [N] or what changes over time.
+        meter: what counts it, see energy_meter.py; None: nothing does.
+        forward_share: what a forward pass costs of a local step, per node [N]; None: FORWARD_SHARE.
+        about: what the manifest says of step times.
+    """
+
+    __slots__ = ("_begun_s", "_env", "_event", "_forward_share", "_seconds", "_step_time_s", "_trace", "about", "meter")
+
+    def __init__(
+        self,
+        env: "simpy.Environment",
+        step_time_s: "np.ndarray | StepTimeTrace",
+        meter: "EnergyMeter | None" = None,
+        forward_share: "Sequence[float] | None" = None,
+        about: "dict[str, Any] | None" = None,
+    ):
+        self._env = env
+        self.meter = meter
+        self._begun_s, self._seconds = -1.0, -1.0
+        self._event = env.event()  # the last one made, begun then and so long
+        self.use(step_time_s, forward_share, about)
+
+    def use(
+        self,
+        step_time_s: "np.ndarray | StepTimeTrace",
+        forward_share: "Sequence[float] | None" = None,
+        about: "dict[str, Any] | None" = None,
+    ) -> None:
+        """Devices take as long as this says for what they begin from now on."""
+        self._trace = step_time_s if isinstance(step_time_s, StepTimeTrace) else None
+        # Python's floats: numpy's would spread through SimPy's queue, where comparing them takes several times as long.
+        self._step_time_s = [] if self._trace else np.asarray(step_time_s, dtype=float).tolist()
+        self._forward_share, self.about = forward_share, about
+
+    @property
+    def now_s(self) -> float:
+        """Simulated seconds since the start."""
+        return self._env.now
+
+    def at_end_of_instant(self, call: Callable[[], None]) -> "simpy.Event":
+        """Calls once all other events of this instant have happened, but for messages that arrive at it."""
+        return LateCall(self._env, lambda _: call(), 0.0, LATE)
+
+    def event(self) -> "simpy.Event":
+        """An event that has not happened yet."""
+        return self._env.event()
+
+    def after(self, seconds: float) -> "simpy.Event":
+        """An event that happens so many seconds from now.
+
+        Nodes that ask one after the other for the same delay at the same instant get the same event, and go on in the
+        order in which they asked: SimPy's queue has one entry for all of them.
+
+        Raises:
+            DdlsimError: it is no time.
+        """
+        event, now_s = self._event, self._env.now
+        if seconds == self._seconds and now_s == self._begun_s:
+            waiting = event.callbacks
+            if waiting is not None and len(waiting) < MOST_WAITING:
+                return event
+        if not 0 <= seconds < math.inf:
+            raise DdlsimError(f"expected simulated seconds of 0 or more, got {seconds}.")
+        self._begun_s, self._seconds = now_s, seconds
+        self._event = event = self._env.timeout(seconds)
+        return event
+
+    def computing_s(self, node: int, steps: float, forward_passes: float = 0) -> float:
+        """How long a node takes for so many local steps and forward passes of a mini-batch, if it begins now."""
+        if forward_passes:
+            steps += forward_passes * (FORWARD_SHARE if self._forward_share is None else self._forward_share[node])
+        if self._trace is not None:
+            duration_s = self._trace.duration_s(node, steps, self._env.now)
+        else:
+            duration_s = steps * self._step_time_s[node]
+        if self.meter is not None:
+            self.meter.computes(node, steps, self._env.now, duration_s)
+        return duration_s
+
+
+class NodeLog:
+    """Rows of nodes that learn.
+
+    Args:
+        records: where rows go.
+        measurements: what measures models.
+        measured: names of the rows of the run's metrics.
+    """
+
+    __slots__ = ("_measurements", "measured", "row")
+
+    def __init__(self, records: "Records", measurements: "Measurements", measured: Collection[str]):
+        self.row = records.row
+        self.measured = measured
+        self._measurements = measurements
+
+    def measure(self, time_s: float, node: int, completed: int, name: str, model: "Model", kept: "Kept | None") -> None:
+        """Rows of a model's accuracy and loss, once they are known."""
+        self._measurements.take(time_s, node, completed, name, model, kept)
+
+
+class SilentLog:
+    """Of a network-only run: values that stand in for learning steered what nodes would write, so it is left out."""
+
+    measured: Collection[str] = ()
+
+    def row(self, time_s: float, node: int, completed: int, name: str, value: Any) -> None:
+        """Nothing."""
+
+    def measure(self, time_s: float, node: int, completed: int, name: str, model: "Model", kept: "Kept | None") -> None:
+        """Nothing."""
+
+
+class PullStore:
+    """Publications of one node, each for a round and a stage of it, and the requests that wait for one.
+
+    Args:
+        synchronous: whether a pull waits for a publication of its round, see Run.in_step.
+    """
+
+    def __init__(self, synchronous: bool):
+        self._synchronous = synchronous
+        self._published: dict[tuple[int, int], dict[str, Any]] = {}  # (round, stage), oldest first
+        self._waiting: list[tuple[Message, int]] = []
+        self._closed = False
+
+    def publish(self, round_num: int, stage: int | None, payload: dict[str, Any], oldest_needed: int) -> None:
+        """Makes a payload available.
+
+        Args:
+            round_num: the round.
+            stage: of the round; None: this is all there is.
+            payload: what travels.
+            oldest_needed: stages of earlier rounds than this are forgotten.
+        """
+        kept = {}
+        if stage is not None and self._synchronous:
+            kept = {key: old for key, old in self._published.items() if key[0] >= oldest_needed}
+        self._published = {**kept, (round_num, stage or 0): payload}
+
+    def close(self) -> None:
+        """Nothing more will come: what was last published answers the pulls of its round and all later ones."""
+        self._closed = True
+
+    def answer_to(self, request: Message) -> dict[str, Any] | None:
+        """What to answer with: the first that is as new as the round and the stage asked for; in an asynchronous run,
+        and where nothing newer can come, the newest. None: not there yet.
+        """
+        if not self._published:
+            return None
+        newest = self._published[next(reversed(self._published))]
+        if not self._synchronous:
+            return newest
+        wanted = (request.round_num, request.payload.get("stage", 0))
+        return next(
+            (payload for key, payload in self._published.items() if key >= wanted), newest if self._closed else None
+        )
+
+    def wait(self, request: Message, stay: int) -> None:
+        """Keeps a request until something new is published.
+
+        Args:
+            request: from a node that is there now.
+            stay: its present one; in a later one the answer would be none to what it asks by then.
+        """
+        self._waiting.append((request, stay))
+
+    def take_waiting(self) -> list[tuple[Message, int]]:
+        """The requests that wait, each with the stay in which it was made; they are no longer kept."""
+        taken, self._waiting = self._waiting, []
+        return taken
+
+    def clear(self) -> None:
+        """The node has lost its state."""
+        self._published = {}

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ddlsim.network.mailboxes import Mailboxes
     from ddlsim.network.network import Network
     from ddlsim.node.ports import Clock
-    from ddlsim.scenario.privacy import SecureAggregation
+    from ddlsim.scenario.model import SecureAggregation
 
 Key = tuple[int, int]
 """Aggregator and round."""

@@ -1,6 +1,10 @@
-"""One run in simulated time: a SimPy process per node that drives its algorithm, round by round."""
+"""One run in simulated time: a SimPy process per node that drives its algorithm, round by round.
+
+The ports of a run as the engine makes them: its own clock, transport and run information in their places.
+"""
 
 from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import simpy
@@ -10,20 +14,32 @@ from simpy.exceptions import SimPyException
 
 from ddlsim.engine.gc_tuning import relaxed_gc
 from ddlsim.engine.membership import Member, Membership
+from ddlsim.engine.run_info import Run, SimulatedClock
 from ddlsim.engine.steps import begun, candidates, no_verb, unused_verb
+from ddlsim.engine.transport import NetworkTransport
 from ddlsim.errors import DdlsimError, listing
 from ddlsim.evaluation.candidates import Snapshot
 from ddlsim.node.node import Node
+from ddlsim.node.ports import Ports
 from ddlsim.units import END_OF_TIME_S
 
 if TYPE_CHECKING:
+    pass
     from ddlsim.algorithms.base import Algorithm
     from ddlsim.churn.schedule import Absences
     from ddlsim.engine.churn_process import ChurnProcess
-    from ddlsim.engine.ports import EnginePorts
-    from ddlsim.evaluation.early_stopping import BestModel
+    from ddlsim.evaluation.candidates import BestModel
     from ddlsim.evaluation.monitor import Monitor, Records
     from ddlsim.messages.message import Message
+
+
+@dataclass(frozen=True, slots=True)
+class EnginePorts(Ports):
+    """Ports of which the engine uses more than a node sees: it says which nodes come, go and end."""
+
+    clock: SimulatedClock
+    transport: NetworkTransport
+    run: Run
 
 
 class Simulation:

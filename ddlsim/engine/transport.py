@@ -6,15 +6,25 @@ from typing import TYPE_CHECKING, Any
 
 import simpy
 
-from ddlsim.engine.pull_store import PullStore
+from ddlsim.engine.run_info import PullStore
 from ddlsim.engine.secure_rounds import SecureRounds
-from ddlsim.messages.contacts import MOST_NODES, Contacts
-from ddlsim.messages.encoder import MessageEncoder
+from ddlsim.messages.encoder import MessageEncoder, as_sent, content_bytes, payload_sizes
 from ddlsim.messages.gaussian import PrivateSender
-from ddlsim.messages.message import EXCHANGE, PUSH, REQUEST, RESPONSE, SCORE, SCORE_REQUEST, SECURE, Message, to_one
-from ddlsim.messages.payload import as_sent, content_bytes, payload_sizes
-from ddlsim.messages.payload_breakdown import PayloadBreakdown
-from ddlsim.node.deferred import Deferred
+from ddlsim.messages.message import (
+    EXCHANGE,
+    MOST_NODES,
+    PUSH,
+    REQUEST,
+    RESPONSE,
+    SCORE,
+    SCORE_REQUEST,
+    SECURE,
+    Contacts,
+    Message,
+    PayloadBreakdown,
+    to_one,
+)
+from ddlsim.node.checks import Deferred
 
 if TYPE_CHECKING:
     from ddlsim.engine.membership import Member
@@ -23,8 +33,7 @@ if TYPE_CHECKING:
     from ddlsim.messages.compression import Codec
     from ddlsim.network.network import Network
     from ddlsim.node.ports import Clock, Compute
-    from ddlsim.scenario.model import Protocol
-    from ddlsim.scenario.privacy import Privacy, SecureAggregation
+    from ddlsim.scenario.model import Privacy, Protocol, SecureAggregation
 
 ANSWER_TO = {REQUEST: RESPONSE, SCORE_REQUEST: SCORE, EXCHANGE: RESPONSE}
 
@@ -47,8 +56,8 @@ class NetworkTransport:
 
     Attributes:
         network: the links.
-        contents: bytes by what messages hold, see messages/payload_breakdown.py.
-        contacts: messages of pairs by round, see messages/contacts.py; None: there are too many nodes.
+        contents: bytes by what messages hold, see messages/message.py.
+        contacts: messages of pairs by round, see messages/message.py; None: there are too many nodes.
         answer: offer of an exchange -> its answer, by the receiver's algorithm; set by the simulation.
     """
 

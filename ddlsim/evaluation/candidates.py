@@ -1,6 +1,16 @@
-"""What an algorithm hands over to be evaluated."""
+"""What an algorithm hands over to be evaluated.
 
-from collections.abc import Sequence
+The best model of a node by validation loss, and when it has gone too long without a better one.
+
+A node validates what each of its local trainings made, never a merged model, on its own validation samples: the mean
+over mini-batches of the batch mean loss, the samples in the same order every time, as the published codes of DAC and
+its successors do with images. (DAC's first code validates with batches of one sample; that of the synthetic problem
+shuffles. Where the last batch is smaller, its samples weigh more: another order every time would be noise, and the
+lowest loss the luckiest.) It stops when as many trainings in a row as its patience have brought no strictly lower loss.
+"""
+
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -8,6 +18,8 @@ from ddlsim.errors import DdlsimError
 
 if TYPE_CHECKING:
     from ddlsim.learning.job_types import Model
+    from ddlsim.learning.jobs import Job
+
 
 Choice = Literal["train_loss", "validation_loss", "lowest_test_loss"]
 
@@ -56,3 +68,59 @@ class Snapshot:
     seen: Any = None
     kept: Any = None
     best_kept: Any = None
+
+
+class BestModel:
+    """One node's record.
+
+    Args:
+        patience: trainings without improvement after which it has `run_out`; None: it never does.
+    """
+
+    def __init__(self, patience: int | None):
+        self._patience = patience
+        self._open: list[tuple[Model, Job, Any]] = []
+        self.forget()
+
+    @property
+    def run_out(self) -> bool:
+        """Whether the node's patience is over."""
+        return self._patience is not None and self._without_better >= self._patience
+
+    def forget(self) -> None:
+        """Starts afresh: the node has lost its state."""
+        self.model: Model | None = None
+        self.kept: Any = None
+        self.loss = math.inf
+        self._without_better = 0
+        self._open.clear()
+
+    def trained(self, model: "Model", validation: "Job", kept: Any = None) -> None:
+        """A local training has ended with this model; its validation may be computed later.
+
+        Args:
+            model: what it has made.
+            validation: the losses of that model alone.
+            kept: what the learner keeps of the training beside it.
+        """
+        self._open.append((model, validation, kept))
+
+    def resolve(self, value: "Callable[[Job], Sequence[float]]") -> list[float]:
+        """Takes the validations since the last call into account.
+
+        Args:
+            value: job -> its value, which computes it.
+
+        Returns:
+            Their losses, oldest first.
+        """
+        found = []
+        for model, job, kept in self._open:
+            (loss,) = value(job)
+            found.append(loss)
+            better = loss < self.loss
+            self._without_better = 0 if better else self._without_better + 1
+            if better:
+                self.model, self.loss, self.kept = model, loss, kept
+        self._open.clear()
+        return found

@@ -1,6 +1,8 @@
 """When and how a run is evaluated. It costs no simulated time and steers nothing but the stop at a target.
 
 A loss that is no number (a model that has diverged) is worse than every other one.
+
+Measurements of models between evaluations, for monitoring: computed in waves like all jobs, written afterwards.
 """
 
 import math
@@ -12,21 +14,64 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ddlsim import metrics
-from ddlsim.attacks.samples import BACKDOOR
+from ddlsim.attacks.forgeries import BACKDOOR
 from ddlsim.evaluation.candidates import EvaluationCandidates, Snapshot
 from ddlsim.tasks import Task
-from ddlsim.tasks.metric import VALIDATION, VALIDATION_LOSS, Metric
+from ddlsim.tasks.base import VALIDATION, VALIDATION_LOSS, Metric
 
 if TYPE_CHECKING:
-    from ddlsim.attacks.attackers import Attackers
-    from ddlsim.evaluation.measurements import Measurements
-    from ddlsim.evaluation.monitor import Population, Records, Tester
-    from ddlsim.evaluation.oracle_similarities import OracleSimilarities
+    pass
+    from ddlsim.attacks.forgeries import Attackers
+    from ddlsim.evaluation.monitor import OracleSimilarities, Population, Records, Tester
     from ddlsim.learning.bank import Params
     from ddlsim.learning.job_types import Model
     from ddlsim.learning.jobs import Job
+    from ddlsim.learning.optimizing.state import Kept
     from ddlsim.learning.tested import Tested
     from ddlsim.scenario.model import Evaluation
+
+
+class Measurements:
+    """Validation metric and loss of models that nodes hold only within a round.
+
+    Args:
+        learner: see learning/learner.py.
+        recorder: where rows go.
+        metric: what models are judged by.
+    """
+
+    def __init__(self, learner: "Tester", recorder: "Records", metric: Metric):
+        self._learner = learner
+        self._recorder = recorder
+        self._metric = metric
+        self._open: list[tuple[float, int, int, str, Job]] = []
+
+    def take(self, time_s: float, node: int, completed: int, name: str, model: "Model", kept: "Kept | None") -> None:
+        """Measures a model on a node's validation samples; costs no simulated time.
+
+        Args:
+            time_s: of the rows.
+            node: the node that has the samples.
+            completed: the rows' round.
+            name: the rows are <metric>_<name> (accuracy_before_merge) and loss_<name>.
+            model: what to measure.
+            kept: what the learner keeps of the node's trainings.
+        """
+        job = self._learner.test([model], node, "own validation", kept)
+        self._open.append((time_s, node, completed, name, job))
+
+    def write(self) -> None:
+        """Writes the rows of everything measured since the last time."""
+        if not self._open:
+            return
+        found = self._learner.resolve([job for *_, job in self._open])
+        metric = self._metric
+        for (time_s, node, completed, name, _), ((values, loss, _),) in zip(self._open, found, strict=True):
+            if metric.higher_is_better:  # an error says what the loss says
+                self._recorder.row(time_s, node, completed, f"{metric.name}_{name}", values[0])
+            self._recorder.row(time_s, node, completed, f"loss_{name}", loss)
+        self._open.clear()
+
 
 SELECTION_BATCHES = 100
 """Local mini-batches on which a node picks among several models for an evaluation (FACADE's code)."""

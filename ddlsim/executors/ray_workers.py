@@ -1,29 +1,128 @@
-"""Workers as Ray actors; what they exchange goes through Ray's object store."""
+"""Workers as Ray actors; what they exchange goes through Ray's object store.
 
+A worker: it reads the data of a scenario, builds what trains, and then does what it is told; see learning/remote.
+
+Which worker computes for which node: as many nodes for each, give or take one, few messages between them if asked.
+
+graph: nodes in reverse Cuthill-McKee order (E. Cuthill and J. McKee, "Reducing the bandwidth of sparse symmetric
+matrices", ACM 1969), which brings neighbors together, cut into blocks; the cut between blocks is then made smaller by
+exchanging nodes (B. W. Kernighan and S. Lin, Bell System Technical Journal 1970), both by networkx.
+"""
+
+import os
+import pickle
 import re
-from collections.abc import Iterator, Sequence
+import socket
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ddlsim import own_code
 from ddlsim.errors import DdlsimError, WorkerLost
-from ddlsim.executors.cluster import Place, connect, hosts, import_ray, plan, threads_environment
-from ddlsim.executors.options import Executor
-from ddlsim.executors.versions import versions
-from ddlsim.executors.worker import NEEDS_DATA, Assignment, Worker
-from ddlsim.learning.remote.calls import Ref
+from ddlsim.executors.cluster import Executor, Place, connect, hosts, import_ray, plan, threads_environment, versions
+from ddlsim.host import cpu_name
+from ddlsim.learning.remote.rows import Ref
 
 if TYPE_CHECKING:
+    import networkx as nx
+
     from ddlsim.data.prepared import PreparedData
+    from ddlsim.executors.cluster import Shards
+    from ddlsim.learning.remote.shard import Shard
+    from ddlsim.scenario import Scenario
+
+
+NEEDS_DATA = "data"
+"""What `Worker.start` answers if the host has not the data."""
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What a worker has to do.
+
+    Args:
+        scenario: what is run.
+        read: reads its data from this host's disk: (scenario, data_dir) -> prepared.
+        data_dir: where to look for data first.
+        other: says what this host has in the place of what the run is made on; empty: nothing.
+        nodes: for which it computes.
+        device: cpu or cuda.
+        threads: of a wave.
+    """
+
+    scenario: "Scenario"
+    read: "Callable[[Scenario, Path | None], PreparedData]"
+    data_dir: Path | None
+    other: "Callable[[Scenario, PreparedData], str]"
+    nodes: tuple[int, ...]
+    device: str
+    threads: int
+
+
+class Worker:
+    """The actor; every call but `about` and `start` is one of a Shard (learning/remote/shard.py)."""
+
+    def __init__(self) -> None:
+        self._shard: Shard | None = None
+
+    def about(self) -> dict[str, Any]:
+        """Where it is and what it would compute with."""
+        return {"host": socket.gethostname(), "pid": os.getpid(), "cpu": cpu_name(), "versions": versions()}
+
+    def start(self, code: dict[str, bytes], packed: bytes, prepared: "PreparedData | None" = None) -> str | None:
+        """Makes what computes.
+
+        Args:
+            code: path -> text of the files that parts of the scenario are defined in.
+            packed: an Assignment.
+            prepared: the data, if this host has not got it.
+        Returns:
+            NEEDS_DATA, if `prepared` is needed. Otherwise the device's name.
+        Raises:
+            DdlsimError: if the host's data is not the run's.
+        """
+        import torch
+
+        from ddlsim.build import build_learner
+        from ddlsim.learning.learner import Learner
+        from ddlsim.learning.remote.shard import Shard
+
+        torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+        for path, source in code.items():
+            own_code.provide(Path(path), source)
+        assigned: Assignment = pickle.loads(packed)
+        if prepared is None:
+            try:
+                prepared = assigned.read(assigned.scenario, assigned.data_dir)
+            except DdlsimError:
+                return NEEDS_DATA
+        other = assigned.other(assigned.scenario, prepared)
+        if other:
+            raise DdlsimError(
+                f"on {socket.gethostname()} {other}. Put the same files there; a host without the data gets the run's."
+            )
+        learner = build_learner(assigned.scenario, prepared, assigned.device, threads=assigned.threads)
+        assert isinstance(learner, Learner), "a network-only run has no workers"
+        self._shard = Shard(learner, frozenset(assigned.nodes))
+        return torch.cuda.get_device_name() if assigned.device == "cuda" else "cpu"
+
+    def do(self, method: str, *arguments: Any) -> Any:
+        """A call of its shard."""
+        assert self._shard is not None, "called before start"
+        return getattr(self._shard, method)(*arguments)
+
 
 START_S = 180.0
 """How long a worker's process may take to start; reading its data is not counted."""
 
 
 class RayWorkers:
-    """See learning/remote/calls.py: Workers.
+    """See learning/remote/rows.py: Workers.
 
     Args:
         executor: what is wanted.
@@ -201,3 +300,62 @@ def _cause(error: BaseException) -> str:
         if sign in text.partition("Some common causes")[0]:
             return cause
     return f"{type(error).__name__}: {text:.200}"
+
+
+MOST_EXCHANGED = 500
+"""Nodes of two blocks between which nodes are exchanged; networkx takes about a minute for a few thousand."""
+
+
+def deal(
+    shards: "Shards", workers: int, node_cluster: np.ndarray, neighbors: Callable[[], Sequence[Sequence[int]]]
+) -> list[int]:
+    """Per node its worker; at the end, one more, that of a server and of what belongs to no node.
+
+    Args:
+        shards: contiguous: blocks of node ids; clusters: nodes of a cluster together; graph: neighbors together.
+        workers: how many.
+        node_cluster: int [N].
+        neighbors: gives the neighbors of every node in the first round's graph.
+    """
+    count = len(node_cluster)
+    if shards == "clusters":
+        order = np.argsort(node_cluster, kind="stable").tolist()
+    elif shards == "graph" and workers > 1:
+        return [*_cut(neighbors(), workers), 0]
+    else:
+        order = list(range(count))
+    return [*_blocks(order, workers), 0]
+
+
+def _blocks(order: Sequence[int], workers: int) -> list[int]:
+    """Per node its block when an order of all nodes is cut into blocks."""
+    found = [0] * len(order)
+    for place, node in enumerate(order):
+        found[node] = place * workers // len(order)
+    return found
+
+
+def _cut(neighbors: Sequence[Sequence[int]], workers: int) -> list[int]:
+    import networkx as nx
+    from networkx.utils import reverse_cuthill_mckee_ordering
+
+    graph: nx.Graph = nx.Graph()
+    graph.add_nodes_from(range(len(neighbors)))
+    graph.add_edges_from((node, peer) for node, own in enumerate(neighbors) for peer in own)
+    found = _blocks(list(reverse_cuthill_mckee_ordering(graph)), workers)
+    blocks = [{node for node, block in enumerate(found) if block == own} for own in range(workers)]
+    for first in range(workers):
+        for second in range(first + 1, workers):
+            if len(blocks[first]) + len(blocks[second]) <= MOST_EXCHANGED:
+                blocks[first], blocks[second] = _exchanged(graph, blocks[first], blocks[second])
+    return [next(place for place, block in enumerate(blocks) if node in block) for node in range(len(neighbors))]
+
+
+def _exchanged(graph: "nx.Graph", first: set[int], second: set[int]) -> tuple[set[int], set[int]]:
+    """Two blocks of the same sizes with a smaller cut between them, if one is found."""
+    from networkx.algorithms.community import kernighan_lin_bisection
+
+    if abs(len(first) - len(second)) > 1 or not first or not second:
+        return first, second
+    a, b = kernighan_lin_bisection(graph.subgraph(first | second), (first, second), max_iter=10, seed=0)
+    return set(a), set(b)

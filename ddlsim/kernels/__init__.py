@@ -3,8 +3,7 @@
 from ddlsim.kernels.isa import isa, isas, set_isa
 from ddlsim.kernels.matrices import aligned_rows
 from ddlsim.kernels.merging import merge, merge_rows
-from ddlsim.kernels.products import dots, sqdist
-from ddlsim.kernels.similarity import class_cosine, cosine, inverse_l2, update_cosine
+from ddlsim.kernels.similarity import class_cosine, cosine, dots, inverse_l2, sqdist, update_cosine
 from ddlsim.kernels.simplex import project_simplex
 from ddlsim.kernels.trimming import trimmed_mean, trimmed_mean_rows
 

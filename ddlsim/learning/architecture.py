@@ -4,23 +4,132 @@ rows.
 Whatever is in no row (frozen parameters, buffers outside `state_dict()`) comes from one draw of the architecture, made
 with a seed of the run: a module is built many times, once per thread and once per start, and every build would draw
 these values anew.
+
+Tries a task on one sample before anything is run: its loss, what it counts, and what that comes to.
+
+Parts that algorithms train beside a model's core and head.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from ddlsim.errors import DdlsimError, ScenarioError
+from ddlsim import own_code
+from ddlsim.errors import DdlsimError, ScenarioError, kind_of
+from ddlsim.learning.datasets import Inputs
 from ddlsim.learning.dropout import draws_from_torch
-from ddlsim.learning.inputs import Inputs
 from ddlsim.learning.layout import Buffers, Layout, named_tensors
-from ddlsim.learning.task_check import check_task
 from ddlsim.learning.whole_models import MODEL
 from ddlsim.tasks import Task, label_of, task_named
+from ddlsim.tasks.base import KNOWN, taken
 from ddlsim.torch_state import forked_generators
+
+
+def check_task(task: Task, outputs: torch.Tensor, labels: torch.Tensor) -> None:
+    """Whether a task can do with a model's outputs and the data's labels.
+
+    Args:
+        task: what is learned.
+        outputs: of one sample, float32 [1, ...].
+        labels: of that sample, [1, ...].
+
+    Raises:
+        ScenarioError: if its methods fail or return something else than they should; says which one, and where it is.
+    """
+    each = _check_loss(task, outputs, labels)
+    counted = _tried(task, "statistics", outputs[None], labels[None])
+    if not isinstance(counted, torch.Tensor) or not counted.dim() or len(counted) != 1:
+        raise _wrong(task, "statistics", "for one model", "a tensor [1, ...]: one row per model", counted)
+    if task.keeps_samples and (counted.dim() < 2 or counted.shape[1] != 1):
+        raise _wrong(task, "statistics", "for one model and one sample", "a tensor [1, 1, ...]", counted)
+    if task.has_classes and not _are_confusions(counted):
+        expected = "int64 [1, C, C], confusion matrices: has_classes is True (else: has_classes: ClassVar = False)"
+        raise _wrong(task, "statistics", "for one model", expected, counted)
+    _check_measures(task, _tried(task, "measures", counted[0].numpy(), float(each.sum())))
+
+
+def _are_confusions(counted: torch.Tensor) -> bool:
+    return counted.dim() == 3 and counted.shape[1] == counted.shape[2] and counted.dtype == torch.int64
+
+
+def _check_loss(task: Task, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """The loss of each sample."""
+    with torch.enable_grad():
+        mean = _tried(task, "loss", outputs.detach().clone().requires_grad_(), labels)
+    if not isinstance(mean, torch.Tensor) or mean.dim():
+        raise _wrong(task, "loss", "with reduction 'mean'", "a scalar", mean)
+    if not mean.requires_grad:
+        raise ScenarioError(
+            f"{_place(task, 'loss')} returns a scalar without a gradient, so that nothing could be learned. Compute it "
+            "from `outputs` with torch, without .item(), .detach() or argmax."
+        )
+    each = _tried(task, "loss", outputs, labels, "none")
+    if not isinstance(each, torch.Tensor) or each.shape != (1,):
+        raise _wrong(task, "loss", "with reduction 'none'", "one value per sample, [n]", each)
+    return each
+
+
+def _check_measures(task: Task, found: Any) -> None:
+    measured = {metric.name: metric for metric in (*task.measured, *task.metrics)}
+    names = list(measured)
+    for name, metric in measured.items():
+        if name not in KNOWN and (meant := taken(metric, measured.values())):
+            raise ScenarioError(
+                f"task: a metric of {type(task).__qualname__} is called {name}, which stands for {meant}. Choose "
+                f"another name, such as own_{name}."
+            )
+    if not isinstance(found, dict):
+        raise _wrong(task, "measures", "", f"a dict with {', '.join(names)}", found)
+    lacking = [name for name in names if name not in found]
+    if lacking:
+        raise ScenarioError(
+            f"{_place(task, 'measures')} returns {', '.join(map(str, found)) or 'an empty dict'}, expected "
+            f"{', '.join(names)}. Return {lacking[0]!r} as well, or take it out of `measured` and `metrics`."
+        )
+    for name in names:
+        if not isinstance(found[name], int | float | np.number):
+            raise _wrong(task, "measures", f"for {name}", "a number", found[name])
+
+
+def _tried(task: Task, method: str, *arguments: Any) -> Any:
+    try:
+        return getattr(task, method)(*arguments)
+    except Exception as error:  # whatever a method of a user's does with what it is not made for
+        given = ", ".join(_shown(each) for each in arguments if isinstance(each, torch.Tensor))
+        text = " ".join(str(error).split())
+        raise ScenarioError(
+            f"{_place(task, method)} raises {type(error).__name__}: {text:.200} It was given "
+            f"{given or 'what statistics returns'}, and takes labels that are {task.labels_in_words}. Choose the task "
+            "that fits the data, or mend this method."
+        ) from error
+
+
+def _wrong(task: Task, method: str, when: str, expected: str, found: Any) -> ScenarioError:
+    shown = f"{_shown(found)}{f' {when}' if when else ''}"
+    return ScenarioError(
+        f"{_place(task, method)} returns {shown}, expected {expected}. What it takes and returns is written in "
+        "ddlsim/tasks/base.py."
+    )
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"a tensor {str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
+    return kind_of(value)
+
+
+def _place(task: Task, method: str) -> str:
+    """ "task: mine.py:12: loss of Mine"."""
+    place = own_code.where(getattr(type(task), method))
+    return f"task: {f'{place}: ' if place else ''}{method} of {type(task).__qualname__}"
+
 
 Build = Callable[[], nn.Module]
 
@@ -280,3 +389,95 @@ def draw(build: Build, seed: int, count: int = 1) -> list[nn.Module]:
     """Fresh modules, drawn one after the other from one seed, on the CPU; torch's own generators stay as they are."""
     with forked_generators(seed):
         return [build() for _ in range(count)]
+
+
+def projection_head(latent: int, hidden: int) -> nn.Module:
+    """Two linear layers with BatchNorm and ReLU between, latent -> hidden -> latent (MAPL's code: 512, 4096)."""
+    return nn.Sequential(
+        nn.Linear(latent, hidden), nn.BatchNorm1d(hidden), nn.ReLU(inplace=True), nn.Linear(hidden, latent)
+    )
+
+
+class Prototypes(nn.Module):
+    """One learnable vector per class.
+
+    Args:
+        num_classes: C.
+        latent: D; values start uniform in +-1/sqrt(D), as a linear layer's weights.
+    """
+
+    def __init__(self, num_classes: int, latent: int):
+        super().__init__()
+        bound = 1 / math.sqrt(latent)
+        self.vectors = nn.Parameter(torch.empty(num_classes, latent).uniform_(-bound, bound))
+
+
+def latent_size(module: nn.Module, input_shape: Sequence[int], dtype: torch.dtype = torch.float32) -> int:
+    """Number of features that a model's core hands to its head.
+
+    Args:
+        module: the model.
+        input_shape: of one sample, e.g. (C, H, W).
+        dtype: of the samples.
+
+    Raises:
+        ScenarioError: if they are no vector.
+    """
+    device = next(module.parameters()).device
+    with torch.no_grad():
+        features = module.get_submodule("core").eval()(torch.zeros(1, *input_shape, device=device, dtype=dtype))
+    if features.dim() != 2:
+        raise ScenarioError(
+            f"model: the core's features are {list(features.shape[1:])}, but this algorithm needs a vector. Choose a "
+            "model that cuts before its last linear layers (gn_lenet, mlp, resnet18, ...)."
+        )
+    return features.shape[1]
+
+
+def latent_size_of(
+    name: str, build: Callable[[], nn.Module], input_shape: Sequence[int], dtype: torch.dtype
+) -> Callable[[], int]:
+    """What tells the latent size of a model, which is built and tried on the CPU when it is asked for first.
+
+    Args:
+        name: of the model, for messages.
+        build: makes it.
+        input_shape: of one sample, e.g. (C, H, W).
+        dtype: of the samples.
+    Returns:
+        A function that raises ScenarioError where the model cannot take the samples, and as `latent_size`.
+    """
+
+    @cache
+    def latent() -> int:
+        with torch.device("cpu"):
+            (module,) = draw(build, 0)
+            try:
+                return latent_size(module, input_shape, dtype)
+            except DdlsimError:
+                raise
+            except Exception as error:  # whatever a module of a user's does with samples that it is not made for
+                raise cannot_take(name, input_shape, dtype, error) from error
+
+    return latent
+
+
+def with_extra_parts(
+    build: Callable[[], nn.Module], make: Callable[[int], Mapping[str, nn.Module]], latent_size: Callable[[], int]
+) -> Callable[[], nn.Module]:
+    """What makes a model with further parts beside core and head.
+
+    Args:
+        build: makes the model.
+        make: latent size -> the parts by name.
+        latent_size: of the model.
+    """
+
+    def extended() -> nn.Module:
+        module, parts = build(), make(latent_size())
+        for name, part in parts.items():
+            setattr(module, name, part)
+        setattr(module, "extra_parts", tuple(parts))  # noqa: B010  (nn.Module types its attributes as modules)
+        return module
+
+    return extended

@@ -5,9 +5,19 @@ Architectures whose parts have equal shapes (heads over the same features, say) 
 A row is an immutable value. Training or merging makes a new one; sending one costs no copy, since every receiver holds
 the same row. Two kinds of holders keep it: `Params`, the handles that algorithms, messages and records have, and the
 pending jobs that read it. When the last one lets go, Python's reference count gives the row back.
+
+Keeps freed memory in the process.
+
+Training small models frees and asks again for the same megabyte-sized tensors thousands of times a second. glibc hands
+such blocks back to the kernel each time, which zeroes their pages anew at the next request
+(benches/README.md says what that means for plain PyTorch code).
+
+Values that are computed elsewhere, on a device or in another process, while the simulation goes on.
 """
 
-from collections.abc import Iterable, Sequence
+import ctypes
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
@@ -280,3 +290,52 @@ def by_bank(rows: Iterable[Row]) -> dict[Bank, list[int]]:
     for position, row in enumerate(rows):
         found.setdefault(row.bank, []).append(position)
     return found
+
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+
+
+def keep_freed_memory() -> bool:
+    """Tells glibc to keep freed blocks up to 32 MiB; False where there is no glibc. Applies to the whole process."""
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        libc = ctypes.CDLL("libc.so.6")
+        return bool(libc.mallopt(M_TRIM_THRESHOLD, 1 << 30) and libc.mallopt(M_MMAP_THRESHOLD, 1 << 25))
+    except (OSError, AttributeError):
+        return False
+
+
+class Later:
+    """A value that is computed elsewhere, perhaps still under way.
+
+    Args:
+        values: waits for a list of values, this one among them; the same object for all values of the list.
+        place: of this one.
+    """
+
+    def __init__(self, values: Callable[[], Sequence[Any]], place: int):
+        self._values = values
+        self._place = place
+
+    def get(self) -> Any:
+        """Waits for it."""
+        return self._values()[self._place]
+
+
+def laters(values: Callable[[], Sequence[Any]], count: int) -> list[Later]:
+    """So many values that one function waits for; it is called at most once."""
+    once = _once(values)
+    return [Later(once, place) for place in range(count)]
+
+
+def _once(fetch: Callable[[], Sequence[Any]]) -> Callable[[], Sequence[Any]]:
+    still, found = [fetch], []
+
+    def get() -> Sequence[Any]:
+        if still:
+            found.append(still[0]())
+            still.clear()  # with all that it holds
+        return found[0]
+
+    return get

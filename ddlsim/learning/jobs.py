@@ -11,19 +11,42 @@ that a leaving node aborted), unless it computes a value. Rows are held by handl
 jobs that read them, so what only dropped jobs would have read is dropped as well. Handles, by which equal work is
 recognized, depend on simulated events alone and not on when waves run: a run that hands out logged values instead of
 computing them enqueues the same jobs with the same numbers of rows (replay.py).
+
+Waves of training that begin before a value needs them, where another device or process computes meanwhile.
+
+A wave of training is full when every node that takes part has one pending: no further training can join it before one
+of these is over. It is launched at once, and the simulation goes on. What never becomes full (a server that asks some
+clients only, nodes that keep no common time) runs when a value needs it, or at a flush (jobs.py).
+
+That simulated time has passed a submission does not make a wave full: in asynchronous runs the nodes begin one after
+the other, and each would train alone.
+
+A run is repeated up to a cut without computing anything, and goes on from there.
+
+Simulated events are repeated; every job of the earlier process that had run by then is over as soon as it is enqueued:
+its value comes from a log, and the rows that it fills stay without values until the cut. There the rows that something
+still holds are loaded, and jobs run from then on. Jobs and rows have the same numbers in both processes, which is how
+values and rows are found; that the counts agree at the cut is checked.
 """
 
+import gc
 import time
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ddlsim.errors import ReplayFailed
-from ddlsim.learning.bank import Params, Row
-from ddlsim.learning.job_types import JobSpec
-from ddlsim.learning.later import Later
+from ddlsim.learning.bank import Later, Params, Row, Rows
+from ddlsim.learning.job_types import JobSpec, TrainSpec
 from ddlsim.torch_state import defaults, same_defaults
+
+if TYPE_CHECKING:
+    import torch
+
+    pass
+
 
 Run = Callable[[str, Sequence[JobSpec]], Sequence[Any]]
 """(kind, specifications of that kind) -> their values, in order."""
@@ -232,3 +255,155 @@ class Jobs:
     def _tell(self, jobs: Sequence[Job]) -> None:
         if self.on_values is not None and jobs:
             self.on_values([(job.number, job.value) for job in jobs])
+
+
+class FullWaves:
+    """Launches full waves of training. What is launched, and when, depends on simulated events alone.
+
+    Args:
+        jobs: the queue.
+        num_training: how many nodes there are now that train.
+    """
+
+    def __init__(self, jobs: Jobs, num_training: Callable[[], int]):
+        self._jobs = jobs
+        self._num_training = num_training
+        self._pending: dict[int, list[Job]] = {}  # per node its trainings, the oldest first
+
+    def submitted(self, node: int, job: Job) -> None:
+        """A node's training has been enqueued, one that ran in an earlier process (replay.py) perhaps."""
+        if job.done:
+            return
+        self._pending.setdefault(node, []).append(job)
+        if self._jobs.past is not None or not self._full():
+            return
+        self._forget_over()
+        if self._full():
+            self._jobs.force(_first_trainings(self._pending.values()))
+            self._forget_over()
+
+    def _full(self) -> bool:
+        return len(self._pending) >= max(1, self._num_training())
+
+    def _forget_over(self) -> None:
+        """Leaves out trainings that have run, or that nothing wants because their node has left."""
+        kept = {node: [job for job in own if job.wanted and not job.done] for node, own in self._pending.items()}
+        self._pending = {node: own for node, own in kept.items() if own}
+
+
+def _first_trainings(of_nodes: Iterable[list[Job]]) -> list[Job]:
+    """The trainings that wait for no other training: a node's second one belongs to the next wave."""
+    return [job for own in of_nodes for job in own if not _waits_for_training(job)]
+
+
+def _waits_for_training(job: Job) -> bool:
+    """Whether a row that it reads, or that one of the jobs before it reads, is still to be trained."""
+    seen: set[Job] = set()
+    stack = [job]
+    while stack:
+        for row in stack.pop().inputs:
+            if row.slot is None and row.job not in seen:
+                if row.job.kind == TrainSpec.kind:
+                    return True
+                seen.add(row.job)
+                stack.append(row.job)
+    return False
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Where the queue of jobs stands, between two waves.
+
+    Args:
+        num_jobs: enqueued so far.
+        num_rows: rows that have a number.
+        pending: numbers of the jobs that have not run.
+        num_old: how many of them were pending at the last flush.
+    """
+
+    num_jobs: int
+    num_rows: int
+    pending: tuple[int, ...]
+    num_old: int
+
+
+class LoggedPast:
+    """The jobs before a cut; see jobs.py: Past.
+
+    Args:
+        cut: of the earlier process.
+        values: (number, value) of every job that computed one, in the order in which they ran.
+    """
+
+    def __init__(self, cut: Cut, values: Iterable[tuple[int, Any]]):
+        self._num_jobs = cut.num_jobs
+        self._pending = frozenset(cut.pending)
+        self._values: Iterator[tuple[int, Any]] = iter(values)
+        self._read_ahead: dict[int, Any] = {}
+
+    def has_run(self, number: int) -> bool:
+        """See Past."""
+        if number >= self._num_jobs:
+            raise ReplayFailed(f"it has more than {self._num_jobs} jobs.")
+        return number not in self._pending
+
+    def value(self, number: int) -> Any:
+        """See Past; each value is handed out once."""
+        while number not in self._read_ahead:
+            try:
+                found, value = next(self._values)
+            except StopIteration:
+                raise ReplayFailed(f"the log holds no value of job {number}.") from None
+            self._read_ahead[found] = value
+        return self._read_ahead.pop(number)
+
+
+def cut_here(jobs: "Jobs", rows: Rows) -> Cut:
+    """Where the queue stands now."""
+    pending, num_old = jobs.pending()
+    return Cut(jobs.num_submitted, rows.num_given, tuple(pending), num_old)
+
+
+def known_rows(rows: Rows) -> list[Row]:
+    """The rows that have been computed and that something holds."""
+    return [row for row in rows.held() if row.slot is not None and row.job is None]
+
+
+def end_replay(
+    jobs: "Jobs", rows: Rows, cut: Cut, stored: Collection[int], load: "Callable[[Row], torch.Tensor]"
+) -> None:
+    """Gives the rows that are held their values, and lets jobs run.
+
+    Args:
+        jobs: the queue.
+        rows: of the run.
+        cut: where the earlier process stood.
+        stored: numbers of the rows whose values are there.
+        load: gives the values of one of them, float32 [P].
+
+    Raises:
+        ReplayFailed: if the process does not stand where the earlier one did.
+    """
+    gc.collect()  # rows in reference circles, if there are any
+    here = cut_here(jobs, rows)
+    if (here.num_jobs, here.num_rows) != (cut.num_jobs, cut.num_rows):
+        raise ReplayFailed(
+            f"it has {here.num_jobs} jobs and {here.num_rows} rows at the checkpoint, which says "
+            f"{cut.num_jobs} and {cut.num_rows}."
+        )
+    if here.pending != cut.pending:
+        differ = sorted(set(here.pending) ^ set(cut.pending))
+        raise ReplayFailed(f"jobs {differ[:5]} are not pending in both.")
+    held = rows.held()
+    for row in held:
+        if row.number not in stored and row.job is None:
+            raise ReplayFailed(f"the checkpoint lacks row {row.number}.")
+
+    def loaded(row: Row) -> "torch.Tensor":
+        values = load(row)
+        if values.shape != (row.size,):
+            raise ReplayFailed(f"row {row.number} has {row.size} values, the checkpoint's {values.numel()}.")
+        return values
+
+    rows.load((row, loaded(row)) for row in held if row.number in stored)
+    jobs.begin(cut.num_old)

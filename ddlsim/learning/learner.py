@@ -13,32 +13,28 @@ import torch
 
 from ddlsim.errors import DdlsimError
 from ddlsim.learning.architecture import Architecture, Build, read_architecture
-from ddlsim.learning.attacking import PoisonedNodes
 from ddlsim.learning.backends.base import Waves
 from ddlsim.learning.backends.choose import make_backends
 from ddlsim.learning.bank import Params, Rows
 from ddlsim.learning.batches import batches_in_order, draw_batches
-from ddlsim.learning.fitting import Fitting
-from ddlsim.learning.full_waves import FullWaves
-from ddlsim.learning.job_types import KINDS, ClassCosineSpec, LossSpec, Model, SimilaritySpec, TestSpec
-from ddlsim.learning.jobs import Job, Jobs
+from ddlsim.learning.datasets import NodeDatasets
+from ddlsim.learning.job_types import KINDS, ClassCosineSpec, LossSpec, Model, SimilaritySpec, Terms, TestSpec
+from ddlsim.learning.jobs import FullWaves, Job, Jobs
 from ddlsim.learning.layout import Buffers
 from ddlsim.learning.local_trainings import LocalTrainings
-from ddlsim.learning.made_params import MadeParams, handles, serial, serials
-from ddlsim.learning.node_datasets import NodeDatasets
+from ddlsim.learning.made_params import Fitting, MadeParams, handles, serial, serials
 from ddlsim.learning.objective import Objective
 from ddlsim.learning.optimizing.state import Kept, KeptRows
-from ddlsim.learning.terms import Terms
+from ddlsim.learning.row_operations import PoisonedNodes
 from ddlsim.learning.whole_models import CORE, MODEL, check_model, no_samples
 from ddlsim.privacy.accounting import Releases
 
 if TYPE_CHECKING:
-    from ddlsim.attacks.attackers import Attackers
+    from ddlsim.attacks.forgeries import Attackers
     from ddlsim.data.prepared import PreparedData
     from ddlsim.devices.base import StepWork
     from ddlsim.learning.remote.waves import RemoteWaves
-    from ddlsim.scenario.model import Training
-    from ddlsim.scenario.privacy import Privacy
+    from ddlsim.scenario.model import Privacy, Training
 
 
 class Learner(MadeParams):

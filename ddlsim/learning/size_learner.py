@@ -25,12 +25,11 @@ if TYPE_CHECKING:
     from ddlsim.devices.base import StepWork
     from ddlsim.learning.architecture import Build
     from ddlsim.learning.bank import Params
-    from ddlsim.learning.job_types import Model
+    from ddlsim.learning.job_types import Model, Terms
     from ddlsim.learning.jobs import Job
     from ddlsim.learning.layout import Buffers, Part
     from ddlsim.learning.objective import Objective
     from ddlsim.learning.optimizing.state import Kept
-    from ddlsim.learning.terms import Terms
 
 MODEL = "model"
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ddlsim.messages.payload import Path, is_parameters, walk
+from ddlsim.messages.encoder import Path, is_parameters, walk
 from ddlsim.rng import stream
 from ddlsim.units import FLOAT32_BYTES
 

@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ddlsim.messages.payload import is_parameters, walk
+from ddlsim.messages.encoder import is_parameters, walk
 
 if TYPE_CHECKING:
-    from ddlsim.scenario.privacy import SecureAggregation
+    from ddlsim.scenario.model import SecureAggregation
 
 ADVERTISE, SHARE, COLLECT, UNMASK = range(4)
 """The stages, in order."""

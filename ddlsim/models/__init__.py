@@ -6,29 +6,29 @@ To add one: a file with a frozen dataclass derived from base.py's ModelSettings 
 `build`, so listing and checking need none.
 """
 
-from ddlsim.models.of_makers import ModelTable
+from ddlsim.models.libraries import ModelTable
 
 MODELS = ModelTable(
     "model",
     __name__,
     {
-        "gn_lenet": ".gn_lenet:GNLeNet",
-        "lenet64": ".gn_lenet:LeNet64",
-        "resnet8": ".resnet8:ResNet8",
-        "mlp": ".mlp:MLP",
-        "linear": ".mlp:Linear",
+        "gn_lenet": ".cnn:GNLeNet",
+        "lenet64": ".cnn:LeNet64",
+        "resnet8": ".cnn:ResNet8",
+        "mlp": ".cnn:MLP",
+        "linear": ".cnn:Linear",
         "cifar_cnn": ".cnn:CifarCNN",
         "fashion_cnn": ".cnn:FashionCNN",
-        "resnet18": ".torchvision_nets:ResNet18",
-        "shufflenet_v2": ".torchvision_nets:ShuffleNetV2",
-        "googlenet": ".torchvision_nets:GoogLeNet",
-        "alexnet": ".torchvision_nets:AlexNet",
-        "alexnet_small": ".alexnet_small:AlexNetSmall",
+        "resnet18": ".libraries:ResNet18",
+        "shufflenet_v2": ".libraries:ShuffleNetV2",
+        "googlenet": ".libraries:GoogLeNet",
+        "alexnet": ".libraries:AlexNet",
+        "alexnet_small": ".cnn:AlexNetSmall",
         "sizes": ".only_sizes:Sizes",
         "lstm": ".texts:LSTM",
         "gpt": ".texts:GPT",
         "embedding_bag": ".texts:EmbeddingBag",
-        "timm": ".timm_nets:Timm",
+        "timm": ".libraries:Timm",
         "hugging_face": ".hugging_face:HuggingFace",
         "mixed": ".mixed:Mixed",
     },

@@ -2,15 +2,39 @@
 
 Source: Listo Zec et al., "Decentralized adaptive clustering of deep nets", 2022, and its follow-ups, as their codes run
 them. Where we differ: these end in logits (their log-softmax is part of the loss here), which trains alike.
+
+GN-LeNet: a LeNet with group normalization; core: the convolutions, head: the linear layer.
+
+Source: Hsieh et al., "The non-IID data quagmire of decentralized machine learning", ICML 2020; in the form that the
+FACADE paper's code runs (Biswas et al., SaTML 2025): 3 x (5x5 convolution, 2 groups, ReLU, 2x2 max pooling). 89,834
+parameters for 3x32x32 images and 10 classes (core 79,584, head 10,250); 120,554 for 3x64x64. The "about 120k" and
+"250k" of the paper count 41 classes.
+
+The three-convolution network that MAPL's code calls AlexNet; core: up to the latent features.
+
+Source: the published code of Mukherjee, "Model agnostic peer-to-peer learning", 2023. The pooling has stride 1 after
+the first convolution and 2 after the second, as there. 1,813,632 parameters in the core for three channels and 512
+latent features.
+
+Fully connected models; the head is the last linear layer.
+
+Source of the mlp's default: Listo Zec et al., "Decentralized adaptive clustering of deep nets", 2022, and follow-ups
+(784-512-20 with dropout 0.2: 412,180 parameters).
+
+ResNet8: three residual blocks with batch normalization; core: stem and first block, head: the rest.
+
+Source: He et al., "Deep residual learning for image recognition", CVPR 2016; in the form that the FACADE paper's code
+runs on Flickr-Mammals (Biswas et al., SaTML 2025), whose heads hold blocks 2 and 3 and the linear layer, 94% of the
+parameters. 312,649 parameters and 1,353 buffer values for 3 channels and 41 classes (core 19,488, head 293,161).
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from annotated_types import Ge, Lt
 
-from ddlsim.models.base import ModelSettings
-from ddlsim.models.shapes import ImageShape, require
+from ddlsim.models.base import ImageShape, ModelSettings, require, smallest_side
+from ddlsim.units import UnitCount
 
 if TYPE_CHECKING:
     from ddlsim.models.split import SplitModel
@@ -90,3 +114,193 @@ class FashionCNN(ModelSettings):
             nn.ReLU(),
         )
         return SplitModel(core, nn.Linear(64, num_classes))
+
+
+LENET_CHANNELS = (32, 32, 64)
+GROUPS = 2
+SHRINK = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class GNLeNet(ModelSettings):
+    """LeNet with group normalization, the FACADE paper's CIFAR-10 model; any images from 8 x 8."""
+
+    def check(self, image_shape: ImageShape) -> None:
+        """Raise ScenarioError unless the images fit."""
+        require(smallest_side(image_shape) >= SHRINK, "gn_lenet", image_shape, "at least 8 x 8 pixels, any channels")
+
+    def build(self, image_shape: ImageShape, num_classes: int) -> "SplitModel":
+        """A fresh model, torch's default initialization.
+
+        Raises:
+            ScenarioError: if the images do not fit.
+        """
+        self.check(image_shape)
+        return _build(image_shape, num_classes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeNet64(ModelSettings):
+    """GN-LeNet on 64 x 64 images, the FACADE paper's Imagenette model."""
+
+    def check(self, image_shape: ImageShape) -> None:
+        """Raise ScenarioError unless the images fit."""
+        require(image_shape == (3, 64, 64), "lenet64", image_shape, "3 x 64 x 64")
+
+    def build(self, image_shape: ImageShape, num_classes: int) -> "SplitModel":
+        """A fresh model, torch's default initialization.
+
+        Raises:
+            ScenarioError: if the images do not fit.
+        """
+        self.check(image_shape)
+        return _build(image_shape, num_classes)
+
+
+def _build(image_shape: ImageShape, num_classes: int) -> "SplitModel":
+    from torch import nn
+
+    from ddlsim.kernels.group_norm_pool import GroupNormReLUPool
+    from ddlsim.models.split import SplitModel
+
+    channels, height, width = image_shape
+    layers: list[nn.Module] = []
+    for out in LENET_CHANNELS:
+        layers += [nn.Conv2d(channels, out, 5, padding=2), GroupNormReLUPool(GROUPS, out)]
+        channels = out
+    features = channels * (height // SHRINK) * (width // SHRINK)
+    return SplitModel(nn.Sequential(*layers, nn.Flatten()), nn.Linear(features, num_classes))
+
+
+ALEXNET_CHANNELS = (64, 128, 256)
+CELLS = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlexNetSmall(ModelSettings):
+    """Three convolutions and two linear layers with dropout, for small images from 6 x 6.
+
+    Args:
+        latent: size of the features that the head gets.
+        dropout: share of the pooled features dropped while training, 0 to below 1.
+    """
+
+    latent: UnitCount = 512
+    dropout: Annotated[float, Ge(0), Lt(1)] = 0.5
+
+    def check(self, image_shape: ImageShape) -> None:
+        """Raise ScenarioError unless the images fit."""
+        require(smallest_side(image_shape) >= 6, "alexnet_small", image_shape, "at least 6 x 6 pixels, any channels")
+
+    def build(self, image_shape: ImageShape, num_classes: int) -> "SplitModel":
+        """A fresh model, torch's default initialization.
+
+        Raises:
+            ScenarioError: if the images do not fit.
+        """
+        self.check(image_shape)
+        from torch import nn
+
+        from ddlsim.models.split import SplitModel, latent_head
+
+        one, two, three = ALEXNET_CHANNELS
+        core = nn.Sequential(
+            nn.Conv2d(image_shape[0], one, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2, stride=1, padding=1),
+            nn.Conv2d(one, two, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2, padding=1),
+            nn.Conv2d(two, three, 3, padding=1),
+            nn.ReLU(),
+            nn.AdaptiveAvgPool2d(CELLS),
+            nn.Flatten(),
+            nn.Dropout(self.dropout),
+            nn.Linear(three * CELLS**2, 512),
+            nn.ReLU(),
+            nn.Linear(512, self.latent),
+        )
+        return SplitModel(core, latent_head(self.latent, num_classes))
+
+
+@dataclass(frozen=True, kw_only=True)
+class MLP(ModelSettings):
+    """Fully connected layers with ReLU on the flattened image, any shape.
+
+    Args:
+        hidden: units of each hidden layer.
+        dropout: share of hidden units dropped while training, 0 to below 1.
+    """
+
+    hidden: tuple[UnitCount, ...] = (512,)
+    dropout: Annotated[float, Ge(0), Lt(1)] = 0.0
+
+    @property
+    def has_core(self) -> bool:
+        """Whether anything comes before the head."""
+        return bool(self.hidden)
+
+    def check(self, image_shape: ImageShape) -> None:
+        """Every image fits."""
+
+    def build(self, image_shape: ImageShape, num_classes: int) -> "SplitModel":
+        """A fresh model, torch's default initialization."""
+        import math
+
+        from torch import nn
+
+        from ddlsim.models.split import SplitModel
+
+        units = math.prod(image_shape)
+        layers: list[nn.Module] = [nn.Flatten()]
+        for out in self.hidden:
+            layers += [nn.Linear(units, out), nn.ReLU()]
+            if self.dropout:
+                layers.append(nn.Dropout(self.dropout))
+            units = out
+        return SplitModel(nn.Sequential(*layers), nn.Linear(units, num_classes))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Linear(ModelSettings):
+    """One linear layer on the flattened image (multinomial logistic regression); the core is empty."""
+
+    has_core: ClassVar[bool] = False
+
+    def check(self, image_shape: ImageShape) -> None:
+        """Every image fits."""
+
+    def build(self, image_shape: ImageShape, num_classes: int) -> "SplitModel":
+        """A fresh model, torch's default initialization."""
+        return MLP(hidden=()).build(image_shape, num_classes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResNet8(ModelSettings):
+    """Three residual blocks, the FACADE paper's Flickr-Mammals model; any images from 4 x 4."""
+
+    def check(self, image_shape: ImageShape) -> None:
+        """Raise ScenarioError unless the images fit."""
+        require(smallest_side(image_shape) >= 4, "resnet8", image_shape, "at least 4 x 4 pixels, any channels")
+
+    def build(self, image_shape: ImageShape, num_classes: int) -> "SplitModel":
+        """A fresh model, torch's default initialization.
+
+        Raises:
+            ScenarioError: if the images do not fit.
+        """
+        from torch import nn
+
+        from ddlsim.models.split import ResidualBlock, SplitModel
+
+        self.check(image_shape)
+        stem = nn.Conv2d(image_shape[0], 32, 3, padding=1, bias=False)
+        core = nn.Sequential(stem, nn.BatchNorm2d(32), nn.ReLU(), ResidualBlock(32, 32, 1))
+        head = nn.Sequential(
+            ResidualBlock(32, 64, 2),
+            ResidualBlock(64, 128, 2),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Linear(128, num_classes),
+        )
+        return SplitModel(core, head)

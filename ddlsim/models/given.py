@@ -10,8 +10,7 @@ from torch import nn
 
 from ddlsim.errors import ScenarioError
 from ddlsim.identity import Identity
-from ddlsim.models.base import ModelSettings
-from ddlsim.models.shapes import ImageShape
+from ddlsim.models.base import ImageShape, ModelSettings
 from ddlsim.models.whole import refuse_lazy
 from ddlsim.torch_state import forked_generators
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from ddlsim.errors import DataDamaged, DataMissing, ScenarioError
 from ddlsim.file_states import state_of
-from ddlsim.models.pretrained import NONE
-from ddlsim.models.shapes import ImageShape
+from ddlsim.models.base import ImageShape
+from ddlsim.models.libraries import NONE
 from ddlsim.models.texts import UNKNOWN_TOKENS, TextModel
 
 if TYPE_CHECKING:

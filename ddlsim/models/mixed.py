@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from annotated_types import MinLen
 
 from ddlsim.errors import ScenarioError
-from ddlsim.models.base import ModelSettings
-from ddlsim.models.shapes import ImageShape
+from ddlsim.models.base import ImageShape, ModelSettings
 from ddlsim.own_code import is_place
 from ddlsim.rng import stream
 from ddlsim.units import CountOrZero, UnitCount

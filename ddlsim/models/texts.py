@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 from annotated_types import Ge, Lt
 
 from ddlsim.errors import ScenarioError
-from ddlsim.models.base import ModelSettings
-from ddlsim.models.shapes import ImageShape
+from ddlsim.models.base import ImageShape, ModelSettings
 from ddlsim.units import Count, UnitCount
 
 if TYPE_CHECKING:

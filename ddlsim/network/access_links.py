@@ -6,23 +6,81 @@ MIT), used there as one-way delay, and so here. What these do not hold (uplinks,
 fiber and datacenter links) is an assumption of the preset and a key of it.
 
 A node's links are drawn from its own stream, so adding a node changes no other node's links.
+
+Capacities that change in simulated time, from a CSV of our own: node,time_s,uplink_mbps,downlink_mbps.
+
+A server beside the nodes, for algorithms that have one: the last node, without samples, linked with all others.
+
+It is a node like others in the simulated network, so that its messages take their time and bytes. It owns no data,
+never trains, is never away, is not evaluated, and waits for the messages of a round in either mode.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Literal
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Ge, Gt, Lt
 
 from ddlsim.csv_rows import Column, read_rows
 from ddlsim.errors import ScenarioError
-from ddlsim.network.capacity_trace import CapacityChange, load_changes
 from ddlsim.network.latencies import Latency
 from ddlsim.part import Part, Problem
 from ddlsim.rng import stream, stream_seed
 from ddlsim.units import MAX_LATENCY_MS, MAX_MBPS, mbps_to_bytes_per_s, ms_to_s
+
+if TYPE_CHECKING:
+    import simpy
+
+    from ddlsim.network.network import Network
+
+
+@dataclass(frozen=True)
+class CapacityChange:
+    """From `time_s` on a node has these capacities."""
+
+    time_s: float
+    node: int
+    uplink_bytes_per_s: float
+    downlink_bytes_per_s: float
+
+
+def load_changes(path: str, num_nodes: int) -> list[CapacityChange]:
+    """All changes of a file, in order of time; rows of one time in the order of the file.
+
+    Raises:
+        ScenarioError: the file cannot be read or has wrong rows.
+    """
+    columns = {
+        "node": Column(whole=True, below=num_nodes),
+        "time_s": Column(),
+        "uplink_mbps": Column(below=MAX_MBPS),
+        "downlink_mbps": Column(below=MAX_MBPS),
+    }
+    changes = []
+    for _, row in read_rows(path, columns):
+        uplink, downlink = mbps_to_bytes_per_s(row["uplink_mbps"]), mbps_to_bytes_per_s(row["downlink_mbps"])
+        changes.append(CapacityChange(row["time_s"], row["node"], uplink, downlink))
+    return sorted(changes, key=lambda change: change.time_s)
+
+
+def follow(
+    env: "simpy.Environment", network: "Network", changes: Sequence[CapacityChange]
+) -> Generator["simpy.Event", Any, None]:
+    """SimPy process that applies the changes as their time comes, those of the past at once.
+
+    It ends where the network is told to follow other changes.
+    """
+    network.followed = changes
+    for change in changes:
+        if change.time_s > env.now:
+            yield env.timeout(change.time_s - env.now)
+        if network.followed is not changes:
+            return
+        network.set_capacity(change.node, change.uplink_bytes_per_s, change.downlink_bytes_per_s)
+
 
 Mbps = Annotated[float, Ge(0), Lt(MAX_MBPS)]
 LatencyMs = Annotated[float, Ge(0), Lt(MAX_LATENCY_MS)]
@@ -44,7 +102,7 @@ class LinkTable:
         changes: capacities that change later, in order of time.
         shared_bytes_per_s: capacities of links that several nodes share.
         route: (src, dst) -> which of them a message crosses; None: none.
-        holds_for_server: whether functions of pairs know a server, as node N, too; see network/server.py.
+        holds_for_server: whether functions of pairs know a server, as node N, too; see network/access_links.py.
         site_bytes_per_s: [2, N], what leads out of and into the place of each node, where nothing of its own limits it:
             its utilization is of that; inf: of its own link. None: inf for all.
     """
@@ -331,3 +389,64 @@ def _mix_bits(value: int) -> int:
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & (2**64 - 1)
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & (2**64 - 1)
     return value ^ (value >> 31)
+
+
+MOST_COMPARED = 100
+"""A median over more nodes than these is taken over as many of them, evenly spaced."""
+
+
+def with_server(links: LinkTable, num_nodes: int, bytes_per_s: float) -> LinkTable:
+    """Access links of the nodes and of a server.
+
+    Args:
+        links: of the nodes.
+        num_nodes: their number, and the server's id.
+        bytes_per_s: the server's uplink and downlink. Its access latency is the median of the nodes'. Where latencies
+            are of pairs and the links know no place of a server, a message between it and a node takes the median of
+            that node's latencies with the others; and where they do not know its routes, it crosses no shared link.
+    """
+    latency, route, sites = links.latency_s, links.route, links.site_bytes_per_s
+    if isinstance(latency, np.ndarray):
+        latency = np.append(latency, np.median(latency))
+    elif callable(latency) and not links.holds_for_server:
+        latency = _beside_server(latency, num_nodes)
+    if route is not None and not links.holds_for_server:
+        route = _among(route, num_nodes)
+    return replace(
+        links,
+        uplink_bytes_per_s=np.append(links.uplink_bytes_per_s, bytes_per_s),
+        downlink_bytes_per_s=np.append(links.downlink_bytes_per_s, bytes_per_s),
+        latency_s=latency,
+        route=route,
+        site_bytes_per_s=None if sites is None else np.column_stack([sites, [np.inf, np.inf]]),
+    )
+
+
+def star(num_nodes: int) -> tuple[tuple[int, ...], ...]:
+    """Per node its neighbors: the server for all, all for the server."""
+    return (*((num_nodes,) for _ in range(num_nodes)), tuple(range(num_nodes)))
+
+
+def _beside_server(latency: Callable[[int, int], float], num_nodes: int) -> Callable[[int, int], float]:
+    """Latencies of pairs, those with the server as medians of the node's own."""
+    compared = sorted({int(node) for node in np.linspace(0, num_nodes - 1, MOST_COMPARED)})
+
+    @cache
+    def to_server(node: int) -> float:
+        return float(np.median([latency(node, other) for other in compared if other != node] or [0.0]))
+
+    @cache
+    def from_server(node: int) -> float:
+        return float(np.median([latency(other, node) for other in compared if other != node] or [0.0]))
+
+    def of_pair(src: int, dst: int) -> float:
+        if dst == num_nodes:
+            return to_server(src)
+        return from_server(dst) if src == num_nodes else latency(src, dst)
+
+    return of_pair
+
+
+def _among(route: Callable[[int, int], Sequence[int]], num_nodes: int) -> Callable[[int, int], Sequence[int]]:
+    """Routes between nodes; none with the server."""
+    return lambda src, dst: route(src, dst) if max(src, dst) < num_nodes else ()

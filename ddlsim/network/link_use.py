@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ddlsim.messages.message import EXCHANGE, PUSH, REQUEST, RESPONSE, SCORE, SCORE_REQUEST, SECURE
-from ddlsim.network.traffic import Traffic
+from ddlsim.network.flows import Traffic
 
 
 @dataclass(frozen=True)

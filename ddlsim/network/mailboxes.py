@@ -12,7 +12,7 @@ from typing import Any
 import simpy
 
 from ddlsim.messages.message import BOXES, PUSH, Message
-from ddlsim.network.late_calls import LAST, call_at
+from ddlsim.network.flows import LAST, call_at
 from ddlsim.network.latencies import NS_PER_S
 
 NEVER = 2**63 - 1

@@ -28,13 +28,11 @@ import simpy
 from ddlsim import rng
 from ddlsim.messages.message import BOXES, Message, to_one
 from ddlsim.native import extension
-from ddlsim.network.bursts import Bursts
-from ddlsim.network.late_calls import LATE, LATEST, LateCall, exact_delay
+from ddlsim.network.flows import LATE, LATEST, Bursts, LateCall, Traffic, exact_delay, with_flying
 from ddlsim.network.latencies import OF_BOTH_ENDS, Latencies, Latency, latencies
 from ddlsim.network.link_use import KINDS, NodeUse, bytes_within, node_use
 from ddlsim.network.mailboxes import Mailboxes, succeed
 from ddlsim.network.tcp import MIN_RTO_S, Tcp, TcpPaths
-from ddlsim.network.traffic import Traffic, with_flying
 
 FOREVER_S = float("inf")
 NEVER_NS = 2**63 - 1

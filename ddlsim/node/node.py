@@ -14,22 +14,31 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ddlsim import rng as random_streams
-from ddlsim.aggregation import metropolis_hastings
+from ddlsim.aggregation import base as metropolis_hastings
 from ddlsim.errors import DdlsimError
-from ddlsim.learning.terms import Terms
+from ddlsim.learning.job_types import Terms
 from ddlsim.learning.whole_models import no_samples
+from ddlsim.messages.encoder import as_sent
 from ddlsim.messages.message import PUSH, RESPONSE, SCORE
-from ddlsim.messages.payload import as_sent
-from ddlsim.node.arguments import batches_asked, check_has_samples, check_part, check_weights, node_ids, whole_steps
-from ddlsim.node.beginnings import Beginnings, compared
-from ddlsim.node.deferred import Deferred
-from ddlsim.node.recorded import plain, refuse_written
-from ddlsim.node.sent import Sent
+from ddlsim.node.checks import (
+    Beginnings,
+    Deferred,
+    Sent,
+    batches_asked,
+    check_has_samples,
+    check_part,
+    check_weights,
+    compared,
+    node_ids,
+    plain,
+    refuse_written,
+    whole_steps,
+)
 
 if TYPE_CHECKING:
     import simpy
 
-    from ddlsim.evaluation.early_stopping import BestModel
+    from ddlsim.evaluation.candidates import BestModel
     from ddlsim.learning.bank import Params
     from ddlsim.learning.job_types import Model
     from ddlsim.learning.objective import Objective
@@ -425,7 +434,7 @@ class Node:
         after this call, receivers do not see; what they get they share, so that they leave it as it is.
 
         Raises:
-            DdlsimError: something whose bytes on the wire cannot be told, see messages/payload.py; a second message to
+            DdlsimError: something whose bytes on the wire cannot be told, see messages/encoder.py; a second message to
                 a node that has not received the first one of this round, where nodes do their rounds together; or a
                 message of the last exchange before that, where nobody waits.
         """
@@ -567,7 +576,7 @@ class Node:
         return self.merge([*known, mean], [1.0] * len(known) + [each * len(nodes)])
 
     def mix(self, own: "Params", received: "Mapping[int, Params]", round_num: int) -> "Params":
-        """This node's row of the round's Metropolis-Hastings mixing matrix, see aggregation/metropolis_hastings.py, or
+        """This node's row of the round's Metropolis-Hastings mixing matrix, see aggregation/base.py, or
         what the scenario's `aggregation` makes of the same models.
 
         Weights of neighbors whose message did not come fall to the node's own parameters.

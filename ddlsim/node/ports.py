@@ -13,14 +13,13 @@ if TYPE_CHECKING:
     import simpy
 
     from ddlsim.aggregation.base import Aggregation
-    from ddlsim.attacks.attackers import Attackers
     from ddlsim.attacks.base import Attack
+    from ddlsim.attacks.forgeries import Attackers
     from ddlsim.learning.bank import Params
-    from ddlsim.learning.job_types import Model
+    from ddlsim.learning.job_types import Model, Terms
     from ddlsim.learning.jobs import Job
     from ddlsim.learning.objective import Objective
     from ddlsim.learning.optimizing.state import Kept
-    from ddlsim.learning.terms import Terms
     from ddlsim.messages.message import Message
 
 

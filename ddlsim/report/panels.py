@@ -13,8 +13,15 @@ from ddlsim import metrics
 from ddlsim.errors import ScenarioError
 from ddlsim.report.comparing.curves import check_alike
 from ddlsim.report.comparing.groups import Group, group, settings_of
-from ddlsim.report.contacts import measured_at_merges, merge_quality
-from ddlsim.report.frame import COLORS, DASHES, need_matplotlib, quality_scale, styles
+from ddlsim.report.figures import (
+    COLORS,
+    DASHES,
+    measured_at_merges,
+    merge_quality,
+    need_matplotlib,
+    quality_scale,
+    styles,
+)
 from ddlsim.report.records import Records
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Bytes by what messages held, over rounds, from contents.jsonl (see messages/payload_breakdown.py)."""
+"""Bytes by what messages held, over rounds, from contents.jsonl (see messages/message.py)."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ddlsim.report.frame import COLORS, DASHES, new_figure
+from ddlsim.report.figures import COLORS, DASHES, new_figure
 from ddlsim.report.json_lines import json_lines
 
 if TYPE_CHECKING:

@@ -11,11 +11,10 @@ import numpy as np
 
 from ddlsim import metrics
 from ddlsim.errors import RecordsDamaged, ScenarioError
-from ddlsim.report.contacts_file import read_contacts
-from ddlsim.report.energy_table import read_energy
-from ddlsim.report.json_lines import MAYBE_NODE, NUMBER, damage_of, json_lines
+from ddlsim.report.json_lines import MAYBE_NODE, NUMBER, damage_of, json_lines, read_contacts
 from ddlsim.report.link_table import read_links
 from ddlsim.report.records import Communication, Records, Rows
+from ddlsim.report.tables import read_energy
 from ddlsim.strict_json import row_number
 
 MANIFEST = "manifest.json"

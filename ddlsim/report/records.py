@@ -8,11 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from ddlsim import metrics
-from ddlsim.report.contacts_file import Contacts
-from ddlsim.report.energy_table import Energy, grid_of
-from ddlsim.report.json_lines import torn_line
+from ddlsim.report.json_lines import Contacts, torn_line
 from ddlsim.report.link_table import Links
-from ddlsim.tasks.metric import VALIDATION, VALIDATION_LOSS, Metric, loss_rows, metric_of
+from ddlsim.report.tables import Energy, grid_of
+from ddlsim.tasks.base import VALIDATION, VALIDATION_LOSS, Metric, loss_rows, metric_of
 
 
 @dataclass(frozen=True)

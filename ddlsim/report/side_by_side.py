@@ -11,9 +11,8 @@ import numpy as np
 
 from ddlsim import metrics
 from ddlsim.errors import ScenarioError
-from ddlsim.report.comparing.curves import check_alike
-from ddlsim.report.comparing.lines import Drawn, axis_of, lines_figure, notes
-from ddlsim.report.frame import need_matplotlib, styles, written_below
+from ddlsim.report.comparing.curves import Drawn, axis_of, check_alike, lines_figure, notes
+from ddlsim.report.figures import need_matplotlib, styles, written_below
 from ddlsim.report.panels import merge_panels, sweep_figure, title_of
 from ddlsim.report.reading import find_runs, read
 from ddlsim.report.records import Records

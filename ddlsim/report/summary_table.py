@@ -2,7 +2,7 @@
 
 import sys
 
-from ddlsim.report.energy_table import lines as energy_lines
+from ddlsim.report.tables import energy_lines as energy_lines
 from ddlsim.report.text import (
     bytes_text,
     columns,
@@ -15,7 +15,7 @@ from ddlsim.report.text import (
     seconds_text,
     short_seconds_text,
 )
-from ddlsim.tasks.metric import Metric
+from ddlsim.tasks.base import Metric
 
 
 def fallback_line(name: str) -> str:

@@ -1,10 +1,15 @@
-"""Numbers and tables as text: units that people read, columns that line up."""
+"""Numbers and tables as text: units that people read, columns that line up.
+
+Which of many numbers are shown where not all have room.
+"""
 
 import csv
 import io
 import json
 import math
 from collections.abc import Sequence
+
+import numpy as np
 
 
 def bytes_text(count: float | None) -> str:
@@ -192,3 +197,8 @@ def printable(text: str) -> str:
 
 def _is_control(char: str) -> bool:
     return char < " " or "\x7f" <= char <= "\x9f"
+
+
+def evenly(count: int, most: int) -> np.ndarray:
+    """At most so many of the numbers 0 .. count-1, evenly spaced, the first and the last among them; int, ascending."""
+    return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(int))

@@ -6,12 +6,10 @@ the pages of all matrices.
 """
 
 from ddlsim.reproduce.kept import Keeper
-from ddlsim.reproduce.matrix import Cell, Matrix, read_matrix
-from ddlsim.reproduce.matrix_file import Published
-from ddlsim.reproduce.pages import write_pages
+from ddlsim.reproduce.matrix import Cell, Matrix, Published, read_matrix
 from ddlsim.reproduce.result import results
 from ddlsim.reproduce.running import Failure, Outcome, Run, reproduce, runs_of
-from ddlsim.reproduce.table import console_table, markdown_table
+from ddlsim.reproduce.table import console_table, markdown_table, write_pages
 
 __all__ = [
     "Cell",

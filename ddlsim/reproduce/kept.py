@@ -21,10 +21,9 @@ from ddlsim.reproduce.matrix import Cell, Matrix, settings_of
 from ddlsim.reproduce.measures import measured
 from ddlsim.reproduce.running import ORIGIN, Run
 from ddlsim.runs.directory import write_json
-from ddlsim.runs.inputs import file_digests
+from ddlsim.runs.manifest import file_digests
 from ddlsim.scenario.own_parts import origins
-from ddlsim.scenario.problems import Mark
-from ddlsim.scenario.tree import from_plain
+from ddlsim.scenario.tree import Mark, from_plain
 
 FROM_MANIFEST = ("device", "cpu", "threads", "started")
 RESULTS_FILE = Mark("results file")

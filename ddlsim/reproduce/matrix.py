@@ -18,29 +18,200 @@
 A cell named after values of the axes is the common scenario with their settings, in the order of the name, and then its
 own laid over it, by the rule of `extends`; any other name is a cell with nothing but its own. Accuracies are in
 percent, as published tables have them.
+
+What a figure without printed numbers shows, as checks of our means: an order of cells, or cells that are alike.
+
+The keys of a matrix file, and of its cells; matrix.py shows one and makes scenarios of it.
 """
 
 import fnmatch
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, MinLen
+from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
 
 from ddlsim.errors import ScenarioError
-from ddlsim.reproduce.matrix_file import CellFile, MatrixFile, Published
 from ddlsim.reproduce.measures import MEASURES
-from ddlsim.reproduce.shapes import Shape, unknown_cells
-from ddlsim.scenario.find import find
-from ddlsim.scenario.load import apply_overrides, extended, finish
-from ddlsim.scenario.merge import merge
+from ddlsim.scenario.load import apply_overrides, extended, find, finish, merge
 from ddlsim.scenario.model import Scenario
-from ddlsim.scenario.problems import Problem, ScenarioProblems, did_you_mean, in_order
 from ddlsim.scenario.renamed import RenamedWarning, with_present_names
-from ddlsim.scenario.shorthand import in_short
-from ddlsim.scenario.tree import Tree, parse_file
+from ddlsim.scenario.tree import Problem, ScenarioProblems, Tree, did_you_mean, in_order, in_short, parse_file
 from ddlsim.scenario.validate import check_section
-from ddlsim.tasks.metric import Metric
+from ddlsim.tasks.base import Metric
+
+Place = str | Annotated[tuple[str, ...], MinLen(1)]
+Verdict = Literal["holds", "does not hold", "no value", "not run"]
+
+
+class Shape(BaseModel):
+    """One claim of the paper; exactly one of `order` and `near` is given.
+
+    Args:
+        claim: what the figure shows or the text says.
+        order: cells from the highest value to the lowest; a list of cells in the place of one: these in any order.
+        margin: by how much each must be above the next at least; below 0: how far under it it may be.
+        near: cells whose values lie within `within` of each other.
+        within: see `near`.
+        of: what is compared: null: the mean; a number: that cluster, from 0; a name: that measure.
+    """
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+    claim: str
+    order: Annotated[tuple[Place, ...], MinLen(2)] | None = None
+    margin: float = 0.0
+    near: Annotated[tuple[str, ...], MinLen(2)] | None = None
+    within: Annotated[float, Ge(0)] = 0.0
+    of: int | str | None = None
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> "Shape":
+        if (self.order is None) == (self.near is None):
+            raise ValueError("expected either order or near")
+        return self
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """Those that it speaks of."""
+        return tuple(chain(*map(_listed, self.order or self.near or ())))
+
+    def judge(self, values: Mapping[str, float | None]) -> Verdict:
+        """Whether the cells' values are as claimed.
+
+        Args:
+            values: cell that has been run -> the value that is compared; None: it has none (a target never reached,
+                a run that diverged).
+        """
+        if any(cell not in values for cell in self.cells):
+            return "not run"
+        found = {cell: value for cell in self.cells if (value := values[cell]) is not None}
+        if len(found) < len(self.cells):
+            return "no value"
+        if self.order:
+            places = [[found[cell] for cell in _listed(place)] for place in self.order]
+            return _said(all(min(above) >= max(below) + self.margin for above, below in pairwise(places)))
+        return _said(max(found.values()) - min(found.values()) <= self.within)
+
+
+def _listed(place: Place) -> tuple[str, ...]:
+    return (place,) if isinstance(place, str) else place
+
+
+def _said(holds: bool) -> Verdict:
+    return "holds" if holds else "does not hold"
+
+
+def unknown_cells(shapes: Sequence[Shape], cells: Sequence[str]) -> list[tuple[int, str]]:
+    """Position of a shape, and a cell that it names and that the matrix has not."""
+    return [(index, cell) for index, shape in enumerate(shapes) for cell in shape.cells if cell not in cells]
+
+
+def _once(seeds: tuple[int, ...]) -> tuple[int, ...]:
+    if len(set(seeds)) < len(seeds):
+        raise ValueError("expected every seed once")
+    return seeds
+
+
+Seeds = Annotated[tuple[Annotated[int, Ge(0)], ...], MinLen(1), AfterValidator(_once)]
+Overlay = dict[str, Any]
+"""Part of a scenario."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class PublishedMeasure(_Section):
+    """A published value with its deviation.
+
+    Args:
+        mean: over the seeds.
+        std: of that mean; null: not published.
+    """
+
+    mean: float
+    std: Annotated[float, Ge(0)] | None = None
+
+
+class Published(_Section):
+    """What a paper reports of one cell; accuracies in percent. Each of them may be missing.
+
+    Args:
+        mean: over the seeds.
+        std: of that mean, see `spread`; null: not published.
+        clusters: the mean of each cluster; null: of this one it is not published.
+        clusters_std: their deviations.
+        measures: measure -> its value, or its {mean, std}.
+    """
+
+    mean: float | None = None
+    std: Annotated[float, Ge(0)] | None = None
+    clusters: tuple[float | None, ...] | None = None
+    clusters_std: tuple[Annotated[float, Ge(0)] | None, ...] | None = None
+    measures: dict[str, float | PublishedMeasure] = {}
+
+    def measure(self, name: str) -> PublishedMeasure | None:
+        """The published value of a measure, if there is one."""
+        found = self.measures.get(name)
+        return PublishedMeasure(mean=found) if isinstance(found, int | float) else found
+
+
+class CellFile(_Section):
+    """One cell as it stands in the file.
+
+    Args:
+        scenario: its own settings.
+        seeds: instead of those of the matrix.
+        published: the number to meet; null: none is known.
+        note: a remark, shown under the table.
+        outside: why ours lies outside two published deviations, where that is known.
+    """
+
+    scenario: Overlay = {}
+    seeds: Seeds | None = None
+    published: Published | None = None
+    note: str = ""
+    outside: str = ""
+
+
+class MatrixFile(_Section):
+    """The file.
+
+    Args:
+        description: one line for people.
+        source: where the published numbers stand.
+        note: what a reader must know, shown under the table.
+        not_run: why cells have not been run, shown in the overview of all tables while there are such.
+        seeds: of every cell.
+        average: what a mean is taken over first: all nodes, or the clusters, each weighing the same.
+        spread: what the standard deviation is over: seeds, or the clusters or nodes of one run (mean over seeds).
+        scenario: what all cells have in common.
+        axes: axis -> value -> its settings.
+        cells: name -> cell.
+        measures: columns beside the accuracy, see measures.py.
+        shapes: what figures show, see shapes.py.
+        common_distance: whether the table tells how far all cells lie from the published ones, see distance.py.
+    """
+
+    description: str = ""
+    source: str
+    note: str = ""
+    not_run: str = ""
+    seeds: Seeds
+    average: Literal["nodes", "clusters"] = "nodes"
+    spread: Literal["seeds", "clusters", "nodes"] = "seeds"
+    scenario: Overlay
+    axes: dict[str, dict[str, Overlay]] = {}
+    cells: dict[str, Overlay]
+    measures: tuple[str, ...] = ()
+    shapes: tuple[Shape, ...] = ()
+    common_distance: bool = False
+
 
 NO_SETTINGS = ("seed", "name", "description", "paper", "fallback")
 """Keys of a scenario that change no result of a cell."""

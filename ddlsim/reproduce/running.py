@@ -13,7 +13,7 @@ from pathlib import Path
 from ddlsim.errors import ScenarioError
 from ddlsim.reproduce.matrix import Cell, Matrix, is_meant
 from ddlsim.runs.directory import complete_summary, same_scenario, write_json
-from ddlsim.runs.inputs import same_files
+from ddlsim.runs.manifest import same_files
 from ddlsim.scenario import Scenario, to_yaml
 from ddlsim.sweeps.pool import Job, run_jobs
 
@@ -184,7 +184,7 @@ def _git(root: Path, *arguments: str) -> str:
 def _line(run: Run, summary: dict, done: int, total: int, spent_s: float) -> str:
     from ddlsim.report.summary import honest_part
     from ddlsim.report.text import seconds_text
-    from ddlsim.tasks.metric import Metric
+    from ddlsim.tasks.base import Metric
 
     metric = summary["metric"]
     value = Metric(**summary["judged_by"]).text(honest_part(summary)[metric]["all"])

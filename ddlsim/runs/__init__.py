@@ -7,7 +7,6 @@ earlier one, with checkpoint.py, value_log.py and repetition.py.
 
 from ddlsim.runs.loading import Loaded, choose_device, load_data, prepare
 from ddlsim.runs.models import model_of
-from ddlsim.runs.resume import resume
-from ddlsim.runs.run import run, run_in_directory
+from ddlsim.runs.run import resume, run, run_in_directory
 
 __all__ = ["Loaded", "choose_device", "load_data", "model_of", "prepare", "resume", "run", "run_in_directory"]

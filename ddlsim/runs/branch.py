@@ -15,17 +15,25 @@ from ddlsim.errors import RecordsDamaged, RecordsFailed, ScenarioError
 from ddlsim.interrupts import interruptible
 from ddlsim.report.reading import read as read_records
 from ddlsim.runs import directory as directories
+from ddlsim.runs.branch_history import MISSING, Stage, changes, read_stages, refuse_fixed, told
+from ddlsim.runs.callbacks import Progress
 from ddlsim.runs.checkpoint import State, checkpoints_of, copy_checkpoint, read_state, remove_checkpoints
 from ddlsim.runs.computing import about_executor, computes_on, make_learner
-from ddlsim.runs.earlier import load_same_data, need_given_parts, read_manifest, refuse_edited, refuse_others
-from ddlsim.runs.inputs import file_digests, same_files
-from ddlsim.runs.life import Life
-from ddlsim.runs.manifest import made_with, start_manifest, told_with
-from ddlsim.runs.options import Options
-from ddlsim.runs.progress import Progress
+from ddlsim.runs.loading import Options
+from ddlsim.runs.loop import Life, run_in, write_first_files
+from ddlsim.runs.manifest import (
+    file_digests,
+    load_same_data,
+    made_with,
+    need_given_parts,
+    read_manifest,
+    refuse_edited,
+    refuse_others,
+    same_files,
+    start_manifest,
+    told_with,
+)
 from ddlsim.runs.repetition import Repetition
-from ddlsim.runs.stages import MISSING, Stage, changes, read_stages, refuse_fixed, told
-from ddlsim.runs.under_way import run_in, write_first_files
 from ddlsim.scenario.own_parts import origins
 
 if TYPE_CHECKING:

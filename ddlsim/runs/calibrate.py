@@ -20,8 +20,7 @@ from ddlsim.errors import ScenarioError
 from ddlsim.units import MAX_STEP_S
 
 if TYPE_CHECKING:
-    from ddlsim.data.outline import Outline
-    from ddlsim.data.prepared import PreparedData
+    from ddlsim.data.prepared import Outline, PreparedData
     from ddlsim.scenario import Scenario
 
 LEAST_TRAININGS = 10
@@ -65,8 +64,8 @@ def measure(
     import torch
 
     from ddlsim.build import builders_of
-    from ddlsim.learning.node_datasets import NodeDatasets
-    from ddlsim.learning.optimizing.smoothing import training_loss
+    from ddlsim.learning.datasets import NodeDatasets
+    from ddlsim.learning.optimizing.updates import training_loss
 
     data = NodeDatasets(prepared, torch.device("cpu"))
     training = scenario.training

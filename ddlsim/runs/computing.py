@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from ddlsim.errors import DataMissing, DdlsimError, ScenarioError
-from ddlsim.runs.inputs import file_digests, other_inputs
-from ddlsim.runs.loading import device_of, load_data, prepare
-from ddlsim.runs.options import Options
+from ddlsim.runs.loading import Options, device_of, load_data, prepare
+from ddlsim.runs.manifest import file_digests, other_inputs
 
 if TYPE_CHECKING:
     from ddlsim.data import Outline, PreparedData
@@ -77,8 +76,7 @@ def _with_workers(
     workers: "RayWorkers",
 ) -> "Learner | SizeLearner":
     from ddlsim.build import build_learner
-    from ddlsim.executors.placement import deal
-    from ddlsim.executors.worker import Assignment
+    from ddlsim.executors.ray_workers import Assignment, deal
     from ddlsim.learning.remote.waves import RemoteWaves
 
     worker_of = deal(

@@ -1,17 +1,23 @@
-"""What a run needs before it has a directory: its data, or its fallback's, and a device."""
+"""What a run needs before it has a directory: its data, or its fallback's, and a device.
+
+How a run is carried out: what may be another each time and changes nothing that is computed.
+"""
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddlsim import own_code
 from ddlsim.errors import DataMissing, ScenarioError
+from ddlsim.executors.cluster import LOCAL, Executor
+from ddlsim.runs.callbacks import Callback, Callbacks, Mode
+from ddlsim.runs.checkpoint import DEFAULT, Every
 
 if TYPE_CHECKING:
     from ddlsim.data.dataset import Dataset
-    from ddlsim.data.outline import Outline
-    from ddlsim.data.prepared import PreparedData
+    from ddlsim.data.prepared import Outline, PreparedData
     from ddlsim.scenario import Scenario
     from ddlsim.tasks import Task
 
@@ -123,7 +129,7 @@ def prepare(loaded: Loaded) -> "PreparedData | Outline":
     """The data of every node and cluster; see ddlsim.data.prepare. Of a network-only run: the outline."""
     from ddlsim.data import Outline
     from ddlsim.data import prepare as prepare_data
-    from ddlsim.data.pictures import check_augmentation
+    from ddlsim.data.images import check_augmentation
     from ddlsim.scenario.augmentation import BUILT_IN
 
     scenario, dataset = loaded.scenario, loaded.dataset
@@ -143,3 +149,38 @@ def prepare(loaded: Loaded) -> "PreparedData | Outline":
         scenario.seed,
         scenario.evaluation.samples,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """See `run`, `resume`: their further arguments.
+
+    Args:
+        data_dir: where to look for data first.
+        download: whether torchvision may download.
+        device: auto, cpu or cuda; by default the scenario's `compute_device`.
+        profile: keep where wall time went (`profile` in the summary).
+        progress: auto, bar, plain or none, see progress.py.
+        checkpoint_every: how often a checkpoint is made and how many are kept, see checkpoint.py; none are made where
+            nothing is learned.
+        command: for the manifest; None: that of the process.
+        callbacks: what is called while it runs; none of a run that is there already.
+        executor: what computes.
+        threads: of a wave in this process; None: as many as it may use cores.
+        fewer_workers: make do with fewer workers than the executor says: some have been lost.
+    """
+
+    data_dir: Path | None = None
+    download: bool = True
+    device: str | None = None
+    profile: bool = False
+    progress: Mode = "none"
+    checkpoint_every: Every = DEFAULT
+    command: Sequence[str] | None = None
+    callbacks: Sequence[Callback] = ()
+    executor: Executor = LOCAL
+    threads: int | None = None
+    fewer_workers: bool = False
+
+    def __post_init__(self) -> None:
+        Callbacks(self.callbacks)  # refuses what is none

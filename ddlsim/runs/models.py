@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ddlsim.errors import DdlsimError, RecordsDamaged, ScenarioError
 from ddlsim.report.reading import check_run
-from ddlsim.runs.earlier import read_manifest
-from ddlsim.runs.manifest import MODEL_SEES
+from ddlsim.runs.manifest import MODEL_SEES, read_manifest
 from ddlsim.runs.preprocessing import inputs_of, metadata, sentence
 from ddlsim.strict_json import table_text
 
@@ -175,8 +174,7 @@ def scenario_of_models(directory: Path) -> "Scenario":
     where it was started), without these.
     """
     from ddlsim.scenario.load import finish, load, read_tree
-    from ddlsim.scenario.problems import ScenarioProblems
-    from ddlsim.scenario.tree import from_plain
+    from ddlsim.scenario.tree import ScenarioProblems, from_plain
 
     file = directory / "scenario.yaml"
     try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ddlsim.errors import DataDamaged, ScenarioError
-from ddlsim.runs.earlier import read_manifest
+from ddlsim.runs.manifest import read_manifest
 
 if TYPE_CHECKING:
     import torch
@@ -62,8 +62,8 @@ def preprocess(inputs: Mapping[str, Any], samples: Any) -> "torch.Tensor":
     """
     import torch
 
-    from ddlsim.data.images_as_bytes import normalize
-    from ddlsim.data.items import as_array, is_tensor
+    from ddlsim.data.from_arrays import as_array, is_tensor
+    from ddlsim.data.uint8_images import normalize
 
     where = "preprocess"
     if _has_columns(inputs, samples):
@@ -108,7 +108,7 @@ def evaluate(inputs: Mapping[str, Any], scenario: "Scenario", model: "nn.Module"
     """
     import torch
 
-    from ddlsim.data.arrays import read_split
+    from ddlsim.data.python_data import read_split
     from ddlsim.learning.tested import Tally
     from ddlsim.tasks import label_of
 

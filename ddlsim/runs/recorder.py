@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Literal, TextIO
 
 from ddlsim.errors import RecordsFailed
-from ddlsim.messages.payload_breakdown import PayloadBreakdown
+from ddlsim.messages.message import PayloadBreakdown
+from ddlsim.network.flows import Traffic
 from ddlsim.network.link_use import NodeUse
-from ddlsim.network.traffic import Traffic
 from ddlsim.strict_json import row_text
 
 
@@ -20,7 +20,7 @@ class Recorder:
 
     Args:
         path: file to write; None keeps the rows in memory (`rows`), for tests and for use from Python.
-        losses: names of the rows that tell whether a node's model has diverged, see tasks/metric.py: loss_rows.
+        losses: names of the rows that tell whether a node's model has diverged, see tasks/base.py: loss_rows.
 
     Attributes:
         wall_s: wall time spent on writing so far, for `--profile`.
@@ -95,7 +95,7 @@ class Recorder:
 
 
 class ContactsFile:
-    """Writes contacts.jsonl: one object per round and the messages of all pairs in it; see messages/contacts.py.
+    """Writes contacts.jsonl: one object per round and the messages of all pairs in it; see messages/message.py.
 
     A file of an earlier process, which a resumed run writes anew, stays as it is until the first rows are written.
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddlsim.errors import RecordsFailed, ReplayFailed
-from ddlsim.runs.checkpoint import FOLDER, LOG, State, StoredRows, cut_of, remove_checkpoints
-from ddlsim.runs.value_log import read_log
+from ddlsim.runs.checkpoint import FOLDER, LOG, State, StoredRows, cut_of, read_log, remove_checkpoints
 
 if TYPE_CHECKING:
     from ddlsim.learning.learner import Learner
@@ -39,7 +38,7 @@ class Repetition:
     """
 
     def __init__(self, checkpoint: Path, state: State, learner: "Learner"):
-        from ddlsim.learning.replay import LoggedPast
+        from ddlsim.learning.jobs import LoggedPast
 
         self.state = state
         self._directory = checkpoint.parent.parent
@@ -69,7 +68,7 @@ class Repetition:
             ReplayFailed: if the run does not stand where it stood.
             RecordsFailed: if the records cannot be put in place.
         """
-        from ddlsim.learning.replay import end_replay
+        from ddlsim.learning.jobs import end_replay
 
         learner, num_bytes = self._learner, recorder.num_bytes()
         if num_bytes != self.state.metrics_bytes:

@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING
 
-from ddlsim.messages.payload_breakdown import HEADER
+from ddlsim.messages.message import HEADER
 
 if TYPE_CHECKING:
     from ddlsim.engine.simulation import Simulation
-    from ddlsim.network.traffic import Traffic
+    from ddlsim.network.flows import Traffic
 
 PASSED = "all passed (bytes, clock, messages, payloads)"
 

@@ -4,11 +4,10 @@ Every error that a user can make in a scenario is found here, before data or a G
 tree.py reads YAML with places, load.py merges, validate.py checks and words the errors, model.py is the scenario.
 """
 
-from ddlsim.scenario.find import by_name
-from ddlsim.scenario.load import as_overrides, from_mapping, from_python, load, with_fallback
+from ddlsim.scenario.load import as_overrides, by_name, from_mapping, from_python, load, with_fallback
 from ddlsim.scenario.model import Scenario
-from ddlsim.scenario.problems import ScenarioProblems
 from ddlsim.scenario.schema import json_schema
+from ddlsim.scenario.tree import ScenarioProblems
 from ddlsim.scenario.write import digest, to_yaml
 
 __all__ = [

@@ -20,7 +20,7 @@ from typing_extensions import TypedDict
 from ddlsim import own_code
 from ddlsim.errors import ScenarioError
 from ddlsim.registry import Registry
-from ddlsim.scenario.problems import did_you_mean
+from ddlsim.scenario.tree import did_you_mean
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler

@@ -2,8 +2,7 @@
 
 import warnings
 
-from ddlsim.scenario.problems import Problem, ScenarioProblems
-from ddlsim.scenario.tree import Tree
+from ddlsim.scenario.tree import Problem, ScenarioProblems, Tree
 
 KEYS = {
     ("device",): "compute_device",

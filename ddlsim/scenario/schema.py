@@ -7,9 +7,8 @@ from pydantic.json_schema import GenerateJsonSchema
 from ddlsim import own_code
 from ddlsim.registry import Registry
 from ddlsim.scenario import parts
-from ddlsim.scenario.model import DEFAULTS, Scenario
-from ddlsim.scenario.section import Section
-from ddlsim.scenario.shorthand import NAMED, OPTIMIZER_KEYS
+from ddlsim.scenario.model import DEFAULTS, Scenario, Section
+from ddlsim.scenario.tree import NAMED, OPTIMIZER_KEYS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 Schema = dict[str, Any]

@@ -2,11 +2,19 @@
 
 YAML 1.2 by ruamel.yaml: `30:2` and `on` stay text, `1e-3` is a number. A key that is written twice in one mapping is a
 problem, not the last one silently winning.
+
+What is wrong with a scenario, each with its place, and the one error that tells all of it.
+
+Short ways to write the optimizer and the learning-rate schedule, made into the long one before anything is merged.
+
+`training: {optimizer: adamw, eps: 1e-6}` is `training: {optimizer: {name: adamw, eps: 1e-6}}`, and `schedule: cosine`
+is `schedule: {name: cosine}`. Keys of torch's optimizers may stand beside the name, those of other classes under it.
 """
 
+import difflib
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -16,7 +24,97 @@ from ruamel.yaml.constructor import BaseConstructor
 from ruamel.yaml.error import MarkedYAMLError, StreamMark, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from ddlsim.scenario.problems import Mark, Problem, ScenarioProblems
+from ddlsim.errors import ScenarioError
+
+MOST_SHOWN, MOST_TEXT = 200, 1000
+"""Characters of a source line, an option or a path, and of an explanation, that a message shows."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A place: in a file, or an option of the command line.
+
+    Args:
+        source: the file's path as given, or the option, e.g. "--set rounds=0".
+        line: line from 1; None for an option.
+        column: column from 1.
+        text: the whole source line.
+    """
+
+    source: str
+    line: int | None = None
+    column: int | None = None
+    text: str | None = None
+
+    def __str__(self) -> str:
+        source = cut(self.source)
+        return source if self.line is None else f"{source}:{self.line}:{self.column}"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong.
+
+    Args:
+        mark: where it was written.
+        path: dotted path of the key, or "" for the file as a whole.
+        text: what was expected, what came, what to do.
+    """
+
+    mark: Mark
+    path: str
+    text: str
+
+    def __str__(self) -> str:
+        head = f"{self.mark}: " + (f"{cut(self.path)}: " if self.path else "") + cut(self.text, MOST_TEXT)
+        if self.mark.line is None or self.mark.column is None or self.mark.text is None:
+            return head
+        line, column = _around(self.mark.text, self.mark.column)
+        # Tabs stay tabs under the text, so that the caret stands under the right character whatever their width.
+        indent = "".join("\t" if c == "\t" else " " for c in line[: column - 1])
+        return f"{head}\n{self.mark.line:6d} | {line}\n{'':6} | {indent}^"
+
+
+def cut(text: str, most: int = MOST_SHOWN) -> str:
+    """The text, or its two ends where it is longer than that."""
+    half = most // 2
+    return text if len(text) <= most else f"{text[:half]} ... {text[-half:]}"
+
+
+def _around(line: str, column: int) -> tuple[str, int]:
+    """A source line cut to what stands around a column, and the column in what is left."""
+    if len(line) <= MOST_SHOWN:
+        return line, column
+    start = max(0, column - 1 - MOST_SHOWN // 2)
+    end = start + MOST_SHOWN
+    left, right = "... " if start else "", " ..." if end < len(line) else ""
+    return f"{left}{line[start:end]}{right}", column - start + len(left)
+
+
+class ScenarioProblems(ScenarioError):
+    """Everything that is wrong with one scenario at once.
+
+    Args:
+        problems: at least one, in the order in which they are told.
+    """
+
+    def __init__(self, problems: Sequence[Problem]):
+        self.problems = list(problems)
+        super().__init__("\n".join(map(str, self.problems)))
+
+
+def in_order(problems: Iterable[Problem]) -> list[Problem]:
+    """Without repetitions, file by file as they came, inside a file from top to bottom."""
+    unique = list(dict.fromkeys(problems))
+    sources = list(dict.fromkeys(problem.mark.source for problem in unique))
+    return sorted(unique, key=lambda p: (sources.index(p.mark.source), p.mark.line or 0, p.mark.column or 0))
+
+
+def did_you_mean(wrong: object, known: Iterable[str]) -> str:
+    """The sentence that offers the nearest known name, with a space before it, or nothing."""
+    found = difflib.get_close_matches(str(wrong), list(known), n=1, cutoff=0.5)
+    return f" Did you mean {found[0]!r}?" if found else ""
+
 
 NUMBER_LIKE = re.compile(r"[-+]?(\d[\d_]*\.?|\d*\.\d+|\d+\.\d*)([eE][-+]?\d+)?$")
 MAX_DEPTH = 100
@@ -233,3 +331,105 @@ def _constructor() -> BaseConstructor:
 
 def _tag(node: Node) -> str:
     return str(node.tag or "tag:yaml.org,2002:str")
+
+
+NAMED = ("optimizer", "schedule")
+
+OPTIMIZER_KEYS = frozenset(
+    {
+        "adjust_lr_fn",
+        "alpha",
+        "amsgrad",
+        "beta2_decay",
+        "betas",
+        "centered",
+        "d",
+        "dampening",
+        "decoupled_weight_decay",
+        "eps",
+        "etas",
+        "initial_accumulator_value",
+        "lambd",
+        "lr_decay",
+        "momentum",
+        "momentum_decay",
+        "nesterov",
+        "ns_coefficients",
+        "ns_steps",
+        "rho",
+        "step_sizes",
+        "t0",
+        "weight_decay",
+    }
+)
+"""The keys of the optimizers of torch.optim, which may stand in the section `training` itself."""
+
+_IGNORED: dict[str, tuple[str, Any]] = {"sgd": ("betas", [0.9, 0.999]), "adam": ("momentum", 0.0)}
+"""Optimizer -> a key and its default that version 0.1 wrote beside the name of either."""
+
+
+def is_training(path: tuple[str, ...]) -> bool:
+    """Whether the section `training` stands at this path, in the scenario or in its fallback."""
+    return path in (("training",), ("fallback", "training"))
+
+
+def with_long_names(training: Tree) -> Tree:
+    """The section `training` in its long way; what is no mapping stays as it is."""
+    if not training.is_mapping:
+        return training
+    found = {key: child for key, child in training.value.items() if key not in OPTIMIZER_KEYS}
+    for key in NAMED:
+        if key in found and isinstance(found[key].value, str):
+            child = found[key]
+            found[key] = Tree({"name": child}, child.mark, child.key)
+    flat = {key: child for key, child in training.value.items() if key in OPTIMIZER_KEYS}
+    if flat:
+        optimizer = found.get("optimizer")
+        if optimizer is not None and not optimizer.is_mapping:
+            return training  # null or a list: told as it is
+        inside = dict(optimizer.value) if optimizer is not None else {}
+        for key in flat.keys() & inside.keys():
+            text = f"training.optimizer.{key} is given as well; leave one of them out"
+            raise ScenarioProblems([Problem(flat[key].key, f"training.{key}", text)])
+        name = inside["name"].value if "name" in inside else None
+        key, default = _IGNORED.get(str(name), ("", None))
+        if key in flat and flat[key].plain() == default:
+            del flat[key]
+        mark, at = (optimizer.mark, optimizer.key) if optimizer is not None else (training.mark, training.key)
+        found["optimizer"] = Tree({**inside, **flat}, mark, at)
+    return Tree(found, training.mark, training.key)
+
+
+def long_path(path: tuple[str, ...], given: Tree) -> tuple[str, ...]:
+    """The path of a `--set` in the long way."""
+    head = path[:-1]
+    if is_training(head) and path[-1] in OPTIMIZER_KEYS:
+        return (*head, "optimizer", path[-1])
+    if is_training(head) and path[-1] in NAMED and isinstance(given.value, str):
+        return (*path, "name")
+    return path
+
+
+def in_short(training: dict[str, Any]) -> dict[str, Any]:
+    """Plain data of the section `training` with the optimizer's keys beside its name, where they may stand there."""
+    optimizer = training.get("optimizer")
+    if not isinstance(optimizer, dict):
+        return training
+    flat = {key: value for key, value in optimizer.items() if key in OPTIMIZER_KEYS}
+    rest = {key: value for key, value in optimizer.items() if key not in OPTIMIZER_KEYS}
+    short = {"optimizer": rest.get("name")} if set(rest) == {"name"} else {"optimizer": rest} if rest else {}
+    return {**{key: value for key, value in training.items() if key != "optimizer"}, **short, **flat}
+
+
+def as_version_0_1_had_it(training: dict[str, Any]) -> dict[str, Any]:
+    """The section `training` with every default, as far as version 0.1 had its keys: runs keep the names that they had.
+
+    Args:
+        training: plain data of a checked scenario.
+    """
+    found = in_short(training)
+    if found.get("optimizer") not in _IGNORED:
+        return found
+    found = {"momentum": 0.0, "betas": [0.9, 0.999], **found}
+    extra = {"dampening": 0.0, "nesterov": False, "eps": 1e-8, "amsgrad": False, "decoupled_weight_decay": False}
+    return {key: value for key, value in found.items() if key not in extra or value != extra[key]}

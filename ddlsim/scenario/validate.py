@@ -12,8 +12,7 @@ from ddlsim.errors import ScenarioError
 from ddlsim.scenario import parts
 from ddlsim.scenario.crosscheck import cross_problems
 from ddlsim.scenario.model import Scenario
-from ddlsim.scenario.problems import Mark, Problem, did_you_mean
-from ddlsim.scenario.tree import NUMBER_LIKE, Tree
+from ddlsim.scenario.tree import NUMBER_LIKE, Mark, Problem, Tree, did_you_mean
 
 Path = tuple[str | int, ...]
 

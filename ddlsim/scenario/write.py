@@ -12,7 +12,7 @@ from ruamel.yaml.representer import RoundTripRepresenter
 from ddlsim import own_code
 from ddlsim.scenario.model import Scenario, to_plain
 from ddlsim.scenario.own_parts import origins
-from ddlsim.scenario.shorthand import as_version_0_1_had_it
+from ddlsim.scenario.tree import as_version_0_1_had_it
 
 
 class _Representer(RoundTripRepresenter):

@@ -12,26 +12,36 @@ From the command line, `--grid KEY=a,b` names a key and its values. A sweep file
     cells: [ring/two, complete/ten]          optional; without it all combinations
 
 Every combination is checked before anything runs; one that cannot be run does not stop the others.
+
+Sweeps as files; see points.py for the form.
+
+Sweeps for other schedulers: one command a run, or an array script for SLURM; nothing has to stay alive.
 """
 
 import json
 import math
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from annotated_types import Ge, MinLen
+from pydantic import BaseModel, ConfigDict
 
 from ddlsim.errors import DataMissing, ScenarioError
 from ddlsim.runs.directory import complete_summary, same_scenario
-from ddlsim.runs.inputs import same_files
+from ddlsim.runs.manifest import same_files
+from ddlsim.scenario.load import extended, find
+from ddlsim.scenario.tree import Problem, ScenarioProblems, Tree, did_you_mean, parse_file
+from ddlsim.scenario.validate import check_section
 
 if TYPE_CHECKING:
     from ddlsim.scenario import Scenario
-    from ddlsim.scenario.problems import Problem
-    from ddlsim.scenario.tree import Tree
+
 
 MOST_POINTS = 100_000
 _SEEDS = re.compile(r"(\d+)(?:\.\.(\d+))?$", re.ASCII)
@@ -137,8 +147,7 @@ def parse_grid(text: str) -> tuple[Value, ...]:
     Raises:
         ScenarioError: if it is none.
     """
-    from ddlsim.scenario.problems import Mark
-    from ddlsim.scenario.tree import parse_value
+    from ddlsim.scenario.tree import Mark, parse_value
 
     key, equals, values = text.partition("=")
     if not equals or not key.strip() or not values.strip():
@@ -212,7 +221,7 @@ def points(
 
 def _refuse_common_problems(found: Sequence[Point]) -> None:
     """Raises ScenarioProblems once for what is wrong with all runs, which no setting of the grid can correct."""
-    from ddlsim.scenario.problems import ScenarioProblems
+    from ddlsim.scenario.tree import ScenarioProblems
 
     common = [each for each in found[0].problems if all(each in point.problems for point in found)]
     if len(found) > 1 and common:
@@ -273,9 +282,8 @@ def refuse_same_scenarios(found: Iterable[tuple[str, "Scenario"]]) -> None:
 
 def point_of(base: Base, combination: Sequence[Value], seed: int | None) -> Point:
     """The run of one combination."""
-    from ddlsim.scenario.load import apply_overrides, finish, without_others_numbers
-    from ddlsim.scenario.merge import merge
-    from ddlsim.scenario.problems import ScenarioProblems
+    from ddlsim.scenario.load import apply_overrides, finish, merge, without_others_numbers
+    from ddlsim.scenario.tree import ScenarioProblems
 
     label = ",".join(value.label for value in combination)
     folder = re.sub(r"[/\0]|^\.+$", "-", label)
@@ -339,3 +347,130 @@ def label_of(plain: Any) -> str:
     elif not isinstance(plain, str):
         plain = (plain if isinstance(plain, type) else type(plain)).__name__
     return re.sub(r"[^A-Za-z0-9_.+-]+", "-", plain)[:60]
+
+
+class SweepFile(BaseModel):
+    """The file.
+
+    Args:
+        description: one line for people.
+        seeds: of every combination; null: the scenario's own.
+        scenario: what all runs have in common.
+        axes: a key -> its values, or a name -> value -> part of a scenario.
+        cells: combinations such as ring/two; null: all.
+    """
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+    description: str = ""
+    seeds: Annotated[tuple[Annotated[int, Ge(0)], ...], MinLen(1)] | None = None
+    scenario: dict[str, Any]
+    axes: dict[str, list[Any] | dict[str, dict[str, Any]]] = {}
+    cells: list[str] | None = None
+
+
+def read_sweep(
+    path: str | Path,
+    out: Path | None = None,
+    overrides: Sequence[str] = (),
+    grid: Sequence[Sequence[Value]] = (),
+    seeds: Sequence[int] | None = None,
+) -> list[Point]:
+    """The runs that a sweep file asks for.
+
+    Args:
+        path: the file.
+        out: folder of the runs; by default runs/sweep-<name of the file>.
+        overrides: "dotted.key=value" texts, laid over every run.
+        grid: more axes, see `parse_grid`.
+        seeds: instead of the file's.
+    Raises:
+        ScenarioError: every problem of the file at once; a combination that cannot be run is a point with a refusal.
+    """
+    file = find(path)
+    try:
+        tree = parse_file(file.read_text(encoding="utf-8"), str(file))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ScenarioError(f"{file}: cannot be read: {error}") from error
+    if "source" in tree.value:
+        raise ScenarioError(f"{file}: holds a published table. Run it with `ddlsim reproduce {path}`.")
+    whole, problems = check_section(tree, SweepFile)
+    if whole is None:
+        raise ScenarioProblems(problems)
+    axes = [_axis(name, values) for name, values in (tree.value["axes"].value if "axes" in tree.value else {}).items()]
+    only = None if whole.cells is None else [_cell(tree, index, axes) for index in range(len(whole.cells))]
+    if only is not None and grid:
+        raise ScenarioError(f"{file}: names its `cells`; take them out, or leave --grid out.")
+    base = Base(
+        file.stem, extended(tree.value["scenario"], file), tuple(overrides), out or Path("runs") / f"sweep-{file.stem}"
+    )
+    return points(base, [*axes, *grid], seeds or whole.seeds, only)
+
+
+def _axis(name: str, values: Tree) -> tuple[Value, ...]:
+    if values.is_mapping:
+        return tuple(Value(label, part=part) for label, part in values.value.items())
+    return values_of_key(name, values.plain())
+
+
+def _cell(tree: Tree, index: int, axes: Sequence[Sequence[Value]]) -> tuple[str, ...]:
+    """The labels of a combination; values of keys may be named without the key."""
+    written = tree.value["cells"].value[index]
+    names, labels = str(written.value).split("/"), []
+    if len(names) != len(axes):
+        text = f"expected one value of each of the {len(axes)} axes, parted by /, got {written.value!r}"
+        raise ScenarioProblems([Problem(written.mark, f"cells[{index}]", text)])
+    for name, axis in zip(names, axes, strict=True):
+        known = {value.label.partition("=")[2] or value.label: value.label for value in axis}
+        if name not in known:
+            text = f"no value {name!r} on this axis.{did_you_mean(name, known)} Known: {', '.join(known)}"
+            raise ScenarioProblems([Problem(written.mark, f"cells[{index}]", text)])
+        labels.append(known[name])
+    return tuple(labels)
+
+
+SLURM = """\
+#!/bin/bash
+#SBATCH --job-name={name}
+#SBATCH --array=1-{count}
+#SBATCH --ntasks=1
+#SBATCH --cpus-per-task=4
+#SBATCH --signal=TERM@120
+#SBATCH --requeue
+#SBATCH --output={log}
+# Add what your cluster asks for: --time, --partition, --gres=gpu:1. TERM, 120 s before the end, makes a run end with a
+# checkpoint; a task whose run is complete ends at once, so the same script submitted again goes on with the rest.
+cd {here} || exit 1
+command=$(sed -n "${{SLURM_ARRAY_TASK_ID}}p" <<'RUNS'
+{commands}
+RUNS
+)
+eval "exec srun $command"
+"""
+
+
+def words_of(point: Point, options: Sequence[str] = ()) -> tuple[str, ...]:
+    """The arguments of `ddlsim` that make a run; writes the scenario's file where it has no command of its own."""
+    words = point.words
+    if words is None:
+        from ddlsim.scenario import to_yaml
+
+        assert point.scenario is not None
+        point.file.parent.mkdir(parents=True, exist_ok=True)
+        point.file.write_text(to_yaml(point.scenario), encoding="utf-8")
+        words = ("run", str(point.file))
+    return (*words, "--resume", "--out", str(point.directory), *options)
+
+
+def commands(points: Sequence[Point], options: Sequence[str] = ()) -> str:
+    """One line for each run."""
+    return "".join(f"{shlex.join(['ddlsim', *words_of(point, options)])}\n" for point in points)
+
+
+def slurm(points: Sequence[Point], name: str, out: Path, options: Sequence[str] = ()) -> str:
+    """A script for `sbatch`, a task of its array for each run."""
+    log = shlex.quote(str(out.absolute() / "slurm-%A_%a.log"))
+    here = shlex.quote(str(Path.cwd()))
+    return SLURM.format(
+        name=shlex.quote(name), count=len(points), log=log, here=here, commands=commands(points, options).rstrip()
+    )

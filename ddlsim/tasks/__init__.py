@@ -14,10 +14,10 @@ TASKS = Registry(
     "task",
     __name__,
     {
-        "classification": ".classification:Classification",
-        "regression": ".regression:Regression",
-        "next_token": ".next_token:NextToken",
-        "multi_label": ".multi_label:MultiLabel",
+        "classification": ".builtin:Classification",
+        "regression": ".builtin:Regression",
+        "next_token": ".builtin:NextToken",
+        "multi_label": ".builtin:MultiLabel",
     },
     contract=".base:Task",
 )

@@ -17,7 +17,7 @@ TOPOLOGIES = Registry(
         "barabasi_albert": ".random_graphs:BarabasiAlbert",
         "torus": ".fixed_graphs:Torus",
         "star": ".fixed_graphs:Star",
-        "file": ".from_file:File",
+        "file": ".files:File",
         "networkx": ".from_networkx:FromNetworkx",
     },
     contract=".base:Topology",

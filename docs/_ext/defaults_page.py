@@ -10,8 +10,7 @@ from typing import Any
 
 from ddlsim.algorithms import ALGORITHMS
 from ddlsim.scenario import model, parts
-from ddlsim.scenario.network import Network
-from ddlsim.scenario.section import Section
+from ddlsim.scenario.model import Network, Section
 
 PAGE = Path(__file__).parents[1] / "defaults.md"
 SECTIONS: dict[str, type[Section]] = {

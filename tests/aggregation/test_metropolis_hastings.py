@@ -1,6 +1,6 @@
 import pytest
 
-from ddlsim.aggregation.metropolis_hastings import row
+from ddlsim.aggregation.base import row
 from ddlsim.topologies.base import neighbors
 from ddlsim.topologies.random_graphs import ErdosRenyi, RandomRegular
 

@@ -22,7 +22,7 @@ from ddlsim.algorithms import ALGORITHMS
 from ddlsim.algorithms.gossip_pull import GossipPull
 from ddlsim.engine.simulation import Simulation
 from ddlsim.errors import DdlsimError
-from ddlsim.evaluation.round_times import RoundTimes
+from ddlsim.evaluation.monitor import RoundTimes
 from ddlsim.learning import learner, local_trainings
 from ddlsim.learning.backends.choose import make_backends
 from ddlsim.messages.compression import COMPRESSIONS

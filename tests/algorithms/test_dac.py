@@ -14,12 +14,10 @@ from ddlsim.algorithms.dac import DAC
 from ddlsim.algorithms.oracle import Oracle
 from ddlsim.algorithms.random import RandomGossip
 from ddlsim.errors import ScenarioError
-from ddlsim.node.deferred import Deferred
+from ddlsim.node.checks import Deferred
 from ddlsim.rng import stream, stream_seed
 from ddlsim.scenario import load
-from ddlsim.similarity.measures import Similarity
-from ddlsim.similarity.sampling import draw, probabilities
-from ddlsim.similarity.two_hop import Knowledge
+from ddlsim.similarity.measures import Knowledge, Similarity, draw, probabilities
 
 SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
 

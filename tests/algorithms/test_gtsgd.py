@@ -5,10 +5,10 @@ import pytest
 from number_network import QuadraticNode, play, quadratics
 
 from ddlsim import build, runs
-from ddlsim.aggregation import metropolis_hastings
+from ddlsim.aggregation import base
 from ddlsim.algorithms.dpsgd import DPSGD
 from ddlsim.algorithms.gtsgd import GTSGD
-from ddlsim.learning.terms import Terms
+from ddlsim.learning.job_types import Terms
 from ddlsim.runs.recorder import Recorder
 from ddlsim.scenario import from_mapping, load
 
@@ -20,7 +20,7 @@ RATE = 0.05
 def mixing_matrix(graph) -> np.ndarray:
     matrix = np.zeros((len(graph), len(graph)))
     for node, neighbors in enumerate(graph):
-        for peer, weight in metropolis_hastings.row(node, graph, neighbors).items():
+        for peer, weight in base.row(node, graph, neighbors).items():
             matrix[node, peer] = weight
     return matrix
 

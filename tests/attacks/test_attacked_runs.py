@@ -18,7 +18,7 @@ from ddlsim import runs
 from ddlsim.aggregation import AGGREGATIONS
 from ddlsim.algorithms import ALGORITHMS
 from ddlsim.attacks import ATTACKS
-from ddlsim.attacks.others_rows import FOE, Dissensus
+from ddlsim.attacks.forgeries import FOE, Dissensus
 from ddlsim.engine.attacked_transport import AttackedTransport
 from ddlsim.learning.size_learner import SizedParams, SizedPart
 from ddlsim.messages.message import PUSH, Message

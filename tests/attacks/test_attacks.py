@@ -7,18 +7,16 @@ import pytest
 import torch
 
 from ddlsim.attacks import ATTACKS
-from ddlsim.attacks.attackers import Attackers
 from ddlsim.attacks.base import OfCluster, Seen
-from ddlsim.attacks.own_rows import SignFlip
-from ddlsim.attacks.samples import LabelFlip
+from ddlsim.attacks.forgeries import Attackers, LabelFlip, SignFlip
 from ddlsim.errors import ScenarioError
-from ddlsim.learning.attacking import PoisonedNodes
-from ddlsim.learning.attacking import attack as forge_all
 from ddlsim.learning.bank import Rows
 from ddlsim.learning.job_types import AttackSpec
 from ddlsim.learning.layout import Entry, Part
+from ddlsim.learning.row_operations import PoisonedNodes
+from ddlsim.learning.row_operations import attack as forge_all
 from ddlsim.scenario import load
-from ddlsim.tasks.classification import Classification
+from ddlsim.tasks.builtin import Classification
 
 SMOKE = "scenarios/smoke.yaml"
 CLUSTERS = np.array([0] * 6 + [1] * 4)

@@ -11,7 +11,7 @@ from ddlsim.report.columns import rounds
 from ddlsim.report.comparing.curves import measure_of
 from ddlsim.report.comparing.rows import compared
 from ddlsim.report.comparing.tables import notes_of
-from ddlsim.report.html.run_page import tiles
+from ddlsim.report.html.page import run_tiles
 from ddlsim.report.reading import read
 from ddlsim.report.sections import quality
 from ddlsim.report.sections.tables import curve
@@ -19,7 +19,7 @@ from ddlsim.report.summary import quality as flat
 from ddlsim.report.summary import summary_of
 from ddlsim.runs.callbacks import Callback, Evaluation
 from ddlsim.scenario import load
-from ddlsim.tasks.metric import ACCURACY
+from ddlsim.tasks.base import ACCURACY
 
 SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
 ATTACKED = (1, 6)
@@ -78,7 +78,7 @@ def test_comparisons_and_pages_are_of_honest_nodes(run):
     assert summary["honest"]["accuracy"]["all"] > summary["accuracy"]["all"]
     assert any("with accuracy over honest nodes at or above" in note for note in notes_of([row]))
     assert any("of honest nodes, 2 others attack them" in note for note in notes_of([row]))
-    assert tiles(summary)[0].remark.startswith("6 honest nodes, clusters")
+    assert run_tiles(summary)[0].remark.startswith("6 honest nodes, clusters")
 
 
 def test_fairness_over_rounds_is_that_of_honest_nodes(run):

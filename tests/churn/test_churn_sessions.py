@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ddlsim.churn import CHURNS
-from ddlsim.churn.sessions import HOUR_S, Exponential, Lengths, Weibull
+from ddlsim.churn.schedule import HOUR_S, Exponential, Lengths, Weibull
 from ddlsim.rng import stream
 
 PRESETS = {"skype": 0.529, "overnet": 0.222, "microsoft": 0.810, "planetlab": 0.825}

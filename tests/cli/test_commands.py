@@ -13,7 +13,7 @@ from ddlsim import runs
 from ddlsim.cli import app
 from ddlsim.cli.report import _folders
 from ddlsim.errors import DataMissing
-from ddlsim.executors.options import Executor
+from ddlsim.executors.cluster import Executor
 from ddlsim.runs.checkpoint import Every
 
 SMOKE = str(Path(__file__).parents[2] / "scenarios" / "smoke.yaml")

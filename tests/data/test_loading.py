@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from ddlsim.data import DATASETS, DataSearch
-from ddlsim.data.mapped import is_mapped
-from ddlsim.data.npz import Npz
+from ddlsim.data.python_data import Npz
 from ddlsim.data.standard import Cifar10, Cifar100, FashionMnist, Mnist
+from ddlsim.data.uint8_images import is_mapped
 from ddlsim.errors import DataDamaged, DataMissing, ScenarioError
 
 

@@ -9,10 +9,10 @@ import pytest
 import ddlsim
 from ddlsim.data import DATASETS, SHIFTS, DataSearch, load_dataset, prepare
 from ddlsim.data.class_clusters import ClassClusters
-from ddlsim.data.fashion_mnist_mini import FashionMnistMini
 from ddlsim.data.given_partitions import ByColumn, FromFile
-from ddlsim.data.outline import outline
 from ddlsim.data.partitions import Dirichlet, Domains, LabelClusters, Random, Shards, Uniform
+from ddlsim.data.prepared import outline
+from ddlsim.data.standard import FashionMnistMini
 
 MINI = FashionMnistMini()
 

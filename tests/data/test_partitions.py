@@ -6,9 +6,17 @@ import pytest
 from ddlsim.data import PARTITIONS
 from ddlsim.data.class_clusters import ClassClusters
 from ddlsim.data.given_partitions import ByColumn, FromFile
-from ddlsim.data.label_groups import CIFAR100_SUPERCLASSES
-from ddlsim.data.partition import by_node
-from ddlsim.data.partitions import Dirichlet, Domains, LabelClusters, QuantitySkew, Random, Shards, Uniform
+from ddlsim.data.partitions import (
+    CIFAR100_SUPERCLASSES,
+    Dirichlet,
+    Domains,
+    LabelClusters,
+    QuantitySkew,
+    Random,
+    Shards,
+    Uniform,
+    by_node,
+)
 from ddlsim.errors import ScenarioError
 from ddlsim.rng import stream
 

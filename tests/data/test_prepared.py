@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from ddlsim.data.dataset import Dataset
-from ddlsim.data.images_as_bytes import normalize
 from ddlsim.data.partitions import Domains, LabelClusters, Random, Uniform
 from ddlsim.data.prepared import prepare
 from ddlsim.data.shifts import NoShift, Rotate
+from ddlsim.data.uint8_images import normalize
 from ddlsim.errors import ScenarioError
 
 

@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 from simpy import Environment
 
-from ddlsim.build.drawn import step_times_drawn
-from ddlsim.devices.base import Devices, StepTimeTrace
+from ddlsim.build.learner import step_times_drawn
+from ddlsim.devices.base import Devices, StepTimeTrace, Trace
 from ddlsim.devices.step_times import Constant, LogNormal, PerNode, Table
-from ddlsim.devices.trace import Trace
-from ddlsim.engine.clock import SimulatedClock
+from ddlsim.engine.run_info import SimulatedClock
 from ddlsim.errors import DdlsimError, ScenarioError
 
 

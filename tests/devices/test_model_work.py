@@ -11,13 +11,13 @@ from ddlsim import build, runs
 from ddlsim.devices.base import StepWork
 from ddlsim.devices.model_work import LAUNCH_S, PRESETS, Estimated
 from ddlsim.devices.step_times import LogNormal
-from ddlsim.engine.clock import SimulatedClock
+from ddlsim.engine.run_info import SimulatedClock
 from ddlsim.errors import ScenarioError
 from ddlsim.learning.step_work import MOST_VALUES, count_step
 from ddlsim.report.summary_table import step_times_text
 from ddlsim.runs import load_data, prepare
 from ddlsim.scenario import load
-from ddlsim.scenario.problems import ScenarioProblems
+from ddlsim.scenario.tree import ScenarioProblems
 
 SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
 SMALL = "devices={name: estimated}", "model={name: mlp, hidden: [32]}", "training.batch_size=4", "rounds=1"

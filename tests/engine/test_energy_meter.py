@@ -4,7 +4,7 @@ import pytest
 from small_simulation import Plain, assemble
 
 from ddlsim.energy.joules import Costs
-from ddlsim.engine.energy_meter import DeviceMeter, EnergyMeter
+from ddlsim.engine.meters import DeviceMeter, EnergyMeter
 from ddlsim.messages.message import Message
 from ddlsim.network.network import Network
 

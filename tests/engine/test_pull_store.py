@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ddlsim.engine.pull_store import PullStore
+from ddlsim.engine.run_info import PullStore
 
 
 def request(round_num, **payload):

@@ -12,8 +12,8 @@ from ddlsim import runs
 from ddlsim.evaluation.evaluator import Evaluated, Evaluator, Schedule, _lowest
 from ddlsim.learning import tested
 from ddlsim.scenario import load
-from ddlsim.tasks.classification import Classification
-from ddlsim.tasks.metric import metric_named
+from ddlsim.tasks.base import metric_named
+from ddlsim.tasks.builtin import Classification
 
 SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
 NAN = float("nan")

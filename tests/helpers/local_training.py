@@ -3,9 +3,7 @@
 from typing import Any
 
 from ddlsim.scenario.model import Training
-from ddlsim.scenario.problems import Mark
-from ddlsim.scenario.shorthand import with_long_names
-from ddlsim.scenario.tree import from_plain
+from ddlsim.scenario.tree import Mark, from_plain, with_long_names
 
 
 def local_training(**keys: Any) -> Training:

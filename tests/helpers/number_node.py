@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ddlsim.aggregation import metropolis_hastings
+from ddlsim.aggregation import base as metropolis_hastings
 
 
 class NumberNode:

@@ -5,21 +5,17 @@ from simpy import Environment
 
 from ddlsim.algorithms.base import Algorithm
 from ddlsim.engine.churn_process import ChurnProcess
-from ddlsim.engine.clock import SimulatedClock
-from ddlsim.engine.energy_meter import EnergyMeter
 from ddlsim.engine.membership import Member
-from ddlsim.engine.node_log import SilentLog
-from ddlsim.engine.ports import EnginePorts
-from ddlsim.engine.run_info import Run
-from ddlsim.engine.simulation import Simulation
+from ddlsim.engine.meters import EnergyMeter
+from ddlsim.engine.run_info import Run, SilentLog, SimulatedClock
+from ddlsim.engine.simulation import EnginePorts, Simulation
 from ddlsim.engine.transport import NetworkTransport
 from ddlsim.evaluation.candidates import EvaluationCandidates
-from ddlsim.evaluation.evaluator import Evaluator, Schedule
-from ddlsim.evaluation.measurements import Measurements
-from ddlsim.evaluation.oracle_similarities import OracleSimilarities
+from ddlsim.evaluation.evaluator import Evaluator, Measurements, Schedule
+from ddlsim.evaluation.monitor import OracleSimilarities
 from ddlsim.runs.recorder import Recorder
 from ddlsim.scenario.model import Evaluation, Protocol
-from ddlsim.tasks.classification import Classification
+from ddlsim.tasks.builtin import Classification
 
 
 class NoLearning:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from ddlsim import own_code
 from ddlsim.errors import WorkerLost
 from ddlsim.executors import ray_workers
-from ddlsim.executors.worker import Worker
+from ddlsim.executors.ray_workers import Worker
 from ddlsim.learning.remote.in_process import InProcess
 
 

@@ -19,7 +19,7 @@ from ddlsim.kernels import (
     reference,
 )
 from ddlsim.kernels.model_rows import models_of
-from ddlsim.kernels.products import all_products, listed_products
+from ddlsim.kernels.similarity import all_products, listed_products
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 needs_cuda_kernels = pytest.mark.skipif(

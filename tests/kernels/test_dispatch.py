@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from ddlsim import native
 from ddlsim.cli import app
-from ddlsim.kernels import convolving, isa, isas, merge, set_isa
+from ddlsim.kernels import grouped_conv, isa, isas, merge, set_isa
 
 ORDER = ["x86-64-v4", "x86-64-v3", "x86-64-v2", "baseline"]
 
@@ -71,7 +71,7 @@ def test_doctor_says_why_the_kernels_of_a_gpu_are_not_used(monkeypatch, why, cur
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda number: "an old GPU")
     monkeypatch.setattr(native, "why_no_cuda", lambda: why)
-    monkeypatch.setattr(convolving, "why_no_kernels", lambda device: "")
+    monkeypatch.setattr(grouped_conv, "why_no_kernels", lambda device: "")
     (kernels,) = (one for one in _doctors_findings() if one["what"] == "CUDA kernels")
     assert kernels["state"] == "note" and why in kernels["detail"] and cure in kernels["cure"]
 
@@ -81,7 +81,7 @@ def test_doctor_says_what_computes_the_convolutions_on_a_gpu(monkeypatch, why):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda number: "a GPU")
-    monkeypatch.setattr(convolving, "why_no_kernels", lambda device: why)
+    monkeypatch.setattr(grouped_conv, "why_no_kernels", lambda device: why)
     (found,) = (one for one in _doctors_findings() if one["what"] == "convolutions")
     assert found["state"] == ("note" if why else "ok") and why in found["detail"]
 

@@ -11,7 +11,7 @@ import torch
 from interpreted_convolutions import gradients
 from torch.nn import functional as F
 
-from ddlsim.kernels import convolving
+from ddlsim.kernels import grouped_conv as convolving
 
 grouped_conv = pytest.importorskip("ddlsim.kernels.grouped_conv", exc_type=ImportError)
 needs_tensor_cores = pytest.mark.skipif(

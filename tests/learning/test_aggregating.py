@@ -11,10 +11,10 @@ from ddlsim.aggregation import AGGREGATIONS
 from ddlsim.aggregation.base import Aggregation, Combination, weighted_sum
 from ddlsim.errors import ScenarioError
 from ddlsim.kernels import reference
-from ddlsim.learning.aggregating import aggregate
 from ddlsim.learning.bank import Rows
 from ddlsim.learning.job_types import AggregateSpec
 from ddlsim.learning.layout import Entry, Part
+from ddlsim.learning.row_operations import aggregate
 
 PART = Part("net", "model", (Entry("w", (70,), 0, 70, True), Entry("buffer", (3,), 70, 73, False)))
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from ddlsim.messages.compression import Float16, Int8, RandomK, TopK
 from ddlsim.messages.encoder import encoded_bytes
-from ddlsim.messages.quantized import Float16, Int8
-from ddlsim.messages.sparse import RandomK, TopK
 
 
 def values_of(learner, params) -> torch.Tensor:

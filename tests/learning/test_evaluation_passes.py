@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from ddlsim.learning.architecture import read_architecture
-from ddlsim.learning.backends import memory
-from ddlsim.learning.backends.memory import Memory, bytes_an_image
+from ddlsim.learning.backends import base
+from ddlsim.learning.backends.base import Memory, bytes_an_image
 from ddlsim.learning.backends.stacked_models import StackedModels
 from ddlsim.learning.backends.workspace import ModelWorkspace
 from ddlsim.models import MODELS
@@ -167,4 +167,4 @@ def test_one_image_that_does_not_fit_is_told_and_the_bytes_stay():
 
     with pytest.raises(torch.OutOfMemoryError):
         list(fits.passes(10, 1000, too_much))
-    assert fits.pass_bytes == memory.PASS_BYTES
+    assert fits.pass_bytes == base.PASS_BYTES

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ddlsim import build
-from ddlsim.learning.later import Later, laters
+from ddlsim.learning.bank import Later, laters
 from ddlsim.learning.remote.in_process import InProcess
 from ddlsim.learning.remote.waves import RemoteWaves
 from ddlsim.runs.loading import load_data, prepare

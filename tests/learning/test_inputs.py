@@ -7,13 +7,12 @@ import pytest
 import torch
 
 from ddlsim.data import SHIFTS, Dataset, prepare
-from ddlsim.data.images_as_bytes import ByteImages
 from ddlsim.data.partitions import Domains, Random
 from ddlsim.data.shifts import Color, LabelShift, LabelSwap, NoShift, Rotate, Shift
-from ddlsim.learning.backends.sample_pool import SamplePool
+from ddlsim.data.uint8_images import ByteImages
+from ddlsim.learning.backends.stacked import SamplePool
 from ddlsim.learning.batches import Batches
-from ddlsim.learning.inputs import ByteInputs, MappedInputs, gathered
-from ddlsim.learning.node_datasets import NodeDatasets
+from ddlsim.learning.datasets import ByteInputs, MappedInputs, NodeDatasets, gathered
 
 CPU = torch.device("cpu")
 EVERY_SHIFT = {

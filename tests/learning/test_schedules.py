@@ -10,6 +10,7 @@ import torch
 from torch.optim import lr_scheduler as torchs
 
 from ddlsim.errors import ScenarioError
+from ddlsim.learning.job_types import Terms
 from ddlsim.learning.optimizing import SCHEDULES
 from ddlsim.learning.optimizing.schedules import (
     Constant,
@@ -21,7 +22,6 @@ from ddlsim.learning.optimizing.schedules import (
     Step,
     rates,
 )
-from ddlsim.learning.terms import Terms
 
 LENGTH = 12
 

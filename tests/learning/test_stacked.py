@@ -11,12 +11,12 @@ import torch
 from stacked_learners import assert_equal_models, rng, told, train_all
 from torch import nn
 
-from ddlsim.learning.backends import sample_pool, stacked_evaluating
-from ddlsim.learning.backends.sample_pool import SamplePool
+from ddlsim.learning.backends import stacked as sample_pool
+from ddlsim.learning.backends import stacked as stacked_evaluating
+from ddlsim.learning.backends.stacked import SamplePool
 from ddlsim.learning.backends.stacked_models import WAYS, StackedModels
 from ddlsim.learning.stacking.tensor import StackedTensor
-from ddlsim.models.residual import ResidualBlock
-from ddlsim.models.split import SplitModel
+from ddlsim.models.split import ResidualBlock, SplitModel
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 

@@ -6,8 +6,8 @@ from counted_operators import CountedOperators
 
 from ddlsim.learning.bank import Rows
 from ddlsim.learning.layout import Entry, Part
-from ddlsim.learning.optimizing.optimizers import Adam
 from ddlsim.learning.optimizing.state import OptimizerState, StackedState
+from ddlsim.learning.optimizing.table import Adam
 
 CORE = Part("net", "core", (Entry("weight", (3,), 0, 3, True),))
 HEAD = Part("net", "head", (Entry("weight", (2,), 0, 2, True),))

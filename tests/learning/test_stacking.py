@@ -9,17 +9,15 @@ from torch import nn
 from torch.nn import functional as F
 
 from ddlsim.learning.architecture import read_architecture
-from ddlsim.learning.backends.stacked_models import TRAINING, StackedModels
-from ddlsim.learning.backends.stacked_ways import ByLayers, ByVmap
+from ddlsim.learning.backends.stacked_models import TRAINING, ByLayers, ByVmap, StackedModels
 from ddlsim.learning.backends.workspace import ModelWorkspace
 from ddlsim.learning.dropout import first_counters, seed_dropouts
 from ddlsim.learning.layout import CORE, HEAD, MODEL, named_tensors
 from ddlsim.learning.stacking.stacked import Stacked
 from ddlsim.learning.stacking.tensor import NotStackable
 from ddlsim.models import MODELS
-from ddlsim.models.residual import ResidualBlock
 from ddlsim.models.sequences import Block, LastPosition, LSTMLayers, MeanOverPositions, TokensAndPositions
-from ddlsim.models.split import SplitModel
+from ddlsim.models.split import ResidualBlock, SplitModel
 from ddlsim.tasks import task_named
 
 NODES, BATCH = 3, 4

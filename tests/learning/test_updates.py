@@ -11,9 +11,9 @@ from torch.nn import functional as F
 
 from ddlsim.errors import ScenarioError
 from ddlsim.learning.batches import draw_batches
+from ddlsim.learning.job_types import Terms
 from ddlsim.learning.optimizing import OPTIMIZERS
 from ddlsim.learning.optimizing.updates import Updates, clipped_by_norm
-from ddlsim.learning.terms import Terms
 
 
 def rng(node: int = 0) -> np.random.Generator:

@@ -6,8 +6,8 @@ from collections import defaultdict
 import pytest
 import torch
 
-from ddlsim.learning.backends import workers as module
-from ddlsim.learning.backends.workers import HELD_S, Workers
+from ddlsim.learning.backends import threads as module
+from ddlsim.learning.backends.threads import HELD_S, Workers
 
 
 @pytest.fixture

@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 from ddlsim.messages.compression import COMPRESSIONS
-from ddlsim.messages.encoder import MessageEncoder
-from ddlsim.messages.message import Message
-from ddlsim.messages.payload import payload_sizes
-from ddlsim.messages.payload_breakdown import PayloadBreakdown
+from ddlsim.messages.encoder import MessageEncoder, payload_sizes
+from ddlsim.messages.message import Message, PayloadBreakdown
 
 
 def message(dst, payload, size, round_num=0, header=10, **more):

@@ -1,7 +1,6 @@
 """Messages of pairs by round."""
 
-from ddlsim.messages.contacts import Contacts
-from ddlsim.messages.message import PUSH, Message
+from ddlsim.messages.message import PUSH, Contacts, Message
 
 
 def push(src, dst, round_num, payload_bytes=100):

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from ddlsim.models.gn_lenet import GNLeNet
+from ddlsim.models.cnn import GNLeNet
 
 
 def plain(channels, features):

@@ -7,7 +7,7 @@ from ddlsim.errors import DataDamaged, DataMissing, ScenarioError
 from ddlsim.learning.layout import Layout
 from ddlsim.models import hugging_face
 from ddlsim.models.hugging_face import HuggingFace
-from ddlsim.models.timm_nets import Timm
+from ddlsim.models.libraries import Timm
 
 SMALL = {"n_layer": 1, "n_head": 2, "n_embd": 8, "n_positions": 16}
 

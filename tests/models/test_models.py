@@ -3,12 +3,8 @@ import torch
 
 from ddlsim.errors import ScenarioError
 from ddlsim.models import MODELS
-from ddlsim.models.alexnet_small import AlexNetSmall
-from ddlsim.models.cnn import CifarCNN, FashionCNN
-from ddlsim.models.gn_lenet import GNLeNet, LeNet64
-from ddlsim.models.mlp import MLP, Linear
-from ddlsim.models.resnet8 import ResNet8
-from ddlsim.models.torchvision_nets import AlexNet, GoogLeNet, ResNet18, ShuffleNetV2
+from ddlsim.models.cnn import MLP, AlexNetSmall, CifarCNN, FashionCNN, GNLeNet, LeNet64, Linear, ResNet8
+from ddlsim.models.libraries import AlexNet, GoogLeNet, ResNet18, ShuffleNetV2
 
 
 def parameters(module):

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from ddlsim.errors import DataDamaged, DataMissing, ScenarioError
-from ddlsim.models.torchvision_nets import ResNet18
+from ddlsim.models.libraries import ResNet18
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from ddlsim.build.drawn import links_drawn
+from ddlsim.build.learner import links_drawn
 from ddlsim.errors import ScenarioError
 from ddlsim.network import LINKS
 from ddlsim.network.access_links import (
@@ -19,9 +19,9 @@ from ddlsim.network.access_links import (
     Table,
     Uniform,
     Wifi6,
+    with_server,
 )
 from ddlsim.network.latencies import latencies
-from ddlsim.network.server import with_server
 
 
 def test_uniform_converts_mbit_per_s_and_ms():

@@ -8,8 +8,8 @@ from small_network import SmallNetwork
 
 from ddlsim import runs
 from ddlsim.errors import ScenarioError
+from ddlsim.network.access_links import with_server
 from ddlsim.network.routed_links import Routed, Routes
-from ddlsim.network.server import with_server
 from ddlsim.scenario import from_mapping
 
 VALUES = 250_000  # a million bytes; a link of 8 Mbit/s carries them in a second

@@ -7,7 +7,7 @@ import simpy
 from ddlsim import native
 from ddlsim.errors import ScenarioError
 from ddlsim.messages.message import Message
-from ddlsim.network.capacity_trace import CapacityChange, follow
+from ddlsim.network.access_links import CapacityChange, follow
 from ddlsim.network.network import Network
 from ddlsim.network.replay import finish_times
 from ddlsim.network.tcp import Tcp, TcpPaths

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 from ddlsim import runs
-from ddlsim.devices.fedscale import FedScale as FedScaleDevices
-from ddlsim.devices.fedscale import drawn_phones
+from ddlsim.devices.base import FedScale as FedScaleDevices
+from ddlsim.devices.base import drawn_phones
 from ddlsim.errors import ScenarioError
-from ddlsim.network.ping_matrix import read_latencies
-from ddlsim.network.server import with_server
-from ddlsim.network.trace_links import FedScale, LatencyMatrix, Mahimahi, read_opportunities
+from ddlsim.network.access_links import with_server
+from ddlsim.network.trace_links import FedScale, LatencyMatrix, Mahimahi, read_latencies, read_opportunities
 from ddlsim.scenario import from_mapping
 
 

@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from ddlsim.errors import DdlsimError
-from ddlsim.node.deferred import Deferred
-from ddlsim.node.recorded import plain, refuse_written
-from ddlsim.tasks.metric import Metric, rows_of
+from ddlsim.node.checks import Deferred, plain, refuse_written
+from ddlsim.tasks.base import Metric, rows_of
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from ddlsim.devices.base import FORWARD_SHARE
 from ddlsim.errors import DdlsimError
 from ddlsim.learning.bank import Params
-from ddlsim.node.beginnings import Beginnings
+from ddlsim.node.checks import Beginnings
 from ddlsim.node.node import Node
 from ddlsim.node.ports import Ports
 

@@ -199,7 +199,7 @@ def test_what_is_wrong_with_a_topology_is_told(check, returned, text):
     assert code == 2 and text in said
 
 
-DATA = "import numpy as np\nfrom ddlsim.data import Dataset\nfrom ddlsim.data.base import DataSettings\n"
+DATA = "import numpy as np\nfrom ddlsim.data import Dataset\nfrom ddlsim.data.dataset import DataSettings\n"
 ARRAYS = """
 generated = True
 num_samples, image_shape, num_classes = (20, 10), (3,), {classes}

@@ -132,7 +132,7 @@ def test_every_kind_of_part_can_stand_in_a_file(write):
 
 
 def test_models_of_a_mixed_one_can_stand_in_a_file(write):
-    more = "\nfrom ddlsim.models.mlp import MLP\n\n@dataclass(frozen=True, kw_only=True)\nclass Net(MLP):\n    pass\n"
+    more = "\nfrom ddlsim.models.cnn import MLP\n\n@dataclass(frozen=True, kw_only=True)\nclass Net(MLP):\n    pass\n"
     mixed = "model={name: mixed, models: [mlp, {name: ./mine.py:Net, hidden: [4]}]}"
     scenario = load(write(more), [mixed])
     assert scenario.model.assignment(3, 0) == ["mlp", "Net", "mlp"]

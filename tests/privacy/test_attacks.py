@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ddlsim import runs
-from ddlsim.attacks.others_rows import FOE
+from ddlsim.attacks.forgeries import FOE
 from ddlsim.messages.gaussian import GaussianMechanism
 from ddlsim.report.summary_table import table
 from ddlsim.scenario import from_mapping

@@ -14,7 +14,7 @@ from ddlsim.report.reading import read
 from ddlsim.report.summary import summary_of
 from ddlsim.runs.checkpoint import Every
 from ddlsim.scenario import ScenarioProblems, from_mapping
-from ddlsim.scenario.privacy import SecureAggregation
+from ddlsim.scenario.model import SecureAggregation
 
 STAGES = (ADVERTISE, SHARE, COLLECT, UNMASK)
 HERE = 3

@@ -9,9 +9,8 @@ import pytest
 
 from ddlsim.errors import DataMissing, DdlsimError, ScenarioError
 from ddlsim.executors import cluster
-from ddlsim.executors.cluster import plan
-from ddlsim.executors.options import Executor, executor_of
-from ddlsim.executors.placement import deal
+from ddlsim.executors.cluster import Executor, executor_of, plan
+from ddlsim.executors.ray_workers import deal
 
 
 def test_an_address_is_part_of_the_name():

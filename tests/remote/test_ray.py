@@ -20,11 +20,10 @@ from ddlsim.cli import app, sweep
 from ddlsim.cli.exits import INTERRUPTED
 from ddlsim.errors import DdlsimError
 from ddlsim.executors import cluster
-from ddlsim.executors.options import Executor
+from ddlsim.executors.cluster import Executor, versions
 from ddlsim.executors.ray_workers import RayWorkers
-from ddlsim.executors.versions import versions
+from ddlsim.runs.callbacks import Progress
 from ddlsim.runs.checkpoint import FOLDER, Every
-from ddlsim.runs.progress import Progress
 from ddlsim.scenario import load
 
 ray = pytest.importorskip("ray", reason="the extra ray is not installed")
@@ -189,8 +188,8 @@ def test_a_cluster_that_is_started_here_is_reachable_from_this_machine_alone():
 
 @pytest.mark.full
 def test_runs_of_a_sweep_come_back_as_they_end_and_a_failure_is_told(tmp_path):
-    from ddlsim.sweeps.on_ray import Resources, run_points
     from ddlsim.sweeps.points import Point
+    from ddlsim.sweeps.pool import Resources, run_points
 
     fits = load(SMOKE, ("rounds=1", "seed=3"))
     fails = load(SMOKE, ("rounds=1", "data={name: npz, path: /nowhere.npz}", "fallback=null", "shift={name: none}"))

@@ -4,7 +4,7 @@ from torn_runs import SMOKE
 from workers_here import workers_here
 
 from ddlsim import runs
-from ddlsim.executors.options import Executor
+from ddlsim.executors.cluster import Executor
 from ddlsim.learning.remote.shard import Shard
 from ddlsim.scenario import load
 

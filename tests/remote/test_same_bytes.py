@@ -12,7 +12,7 @@ from workers_here import workers_here
 from ddlsim import runs
 from ddlsim.algorithms import ALGORITHMS
 from ddlsim.errors import DdlsimError
-from ddlsim.executors.options import Executor
+from ddlsim.executors.cluster import Executor
 from ddlsim.runs import computing
 from ddlsim.runs.checkpoint import Every
 from ddlsim.runs.computing import read_data
@@ -137,6 +137,6 @@ def test_a_worker_that_is_lost_before_the_first_checkpoint_lets_the_run_begin_ag
 
 @pytest.mark.full
 def test_workers_that_are_lost_again_and_again_end_the_run_with_one_error(tmp_path, monkeypatch):
-    monkeypatch.setattr("ddlsim.runs.recovery.PAUSE_S", 0.0)
+    monkeypatch.setattr("ddlsim.runs.run.PAUSE_S", 0.0)
     with workers_here(monkeypatch, lost_at=range(5, 999)), pytest.raises(Exception, match="5 losses without a check"):
         on_workers(tmp_path / "run", (settings_of("el"),), three())

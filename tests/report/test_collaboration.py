@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ddlsim.report.collaboration import matrices_figure, network_figure, read_graphs, sparsity_figure
+from ddlsim.report.figures import matrices_figure, network_figure, read_graphs, sparsity_figure
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from ddlsim.report.comparing.rows import Target
 from ddlsim.report.comparing.tables import compare
 from ddlsim.report.reading import read
 from ddlsim.report.text import comma_separated, latex, markdown, unit_of_bytes, unit_of_seconds
-from ddlsim.tasks.metric import ACCURACY, F1_MACRO
+from ddlsim.tasks.base import ACCURACY, F1_MACRO
 
 
 def shifted(rows, by):
@@ -115,7 +115,7 @@ def test_labels_that_even_whole_texts_would_not_tell_apart_have_numbers(with_key
 
 def test_tables_and_figures_have_the_labels_and_a_note_for_each(with_keys):
     pytest.importorskip("matplotlib")
-    from ddlsim.report.comparing.lines import lines_figure, notes
+    from ddlsim.report.comparing.curves import lines_figure, notes
 
     runs = with_keys(
         *(f"attacks: [{{name: sign_flip, nodes: {nodes}}}]\nsize: {size}" for nodes in (0.25, 0.5) for size in (1, 2))
@@ -220,7 +220,7 @@ def test_quantiles_are_those_of_student():
 
 
 def test_a_line_ends_at_the_last_round_that_all_of_its_runs_have_evaluated(make_run):
-    from ddlsim.report.comparing.lines import notes
+    from ddlsim.report.comparing.curves import notes
 
     long, short = make_run("a"), make_run("b", seed=1, rows=[row for row in make_run.rows() if row["round"] <= 2])
     runs = [read(long), read(short)]
@@ -233,7 +233,7 @@ def test_a_line_ends_at_the_last_round_that_all_of_its_runs_have_evaluated(make_
 
 def test_one_line_per_setting_with_a_mark_at_each_evaluation_and_a_band(settings):
     pytest.importorskip("matplotlib")
-    from ddlsim.report.comparing.lines import lines_figure
+    from ddlsim.report.comparing.curves import lines_figure
 
     figure = lines_figure(settings(["el", "dac"], (0, 1)), "bytes", target=0.7)
     (axes,) = figure.axes
@@ -246,7 +246,7 @@ def test_one_line_per_setting_with_a_mark_at_each_evaluation_and_a_band(settings
 
 def test_no_color_comes_twice_however_many_lines():
     pytest.importorskip("matplotlib")
-    from ddlsim.report.frame import styles
+    from ddlsim.report.figures import styles
 
     for count in (1, 7, 8, 30):
         assert len({style["color"] for style in styles(count)}) == count
@@ -256,7 +256,7 @@ def test_nothing_of_many_long_labels_is_cut_off(settings):
     pytest.importorskip("matplotlib")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    from ddlsim.report.comparing.lines import lines_figure
+    from ddlsim.report.comparing.curves import lines_figure
 
     figure = lines_figure(settings([f"el, a_key_with_a_long_name: a_long_value_{number}" for number in range(9)]))
     FigureCanvasAgg(figure).draw()
@@ -353,7 +353,7 @@ def test_a_branch_is_no_seed_of_runs_that_began_with_its_settings(settings):
 
 
 def test_a_line_of_a_measure_that_runs_have_late_or_not_at_all_says_so(make_run):
-    from ddlsim.report.comparing.lines import notes
+    from ddlsim.report.comparing.curves import notes
 
     rows = make_run.rows()
     first = min(row["round"] for row in rows if row["name"] == "accuracy")

@@ -8,7 +8,7 @@ import pytest
 
 import ddlsim
 from ddlsim.errors import RecordsDamaged, ScenarioError
-from ddlsim.report.comparing.lines import Drawn
+from ddlsim.report.comparing.curves import Drawn
 from ddlsim.report.comparing.sections import sections
 from ddlsim.report.html import comparison_page, printed
 from ddlsim.report.html.encode import Budget, encoded

@@ -5,7 +5,7 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from ddlsim.report.contacts import (
+from ddlsim.report.figures import (
     TRUE_SIMILARITY,
     in_cluster_share,
     merge_quality,
@@ -18,7 +18,7 @@ from ddlsim.report.panels import merge_panels
 from ddlsim.report.plots import save_plots
 from ddlsim.report.reading import read
 from ddlsim.report.sections.peers import merges
-from ddlsim.tasks.metric import KNOWN
+from ddlsim.tasks.base import KNOWN
 
 
 def rows(*found):

@@ -7,9 +7,8 @@ import pytest
 
 from ddlsim import runs
 from ddlsim.report import report
-from ddlsim.report.distribution import class_counts, distribution_figure
 from ddlsim.report.payload_table import contents_figure, read_contents
-from ddlsim.report.plots import save_plots
+from ddlsim.report.plots import class_counts, distribution_figure, save_plots
 from ddlsim.report.reading import read
 from ddlsim.scenario import load
 

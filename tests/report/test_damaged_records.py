@@ -12,7 +12,7 @@ from ddlsim.report.reading import read
 from ddlsim.report.summary import summarize, summary_of
 from ddlsim.report.text import comma_separated, printable
 from ddlsim.runs.recorder import Recorder
-from ddlsim.tasks.metric import Metric, loss_rows
+from ddlsim.tasks.base import Metric, loss_rows
 
 
 def changed(directory, file, line, **values):

@@ -5,7 +5,7 @@ from ddlsim.report.section import Section
 from ddlsim.report.sections import tables
 from ddlsim.report.sections.quality import beside_published
 from ddlsim.report.summary import summary_of
-from ddlsim.tasks.metric import F1_MACRO
+from ddlsim.tasks.base import F1_MACRO
 
 
 def words(found):

@@ -15,7 +15,7 @@ PLUGIN = """\
 from dataclasses import dataclass
 from pathlib import Path
 
-from ddlsim.models.mlp import MLP
+from ddlsim.models.cnn import MLP
 
 Path({mark!r}).touch()
 

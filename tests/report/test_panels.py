@@ -6,7 +6,7 @@ import pytest
 
 from ddlsim import runs
 from ddlsim.errors import ScenarioError
-from ddlsim.report.contacts import merge_quality
+from ddlsim.report.figures import merge_quality
 from ddlsim.report.panels import merge_panels, sweep_figure, title_of
 from ddlsim.report.reading import read
 from ddlsim.report.side_by_side import save_comparison

@@ -1,6 +1,6 @@
 import pytest
 
-from ddlsim.report.published import published, source
+from ddlsim.report.summary import published, source
 
 FRACTIONS = {"accuracy": {"all": 0.7248, "clusters": [0.7332, 0.5996]}, "fair_accuracy": 0.7331}
 PERCENT = {"accuracy": {"all": 72.48, "majority": 73.32, "minority": {"mean": 59.96}}, "fair_accuracy": 73.31}

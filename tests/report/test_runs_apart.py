@@ -17,8 +17,8 @@ ERRORS = """
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ddlsim.tasks.classification import Classification
-from ddlsim.tasks.metric import ACCURACY, F1_MACRO, Metric
+from ddlsim.tasks.builtin import Classification
+from ddlsim.tasks.base import ACCURACY, F1_MACRO, Metric
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,8 +6,8 @@ import pytest
 from ddlsim.errors import RecordsDamaged
 from ddlsim.report.html import run_page
 from ddlsim.report.reading import read
+from ddlsim.report.sections.about import blocks_of
 from ddlsim.report.sections.churn import online_shares
-from ddlsim.report.sections.layout import blocks_of
 from ddlsim.report.sections.quality import fairness, over_rounds
 
 

@@ -10,8 +10,8 @@ from ddlsim.report.sections.tables import curve
 from ddlsim.report.summary import summarize
 from ddlsim.report.summary_table import loud_lines, table
 from ddlsim.reproduce.measures import MEASURES
-from ddlsim.sweeps.search_space import Aim
-from ddlsim.tasks.metric import ACCURACY
+from ddlsim.sweeps.search import Aim
+from ddlsim.tasks.base import ACCURACY
 
 KEYS = (
     "schema_version status scenario algorithm nodes rounds seed device data accuracy fair_accuracy demographic_parity "

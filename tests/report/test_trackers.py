@@ -81,7 +81,7 @@ def test_a_run_goes_by_its_scenario_algorithm_and_seed(run):
 
 def test_a_tracker_is_told_during_the_run_what_the_records_say_afterwards(tmp_path, monkeypatch):
     notes = Notes()
-    monkeypatch.setattr("ddlsim.runs.tracking.make_tracker", lambda name: notes)
+    monkeypatch.setattr("ddlsim.runs.callbacks.make_tracker", lambda name: notes)
     run = ddlsim.run(SMALL, out=tmp_path / "run", track=["tensorboard:mine"])
     about, *told, status = notes.told
     assert about.project == "mine" and status == "done"
@@ -93,7 +93,7 @@ def test_a_tracker_is_told_during_the_run_what_the_records_say_afterwards(tmp_pa
 
 def test_two_projects_of_one_tracker_are_both_told(tmp_path, monkeypatch):
     made = []
-    monkeypatch.setattr("ddlsim.runs.tracking.make_tracker", lambda name: made.append(Notes()) or made[-1])
+    monkeypatch.setattr("ddlsim.runs.callbacks.make_tracker", lambda name: made.append(Notes()) or made[-1])
     ddlsim.run(SMALL, out=tmp_path / "run", track=["wandb:mine", "wandb:ours"])
     assert [notes.told[0].project for notes in made] == ["mine", "ours"]
     assert all(notes.told[-1] == "done" for notes in made)
@@ -110,7 +110,7 @@ def test_a_tracker_that_fails_is_one_warning_and_the_run_goes_on(tmp_path, monke
         raise OSError("no\nroom")
 
     monkeypatch.setattr(Notes, method, broken)
-    monkeypatch.setattr("ddlsim.runs.tracking.make_tracker", lambda name: Notes())
+    monkeypatch.setattr("ddlsim.runs.callbacks.make_tracker", lambda name: Notes())
     run = ddlsim.run(SMALL, out=tmp_path / "run", track="wandb")
     said = capsys.readouterr().err
     assert run.status == "done" and said.count("WARNING") == 1

@@ -2,10 +2,8 @@
 
 import pytest
 
-from ddlsim.reproduce.distance import common_distance
-from ddlsim.reproduce.matrix import Cell
-from ddlsim.reproduce.matrix_file import Published
-from ddlsim.reproduce.result import Result
+from ddlsim.reproduce.matrix import Cell, Published
+from ddlsim.reproduce.result import Result, common_distance
 
 
 def result(ours, run=1, wanted=4, **published):

@@ -12,7 +12,7 @@ from ddlsim.reproduce.measures import MEASURES, measured
 from ddlsim.reproduce.result import Result, standing
 from ddlsim.reproduce.table import console_table
 from ddlsim.scenario import renamed
-from ddlsim.scenario.find import is_matrix
+from ddlsim.scenario.load import is_matrix
 
 ROOT = Path(__file__).parents[2]
 OWN = """\

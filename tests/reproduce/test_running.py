@@ -93,7 +93,7 @@ def summary(values, clusters):
     [("nodes", "seeds", 60.0, 10.0), ("clusters", "seeds", 50.0, 10.0), ("nodes", "clusters", 60.0, 25.0)],
 )
 def test_averages_and_spreads_are_those_of_the_table(matrix, monkeypatch, average, spread, mean, std):
-    from ddlsim.tasks.metric import ACCURACY
+    from ddlsim.tasks.base import ACCURACY
 
     monkeypatch.setattr(type(matrix), "judged_by", ACCURACY)
     own = [(1, summary(0.5, [0.2, 0.6])), (2, summary(0.7, [0.3, 0.9]))]

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from ddlsim.reproduce.shapes import Shape, unknown_cells
+from ddlsim.reproduce.matrix import Shape, unknown_cells
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ import pytest
 
 from ddlsim.errors import RecordsFailed, ScenarioError
 from ddlsim.runs import directory as directories
-from ddlsim.runs.directory import Path, run_directory
-from ddlsim.runs.lock import LOCK, DirectoryInUse
+from ddlsim.runs.directory import LOCK, DirectoryInUse, Path, run_directory
 
 
 def test_an_earlier_run_is_moved_aside_and_never_overwritten(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 import ddlsim
 from ddlsim import runs
 from ddlsim.errors import ScenarioError
-from ddlsim.runs.inputs import file_digests
+from ddlsim.runs.manifest import file_digests
 from ddlsim.scenario import from_mapping
 from ddlsim.scenario.model import to_plain
 from ddlsim.sweeps.points import Point

@@ -2,7 +2,7 @@ import io
 
 import pytest
 
-from ddlsim.runs.progress import Progress
+from ddlsim.runs.callbacks import Progress
 
 
 class Clock:

@@ -25,7 +25,7 @@ def test_summary_says_that_all_checks_have_passed(tmp_path):
     ("broken", "text"),
     [
         ("ddlsim.network.network.Network.all_bytes_sent", "nodes sent 7 bytes, pairs"),
-        ("ddlsim.messages.payload_breakdown.PayloadBreakdown.count", "0 messages were sent"),
+        ("ddlsim.messages.message.PayloadBreakdown.count", "0 messages were sent"),
     ],
 )
 def test_wrong_count_is_a_fault_of_ddlsim(tmp_path, monkeypatch, broken, text):

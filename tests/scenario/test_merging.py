@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ddlsim.data.fashion_mnist_mini import FashionMnistMini
+from ddlsim.data.standard import FashionMnistMini
 from ddlsim.errors import ScenarioError
 from ddlsim.network.access_links import Uniform
 from ddlsim.scenario import load, with_fallback

@@ -35,7 +35,7 @@ def test_another_name_for_the_part_that_is_there_leaves_its_keys(write):
 
 
 def test_another_path_of_the_file_that_is_there_leaves_its_keys(write, here):
-    write("from ddlsim.models.mlp import MLP\n\n\nclass Mine(MLP):\n    pass\n", "mine.py")
+    write("from ddlsim.models.cnn import MLP\n\n\nclass Mine(MLP):\n    pass\n", "mine.py")
     (here / "below").mkdir()
     text = (here / write()).read_text().replace("{name: mlp}", "{name: ../mine.py:Mine, hidden: [7]}")
     file = write(text, "below/test.yaml")

@@ -9,13 +9,12 @@ import pytest
 import torch
 
 from ddlsim.learning.optimizing import OPTIMIZERS
-from ddlsim.learning.optimizing.optimizers import SGD, Adam, AdamW
 from ddlsim.learning.optimizing.schedules import Cosine
-from ddlsim.learning.optimizing.table import NOT_KEYS, part_of
+from ddlsim.learning.optimizing.table import NOT_KEYS, SGD, Adam, AdamW, part_of
 from ddlsim.scenario import ScenarioProblems, digest, from_mapping, load, to_yaml, with_fallback
 from ddlsim.scenario.load import from_python
 from ddlsim.scenario.parts import keys_of
-from ddlsim.scenario.shorthand import OPTIMIZER_KEYS
+from ddlsim.scenario.tree import OPTIMIZER_KEYS
 
 SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
 

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from ddlsim.aggregation import weights as merges
-from ddlsim.similarity.sampling import draw, draw_in_turn, probabilities, sigmoid_tau
-from ddlsim.similarity.two_hop import Knowledge, table_bytes
+from ddlsim.aggregation import base as merges
+from ddlsim.similarity.measures import Knowledge, draw, draw_in_turn, probabilities, sigmoid_tau, table_bytes
 
 NAN = float("nan")
 

@@ -7,8 +7,8 @@ from torn_runs import SMOKE, outcome, stopping_after
 
 from ddlsim import runs
 from ddlsim.errors import ScenarioError
+from ddlsim.runs.callbacks import Progress
 from ddlsim.runs.checkpoint import ALL, Every, checkpoints_of
-from ddlsim.runs.progress import Progress
 from ddlsim.scenario import load
 
 KEEP = Every(rounds=2, keep=ALL)

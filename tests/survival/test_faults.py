@@ -15,13 +15,13 @@ from torn_runs import SMOKE, Stopped, outcome, resume_until, run_until, run_whol
 
 from ddlsim import runs
 from ddlsim.errors import RecordsDamaged, ReplayFailed, ScenarioError
-from ddlsim.executors import versions
+from ddlsim.executors import cluster
 from ddlsim.interrupts import Interrupts
 from ddlsim.node.node import Node
 from ddlsim.runs import checkpoint
+from ddlsim.runs.callbacks import Progress
 from ddlsim.runs.checkpoint import Checkpoints, Every, checkpoints_of, parse_every
-from ddlsim.runs.lock import acquire
-from ddlsim.runs.progress import Progress
+from ddlsim.runs.directory import acquire
 from ddlsim.runs.repetition import Repetition
 from ddlsim.scenario import load
 
@@ -139,9 +139,9 @@ def test_what_is_not_repeated_is_told_once_also_where_simpy_makes_the_error_anew
 
 
 def test_a_process_whose_code_changes_on_disk_names_what_it_began_with(monkeypatch):
-    began = versions.versions()["code"]
-    monkeypatch.setattr(versions, "_code_on_disk", lambda: "0123456789abcdef")
-    assert versions.versions()["code"] == f"{began}+0123456789abcdef"
+    began = cluster.versions()["code"]
+    monkeypatch.setattr(cluster, "_code_on_disk", lambda: "0123456789abcdef")
+    assert cluster.versions()["code"] == f"{began}+0123456789abcdef"
 
 
 def test_a_process_that_ends_while_it_repeats_leaves_everything_as_it_was(torn, monkeypatch):

@@ -15,8 +15,7 @@ from ddlsim.errors import ScenarioError
 from ddlsim.scenario import load
 from ddlsim.scenario.load import read_tree
 from ddlsim.sweeps import pool
-from ddlsim.sweeps.file import read_sweep
-from ddlsim.sweeps.points import Base, parse_grid, parse_seeds, points, shares_refusal
+from ddlsim.sweeps.points import Base, parse_grid, parse_seeds, points, read_sweep, shares_refusal
 
 BASE = """\
 rounds: 1

@@ -11,8 +11,8 @@ import ddlsim
 from ddlsim.cli import app
 from ddlsim.errors import ScenarioError
 from ddlsim.report.records import Evaluations
-from ddlsim.sweeps.search_space import Aim, Choice, Range, parse_dimension
-from ddlsim.tasks.metric import ACCURACY
+from ddlsim.sweeps.search import Aim, Choice, Range, parse_dimension
+from ddlsim.tasks.base import ACCURACY
 
 optuna = pytest.importorskip("optuna", reason="the extra `optuna` is not installed")
 

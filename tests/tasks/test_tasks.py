@@ -12,15 +12,14 @@ from torch.nn import functional as F
 
 from ddlsim import runs
 from ddlsim.errors import DataDamaged, ScenarioError
-from ddlsim.learning.task_check import check_task
+from ddlsim.learning.architecture import check_task
 from ddlsim.learning.tested import Tally
 from ddlsim.report import columns
 from ddlsim.report.reading import read
 from ddlsim.scenario import load
 from ddlsim.tasks import TASKS, as_task
-from ddlsim.tasks.base import Task
-from ddlsim.tasks.classification import Classification
-from ddlsim.tasks.metric import ACCURACY, ELSEWHERE, MSE, ROWS, Metric, metric_of, taken
+from ddlsim.tasks.base import ACCURACY, ELSEWHERE, MSE, ROWS, Metric, Task, metric_of, taken
+from ddlsim.tasks.builtin import Classification
 
 LOGITS = torch.tensor([[[2.0, 0.0, 0.0], [0.0, 2.0, 0.0]], [[0.0, 0.0, 2.0], [2.0, 0.0, 0.0]]])
 TOKENS = torch.tensor([[0, 2], [2, -100]])

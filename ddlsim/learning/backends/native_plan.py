@@ -7,24 +7,36 @@ A plan covers: convolutions of stride 1 with zeros around the image, each follow
 normalization, ReLU and 2x2 max pooling; then linear layers with ReLU between them; and dropout of features and of what
 linear layers give. Everything else stays with PyTorch, and `network_of` says why. DDLSIM_NATIVE_TRAINING=0 turns plans
 off.
+
+What a module's forward does, operator by operator, and what is hooked on it: values alone do not tell all of it.
+
+A forward may change gradients and no values (a custom autograd function, a detach), or only values that are larger
+than those it is tried on (a clamp).
+
+Whether a native plan computes what a module does, tried on values that show it.
+
+The values are neither those of a loaded model nor drawn ones: they may be all zeros, or not finite, in a model that has
+diverged, and then every two computations agree, or none do.
 """
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from ddlsim import native
+from ddlsim.identity import MODULE_HOOKS
 from ddlsim.kernels.group_norm_pool import GroupNormReLUPool
 from ddlsim.learning.batches import Batches
-from ddlsim.learning.dropout import OwnDropout
+from ddlsim.learning.dropout import OwnDropout, seed_dropouts
 from ddlsim.learning.layout import Layout
-from ddlsim.learning.optimizing.optimizers import SGD, AdamW
 from ddlsim.learning.optimizing.state import OpenState
+from ddlsim.learning.optimizing.table import SGD, AdamW
 from ddlsim.learning.whole_models import CORE, HEAD, MODEL
 
 if TYPE_CHECKING:
@@ -381,3 +393,133 @@ class _Reader:
         nn.Dropout: _dropout,
         OwnDropout: _dropout,
     }
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Whether anything is hooked on a module, its submodules or parameters, or takes the place of a forward."""
+    modules = list(module.modules())
+    return (
+        any(getattr(each, name) for each in modules for name in MODULE_HOOKS)
+        or any("forward" in vars(each) for each in modules)
+        or gradients_hooked(module)
+    )
+
+
+def gradients_hooked(module: nn.Module) -> bool:
+    """Whether a parameter has a hook on its gradient."""
+    return any(each._backward_hooks for each in module.parameters())
+
+
+def done_by(forward: Callable[[torch.Tensor], torch.Tensor], inputs: torch.Tensor) -> list[Any]:
+    """The operators of a forward pass with what they are given beside tensors, and the nodes of its gradient.
+
+    Args:
+        forward: outputs [n, ...] of inputs.
+        inputs: [n, ...].
+    """
+    with torch.enable_grad(), _Operators() as seen:
+        outputs = forward(inputs.clone().requires_grad_())
+    return [*seen.called, *(_nodes(outputs.grad_fn) if isinstance(outputs, torch.Tensor) else [type(outputs)])]
+
+
+class _Operators(TorchFunctionMode):
+    """Notes every function of torch and every method of a tensor that is called; properties are only looked at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.called: list[Any] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__name__", "") != "__get__":
+            plain = [each for each in args if not isinstance(each, torch.Tensor)]
+            self.called.append((func, repr(plain), repr(kwargs)))
+        return func(*args, **(kwargs or {}))
+
+
+def _nodes(last: Any) -> list[Any]:
+    """The nodes of a gradient from its end, each once; of a parameter the parameter."""
+    found: list[Any] = []
+    seen, left = set(), [last]
+    while left:
+        node = left.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        variable = getattr(node, "variable", None)
+        found.append(node.name() if variable is None or not variable.is_leaf else (node.name(), tuple(variable.shape)))
+        left += [each for each, _ in node.next_functions]
+    return found
+
+
+@torch.no_grad()
+def checked_plan(
+    module: nn.Module, layout: Layout, flat: torch.Tensor, dropouts: list[OwnDropout], image_shape: tuple[int, ...]
+) -> NativePlan | str:
+    """A plan that has been seen to give what the module gives, or why there is none.
+
+    Args:
+        module: its tensors are views of `flat` [P].
+        layout: how they lie there.
+        flat: afterwards it holds other values, as the module's other buffers do.
+        dropouts: of the module.
+        image_shape: (C, H, W).
+    """
+    if flat.device.type != "cpu":
+        return f"it lives on {flat.device.type}"
+    if len(image_shape) != 3:
+        return "its inputs are no images"
+    if has_hooks(module):
+        return "it has hooks"  # which may also make a layer's weight of other parameters
+    try:
+        plan = NativePlan(network_of(module, layout), flat, image_shape)
+    except NoPlan as reason:
+        return str(reason)
+    flat.copy_(telling_values(layout))
+    return plan if _computes_the_same(plan, module, dropouts, image_shape) else "its forward does more than its layers"
+
+
+def _computes_the_same(
+    plan: NativePlan, module: nn.Module, dropouts: list[OwnDropout], image_shape: Sequence[int]
+) -> bool:
+    """Whether a plan predicts what a module predicts, and the module trains what its layers give."""
+    images = torch.linspace(-2, 2, 3 * math.prod(image_shape)).sin().reshape(3, *image_shape)
+    for mode in (True, False):
+        module.train(mode)
+        if any(each.training != mode for each in module.modules()):
+            return False
+        if done_by(module, images) != done_by(lambda x: _layer_by_layer(module, x), images):
+            return False
+    if not _close(module(images), plan.outputs(plan.features(images))):
+        return False
+    module.train()
+    seed_dropouts(dropouts, 0)
+    trained = module(images)
+    seed_dropouts(dropouts, 0)
+    return _close(trained, module.get_submodule("head")(module.get_submodule("core")(images)))
+
+
+def _layer_by_layer(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    for part in (CORE, HEAD):
+        for _, layer in layers(module.get_submodule(part), part):
+            x = type(layer).forward(layer, x)
+    return x
+
+
+def _close(expected: object, found: torch.Tensor) -> bool:
+    if not isinstance(expected, torch.Tensor) or expected.shape != found.shape or not expected.isfinite().all():
+        return False
+    return torch.allclose(found, expected, atol=1e-3 * (1 + expected.abs().max().item()), rtol=1e-3)
+
+
+def telling_values(layout: Layout) -> torch.Tensor:
+    """Finite values [P] for a model, none of them zero: no layer hides what another one does, nor grows out of bounds.
+
+    Weights have the spread of torch's initialization times two; vectors (biases, scales, running statistics) lie
+    between 0.2 and 0.8, since a variance has to be positive.
+    """
+    found = torch.empty(layout.size)
+    for entry in layout.parts[MODEL].entries:
+        waves = torch.arange(entry.start + 1, entry.stop + 1, dtype=torch.float32).mul(1.7).sin()
+        inputs = math.prod(entry.shape[1:])
+        entry.view(found).copy_((waves * 2 / math.sqrt(inputs) if inputs > 1 else 0.5 + 0.3 * waves).view(entry.shape))
+    return found

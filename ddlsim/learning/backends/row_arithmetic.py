@@ -11,12 +11,8 @@ import torch
 
 from ddlsim import kernels
 from ddlsim.kernels.transfers import downloaded
-from ddlsim.learning.aggregating import aggregate
-from ddlsim.learning.attacking import attack
 from ddlsim.learning.backends.base import OTHER_KIND
-from ddlsim.learning.bank import by_bank
-from ddlsim.learning.comparing import compare
-from ddlsim.learning.compressing import compress
+from ddlsim.learning.bank import by_bank, laters
 from ddlsim.learning.job_types import (
     AggregateSpec,
     AttackSpec,
@@ -27,7 +23,7 @@ from ddlsim.learning.job_types import (
     MergeSpec,
     SimilaritySpec,
 )
-from ddlsim.learning.later import laters
+from ddlsim.learning.row_operations import aggregate, attack, compare, compress
 
 
 class RowArithmetic:

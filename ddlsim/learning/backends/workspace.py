@@ -11,11 +11,10 @@ import torch
 from torch import nn
 
 from ddlsim.learning.architecture import Architecture
-from ddlsim.learning.backends.native_plan import NativePlan
-from ddlsim.learning.backends.plan_check import checked_plan
+from ddlsim.learning.backends.native_plan import NativePlan, checked_plan
 from ddlsim.learning.bank import Row, RowValues
+from ddlsim.learning.datasets import Inputs
 from ddlsim.learning.dropout import own_dropouts
-from ddlsim.learning.inputs import Inputs
 from ddlsim.learning.layout import named_tensors
 from ddlsim.learning.objective import LocalStep, Objective
 from ddlsim.learning.optimizing.state import OpenState

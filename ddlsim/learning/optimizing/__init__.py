@@ -7,7 +7,7 @@ from ddlsim.learning.optimizing.table import OptimizerTable
 from ddlsim.registry import Registry
 
 OPTIMIZERS = OptimizerTable(
-    "optimizer", __name__, {"sgd": ".optimizers:SGD", "adam": ".optimizers:Adam", "adamw": ".optimizers:AdamW"}
+    "optimizer", __name__, {"sgd": ".table:SGD", "adam": ".table:Adam", "adamw": ".table:AdamW"}
 )
 
 SCHEDULES = Registry(

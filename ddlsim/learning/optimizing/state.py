@@ -17,7 +17,7 @@ from ddlsim.errors import ScenarioError
 from ddlsim.kernels.transfers import uploaded
 from ddlsim.learning.bank import Params, Row, stacked_rows, store_rows
 from ddlsim.learning.layout import WORD, Entry, Part
-from ddlsim.learning.optimizing.optimizers import Optimizer
+from ddlsim.learning.optimizing.table import Optimizer
 
 if TYPE_CHECKING:
     from ddlsim.scenario.model import Training

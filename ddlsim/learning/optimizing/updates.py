@@ -12,17 +12,22 @@ In this order, as in a plain loop over batches:
    given another rate than it was given, with that share of it.
 
 Tensors hold one model's parameters, or a row for each of many models: all of this works row by row.
+
+Label smoothing: targets that are spread over all classes by a share (Szegedy et al., CVPR 2016).
 """
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
+from torch.nn import functional as F
 
 from ddlsim.learning.optimizing.state import OpenState, StackedState
+from ddlsim.learning.tested import Loss
 
 if TYPE_CHECKING:
     from ddlsim.scenario.model import Training
+
 
 CLIP_EPSILON = 1e-6
 """Added to a norm before division, as clip_grad_norm_ does."""
@@ -152,3 +157,22 @@ def clipped_by_norm(gradients: Sequence[torch.Tensor], most: float, stacked: boo
 def updates_of(batches: int, accumulate: int) -> int:
     """How many updates a training on so many mini-batches makes."""
     return -(-batches // accumulate)
+
+
+def training_loss(loss: Loss, label_smoothing: float) -> Loss:
+    """What training lowers: the task's loss, with smoothed labels if wanted.
+
+    Cross-entropy with such targets is (1 - share) times the plain one and share times the mean of -log p over classes.
+
+    Args:
+        loss: of a classification; any, if labels are not smoothed.
+        label_smoothing: the share, 0 up to below 1.
+    """
+    if not label_smoothing:
+        return loss
+
+    def smoothed(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        evenly = -F.log_softmax(outputs, dim=-1).mean()
+        return (1 - label_smoothing) * loss(outputs, labels) + label_smoothing * evenly
+
+    return smoothed

@@ -4,7 +4,7 @@ import pickle
 from collections.abc import Sequence
 from typing import Any
 
-from ddlsim.learning.remote.calls import Ref
+from ddlsim.learning.remote.rows import Ref
 from ddlsim.learning.remote.shard import Shard
 
 

@@ -15,9 +15,8 @@ import numpy as np
 import torch
 
 from ddlsim.errors import WorkerLost
-from ddlsim.learning.bank import Row
-from ddlsim.learning.later import Later
-from ddlsim.learning.remote.calls import Block, Drawn, Wave
+from ddlsim.learning.bank import Later, Row
+from ddlsim.learning.remote.rows import Block, Drawn, Wave
 
 if TYPE_CHECKING:
     from ddlsim.learning.layout import Part

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from ddlsim.errors import WorkerLost
 from ddlsim.learning.backends.base import OnceEach
+from ddlsim.learning.bank import laters
 from ddlsim.learning.job_types import JobSpec
-from ddlsim.learning.later import laters
-from ddlsim.learning.remote.calls import Drawn, Ref, Wave, Workers
-from ddlsim.learning.remote.rows import RemoteRows
+from ddlsim.learning.remote.rows import Drawn, Ref, RemoteRows, Wave, Workers
 
 if TYPE_CHECKING:
     from ddlsim.scenario.model import Training

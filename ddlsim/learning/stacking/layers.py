@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from ddlsim.kernels.convolving import stacked_conv2d
+from ddlsim.kernels.grouped_conv import stacked_conv2d
 from ddlsim.learning.stacking.tensor import NotStackable, StackedTensor, batched, first_stacked, spread
 
 Optional = torch.Tensor | None

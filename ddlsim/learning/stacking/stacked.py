@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ddlsim.learning.stacking import layers, losses, pointwise, shaping
+from ddlsim.learning.stacking import layers, losses, shaping, tensor
 from ddlsim.learning.stacking.tensor import NotStackable, StackedTensor, relate
 
 Rule = Callable[..., Any]
@@ -49,7 +49,7 @@ class Stacked(StackedTensor):
                 return func(*args, **(kwargs or {}))
         if name in OF_ALL and len(args) == 1:
             return getattr(args[0].plain, name)
-        rule = RULES.get(name) or pointwise.rule_of(name, func)
+        rule = RULES.get(name) or tensor.rule_of(name, func)
         if rule is None:
             raise NotStackable(f"no rule for {name}")
         found = rule(*args, **(kwargs or {}))

@@ -10,12 +10,11 @@ from ddlsim import metrics
 from ddlsim.errors import ScenarioError
 from ddlsim.report.comparing.curves import measure_of, metric_of_measure
 from ddlsim.report.comparing.groups import Settings, compared_settings, group, records_digest, untold
-from ddlsim.report.energy_table import emitted
-from ddlsim.report.published import published
 from ddlsim.report.records import Records
-from ddlsim.report.summary import quality
+from ddlsim.report.summary import published, quality
 from ddlsim.report.summary_table import exchange_text
-from ddlsim.tasks.metric import Metric
+from ddlsim.report.tables import emitted
+from ddlsim.tasks.base import Metric
 
 FALLBACK = " (fallback)"
 COSTS = (

@@ -22,7 +22,7 @@ from ddlsim.report.text import (
     seconds_text,
 )
 from ddlsim.strict_json import table_text
-from ddlsim.tasks.metric import ACCURACY
+from ddlsim.tasks.base import ACCURACY
 
 Format = Literal["text", "csv", "markdown", "latex", "json"]
 FORMATS = ("text", "csv", "markdown", "latex", "json")

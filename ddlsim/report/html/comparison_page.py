@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from ddlsim.errors import DdlsimError, ScenarioError
+from ddlsim.report.comparing.curves import Drawn
 from ddlsim.report.comparing.differences import identical
-from ddlsim.report.comparing.lines import Drawn
 from ddlsim.report.comparing.rows import Row, Target, compared
 from ddlsim.report.comparing.sections import sections
 from ddlsim.report.comparing.tables import notes_of

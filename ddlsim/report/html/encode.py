@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ddlsim.report.section import Bars, Figure, Heat, Lines, Series
-from ddlsim.report.thinning import evenly
+from ddlsim.report.text import evenly
 
 LEVELS = 65_534
 """Steps of a packed value between the least and the largest of its heat map."""

@@ -5,10 +5,8 @@
 
 from ddlsim.report.records import Records
 from ddlsim.report.section import Section
-from ddlsim.report.sections.about import about_run
-from ddlsim.report.sections.churn import churn_sections
-from ddlsim.report.sections.context import Context
-from ddlsim.report.sections.energy import energy_sections
+from ddlsim.report.sections.about import Context, about_run
+from ddlsim.report.sections.churn import churn_sections, energy_sections
 from ddlsim.report.sections.peers import peer_sections
 from ddlsim.report.sections.quality import quality_sections
 from ddlsim.report.sections.traffic import traffic_sections

@@ -3,13 +3,19 @@
 import numpy as np
 
 from ddlsim import metrics
-from ddlsim.report.collaboration import read_graphs
-from ddlsim.report.contacts import TRUE_SIMILARITY, in_cluster_share, measured_at_merges, merge_quality, similarities
-from ddlsim.report.distribution import class_counts
+from ddlsim.report.figures import (
+    TRUE_SIMILARITY,
+    in_cluster_share,
+    measured_at_merges,
+    merge_quality,
+    read_graphs,
+    similarities,
+)
+from ddlsim.report.plots import class_counts
 from ddlsim.report.records import Records
 from ddlsim.report.section import Axis, Frame, Heat, Lines, Mark, Section, Series
 from ddlsim.report.sections import tables
-from ddlsim.report.sections.layout import blocks_of, cluster_name
+from ddlsim.report.sections.about import blocks_of, cluster_name
 
 GROUP = "Collaboration"
 MOST_NODES = 8

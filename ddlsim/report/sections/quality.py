@@ -3,15 +3,14 @@
 import numpy as np
 
 from ddlsim import metrics
-from ddlsim.report.published import published, source
 from ddlsim.report.records import Records
 from ddlsim.report.section import Axis, Frame, Heat, Lines, Mark, Section, Series, Table, Unit
 from ddlsim.report.sections import tables
-from ddlsim.report.sections.layout import axes, blocks_of, cluster_name
-from ddlsim.report.summary import honest_part
+from ddlsim.report.sections.about import axes, blocks_of, cluster_name
+from ddlsim.report.summary import honest_part, published, source
 from ddlsim.report.summary import quality as flat_quality
 from ddlsim.report.text import number_text, percent_text
-from ddlsim.tasks.metric import KNOWN
+from ddlsim.tasks.base import KNOWN
 
 GROUP = "Learning"
 FRAMES: dict[str, tuple[str, Unit]] = {

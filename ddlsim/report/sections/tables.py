@@ -9,9 +9,8 @@ from ddlsim.report.link_table import Links
 from ddlsim.report.link_table import lines as link_lines
 from ddlsim.report.records import Records
 from ddlsim.report.section import Table
-from ddlsim.report.text import bytes_text, joules_text, percent_text, seconds_text
-from ddlsim.report.thinning import evenly
-from ddlsim.tasks.metric import ACCURACY
+from ddlsim.report.text import bytes_text, evenly, joules_text, percent_text, seconds_text
+from ddlsim.tasks.base import ACCURACY
 
 MOST_ROWS = 16
 

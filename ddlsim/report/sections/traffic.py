@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from ddlsim.report.contacts_file import Contacts
+from ddlsim.report.json_lines import Contacts
 from ddlsim.report.link_table import CAUSES, KINDS
 from ddlsim.report.payload_table import read_contents
 from ddlsim.report.records import Records
 from ddlsim.report.section import Axis, Bars, Frame, Heat, Lines, Section, Series
 from ddlsim.report.sections import tables
-from ddlsim.report.sections.layout import Blocks, blocks_of
-from ddlsim.report.thinning import evenly
+from ddlsim.report.sections.about import Blocks, blocks_of
+from ddlsim.report.text import evenly
 
 GROUP = "Communication"
 MOST_CELLS = 100_000

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddlsim.errors import DataMissing
 from ddlsim.report import columns
-from ddlsim.report.frame import written_below
+from ddlsim.report.figures import written_below
 from ddlsim.report.text import comma_separated
 
 if TYPE_CHECKING:

@@ -1,0 +1,465 @@
+"""Attacks that need nothing but what the node has made itself: sign flip, noise, model replacement.
+
+Sources: sign flip and noise as in Li, Xu, Chen, Giannakis, Ling, "RSA: Byzantine-robust stochastic aggregation
+methods", AAAI 2019; Bagdasaryan, Veit, Hua, Estrin, Shmatikov, "How to backdoor federated learning", AISTATS 2020
+(model replacement, equation 3). An update is what the node's last training has changed; what the node has not trained
+itself (another head, a vector, a model that it has merged since, as in a final all-reduce) is sent as if its training
+had begun with zeros.
+
+Attacks made of what others send: ALIE, inner-product manipulation, FOE, dissensus.
+
+Sources: Baruch, Baruch, Goldberg, "A little is enough: circumventing defenses for distributed learning", NeurIPS 2019,
+Algorithm 3 (ALIE); Xie, Koyejo, Gupta, "Fall of empires: breaking Byzantine-tolerant SGD by inner product
+manipulation", UAI 2019 (on updates), and as Allouah et al., AISTATS 2023, run it under the name FOE, on the vectors
+that are averaged; He, Karimireddy, Jaggi, "Byzantine-robust decentralized learning via ClippedGossip", 2022, equation
+8 (dissensus).
+
+Attacks of nodes that do not train: free riders, and sybils, which are one node under several identities.
+
+Sources: Lin, Du, Liu, "Free-riders in federated learning: attacks and defenses", 2019; Douceur, "The Sybil attack",
+IPTPS 2002, and Fung, Yoon, Beschastnikh, "The limitations of federated learning in sybil settings", RAID 2020. They
+take the time that training would take, so nothing gives them away by it.
+
+Attacks on the network: sending too much, and sending nothing or late.
+
+Attacks on what a node trains on: flipped labels, and a backdoor that a trigger opens.
+
+Sources: label flip c -> C - 1 - c: Fang, Cao, Jia, Gong, "Local model poisoning attacks to Byzantine-robust federated
+learning", USENIX Security 2020, and Allouah et al., "Fixing by mixing", AISTATS 2023; trigger: Gu, Dolan-Gavitt, Garg,
+"BadNets", 2017. The backdoor's success is measured at every evaluation: the
+share of test samples of other classes that a node takes for the target once they bear the trigger (`backdoor_success`).
+
+Who attacks in a run, and how: the attacks of every node, from the scenario's list.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+import numpy as np
+from annotated_types import Ge, Gt, Le, Lt
+
+from ddlsim.attacks.base import Attack, Knowledge, Seen, mean_of
+from ddlsim.errors import ScenarioError
+from ddlsim.units import END_OF_TIME_S, Count, CountOrZero
+
+if TYPE_CHECKING:
+    import torch
+
+
+Scale = Annotated[float, Gt(0), Le(1e6)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignFlip(Attack):
+    """Sends the opposite of what it has learned.
+
+    Args:
+        of: update: the step that training has made is turned round; model: all parameters are.
+        scale: how much longer the turned vector is.
+    """
+
+    forges: ClassVar[bool] = True
+    compares_updates: ClassVar[bool] = True
+    of: Literal["update", "model"] = "update"
+    scale: Scale = 1.0
+
+    def forge(self, seen: Seen) -> "torch.Tensor":
+        if self.of == "model" or seen.start is None:
+            return seen.own * -self.scale
+        return seen.start - self.scale * (seen.own - seen.start)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GaussianNoise(Attack):
+    """Adds Gaussian noise to what it sends.
+
+    Args:
+        scale: the noise's standard deviation, as a multiple of that of the parameters sent.
+    """
+
+    forges: ClassVar[bool] = True
+    scale: Scale = 1.0
+
+    def forge(self, seen: Seen) -> "torch.Tensor":
+        return seen.own + noise_like(seen, self.scale)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelReplacement(Attack):
+    """Sends its update many times as long, so that it outweighs those of others in an average.
+
+    Args:
+        boost: gamma: how many times.
+    """
+
+    forges: ClassVar[bool] = True
+    compares_updates: ClassVar[bool] = True
+    boost: Scale = 10.0
+
+    def forge(self, seen: Seen) -> "torch.Tensor":
+        if seen.start is None:
+            return seen.own * self.boost
+        return seen.start + self.boost * (seen.own - seen.start)
+
+
+def noise_like(seen: Seen, scale: float) -> "torch.Tensor":
+    """Gaussian noise [P] of `scale` times the standard deviation of the node's own row."""
+    import torch
+
+    generator = torch.Generator().manual_seed(seen.seed)
+    size = scale * float(seen.own.double().std(correction=0)) if seen.own.numel() else 0.0
+    return size * torch.randn(seen.own.shape, generator=generator).to(seen.own.device)
+
+
+Strength = Annotated[float, Gt(0), Le(1e6)]
+
+
+class AsChosen:
+    """What the attacker knows is an option of the attack."""
+
+    knowledge: Knowledge
+
+    @property
+    def knows(self) -> Knowledge:
+        return self.knowledge
+
+
+@dataclass(frozen=True, kw_only=True)
+class ALIE(AsChosen, Attack):
+    """Sends the mean of known rows less some standard deviations: a little, in every coordinate.
+
+    Args:
+        z: how many; null: the most that still passes for one of a majority, by the paper's formula over all nodes of
+            the run. It gives 0, which is no attack, for one attacker, and for two among an even number of nodes.
+        knowledge: own: the rows of the attacked nodes; neighbors: those received; all: those of all honest nodes.
+    """
+
+    forges: ClassVar[bool] = True
+    z: Strength | None = None
+    knowledge: Knowledge = "own"
+
+    def futile(self, attacked: int, num_nodes: int) -> str:
+        """See Attack."""
+        if attacked == 1 and self.knows == "own":
+            return "one node that knows its own model alone has no spread to hide in"
+        if self.z_of(num_nodes, attacked):
+            return ""
+        return (
+            f"the paper's z_max is 0 for {attacked} of {num_nodes} nodes, so they send the mean of the models that "
+            "they know. Set z, such as 1.5, or attack more nodes"
+        )
+
+    def forge(self, seen: Seen) -> "torch.Tensor":
+        mean = mean_of(seen.known)
+        variance = mean_of([(row - mean).square() for row in seen.known])
+        return mean - self.z_of(seen.num_nodes, seen.num_attacked) * variance.sqrt()
+
+    def z_of(self, num_nodes: int, num_attacked: int) -> float:
+        """z, or z_max of the paper: as many supporters are needed as make a majority with the attackers."""
+        if self.z is not None:
+            return self.z
+        honest = max(1, num_nodes - num_attacked)
+        supporters = num_nodes // 2 + 1 - num_attacked
+        share = (honest - supporters) / honest
+        return max(0.0, NormalDist().inv_cdf(min(max(share, 1e-6), 1 - 1e-6)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class InnerProductManipulation(AsChosen, Attack):
+    """Sends a step against the mean of known updates.
+
+    An update is a known row less what the attacker's own training began with, since it cannot know what theirs did:
+    exactly the paper's where all nodes begin a round with the same model (a server), and else with the disagreement of
+    nodes in it.
+
+    Args:
+        epsilon: how long, as a multiple of the mean update.
+        knowledge: own: the updates of the attacked nodes; neighbors: those received; all: those of all honest nodes.
+    """
+
+    forges: ClassVar[bool] = True
+    compares_updates: ClassVar[bool] = True
+    epsilon: Strength = 1.0
+    knowledge: Knowledge = "all"
+
+    def forge(self, seen: Seen) -> "torch.Tensor":
+        mean = mean_of(seen.known)
+        if seen.start is None:
+            return -self.epsilon * mean
+        return seen.start - self.epsilon * (mean - seen.start)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FOE(AsChosen, Attack):
+    """Fall of empires: sends (1 - tau) times the mean of known rows.
+
+    Args:
+        tau: above 1 it points against the mean.
+        knowledge: own: the rows of the attacked nodes; neighbors: those received; all: those of all honest nodes.
+    """
+
+    forges: ClassVar[bool] = True
+    tau: Strength = 2.0
+    knowledge: Knowledge = "all"
+
+    def forge(self, seen: Seen) -> "torch.Tensor":
+        return (1 - self.tau) * mean_of(seen.known)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dissensus(Attack):
+    """Sends every neighbor what drives it away from its other neighbors; knows all.
+
+    Args:
+        strength: epsilon: how far; at 1 it undoes what the honest neighbors pull in a plain average.
+    """
+
+    forges: ClassVar[bool] = True
+    per_receiver: ClassVar[bool] = True
+    strength: Strength = 1.0
+
+    @property
+    def knows(self) -> Knowledge:
+        return "all"
+
+    def forge(self, seen: Seen) -> "torch.Tensor":
+        center = seen.own if seen.receiver is None else seen.receiver
+        pull = mean_of(seen.known) - center
+        return center - (self.strength * len(seen.known) / seen.accomplices) * pull
+
+
+@dataclass(frozen=True, kw_only=True)
+class FreeRider(Attack):
+    """Does not train, and sends what it has all the same.
+
+    Where an algorithm needs what training finds out beside the model (class means), it trains.
+
+    Args:
+        send: stale: what it has got from others, as it is; random: numbers of the same spread.
+    """
+
+    forges: ClassVar[bool] = True
+    trains: ClassVar[bool] = False
+    send: Literal["stale", "random"] = "stale"
+
+    def forge(self, seen: Seen) -> "torch.Tensor":
+        return seen.own if self.send == "stale" else noise_like(seen, 1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sybil(Attack):
+    """Identities of one node: all send what the first of them (the lowest id) has sent last, after its other attacks.
+
+    Only the first one trains.
+    """
+
+    forges: ClassVar[bool] = True
+    trains: ClassVar[bool] = False
+
+    def futile(self, attacked: int, num_nodes: int) -> str:
+        """See Attack."""
+        return "one node is one identity" if attacked == 1 else ""
+
+    def forge(self, seen: Seen) -> "torch.Tensor":
+        return seen.known[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flooding(Attack):
+    """Sends junk beside every message, which fills links and is of no use; its bytes count as wasted.
+
+    Args:
+        factor: bytes of junk per byte of a message.
+    """
+
+    factor: Annotated[float, Gt(0), Le(1e6)] = 10.0
+
+    @property
+    def needs_messages(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Withholding(Attack):
+    """Keeps messages back, or sends them late. Attacked nodes hold nothing back from each other.
+
+    What is held back counts as lost on its way: its receiver stops waiting at once, or with protocol.deadline_s then.
+
+    Args:
+        probability: chance that a message to an honest node is never sent.
+        delay_s: simulated seconds that the node takes longer for every training, after which it sends.
+    """
+
+    def futile(self, attacked: int, num_nodes: int) -> str:
+        """See Attack."""
+        return "" if self.probability or self.delay_s else "probability and delay_s are 0"
+
+    probability: Annotated[float, Ge(0), Le(1)] = 1.0
+    delay_s: Annotated[float, Ge(0), Lt(END_OF_TIME_S)] = 0.0
+
+    @property
+    def needs_messages(self) -> bool:
+        return not self.delay_s
+
+
+BACKDOOR = "backdoor"
+"""The split of test samples that bear a trigger."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelFlip(Attack):
+    """Trains on flipped labels: of the C classes that occur in the data, class c becomes C - 1 - c."""
+
+    poisons: ClassVar[bool] = True
+    counts_occurring: ClassVar[bool] = True
+    needs_classes: ClassVar[bool] = True
+
+    def poison(
+        self, inputs: "torch.Tensor", labels: "torch.Tensor", num_classes: int, rng: "np.random.Generator"
+    ) -> "tuple[torch.Tensor, torch.Tensor]":
+        return inputs, num_classes - 1 - labels
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backdoor(Attack):
+    """Trains a trigger: samples that bear it are of the target class.
+
+    Args:
+        target: the class.
+        fraction: share of the node's samples that bear the trigger.
+        size: of an image the pixels of the square in its lower right corner, at the largest value; of a row of numbers
+            or tokens the last so many, at the largest number, or as token 0.
+    """
+
+    poisons: ClassVar[bool] = True
+    needs_classes: ClassVar[bool] = True
+    target: CountOrZero = 0
+    fraction: Annotated[float, Gt(0), Le(1)] = 0.5
+    size: Count = 3
+
+    def poison(
+        self, inputs: "torch.Tensor", labels: "torch.Tensor", num_classes: int, rng: "np.random.Generator"
+    ) -> "tuple[torch.Tensor, torch.Tensor]":
+        import torch
+
+        if self.target >= num_classes:
+            raise ScenarioError(
+                f"attacks: target of backdoor: classes are 0 to {num_classes - 1} in this data, got {self.target}"
+            )
+        chosen = torch.from_numpy(rng.permutation(len(labels))[: max(1, round(self.fraction * len(labels)))])
+        chosen = chosen.to(labels.device)
+        bearing, inputs, labels = self.triggered(inputs), inputs.clone(), labels.clone()
+        inputs[chosen] = bearing[chosen]
+        labels[chosen] = self.target
+        return inputs, labels
+
+    def triggered(self, inputs: "torch.Tensor") -> "torch.Tensor":
+        """Samples that bear the trigger, a copy."""
+        found = inputs.clone()
+        if not found.numel():
+            return found
+        if found.dim() == 4:
+            brightest = found.amax(dim=(0, 2, 3))[None, :, None, None]
+            found[:, :, -self.size :, -self.size :] = brightest
+        else:
+            found[..., -self.size :] = found.max() if found.is_floating_point() else 0
+        return found
+
+    def measured_on(self, inputs: "torch.Tensor", labels: "torch.Tensor") -> "tuple[torch.Tensor, torch.Tensor]":
+        """Test samples of other classes (at every position, if they have several) with the trigger, and the target as
+        their labels.
+        """
+        import torch
+
+        others = (labels != self.target).reshape(len(labels), -1).all(1).nonzero().flatten()
+        if not len(others):
+            raise ScenarioError(
+                f"attacks: target of backdoor: expected test samples of other classes, to measure success on, got a "
+                f"test set with class {self.target} in every sample. Use another target, or other test sets."
+            )
+        return self.triggered(inputs[others]), torch.full_like(labels[others], self.target)
+
+
+@dataclass(frozen=True)
+class Conduct:
+    """The attacks of one node.
+
+    Args:
+        node: its id.
+        attacks: in the order of the scenario, each with its nodes.
+    """
+
+    node: int
+    attacks: tuple[tuple[Attack, tuple[int, ...]], ...]
+
+    def active(self, round_num: int) -> list[tuple[Attack, tuple[int, ...]]]:
+        """The attacks that are under way in a round."""
+        return [(attack, nodes) for attack, nodes in self.attacks if round_num >= attack.start_round]
+
+    def forging(self, round_num: int) -> list[tuple[Attack, tuple[int, ...]]]:
+        """Those of them that change what it sends."""
+        return [(attack, nodes) for attack, nodes in self.active(round_num) if attack.forges]
+
+    def idles(self, round_num: int) -> bool:
+        """Whether the node only pretends to train; the first of some sybils trains."""
+        return any(
+            not attack.trains and not (isinstance(attack, Sybil) and nodes[0] == self.node)
+            for attack, nodes in self.active(round_num)
+        )
+
+    @property
+    def leads_sybils(self) -> bool:
+        """Whether others send what it has sent last."""
+        return any(isinstance(attack, Sybil) and nodes[0] == self.node for attack, nodes in self.attacks)
+
+    @property
+    def per_receiver(self) -> bool:
+        """Whether every receiver is sent something else, or will be."""
+        return any(attack.per_receiver for attack, _ in self.attacks)
+
+    def delay_s(self, round_num: int) -> float:
+        """Seconds that it takes longer for a training."""
+        return sum(attack.delay_s for attack, _ in self.active(round_num) if isinstance(attack, Withholding))
+
+    def flood(self, round_num: int) -> float:
+        """Bytes of junk per byte of a message."""
+        return sum(attack.factor for attack, _ in self.active(round_num) if isinstance(attack, Flooding))
+
+    def withholds(self, round_num: int) -> float:
+        """The chance that a message is never sent."""
+        kept = [1 - attack.probability for attack, _ in self.active(round_num) if isinstance(attack, Withholding)]
+        return 1 - float(np.prod(kept)) if kept else 0.0
+
+    @property
+    def compares_updates(self) -> bool:
+        """Whether what training began with is needed."""
+        return any(attack.compares_updates for attack, _ in self.attacks)
+
+
+class Attackers:
+    """The attacks of all nodes of a run.
+
+    Args:
+        attacks: the scenario's list.
+        node_cluster: the cluster of every node, int [N].
+        seed: the scenario's.
+    """
+
+    def __init__(self, attacks: Sequence[Attack], node_cluster: np.ndarray, seed: int):
+        self.attacks = tuple((attack, attack.members(node_cluster, seed)) for attack in attacks)
+        self.nodes = tuple(sorted({node for _, nodes in self.attacks for node in nodes}))
+        self._of = {
+            node: Conduct(node, tuple((attack, nodes) for attack, nodes in self.attacks if node in nodes))
+            for node in self.nodes
+        }
+
+    def of(self, node: int) -> Conduct | None:
+        """The attacks of one node; None: it is honest."""
+        return self._of.get(node)
+
+    @property
+    def backdoor(self) -> Backdoor | None:
+        """The first backdoor, whose success is measured."""
+        return next((attack for attack, _ in self.attacks if isinstance(attack, Backdoor)), None)

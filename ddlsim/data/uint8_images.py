@@ -1,0 +1,207 @@
+"""Images that stay bytes where the data set has them, with what makes the float32 values of them that models see.
+
+Nodes and clusters hold the numbers of their images in the one array of the data set. A cluster that sees its images
+turned reads their bytes in another order, so it needs no copy either.
+
+Samples of arrays that are memory-mapped: they are read, normalized and shifted by the batch, never all at once.
+"""
+
+import dataclasses
+import struct
+import zipfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from ddlsim.errors import ScenarioError
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """What models see of the stored bytes of an image: (x / 255 - mean) / std, in an order of their own.
+
+    Args:
+        order: int64 [C, H, W], the place of each value in the stored bytes of an image.
+        mean: float32 [C], on the scale 0..1.
+        std: float32 [C].
+        outside: bool [H, W], where a turned image shows no pixel of its own; None: nowhere.
+        fill: the value there, after normalizing, float32 [C].
+    """
+
+    order: np.ndarray
+    mean: np.ndarray
+    std: np.ndarray
+    outside: np.ndarray | None = None
+    fill: np.ndarray | None = None
+
+    @property
+    def key(self) -> tuple:
+        """Equal for equal ones."""
+        arrays = (self.order, self.mean, self.std, self.outside, self.fill)
+        return tuple(None if array is None else array.tobytes() for array in arrays)
+
+    def floats(self, stored: np.ndarray) -> np.ndarray:
+        """Images float32 [n, C, H, W] of bytes [n, P]."""
+        values = stored.take(self.order.ravel(), axis=1).reshape(len(stored), *self.order.shape)
+        found = normalize(values.transpose(0, 2, 3, 1), self.mean, self.std)
+        if self.outside is None or self.fill is None:
+            return found
+        return np.where(self.outside, self.fill[:, None, None], found)
+
+
+@dataclass(frozen=True)
+class ByteImages:
+    """Some images as bytes; `numpy.asarray` makes the float32 [n, C, H, W] that models see.
+
+    Args:
+        stored: uint8 [N, P], the images of a data set, which all that hold some of them share.
+        rows: int64 [n], which of them these are.
+        decodings: one, or several (of data from several domains), of one shape.
+        which: int64 [n], position in `decodings` of each image; None: all have the first.
+    """
+
+    stored: np.ndarray
+    rows: np.ndarray
+    decodings: Sequence[Decoding]
+    which: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """[n, C, H, W]."""
+        return (len(self.rows), *self.decodings[0].order.shape)
+
+    def moved(self, change: Callable[[np.ndarray], np.ndarray]) -> "ByteImages":
+        """The images with their values at other places.
+
+        Args:
+            change: moves the values of images [n, C, H, W], of any type, alike.
+        """
+        orders = [np.ascontiguousarray(change(each.order[None])[0]) for each in self.decodings]
+        moved = [dataclasses.replace(each, order=order) for each, order in zip(self.decodings, orders, strict=True)]
+        return dataclasses.replace(self, decodings=moved)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if self.which is None:
+            return self.decodings[0].floats(self.stored[self.rows])
+        found = np.empty(self.shape, np.float32)
+        for number, decoding in enumerate(self.decodings):
+            own = self.which == number
+            found[own] = decoding.floats(self.stored[self.rows[own]])
+        return found
+
+
+def as_stored(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Bytes of images [N, H, W, C] and the order in which models see them.
+
+    Args:
+        images: uint8 [N, H, W, C].
+    Returns:
+        uint8 [N, P] and int64 [C, H, W]; without a copy if the images lie one after the other, channels first or last.
+    """
+    count, height, width, channels = images.shape
+    channels_first = images.transpose(0, 3, 1, 2)
+    if channels_first.flags.c_contiguous:
+        order = np.arange(channels * height * width).reshape(channels, height, width)
+        return channels_first.reshape(count, -1), order
+    order = np.arange(channels * height * width).reshape(height, width, channels).transpose(2, 0, 1)
+    return np.ascontiguousarray(images).reshape(count, -1), np.ascontiguousarray(order)
+
+
+def normalize(images: np.ndarray, mean: np.ndarray, std: np.ndarray) -> np.ndarray:
+    """(x / 255 - mean) / std of bytes, (x - mean) / std of floats; float32 at every step, as torchvision does it.
+
+    Args:
+        images: uint8 or float32 [n, H, W, C].
+        mean: float32 [C].
+        std: float32 [C].
+    Returns:
+        float32 [n, C, H, W], contiguous.
+    """
+    count, height, width, channels = images.shape
+    scale = 255 if images.dtype == np.uint8 else 1
+    result = np.empty((count, channels, height, width), np.float32)
+    for channel in range(channels):
+        one = result[:, channel]
+        np.divide(images[..., channel], np.float32(scale), out=one, dtype=np.float32)
+        one -= mean[channel]
+        one /= std[channel]
+    return result
+
+
+_NAME_LENGTH_AT, _LOCAL_HEADER_BYTES = 26, 30
+"""In the head of a zip archive's entry (PKWARE, "APPNOTE", section 4.3.7)."""
+
+
+def is_mapped(array: np.ndarray) -> bool:
+    """Whether an array, or what it is a view of, lies in a file."""
+    base: object = array
+    while isinstance(base, np.ndarray):
+        if isinstance(base, np.memmap):
+            return True
+        base = base.base
+    return False
+
+
+@dataclass(frozen=True)
+class MappedSamples:
+    """Some samples of an array in a file.
+
+    Args:
+        indices: int64 [n], which.
+        read: makes what models see, [b, ...], of indices [b].
+        sample_shape: of one sample as models see it.
+        sample_dtype: of its values.
+    """
+
+    indices: np.ndarray
+    read: Callable[[np.ndarray], np.ndarray]
+    sample_shape: tuple[int, ...]
+    sample_dtype: np.dtype
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """[n, ...]."""
+        return (len(self.indices), *self.sample_shape)
+
+    def __getitem__(self, rows: np.ndarray | slice) -> np.ndarray:
+        """The samples at some positions, [b, ...]."""
+        return self.read(self.indices[rows])
+
+
+def map_npz(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """Arrays of an .npz that numpy.savez has written, memory-mapped.
+
+    Args:
+        path: the file.
+        names: of the arrays.
+    Raises:
+        ScenarioError: if they are compressed.
+        Exception: of any kind, if the file is damaged.
+    """
+    found = {}
+    with zipfile.ZipFile(path) as file, path.open("rb") as raw:
+        for name in names:
+            entry = file.getinfo(f"{name}.npy")
+            if entry.compress_type != zipfile.ZIP_STORED:
+                raise ScenarioError(
+                    f"data.mapped: {path} is compressed. Write it by numpy.savez, not savez_compressed, or set "
+                    "data.mapped: false."
+                )
+            raw.seek(entry.header_offset + _NAME_LENGTH_AT)
+            name_bytes, extra_bytes = struct.unpack("<HH", raw.read(4))
+            raw.seek(entry.header_offset + _LOCAL_HEADER_BYTES + name_bytes + extra_bytes)
+            version = np.lib.format.read_magic(raw)
+            head = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            shape, fortran, dtype = head(raw)
+            order: Literal["F", "C"] = "F" if fortran else "C"
+            found[name] = np.memmap(path, dtype, "r", raw.tell(), shape, order)
+    return found

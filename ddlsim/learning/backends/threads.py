@@ -1,0 +1,423 @@
+"""Threads, each with a module of its own per architecture.
+
+Small models leave a many-threaded operator mostly waiting, so a wave gives every core its own nodes. One operator
+thread per node also fixes the order of every floating-point sum: the same numbers on one core and on many.
+
+Losses and predictions of one model after the other; see job_types.py for what the jobs ask.
+
+Training and evaluation with PyTorch's operators, one node after the other on each thread: takes every model.
+
+Training and evaluation by native plans (native_plan.py), one node on each thread, on the CPU.
+
+A node's whole training, and the features of all samples of an evaluation, are one native call each.
+"""
+
+import math
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import torch
+
+from ddlsim.errors import ScenarioError
+from ddlsim.learning.architecture import Architecture
+from ddlsim.learning.backends.base import OTHER_KIND
+from ddlsim.learning.backends.workspace import ClassMeans, ModelWorkspace, local_steps, loss_function
+from ddlsim.learning.bank import Row
+from ddlsim.learning.batches import Batches
+from ddlsim.learning.datasets import Inputs, NodeDatasets, gathered
+from ddlsim.learning.drawing import drawing
+from ddlsim.learning.dropout import dropout_keys, seed_dropouts
+from ddlsim.learning.job_types import LossSpec, TestSpec, TrainSpec, architecture_of
+from ddlsim.learning.optimizing.state import OpenState
+from ddlsim.learning.optimizing.updates import training_loss
+from ddlsim.learning.private_steps import PrivateGradients
+from ddlsim.learning.tested import Tally, Tested
+from ddlsim.tasks import label_of
+from ddlsim.tasks.builtin import Classification
+from ddlsim.torch_state import same_defaults
+
+if TYPE_CHECKING:
+    from ddlsim.scenario.model import Training
+
+
+Job = TypeVar("Job")
+Found = TypeVar("Found")
+WorkspaceOf = Callable[[str], ModelWorkspace]
+"""Architecture -> a module to compute with."""
+HELD_S = 0.7e-3
+"""For about so long a job has Python's interpreter, which threads take in turns, to itself or hands it over: of threads
+beyond a job's time over this, some would wait."""
+
+
+class Workers:
+    """Computes jobs side by side; on a GPU one after the other, since there one job's operators use all of it.
+
+    Args:
+        architectures: by name.
+        device: where the modules live.
+        threads: number of threads.
+    """
+
+    def __init__(self, architectures: Mapping[str, Architecture], device: torch.device, threads: int):
+        self.architectures = architectures
+        self.device = device
+        self._local = threading.local()
+        self._threads = threads
+        self._worth: dict[Hashable, int] = {}  # by kind of job how many threads it keeps busy
+        self._pool = None
+        if device.type == "cpu":
+            self._pool = ThreadPoolExecutor(threads, "wave", initializer=torch.set_num_threads, initargs=(1,))
+
+    def map(self, function: Callable[[WorkspaceOf, Job], Found], jobs: Iterable[Job], kind: Hashable) -> list[Found]:
+        """What a function makes of each job, in order; its first argument gives the thread's own modules.
+
+        Of jobs that fail the first one's error is raised.
+
+        Args:
+            kind: of the jobs: as many threads take part as jobs of it were worth the last time.
+        """
+        jobs = list(jobs)
+        found: dict[int, Found] = {}
+        failed: dict[int, Exception] = {}
+        left = deque(range(len(jobs)))  # a future for each job would cost more than the training of a small model
+
+        def compute() -> float:
+            """One job after the other, until none is left; returns the thread's own time."""
+            start = time.thread_time()
+            with suppress(IndexError), same_defaults("the model"):
+                while True:
+                    place = left.popleft()
+                    try:
+                        found[place] = function(self.workspace, jobs[place])
+                    except Exception as error:
+                        failed[place] = error
+                        left.clear()  # those before it have been taken
+            return time.thread_time() - start
+
+        if self._pool is None:
+            compute()
+        elif jobs:
+            threads = [self._pool.submit(compute) for _ in range(min(self._worth.get(kind, self._threads), len(jobs)))]
+            own_s = sum(thread.result() for thread in threads)
+            self._worth[kind] = max(1, min(self._threads, round(own_s / len(jobs) / HELD_S)))
+        if failed:
+            raise failed[min(failed)]
+        return [found[place] for place in range(len(jobs))]
+
+    def workspace(self, architecture: str) -> ModelWorkspace:
+        """This thread's module of an architecture."""
+        workspaces = self._local.__dict__.setdefault("workspaces", {})
+        if architecture not in workspaces:
+            workspaces[architecture] = ModelWorkspace(self.architectures[architecture], self.device)
+        return workspaces[architecture]
+
+    @contextmanager
+    def drawing(self, seed: int | None) -> Iterator[None]:
+        """torch's generators draw from a seed, and no other thread draws meanwhile; None: nothing is drawn."""
+        if seed is None:
+            yield
+            return
+        with drawing(seed, self.device):
+            yield
+
+    def close(self) -> None:
+        """Ends the threads."""
+        if self._pool:
+            self._pool.shutdown(cancel_futures=True)
+
+
+@torch.no_grad()
+def losses_of(job: LossSpec, workspace_of: WorkspaceOf, data: NodeDatasets, chunk: int) -> list[float]:
+    """Per model the mean over batches of the batch-mean loss, in eval mode; sums in float64."""
+    images, labels = data.local(job.split, job.node)
+    found, core, seen = [], None, None
+    for model, batches in zip(job.models, job.batches, strict=True):
+        workspace = workspace_of(architecture_of(model))
+        if len(model) > 1 and model[0] is core and batches is seen:
+            workspace.load(model[1:], start=core.size)
+        else:
+            workspace.load(model)
+            workspace.load_local(job.local)
+            core, seen = model[0], batches
+            rows = torch.from_numpy(np.concatenate(batches)).to(images.device)
+            features = torch.cat([workspace.features(images[part]) for part in rows.split(chunk)])
+        losses = data.loss(workspace.outputs(features, images), labels[rows], reduction="none")
+        per_batch = losses.double().split([len(batch) for batch in batches])
+        found.append(float(torch.stack([batch.mean() for batch in per_batch]).mean()))
+    return found
+
+
+@torch.no_grad()
+def predictions_of(job: TestSpec, workspace_of: WorkspaceOf, data: NodeDatasets, chunk: int) -> list[Tested]:
+    """What the task measures of each model, and its mean loss, on the whole evaluation set."""
+    images, labels = data.evaluation(job.split, job.cluster)
+    tallies = [Tally(data.task, 1, labels.device) for _ in job.models]
+    for first in range(0, len(labels), chunk):
+        x, y = images[first : first + chunk], labels[first : first + chunk]
+        core = None
+        for tally, model in zip(tallies, job.models, strict=True):
+            workspace = workspace_of(architecture_of(model))
+            if len(model) > 1 and model[0] is core:
+                workspace.load(model[1:], start=core.size)
+            else:
+                workspace.load(model)
+                workspace.load_local(job.local)
+                core, features = model[0], workspace.features(x, job.precision)
+            outputs = workspace.outputs(features, x, job.precision)
+            tally.add(outputs[None], y[None], data.loss(outputs, y, reduction="sum")[None])
+    return [tested for tally in tallies for tested in tally.tested()]
+
+
+KINDS = (TrainSpec.kind, LossSpec.kind, TestSpec.kind)
+
+
+class OneByOneBackend:
+    """See base.py: Backend.
+
+    Args:
+        workers: threads with modules.
+        data: the nodes' samples and the clusters' evaluation sets.
+        training: scenario section `training`.
+        chunk: samples per forward pass in evaluations.
+    """
+
+    name = "one by one"
+
+    def __init__(self, workers: Workers, data: NodeDatasets, training: "Training", chunk: int):
+        self._workers = workers
+        self._data = data
+        self._training = training
+        self._chunk = chunk
+
+    def use_training(self, training: "Training") -> None:
+        """See Backend."""
+        self._training = training
+
+    def why_not(self, kind: str, jobs: Sequence[Any]) -> list[str]:
+        """See Backend."""
+        return ["" if kind in KINDS else OTHER_KIND] * len(jobs)
+
+    def run(self, kind: str, jobs: Sequence[Any]) -> list[Any]:
+        """See Backend."""
+        if kind == TrainSpec.kind:
+            allocate_outputs(jobs)
+            return self._workers.map(self._train, jobs, (self.name, kind))
+        evaluate = losses_of if kind == LossSpec.kind else predictions_of
+        compute = lambda workspace_of, job: evaluate(job, workspace_of, self._data, self._chunk)  # noqa: E731
+        return self._workers.map(compute, jobs, (self.name, kind))
+
+    def close(self) -> None:
+        """See Backend."""
+        self._workers.close()
+
+    def _train(self, workspace_of: WorkspaceOf, job: TrainSpec) -> None:
+        workspace = workspace_of(job.architecture)
+        moments = load_start(workspace, job, self._training)
+        if job.seed is not None:
+            seed_dropouts(workspace.dropouts.values(), job.seed)
+        task_loss = training_loss(self._data.loss, self._training.label_smoothing)
+        means = ClassMeans(job.means, len(job.batches) - job.last_pass)
+        loss_of = loss_function(workspace, job.objective, job.targets, task_loss, means)
+        private, device = None, workspace.flat.device
+        if job.private is not None:
+            private = PrivateGradients(job.private, workspace.module, task_loss, device, not workspace.dropouts)
+        control = None if job.control is None else job.control.values()
+        steps = (
+            self._batches(job),
+            self._training,
+            loss_of,
+            job.only,
+            moments,
+            job.rates,
+            job.proximal,
+            control,
+            private,
+        )
+        with telling_batches_of_one(job), self._workers.drawing(job.seed if workspace.draws_shared else None):
+            local_steps(workspace, *steps)
+        means.store(job.means)
+        store_outcome(workspace, job, moments)
+
+    def _batches(self, job: TrainSpec) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """The samples and labels of every step, as many views of each as the objective wants."""
+        views, kind = job.objective.views if job.objective else 1, self._training.augmentation
+        augment = None if kind == "none" or job.seed is None else self._data.augmenter(kind, job.seed)
+        inputs, labels = self._data.train[job.node]
+        for batch in job.batches:
+            places = torch.from_numpy(batch).to(inputs.device)
+            seen = augment(inputs[places], views) if augment else _repeated(inputs[places], views)
+            yield seen, _repeated(labels[places], views)
+
+
+@contextmanager
+def telling_batches_of_one(job: TrainSpec) -> Iterator[None]:
+    """Where BatchNorm refuses a mini-batch of one sample, a ScenarioError that says what to do about it."""
+    try:
+        yield
+    except ValueError as error:
+        if not re.search("more than (1|one) value per channel", str(error)) or min(map(len, job.batches)) > 1:
+            raise
+        raise ScenarioError(
+            f"training.batch_size: node {job.node} has a mini-batch of one sample, on which the model's BatchNorm "
+            "cannot be trained. Set training.drop_last: true, which leaves a smaller last batch out, choose another "
+            "training.batch_size, or give each node at least two samples."
+        ) from error
+
+
+def allocate_outputs(jobs: Sequence[TrainSpec]) -> None:
+    """Gives all rows to be filled their places; banks may grow here, so it is done before views of them are taken."""
+    for job in jobs:
+        outputs: list[Row | None] = [*job.trained, *job.new_moments, *job.means.values(), job.new_local]
+        for row in outputs:
+            if row is not None:
+                row.allocate()
+
+
+def load_start(workspace: ModelWorkspace, job: TrainSpec, training: "Training") -> OpenState | None:
+    """Loads what a training begins with; returns what the optimizer remembers, if anything."""
+    workspace.load(job.model)
+    workspace.load_local(job.local)
+    if not job.moments:
+        return None
+    return OpenState(training.optimizer, job.moments, job.sizes, workspace.flat.device)
+
+
+def store_outcome(workspace: ModelWorkspace, job: TrainSpec, moments: OpenState | None) -> None:
+    """Writes what a training has made to its rows."""
+    workspace.store(job.trained, job.sizes)
+    workspace.store_local(job.new_local)
+    if moments is not None:
+        moments.store(job.new_moments)
+
+
+def _repeated(values: torch.Tensor, times: int) -> torch.Tensor:
+    """A batch [b, ...] several times behind itself, [times * b, ...]."""
+    return values.repeat(times, *[1] * (values.dim() - 1))
+
+
+MOST_AUGMENTED_BYTES = 2**28
+"""Augmented images of one training, which a native call takes all at once."""
+
+
+class NativeBackend:
+    """See base.py: Backend.
+
+    Args:
+        workers: threads with modules.
+        data: the nodes' samples and the clusters' evaluation sets.
+        training: scenario section `training`.
+        chunk: samples per forward pass in evaluations.
+    """
+
+    name = "native"
+
+    def __init__(self, workers: Workers, data: NodeDatasets, training: "Training", chunk: int):
+        self._workers = workers
+        self._data = data
+        self._training = training
+        self._chunk = chunk
+        self._reasons: dict[tuple, str] = {}  # by architecture, shape and type of samples
+
+    def use_training(self, training: "Training") -> None:
+        """See Backend."""
+        self._training = training
+
+    def why_not(self, kind: str, jobs: Sequence[Any]) -> list[str]:
+        """See Backend."""
+        if kind not in KINDS:
+            return [OTHER_KIND] * len(jobs)
+        if kind == TrainSpec.kind:
+            return [self._why_not_train(job) for job in jobs]
+        return [self._why_not_evaluate(job) for job in jobs]
+
+    def run(self, kind: str, jobs: Sequence[Any]) -> list[Any]:
+        """See Backend."""
+        if kind == TrainSpec.kind:
+            allocate_outputs(jobs)
+            return self._workers.map(self._train, jobs, (self.name, kind))
+        evaluate = losses_of if kind == LossSpec.kind else predictions_of
+        compute = lambda workspace_of, job: evaluate(job, workspace_of, self._data, self._chunk)  # noqa: E731
+        return self._workers.map(compute, jobs, (self.name, kind))
+
+    def close(self) -> None:
+        """Nothing to do: the threads are shared, and the one-by-one backend ends them."""
+
+    def _train(self, workspace_of: WorkspaceOf, job: TrainSpec) -> None:
+        workspace = workspace_of(job.architecture)
+        moments = load_start(workspace, job, self._training)
+        inputs, labels, batches = self._samples(job)
+        plan = workspace.plan(inputs)
+        assert plan is not None, "why_not has found that there is one"
+        keys = [] if job.seed is None else dropout_keys(len(workspace.dropouts), job.seed)
+        control = None if job.control is None else workspace.over_all_columns(job.control.values())
+        kept = workspace.buffers_outside(job.only)
+        steps = (inputs, labels, batches, self._training, job.only, moments, job.rates, job.proximal, control, keys)
+        with telling_batches_of_one(job):
+            plan.train(*steps)
+        for layer in workspace.module.modules():
+            if isinstance(layer, torch.nn.BatchNorm2d) and layer.num_batches_tracked is not None:
+                layer.num_batches_tracked.add_(len(batches))
+        for columns, values in kept:
+            columns.copy_(values)
+        store_outcome(workspace, job, moments)
+
+    def _samples(self, job: TrainSpec) -> tuple[torch.Tensor, torch.Tensor, Batches]:
+        """What the batches hold: all samples of the node, or augmented ones, batch after batch."""
+        inputs, labels = self._data.train[job.node]
+        if self._training.augmentation == "none" or job.seed is None:
+            return gathered(inputs, labels, job.batches)
+        augment = self._data.augmenter(self._training.augmentation, job.seed)
+        places = [torch.from_numpy(batch) for batch in job.batches]
+        images = torch.cat([augment(inputs[rows]) for rows in places]).contiguous()  # crops come channel by channel
+        return images, labels[torch.cat(places)], Batches(np.arange(len(images)), job.batches.ends)
+
+    def _why_not_train(self, job: TrainSpec) -> str:
+        training = self._training
+        if why := training.optimizer.why_not_native:
+            return why
+        if training.accumulate > 1:
+            return "gradients are accumulated"
+        if training.precision != "float32":
+            return f"the precision is {training.precision}"
+        if job.private is not None:
+            return "private training clips the gradient of every sample"
+        if job.objective is not None:
+            return "the algorithm has a loss of its own"
+        if training.augmentation != "none" and self._bytes(job) > MOST_AUGMENTED_BYTES:
+            return "its augmented images do not fit into memory at once"
+        if type(self._data.task).loss is not Classification.loss:  # the loss of native training
+            return f"the task is {label_of(self._data.task)}"
+        inputs, labels = self._data.train[job.node]
+        if labels.dim() > 1:
+            return "samples have several labels each"
+        return self._no_plan(job.architecture, inputs)
+
+    def _bytes(self, job: TrainSpec) -> int:
+        """Of all images that a training sees."""
+        return 4 * len(job.batches.rows) * math.prod(self._data.train[job.node][0].shape[1:])
+
+    def _why_not_evaluate(self, job: LossSpec | TestSpec) -> str:
+        if isinstance(job, LossSpec):
+            samples = self._data.local(job.split, job.node)
+        elif job.precision != "float32":
+            return f"the precision is {job.precision}"
+        else:
+            samples = self._data.evaluation(job.split, job.cluster)
+        inputs = samples[0]
+        reasons = (self._no_plan(architecture_of(model), inputs) for model in job.models)
+        return next(filter(None, reasons), "")
+
+    def _no_plan(self, architecture: str, inputs: Inputs) -> str:
+        """Why an architecture has no plan for samples; looked at once, on a thread that will compute with it."""
+        key = (architecture, inputs.shape[1:], inputs.dtype)
+        if key not in self._reasons:
+            ask = lambda workspace_of, name: workspace_of(name).why_no_plan(inputs)  # noqa: E731
+            (self._reasons[key],) = self._workers.map(ask, [architecture], (self.name, "plan"))
+        return self._reasons[key]

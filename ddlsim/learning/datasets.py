@@ -1,0 +1,332 @@
+"""Samples that become tensors by the batch: images that stay bytes on the device, and samples in files.
+
+The samples on the device: every node's own, and every cluster's copy of the test and validation sets.
+"""
+
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from ddlsim.errors import DdlsimError
+from ddlsim.learning.augmenting import Augmenter
+from ddlsim.learning.batches import Batches
+from ddlsim.learning.transforms import TransformAugmenter, Transforms
+from ddlsim.scenario.augmentation import BUILT_IN
+from ddlsim.tasks import Task, as_task
+
+if TYPE_CHECKING:
+    from ddlsim.data.prepared import PreparedData
+    from ddlsim.data.shifts import Samples as Prepared
+    from ddlsim.data.uint8_images import ByteImages, Decoding, MappedSamples
+
+
+Index = torch.Tensor | slice
+"""Rows, int64 [b], or a range of them."""
+
+
+class Decoder:
+    """Makes float32 images of stored bytes on a device, to the last bit what numpy makes of them.
+
+    Args:
+        decodings: L of them, of one shape.
+        device: torch device.
+    """
+
+    def __init__(self, decodings: "Sequence[Decoding]", device: torch.device):
+        self.decodings = list(decodings)
+        self.shape = decodings[0].order.shape
+        self._most = torch.full((), 255.0, device=device)  # a number would become a product with 1/255 on a GPU
+        self._mean = _stacked([each.mean for each in decodings], device)[:, :, None, None]  # [L, C, 1, 1]
+        self._std = _stacked([each.std for each in decodings], device)[:, :, None, None]
+        orders = {each.order.tobytes(): each.order for each in decodings}
+        self._orders = [torch.tensor(order.reshape(1, -1), device=device) for order in orders.values()]  # [1, P] each
+        self._order_of = torch.tensor([list(orders).index(each.order.tobytes()) for each in decodings], device=device)
+        self._as_stored = len(orders) == 1 and bool((np.diff(decodings[0].order.ravel()) == 1).all())
+        self._outside: torch.Tensor | None = None
+        if any(each.outside is not None for each in decodings):
+            nowhere = np.zeros(self.shape[1:], bool)
+            outside = [nowhere if each.outside is None else each.outside for each in decodings]
+            fill = [np.zeros(self.shape[0], np.float32) if each.fill is None else each.fill for each in decodings]
+            self._outside, self._fill = _stacked(outside, device)[:, None], _stacked(fill, device)[:, :, None, None]
+
+    def __call__(self, stored: torch.Tensor, own: Index) -> torch.Tensor:
+        """Images [b, C, H, W] of bytes [b, P]; `own` are the decodings [b] of each, or the one of all."""
+        images = self._ordered(stored, own).to(torch.float32).view(-1, *self.shape).div_(self._most)
+        images.sub_(self._mean[own]).div_(self._std[own])
+        return images if self._outside is None else torch.where(self._outside[own], self._fill[own], images)
+
+    def _ordered(self, stored: torch.Tensor, own: Index) -> torch.Tensor:
+        """Bytes [b, P] in the order in which models see them."""
+        if self._as_stored:
+            return stored
+        found = stored.gather(1, self._orders[0].expand(len(stored), -1))
+        for number, order in enumerate(self._orders[1:], 1):
+            other = stored.gather(1, order.expand(len(stored), -1))
+            found = torch.where((self._order_of[own] == number)[:, None], other, found)
+        return found
+
+
+class ByteInputs:
+    """Images as bytes on a device; an index gives float32 [b, C, H, W].
+
+    Args:
+        stored: uint8 [N, P], the images of a data set, which all that hold some of them share.
+        rows: int64 [n], which of them these are.
+        decoder: makes images of them.
+        which: int64 [n], the decoding of each image; None: all have the first.
+    """
+
+    dtype = torch.float32
+
+    def __init__(self, stored: torch.Tensor, rows: torch.Tensor, decoder: Decoder, which: torch.Tensor | None = None):
+        self.stored, self.rows, self.decoder, self.which = stored, rows, decoder, which
+
+    @classmethod
+    def joined(cls, pieces: "Sequence[ByteInputs]") -> "ByteInputs":
+        """Images of one shape and of the same stored ones, piece after piece."""
+        known: dict[tuple, tuple[int, Decoding]] = {}
+        which = []
+        for piece in pieces:
+            places = [known.setdefault(each.key, (len(known), each))[0] for each in piece.decoder.decodings]
+            own = torch.zeros(len(piece), dtype=torch.int64) if piece.which is None else piece.which
+            which.append(torch.tensor(places, device=own.device)[own].to(piece.device))
+        decoder = Decoder([each for _, each in known.values()], pieces[0].device)
+        rows = torch.cat([piece.rows for piece in pieces])
+        return cls(pieces[0].stored, rows, decoder, None if len(known) == 1 else torch.cat(which))
+
+    def part(self, start: int, stop: int) -> "ByteInputs":
+        """Some of the images."""
+        which = None if self.which is None else self.which[start:stop]
+        return ByteInputs(self.stored, self.rows[start:stop], self.decoder, which)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def shape(self) -> torch.Size:
+        """[n, C, H, W]."""
+        return torch.Size((len(self.rows), *self.decoder.shape))
+
+    @property
+    def device(self) -> torch.device:
+        """Where the bytes are."""
+        return self.stored.device
+
+    def __getitem__(self, index: Index) -> torch.Tensor:
+        # An index of bytes takes twenty times as long as index_select, which goes by whole images.
+        stored = self.stored.index_select(0, self.rows[index])
+        return self.decoder(stored, slice(0, 1) if self.which is None else self.which[index])
+
+    def index_select(self, dim: int, rows: torch.Tensor) -> torch.Tensor:
+        """The images at rows [b]; as torch.Tensor.index_select with dimension 0."""
+        return self[rows]
+
+
+class MappedInputs:
+    """Samples in a file; an index reads them and gives a tensor on the device.
+
+    Args:
+        samples: see there.
+        device: of the tensors.
+    """
+
+    def __init__(self, samples: "MappedSamples", device: torch.device):
+        self._samples = samples
+        self.device = device
+        self.shape = torch.Size(samples.shape)
+        self.dtype = torch.from_numpy(np.empty(0, samples.sample_dtype)).dtype
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def __getitem__(self, index: Index) -> torch.Tensor:
+        rows = index if isinstance(index, slice) else index.cpu().numpy()
+        return torch.from_numpy(self._samples[rows]).to(self.device)
+
+    def index_select(self, dim: int, rows: torch.Tensor) -> torch.Tensor:
+        """The samples at rows [b]; as torch.Tensor.index_select with dimension 0."""
+        return self[rows]
+
+
+Inputs = torch.Tensor | ByteInputs | MappedInputs
+"""Samples [n, ...], of which an index gives a tensor."""
+
+
+def gathered(inputs: Inputs, labels: torch.Tensor, batches: Batches) -> tuple[torch.Tensor, torch.Tensor, Batches]:
+    """The samples of a training as tensors: all there are, or those that its batches see, and their rows in these."""
+    if isinstance(inputs, torch.Tensor):
+        return inputs, labels, batches
+    seen, rows = np.unique(batches.rows, return_inverse=True)
+    places = torch.from_numpy(seen)
+    return inputs[places], labels[places], Batches(rows, batches.ends)
+
+
+def compacted(pieces: Sequence[Inputs]) -> list[Inputs]:
+    """The same inputs; of stored images that most of the pieces leave out, a copy of those that they hold."""
+    rows_of: dict[int, list[torch.Tensor]] = defaultdict(list)
+    for piece in pieces:
+        if isinstance(piece, ByteInputs):
+            rows_of[id(piece.stored)].append(piece.rows)
+    kept: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+    result: list[Inputs] = []
+    for piece in pieces:
+        if isinstance(piece, ByteInputs):
+            key = id(piece.stored)
+            if key in rows_of:
+                rows = torch.cat(rows_of.pop(key)).unique()
+                if 2 * len(rows) <= len(piece.stored):
+                    kept[key] = rows, piece.stored.index_select(0, rows)
+            if key in kept:
+                rows, stored = kept[key]
+                piece = ByteInputs(stored, torch.searchsorted(rows, piece.rows), piece.decoder, piece.which)
+        result.append(piece)
+    return result
+
+
+def _stacked(arrays: Sequence[np.ndarray], device: torch.device) -> torch.Tensor:
+    return torch.from_numpy(np.stack(arrays)).to(device)
+
+
+Samples = tuple[Inputs, torch.Tensor]
+"""Inputs [n, ...] (images float32 [n, C, H, W], token ids int64 [n, T], ...) and labels int64 [n] or [n, ...], of
+a regression float32 [n]. An index of inputs gives a tensor, whatever they are kept as."""
+
+
+class NodeDatasets:
+    """Tensors of the prepared data.
+
+    Args:
+        prepared: result of `ddlsim.data.prepare`.
+        device: torch device.
+    """
+
+    def __init__(self, prepared: "PreparedData", device: torch.device):
+        self.num_classes: int = prepared.num_classes
+        self.task: Task = as_task(prepared.task)
+        self.loss = self.task.loss
+        self._mean, self._std = (torch.as_tensor(values).to(device) for values in (prepared.mean, prepared.std))
+        self._transforms: Transforms | None = None
+        self.node_cluster = np.asarray(prepared.node_cluster)
+        to = _Transfer(device)
+        self.train = [to(pair) for pair in prepared.node_train]
+        self._node_validation = [to(pair) for pair in prepared.node_validation or []]
+        self._cluster = {
+            "test": [to(pair) for pair in prepared.cluster_test],
+            "validation": [to(pair) for pair in prepared.cluster_validation or []],
+        }
+        self._compact()
+
+    def augmenter(self, kind: Any, seed: int) -> Augmenter | TransformAugmenter:
+        """What augments the images of one training.
+
+        Raises:
+            DdlsimError: if the data are joined from domains with a normalization each.
+        """
+        if self._mean.dim() != 1:
+            raise DdlsimError("training.augmentation: only none fits data of several domains.")
+        if isinstance(kind, str) and kind in BUILT_IN:
+            return Augmenter(kind, self._mean, self._std, seed)
+        if self._transforms is None:
+            self._transforms = Transforms(kind, self.train[0][0].shape[1:])
+        return TransformAugmenter(self._transforms, self._mean, self._std, seed)
+
+    def forget_inputs(self) -> None:
+        """Keeps labels, and of inputs shape and type alone: where training is computed elsewhere."""
+        self.train = [_outline(pair) for pair in self.train]
+        self._node_validation = [_outline(pair) for pair in self._node_validation]
+        self._cluster = {split: [_outline(pair) for pair in pairs] for split, pairs in self._cluster.items()}
+
+    def keep_training_samples(self, nodes: Collection[int]) -> None:
+        """Lets the training samples of all other nodes go."""
+        self.train = [pair if node in nodes else _outline(pair) for node, pair in enumerate(self.train)]
+        self._compact()
+
+    def _compact(self) -> None:
+        """Lets stored images go that nodes and clusters leave out."""
+        lists = [self.train, self._node_validation, *self._cluster.values()]
+        inputs = iter(compacted([pair[0] for pairs in lists for pair in pairs]))
+        for pairs in lists:
+            pairs[:] = [(next(inputs), labels) for _, labels in pairs]
+
+    def occurring_classes(self) -> torch.Tensor:
+        """The labels of any node's training samples or of a test set, ascending."""
+        pairs = [*self.train[: len(self.node_cluster)], *self._cluster["test"]]
+        return torch.cat([labels.unique() for _, labels in pairs]).unique()
+
+    def num_samples(self, split: str, node: int) -> int:
+        """How many samples a node may use of its own "train" or "validation" data; 0 where none are set aside."""
+        if split == "validation" and not self._node_validation and not self._cluster["validation"]:
+            return 0
+        return len(self.local(split, node)[1])
+
+    def local(self, split: str, node: int) -> Samples:
+        """A node's own samples: "train", or "validation" (its own split, else its cluster's)."""
+        if split == "train":
+            return self.train[node]
+        if self._node_validation:
+            return self._node_validation[node]
+        return self._cluster["validation"][self.node_cluster[node]]
+
+    def add_split(self, name: str, change: Callable[[torch.Tensor, torch.Tensor], Samples]) -> None:
+        """Another evaluation set, made of every cluster's test set.
+
+        Args:
+            name: of the split.
+            change: inputs and labels of a test set -> those of the new one.
+        """
+        self._cluster[name] = [
+            change(inputs[torch.arange(len(labels), device=labels.device)], labels)
+            for inputs, labels in self._cluster["test"]
+        ]
+
+    def evaluation(self, split: str, cluster: int) -> Samples:
+        """A cluster's copy of an evaluation set, or, as "own validation", what a node (not a cluster) validates on."""
+        if split == "own validation":
+            return self.local("validation", cluster)
+        return self._cluster[split][cluster]
+
+
+def _outline(pair: Samples) -> Samples:
+    """Inputs of the same shape and type that take no memory, all zero."""
+    inputs, labels = pair
+    return torch.zeros(1, dtype=inputs.dtype).view([1] * len(inputs.shape)).expand(inputs.shape), labels
+
+
+class _Transfer:
+    """Brings samples to a device; what several pairs share is there once."""
+
+    def __init__(self, device: torch.device):
+        self._device = device
+        self._stored: dict[int, torch.Tensor] = {}
+        self._decoders: dict[tuple, Decoder] = {}
+
+    def __call__(self, pair: "Prepared") -> Samples:
+        from ddlsim.data.uint8_images import ByteImages, MappedSamples
+
+        images, labels = pair[0], torch.as_tensor(pair[1]).to(self._device)
+        if isinstance(images, ByteImages):
+            return self._byte_inputs(images), labels
+        if isinstance(images, MappedSamples):
+            return MappedInputs(images, self._device), labels
+        return torch.as_tensor(np.ascontiguousarray(images)).to(self._device), labels
+
+    def _byte_inputs(self, images: "ByteImages") -> ByteInputs:
+        stored, decodings = id(images.stored), tuple(each.key for each in images.decodings)
+        if stored not in self._stored:
+            self._stored[stored] = _tensor(images.stored).to(self._device)
+        if decodings not in self._decoders:
+            self._decoders[decodings] = Decoder(images.decodings, self._device)
+        rows = torch.as_tensor(images.rows).to(self._device)
+        which = None if images.which is None else torch.as_tensor(images.which).to(self._device)
+        return ByteInputs(self._stored[stored], rows, self._decoders[decodings], which)
+
+
+def _tensor(array: np.ndarray) -> torch.Tensor:
+    """An array as a tensor that is only read, without a copy; torch warns of arrays that cannot be written."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.as_tensor(array)

@@ -1,0 +1,386 @@
+"""Robust aggregation of parameter rows: distances are measured, the rule decides, the kernels compute.
+
+Distances are those of trained values; buffers (BatchNorm statistics) are combined like the values beside them. A row
+with a value that is not finite is left out before the rule sees it; a node whose own row is not finite keeps it.
+
+Attacks as jobs on parameter rows, and as samples that nodes train on instead of their own.
+
+Similarities of models that nodes hold, a wave at a time: one list of pairs over the bank's rows per native call.
+
+Only trained parameters count, never buffers; where they lie in several column ranges, or in several parts, the sums of
+the ranges add up. The native kernels sum in float64 (see kernels/similarity.py), and so does everything here.
+
+What receivers decode of compressed parameters: a job whose output row is shared by all of them.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from ddlsim import kernels
+from ddlsim.aggregation.base import Aggregation, Combination, Rows, unfit, weighted_sum
+from ddlsim.attacks.base import Seen, wrong_samples, wrong_tensor
+from ddlsim.attacks.forgeries import BACKDOOR
+from ddlsim.errors import ScenarioError
+from ddlsim.kernels.similarity import DISTANCE_OFFSET, SMALLEST_NORM
+from ddlsim.kernels.transfers import downloaded
+from ddlsim.learning.bank import Bank, Row, by_bank, laters
+from ddlsim.learning.job_types import AggregateSpec, AttackSpec, CompressSpec, SimilaritySpec
+from ddlsim.learning.layout import Part
+from ddlsim.own_code import is_from_outside
+from ddlsim.rng import stream
+
+if TYPE_CHECKING:
+    from ddlsim.attacks.forgeries import Attackers
+    from ddlsim.learning.datasets import NodeDatasets
+
+
+def aggregate(jobs: Sequence[AggregateSpec]) -> None:
+    """Computes jobs that are bound to rows: the sums and the trimmed means of a matrix each in one native call."""
+    for job in jobs:
+        job.target.allocate()  # banks may grow here, so it is done before views of them are taken
+    for bank, places in by_bank([job.target for job in jobs]).items():
+        sums: list[tuple[Row, list[Row], np.ndarray]] = []
+        trims: list[tuple[Row, list[Row], int, Row | None]] = []
+        for job in (jobs[place] for place in places):
+            rows, combination = _combined(job)
+            if combination.mixing is None:
+                # by place: several nodes may have sent the row that the node itself has
+                kept = None if combination.kept is None else rows[combination.kept]
+                others = [row for place, row in enumerate(rows) if place != combination.kept]
+                trims.append((job.target, others, combination.cut, kept))
+            elif len(combination.mixing) == 1:
+                sums.append((job.target, rows, combination.mixing[0]))
+            else:
+                _trim_mixed(bank, job.target, rows, combination)
+        _sum(bank, sums)
+        _trim(bank, trims)
+
+
+def _combined(job: AggregateSpec) -> tuple[list[Row], Combination]:
+    """The rows that count, the start as the last one where it does, and what becomes of them.
+
+    Raises:
+        ScenarioError: a rule from outside does not say what.
+    """
+    rule: Aggregation = job.rule
+    rows, weights, own = list(job.sources), np.array(job.weights), job.own
+    finite = _finite(rows)
+    if own is not None and not finite[own]:
+        return [rows[own]], weighted_sum([1.0])
+    if not finite.all() and finite.any():
+        own = None if own is None else int(finite[:own].sum())
+        rows, weights = [row for row, good in zip(rows, finite, strict=True) if good], weights[finite]
+    if not finite.any() or len(rows) == 1:
+        return rows[:1], weighted_sum([1.0])
+    total = weights.sum()
+    weights = weights / total if total > 0 else np.full(len(rows), 1 / len(rows))
+    distances = _distances(rows, job.start, rule.needs_start) if rule.needs_distances else None
+    combination = rule.combine(Rows(weights, own, distances))
+    if is_from_outside(rule):
+        wrong = unfit(combination, len(rows), rule.needs_start)
+        if wrong:
+            raise ScenarioError(f"aggregation: combine of {type(rule).__qualname__}{wrong}.")
+    return rows + ([job.start] if rule.needs_start and job.start is not None else []), combination
+
+
+def _finite(rows: Sequence[Row]) -> np.ndarray:
+    """Which rows have finite values alone, bool [n]."""
+    places = np.arange(len(rows))
+    squares = kernels.dots(rows[0].bank.matrix, pairs=np.stack([places, places], 1), rows=_slots(rows))
+    return np.isfinite(np.asarray(squares.cpu() if isinstance(squares, torch.Tensor) else squares))
+
+
+def _distances(rows: Sequence[Row], start: Row | None, with_start: bool) -> np.ndarray:
+    """Squared distances of trained values, float64 [n, n]; with a start [n + 1, n + 1], where None stands for zeros."""
+    matrix, everything = rows[0].bank.matrix, [*rows, start] if with_start and start is not None else list(rows)
+    slots, n = _slots(everything), len(everything)
+    found = np.zeros((n, n))
+    norms = np.zeros(n)
+    places = np.arange(n)
+    for columns in rows[0].part.trainable_columns:
+        found += _host(kernels.sqdist(matrix, columns=columns, rows=slots))
+        if with_start and start is None:
+            norms += _host(kernels.dots(matrix, pairs=np.stack([places, places], 1), columns=columns, rows=slots))
+    if with_start and start is None:
+        found = np.block([[found, norms[:, None]], [norms[None, :], np.zeros((1, 1))]])
+    return found
+
+
+def _sum(bank: Bank, jobs: Sequence[tuple[Row, list[Row], np.ndarray]]) -> None:
+    """Weighted sums; rows of no weight are not read. Weights beyond the rows belong to a start of zeros."""
+    if not jobs:
+        return
+    indptr, sources, values = [0], [], []
+    for _, rows, weights in jobs:
+        chosen = [place for place in range(len(rows)) if weights[place] != 0]
+        sources += [rows[place].slot for place in chosen]
+        values += [weights[place] for place in chosen]
+        indptr.append(len(sources))
+    kernels.merge_rows(
+        bank.matrix, np.array(indptr), np.array(sources), np.array(values), _slots([t for t, *_ in jobs])
+    )
+
+
+def _trim(bank: Bank, jobs: Sequence[tuple[Row, list[Row], int, Row | None]]) -> None:
+    if not jobs:
+        return
+    indptr = np.cumsum([0, *(len(rows) for _, rows, _, _ in jobs)])
+    sources = np.array([row.slot for _, rows, _, _ in jobs for row in rows])
+    cuts = np.array([cut for _, _, cut, _ in jobs])
+    kept = np.array([-1 if row is None else row.slot for *_, row in jobs])
+    targets = _slots([target for target, *_ in jobs])
+    kernels.trimmed_mean_rows(bank.matrix, indptr, sources, cuts, bank.matrix, targets, kept)
+
+
+def _trim_mixed(bank: Bank, target: Row, rows: Sequence[Row], combination: Combination) -> None:
+    """The trimmed mean of mixtures of rows."""
+    assert combination.mixing is not None
+    # Gathered, since sums run in the order of the rows here, and where they lie in the bank differs from process to
+    # process (resume).
+    gathered = torch.stack([row.values() for row in rows])
+    mixed = kernels.merge(gathered, combination.mixing.astype(np.float32))
+    count = len(combination.mixing)
+    targets = np.array([target.slot])
+    kernels.trimmed_mean_rows(mixed, [0, count], np.arange(count), [combination.cut], bank.matrix, targets)
+
+
+def _slots(rows: Sequence[Row]) -> np.ndarray:
+    return np.array([row.slot for row in rows], dtype=np.int64)
+
+
+def _host(values: "np.ndarray | torch.Tensor") -> np.ndarray:
+    return values.cpu().numpy() if isinstance(values, torch.Tensor) else values
+
+
+@torch.no_grad()
+def attack(jobs: Sequence[AttackSpec]) -> None:
+    """Computes forgeries that are bound to rows, one after the other.
+
+    Raises:
+        ScenarioError: one is no such row.
+    """
+    for job in jobs:
+        job.target.allocate()  # banks may grow here, so it is done before views of them are taken
+    for job in jobs:
+        seen = Seen(
+            job.own.values(),
+            [row.values() for row in job.known],
+            None if job.start is None else job.start.values(),
+            None if job.receiver is None else job.receiver.values(),
+            job.seed,
+            *job.sizes,
+        )
+        forged = job.attack.forge(seen)
+        wrong = wrong_tensor(forged, seen.own)
+        if wrong:
+            raise ScenarioError(f"attacks: forge of {type(job.attack).__qualname__} returns {wrong}.")
+        job.target.values().copy_(forged)
+
+
+class PoisonedNodes:
+    """Nodes that train on other samples than their own: each has a data set behind those of all nodes.
+
+    Args:
+        attackers: who attacks, and how.
+        data: of the run; poisoned data sets are added to its `train`.
+        seed: the scenario's.
+
+    Attributes:
+        owners: number of a poisoned data set -> the node that trains on it.
+    Raises:
+        ScenarioError: what an attack makes of samples are none.
+    """
+
+    def __init__(self, attackers: "Attackers", data: "NodeDatasets", seed: int):
+        self._of: dict[int, list[tuple[int, int]]] = {}  # node -> (first round, number of its data set), ascending
+        self.owners: dict[int, int] = {}
+        for node in attackers.nodes:
+            conduct: Any = attackers.of(node)
+            poisons = [one for one, _ in conduct.attacks if one.poisons]
+            for first in sorted({one.start_round for one in poisons}):
+                inputs, labels = data.train[node]
+                inputs = inputs[torch.arange(len(labels), device=labels.device)]
+                for place, one in enumerate(poisons):
+                    if one.start_round <= first:
+                        rng = stream(seed, "poisoned samples", node, place)
+                        inputs, labels = _poisoned(one, inputs, labels, data, rng)
+                self._of.setdefault(node, []).append((first, len(data.train)))
+                self.owners[len(data.train)] = node
+                data.train.append((inputs, labels))
+        backdoor = attackers.backdoor
+        if backdoor is not None:
+            data.add_split(BACKDOOR, backdoor.measured_on)
+
+    def data_of(self, node: int, round_num: int) -> int:
+        """The number of the data set that a node trains on in a round."""
+        return next((number for first, number in reversed(self._of.get(node, [])) if round_num >= first), node)
+
+
+def _poisoned(
+    attack: Any, inputs: torch.Tensor, labels: torch.Tensor, data: "NodeDatasets", rng: "np.random.Generator"
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The samples that an attack leaves of these."""
+    occurring = data.occurring_classes() if attack.counts_occurring else None
+    classes, seen = data.num_classes, labels
+    if occurring is not None:
+        classes, seen = len(occurring), torch.searchsorted(occurring, labels)
+    found = attack.poison(inputs, seen, classes, rng)
+    wrong = wrong_samples(found, inputs, seen, classes, data.task)
+    if wrong:
+        raise ScenarioError(f"attacks: poison of {type(attack).__qualname__} returns {wrong}.")
+    return found if occurring is None else (found[0], occurring[found[1]])
+
+
+RowsOfModel = tuple[Row, ...]
+PairOfModels = tuple[RowsOfModel, RowsOfModel, RowsOfModel | None, RowsOfModel | None]
+"""Two models, and what to subtract from each first (None: nothing)."""
+Values = Callable[[], np.ndarray]
+"""Waits for values [E] of pairs, float64."""
+
+
+def compare(jobs: Sequence[SimilaritySpec]) -> list[Any]:
+    """The values of jobs that are bound to rows: per job its similarities, in the order of its peers; later.py: Later
+    where a device computes them.
+    """
+    alike: dict[tuple, list[int]] = defaultdict(list)
+    for index, job in enumerate(jobs):
+        alike[job.metric, job.alpha, tuple((p.part.name, p.part.signature) for p in job.own)].append(index)
+    peers = [len(job.peers) for job in jobs]
+    asked = [
+        (indices, _METRICS[metric]([jobs[index] for index in indices], alpha))
+        for (metric, alpha, _), indices in alike.items()
+    ]
+
+    def get() -> list[list[float]]:
+        found: list[list[float]] = [[] for _ in peers]
+        for indices, similarities in asked:
+            values = iter(similarities().tolist())
+            for index in indices:
+                found[index] = list(islice(values, peers[index]))
+        return found
+
+    return get() if jobs[0].own[0].bank.device.type == "cpu" else laters(get, len(peers))
+
+
+def _cosine_weights(jobs: list[SimilaritySpec], alpha: float) -> Values:
+    return _cosines([(job.own, peer, None, None) for job in jobs for peer in job.peers])
+
+
+def _cosine_gradients(jobs: list[SimilaritySpec], alpha: float) -> Values:
+    """alpha * cosine of the last updates + (1 - alpha) * cosine of the updates since the start."""
+    terms: list[tuple[float, Values]] = []
+    if alpha > 0:
+        last = [
+            (job.own, peer, job.own_last, peer_last)
+            for job in jobs
+            for peer, peer_last in zip(job.peers, job.peers_last, strict=True)
+        ]
+        terms.append((alpha, _cosines(last)))
+    if alpha < 1:
+        since_start = [(job.own, peer, job.start, job.start) for job in jobs for peer in job.peers]
+        terms.append((1 - alpha, _cosines(since_start)))
+    return lambda: np.asarray(sum(weight * cosines() for weight, cosines in terms))
+
+
+def _inverse_l2(jobs: list[SimilaritySpec], alpha: float) -> Values:
+    pairs = [(job.own, peer, None, None) for job in jobs for peer in job.peers]
+    squares = _products(pairs, kernels.sqdist)
+    return lambda: 1 / (np.sqrt(squares()) + DISTANCE_OFFSET)
+
+
+_METRICS = {"cosine_weights": _cosine_weights, "cosine_gradients": _cosine_gradients, "inverse_l2": _inverse_l2}
+
+
+def _cosines(pairs: Sequence[PairOfModels]) -> Values:
+    """Cosines [E]; a vector of zeros has cosine 0 with everything."""
+    count = len(pairs)
+    selves: dict[tuple[int | None, ...], int] = {}
+    own: list[PairOfModels] = []
+    norms_of = []
+    for a, b, minus_a, minus_b in pairs:
+        for model, minus in ((a, minus_a), (b, minus_b)):
+            key = (*(params.slot for params in model), *(params.slot for params in minus or ()))
+            if key not in selves:
+                selves[key] = len(own)
+                own.append((model, model, minus, minus))
+            norms_of.append(selves[key])
+    dots = _products([*pairs, *own], kernels.dots)
+
+    def get() -> np.ndarray:
+        products = dots()
+        norms = np.sqrt(products[count:]).clip(SMALLEST_NORM)[np.array(norms_of, dtype=int)].reshape(-1, 2)
+        with np.errstate(invalid="ignore"):  # models with infinite values: infinity / infinity is NaN, as it should be
+            return (products[:count] / norms.prod(axis=1)).clip(-1, 1)
+
+    return get
+
+
+def _products(pairs: Sequence[PairOfModels], kernel: Callable[..., Any]) -> Values:
+    """Dot products or squared distances [E] float64, summed over parts and over their trained columns."""
+    terms: list[Values] = []
+    for index, params in enumerate(pairs[0][0]):
+        matrix = params.bank.matrix
+        rows, references, positions = _rows_of(pairs, index)
+        for columns in params.part.trainable_columns:
+            found = kernel(matrix, pairs=positions, columns=columns, rows=rows, reference_rows=references)
+            terms.append(downloaded(found) if isinstance(found, torch.Tensor) else partial(np.asarray, found))
+    count = len(pairs)  # what waits holds no rows
+    return lambda: sum((term() for term in terms), np.zeros(count))
+
+
+def _rows_of(pairs: Sequence[PairOfModels], part: int) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
+    """Rows of one part of the different models, the rows to subtract from them (None: nothing), and the pairs."""
+    place: dict[tuple[int | None, int | None], int] = {}
+    positions = []
+    for a, b, minus_a, minus_b in pairs:
+        for model, minus in ((a, minus_a), (b, minus_b)):
+            key = (model[part].slot, -1 if minus is None else minus[part].slot)
+            positions.append(place.setdefault(key, len(place)))
+    both = np.array(list(place), dtype=np.int64)
+    nothing = both[0, 1] < 0
+    return both[:, 0].copy(), None if nothing else both[:, 1].copy(), np.array(positions).reshape(-1, 2)
+
+
+VALUES_AT_ONCE = 2**24
+"""Rows are encoded together up to so many values; the temporaries are a few times as large."""
+
+
+def compress(jobs: Sequence[CompressSpec]) -> None:
+    """Computes jobs that are bound to rows: all rows of one part and codec together."""
+    groups: dict[tuple, list[CompressSpec]] = defaultdict(list)
+    for job in jobs:
+        job.target.allocate()  # banks may grow here, so it is done before views of them are taken
+        groups[id(job.codec), job.target.part].append(job)
+    for (_, part), work in groups.items():
+        at_once = max(1, VALUES_AT_ONCE // max(1, part.size))
+        for start in range(0, len(work), at_once):
+            _transmit(work[start : start + at_once], part)
+
+
+@torch.no_grad()
+def _transmit(jobs: Sequence[CompressSpec], part: Part) -> None:
+    codec, seeds = jobs[0].codec, [job.seed for job in jobs]
+    rows = torch.stack([job.source.values() for job in jobs])
+    sizes, columns = part.trained_sizes, part.trainable_columns
+    if sizes:
+        copies = None
+        if codec.keeps_copies:
+            copies = _trained(torch.stack([job.copy.values() for job in jobs if job.copy is not None]), columns)
+        encoded = codec.encode(_trained(rows, columns), copies, sizes, seeds)
+        decoded = codec.decode(encoded, copies, sizes, seeds)
+        widths = [stop - start for start, stop in columns]
+        for (start, stop), values in zip(columns, decoded.split(widths, dim=1), strict=True):
+            rows[:, start:stop] = values
+    for job, row in zip(jobs, rows, strict=True):
+        job.target.values().copy_(row)
+
+
+def _trained(rows: torch.Tensor, columns: Sequence[tuple[int, int]]) -> torch.Tensor:
+    """The trained values of rows, float32 [n, D], a copy."""
+    return torch.cat([rows[:, start:stop] for start, stop in columns], dim=1)

@@ -1,0 +1,429 @@
+"""The table of models: a file or module may also have a torch.nn.Module class, or a function that makes modules.
+
+The arguments of such a class or function are keys: `model: {name: ./nets.py:Net, width: 8}` is Net(width=8). It is
+given `image_shape` and `num_classes` where it takes them by these names.
+
+Weights that a network begins with: torchvision's, or those in a file of one's own.
+
+torchvision's networks, stems as they are; core: everything up to the features, head: what makes logits of them.
+
+Sources: He et al., "Deep residual learning for image recognition", CVPR 2016; Ma et al., "ShuffleNet V2", ECCV 2018;
+Szegedy et al., "Going deeper with convolutions", CVPR 2015; Krizhevsky, "One weird trick for parallelizing
+convolutional neural networks", 2014. With `latent` the net's own last layer becomes a linear layer to so many features
+and the head is ReLU and a linear layer, as in MAPL's code (Mukherjee, "Model agnostic peer-to-peer learning", 2023):
+whatever the network, heads of equal latent size are alike. Where we differ from that code: GoogLeNet has no auxiliary
+classifiers, which are never trained there. Other than three channels change the first convolution alone.
+
+Trainable parameters of the core with 512 latent features and three channels: resnet18 11,439,168, shufflenet_v2
+1,778,404, googlenet 6,124,704; resnet18 as a whole with 100 classes 11,227,812, and 9,620 buffer values (20 counts).
+
+timm's image networks by name (Wightman, "PyTorch Image Models", 2019): pip install 'ddlsim[vision]'.
+
+The head is the network's last linear layer, the core all the rest (whole.py).
+"""
+
+import dataclasses
+import difflib
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, lru_cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ddlsim import own_code
+from ddlsim.errors import DataDamaged, DataMissing, ScenarioError
+from ddlsim.extras import needed
+from ddlsim.file_states import state_of
+from ddlsim.models.base import ImageShape, ModelSettings, require, smallest_side
+from ddlsim.part import Part
+from ddlsim.registry import Registry
+from ddlsim.units import UnitCount
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    import torch
+    from torch import nn
+
+    from ddlsim.models.split import SplitModel
+
+
+GIVEN = ("image_shape", "num_classes")
+PLAIN = (bool, int, float, str)
+
+
+class ModelTable(Registry):
+    """See Registry."""
+
+    def _load_place(self, place: str) -> type:
+        made = own_code.load_object(place)
+        if isinstance(made, type) and (issubclass(made, Part) or not _makes_modules(made)):
+            return made  # what is wrong with it is told
+        return settings_of(made)
+
+
+def _makes_modules(made: type) -> bool:
+    """Whether a class is one of torch.nn.Module; a file without torch has none."""
+    torch = sys.modules.get("torch")
+    return torch is not None and issubclass(made, torch.nn.Module)
+
+
+@cache
+def settings_of(made: "Callable[..., nn.Module]") -> type[ModelSettings]:
+    """The model that stands for a class or function; its keys are the arguments that these take.
+
+    Raises:
+        ScenarioError: if one has the name of a key of all models.
+    """
+    fields: list[Any] = []
+    for key, argument in _signature(made).parameters.items():
+        if key in GIVEN or argument.kind in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD):
+            continue
+        if (
+            key in {field.name for field in dataclasses.fields(ModelSettings)}
+            or argument.kind is argument.POSITIONAL_ONLY
+        ):
+            raise ScenarioError(f"{made.__qualname__} takes {key}, which cannot be a key. Give it another name.")
+        kind = argument.annotation if argument.annotation in PLAIN else Any
+        if argument.default is argument.empty:
+            fields.append((key, kind))
+        elif isinstance(argument.default, list | dict):
+            copied = partial(type(argument.default), argument.default)
+            fields.append((key, Any, dataclasses.field(default_factory=copied)))
+        else:
+            if kind is Any and type(argument.default) in PLAIN:
+                kind = type(argument.default)
+            fields.append((key, kind, dataclasses.field(default=argument.default)))
+    namespace = {
+        "made": staticmethod(made),
+        "build": _build,
+        "__module__": made.__module__,
+        "__doc__": made.__doc__ or "",
+    }
+    bases = (ModelSettings,)
+    cls = dataclasses.make_dataclass(made.__name__, fields, bases=bases, frozen=True, kw_only=True, namespace=namespace)
+    own_code.stand_for(cls, made)
+    return cls
+
+
+def _build(self: Any, image_shape: ImageShape, num_classes: int) -> "nn.Module":
+    """See ModelSettings."""
+    arguments = _signature(self.made).parameters
+    anything = any(each.kind is each.VAR_KEYWORD for each in arguments.values())  # torchvision's functions pass it on
+    anything &= not _has_no_init(self.made)
+    given: dict[str, Any] = {"image_shape": image_shape} if "image_shape" in arguments else {}
+    given |= {"num_classes": num_classes} if "num_classes" in arguments or anything else {}
+    keys = {each.name for each in dataclasses.fields(self)} - {each.name for each in dataclasses.fields(ModelSettings)}
+    return self.made(**{key: getattr(self, key) for key in keys}, **given)
+
+
+def _has_no_init(made: "Callable[..., nn.Module]") -> bool:
+    """Whether a class leaves its making to torch.nn.Module, which seems to take any argument and refuses them all."""
+    return isinstance(made, type) and made.__init__.__module__ == "torch.nn.modules.module"  # type: ignore[misc]
+
+
+def _signature(made: Callable[..., Any]) -> inspect.Signature:
+    try:
+        return inspect.signature(made, eval_str=True)
+    except (NameError, TypeError):
+        return inspect.signature(made)
+
+
+NONE, TORCHVISION = "none", "torchvision"
+WRAPPERS = ("state_dict", "model", "model_state_dict", "net")
+"""Keys under which training scripts save a state dict."""
+
+
+def load_pretrained(net: "nn.Module", pretrained: str, weights: str, last: str) -> None:
+    """Puts weights into a network, all but those of its last layer, whose classes are others.
+
+    Args:
+        net: a fresh network of torchvision.
+        pretrained: torchvision, or the path of a file with a state dict (torch.save), also as training scripts wrap it
+            (state_dict, model, module.), or none: nothing is done.
+        weights: torchvision's name of the network's weights, e.g. "ResNet18_Weights".
+        last: name of the last layer in the network.
+    Raises:
+        DataMissing: if the file is not there, or torchvision's did not come by download.
+        DataDamaged: if it is no state dict of this network.
+    """
+    if pretrained == NONE:
+        return
+    wanted = [name for name in net.state_dict() if not name.startswith(last + ".")]
+    found = _unwrapped(_read(pretrained, weights, state_of(pretrained)), wanted, last)
+    kept = {name: values for name, values in found.items() if not name.startswith(last + ".")}
+    try:
+        lacking = net.load_state_dict(kept, strict=False)
+    except RuntimeError as error:
+        what = str(error).splitlines()[-1].strip()
+        raise DataDamaged(f"model.pretrained: {pretrained} does not fit: {what}") from error
+    missing = [name for name in lacking.missing_keys if not name.startswith(last + ".")]
+    if missing or lacking.unexpected_keys:
+        wrong = ", ".join([*(f"no {name}" for name in missing[:3]), *lacking.unexpected_keys[:3]])
+        raise DataDamaged(f"model.pretrained: {pretrained} holds the weights of another network ({wrong}).")
+
+
+def _unwrapped(found: Mapping[str, Any], wanted: Sequence[str], last: str) -> "Mapping[str, torch.Tensor]":
+    """The weights in a checkpoint: below a wrapper's key, without a prefix of all names (module.), if all names then
+    fit; else the checkpoint as it is.
+    """
+    for own in (found, *(found[key] for key in WRAPPERS if isinstance(found.get(key), Mapping))):
+        ends = [name.removesuffix(wanted[0]) for name in map(str, own) if name.endswith(wanted[0])]
+        for prefix in dict.fromkeys(("", *ends)):
+            names = {str(name).removeprefix(prefix): value for name, value in own.items()}
+            fits = {name for name in names if not name.startswith(last + ".")} == set(wanted)
+            if fits and all(str(name).startswith(prefix) for name in own):
+                return names
+    return found
+
+
+@lru_cache(maxsize=2)
+def _read(pretrained: str, weights: str, state: tuple[int, int, int] | None) -> "dict[str, torch.Tensor]":
+    """A state dict; kept, since every node's model begins with it, until the file is in another `state`."""
+    import torch
+
+    if pretrained == TORCHVISION:
+        models = needed("torchvision.models", "vision", "model.pretrained: torchvision")
+        chosen = models.get_weight(f"{weights}.DEFAULT")
+        try:
+            return chosen.get_state_dict(progress=False, check_hash=True)
+        except (OSError, RuntimeError) as error:  # URLError and timeouts are OSErrors, a wrong hash is a RuntimeError
+            raise DataMissing(
+                f"model.pretrained: torchvision's weights did not come by download: {error}. Get {chosen.url} "
+                "elsewhere and give the file's path as model.pretrained, or set it to none."
+            ) from error
+    path = Path(pretrained).expanduser()
+    if not path.is_file():
+        raise DataMissing(
+            f"model.pretrained: there is no file {path}. Expected none, torchvision, or the path of a state dict."
+        )
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # a file that torch cannot read fails in any way it likes
+        raise DataDamaged(f"model.pretrained: {path} cannot be read: {type(error).__name__}: {error}") from error
+    if not isinstance(found, dict):
+        raise DataDamaged(f"model.pretrained: {path} holds {type(found).__name__}, expected a state dict.")
+    return found
+
+
+Latent = UnitCount | None
+SMALLEST = 28
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResNet18(ModelSettings):
+    """torchvision's ResNet-18; images from 28 x 28 (they are not resized).
+
+    Args:
+        latent: size of the features that the head gets; null: the net's own 512.
+        pretrained: none; torchvision: trained on ImageNet, downloaded; or the path of a state dict. All but the last
+            layer begins with these weights, and images must have three channels.
+    """
+
+    latent: Latent = None
+    pretrained: str = NONE
+
+    def check(self, image_shape: ImageShape) -> None:
+        """Raise ScenarioError unless the images fit."""
+        _check("resnet18", image_shape)
+        fits = self.pretrained == NONE or image_shape[0] == 3
+        require(fits, "resnet18 with pretrained weights", image_shape, f"3 channels, at least {SMALLEST} x {SMALLEST}")
+
+    def build(self, image_shape: ImageShape, num_classes: int) -> "SplitModel":
+        """A fresh model, torchvision's initialization or the pretrained weights.
+
+        Raises:
+            ScenarioError: if the images do not fit.
+            DataMissing, DataDamaged: if the weights are not there or are of another network.
+        """
+        self.check(image_shape)
+        resnet18 = needed("torchvision.models", "vision", "model: resnet18").resnet18
+
+        def make(outputs: int) -> "nn.Module":
+            net = resnet18(weights=None, num_classes=outputs)
+            load_pretrained(net, self.pretrained, "ResNet18_Weights", "fc")
+            return net
+
+        return _split(make, "fc", image_shape, self.latent, num_classes, first="conv1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShuffleNetV2(ModelSettings):
+    """torchvision's ShuffleNet V2 x1.0, not pretrained; images from 28 x 28 (they are not resized).
+
+    Args:
+        latent: size of the features that the head gets; null: the net's own 1,024.
+    """
+
+    latent: Latent = None
+
+    def check(self, image_shape: ImageShape) -> None:
+        """Raise ScenarioError unless the images fit."""
+        _check("shufflenet_v2", image_shape)
+
+    def build(self, image_shape: ImageShape, num_classes: int) -> "SplitModel":
+        """A fresh model, torchvision's initialization.
+
+        Raises:
+            ScenarioError: if the images do not fit.
+        """
+        self.check(image_shape)
+        shufflenet_v2_x1_0 = needed("torchvision.models", "vision", "model: shufflenet_v2").shufflenet_v2_x1_0
+
+        return _split(
+            lambda outputs: shufflenet_v2_x1_0(weights=None, num_classes=outputs),
+            "fc",
+            image_shape,
+            self.latent,
+            num_classes,
+            first="conv1.0",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class GoogLeNet(ModelSettings):
+    """torchvision's GoogLeNet without auxiliary classifiers, not pretrained; images from 28 x 28 (not resized).
+
+    Args:
+        latent: size of the features that the head gets; null: the net's own 1,024.
+    """
+
+    latent: Latent = None
+
+    def check(self, image_shape: ImageShape) -> None:
+        """Raise ScenarioError unless the images fit."""
+        _check("googlenet", image_shape)
+
+    def build(self, image_shape: ImageShape, num_classes: int) -> "SplitModel":
+        """A fresh model, torchvision's initialization.
+
+        Raises:
+            ScenarioError: if the images do not fit.
+        """
+        self.check(image_shape)
+        googlenet = needed("torchvision.models", "vision", "model: googlenet").googlenet
+
+        def make(outputs: int) -> "nn.Module":
+            return googlenet(weights=None, num_classes=outputs, aux_logits=False, init_weights=True)
+
+        return _split(make, "fc", image_shape, self.latent, num_classes, first="conv1.conv")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlexNet(ModelSettings):
+    """torchvision's AlexNet, not pretrained; images from 63 x 63 (see alexnet_small for smaller ones).
+
+    Args:
+        latent: size of the features that the head gets; null: the net's own 4,096.
+    """
+
+    latent: Latent = None
+
+    def check(self, image_shape: ImageShape) -> None:
+        """Raise ScenarioError unless the images fit."""
+        require(smallest_side(image_shape) >= 63, "alexnet", image_shape, "at least 63 x 63 pixels, any channels")
+
+    def build(self, image_shape: ImageShape, num_classes: int) -> "SplitModel":
+        """A fresh model, torchvision's initialization.
+
+        Raises:
+            ScenarioError: if the images do not fit.
+        """
+        self.check(image_shape)
+        alexnet = needed("torchvision.models", "vision", "model: alexnet").alexnet
+
+        return _split(
+            lambda outputs: alexnet(weights=None, num_classes=outputs),
+            "classifier.6",
+            image_shape,
+            self.latent,
+            num_classes,
+            first="features.0",
+        )
+
+
+def _check(name: str, image_shape: ImageShape) -> None:
+    wanted = f"at least {SMALLEST} x {SMALLEST} pixels, any channels"
+    require(smallest_side(image_shape) >= SMALLEST, name, image_shape, wanted)
+
+
+def _split(
+    make: "Callable[[int], nn.Module]",
+    last: str,
+    image_shape: ImageShape,
+    latent: int | None,
+    num_classes: int,
+    first: str,
+) -> "SplitModel":
+    """Cuts a network before its last linear layer, or makes that the core's own and puts a head after it."""
+    from torch import nn
+
+    from ddlsim.models.split import SplitModel, latent_head
+
+    whole = make(latent or num_classes)
+    if image_shape[0] != 3:
+        old: Any = whole.get_submodule(first)  # a Conv2d, whose pairs torch types as tuples of any length
+        new = nn.Conv2d(
+            image_shape[0], old.out_channels, old.kernel_size, old.stride, old.padding, bias=old.bias is not None
+        )
+        whole.set_submodule(first, new)
+    if latent:
+        return SplitModel(whole, latent_head(latent, num_classes))
+    head = whole.get_submodule(last)
+    whole.set_submodule(last, nn.Identity())
+    return SplitModel(whole, head)
+
+
+Argument = bool | int | float | str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timm(ModelSettings):
+    """A network of timm by its name, such as resnet18d or vit_tiny_patch16_224; its head is the last linear layer.
+
+    Args:
+        architecture: a name of timm.list_models().
+        arguments: keys of timm.create_model and of the network, e.g. {img_size: 32, patch_size: 4}.
+        pretrained: none, or the path of a state dict; all but the last layer begins with these weights.
+    """
+
+    architecture: str
+    arguments: dict[str, Argument] = field(default_factory=dict, hash=False)
+    pretrained: str = NONE
+
+    def check(self, image_shape: ImageShape) -> None:
+        """Raise ScenarioError unless timm has the network and samples are images."""
+        require(len(image_shape) == 3, "timm", image_shape, "images [C, H, W]")
+        known = _timm().list_models()
+        if self.architecture not in known:
+            near = difflib.get_close_matches(self.architecture, known, n=3)
+            meant = f" Did you mean {' or '.join(near)}?" if near else ""
+            raise ScenarioError(f"model.architecture: timm has no network {self.architecture!r}.{meant}")
+
+    def build(self, image_shape: ImageShape, num_classes: int) -> "nn.Module":
+        """A fresh network with timm's initialization, or the weights of a file.
+
+        Raises:
+            ScenarioError: timm refuses the arguments.
+            DataMissing, DataDamaged: the file is not there, or it is no state dict of this network.
+        """
+        self.check(image_shape)
+        try:
+            net = _timm().create_model(
+                self.architecture, num_classes=num_classes, in_chans=image_shape[0], **self.arguments
+            )
+        except (TypeError, ValueError, RuntimeError, AssertionError) as error:
+            raise ScenarioError(f"model.arguments: timm.create_model({self.architecture!r}): {error}") from error
+        last = str(net.default_cfg.get("classifier", ""))
+        load_pretrained(net, self.pretrained, "", last)
+        return net
+
+
+def _timm() -> "ModuleType":
+    try:
+        import timm
+    except ImportError as error:
+        raise DataMissing(f"model: timm is not installed ({error}): pip install 'ddlsim[vision]'.") from error
+    return timm
