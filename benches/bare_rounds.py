@@ -13,7 +13,7 @@ from collections.abc import Generator
 
 import simpy
 
-from ddlsim.messages.message import PUSH, Message
+from ddlsim.network.messages.message import PUSH, Message
 from ddlsim.network.network import Network
 from ddlsim.topologies.large import random_regular
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import simpy
 
-from ddlsim import build, runs
+from ddlsim import assembly, runs
 from ddlsim.runs.recorder import Recorder
 from ddlsim.scenario import load
 from ddlsim.topologies.base import neighbors
@@ -40,8 +40,8 @@ def simulated(scenario, tmp_path):
     """One run in this process, from the built objects on; returns the simulation."""
     prepared = runs.prepare(runs.load_data(scenario, None, True, False))
     recorder = Recorder(tmp_path / "metrics.jsonl")
-    learner = build.build_learner(scenario, prepared, "none")
-    simulation = build.build_simulation(scenario, prepared, learner, recorder)
+    learner = assembly.build_learner(scenario, prepared, "none")
+    simulation = assembly.build_simulation(scenario, prepared, learner, recorder)
     simulation.run()
     recorder.close()
     return simulation

@@ -23,8 +23,8 @@ import pytest
 import simpy
 
 from ddlsim.engine.gc_tuning import relaxed_gc
-from ddlsim.messages.message import PUSH, Message
-from ddlsim.native import extension
+from ddlsim.foundation.native import extension
+from ddlsim.network.messages.message import PUSH, Message
 from ddlsim.network.network import Network
 
 PEERS, SIZE, LATENCY_S = 4, 500_000, 0.02

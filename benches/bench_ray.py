@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from under_way import UnderWay
 
-from ddlsim.executors import cluster
-from ddlsim.executors.cluster import Executor
+from ddlsim.runs.cluster import cluster
+from ddlsim.runs.cluster.cluster import Executor
 
 pytest.importorskip("ray", reason="the extra ray is not installed")
 

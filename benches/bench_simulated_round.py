@@ -11,7 +11,7 @@ import facade_cell as cell
 import pytest
 from under_way import UnderWay
 
-from ddlsim.build import build_learner
+from ddlsim.assembly import build_learner
 
 SCENARIO = Path(__file__).parents[1] / "scenarios" / "facade_30_2.yaml"
 SETTINGS = (

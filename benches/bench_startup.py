@@ -39,7 +39,7 @@ def test_check(ratio):
         ("ddlsim", False),
         ("ddlsim.cli", False),
         ("ddlsim.scenario", False),
-        ("ddlsim.build", False),
+        ("ddlsim.assembly", False),
         ("ddlsim.runs", False),
         ("ddlsim.kernels", True),
         ("ddlsim.learning.learner", True),

@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 
 from ddlsim import runs
-from ddlsim.executors import ray_workers
-from ddlsim.executors.cluster import Executor
-from ddlsim.executors.ray_workers import Worker
 from ddlsim.learning.tested import Tested
 from ddlsim.runs.callbacks import Callback, Completed
 from ddlsim.runs.checkpoint import Every
+from ddlsim.runs.cluster import ray_workers
+from ddlsim.runs.cluster.cluster import Executor
+from ddlsim.runs.cluster.ray_workers import Worker
 from ddlsim.scenario import load
 
 SCENARIO = Path(__file__).parents[1] / "scenarios" / "thousand_nodes.yaml"

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ddlsim import build, runs
+from ddlsim import assembly, runs
 from ddlsim.runs.recorder import Recorder
 from ddlsim.scenario import load
 
@@ -50,11 +50,11 @@ def measure(nodes: int, rounds: int, folder: Path) -> dict[str, float]:
         f"evaluation={{every: {rounds}, samples: 100}}",
     )
     prepared = runs.prepare(runs.load_data(load(SCENARIO, changes), None, True, False))
-    learner = build.build_learner(load(SCENARIO, changes), prepared, "cpu", threads=1)
+    learner = assembly.build_learner(load(SCENARIO, changes), prepared, "cpu", threads=1)
     without_mib = _mib()
     recorder = Recorder(folder / "metrics.jsonl")
     ends: list[float] = []
-    simulation = build.build_simulation(
+    simulation = assembly.build_simulation(
         load(SCENARIO, changes), prepared, learner, recorder, on_round=lambda *_: ends.append(time.process_time())
     )
     simulation.run()

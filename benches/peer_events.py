@@ -24,7 +24,7 @@ DEGREE, STEPS_PER_ROUND = 4, 100
 
 def ddlsim(nodes: int, rounds: int, fidelity: str = "flow", algorithm: str = "el") -> tuple[int, float]:
     """Messages, and CPU seconds."""
-    from ddlsim import build, runs
+    from ddlsim import assembly, runs
     from ddlsim.runs.recorder import Recorder
     from ddlsim.scenario import load
 
@@ -34,8 +34,8 @@ def ddlsim(nodes: int, rounds: int, fidelity: str = "flow", algorithm: str = "el
     scenario = load(Path(__file__).parents[1] / "scenarios" / "million_network_only.yaml", changes)
     prepared = runs.prepare(runs.load_data(scenario, None, True, False))
     recorder = Recorder(Path(tempfile.mkdtemp()) / "metrics.jsonl")
-    learner = build.build_learner(scenario, prepared, "none")
-    simulation = build.build_simulation(scenario, prepared, learner, recorder)
+    learner = assembly.build_learner(scenario, prepared, "none")
+    simulation = assembly.build_simulation(scenario, prepared, learner, recorder)
     cpu_s = timed(simulation.run)
     return simulation.network.traffic.total()["messages"], cpu_s
 

@@ -17,29 +17,29 @@ _PROCESS = os.getpid()
 
 TYPE_CHECKING = False  # as in typing, whose import takes longer than all else here
 if TYPE_CHECKING:
-    from ddlsim.api.run import Run
-    from ddlsim.api.several import Comparison, compare, sweep
-    from ddlsim.api.start import Interrupted, check, load, resume, run
-    from ddlsim.errors import DataDamaged, DataMissing, DdlsimError, ScenarioError
+    from ddlsim.foundation.errors import DataDamaged, DataMissing, DdlsimError, ScenarioError
+    from ddlsim.runs.api.run import Run
+    from ddlsim.runs.api.several import Comparison, compare, sweep
+    from ddlsim.runs.api.start import Interrupted, check, load, resume, run
     from ddlsim.runs.callbacks import Callback, CallbackFailed, StopRun
 
 _PLACES = {
-    "run": "api.start",
-    "check": "api.start",
-    "resume": "api.start",
-    "load": "api.start",
-    "Interrupted": "api.start",
-    "Run": "api.run",
-    "compare": "api.several",
-    "sweep": "api.several",
-    "Comparison": "api.several",
+    "run": "runs.api.start",
+    "check": "runs.api.start",
+    "resume": "runs.api.start",
+    "load": "runs.api.start",
+    "Interrupted": "runs.api.start",
+    "Run": "runs.api.run",
+    "compare": "runs.api.several",
+    "sweep": "runs.api.several",
+    "Comparison": "runs.api.several",
     "Callback": "runs.callbacks",
     "StopRun": "runs.callbacks",
     "CallbackFailed": "runs.callbacks",
-    "DdlsimError": "errors",
-    "ScenarioError": "errors",
-    "DataMissing": "errors",
-    "DataDamaged": "errors",
+    "DdlsimError": "foundation.errors",
+    "ScenarioError": "foundation.errors",
+    "DataMissing": "foundation.errors",
+    "DataDamaged": "foundation.errors",
 }
 """Name -> the module that defines it."""
 

@@ -1,6 +1,6 @@
 """python -m ddlsim."""
 
-from ddlsim.cli import main
+import importlib
 
 if __name__ == "__main__":
-    main()
+    importlib.import_module("ddlsim.cli").main()

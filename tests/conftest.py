@@ -20,8 +20,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 import pytest
 from hypothesis import settings
 
-from ddlsim import native
 from ddlsim.data import standard
+from ddlsim.foundation import native
 
 settings.register_profile("default", max_examples=150, deadline=None, derandomize=True)
 settings.register_profile("ci", max_examples=500, deadline=None)

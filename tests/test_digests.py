@@ -19,7 +19,7 @@ from pathlib import Path
 import digest_runs
 import pytest
 
-from ddlsim import native
+from ddlsim.foundation import native
 
 TABLE = Path(__file__).parent / "golden" / "digests.json"
 GROUPS = 2

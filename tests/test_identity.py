@@ -12,10 +12,10 @@ import pytest
 import torch
 
 import ddlsim
-from ddlsim import own_code, provenance
-from ddlsim.api.start import resolve
-from ddlsim.identity import Identity
+from ddlsim.foundation import own_code, provenance
+from ddlsim.foundation.identity import Identity
 from ddlsim.models.given import given_model
+from ddlsim.runs.api.start import resolve
 from ddlsim.scenario import digest
 
 pytestmark = pytest.mark.full

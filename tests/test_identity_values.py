@@ -18,7 +18,7 @@ from scipy import sparse
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from torch import nn
 
-from ddlsim.identity import Identity
+from ddlsim.foundation.identity import Identity
 
 pytestmark = pytest.mark.full
 
@@ -193,7 +193,7 @@ def test_use_changes_nothing():
 
 
 def test_sets_are_told_alike_by_all_processes():
-    text = "from ddlsim.identity import Identity; i = Identity(); "
+    text = "from ddlsim.foundation.identity import Identity; i = Identity(); "
     text += "i.value({frozenset('ad'): 1, 'x': {frozenset('bc'), 'y'}})"
     found = {
         subprocess.run(

@@ -8,36 +8,16 @@ import networkx as nx
 
 PACKAGE = Path(__file__).parents[1] / "ddlsim"
 LEVELS = [
-    {"__main__"},
-    {"cli"},
-    {"api"},
-    {"reproduce"},
-    {"contract", "sweeps"},
+    {"__main__", "cli"},
     {"runs"},
-    {"executors"},
-    {"change"},
-    {"build"},
+    {"assembly"},
     {"engine"},
     {"algorithms"},
-    {"similarity"},
     {"node"},
-    {"evaluation"},
-    {"network"},
-    {"messages"},
-    {"learning"},
-    {"data", "models"},
-    {"topologies", "churn", "devices", "aggregation", "attacks"},
-    {"scenario"},
-    {"kernels"},
-    {"native"},
-    {"report"},
-    {"tasks"},
-    {"metrics", "csv_rows", "pickled_data", "registry"},
-    {"provenance"},
-    {"identity"},
-    {"own_code", "imports", "privacy", "extras", "torch_state"},
-    {"_native", "_cuda", "errors", "units", "rng", "part", "energy", "interrupts", "host", "file_states"},
-    {"strict_json"},
+    {"learning", "network"},
+    {"data", "models", "attacks", "scenario", "report"},
+    {"kernels", "tasks", "topologies", "aggregation", "devices", "churn"},
+    {"foundation", "_native", "_cuda"},
 ]
 LEVEL = {name: depth for depth, names in enumerate(LEVELS) for name in names}
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -84,7 +64,7 @@ def test_only_subpackages_of_simulated_time_import_simpy():
     users = {
         subpackage_of(path) for path in FILES if "import simpy" in path.read_text() or "from simpy" in path.read_text()
     }
-    assert users == {"build", "engine", "network", "node"}
+    assert users == {"assembly", "engine", "network", "node"}
 
 
 def test_every_subpackage_has_a_level():

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from ddlsim import metrics
+from ddlsim.tasks import metrics
 
 nan = float("nan")
 

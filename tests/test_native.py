@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from ddlsim import native
+from ddlsim.foundation import native
 
-NEEDED = ("__init__.py", "native.py", "errors.py")
+NEEDED = ("__init__.py", "foundation/__init__.py", "foundation/native.py", "foundation/errors.py")
 
 
 @pytest.fixture
@@ -19,7 +19,8 @@ def tree(tmp_path):
     package = tmp_path / "tree" / "ddlsim"
     package.mkdir(parents=True)
     for name in NEEDED:
-        shutil.copy(native.PACKAGE_DIR / name, package)
+        (package / name).parent.mkdir(exist_ok=True)
+        shutil.copy(native.PACKAGE_DIR / name, package / name)
     return package.parent
 
 
@@ -37,7 +38,7 @@ def site(tmp_path):
 
 def run(*path: Path, **environment: str) -> subprocess.CompletedProcess:
     """Loads the module in a Python that sees these folders and no installed packages."""
-    code = "from ddlsim import native; print(native.extension().__file__); import ddlsim._native"
+    code = "from ddlsim.foundation import native; print(native.extension().__file__); import ddlsim._native"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path)), **environment}
     command = [sys.executable, "-S", "-c", code]
     return subprocess.run(command, cwd=path[0], env=environment, capture_output=True, text=True)

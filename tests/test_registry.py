@@ -7,7 +7,7 @@ import pytest
 
 from ddlsim.algorithms import ALGORITHMS
 from ddlsim.algorithms.base import Algorithm
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ddlsim.devices.step_times import LogNormal
-from ddlsim.rng import dealt, stream, stream_seed
+from ddlsim.foundation.rng import dealt, stream, stream_seed
 
 
 def test_same_name_gives_the_same_numbers():

@@ -22,7 +22,7 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-from ddlsim.native import extension
+from ddlsim.foundation.native import extension
 
 PICTURES = Path(__file__).resolve().parent.parent / "docs" / "pictures"
 BLUE, ORANGE, GREEN, GRAY = "#3465a4", "#d9822b", "#4c9a52", "#9aa0a6"

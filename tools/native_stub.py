@@ -74,6 +74,6 @@ GENERIC = {"tuple": "tuple[object, ...]", "dict": "dict[object, object]", "list"
 
 
 if __name__ == "__main__":
-    from ddlsim import native
+    from ddlsim.foundation import native
 
     print(stub_of(native.extension()), end="")

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from ddlsim.reproduce import write_pages
+from ddlsim.runs.reproduce import write_pages
 from ddlsim.scenario.load import is_matrix
 
 ROOT = Path(__file__).parents[1]

@@ -30,7 +30,7 @@ def main() -> None:
     import torch
 
     import ddlsim
-    from ddlsim.strict_json import table_text
+    from ddlsim.foundation.strict_json import table_text
 
     torch.set_num_threads(1)
     until = sys.argv[1] if len(sys.argv) > 1 else "99:99"

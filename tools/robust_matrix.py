@@ -90,7 +90,7 @@ def main() -> None:
     import torch
 
     import ddlsim
-    from ddlsim.strict_json import table_text
+    from ddlsim.foundation.strict_json import table_text
 
     torch.set_num_threads(1)
     path, until = Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 and ":" in sys.argv[2] else "99:99"

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from ddlsim import build, runs
-from ddlsim.executors.cluster import LOCAL, Executor
+from ddlsim import assembly, runs
+from ddlsim.runs.cluster.cluster import LOCAL, Executor
 from ddlsim.runs.computing import make_learner
 from ddlsim.runs.loading import Options
 from ddlsim.runs.recorder import Recorder
@@ -41,7 +41,7 @@ class UnderWay:
         self.completed = 0
         self.learner = make_learner(self.scenario, self.prepared, "cpu", Options(executor=executor, threads=threads))
         self.recorder = Recorder(folder / "metrics.jsonl")
-        self.simulation = build.build_simulation(
+        self.simulation = assembly.build_simulation(
             self.scenario, self.prepared, self.learner, self.recorder, on_round=self._count
         )
 

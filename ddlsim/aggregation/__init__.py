@@ -4,7 +4,7 @@ A rule takes the place of the weighted average wherever an algorithm averages mo
 frozen dataclass (fields = YAML keys) that extends Aggregation (base.py), and a line in this table.
 """
 
-from ddlsim.registry import Registry
+from ddlsim.foundation.registry import Registry
 
 AGGREGATIONS = Registry(
     "aggregation",

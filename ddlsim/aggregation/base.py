@@ -2,7 +2,8 @@
 
 Every rule here is one of two kinds, or one after the other: the rows are mixed linearly, with weights that depend on
 their distances, and in every coordinate the lowest and highest values are left out before the rest is averaged. A rule
-sees distances and weights alone, never the rows, so it is a function of small arrays; learning/row_operations.py measures
+sees distances and weights alone, never the rows, so it is a function of small arrays; learning/row_operations.py
+measures
 the distances and computes the result by the kernels, on the CPU or on a GPU.
 
 What a model weighs in a merge, by name.
@@ -26,8 +27,8 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from annotated_types import Ge, Gt, Lt
 
-from ddlsim.errors import ScenarioError, kind_of
-from ddlsim.part import Part
+from ddlsim.foundation.errors import ScenarioError, kind_of
+from ddlsim.foundation.part import Part
 
 Tolerated = Annotated[int, Ge(0)] | Annotated[float, Gt(0), Lt(0.5)]
 """How many of the rows may be attackers': a number, or a share of the rows at hand, below one half, rounded down."""

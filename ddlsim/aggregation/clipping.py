@@ -37,7 +37,7 @@ from annotated_types import Gt
 
 from ddlsim.aggregation.base import Aggregation, Combination, Mean, Rows, Tolerated, tolerated, weighted_sum
 from ddlsim.aggregation.robust import GeometricMedian, Krum, Median, TrimmedMean
-from ddlsim.units import Count
+from ddlsim.foundation.units import Count
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,7 +29,7 @@ import numpy as np
 from annotated_types import Ge, Gt
 
 from ddlsim.aggregation.base import Aggregation, Combination, Rows, Tolerated, tolerated, weighted_sum
-from ddlsim.units import Count
+from ddlsim.foundation.units import Count
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ To add one: a file with a frozen dataclass (fields = YAML keys) that extends Alg
 (tests/algorithms/test_contract.py) then runs over it.
 """
 
-from ddlsim.registry import Registry
+from ddlsim.foundation.registry import Registry
 
 ALGORITHMS = Registry(
     "algorithm",

@@ -27,12 +27,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ddlsim.algorithms.base import Algorithm, GraphKind
-from ddlsim.evaluation.candidates import EvaluationCandidates
+from ddlsim.node.candidates import EvaluationCandidates
 
 if TYPE_CHECKING:
     from ddlsim.learning.bank import Params
     from ddlsim.learning.job_types import Model
-    from ddlsim.messages.message import Message
+    from ddlsim.network.messages.message import Message
     from ddlsim.node.node import Node, Steps
 
 

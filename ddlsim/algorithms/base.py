@@ -10,19 +10,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from ddlsim.part import Part
+from ddlsim.foundation.part import Part
 
 if TYPE_CHECKING:
     import numpy as np
     from torch import nn
 
-    from ddlsim.evaluation.candidates import EvaluationCandidates
+    from ddlsim.algorithms.similarity.measures import Similarity
     from ddlsim.learning.job_types import Model
-    from ddlsim.messages.message import Message
+    from ddlsim.network.messages.message import Message
+    from ddlsim.node.candidates import EvaluationCandidates
     from ddlsim.node.checks import Deferred
     from ddlsim.node.node import Node, Steps
     from ddlsim.node.ports import Compute
-    from ddlsim.similarity.measures import Similarity
 
 GraphKind = Literal["any", "static", "dynamic"]
 

@@ -5,7 +5,8 @@ for client collaboration", FL-IJCAI 2022, and their code; Hagander, Listo Zec et
 metrics in decentralized deep learning under distributional shift", and the code that it shares with Hagander's thesis
 (FedSim, min-max scaling, three more similarities). Each round a node pulls the models of `sampled_peers` peers, drawn
 by softmax(tau * similarity), measures how alike they are to its own, and merges; what peers know of others serves as
-an estimate (similarity/measures.py). The texts and the codes differ, and `variant` names four of them; every key that is
+an estimate (algorithms/similarity/measures.py). The texts and the codes differ, and `variant` names four of them;
+every key that is
 null is as the variant has it:
 
                     listo_zec_2022   hagander_2024      text               facade
@@ -60,12 +61,20 @@ from ddlsim.algorithms.gossip_pull import (
     Weights,
     batches_scored,
 )
-from ddlsim.errors import ScenarioError
+from ddlsim.algorithms.similarity import measures
+from ddlsim.algorithms.similarity.measures import (
+    Knowledge,
+    Scaling,
+    Similarity,
+    SimilarityName,
+    TwoHop,
+    UnknownPeers,
+    table_bytes,
+)
+from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.rng import stream
+from ddlsim.foundation.units import Count
 from ddlsim.node.checks import Deferred
-from ddlsim.rng import stream
-from ddlsim.similarity import measures
-from ddlsim.similarity.measures import Knowledge, Scaling, Similarity, SimilarityName, TwoHop, UnknownPeers, table_bytes
-from ddlsim.units import Count
 
 if TYPE_CHECKING:
     from ddlsim.learning.bank import Params

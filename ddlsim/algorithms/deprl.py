@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ddlsim.algorithms.base import GraphKind, WithFinalAllReduce
-from ddlsim.evaluation.candidates import EvaluationCandidates
-from ddlsim.units import StepCount
+from ddlsim.foundation.units import StepCount
+from ddlsim.node.candidates import EvaluationCandidates
 
 if TYPE_CHECKING:
     from ddlsim.learning.bank import Params
-    from ddlsim.messages.message import Message
+    from ddlsim.network.messages.message import Message
     from ddlsim.node.node import Node, Steps
 
 

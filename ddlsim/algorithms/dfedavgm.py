@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from ddlsim.algorithms.base import Algorithm, GraphKind
-from ddlsim.evaluation.candidates import EvaluationCandidates
+from ddlsim.node.candidates import EvaluationCandidates
 
 if TYPE_CHECKING:
     from ddlsim.learning.bank import Params

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from ddlsim.algorithms.base import GraphKind, WithFinalAllReduce
-from ddlsim.evaluation.candidates import EvaluationCandidates
+from ddlsim.node.candidates import EvaluationCandidates
 
 if TYPE_CHECKING:
     from ddlsim.learning.bank import Params

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ddlsim.algorithms.base import GraphKind, WithFinalAllReduce
-from ddlsim.evaluation.candidates import EvaluationCandidates
-from ddlsim.units import Count
+from ddlsim.foundation.units import Count
+from ddlsim.node.candidates import EvaluationCandidates
 
 if TYPE_CHECKING:
     from ddlsim.learning.bank import Params

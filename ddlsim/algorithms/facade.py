@@ -40,13 +40,12 @@ import numpy as np
 from annotated_types import Ge, Le
 
 from ddlsim.algorithms.base import GraphKind, WithFinalAllReduce
-from ddlsim.evaluation.candidates import Choice, EvaluationCandidates
-from ddlsim.evaluation.evaluator import SELECTION_BATCHES
-from ddlsim.units import CountOrZero, StepCount
+from ddlsim.foundation.units import CountOrZero, StepCount
+from ddlsim.node.candidates import SELECTION_BATCHES, Choice, EvaluationCandidates
 
 if TYPE_CHECKING:
     from ddlsim.learning.bank import Params
-    from ddlsim.messages.message import Message
+    from ddlsim.network.messages.message import Message
     from ddlsim.node.node import Node, Steps
 
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from annotated_types import Ge
 
 from ddlsim.algorithms.base import Algorithm
-from ddlsim.evaluation.candidates import EvaluationCandidates
 from ddlsim.learning.objective import LocalStep, Objective
+from ddlsim.node.candidates import EvaluationCandidates
 
 if TYPE_CHECKING:
     import torch

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ddlsim.algorithms.base import Algorithm
-from ddlsim.evaluation.candidates import EvaluationCandidates
+from ddlsim.node.candidates import EvaluationCandidates
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ddlsim.learning.bank import Params
-    from ddlsim.messages.message import Message
+    from ddlsim.network.messages.message import Message
     from ddlsim.node.node import Node, Steps
 
 

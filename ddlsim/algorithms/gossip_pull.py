@@ -29,10 +29,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from ddlsim.aggregation import base as merges
 from ddlsim.aggregation.base import MergeName
 from ddlsim.algorithms.base import Algorithm
-from ddlsim.errors import ScenarioError
-from ddlsim.evaluation.candidates import EvaluationCandidates
-from ddlsim.similarity.measures import ComparedModel, Similarity
-from ddlsim.units import Count, CountOrZero
+from ddlsim.algorithms.similarity.measures import ComparedModel, Similarity
+from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.units import Count, CountOrZero
+from ddlsim.node.candidates import EvaluationCandidates
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ddlsim.algorithms.base import Algorithm
 from ddlsim.algorithms.gossip_pull import MonitoredSimilarity
-from ddlsim.evaluation.candidates import EvaluationCandidates
-from ddlsim.similarity.measures import ComparedModel, Similarity
+from ddlsim.algorithms.similarity.measures import ComparedModel, Similarity
+from ddlsim.node.candidates import EvaluationCandidates
 
 if TYPE_CHECKING:
     import numpy as np

@@ -33,9 +33,9 @@ import numpy as np
 from annotated_types import Ge, Gt
 
 from ddlsim.algorithms.base import Algorithm
-from ddlsim.evaluation.candidates import EvaluationCandidates
+from ddlsim.foundation.units import CountOrZero, UnitCount
 from ddlsim.learning.objective import LocalStep, Objective
-from ddlsim.units import CountOrZero, UnitCount
+from ddlsim.node.candidates import EvaluationCandidates
 
 SMALLEST_WEIGHT = 1e-6
 """Of an edge; also the resolution of records."""
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from ddlsim.learning.bank import Params
     from ddlsim.learning.job_types import Model
-    from ddlsim.messages.message import Message
+    from ddlsim.network.messages.message import Message
     from ddlsim.node.node import Node, Steps, Verb
 
 

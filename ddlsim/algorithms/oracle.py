@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from ddlsim.algorithms.gossip_pull import GossipPull, MonitoredSimilarity, State
-from ddlsim.errors import ScenarioError
-from ddlsim.rng import stream
-from ddlsim.similarity.measures import Similarity, draw
-from ddlsim.units import CountOrZero
+from ddlsim.algorithms.similarity.measures import Similarity, draw
+from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.rng import stream
+from ddlsim.foundation.units import CountOrZero
 
 if TYPE_CHECKING:
     from ddlsim.node.node import Node

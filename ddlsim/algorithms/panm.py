@@ -4,7 +4,8 @@ Sources: Li, Lu, Liu, et al., "Towards effective clustered federated learning: a
 neighbor matching", IEEE Transactions on Big Data, 2022; Hagander's thesis, appendix B, algorithms 2 and 3, and its
 code. Stage 1 (NSMC): each round a node measures `sampled_peers` new peers, keeps the `sampled_peers` most similar of
 those and its present neighbors, and merges all it keeps. Stage 2, from round `stage1_rounds` on: every `naem_every`
-rounds it sorts new candidates and its neighbors by a mixture of two normals (similarity/measures.py); each round it
+rounds it sorts new candidates and its neighbors by a mixture of two normals (algorithms/similarity/measures.py); each
+round it
 merges with `sampled_peers` random neighbors. `variant`:
 
 - `thesis`: similarities of all concerned are measured anew each time, and NAEM sorts all neighbors;
@@ -24,9 +25,9 @@ from annotated_types import Ge, Le
 
 from ddlsim.aggregation import base as merges
 from ddlsim.algorithms.gossip_pull import GossipPull, LossBatches, State, batches_scored
-from ddlsim.errors import ScenarioError
-from ddlsim.similarity.measures import Similarity, SimilarityName, draw, neighbors_by_mixture
-from ddlsim.units import Count
+from ddlsim.algorithms.similarity.measures import Similarity, SimilarityName, draw, neighbors_by_mixture
+from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.units import Count
 
 if TYPE_CHECKING:
     from ddlsim.node.node import Node, Steps, Verb

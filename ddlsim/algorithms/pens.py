@@ -17,9 +17,9 @@ from annotated_types import Ge, Le
 
 from ddlsim.aggregation import base as merges
 from ddlsim.algorithms.gossip_pull import GossipPull, LossBatches, Schedule, State, Weights, batches_scored
-from ddlsim.errors import ScenarioError
-from ddlsim.similarity.measures import Similarity, SimilarityName, draw
-from ddlsim.units import Count
+from ddlsim.algorithms.similarity.measures import Similarity, SimilarityName, draw
+from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.units import Count
 
 if TYPE_CHECKING:
     from ddlsim.node.checks import Deferred

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ddlsim.algorithms.gossip_pull import GossipPull, MonitoredSimilarity, State
-from ddlsim.errors import ScenarioError
-from ddlsim.similarity.measures import Similarity, draw
+from ddlsim.algorithms.similarity.measures import Similarity, draw
+from ddlsim.foundation.errors import ScenarioError
 
 if TYPE_CHECKING:
     from ddlsim.node.node import Node

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from annotated_types import Gt, Le
 
 from ddlsim.algorithms.base import Algorithm
-from ddlsim.evaluation.candidates import EvaluationCandidates
+from ddlsim.node.candidates import EvaluationCandidates
 
 if TYPE_CHECKING:
     from ddlsim.learning.bank import Params

@@ -3,7 +3,7 @@
 To add one: a frozen dataclass (fields = YAML keys) that extends Attack (base.py), and a line in this table.
 """
 
-from ddlsim.registry import Registry
+from ddlsim.foundation.registry import Registry
 
 ATTACKS = Registry(
     "attack",

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import numpy as np
 from annotated_types import Gt, Le, MinLen
 
-from ddlsim.errors import kind_of
-from ddlsim.part import Part, Problem
-from ddlsim.rng import stream
+from ddlsim.foundation.errors import kind_of
+from ddlsim.foundation.part import Part, Problem
+from ddlsim.foundation.rng import stream
+from ddlsim.foundation.units import CountOrZero
 from ddlsim.tasks import Task, label_of
-from ddlsim.units import CountOrZero
 
 if TYPE_CHECKING:
     import torch

@@ -41,8 +41,8 @@ import numpy as np
 from annotated_types import Ge, Gt, Le, Lt
 
 from ddlsim.attacks.base import Attack, Knowledge, Seen, mean_of
-from ddlsim.errors import ScenarioError
-from ddlsim.units import END_OF_TIME_S, Count, CountOrZero
+from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.units import END_OF_TIME_S, Count, CountOrZero
 
 if TYPE_CHECKING:
     import torch

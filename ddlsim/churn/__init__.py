@@ -3,7 +3,7 @@
 To add one: a frozen dataclass that offers `absences(num_nodes, seed)` (see schedule.py), and a line here.
 """
 
-from ddlsim.registry import Registry
+from ddlsim.foundation.registry import Registry
 
 CHURNS = Registry(
     "churn",

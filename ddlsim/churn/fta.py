@@ -15,10 +15,10 @@ from annotated_types import Ge, Gt
 
 from ddlsim.churn.schedule import Absences, Churn, OfflineInterval, merged
 from ddlsim.churn.traces import gaps, scaled
-from ddlsim.csv_rows import refuse, shortened, unreadable
-from ddlsim.errors import ScenarioError
-from ddlsim.part import Problem
-from ddlsim.rng import dealt, stream
+from ddlsim.foundation.csv_rows import refuse, shortened, unreadable
+from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.part import Problem
+from ddlsim.foundation.rng import dealt, stream
 
 COLUMNS = (
     *("event_id", "component_id", "node_id", "platform_id", "node_name"),

@@ -26,9 +26,9 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from annotated_types import Ge, Gt, Interval
 
-from ddlsim.part import Part, Problem
-from ddlsim.rng import stream
-from ddlsim.units import CountOrZero
+from ddlsim.foundation.part import Part, Problem
+from ddlsim.foundation.rng import stream
+from ddlsim.foundation.units import CountOrZero
 
 OfflineInterval = tuple[float, float]
 

@@ -18,10 +18,10 @@ from typing import Annotated, Any
 from annotated_types import Gt
 
 from ddlsim.churn.schedule import Absences, Churn, OfflineInterval, merged
-from ddlsim.csv_rows import Column, read_rows, refuse, shortened
-from ddlsim.errors import ScenarioError
-from ddlsim.pickled_data import read_data_only
-from ddlsim.rng import stream
+from ddlsim.foundation.csv_rows import Column, read_rows, refuse, shortened
+from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.pickled_data import read_data_only
+from ddlsim.foundation.rng import stream
 
 MAX_TIME_S = 1e18
 

@@ -69,7 +69,7 @@ for module in PARTS:
 
 def main() -> None:
     """The console script."""
-    from ddlsim.interrupts import ignore_signals
+    from ddlsim.foundation.interrupts import ignore_signals
 
     gc.set_threshold(YOUNG_OBJECTS)
     try:

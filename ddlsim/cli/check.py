@@ -8,8 +8,8 @@ import typer
 from ddlsim.cli import completion
 from ddlsim.cli.exits import message_of
 from ddlsim.cli.options import DataDir, Overrides
-from ddlsim.errors import DataDamaged, DataMissing, ScenarioError
-from ddlsim.strict_json import table_text
+from ddlsim.foundation.errors import DataDamaged, DataMissing, ScenarioError
+from ddlsim.foundation.strict_json import table_text
 
 if TYPE_CHECKING:
     from ddlsim.scenario import Scenario
@@ -71,12 +71,12 @@ def check(
 
 def _try_out(path: str, scenario) -> None:
     """Raises ScenarioError for parts from outside that break their contract, and for what would stop the run."""
-    from ddlsim.contract.dead_links import dead_links
+    from ddlsim.runs.check.dead_links import dead_links
     from ddlsim.scenario.own_parts import origins
 
     found = dead_links(scenario)
     if not found and origins(scenario):
-        from ddlsim.contract.trial import contract_problems
+        from ddlsim.runs.check.trial import contract_problems
 
         found = contract_problems(scenario, lambda text: typer.echo(f"{path}: {text}", err=True))
     if found:
@@ -86,7 +86,7 @@ def _try_out(path: str, scenario) -> None:
 
 def _deal(scenario: "Scenario", data_dir: Path | None) -> None:
     """Reads the data, deals it and builds what it is for; raises what a run would raise before its first round."""
-    from ddlsim.build import build_learner, build_simulation
+    from ddlsim.assembly import build_learner, build_simulation
     from ddlsim.devices.model_work import Estimated
     from ddlsim.runs import load_data, prepare
     from ddlsim.runs.recorder import Recorder
@@ -106,7 +106,7 @@ def _deal(scenario: "Scenario", data_dir: Path | None) -> None:
 
 
 def _matrix_line(path: str, overrides: list[str]) -> str:
-    from ddlsim.reproduce import read_matrix
+    from ddlsim.runs.reproduce import read_matrix
 
     matrix = read_matrix(path, overrides)
     runs = sum(len(cell.seeds) for cell in matrix.cells)
@@ -114,7 +114,7 @@ def _matrix_line(path: str, overrides: list[str]) -> str:
 
 
 def _sweep_line(path: str, overrides: list[str]) -> str:
-    from ddlsim.sweeps.points import read_sweep
+    from ddlsim.runs.sweeps.points import read_sweep
 
     points = read_sweep(path, None, overrides)
     refused = [point for point in points if point.scenario is None]

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ddlsim.cli.exits import FAILED, say
-from ddlsim.errors import DdlsimError, ScenarioError
+from ddlsim.foundation.errors import DdlsimError, ScenarioError
 
 Runs = Annotated[list[Path], typer.Argument(help="Run directories, or folders with runs below them.", metavar="RUN...")]
 

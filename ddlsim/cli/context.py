@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ddlsim.report.records import Records
     from ddlsim.report.sections import Context
-    from ddlsim.reproduce.matrix import Matrix
+    from ddlsim.runs.reproduce.matrix import Matrix
 
 
 def with_context(records: "Records", trust: bool = False) -> "tuple[Records, Context]":
@@ -16,7 +16,7 @@ def with_context(records: "Records", trust: bool = False) -> "tuple[Records, Con
         records: of the run.
         trust: whether code that the scenario names may be imported, for the defaults of its keys.
     """
-    from ddlsim import own_code
+    from ddlsim.foundation import own_code
     from ddlsim.report.sections import Context
 
     paper = None if records.scenario.get("paper") else published_of(records.scenario)
@@ -55,7 +55,7 @@ def _add_section(found: dict[str, Any], cls: Any, path: str, resolved: dict[str,
 
 
 def _add_part(found: dict[str, Any], key: str, path: str, value: Any, standard: dict | None) -> None:
-    from ddlsim.errors import ScenarioError
+    from ddlsim.foundation.errors import ScenarioError
     from ddlsim.scenario import parts
 
     if standard is None:
@@ -82,8 +82,8 @@ def published_of(resolved: dict[str, Any]) -> dict[str, Any] | None:
 
     A cell is found by the scenario's name, <matrix>-<cell>; settings in which the run differs from it are told.
     """
-    from ddlsim.errors import DdlsimError
-    from ddlsim.reproduce.matrix import read_matrix
+    from ddlsim.foundation.errors import DdlsimError
+    from ddlsim.runs.reproduce.matrix import read_matrix
     from ddlsim.scenario.load import by_name
 
     name = str(resolved.get("name"))

@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from ddlsim.cli.options import AsJson, DataDir
-from ddlsim.errors import DataDamaged, DataMissing, ScenarioError
-from ddlsim.strict_json import table_text
+from ddlsim.foundation.errors import DataDamaged, DataMissing, ScenarioError
+from ddlsim.foundation.strict_json import table_text
 
 
 def register(app: typer.Typer) -> None:

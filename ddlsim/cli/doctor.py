@@ -10,9 +10,9 @@ from pathlib import Path
 import typer
 
 from ddlsim.cli.options import AsJson, DataDir, ExecutorName
-from ddlsim.errors import DdlsimError
-from ddlsim.host import num_cores
-from ddlsim.strict_json import table_text
+from ddlsim.foundation.errors import DdlsimError
+from ddlsim.foundation.host import num_cores
+from ddlsim.foundation.strict_json import table_text
 
 PACKAGES = ("torch", "numpy", "simpy", "networkx", "pydantic", "ruamel.yaml", "typer", "rich", "safetensors")
 
@@ -86,8 +86,8 @@ def _cluster(executor: str) -> Iterator[Finding]:
     """What a Ray cluster has; a worker on every host is started to compare versions."""
     from dataclasses import replace
 
-    from ddlsim.executors.cluster import connect, disconnecting, executor_of, hosts, import_ray
-    from ddlsim.executors.ray_workers import RayWorkers
+    from ddlsim.runs.cluster.cluster import connect, disconnecting, executor_of, hosts, import_ray
+    from ddlsim.runs.cluster.ray_workers import RayWorkers
 
     chosen = executor_of(executor)
     try:
@@ -154,10 +154,10 @@ def _torchvision() -> Iterator[Finding]:
 
 
 def _kernels() -> Iterator[Finding]:
-    from ddlsim.errors import DdlsimError
+    from ddlsim.foundation.errors import DdlsimError
 
     try:
-        from ddlsim import native
+        from ddlsim.foundation import native
 
         module = native.extension()
     except DdlsimError as error:
@@ -190,7 +190,7 @@ def _cuda() -> Iterator[Finding]:
 
 
 def _cuda_kernels() -> Finding:
-    from ddlsim import native
+    from ddlsim.foundation import native
 
     why = native.why_no_cuda()
     if not why:

@@ -11,8 +11,8 @@ from pathlib import Path
 import typer
 from typer.core import TyperGroup
 
-from ddlsim.errors import DdlsimError, ScenarioError
-from ddlsim.interrupts import interruptible
+from ddlsim.foundation.errors import DdlsimError, ScenarioError
+from ddlsim.foundation.interrupts import interruptible
 
 FAILED = 1
 RUNS_FAILED = 5
@@ -112,7 +112,7 @@ def message_of(error: DdlsimError) -> str:
 
 def _own_line(error: Exception) -> str | None:
     """What was raised, with its line in a file that a scenario names; None: it has nothing to do with one."""
-    own_code = sys.modules.get("ddlsim.own_code")
+    own_code = sys.modules.get("ddlsim.foundation.own_code")
     return own_code.told(error) if own_code else None
 
 

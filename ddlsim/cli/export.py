@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 
 
 def register(app: typer.Typer) -> None:

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from ddlsim.cli.options import AsJson
-from ddlsim.strict_json import table_text
-from ddlsim.units import MAX_COUNT
+from ddlsim.foundation.strict_json import table_text
+from ddlsim.foundation.units import MAX_COUNT
 
 TABLE_OF = {
     "algorithms": "algorithm",
@@ -92,13 +92,13 @@ def rows_of(kind: str) -> list[dict[str, Any]]:
     from ddlsim.scenario import parts
 
     if kind == "metrics":
-        from ddlsim.metrics import METRICS
         from ddlsim.tasks.base import SCORES
+        from ddlsim.tasks.metrics import METRICS
 
         functions = {**METRICS, **SCORES}
         return [{"name": name, "about": parts.first_line(function)} for name, function in functions.items()]
     if kind == "energy":
-        from ddlsim.energy.presets import KINDS
+        from ddlsim.devices.energy_presets import KINDS
 
         return [
             {"name": f"{key}: {name}", "about": f"{_values(preset.values)}: {preset.about}"}
@@ -132,7 +132,7 @@ def _values(values: Mapping[str, float]) -> str:
 
 def _about(path: Path) -> str:
     """A scenario's description, or its first comment."""
-    from ddlsim.errors import ScenarioError
+    from ddlsim.foundation.errors import ScenarioError
     from ddlsim.scenario.tree import parse_file
 
     try:

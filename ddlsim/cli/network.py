@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from ddlsim.cli.options import AsJson
-from ddlsim.errors import ScenarioError
-from ddlsim.strict_json import table_text
+from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.strict_json import table_text
 
 
 class Fidelity(StrEnum):

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 
 TEMPLATES = Path(__file__).parent / "templates"
 ENDINGS = ("{name}.py", "{name}.yaml", "test_{name}.py")

@@ -12,7 +12,7 @@ import typer
 from ddlsim.cli import completion
 
 if TYPE_CHECKING:
-    from ddlsim.executors.cluster import Executor
+    from ddlsim.runs.cluster.cluster import Executor
 
 
 Overrides = Annotated[
@@ -103,6 +103,6 @@ ObjectStoreGb = Annotated[
 
 def chosen(executor: str, **options: Any) -> "Executor":
     """What the options mean; raises ScenarioError."""
-    from ddlsim.executors.cluster import executor_of
+    from ddlsim.runs.cluster.cluster import executor_of
 
     return executor_of(executor, **options)

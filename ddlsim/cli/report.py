@@ -12,7 +12,7 @@ import typer
 from ddlsim.cli.compare import Runs
 from ddlsim.cli.exits import FAILED, say
 from ddlsim.cli.live import Live, LiveCommand, live_server, page_of
-from ddlsim.errors import DdlsimError, RecordsDamaged, ScenarioError
+from ddlsim.foundation.errors import DdlsimError, RecordsDamaged, ScenarioError
 
 
 def register(app: typer.Typer) -> None:

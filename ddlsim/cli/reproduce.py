@@ -54,15 +54,15 @@ def reproduce(
     Every run has a process of its own. A run that fails ends no other one: failures are listed at the end, and the exit
     code is then 5. The table is also written to <out>/table.md.
     """
-    from ddlsim.reproduce import Keeper, Outcome, console_table, markdown_table, read_matrix, results, runs_of
-    from ddlsim.reproduce.kept import folder_of
+    from ddlsim.runs.reproduce import Keeper, Outcome, console_table, markdown_table, read_matrix, results, runs_of
+    from ddlsim.runs.reproduce.kept import folder_of
 
     checked = read_matrix(matrix, overrides, cells)
     folder = out or folder_of(checked, Path("runs"))
     runs = runs_of(checked, folder, seeds, cells)
     outcome = Outcome(interrupted=False, failures=())
     if not table:
-        from ddlsim.reproduce import reproduce as run_all
+        from ddlsim.runs.reproduce import reproduce as run_all
 
         def tell(text: str) -> None:
             if not quiet:

@@ -71,7 +71,7 @@ def resume(
     finished or not, and another run begins with its rounds up to that one and goes on with other values of keys: what
     if the network had been slower from round 400?
     """
-    from ddlsim.api import start
+    from ddlsim.runs.api import start
 
     computed_by = chosen(
         executor,

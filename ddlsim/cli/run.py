@@ -31,7 +31,7 @@ from ddlsim.cli.options import (
     Workers,
     chosen,
 )
-from ddlsim.strict_json import table_text
+from ddlsim.foundation.strict_json import table_text
 
 
 class Learning(StrEnum):
@@ -100,7 +100,7 @@ def run(
     changes = [f"{key}={value}" for key, value in options.items() if value is not None]
     checked = load(scenario, [*overrides, *changes])
 
-    from ddlsim.api import start
+    from ddlsim.runs.api import start
 
     try:
         found = start.run(

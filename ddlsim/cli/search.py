@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import typer
 
 from ddlsim.cli.exits import INTERRUPTED, RUNS_FAILED, say
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 
 if TYPE_CHECKING:
     from optuna import Study
 
-    from ddlsim.sweeps.search import Search as Wanted
+    from ddlsim.runs.sweeps.search import Search as Wanted
 
 
 class Search(StrEnum):
@@ -45,10 +45,10 @@ def wanted_search(
     Raises:
         ScenarioError: if it cannot be done.
     """
+    from ddlsim.runs.sweeps.points import Base
+    from ddlsim.runs.sweeps.search import Search as Wanted
+    from ddlsim.runs.sweeps.search import aim_named, parse_dimension
     from ddlsim.scenario.load import apply_overrides, find, finish, is_sweep, read_tree
-    from ddlsim.sweeps.points import Base
-    from ddlsim.sweeps.search import Search as Wanted
-    from ddlsim.sweeps.search import aim_named, parse_dimension
 
     file = find(scenario)
     if is_sweep(file):
@@ -65,7 +65,7 @@ def wanted_search(
 
 def run_search(wanted: "Wanted", jobs: int, quiet: bool) -> None:
     """Searches, and prints the best runs."""
-    from ddlsim.sweeps import search as searching
+    from ddlsim.runs.sweeps import search as searching
 
     aim, trials = wanted.aim, wanted.trials
     failed: list[searching.Ended] = []
@@ -96,7 +96,7 @@ def _told(study: "Study", wanted: "Wanted") -> str:
 
     from ddlsim.report.summary_table import fallback_line
     from ddlsim.report.text import columns
-    from ddlsim.sweeps.search import FALLBACK
+    from ddlsim.runs.sweeps.search import FALLBACK
 
     ended = study.get_trials(deepcopy=False)
     complete = [frozen for frozen in ended if frozen.state == TrialState.COMPLETE]

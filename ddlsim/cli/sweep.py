@@ -11,15 +11,15 @@ from ddlsim.cli import completion
 from ddlsim.cli.exits import INTERRUPTED, RUNS_FAILED, say
 from ddlsim.cli.options import DataDir, Download, ExecutorName, Fallback, Jobs, Overrides, Quiet
 from ddlsim.cli.search import Pruner, Search, run_search, wanted_search
-from ddlsim.errors import DataMissing, ScenarioError
+from ddlsim.foundation.errors import DataMissing, ScenarioError
 from ddlsim.runs.checkpoint import Every
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ddlsim.executors.cluster import Executor
-    from ddlsim.sweeps.points import Point
-    from ddlsim.sweeps.pool import Ended, Resources
+    from ddlsim.runs.cluster.cluster import Executor
+    from ddlsim.runs.sweeps.points import Point
+    from ddlsim.runs.sweeps.pool import Ended, Resources
 
 
 class Emit(StrEnum):
@@ -98,7 +98,7 @@ def sweep(
     there = [point for point in points if point.summary() is not None]
     missing = [point for point in points if point.scenario is not None and point not in there]
     if emit is not None:
-        from ddlsim.sweeps import points as texts
+        from ddlsim.runs.sweeps import points as texts
 
         if missing:
             script = emit is Emit.slurm
@@ -110,7 +110,7 @@ def sweep(
         say(f"{len(there)} of {len(points)} runs are there already.")
     try:
         if by_ray is not None:
-            from ddlsim.sweeps.pool import run_points
+            from ddlsim.runs.sweeps.pool import run_points
 
             given = {"data_dir": data_dir, "fallback": fallback, "download": download, "checkpoint_every": Every()}
             failed = _told(missing, run_points(missing, *by_ray, given), quiet) if missing else []
@@ -133,8 +133,8 @@ def _points(
     scenario: str, grid: list[str], seeds: str | None, overrides: list[str], out: Path | None
 ) -> "tuple[Path, list[Point]]":
     """The folder of the runs, and all of them."""
+    from ddlsim.runs.sweeps.points import Base, parse_grid, parse_seeds, points, read_sweep
     from ddlsim.scenario.load import find, is_sweep, read_tree
-    from ddlsim.sweeps.points import Base, parse_grid, parse_seeds, points, read_sweep
 
     file = find(scenario)
     axes = [parse_grid(text) for text in grid]
@@ -150,22 +150,22 @@ def _points(
 
 def _run(missing: "list[Point]", options: list[str], jobs: int, quiet: bool) -> list[tuple[str, str]]:
     """Runs them, each in a process; what failed, with its cause."""
-    from ddlsim.sweeps import pool
-    from ddlsim.sweeps.points import words_of
+    from ddlsim.runs.sweeps import pool
+    from ddlsim.runs.sweeps.points import words_of
 
     return _told(missing, pool.run_jobs([pool.Job(p.name, words_of(p, options)) for p in missing], jobs), quiet)
 
 
 def _ray_of(executor: str, cpus: int | None, gpus: int | None) -> "tuple[Executor, Resources] | None":
     """The cluster and what each run gets; None: runs are processes of this machine."""
-    from ddlsim.executors.cluster import executor_of
+    from ddlsim.runs.cluster.cluster import executor_of
 
     found = executor_of(executor)
     if found.is_local:
         if cpus is not None or gpus is not None:
             raise ScenarioError("--cpus-per-run, --gpus-per-run: say what runs get of a cluster. Add --executor ray.")
         return None
-    from ddlsim.sweeps.pool import Resources
+    from ddlsim.runs.sweeps.pool import Resources
 
     return found, Resources(cpus or 1, gpus or 0)
 
@@ -174,7 +174,7 @@ def _told(missing: "list[Point]", ends: "Iterator[Ended]", quiet: bool) -> list[
     """Tells of each run when it has ended; what failed, with its cause."""
     from ddlsim.report.summary import honest_part
     from ddlsim.report.text import seconds_text
-    from ddlsim.sweeps.points import shares_refusal
+    from ddlsim.runs.sweeps.points import shares_refusal
     from ddlsim.tasks.base import Metric
 
     meant = {point.name: point for point in missing}

@@ -8,7 +8,7 @@ torchvision and Pillow inside the functions that need them.
 from ddlsim.data.dataset import DataSearch, Dataset, load_dataset
 from ddlsim.data.prepared import Outline, PreparedData, outline, prepare
 from ddlsim.data.python_data import Arrays
-from ddlsim.registry import Registry
+from ddlsim.foundation.registry import Registry
 
 DATASETS = Registry(
     "dataset",

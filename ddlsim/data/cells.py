@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ddlsim.errors import DataDamaged
+from ddlsim.foundation.errors import DataDamaged
 
 FEW_VALUES = 20
 """A column of numbers and words with more different values than this is one of numbers."""

@@ -14,8 +14,8 @@ from typing import Literal
 import numpy as np
 
 from ddlsim.data.partitions import Partition
-from ddlsim.errors import ScenarioError
-from ddlsim.units import Count, CountOrZero
+from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.units import Count, CountOrZero
 
 
 @dataclass(frozen=True, kw_only=True)

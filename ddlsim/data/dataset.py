@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
-from ddlsim import own_code
 from ddlsim.data.uint8_images import as_stored
-from ddlsim.errors import DataDamaged, DataMissing
-from ddlsim.part import Part
-from ddlsim.rng import stream
+from ddlsim.foundation import own_code
+from ddlsim.foundation.errors import DataDamaged, DataMissing
+from ddlsim.foundation.part import Part
+from ddlsim.foundation.rng import stream
 from ddlsim.tasks import Task as LearnedTask
 from ddlsim.tasks import as_task, label_of
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from ddlsim.data.cells import odd_cell
 from ddlsim.data.dataset import Dataset, Task, finite, not_negative
-from ddlsim.errors import DataDamaged, ScenarioError
+from ddlsim.foundation.errors import DataDamaged, ScenarioError
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ddlsim.data.partitions import Partition, by_node
-from ddlsim.errors import ScenarioError
-from ddlsim.units import Count
+from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.units import Count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ddlsim.data.dataset import Dataset
-    from ddlsim.part import Problem
+    from ddlsim.foundation.part import Problem
 
 
 @dataclass(frozen=True, kw_only=True)

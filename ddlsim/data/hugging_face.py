@@ -14,8 +14,8 @@ from ddlsim.data.cells import as_cells, numbers_in_columns, refuse_odd_cells
 from ddlsim.data.dataset import DataSearch, Dataset, DataSettings, Task, split_off
 from ddlsim.data.from_arrays import as_array, as_labels, as_rgb, as_samples, own_dataset, upright
 from ddlsim.data.images import squared
-from ddlsim.errors import DataDamaged, DataMissing, ScenarioError
-from ddlsim.units import Count
+from ddlsim.foundation.errors import DataDamaged, DataMissing, ScenarioError
+from ddlsim.foundation.units import Count
 
 BUILDERS = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet", ".arrow": "arrow"}
 """Suffix of a file -> what reads it."""

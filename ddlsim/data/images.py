@@ -24,10 +24,10 @@ from ddlsim.data.dataset import DataSearch, Dataset, DataSettings
 from ddlsim.data.from_arrays import as_rgb, per_channel, upright
 from ddlsim.data.python_data import find_path
 from ddlsim.data.standard import damaged, read_keras_npz
-from ddlsim.errors import DataDamaged, ScenarioError
-from ddlsim.extras import needed
-from ddlsim.rng import stream
-from ddlsim.scenario.augmentation import BUILT_IN
+from ddlsim.foundation.augmentation import BUILT_IN
+from ddlsim.foundation.errors import DataDamaged, ScenarioError
+from ddlsim.foundation.extras import needed
+from ddlsim.foundation.rng import stream
 
 if TYPE_CHECKING:
     from PIL.Image import Image

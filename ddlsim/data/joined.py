@@ -11,7 +11,7 @@ import numpy as np
 from annotated_types import MinLen
 
 from ddlsim.data.dataset import DataSearch, Dataset, DataSettings
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.tasks import as_task
 
 

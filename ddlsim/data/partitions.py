@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import numpy as np
 from annotated_types import Gt
 
-from ddlsim.errors import ScenarioError, kind_of
-from ddlsim.part import Part
-from ddlsim.units import Count, CountOrZero
+from ddlsim.foundation.errors import ScenarioError, kind_of
+from ddlsim.foundation.part import Part
+from ddlsim.foundation.units import Count, CountOrZero
 
 if TYPE_CHECKING:
     from ddlsim.data.dataset import Dataset

@@ -23,8 +23,8 @@ from ddlsim.data.partitions import Partition, check_dealt, check_indices
 from ddlsim.data.shifts import NoShift, Samples, Shift
 from ddlsim.data.uint8_images import ByteImages, Decoding
 from ddlsim.data.views import View, samples_of, views_of
-from ddlsim.errors import ScenarioError
-from ddlsim.rng import stream
+from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.rng import stream
 from ddlsim.tasks import Task, as_task
 
 Deal = Callable[[np.ndarray, str], list[np.ndarray]]

@@ -20,9 +20,9 @@ from ddlsim.data.dataset import DataSearch, Dataset, DataSettings, Task, finite
 from ddlsim.data.from_arrays import Pair, as_array, as_labels, as_samples, is_tensor, own_dataset, read_items
 from ddlsim.data.standard import read_columns, read_keras_npz
 from ddlsim.data.uint8_images import is_mapped
-from ddlsim.errors import DataDamaged, DataMissing, ScenarioError
-from ddlsim.scenario import augmentation
-from ddlsim.units import Count
+from ddlsim.foundation import augmentation
+from ddlsim.foundation.errors import DataDamaged, DataMissing, ScenarioError
+from ddlsim.foundation.units import Count
 
 WHERE = "data: Arrays"
 _given: "weakref.WeakValueDictionary[str, Dataset]" = weakref.WeakValueDictionary()

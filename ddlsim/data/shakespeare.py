@@ -22,8 +22,8 @@ from annotated_types import Ge, Gt, Lt
 from ddlsim.data.dataset import DataSearch, Dataset, DataSettings
 from ddlsim.data.standard import damaged
 from ddlsim.data.texts import NUM_CHARACTERS, Windows, character_ids, read_leaf, vocabulary, windows, word_ids, words
-from ddlsim.errors import ScenarioError
-from ddlsim.units import Count
+from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.units import Count
 
 EMBEDDED = Path(__file__).parent / "embedded" / "shakespeare-mini.txt"
 URL = "https://www.gutenberg.org/files/100/old/old/1994-01-100.zip"

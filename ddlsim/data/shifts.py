@@ -19,13 +19,13 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from annotated_types import Ge, Le
 
-from ddlsim import own_code
 from ddlsim.data.images import are_pictures
 from ddlsim.data.uint8_images import ByteImages, MappedSamples
-from ddlsim.errors import ScenarioError, kind_of
-from ddlsim.part import Part
+from ddlsim.foundation import own_code
+from ddlsim.foundation.errors import ScenarioError, kind_of
+from ddlsim.foundation.part import Part
+from ddlsim.foundation.units import MAX_COUNT, CountOrZero
 from ddlsim.tasks import Task, label_of
-from ddlsim.units import MAX_COUNT, CountOrZero
 
 Samples = tuple[np.ndarray | ByteImages | MappedSamples, np.ndarray]
 """Images float32 [n, C, H, W], as arrays or what stands for them, and labels int64 [n]."""

@@ -29,7 +29,7 @@ import numpy as np
 from ddlsim.data.dataset import DataSearch, Dataset, DataSettings
 from ddlsim.data.from_arrays import as_labels, as_samples
 from ddlsim.data.uint8_images import map_npz
-from ddlsim.errors import DataDamaged, ScenarioError
+from ddlsim.foundation.errors import DataDamaged, ScenarioError
 
 IDX_UINT8 = 0x08
 KERAS_KEYS = ("x_train", "y_train", "x_test", "y_test")

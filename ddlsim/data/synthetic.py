@@ -13,8 +13,8 @@ import numpy as np
 from annotated_types import Ge, Gt
 
 from ddlsim.data.dataset import Dataset, DataSettings
-from ddlsim.rng import stream
-from ddlsim.units import Count
+from ddlsim.foundation.rng import stream
+from ddlsim.foundation.units import Count
 
 
 class Nodes(Protocol):

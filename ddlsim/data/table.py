@@ -21,9 +21,9 @@ from annotated_types import Gt, Lt
 from ddlsim.data.cells import numbers_of, refuse_odd_cells
 from ddlsim.data.dataset import DataSearch, Dataset, DataSettings, finite
 from ddlsim.data.python_data import find_path
-from ddlsim.errors import DataDamaged, ScenarioError
-from ddlsim.rng import stream
-from ddlsim.units import CountOrZero
+from ddlsim.foundation.errors import DataDamaged, ScenarioError
+from ddlsim.foundation.rng import stream
+from ddlsim.foundation.units import CountOrZero
 
 EMBEDDED = Path(__file__).parent / "embedded" / "heart-disease.csv"
 MISSING = ("", "?", "NA", "NaN", "nan")

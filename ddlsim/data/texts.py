@@ -25,8 +25,8 @@ from annotated_types import Ge
 
 from ddlsim.data.dataset import DataSearch, Dataset, DataSettings
 from ddlsim.data.standard import damaged
-from ddlsim.errors import ScenarioError
-from ddlsim.units import Count
+from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.units import Count
 
 ALPHABET = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
 """The 80 characters of LEAF's Shakespeare (Caldas et al., 2018), in their order; others have the id behind them."""

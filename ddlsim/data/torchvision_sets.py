@@ -11,9 +11,9 @@ from annotated_types import Ge, Gt, Le, Lt
 from ddlsim.data.dataset import DataSearch, Dataset, DataSettings, split_off
 from ddlsim.data.from_arrays import Pair, as_labels, as_samples, own_dataset, read_items
 from ddlsim.data.images import squared
-from ddlsim.errors import DataDamaged, ScenarioError
-from ddlsim.extras import needed
-from ddlsim.units import Count
+from ddlsim.foundation.errors import DataDamaged, ScenarioError
+from ddlsim.foundation.extras import needed
+from ddlsim.foundation.units import Count
 
 Argument = bool | int | float | str
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 
 
 @dataclass(frozen=True)

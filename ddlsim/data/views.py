@@ -10,7 +10,7 @@ from ddlsim.data.dataset import Dataset
 from ddlsim.data.partitions import Partition
 from ddlsim.data.shifts import Samples, Setting, Shift, shifted, shifted_bytes
 from ddlsim.data.uint8_images import ByteImages, Decoding, MappedSamples, is_mapped, normalize
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.tasks import Task
 
 _ROWS = 4096

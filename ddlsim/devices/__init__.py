@@ -3,7 +3,7 @@
 To add one: a frozen dataclass that extends Devices (see base.py), and a line here.
 """
 
-from ddlsim.registry import Registry
+from ddlsim.foundation.registry import Registry
 
 DEVICES = Registry(
     "device",

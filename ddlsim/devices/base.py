@@ -29,13 +29,13 @@ from typing import Annotated, Any
 import numpy as np
 from annotated_types import Gt
 
-from ddlsim.csv_rows import Column, read_rows, refuse
-from ddlsim.errors import ScenarioError
-from ddlsim.file_states import state_of
-from ddlsim.part import Part, Problem
-from ddlsim.pickled_data import read_data_only
-from ddlsim.rng import stream
-from ddlsim.units import MAX_STEP_S, Count
+from ddlsim.foundation.csv_rows import Column, read_rows, refuse
+from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.file_states import state_of
+from ddlsim.foundation.part import Part, Problem
+from ddlsim.foundation.pickled_data import read_data_only
+from ddlsim.foundation.rng import stream
+from ddlsim.foundation.units import MAX_STEP_S, Count
 
 FORWARD_SHARE = 1 / 3
 """Where a model's operations are not counted, a forward pass costs a third of a training step (forward, gradient by

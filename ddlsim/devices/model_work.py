@@ -26,8 +26,8 @@ import numpy as np
 from annotated_types import Gt, Lt
 
 from ddlsim.devices.base import Devices, StepWork
-from ddlsim.errors import ScenarioError
-from ddlsim.units import MAX_STEP_S
+from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.units import MAX_STEP_S
 
 LAUNCH_S = 3e-4
 """Seconds of a step in which PyTorch starts operations and updates parameters, whatever the model's size. Measured on a

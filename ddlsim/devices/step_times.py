@@ -8,12 +8,12 @@ from typing import Annotated
 import numpy as np
 from annotated_types import Ge, Gt, Lt
 
-from ddlsim.csv_rows import Column, read_rows
 from ddlsim.devices.base import Devices, StepWork
 from ddlsim.devices.model_work import PRESETS, Device
-from ddlsim.errors import ScenarioError
-from ddlsim.rng import stream
-from ddlsim.units import MAX_STEP_S
+from ddlsim.foundation.csv_rows import Column, read_rows
+from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.rng import stream
+from ddlsim.foundation.units import MAX_STEP_S
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,8 +15,8 @@ import simpy
 from ddlsim.attacks.forgeries import Sybil
 from ddlsim.engine.held_sendings import Held, HeldSendings
 from ddlsim.engine.transport import NetworkTransport
-from ddlsim.messages.encoder import Path, is_parameters, walk
-from ddlsim.messages.message import EXCHANGE, PUSH, RESPONSE, SCORE_REQUEST, SECURE, Message
+from ddlsim.network.messages.encoder import Path, is_parameters, walk
+from ddlsim.network.messages.message import EXCHANGE, PUSH, RESPONSE, SCORE_REQUEST, SECURE, Message
 
 if TYPE_CHECKING:
     from ddlsim.attacks.base import Attack

@@ -11,7 +11,7 @@ import simpy
 from simpy.events import URGENT
 
 from ddlsim.churn.schedule import Absences
-from ddlsim.units import END_OF_TIME_S
+from ddlsim.foundation.units import END_OF_TIME_S
 
 if TYPE_CHECKING:
     from ddlsim.engine.membership import Member

@@ -5,7 +5,7 @@ import inspect
 import textwrap
 from collections.abc import Callable, Iterator
 
-from ddlsim import own_code
+from ddlsim.foundation import own_code
 
 
 def forgotten_yields(cls: type) -> Iterator[str]:

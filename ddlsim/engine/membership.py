@@ -27,7 +27,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ddlsim.evaluation.candidates import BestModel, Snapshot
+    from ddlsim.node.candidates import BestModel, Snapshot
     from ddlsim.node.node import Node
 
 WAIT_FACTOR = 2.0

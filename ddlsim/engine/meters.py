@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ddlsim.energy.joules import Costs, Work, joules, total
-from ddlsim.privacy.accounting import Accountant, Releases, epsilon
+from ddlsim.devices.joules import Costs, Work, joules, total
+from ddlsim.learning.accounting import Accountant, Releases, epsilon
 
 if TYPE_CHECKING:
-    from ddlsim.evaluation.monitor import Records
+    from ddlsim.engine.evaluation.monitor import Records
     from ddlsim.network.flows import Traffic
     from ddlsim.network.network import Network
 
@@ -144,7 +144,7 @@ class EnergyMeter:
         return Work(steps, computing_s, idle_s, sent, received)
 
     def joules(self, work: Work) -> dict[str, np.ndarray]:
-        """By what they were spent on, see energy/joules.py."""
+        """By what they were spent on, see devices/joules.py."""
         return joules(work, self._costs, self._server)
 
     def write(self, records: "Records", completed: int) -> None:
@@ -170,7 +170,7 @@ class PrivacyMeter:
     Args:
         num_nodes: N.
         one_release: node -> one of its releases, or None if it sends parameters without noise.
-        delta, accountant: see privacy/accounting.py.
+        delta, accountant: see learning/accounting.py.
         now_s: the simulated time.
     """
 

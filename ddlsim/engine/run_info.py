@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ddlsim import rng
 from ddlsim.devices.base import FORWARD_SHARE, StepTimeTrace
-from ddlsim.errors import DdlsimError
-from ddlsim.messages.message import Message
+from ddlsim.foundation import rng
+from ddlsim.foundation.errors import DdlsimError
 from ddlsim.network.flows import LATE, LateCall
+from ddlsim.network.messages.message import Message
 
 if TYPE_CHECKING:
     import simpy
 
+    from ddlsim.engine.evaluation.evaluator import Measurements
+    from ddlsim.engine.evaluation.monitor import Records
     from ddlsim.engine.meters import EnergyMeter
-    from ddlsim.evaluation.evaluator import Measurements
-    from ddlsim.evaluation.monitor import Records
     from ddlsim.learning.job_types import Model
     from ddlsim.learning.optimizing.state import Kept
 

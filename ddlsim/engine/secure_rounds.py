@@ -1,6 +1,7 @@
 """Sums by secure aggregation in simulated time: its stages as messages on the network, and its drop-outs.
 
-For the protocol see messages/secure_aggregation.py. A server is the aggregator of all nodes; without one every node is
+For the protocol see network/messages/secure_aggregation.py. A server is the aggregator of all nodes; without one
+every node is
 the aggregator of those that send to it, which route through it what they tell each other. What a node pushes for a
 round waits at the node; its receivers' mailboxes get it when the sum that it is in has been unmasked. Answers are sent
 as soon as the news before has come, whatever the node does meanwhile, and making them takes no simulated time.
@@ -12,8 +13,8 @@ answer (stage_timeout_s). When the aggregator stops waiting, or leaves, there is
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ddlsim.messages.message import PUSH, SECURE, Message
-from ddlsim.messages.secure_aggregation import (
+from ddlsim.network.messages.message import PUSH, SECURE, Message
+from ddlsim.network.messages.secure_aggregation import (
     ADVERTISE,
     ANSWERS,
     COLLECT,

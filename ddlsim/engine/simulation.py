@@ -17,20 +17,20 @@ from ddlsim.engine.membership import Member, Membership
 from ddlsim.engine.run_info import Run, SimulatedClock
 from ddlsim.engine.steps import begun, candidates, no_verb, unused_verb
 from ddlsim.engine.transport import NetworkTransport
-from ddlsim.errors import DdlsimError, listing
-from ddlsim.evaluation.candidates import Snapshot
+from ddlsim.foundation.errors import DdlsimError, listing
+from ddlsim.foundation.units import END_OF_TIME_S
+from ddlsim.node.candidates import Snapshot
 from ddlsim.node.node import Node
 from ddlsim.node.ports import Ports
-from ddlsim.units import END_OF_TIME_S
 
 if TYPE_CHECKING:
     pass
     from ddlsim.algorithms.base import Algorithm
     from ddlsim.churn.schedule import Absences
     from ddlsim.engine.churn_process import ChurnProcess
-    from ddlsim.evaluation.candidates import BestModel
-    from ddlsim.evaluation.monitor import Monitor, Records
-    from ddlsim.messages.message import Message
+    from ddlsim.engine.evaluation.monitor import Monitor, Records
+    from ddlsim.network.messages.message import Message
+    from ddlsim.node.candidates import BestModel
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING, Any
 
-from ddlsim import own_code
 from ddlsim.engine.forgotten_yields import forgotten_yields
-from ddlsim.errors import ScenarioError, kind_of
-from ddlsim.evaluation.candidates import EvaluationCandidates
+from ddlsim.foundation import own_code
+from ddlsim.foundation.errors import ScenarioError, kind_of
+from ddlsim.node.candidates import EvaluationCandidates
 
 if TYPE_CHECKING:
     from ddlsim.algorithms.base import Algorithm
@@ -26,7 +26,7 @@ def no_candidates(found: Any, node: "Node") -> str:
     """Why a node cannot answer queries with what `serving` returns; empty: it can, or is a server that has none."""
     if isinstance(found, EvaluationCandidates) or (found is None and node.is_server):
         return ""
-    return f"returns {kind_of(found)}, expected ddlsim.evaluation.candidates.EvaluationCandidates(models)"
+    return f"returns {kind_of(found)}, expected ddlsim.node.candidates.EvaluationCandidates(models)"
 
 
 def begun(algorithm: "Algorithm", method: str, found: Any) -> "Steps":

@@ -8,9 +8,9 @@ import simpy
 
 from ddlsim.engine.run_info import PullStore
 from ddlsim.engine.secure_rounds import SecureRounds
-from ddlsim.messages.encoder import MessageEncoder, as_sent, content_bytes, payload_sizes
-from ddlsim.messages.gaussian import PrivateSender
-from ddlsim.messages.message import (
+from ddlsim.network.messages.encoder import MessageEncoder, as_sent, content_bytes, payload_sizes
+from ddlsim.network.messages.gaussian import PrivateSender
+from ddlsim.network.messages.message import (
     EXCHANGE,
     MOST_NODES,
     PUSH,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ddlsim.engine.membership import Member
     from ddlsim.engine.run_info import Run
     from ddlsim.learning.job_types import Model
-    from ddlsim.messages.compression import Codec
+    from ddlsim.network.messages.compression import Codec
     from ddlsim.network.network import Network
     from ddlsim.node.ports import Clock, Compute
     from ddlsim.scenario.model import Privacy, Protocol, SecureAggregation
@@ -48,16 +48,16 @@ class NetworkTransport:
         clock: see clock.py.
         compute: what scores models for other nodes, and encodes parameters.
         protocol: scenario section `protocol`.
-        codec: how parameters in messages are compressed, see messages/compression.py; None: not at all.
-        privacy: how they are clipped and noised before that, see messages/gaussian.py; None: not at all.
+        codec: how parameters in messages are compressed, see network/messages/compression.py; None: not at all.
+        privacy: how they are clipped and noised before that, see network/messages/gaussian.py; None: not at all.
         secure: how sums are protected, see secure_rounds.py; None: not at all.
         tell: (node, round, name, value) of what is recorded of that.
         released: (node, round), called at each release of parameters under `privacy`.
 
     Attributes:
         network: the links.
-        contents: bytes by what messages hold, see messages/message.py.
-        contacts: messages of pairs by round, see messages/message.py; None: there are too many nodes.
+        contents: bytes by what messages hold, see network/messages/message.py.
+        contacts: messages of pairs by round, see network/messages/message.py; None: there are too many nodes.
         answer: offer of an exchange -> its answer, by the receiver's algorithm; set by the simulation.
     """
 

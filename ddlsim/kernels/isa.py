@@ -1,6 +1,6 @@
 """Which instruction set the host's kernels use."""
 
-from ddlsim import native
+from ddlsim.foundation import native
 
 
 def isa() -> str:

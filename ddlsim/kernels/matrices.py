@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from ddlsim import native
+from ddlsim.foundation import native
 
 FLOATS_PER_LINE = 16  # one 64-byte cache line
 PAGE_FLOATS = 1024

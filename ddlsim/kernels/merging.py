@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ddlsim import native
+from ddlsim.foundation import native
 from ddlsim.kernels import on_device
 from ddlsim.kernels.matrices import (
     Matrix,

@@ -10,7 +10,7 @@ from types import ModuleType
 import numpy as np
 import torch
 
-from ddlsim import native
+from ddlsim.foundation import native
 from ddlsim.kernels import plain
 from ddlsim.kernels.matrices import Rows
 from ddlsim.kernels.model_rows import Models

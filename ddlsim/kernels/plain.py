@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from ddlsim import native
+from ddlsim.foundation import native
 from ddlsim.kernels.matrices import num_threads
 from ddlsim.kernels.model_rows import Models
 from ddlsim.kernels.transfers import uploaded

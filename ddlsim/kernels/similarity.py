@@ -20,7 +20,7 @@ import operator
 import numpy as np
 import torch
 
-from ddlsim import native
+from ddlsim.foundation import native
 from ddlsim.kernels import on_device
 from ddlsim.kernels.matrices import Matrix, as_longs, check_row_numbers, num_threads
 from ddlsim.kernels.model_rows import Columns, Models, models_of

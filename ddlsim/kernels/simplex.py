@@ -6,7 +6,7 @@ L. Condat, "Fast projection onto the simplex and the l1 ball", Mathematical Prog
 import numpy as np
 import torch
 
-from ddlsim import native
+from ddlsim.foundation import native
 from ddlsim.kernels import on_device
 from ddlsim.kernels.matrices import Matrix, num_threads, overlap, rows_of
 

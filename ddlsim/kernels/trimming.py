@@ -7,7 +7,7 @@ the same bits whatever the number of threads or the other rows computed in the s
 import numpy as np
 import torch
 
-from ddlsim import native
+from ddlsim.foundation import native
 from ddlsim.kernels.matrices import (
     Matrix,
     Rows,

@@ -21,15 +21,15 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from ddlsim import own_code
-from ddlsim.errors import DdlsimError, ScenarioError, kind_of
+from ddlsim.foundation import own_code
+from ddlsim.foundation.errors import DdlsimError, ScenarioError, kind_of
+from ddlsim.foundation.torch_state import forked_generators
 from ddlsim.learning.datasets import Inputs
 from ddlsim.learning.dropout import draws_from_torch
 from ddlsim.learning.layout import Buffers, Layout, named_tensors
 from ddlsim.learning.whole_models import MODEL
 from ddlsim.tasks import Task, label_of, task_named
 from ddlsim.tasks.base import KNOWN, taken
-from ddlsim.torch_state import forked_generators
 
 
 def check_task(task: Task, outputs: torch.Tensor, labels: torch.Tensor) -> None:

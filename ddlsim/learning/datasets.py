@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ddlsim.errors import DdlsimError
+from ddlsim.foundation.augmentation import BUILT_IN
+from ddlsim.foundation.errors import DdlsimError
 from ddlsim.learning.augmenting import Augmenter
 from ddlsim.learning.batches import Batches
 from ddlsim.learning.transforms import TransformAugmenter, Transforms
-from ddlsim.scenario.augmentation import BUILT_IN
 from ddlsim.tasks import Task, as_task
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-from ddlsim.torch_state import forked_generators
+from ddlsim.foundation.torch_state import forked_generators
 
 
 @contextmanager

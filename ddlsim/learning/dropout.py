@@ -15,8 +15,8 @@ from contextlib import suppress
 import torch
 from torch import nn
 
-from ddlsim.errors import ScenarioError
-from ddlsim.torch_state import forked_generators
+from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.torch_state import forked_generators
 
 APART = 0x5DEECE66D
 """Keeps the masks' numbers apart from those of another generator with the job's seed (augmentation)."""

@@ -269,7 +269,7 @@ class CompressSpec(JobSpec):
     """Encodes parameters and decodes them again.
 
     Args:
-        codec: see ddlsim.messages.compression: Codec.
+        codec: see ddlsim.network.messages.compression: Codec.
         source: what the sender has.
         copy: what the receivers held before, if the codec keeps copies.
         seed: random integer of this encoding.

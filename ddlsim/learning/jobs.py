@@ -37,10 +37,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ddlsim.errors import ReplayFailed
+from ddlsim.foundation.errors import ReplayFailed
+from ddlsim.foundation.torch_state import defaults, same_defaults
 from ddlsim.learning.bank import Later, Params, Row, Rows
 from ddlsim.learning.job_types import JobSpec, TrainSpec
-from ddlsim.torch_state import defaults, same_defaults
 
 if TYPE_CHECKING:
     import torch

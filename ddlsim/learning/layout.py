@@ -23,7 +23,7 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.learning.dropout import draws_noise
 from ddlsim.learning.whole_models import CORE, HEAD, MODEL
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ddlsim.errors import DdlsimError
+from ddlsim.foundation.errors import DdlsimError
+from ddlsim.learning.accounting import Releases
 from ddlsim.learning.architecture import Architecture, Build, read_architecture
 from ddlsim.learning.backends.base import Waves
 from ddlsim.learning.backends.choose import make_backends
@@ -27,7 +28,6 @@ from ddlsim.learning.objective import Objective
 from ddlsim.learning.optimizing.state import Kept, KeptRows
 from ddlsim.learning.row_operations import PoisonedNodes
 from ddlsim.learning.whole_models import CORE, MODEL, check_model, no_samples
-from ddlsim.privacy.accounting import Releases
 
 if TYPE_CHECKING:
     from ddlsim.attacks.forgeries import Attackers
@@ -61,7 +61,7 @@ class Learner(MadeParams):
     draws_numbers = True
 
     step_work: "Callable[[], Mapping[str, StepWork]]"
-    """Operations of a training step per architecture, set by build/learner.py."""
+    """Operations of a training step per architecture, set by assembly/learner.py."""
 
     def __init__(
         self,

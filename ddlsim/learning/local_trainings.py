@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from ddlsim.errors import DdlsimError
+from ddlsim.foundation.errors import DdlsimError
+from ddlsim.learning.accounting import Releases
 from ddlsim.learning.architecture import Architecture, latent_size
 from ddlsim.learning.bank import Params, Rows
 from ddlsim.learning.batches import Batches, batches_per_pass, draw_batches
@@ -23,7 +24,6 @@ from ddlsim.learning.optimizing.state import Kept, KeptRows, OptimizerState
 from ddlsim.learning.optimizing.updates import updates_of
 from ddlsim.learning.private_steps import PrivateSteps, draw_poisson_batches, sample_rate
 from ddlsim.learning.row_operations import PoisonedNodes
-from ddlsim.privacy.accounting import Releases
 
 if TYPE_CHECKING:
     from ddlsim.scenario.model import Privacy

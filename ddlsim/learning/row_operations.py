@@ -26,14 +26,14 @@ from ddlsim import kernels
 from ddlsim.aggregation.base import Aggregation, Combination, Rows, unfit, weighted_sum
 from ddlsim.attacks.base import Seen, wrong_samples, wrong_tensor
 from ddlsim.attacks.forgeries import BACKDOOR
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.own_code import is_from_outside
+from ddlsim.foundation.rng import stream
 from ddlsim.kernels.similarity import DISTANCE_OFFSET, SMALLEST_NORM
 from ddlsim.kernels.transfers import downloaded
 from ddlsim.learning.bank import Bank, Row, by_bank, laters
 from ddlsim.learning.job_types import AggregateSpec, AttackSpec, CompressSpec, SimilaritySpec
 from ddlsim.learning.layout import Part
-from ddlsim.own_code import is_from_outside
-from ddlsim.rng import stream
 
 if TYPE_CHECKING:
     from ddlsim.attacks.forgeries import Attackers

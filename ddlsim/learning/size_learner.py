@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, cast
 
-from ddlsim.errors import DdlsimError
+from ddlsim.foundation.errors import DdlsimError
 from ddlsim.learning.batches import batches_per_pass
 from ddlsim.learning.whole_models import check_model
 
@@ -112,7 +112,7 @@ class SizeLearner:
     """
 
     step_work: "Callable[[], Mapping[str, StepWork]]"
-    """Operations of a training step per architecture, set by build/learner.py."""
+    """Operations of a training step per architecture, set by assembly/learner.py."""
 
     def __init__(
         self,

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.augmentation import callables
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.learning.drawing import drawing
-from ddlsim.scenario.augmentation import callables
 
 _CPU = torch.device("cpu")
 

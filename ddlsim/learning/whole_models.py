@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ddlsim.errors import DdlsimError
+from ddlsim.foundation.errors import DdlsimError
 
 CORE, HEAD, MODEL = "core", "head", "model"
 _USUAL = {(MODEL,), (CORE, HEAD)}

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from ddlsim.errors import ScenarioError
-from ddlsim.part import Part
+from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.part import Part
 
 if TYPE_CHECKING:
     from torch import nn

@@ -33,8 +33,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from annotated_types import Ge, Lt
 
+from ddlsim.foundation.units import UnitCount
 from ddlsim.models.base import ImageShape, ModelSettings, require, smallest_side
-from ddlsim.units import UnitCount
 
 if TYPE_CHECKING:
     from ddlsim.models.split import SplitModel

@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from ddlsim.errors import ScenarioError
-from ddlsim.identity import Identity
+from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.identity import Identity
+from ddlsim.foundation.torch_state import forked_generators
 from ddlsim.models.base import ImageShape, ModelSettings
 from ddlsim.models.whole import refuse_lazy
-from ddlsim.torch_state import forked_generators
 
 ARGUMENTS = ("image_shape", "num_classes")
 """What a class or function that makes modules may take, by name."""

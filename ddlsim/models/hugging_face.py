@@ -12,8 +12,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ddlsim.errors import DataDamaged, DataMissing, ScenarioError
-from ddlsim.file_states import state_of
+from ddlsim.foundation.errors import DataDamaged, DataMissing, ScenarioError
+from ddlsim.foundation.file_states import state_of
 from ddlsim.models.base import ImageShape
 from ddlsim.models.libraries import NONE
 from ddlsim.models.texts import UNKNOWN_TOKENS, TextModel
@@ -116,7 +116,7 @@ def _read_folder(folder: Path, files: tuple[tuple[str, Any], ...]) -> Any:
     Raises:
         DataDamaged: weights cannot be read, or are missing.
     """
-    from ddlsim.torch_state import forked_generators
+    from ddlsim.foundation.torch_state import forked_generators
 
     try:
         with forked_generators():

@@ -32,14 +32,14 @@ from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ddlsim import own_code
-from ddlsim.errors import DataDamaged, DataMissing, ScenarioError
-from ddlsim.extras import needed
-from ddlsim.file_states import state_of
+from ddlsim.foundation import own_code
+from ddlsim.foundation.errors import DataDamaged, DataMissing, ScenarioError
+from ddlsim.foundation.extras import needed
+from ddlsim.foundation.file_states import state_of
+from ddlsim.foundation.part import Part
+from ddlsim.foundation.registry import Registry
+from ddlsim.foundation.units import UnitCount
 from ddlsim.models.base import ImageShape, ModelSettings, require, smallest_side
-from ddlsim.part import Part
-from ddlsim.registry import Registry
-from ddlsim.units import UnitCount
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from annotated_types import MinLen
 
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.own_code import is_place
+from ddlsim.foundation.rng import stream
+from ddlsim.foundation.units import CountOrZero, UnitCount
 from ddlsim.models.base import ImageShape, ModelSettings
-from ddlsim.own_code import is_place
-from ddlsim.rng import stream
-from ddlsim.units import CountOrZero, UnitCount
 
 if TYPE_CHECKING:
     from ddlsim.models.split import SplitModel

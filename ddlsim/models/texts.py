@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from annotated_types import Ge, Lt
 
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.units import Count, UnitCount
 from ddlsim.models.base import ImageShape, ModelSettings
-from ddlsim.units import Count, UnitCount
 
 if TYPE_CHECKING:
     from torch import nn

@@ -12,10 +12,10 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from ddlsim import own_code
-from ddlsim.errors import ScenarioError, kind_of
+from ddlsim.foundation import own_code
+from ddlsim.foundation.errors import ScenarioError, kind_of
+from ddlsim.foundation.torch_state import forked_generators
 from ddlsim.models.split import SplitModel
-from ddlsim.torch_state import forked_generators
 
 Build = Callable[[], nn.Module]
 

@@ -3,7 +3,7 @@
 To add a kind of link: a frozen dataclass that extends Links (see access_links.py), and a line here.
 """
 
-from ddlsim.registry import Registry
+from ddlsim.foundation.registry import Registry
 
 LINKS = Registry(
     "link",

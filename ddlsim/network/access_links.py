@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import numpy as np
 from annotated_types import Ge, Gt, Lt
 
-from ddlsim.csv_rows import Column, read_rows
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.csv_rows import Column, read_rows
+from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.part import Part, Problem
+from ddlsim.foundation.rng import stream, stream_seed
+from ddlsim.foundation.units import MAX_LATENCY_MS, MAX_MBPS, mbps_to_bytes_per_s, ms_to_s
 from ddlsim.network.latencies import Latency
-from ddlsim.part import Part, Problem
-from ddlsim.rng import stream, stream_seed
-from ddlsim.units import MAX_LATENCY_MS, MAX_MBPS, mbps_to_bytes_per_s, ms_to_s
 
 if TYPE_CHECKING:
     import simpy

@@ -18,7 +18,7 @@ import numpy as np
 import simpy
 from simpy.events import NORMAL, EventPriority
 
-from ddlsim import rng
+from ddlsim.foundation import rng
 
 
 class Bursts:

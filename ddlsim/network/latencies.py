@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ddlsim.errors import ScenarioError, kind_of
-from ddlsim.units import END_OF_TIME_S
+from ddlsim.foundation.errors import ScenarioError, kind_of
+from ddlsim.foundation.units import END_OF_TIME_S
 
 NS_PER_S = 1_000_000_000
 OF_BOTH_ENDS = -1

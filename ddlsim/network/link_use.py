@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from ddlsim.messages.message import EXCHANGE, PUSH, REQUEST, RESPONSE, SCORE, SCORE_REQUEST, SECURE
 from ddlsim.network.flows import Traffic
+from ddlsim.network.messages.message import EXCHANGE, PUSH, REQUEST, RESPONSE, SCORE, SCORE_REQUEST, SECURE
 
 
 @dataclass(frozen=True)

@@ -25,13 +25,13 @@ from typing import Any, Literal
 import numpy as np
 import simpy
 
-from ddlsim import rng
-from ddlsim.messages.message import BOXES, Message, to_one
-from ddlsim.native import extension
+from ddlsim.foundation import rng
+from ddlsim.foundation.native import extension
 from ddlsim.network.flows import LATE, LATEST, Bursts, LateCall, Traffic, exact_delay, with_flying
 from ddlsim.network.latencies import OF_BOTH_ENDS, Latencies, Latency, latencies
 from ddlsim.network.link_use import KINDS, NodeUse, bytes_within, node_use
 from ddlsim.network.mailboxes import Mailboxes, succeed
+from ddlsim.network.messages.message import BOXES, Message, to_one
 from ddlsim.network.tcp import MIN_RTO_S, Tcp, TcpPaths
 
 FOREVER_S = float("inf")

@@ -7,14 +7,14 @@ from itertools import groupby
 import numpy as np
 import simpy
 
-from ddlsim.csv_rows import Column, Row, read_rows, refuse
-from ddlsim.errors import ScenarioError
-from ddlsim.messages.message import Message
+from ddlsim.foundation.csv_rows import Column, Row, read_rows, refuse
+from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.units import mbps_to_bytes_per_s, ms_to_s
 from ddlsim.network.access_links import LinkTable, read_links
+from ddlsim.network.messages.message import Message
 from ddlsim.network.network import Network
 from ddlsim.network.routed_links import Format, Routed
 from ddlsim.network.tcp import Tcp
-from ddlsim.units import mbps_to_bytes_per_s, ms_to_s
 
 FLOW_COLUMNS = {
     "start_s": Column(below=1e9),

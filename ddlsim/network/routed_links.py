@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.units import MAX_LATENCY_MS, MAX_MBPS, mbps_to_bytes_per_s, ms_to_s
 from ddlsim.network.access_links import Links, LinkTable, Mbps
 from ddlsim.topologies.files import read_edge_list, read_graphml
-from ddlsim.units import MAX_LATENCY_MS, MAX_MBPS, mbps_to_bytes_per_s, ms_to_s
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from ddlsim import rng
+from ddlsim.foundation import rng
 
 UNIT_WEIGHT = 1024
 """Weight of an ordinary flow: weights are whole numbers."""

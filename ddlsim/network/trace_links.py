@@ -20,12 +20,12 @@ from typing import Annotated
 import numpy as np
 from annotated_types import Gt, Le, MinLen
 
-from ddlsim.csv_rows import shortened, unreadable
 from ddlsim.devices.base import drawn_phones
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.csv_rows import shortened, unreadable
+from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.rng import dealt, stream
+from ddlsim.foundation.units import MAX_LATENCY_MS, mbps_to_bytes_per_s, ms_to_s
 from ddlsim.network.access_links import CapacityChange, LatencyMs, Links, LinkTable, Mbps
-from ddlsim.rng import dealt, stream
-from ddlsim.units import MAX_LATENCY_MS, mbps_to_bytes_per_s, ms_to_s
 
 COLUMNS = ("source", "destination", "avg")
 

@@ -16,7 +16,7 @@ from operator import index
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from ddlsim.errors import DdlsimError
+from ddlsim.foundation.errors import DdlsimError
 from ddlsim.tasks.base import KNOWN, ROWS, rows_of
 
 if TYPE_CHECKING:

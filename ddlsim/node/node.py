@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ddlsim import rng as random_streams
 from ddlsim.aggregation import base as metropolis_hastings
-from ddlsim.errors import DdlsimError
+from ddlsim.foundation import rng as random_streams
+from ddlsim.foundation.errors import DdlsimError
 from ddlsim.learning.job_types import Terms
 from ddlsim.learning.whole_models import no_samples
-from ddlsim.messages.encoder import as_sent
-from ddlsim.messages.message import PUSH, RESPONSE, SCORE
+from ddlsim.network.messages.encoder import as_sent
+from ddlsim.network.messages.message import PUSH, RESPONSE, SCORE
 from ddlsim.node.checks import (
     Beginnings,
     Deferred,
@@ -38,12 +38,12 @@ from ddlsim.node.checks import (
 if TYPE_CHECKING:
     import simpy
 
-    from ddlsim.evaluation.candidates import BestModel
     from ddlsim.learning.bank import Params
     from ddlsim.learning.job_types import Model
     from ddlsim.learning.objective import Objective
     from ddlsim.learning.optimizing.state import Kept
-    from ddlsim.messages.message import Message
+    from ddlsim.network.messages.message import Message
+    from ddlsim.node.candidates import BestModel
     from ddlsim.node.ports import Ports
 
 
@@ -429,12 +429,14 @@ class Node:
         """Hands one message per peer to the network.
 
         Numbers travel as 8 bytes, arrays and tensors as they are, texts in UTF-8, parameters as 4 bytes a value or as
-        network.compression says (see messages/encoder.py: it follows the parameters that are sent under one name, so
+        network.compression says (see network/messages/encoder.py: it follows the parameters that are sent under one
+        name, so
         different things need different names, or different keys of a mapping under one). What is changed in place
         after this call, receivers do not see; what they get they share, so that they leave it as it is.
 
         Raises:
-            DdlsimError: something whose bytes on the wire cannot be told, see messages/encoder.py; a second message to
+            DdlsimError: something whose bytes on the wire cannot be told, see network/messages/encoder.py; a second
+            message to
                 a node that has not received the first one of this round, where nodes do their rounds together; or a
                 message of the last exchange before that, where nobody waits.
         """

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ddlsim.learning.jobs import Job
     from ddlsim.learning.objective import Objective
     from ddlsim.learning.optimizing.state import Kept
-    from ddlsim.messages.message import Message
+    from ddlsim.network.messages.message import Message
 
 
 class Clock(Protocol):
@@ -71,7 +71,7 @@ class Transport(Protocol):
 
         Args:
             node: the node that waits.
-            kind: of the messages: PUSH, RESPONSE or SCORE of messages/message.py.
+            kind: of the messages: PUSH, RESPONSE or SCORE of network/messages/message.py.
             round_num: the round; messages of other rounds do not count.
             senders: the nodes whose messages are waited for.
         """

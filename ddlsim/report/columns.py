@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ddlsim import metrics
-from ddlsim.energy.joules import grams
+from ddlsim.devices.joules import grams
+from ddlsim.tasks import metrics
 
 if TYPE_CHECKING:
     from ddlsim.report.records import Records

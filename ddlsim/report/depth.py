@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from ddlsim.errors import DdlsimError
+from ddlsim.foundation.errors import DdlsimError
 from ddlsim.report.comparing.tables import compare
 from ddlsim.report.json_lines import damage_of
 from ddlsim.report.records import Records

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ddlsim import metrics
-from ddlsim.errors import DataMissing, ScenarioError
+from ddlsim.foundation.errors import DataMissing, ScenarioError
 from ddlsim.report.json_lines import damage_of, json_lines
 from ddlsim.report.records import Records
+from ddlsim.tasks import metrics
 from ddlsim.tasks.base import Metric
 
 if TYPE_CHECKING:

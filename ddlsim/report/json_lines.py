@@ -1,6 +1,6 @@
 """JSON-lines files of a run, also of one that is still going on or was killed.
 
-Messages from node to node by round, from contacts.jsonl (see messages/message.py).
+Messages from node to node by round, from contacts.jsonl (see network/messages/message.py).
 """
 
 import json
@@ -13,7 +13,7 @@ from types import MappingProxyType, NoneType
 
 import numpy as np
 
-from ddlsim.errors import DdlsimError, RecordsDamaged
+from ddlsim.foundation.errors import DdlsimError, RecordsDamaged
 
 NUMBER = (int, float)
 MAYBE_NUMBER = (int, float, NoneType)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ddlsim import metrics
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.report.comparing.curves import check_alike
 from ddlsim.report.comparing.groups import Group, group, settings_of
 from ddlsim.report.figures import (
@@ -23,6 +22,7 @@ from ddlsim.report.figures import (
     styles,
 )
 from ddlsim.report.records import Records
+from ddlsim.tasks import metrics
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,4 +1,4 @@
-"""Bytes by what messages held, over rounds, from contents.jsonl (see messages/message.py)."""
+"""Bytes by what messages held, over rounds, from contents.jsonl (see network/messages/message.py)."""
 
 from collections.abc import Mapping
 from pathlib import Path

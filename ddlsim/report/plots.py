@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from ddlsim import metrics
 from ddlsim.report.comparing.curves import Axis, axis_of
 from ddlsim.report.figures import (
     COLORS,
@@ -29,6 +28,7 @@ from ddlsim.report.json_lines import damage_of, json_lines
 from ddlsim.report.payload_table import contents_figure, read_contents
 from ddlsim.report.reading import read
 from ddlsim.report.records import Records
+from ddlsim.tasks import metrics
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

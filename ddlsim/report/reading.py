@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-from ddlsim import metrics
-from ddlsim.errors import RecordsDamaged, ScenarioError
+from ddlsim.foundation.errors import RecordsDamaged, ScenarioError
+from ddlsim.foundation.strict_json import row_number
 from ddlsim.report.json_lines import MAYBE_NODE, NUMBER, damage_of, json_lines, read_contacts
 from ddlsim.report.link_table import read_links
 from ddlsim.report.records import Communication, Records, Rows
 from ddlsim.report.tables import read_energy
-from ddlsim.strict_json import row_number
+from ddlsim.tasks import metrics
 
 MANIFEST = "manifest.json"
 RECORD_SUFFIXES = (".json", ".jsonl", ".yaml", ".safetensors")

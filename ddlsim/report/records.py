@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ddlsim import metrics
 from ddlsim.report.json_lines import Contacts, torn_line
 from ddlsim.report.link_table import Links
 from ddlsim.report.tables import Energy, grid_of
+from ddlsim.tasks import metrics
 from ddlsim.tasks.base import VALIDATION, VALIDATION_LOSS, Metric, loss_rows, metric_of
 
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from ddlsim import metrics
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.report.comparing.curves import Drawn, axis_of, check_alike, lines_figure, notes
 from ddlsim.report.figures import need_matplotlib, styles, written_below
 from ddlsim.report.panels import merge_panels, sweep_figure, title_of
 from ddlsim.report.reading import find_runs, read
 from ddlsim.report.records import Records
 from ddlsim.report.summary import summary_of
+from ddlsim.tasks import metrics
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

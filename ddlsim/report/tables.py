@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ddlsim.energy.joules import PARTS, grams
-from ddlsim.energy.presets import KINDS
+from ddlsim.devices.energy_presets import KINDS
+from ddlsim.devices.joules import PARTS, grams
 from ddlsim.report.json_lines import damage_of, json_lines
 from ddlsim.report.text import grams_text, joules_text, seconds_text
 

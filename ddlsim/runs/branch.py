@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from ddlsim.errors import RecordsDamaged, RecordsFailed, ScenarioError
-from ddlsim.interrupts import interruptible
+from ddlsim.foundation.errors import RecordsDamaged, RecordsFailed, ScenarioError
+from ddlsim.foundation.interrupts import interruptible
 from ddlsim.report.reading import read as read_records
 from ddlsim.runs import directory as directories
 from ddlsim.runs.branch_history import MISSING, Stage, changes, read_stages, refuse_fixed, told

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 
 if TYPE_CHECKING:
     from ddlsim.scenario import Scenario

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from ddlsim.csv_rows import shortened, unreadable
 from ddlsim.devices.model_work import Calibrated
-from ddlsim.errors import ScenarioError
-from ddlsim.units import MAX_STEP_S
+from ddlsim.foundation.csv_rows import shortened, unreadable
+from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.units import MAX_STEP_S
 
 if TYPE_CHECKING:
     from ddlsim.data.prepared import Outline, PreparedData
@@ -63,7 +63,7 @@ def measure(
     """
     import torch
 
-    from ddlsim.build import builders_of
+    from ddlsim.assembly import builders_of
     from ddlsim.learning.datasets import NodeDatasets
     from ddlsim.learning.optimizing.updates import training_loss
 

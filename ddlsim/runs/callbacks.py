@@ -22,12 +22,13 @@ from typing import Any, Literal, TextIO
 
 import numpy as np
 
-from ddlsim import metrics, own_code
-from ddlsim.errors import DdlsimError, ScenarioError
+from ddlsim.foundation import own_code
+from ddlsim.foundation.errors import DdlsimError, ScenarioError
 from ddlsim.report.html.live import LiveServer
 from ddlsim.report.text import bytes_text, seconds_text
 from ddlsim.report.trackers import make_tracker, parse
 from ddlsim.report.trackers.base import Point, Tracker, about_run
+from ddlsim.tasks import metrics
 from ddlsim.tasks.base import ACCURACY, Metric
 
 
@@ -194,7 +195,7 @@ def _same_torch() -> AbstractContextManager[None]:
     """Refuse changes of torch's defaults, if torch is loaded."""
     if "torch" not in sys.modules:
         return nullcontext()
-    from ddlsim.torch_state import same_defaults
+    from ddlsim.foundation.torch_state import same_defaults
 
     return same_defaults("it")
 

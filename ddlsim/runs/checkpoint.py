@@ -34,8 +34,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ddlsim.errors import RecordsDamaged, ScenarioError
-from ddlsim.strict_json import table_text
+from ddlsim.foundation.errors import RecordsDamaged, ScenarioError
+from ddlsim.foundation.strict_json import table_text
 
 if TYPE_CHECKING:
     import torch

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from ddlsim.errors import DataMissing, DdlsimError, ScenarioError
+from ddlsim.foundation.errors import DataMissing, DdlsimError, ScenarioError
 from ddlsim.runs.loading import Options, device_of, load_data, prepare
 from ddlsim.runs.manifest import file_digests, other_inputs
 
 if TYPE_CHECKING:
     from ddlsim.data import Outline, PreparedData
-    from ddlsim.executors.ray_workers import RayWorkers
     from ddlsim.learning.learner import Learner
     from ddlsim.learning.size_learner import SizeLearner
+    from ddlsim.runs.cluster.ray_workers import RayWorkers
     from ddlsim.scenario import Scenario
 
 
@@ -53,11 +53,11 @@ def make_learner(
         options: how the run is carried out.
         tell: takes sentences on what is unusual.
     """
-    from ddlsim.build import build_learner
+    from ddlsim.assembly import build_learner
 
     if options.executor.is_local:
         return build_learner(scenario, prepared, device, tell, options.threads)
-    from ddlsim.executors.ray_workers import RayWorkers
+    from ddlsim.runs.cluster.ray_workers import RayWorkers
 
     workers = RayWorkers(options.executor, options.fewer_workers)
     try:
@@ -75,9 +75,9 @@ def _with_workers(
     tell: Callable[[str], None],
     workers: "RayWorkers",
 ) -> "Learner | SizeLearner":
-    from ddlsim.build import build_learner
-    from ddlsim.executors.ray_workers import Assignment, deal
+    from ddlsim.assembly import build_learner
     from ddlsim.learning.remote.waves import RemoteWaves
+    from ddlsim.runs.cluster.ray_workers import Assignment, deal
 
     worker_of = deal(
         options.executor.shards, workers.count, np.asarray(prepared.node_cluster), partial(_neighbors, scenario)

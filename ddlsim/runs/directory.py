@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ddlsim.errors import RecordsFailed, ScenarioError
-from ddlsim.strict_json import row_text, table_text
+from ddlsim.foundation.errors import RecordsFailed, ScenarioError
+from ddlsim.foundation.strict_json import row_text, table_text
 
 if TYPE_CHECKING:
     from ddlsim.data.prepared import Outline, PreparedData

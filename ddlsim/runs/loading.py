@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ddlsim import own_code
-from ddlsim.errors import DataMissing, ScenarioError
-from ddlsim.executors.cluster import LOCAL, Executor
+from ddlsim.foundation import own_code
+from ddlsim.foundation.errors import DataMissing, ScenarioError
 from ddlsim.runs.callbacks import Callback, Callbacks, Mode
 from ddlsim.runs.checkpoint import DEFAULT, Every
+from ddlsim.runs.cluster.cluster import LOCAL, Executor
 
 if TYPE_CHECKING:
     from ddlsim.data.dataset import Dataset
@@ -94,7 +94,7 @@ def choose_device(wanted: str) -> str:
     """
     import torch
 
-    from ddlsim.torch_state import one_thread_if_forked
+    from ddlsim.foundation.torch_state import one_thread_if_forked
 
     one_thread_if_forked()
     if torch.get_default_dtype() != torch.float32:
@@ -130,7 +130,7 @@ def prepare(loaded: Loaded) -> "PreparedData | Outline":
     from ddlsim.data import Outline
     from ddlsim.data import prepare as prepare_data
     from ddlsim.data.images import check_augmentation
-    from ddlsim.scenario.augmentation import BUILT_IN
+    from ddlsim.foundation.augmentation import BUILT_IN
 
     scenario, dataset = loaded.scenario, loaded.dataset
     if isinstance(dataset, Outline):

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ddlsim import metrics
-from ddlsim.change import change_at_once
-from ddlsim.errors import DdlsimError, RecordsFailed, ReplayFailed, WorkerLost
-from ddlsim.interrupts import Interrupts
-from ddlsim.own_code import shown_path
+from ddlsim.assembly.change import change_at_once
+from ddlsim.foundation.errors import DdlsimError, RecordsFailed, ReplayFailed, WorkerLost
+from ddlsim.foundation.interrupts import Interrupts
+from ddlsim.foundation.own_code import shown_path
 from ddlsim.runs import directory as directories
 from ddlsim.runs.branch_history import Stage, scenario_digests, write_stages
 from ddlsim.runs.callbacks import CallbackFailed, Callbacks, Completed, Evaluation, Progress, Started, StopRun
@@ -30,11 +29,12 @@ from ddlsim.runs.manifest import finish_manifest, made_with, wall_profile, wave_
 from ddlsim.runs.models import MODELS, KeptModels, which_models, write_models
 from ddlsim.runs.repetition import Repetition
 from ddlsim.runs.self_check import PASSED, violations
+from ddlsim.tasks import metrics
 from ddlsim.tasks.base import loss_rows
 
 if TYPE_CHECKING:
+    from ddlsim.engine.evaluation.evaluator import Evaluated
     from ddlsim.engine.simulation import Simulation
-    from ddlsim.evaluation.evaluator import Evaluated
     from ddlsim.runs.recorder import ContactsFile, Recorder
     from ddlsim.scenario import Scenario
 
@@ -279,7 +279,7 @@ def run_in(life: Life) -> dict:
 
 def _make(life: Life) -> "Simulation":
     """Writes the first files and makes all objects."""
-    from ddlsim.build import build_simulation
+    from ddlsim.assembly import build_simulation
     from ddlsim.runs.recorder import ContactsFile, Recorder
 
     scenario = life.scenario

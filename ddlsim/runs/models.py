@@ -14,19 +14,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ddlsim.errors import DdlsimError, RecordsDamaged, ScenarioError
+from ddlsim.foundation.errors import DdlsimError, RecordsDamaged, ScenarioError
+from ddlsim.foundation.strict_json import table_text
 from ddlsim.report.reading import check_run
 from ddlsim.runs.manifest import MODEL_SEES, read_manifest
 from ddlsim.runs.preprocessing import inputs_of, metadata, sentence
-from ddlsim.strict_json import table_text
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from ddlsim.evaluation.candidates import Snapshot
     from ddlsim.learning.job_types import Model
     from ddlsim.learning.learner import Learner
+    from ddlsim.node.candidates import Snapshot
     from ddlsim.scenario import Scenario
 
 MODELS = "models.safetensors"
@@ -148,8 +148,8 @@ def model_of(directory: Path, node: int, data_dir: Path | None = None, download:
         ScenarioError, RecordsDamaged: see `read_model`; also if the values do not fit the module any more.
         DataMissing: if such data is not there.
     """
+    from ddlsim.foundation.rng import stream_seed
     from ddlsim.learning.architecture import UNTRAINED, draw
-    from ddlsim.rng import stream_seed
 
     values, scenario = read_model(directory, node), scenario_of_models(directory)
     _warn_of_other_code(directory, scenario)

@@ -8,11 +8,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
-from ddlsim.errors import RecordsFailed
-from ddlsim.messages.message import PayloadBreakdown
+from ddlsim.foundation.errors import RecordsFailed
+from ddlsim.foundation.strict_json import row_text
 from ddlsim.network.flows import Traffic
 from ddlsim.network.link_use import NodeUse
-from ddlsim.strict_json import row_text
+from ddlsim.network.messages.message import PayloadBreakdown
 
 
 class Recorder:
@@ -95,7 +95,7 @@ class Recorder:
 
 
 class ContactsFile:
-    """Writes contacts.jsonl: one object per round and the messages of all pairs in it; see messages/message.py.
+    """Writes contacts.jsonl: one object per round and the messages of all pairs in it; see network/messages/message.py.
 
     A file of an earlier process, which a resumed run writes anew, stays as it is until the first rows are written.
 

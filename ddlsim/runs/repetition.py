@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ddlsim.errors import RecordsFailed, ReplayFailed
+from ddlsim.foundation.errors import RecordsFailed, ReplayFailed
 from ddlsim.runs.checkpoint import FOLDER, LOG, State, StoredRows, cut_of, read_log, remove_checkpoints
 
 if TYPE_CHECKING:

@@ -17,9 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ddlsim.errors import DdlsimError, RecordsDamaged, ScenarioError, WorkerLost
-from ddlsim.executors.cluster import disconnecting
-from ddlsim.interrupts import interruptible
+from ddlsim.foundation.errors import DdlsimError, RecordsDamaged, ScenarioError, WorkerLost
+from ddlsim.foundation.interrupts import interruptible
 from ddlsim.learning.size_learner import SizeLearner
 from ddlsim.runs import directory as directories
 from ddlsim.runs.branch import branch, plan_branch
@@ -27,6 +26,7 @@ from ddlsim.runs.branch_history import read_stages
 from ddlsim.runs.calibrate import with_earlier_steps, with_measured_steps
 from ddlsim.runs.callbacks import Progress
 from ddlsim.runs.checkpoint import State, checkpoints_of, read_state
+from ddlsim.runs.cluster.cluster import disconnecting
 from ddlsim.runs.computing import about_executor, computes_on, make_learner
 from ddlsim.runs.directory import LOCK
 from ddlsim.runs.loading import Options, load_data, prepare

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from ddlsim.messages.message import HEADER
+from ddlsim.network.messages.message import HEADER
 
 if TYPE_CHECKING:
     from ddlsim.engine.simulation import Simulation
@@ -11,14 +11,15 @@ if TYPE_CHECKING:
 PASSED = "all passed (bytes, clock, messages, payloads)"
 
 
-def violations(simulation: "Simulation", traffic: "Traffic") -> list[str]:
+def violations(simulation: "Simulation", traffic: "Traffic | None") -> list[str]:
     """Compare what the engine, the links and the payloads have counted independently of each other.
 
     Args:
         simulation: at its end.
-        traffic: of this moment.
+        traffic: of this moment; None: counted anew.
     """
     network, contents = simulation.network, list(simulation.transport.contents.rows())
+    traffic = network.traffic if traffic is None else traffic
     use = network.use(traffic)
     on_wire, sent = int(traffic.on_the_wire.sum()), network.all_bytes_sent()
     carried = int((use.push_bytes + use.request_bytes + use.response_bytes + use.unused_bytes).sum())

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
-from ddlsim import own_code
-from ddlsim.errors import ScenarioError
-from ddlsim.part import Part, Problem
+from ddlsim.foundation import own_code
+from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.part import Part, Problem
 from ddlsim.scenario import parts
 from ddlsim.scenario.model import Evaluation, Scenario
 from ddlsim.tasks import label_of

@@ -10,8 +10,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from ddlsim import own_code
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation import own_code
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.scenario import parts
 from ddlsim.scenario.model import Scenario
 

@@ -16,15 +16,15 @@ from annotated_types import Ge, Gt, Le, Lt, MinLen
 from pydantic import BaseModel, ConfigDict, StringConstraints, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from ddlsim.energy.joules import Costs
-from ddlsim.energy.presets import KINDS
-from ddlsim.errors import ScenarioError
+from ddlsim.devices.energy_presets import KINDS
+from ddlsim.devices.joules import Costs
+from ddlsim.foundation.augmentation import checked
+from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.units import END_OF_TIME_S, MAX_MBPS, MAX_NODES, Count, CountOrZero, StepCount
 from ddlsim.scenario import parts
-from ddlsim.scenario.augmentation import checked
 from ddlsim.scenario.parts import NamedPart
 from ddlsim.scenario.tree import did_you_mean
 from ddlsim.tasks import Task, as_task
-from ddlsim.units import END_OF_TIME_S, MAX_MBPS, MAX_NODES, Count, CountOrZero, StepCount
 
 
 class Section(BaseModel):

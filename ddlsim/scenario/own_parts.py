@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ddlsim import own_code
-from ddlsim.scenario import augmentation, parts
+from ddlsim.foundation import augmentation, own_code
+from ddlsim.scenario import parts
 from ddlsim.scenario.tree import Tree
 
 

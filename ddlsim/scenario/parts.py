@@ -17,9 +17,9 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError, core_schema
 from typing_extensions import TypedDict
 
-from ddlsim import own_code
-from ddlsim.errors import ScenarioError
-from ddlsim.registry import Registry
+from ddlsim.foundation import own_code
+from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.registry import Registry
 from ddlsim.scenario.tree import did_you_mean
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ TABLES = {
     "shift": "ddlsim.data:SHIFTS",
     "topology": "ddlsim.topologies:TOPOLOGIES",
     "links": "ddlsim.network:LINKS",
-    "compression": "ddlsim.messages.compression:COMPRESSIONS",
+    "compression": "ddlsim.network.messages.compression:COMPRESSIONS",
     "devices": "ddlsim.devices:DEVICES",
     "churn": "ddlsim.churn:CHURNS",
     "optimizer": "ddlsim.learning.optimizing:OPTIMIZERS",

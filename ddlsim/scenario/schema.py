@@ -4,8 +4,8 @@ from typing import Any, get_args
 
 from pydantic.json_schema import GenerateJsonSchema
 
-from ddlsim import own_code
-from ddlsim.registry import Registry
+from ddlsim.foundation import own_code
+from ddlsim.foundation.registry import Registry
 from ddlsim.scenario import parts
 from ddlsim.scenario.model import DEFAULTS, Scenario, Section
 from ddlsim.scenario.tree import NAMED, OPTIMIZER_KEYS

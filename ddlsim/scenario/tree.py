@@ -24,7 +24,7 @@ from ruamel.yaml.constructor import BaseConstructor
 from ruamel.yaml.error import MarkedYAMLError, StreamMark, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 
 MOST_SHOWN, MOST_TEXT = 200, 1000
 """Characters of a source line, an option or a path, and of an explanation, that a message shows."""

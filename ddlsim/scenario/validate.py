@@ -8,7 +8,7 @@ from typing import Any, get_args, get_type_hints
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.scenario import parts
 from ddlsim.scenario.crosscheck import cross_problems
 from ddlsim.scenario.model import Scenario

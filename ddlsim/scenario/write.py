@@ -9,7 +9,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.representer import RoundTripRepresenter
 
-from ddlsim import own_code
+from ddlsim.foundation import own_code
 from ddlsim.scenario.model import Scenario, to_plain
 from ddlsim.scenario.own_parts import origins
 from ddlsim.scenario.tree import as_version_0_1_had_it

@@ -6,8 +6,8 @@ torch is imported inside its methods, so listing and checking need none.
 
 from functools import lru_cache
 
-from ddlsim.errors import ScenarioError
-from ddlsim.registry import Registry
+from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.registry import Registry
 from ddlsim.tasks.base import Task
 
 TASKS = Registry(

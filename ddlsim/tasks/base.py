@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from ddlsim import own_code
-from ddlsim.errors import ScenarioError
-from ddlsim.part import Part
+from ddlsim.foundation import own_code
+from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.part import Part
 
 if TYPE_CHECKING:
     import torch
@@ -156,6 +156,9 @@ ROWS = frozenset(
 
 ELSEWHERE = frozenset(
     {
+        "as_published",
+        "estimated",
+        "step_times",
         *("round", "time_s", "bytes", "gco2", "fair_accuracy", "first_s", "median_s", "last_s", "nodes"),  # tables
         *("minority", "majority", "worst_cluster", "best_cluster", "worst_node", "metric"),  # comparisons
         *("schema_version", "status", "scenario", "algorithm", "cluster_sizes", "rounds", "evaluated_round", "seed"),

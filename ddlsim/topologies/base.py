@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ddlsim.errors import ScenarioError, kind_of
-from ddlsim.part import Part, Problem
+from ddlsim.foundation.errors import ScenarioError, kind_of
+from ddlsim.foundation.part import Part, Problem
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.units import Count, CountOrZero
 from ddlsim.topologies.base import StaticTopology
-from ddlsim.units import Count, CountOrZero
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ddlsim.errors import ScenarioError
-from ddlsim.part import Problem
+from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.part import Problem
 from ddlsim.topologies.random_graphs import RandomTopology
 
 if TYPE_CHECKING:

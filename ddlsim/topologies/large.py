@@ -13,7 +13,7 @@ from typing import overload
 
 import numpy as np
 
-from ddlsim.errors import DdlsimError
+from ddlsim.foundation.errors import DdlsimError
 
 MAX_REPAIRS = 1_000
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, TypeVar, cast
 
 from annotated_types import Ge, Gt, Le
 
-from ddlsim.errors import ScenarioError
-from ddlsim.rng import stream_seed
+from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.rng import stream_seed
+from ddlsim.foundation.units import Count
 from ddlsim.topologies.base import Neighbors, Topology
-from ddlsim.units import Count
 
 if TYPE_CHECKING:
     import networkx as nx

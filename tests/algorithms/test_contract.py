@@ -20,12 +20,12 @@ import torch
 from ddlsim import runs
 from ddlsim.algorithms import ALGORITHMS
 from ddlsim.algorithms.gossip_pull import GossipPull
+from ddlsim.engine.evaluation.monitor import RoundTimes
 from ddlsim.engine.simulation import Simulation
-from ddlsim.errors import DdlsimError
-from ddlsim.evaluation.monitor import RoundTimes
+from ddlsim.foundation.errors import DdlsimError
 from ddlsim.learning import learner, local_trainings
 from ddlsim.learning.backends.choose import make_backends
-from ddlsim.messages.compression import COMPRESSIONS
+from ddlsim.network.messages.compression import COMPRESSIONS
 from ddlsim.network.network import Network
 from ddlsim.scenario import ScenarioProblems, load
 

@@ -9,15 +9,15 @@ import pytest
 import torch
 from number_node import NumberNode, answer, message
 
-from ddlsim import build, runs
+from ddlsim import assembly, runs
 from ddlsim.algorithms.dac import DAC
 from ddlsim.algorithms.oracle import Oracle
 from ddlsim.algorithms.random import RandomGossip
-from ddlsim.errors import ScenarioError
+from ddlsim.algorithms.similarity.measures import Knowledge, Similarity, draw, probabilities
+from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.rng import stream, stream_seed
 from ddlsim.node.checks import Deferred
-from ddlsim.rng import stream, stream_seed
 from ddlsim.scenario import load
-from ddlsim.similarity.measures import Knowledge, Similarity, draw, probabilities
 
 SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
 
@@ -167,8 +167,8 @@ def simulated(tmp_path, algorithm, rounds) -> tuple[SimpleNamespace, list[torch.
         SMOKE, (f"algorithm={algorithm}", f"rounds={rounds}", "devices={name: lognormal, median_step_time_s: 0.05}")
     )
     prepared = runs.prepare(runs.load_data(scenario))
-    learner = build.build_learner(scenario, prepared, "cpu")
-    simulation = build.build_simulation(scenario, prepared, learner, NoRows())
+    learner = assembly.build_learner(scenario, prepared, "cpu")
+    simulation = assembly.build_simulation(scenario, prepared, learner, NoRows())
     simulation.run()
     models = [member.state.model for member in simulation.members]
     learner.jobs.force_params(models)

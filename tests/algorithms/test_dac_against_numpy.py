@@ -7,8 +7,8 @@ import pytest
 from dac_in_numpy import mean_error
 
 from ddlsim import runs
-from ddlsim.reproduce.matrix import read_matrix
-from ddlsim.reproduce.running import runs_of
+from ddlsim.runs.reproduce.matrix import read_matrix
+from ddlsim.runs.reproduce.running import runs_of
 
 
 @pytest.mark.slow

@@ -5,8 +5,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from ddlsim import build, runs
-from ddlsim.errors import ScenarioError
+from ddlsim import assembly, runs
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.runs.recorder import Recorder
 from ddlsim.scenario import from_mapping
 
@@ -62,8 +62,8 @@ def test_every_similarity_with_every_merge(algorithm, mode):
             continue
         scenario = from_mapping({**BASE, "algorithm": keys, "mode": mode})
         prepared = runs.prepare(runs.load_data(scenario))
-        learner, recorder = build.build_learner(scenario, prepared, "cpu"), Recorder()
-        build.build_simulation(scenario, prepared, learner, recorder).run()
+        learner, recorder = assembly.build_learner(scenario, prepared, "cpu"), Recorder()
+        assembly.build_simulation(scenario, prepared, learner, recorder).run()
         learner.close()
         errors = [row["value"] for row in recorder.rows if row["name"] == "mse"]
         assert len(errors) == 6 and np.isfinite(errors).all(), keys

@@ -7,7 +7,7 @@ import pytest
 from ddlsim import runs
 from ddlsim.algorithms.dpsgd import DPSGD
 from ddlsim.engine.transport import NetworkTransport
-from ddlsim.errors import DdlsimError
+from ddlsim.foundation.errors import DdlsimError
 from ddlsim.scenario import from_python, load
 
 SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"

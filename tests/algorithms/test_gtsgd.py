@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from number_network import QuadraticNode, play, quadratics
 
-from ddlsim import build, runs
+from ddlsim import assembly, runs
 from ddlsim.aggregation import base
 from ddlsim.algorithms.dpsgd import DPSGD
 from ddlsim.algorithms.gtsgd import GTSGD
@@ -125,7 +125,7 @@ def test_steps_that_a_branch_changes_while_a_node_trains_are_those_that_it_began
 def test_the_unit_of_what_is_tracked_is_the_rate_that_the_run_began_with():
     """In a branch nodes that are a round ahead have the new rate while others send by the old one."""
     scenario = load("scenarios/smoke.yaml", ("algorithm={name: gtsgd}",))
-    learner = build.build_learner(scenario, runs.prepare(runs.load_data(scenario)), "cpu")
+    learner = assembly.build_learner(scenario, runs.prepare(runs.load_data(scenario)), "cpu")
     learner.use_training(scenario.training.model_copy(update={"learning_rate": 0.5}))
     assert learner.learning_rate == scenario.training.learning_rate == 0.05
     assert learner.learning_rates(2, None, Terms(0, 1, 2)) == [0.5, 0.5]
@@ -167,8 +167,8 @@ def test_a_run_with_the_learner_is_the_textbook_update():
         }
     )
     prepared = runs.prepare(runs.load_data(scenario))
-    learner = build.build_learner(scenario, prepared, "cpu")
-    simulation = build.build_simulation(scenario, prepared, learner, Recorder())
+    learner = assembly.build_learner(scenario, prepared, "cpu")
+    simulation = assembly.build_simulation(scenario, prepared, learner, Recorder())
     simulation.run()
     models = [member.state.model for member in simulation.members]
     learner.jobs.force_params(models)

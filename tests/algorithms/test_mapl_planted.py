@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ddlsim import runs
-from ddlsim.errors import DataMissing
+from ddlsim.foundation.errors import DataMissing
 from ddlsim.scenario import load
 
 BASE = Path(__file__).parents[2] / "scenarios" / "base" / "mapl.yaml"

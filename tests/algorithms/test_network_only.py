@@ -9,9 +9,9 @@ import pytest
 
 from ddlsim import runs
 from ddlsim.algorithms import ALGORITHMS
-from ddlsim.build import build_learner
+from ddlsim.assembly import build_learner
 from ddlsim.cli import app
-from ddlsim.errors import DdlsimError
+from ddlsim.foundation.errors import DdlsimError
 from ddlsim.learning.size_learner import SizeLearner, parts_of_sizes
 from ddlsim.report import compare, report
 from ddlsim.runs.loading import load_data, prepare

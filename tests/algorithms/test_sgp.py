@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from number_network import QuadraticNode, play, quadratics
 
-from ddlsim import build, runs
+from ddlsim import assembly, runs
 from ddlsim.algorithms.sgp import SGP
 from ddlsim.runs.recorder import Recorder
 from ddlsim.scenario import from_mapping
@@ -134,8 +134,8 @@ def scenario(**sections):
 def ended(made):
     """The data of the nodes, their common start, their models and their weights at the end."""
     prepared = runs.prepare(runs.load_data(made))
-    learner = build.build_learner(made, prepared, "cpu")
-    simulation = build.build_simulation(made, prepared, learner, Recorder())
+    learner = assembly.build_learner(made, prepared, "cpu")
+    simulation = assembly.build_simulation(made, prepared, learner, Recorder())
     ((start,),) = simulation.members[0].node.init_models(whole=True, own=False)
     simulation.run()
     models = [member.state.model for member in simulation.members]
@@ -174,7 +174,7 @@ def test_weights_stay_in_bounds_where_nodes_leave_messages_are_lost_and_devices_
         churn={"name": "schedule", "offline": [{"node": 1, "start_s": 2, "end_s": 9}]},
     )
     prepared = runs.prepare(runs.load_data(made))
-    simulation = build.build_simulation(made, prepared, build.build_learner(made, prepared, "cpu"), Recorder())
+    simulation = assembly.build_simulation(made, prepared, assembly.build_learner(made, prepared, "cpu"), Recorder())
     simulation.run()
     weights = [member.state.weight for member in simulation.members]
     assert min(weights) > 0.2 and max(weights) < 5

@@ -14,12 +14,12 @@ import torch
 from torch import nn
 
 import ddlsim
-from ddlsim import own_code, provenance
 from ddlsim.algorithms.dpsgd import DPSGD
 from ddlsim.algorithms.fedavg import FedAvg
-from ddlsim.api.start import resolve
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation import own_code, provenance
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.models.given import given_model
+from ddlsim.runs.api.start import resolve
 from ddlsim.scenario import digest
 from ddlsim.scenario.model import to_plain
 

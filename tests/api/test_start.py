@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import ddlsim
-from ddlsim.api.start import _mode, resolve
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
+from ddlsim.runs.api.start import _mode, resolve
 from ddlsim.scenario import from_mapping
 from ddlsim.topologies.fixed_graphs import Ring
 

@@ -7,7 +7,7 @@ import pytest
 
 import ddlsim
 from ddlsim.algorithms.el import EpidemicLearning
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.report import columns as frames
 
 EVALUATIONS = ["round", "time_s", "bytes", "node", "cluster", "metric", "value"]

@@ -7,7 +7,7 @@ from ddlsim import runs
 from ddlsim.engine.attacked_transport import AttackedTransport
 from ddlsim.engine.transport import NetworkTransport
 from ddlsim.learning.learner import Learner
-from ddlsim.messages.message import RESPONSE
+from ddlsim.network.messages.message import RESPONSE
 from ddlsim.node.node import Node
 from ddlsim.scenario import from_mapping
 

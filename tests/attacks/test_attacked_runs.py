@@ -21,7 +21,7 @@ from ddlsim.attacks import ATTACKS
 from ddlsim.attacks.forgeries import FOE, Dissensus
 from ddlsim.engine.attacked_transport import AttackedTransport
 from ddlsim.learning.size_learner import SizedParams, SizedPart
-from ddlsim.messages.message import PUSH, Message
+from ddlsim.network.messages.message import PUSH, Message
 from ddlsim.scenario import ScenarioProblems, load
 
 SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"

@@ -9,7 +9,7 @@ import torch
 from ddlsim.attacks import ATTACKS
 from ddlsim.attacks.base import OfCluster, Seen
 from ddlsim.attacks.forgeries import Attackers, LabelFlip, SignFlip
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.learning.bank import Rows
 from ddlsim.learning.job_types import AttackSpec
 from ddlsim.learning.layout import Entry, Part

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ddlsim import metrics, runs
-from ddlsim.evaluation.evaluator import Evaluated
+from ddlsim import runs
+from ddlsim.engine.evaluation.evaluator import Evaluated
 from ddlsim.report.columns import rounds
 from ddlsim.report.comparing.curves import measure_of
 from ddlsim.report.comparing.rows import compared
@@ -19,6 +19,7 @@ from ddlsim.report.summary import quality as flat
 from ddlsim.report.summary import summary_of
 from ddlsim.runs.callbacks import Callback, Evaluation
 from ddlsim.scenario import load
+from ddlsim.tasks import metrics
 from ddlsim.tasks.base import ACCURACY
 
 SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"

@@ -212,5 +212,5 @@ def test_ci_runs_every_bench_once_and_then_the_gate():
     if not script.is_file():
         pytest.skip("an installed tree without its CI")
     lines = [line.split("#")[0].strip() for line in script.read_text().splitlines()]
-    every_bench = "pytest benches --benchmark-disable -n auto --dist worksteal"
+    every_bench = "pytest benches --benchmark-disable"
     assert lines.index(every_bench) < lines.index("python benches/gate.py --run")

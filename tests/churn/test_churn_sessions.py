@@ -5,7 +5,7 @@ import pytest
 
 from ddlsim.churn import CHURNS
 from ddlsim.churn.schedule import HOUR_S, Exponential, Lengths, Weibull
-from ddlsim.rng import stream
+from ddlsim.foundation.rng import stream
 
 PRESETS = {"skype": 0.529, "overnet": 0.222, "microsoft": 0.810, "planetlab": 0.825}
 """Share of nodes online in the long run: mean stay / (mean stay + mean absence), means scale * gamma(1 + 1 / shape)."""

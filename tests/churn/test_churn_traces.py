@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from ddlsim.churn.traces import FedScale, Trace, fold
-from ddlsim.errors import ScenarioError
-from ddlsim.pickled_data import load_data_only
+from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.pickled_data import load_data_only
 
 
 def write(tmp_path: Path, *rows: str) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ddlsim.churn.fta import FailureTrace, read_events
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.scenario import load
 
 

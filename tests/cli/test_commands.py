@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 from ddlsim import runs
 from ddlsim.cli import app
 from ddlsim.cli.report import _folders
-from ddlsim.errors import DataMissing
-from ddlsim.executors.cluster import Executor
+from ddlsim.foundation.errors import DataMissing
 from ddlsim.runs.checkpoint import Every
+from ddlsim.runs.cluster.cluster import Executor
 
 SMOKE = str(Path(__file__).parents[2] / "scenarios" / "smoke.yaml")
 
@@ -210,7 +210,7 @@ def test_data_check_reads_the_data(ddlsim):
 
 
 def test_doctor_gives_a_cure_for_every_fault(ddlsim, monkeypatch):
-    from ddlsim import native
+    from ddlsim.foundation import native
 
     def broken():
         raise DataMissing("no compiled module")

@@ -10,7 +10,7 @@ from torch.utils.data import Dataset, TensorDataset
 
 from ddlsim import runs
 from ddlsim.data import Arrays, DataSearch
-from ddlsim.errors import DataDamaged, DataMissing, ScenarioError
+from ddlsim.foundation.errors import DataDamaged, DataMissing, ScenarioError
 from ddlsim.scenario import from_mapping, to_yaml
 
 NOWHERE = DataSearch(download=False)

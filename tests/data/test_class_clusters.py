@@ -10,7 +10,7 @@ from ddlsim.data.class_clusters import ClassClusters
 from ddlsim.data.dataset import Dataset
 from ddlsim.data.prepared import prepare
 from ddlsim.data.shifts import NoShift
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.scenario import load
 
 LABELS = np.tile(np.arange(10), 600)

@@ -6,7 +6,7 @@ import pytest
 
 from ddlsim.data import DATASETS, DataSearch
 from ddlsim.data.texts import character_ids
-from ddlsim.errors import DataDamaged, DataMissing, ScenarioError
+from ddlsim.foundation.errors import DataDamaged, DataMissing, ScenarioError
 
 X, Y = {"train": ["To be", "o be,"], "test": [" be, "]}, {"train": [",", " "], "test": ["o"]}
 

@@ -5,7 +5,7 @@ import pytest
 
 from ddlsim.data import Dataset
 from ddlsim.data.given_partitions import ByColumn, FromFile
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.scenario import load
 
 SPEAKERS = np.array(["ann", "bob", "cid", "ann", "dot", "bob", "ann", "eve"])

@@ -7,7 +7,7 @@ import pytest
 
 from ddlsim.data import DataSearch
 from ddlsim.data.hugging_face import HuggingFace
-from ddlsim.errors import DataDamaged, DataMissing, ScenarioError
+from ddlsim.foundation.errors import DataDamaged, DataMissing, ScenarioError
 
 datasets = pytest.importorskip("datasets", reason="needs the extra hf")
 

@@ -8,7 +8,7 @@ import pytest
 
 from ddlsim.data import DataSearch
 from ddlsim.data.hugging_face import HuggingFace
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 
 
 class Rows:

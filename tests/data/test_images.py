@@ -5,7 +5,7 @@ from ddlsim.data import Arrays, DataSearch
 from ddlsim.data.hugging_face import HuggingFace
 from ddlsim.data.images import ImageFolder, Imagenette
 from ddlsim.data.uint8_images import is_mapped
-from ddlsim.errors import DataDamaged, DataMissing
+from ddlsim.foundation.errors import DataDamaged, DataMissing
 
 
 @pytest.fixture

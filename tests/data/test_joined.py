@@ -7,7 +7,7 @@ from ddlsim.data import DATASETS, DataSearch, prepare
 from ddlsim.data.joined import Joined
 from ddlsim.data.partitions import Domains
 from ddlsim.data.shifts import NoShift, Rotate
-from ddlsim.errors import DataMissing, ScenarioError
+from ddlsim.foundation.errors import DataMissing, ScenarioError
 
 MINI = "fashion-mnist-mini"
 NODES = SimpleNamespace(clusters=(2, 3), placement="contiguous")

@@ -12,7 +12,7 @@ from ddlsim.data import DATASETS, DataSearch
 from ddlsim.data.python_data import Npz
 from ddlsim.data.standard import Cifar10, Cifar100, FashionMnist, Mnist
 from ddlsim.data.uint8_images import is_mapped
-from ddlsim.errors import DataDamaged, DataMissing, ScenarioError
+from ddlsim.foundation.errors import DataDamaged, DataMissing, ScenarioError
 
 
 @pytest.fixture(autouse=True)

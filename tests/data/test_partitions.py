@@ -17,8 +17,8 @@ from ddlsim.data.partitions import (
     Uniform,
     by_node,
 )
-from ddlsim.errors import ScenarioError
-from ddlsim.rng import stream
+from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.rng import stream
 
 LABELS = np.repeat(np.arange(10), 103)  # 1,030 samples, sorted by label
 ALL = [Random(), Uniform(), Dirichlet(alpha=0.5), Shards(shards_per_node=2), LabelClusters(), QuantitySkew(alpha=1.0)]

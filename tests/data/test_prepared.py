@@ -9,7 +9,7 @@ from ddlsim.data.partitions import Domains, LabelClusters, Random, Uniform
 from ddlsim.data.prepared import prepare
 from ddlsim.data.shifts import NoShift, Rotate
 from ddlsim.data.uint8_images import normalize
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 
 
 def tiny(num_train=40, num_test=20, num_classes=4):

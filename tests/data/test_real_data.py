@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ddlsim.data import DATASETS, PARTITIONS, SHIFTS, DataSearch, prepare
-from ddlsim.errors import DataMissing
+from ddlsim.foundation.errors import DataMissing
 
 pytestmark = pytest.mark.slow
 

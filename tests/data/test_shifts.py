@@ -8,7 +8,7 @@ from ddlsim.data.dataset import Dataset
 from ddlsim.data.partitions import Random
 from ddlsim.data.shifts import Color, LabelShift, LabelSwap, NoShift, Rotate, Setting, Shift, rotate_nearest
 from ddlsim.data.views import samples_of, views_of
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 
 LABELS = np.array([0, 1, 2, 3])
 CORNERS = np.array([[1, 2], [3, 4]], np.float32).reshape(1, 1, 2, 2)

@@ -6,7 +6,7 @@ import pytest
 from ddlsim.data import DATASETS, PARTITIONS, SHIFTS, DataSearch, Dataset, prepare
 from ddlsim.data.shakespeare import roles_of_gutenberg
 from ddlsim.data.texts import ALPHABET, NUM_CHARACTERS, character_ids, vocabulary, windows, word_ids, words
-from ddlsim.errors import DataDamaged, DataMissing, ScenarioError
+from ddlsim.foundation.errors import DataDamaged, DataMissing, ScenarioError
 from ddlsim.scenario.model import Nodes, Validation
 
 OFFLINE = DataSearch(download=False)

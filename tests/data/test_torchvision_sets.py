@@ -12,7 +12,7 @@ from torchvision import datasets
 
 from ddlsim.data import DataSearch
 from ddlsim.data.torchvision_sets import Torchvision
-from ddlsim.errors import DataDamaged, DataMissing, ScenarioError
+from ddlsim.foundation.errors import DataDamaged, DataMissing, ScenarioError
 
 ROOT = Path(__file__).parents[2]
 NOWHERE = DataSearch(download=False)

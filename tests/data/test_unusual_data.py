@@ -7,7 +7,7 @@ import torch
 import ddlsim
 from ddlsim.data import DATASETS, Arrays, DataSearch
 from ddlsim.data.cells import refuse_odd_cells
-from ddlsim.errors import DataDamaged, ScenarioError
+from ddlsim.foundation.errors import DataDamaged, ScenarioError
 
 NOWHERE = DataSearch(download=False)
 ZEROS = np.zeros((4, 2), np.float32)

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from simpy import Environment
 
-from ddlsim.build.learner import step_times_drawn
+from ddlsim.assembly.learner import step_times_drawn
 from ddlsim.devices.base import Devices, StepTimeTrace, Trace
 from ddlsim.devices.step_times import Constant, LogNormal, PerNode, Table
 from ddlsim.engine.run_info import SimulatedClock
-from ddlsim.errors import DdlsimError, ScenarioError
+from ddlsim.foundation.errors import DdlsimError, ScenarioError
 
 
 def table(tmp_path, *rows: str) -> Table:

@@ -7,12 +7,12 @@ import torch
 from simpy import Environment
 from torch import nn
 
-from ddlsim import build, runs
+from ddlsim import assembly, runs
 from ddlsim.devices.base import StepWork
 from ddlsim.devices.model_work import LAUNCH_S, PRESETS, Estimated
 from ddlsim.devices.step_times import LogNormal
 from ddlsim.engine.run_info import SimulatedClock
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.learning.step_work import MOST_VALUES, count_step
 from ddlsim.report.summary_table import step_times_text
 from ddlsim.runs import load_data, prepare
@@ -91,7 +91,7 @@ def built(*changes):
     scenario = load(SMOKE, (*SMALL, *changes))
     loaded = load_data(scenario)
     prepared = prepare(loaded)
-    return scenario, build.build_learner(scenario, prepared, "none" if scenario.learning == "none" else "cpu")
+    return scenario, assembly.build_learner(scenario, prepared, "none" if scenario.learning == "none" else "cpu")
 
 
 @pytest.mark.parametrize("learning", ["real", "none"])
@@ -100,7 +100,7 @@ def test_nodes_of_different_architectures_have_different_step_times(learning):
         f"learning={learning}", "algorithm={name: mapl}", "devices.device=raspberry_pi_5",
         "model={name: mixed, models: [{name: mlp, hidden: [64, 32]}, {name: mlp, hidden: [96, 32]}], latent: null}",
     )  # fmt: skip
-    found = build.step_times_of(scenario, learner)
+    found = assembly.step_times_of(scenario, learner)
     rate = PRESETS["raspberry_pi_5"].peak_flops_per_s * PRESETS["raspberry_pi_5"].utilization
     expected = []
     for hidden in (64, 96):
@@ -114,12 +114,12 @@ def test_speeds_without_a_median_spread_around_the_models_own_time():
     scenario, learner = built("devices={name: lognormal, device: h100, sigma: 0.5}")
     base_s = Estimated(device="h100").base_step_s("", learner.step_work()["MLP"])
     given = LogNormal(median_step_time_s=base_s, sigma=0.5).draw(8, scenario.seed)
-    assert build.step_times_of(scenario, learner).seconds == pytest.approx(given)
+    assert assembly.step_times_of(scenario, learner).seconds == pytest.approx(given)
 
 
 def test_a_size_alone_has_step_times_too():
     scenario, learner = built("learning=none", "model={name: sizes, core: 900, head: 100}", "algorithm={name: el}")
-    assert build.step_times_of(scenario, learner).about["flops"] == {"Sizes": 6 * 1000 * 4}
+    assert assembly.step_times_of(scenario, learner).about["flops"] == {"Sizes": 6 * 1000 * 4}
 
 
 def test_the_summary_names_device_step_time_and_operations(tmp_path):
@@ -134,7 +134,7 @@ def test_the_summary_names_device_step_time_and_operations(tmp_path):
 @pytest.mark.parametrize("devices", ["{name: estimated}", "{name: constant, step_time_s: 1}"])
 def test_a_forward_pass_costs_its_share_of_the_operations_or_a_third(devices):
     scenario, learner = built("learning=none", f"devices={devices}")
-    times = build.step_times_of(scenario, learner)
+    times = assembly.step_times_of(scenario, learner)
     clock = SimulatedClock(Environment(), times.seconds, None, times.forward_share)
     first, second = 784 * 32, 32 * 10
     share = (first + second) / (2 * first + 3 * second) if "estimated" in devices else 1 / 3
@@ -158,4 +158,4 @@ def test_what_cannot_be_measured_is_refused():
         load(SMOKE, (*SMALL, "devices={name: calibrated}", "learning=none"))
     scenario, learner = built("devices={name: calibrated}")
     with pytest.raises(ScenarioError, match="expected a measured step time of MLP, got none"):
-        build.step_times_of(scenario, learner)
+        assembly.step_times_of(scenario, learner)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from ddlsim.energy.joules import Costs, Work, grams, joules, total
-from ddlsim.energy.presets import GRIDS, KINDS, LINKS
+from ddlsim.devices.energy_presets import GRIDS, KINDS, LINKS
+from ddlsim.devices.joules import Costs, Work, grams, joules, total
 
 WORK = Work(
     steps=np.array([10.0, 4.0, 0.0]),

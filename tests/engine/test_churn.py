@@ -9,7 +9,7 @@ from small_simulation import NoLearning, Plain, assemble
 
 from ddlsim.churn.schedule import Absence, Schedule
 from ddlsim.engine.membership import Member, Membership
-from ddlsim.errors import DdlsimError
+from ddlsim.foundation.errors import DdlsimError
 from ddlsim.network.network import Network
 
 

@@ -3,9 +3,9 @@
 import pytest
 from small_simulation import Plain, assemble
 
-from ddlsim.energy.joules import Costs
+from ddlsim.devices.joules import Costs
 from ddlsim.engine.meters import DeviceMeter, EnergyMeter
-from ddlsim.messages.message import Message
+from ddlsim.network.messages.message import Message
 from ddlsim.network.network import Network
 
 

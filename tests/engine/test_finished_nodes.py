@@ -3,7 +3,7 @@
 import pytest
 from small_simulation import NoLearning, Plain, assemble
 
-from ddlsim.energy.joules import Costs
+from ddlsim.devices.joules import Costs
 from ddlsim.network.network import Network
 
 

@@ -13,7 +13,7 @@ from small_simulation import Plain, assemble
 
 from ddlsim.algorithms.gossip import GossipLearning
 from ddlsim.devices.base import StepTimeTrace
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.network.network import Network
 
 
@@ -262,7 +262,7 @@ class NoCandidates(Plain):
     [
         (NoSteps, "algorithm: round of NoSteps returns a int, expected a generator: yield what takes simulated time"),
         (NoVerb, "yields a int, expected a verb of the node that takes simulated time, such as `yield node.receive("),
-        (NoCandidates, "algorithm: serving of NoCandidates returns nothing (None), expected ddlsim.evaluation.candid"),
+        (NoCandidates, "algorithm: serving of NoCandidates returns nothing (None), expected ddlsim.node.candid"),
     ],
 )
 def test_what_an_algorithm_returns_or_yields_is_looked_at(algorithm, text):

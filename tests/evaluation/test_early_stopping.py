@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("simpy")
 from ddlsim import runs
-from ddlsim.evaluation.candidates import BestModel
+from ddlsim.node.candidates import BestModel
 from ddlsim.scenario import load
 
 SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"

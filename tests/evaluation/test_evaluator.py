@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ddlsim import runs
-from ddlsim.evaluation.evaluator import Evaluated, Evaluator, Schedule, _lowest
+from ddlsim.engine.evaluation.evaluator import Evaluated, Evaluator, Schedule, _lowest
 from ddlsim.learning import tested
 from ddlsim.scenario import load
 from ddlsim.tasks.base import metric_named
@@ -46,7 +46,7 @@ def test_the_loss_of_a_diverged_node_counts_as_the_worst_in_every_mean(tmp_path)
     sets = ("training.learning_rate=1e25", "rounds=2", "algorithm={name: local}", "evaluation.every=1")
     runs.run(load(SMOKE, sets), out=tmp_path)
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    losses = [row["value"] for row in rows if row["name"] == "test_loss"]
+    losses = [float(row["value"]) for row in rows if row["name"] == "test_loss"]
     assert losses and not any(map(math.isnan, losses)) and math.inf in losses
     json.loads((tmp_path / "summary.json").read_text(), parse_constant=lambda word: pytest.fail(word))
 

@@ -5,11 +5,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ddlsim import build, runs
-from ddlsim.errors import ScenarioError
+from ddlsim import assembly, runs
+from ddlsim.algorithms.similarity.measures import ComparedModel, Similarity
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.runs.recorder import Recorder
 from ddlsim.scenario import from_mapping
-from ddlsim.similarity.measures import ComparedModel, Similarity
 
 BASE = {
     "name": "tiny",
@@ -67,8 +67,8 @@ def test_values_by_hand(similarity, expected):
 def finished(algorithm, **sections):
     scenario = from_mapping({**BASE, "algorithm": algorithm, **sections})
     prepared = runs.prepare(runs.load_data(scenario))
-    learner, recorder = build.build_learner(scenario, prepared, "cpu"), Recorder()
-    simulation = build.build_simulation(scenario, prepared, learner, recorder)
+    learner, recorder = assembly.build_learner(scenario, prepared, "cpu"), Recorder()
+    simulation = assembly.build_simulation(scenario, prepared, learner, recorder)
     simulation.run()
     states = [member.state for member in simulation.members]
     starts = [getattr(state, "start", None) for state in states]  # local keeps none

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from ddlsim import native
+from ddlsim.foundation import native
 from ddlsim.kernels import matrices, merging, model_rows, on_device, simplex
 
 HERE = Path(__file__).parent / "cuda"

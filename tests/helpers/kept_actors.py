@@ -5,8 +5,8 @@ takes. What they are sent, and what they compute, is as with actors of a run's o
 from collections import defaultdict
 from contextlib import contextmanager
 
-from ddlsim.executors import ray_workers
-from ddlsim.executors.cluster import import_ray
+from ddlsim.runs.cluster import ray_workers
+from ddlsim.runs.cluster.cluster import import_ray
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ddlsim import build, runs
+from ddlsim import assembly, runs
 from ddlsim.learning.size_learner import SizedPart, SizeLearner
 from ddlsim.runs.recorder import Recorder
 from ddlsim.scenario import load
@@ -82,7 +82,7 @@ def quadratic_run(*keys, rate, starts, curvatures=None, centers=None):
     scenario = load(SMOKE, (*fixed, *keys))
     centers = np.zeros_like(starts) if centers is None else centers
     compute = QuadraticCompute(rate, starts, np.ones(num_nodes) if curvatures is None else curvatures, centers)
-    simulation = build.build_simulation(scenario, runs.prepare(runs.load_data(scenario)), compute, Recorder())
+    simulation = assembly.build_simulation(scenario, runs.prepare(runs.load_data(scenario)), compute, Recorder())
     simulation.run()
     states = [member.state for member in simulation.members[:num_nodes]]
     models = [state.model[0] if isinstance(state.model, tuple) else state.model for state in states]

@@ -2,7 +2,7 @@
 
 from typing import get_args
 
-from ddlsim.executors.cluster import Executor, Shards
+from ddlsim.runs.cluster.cluster import Executor, Shards
 
 KEYS = {
     "mapl": ", warmup_rounds: 1, projection_units: 64, temperature: 0.5",

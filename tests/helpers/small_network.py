@@ -2,8 +2,8 @@
 
 from simpy import Environment
 
-from ddlsim.messages.message import Message
-from ddlsim.native import extension
+from ddlsim.foundation.native import extension
+from ddlsim.network.messages.message import Message
 from ddlsim.network.network import Network
 
 

@@ -5,14 +5,14 @@ from simpy import Environment
 
 from ddlsim.algorithms.base import Algorithm
 from ddlsim.engine.churn_process import ChurnProcess
+from ddlsim.engine.evaluation.evaluator import Evaluator, Measurements, Schedule
+from ddlsim.engine.evaluation.monitor import OracleSimilarities
 from ddlsim.engine.membership import Member
 from ddlsim.engine.meters import EnergyMeter
 from ddlsim.engine.run_info import Run, SilentLog, SimulatedClock
 from ddlsim.engine.simulation import EnginePorts, Simulation
 from ddlsim.engine.transport import NetworkTransport
-from ddlsim.evaluation.candidates import EvaluationCandidates
-from ddlsim.evaluation.evaluator import Evaluator, Measurements, Schedule
-from ddlsim.evaluation.monitor import OracleSimilarities
+from ddlsim.node.candidates import EvaluationCandidates
 from ddlsim.runs.recorder import Recorder
 from ddlsim.scenario.model import Evaluation, Protocol
 from ddlsim.tasks.builtin import Classification
@@ -104,7 +104,7 @@ def assemble(
 
     Args:
         make_network: environment -> Network.
-        metered: what energy costs, if it is counted; see energy/joules.py.
+        metered: what energy costs, if it is counted; see devices/joules.py.
         secure: how sums are protected, a SecureAggregation; what is recorded of that is in `told`.
         evaluated: whether rows of accuracy are recorded at the end; they are in `records.rows`.
         protocol: keys of the scenario section `protocol`.

@@ -5,11 +5,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
 
-from ddlsim import own_code
-from ddlsim.errors import WorkerLost
-from ddlsim.executors import ray_workers
-from ddlsim.executors.ray_workers import Worker
+from ddlsim.foundation import own_code
+from ddlsim.foundation.errors import WorkerLost
 from ddlsim.learning.remote.in_process import InProcess
+from ddlsim.runs.cluster import ray_workers
+from ddlsim.runs.cluster.ray_workers import Worker
 
 
 class WorkersHere(InProcess):

@@ -10,7 +10,7 @@ from cuda_on_host import HostCuda, compiler, tensors_on
 from random_models import random_params
 from scipy import sparse
 
-from ddlsim import native
+from ddlsim.foundation import native
 from ddlsim.kernels import (
     class_cosine,
     cosine,

@@ -6,7 +6,7 @@ import torch
 from random_models import random_params
 from scipy import sparse
 
-from ddlsim import native
+from ddlsim.foundation import native
 from ddlsim.kernels import (
     aligned_rows,
     cosine,

@@ -7,8 +7,8 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from ddlsim import native
 from ddlsim.cli import app
+from ddlsim.foundation import native
 from ddlsim.kernels import grouped_conv, isa, isas, merge, set_isa
 
 ORDER = ["x86-64-v4", "x86-64-v3", "x86-64-v2", "baseline"]

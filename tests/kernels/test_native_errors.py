@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ddlsim import native
+from ddlsim.foundation import native
 
 FIRST = np.arange(3)
 NOTHING = np.zeros(0, np.int64)

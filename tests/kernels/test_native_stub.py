@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ddlsim import native
+from ddlsim.foundation import native
 
 ROOT = Path(__file__).parents[2]
 TOOL = ROOT / "tools" / "native_stub.py"

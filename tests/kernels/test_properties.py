@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from ddlsim import native
+from ddlsim.foundation import native
 from ddlsim.kernels import (
     class_cosine,
     cosine,

@@ -7,7 +7,7 @@ import pytest
 import torch
 from random_models import random_params
 
-from ddlsim import native
+from ddlsim.foundation import native
 from ddlsim.kernels import class_cosine, cosine, dots, inverse_l2, reference, sqdist, update_cosine
 
 

@@ -9,7 +9,7 @@ import torch
 
 from ddlsim.aggregation import AGGREGATIONS
 from ddlsim.aggregation.base import Aggregation, Combination, weighted_sum
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.kernels import reference
 from ddlsim.learning.bank import Rows
 from ddlsim.learning.job_types import AggregateSpec

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from ddlsim.errors import DataMissing, DdlsimError, ScenarioError
+from ddlsim.foundation.errors import DataMissing, DdlsimError, ScenarioError
 from ddlsim.learning.architecture import read_architecture
 from ddlsim.models.split import SplitModel
 

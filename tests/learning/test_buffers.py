@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.learning.batches import draw_batches
 from ddlsim.learning.layout import Layout
 from ddlsim.models.split import SplitModel

@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ddlsim import metrics, runs
+from ddlsim import runs
 from ddlsim.learning.job_types import TestSpec as Evaluation
 from ddlsim.scenario import load
+from ddlsim.tasks import metrics
 
 SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
 

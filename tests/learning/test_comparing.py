@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from ddlsim import kernels
-from ddlsim.errors import DdlsimError
+from ddlsim.foundation.errors import DdlsimError
 
 
 def flat(learner, model) -> torch.Tensor:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from ddlsim.messages.compression import Float16, Int8, RandomK, TopK
-from ddlsim.messages.encoder import encoded_bytes
+from ddlsim.network.messages.compression import Float16, Int8, RandomK, TopK
+from ddlsim.network.messages.encoder import encoded_bytes
 
 
 def values_of(learner, params) -> torch.Tensor:

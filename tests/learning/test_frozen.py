@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from ddlsim.errors import DdlsimError, ScenarioError
+from ddlsim.foundation.errors import DdlsimError, ScenarioError
 from ddlsim.learning.architecture import read_architecture
 from ddlsim.learning.batches import draw_batches
 from ddlsim.learning.layout import Layout

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ddlsim import build
+from ddlsim import assembly
 from ddlsim.learning.bank import Later, laters
 from ddlsim.learning.remote.in_process import InProcess
 from ddlsim.learning.remote.waves import RemoteWaves
@@ -57,7 +57,7 @@ def run_aside():
         sets = ("training.local_steps=1", f"rounds={ROUNDS}", f"evaluation.every={ROUNDS}", *changes)
         loaded = load_data(load(SMOKE, sets))
         prepared = prepare(loaded)
-        learner = build.build_learner(loaded.scenario, prepared, "cpu")
+        learner = assembly.build_learner(loaded.scenario, prepared, "cpu")
         learners.append(learner)
         device, asked, rows = Aside(learner.backends), [], Rows()
         device.asynchronous = aside
@@ -76,7 +76,7 @@ def run_aside():
             return values
 
         learner.jobs.submit, learner.resolve = submitted, resolved
-        simulation = build.build_simulation(loaded.scenario, prepared, learner, rows, lambda *_: None)
+        simulation = assembly.build_simulation(loaded.scenario, prepared, learner, rows, lambda *_: None)
         device.now_s = lambda: simulation.env.now
         simulation.run()
         learner.jobs.settle()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from ddlsim.errors import DdlsimError
+from ddlsim.foundation.errors import DdlsimError
 from ddlsim.learning.batches import draw_batches
 
 

@@ -12,7 +12,7 @@ from local_training import local_training
 from torch import nn
 from torch.nn import functional as F
 
-from ddlsim import native
+from ddlsim.foundation import native
 from ddlsim.kernels.group_norm_pool import GroupNormReLUPool
 from ddlsim.learning.architecture import read_architecture
 from ddlsim.learning.backends.native_plan import NativePlan, NoPlan, network_of

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.learning.dropout import OwnDropout, draws_noise, mask, own_dropouts, seed_dropouts
 from ddlsim.learning.layout import Layout
 from ddlsim.models.split import SplitModel

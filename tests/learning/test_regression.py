@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional as F
 
 from ddlsim import runs
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.report import compare, report
 from ddlsim.scenario import from_mapping
 from ddlsim.tasks import task_named

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.optim import lr_scheduler as torchs
 
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.learning.job_types import Terms
 from ddlsim.learning.optimizing import SCHEDULES
 from ddlsim.learning.optimizing.schedules import (

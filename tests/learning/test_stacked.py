@@ -158,7 +158,7 @@ def test_a_wave_of_losses_or_of_training_uploads_once(pair, monkeypatch):
     train_all(learner)  # where it is seen that they can be stacked
     learner.value(learner.losses(0, learner.init_models(0), 2, rng(0)))
     uploads = []
-    for module in (stacked_evaluating, sample_pool):
+    for module in {stacked_evaluating, sample_pool}:
         upload = module.uploaded
         monkeypatch.setattr(module, "uploaded", lambda *given, up=upload: uploads.append(given[0].size) or up(*given))
     train_all(learner, steps=5)

@@ -7,7 +7,7 @@ from torchvision.transforms import v2
 
 import ddlsim
 from ddlsim.data import Arrays
-from ddlsim.errors import DataDamaged, ScenarioError
+from ddlsim.foundation.errors import DataDamaged, ScenarioError
 from ddlsim.learning.augmenting import augment_together
 from ddlsim.learning.transforms import TransformAugmenter, Transforms
 

@@ -9,7 +9,7 @@ from local_training import local_training
 from torch import nn
 from torch.nn import functional as F
 
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.learning.batches import draw_batches
 from ddlsim.learning.job_types import Terms
 from ddlsim.learning.optimizing import OPTIMIZERS

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ddlsim import build
+from ddlsim import assembly
 from ddlsim.learning.job_types import TrainSpec
 from ddlsim.learning.jobs import Jobs
 from ddlsim.runs.loading import load_data, prepare
@@ -36,12 +36,12 @@ def run():
         sets = ("training.local_steps=2", f"rounds={ROUNDS}", f"evaluation.every={ROUNDS}", *changes)
         loaded = load_data(load(SMOKE, sets))
         prepared = prepare(loaded)
-        learner = build.build_learner(loaded.scenario, prepared, "cpu")
+        learner = assembly.build_learner(loaded.scenario, prepared, "cpu")
         learners.append(learner)
         waves, rows, compute = [], Rows(), learner.jobs._run
         learner.jobs._run = lambda kind, specs: waves.append((kind, len(specs))) or compute(kind, specs)
         before(learner)
-        build.build_simulation(loaded.scenario, prepared, learner, rows, lambda *_: waves.append(("|", 0))).run()
+        assembly.build_simulation(loaded.scenario, prepared, learner, rows, lambda *_: waves.append(("|", 0))).run()
         return learner, waves, rows
 
     yield run_with

@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from ddlsim.errors import DdlsimError
-from ddlsim.evaluation.candidates import EvaluationCandidates
+from ddlsim.foundation.errors import DdlsimError
 from ddlsim.learning.whole_models import check_model
+from ddlsim.node.candidates import EvaluationCandidates
 
 
 def parts(names):

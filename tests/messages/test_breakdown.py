@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from ddlsim.messages.compression import COMPRESSIONS
-from ddlsim.messages.encoder import MessageEncoder, payload_sizes
-from ddlsim.messages.message import Message, PayloadBreakdown
+from ddlsim.network.messages.compression import COMPRESSIONS
+from ddlsim.network.messages.encoder import MessageEncoder, payload_sizes
+from ddlsim.network.messages.message import Message, PayloadBreakdown
 
 
 def message(dst, payload, size, round_num=0, header=10, **more):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ddlsim.messages.compression import COMPRESSIONS, Float16, Int8, RandomK, TopK, num_sent
+from ddlsim.network.messages.compression import COMPRESSIONS, Float16, Int8, RandomK, TopK, num_sent
 
 CODECS = [COMPRESSIONS[name]() for name in COMPRESSIONS if name != "none"]
 

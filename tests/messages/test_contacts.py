@@ -1,6 +1,6 @@
 """Messages of pairs by round."""
 
-from ddlsim.messages.message import PUSH, Contacts, Message
+from ddlsim.network.messages.message import PUSH, Contacts, Message
 
 
 def push(src, dst, round_num, payload_bytes=100):

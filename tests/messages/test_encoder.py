@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from ddlsim.learning.size_learner import SizedPart
-from ddlsim.messages.encoder import MessageEncoder
+from ddlsim.network.messages.encoder import MessageEncoder
 
 serials = count()
 MODEL, HEAD = (SizedPart(name, 100, (60, 39)) for name in ("model", "head"))

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from ddlsim.messages.gaussian import GaussianMechanism, PrivateSender
+from ddlsim.network.messages.gaussian import GaussianMechanism, PrivateSender
 
 
 def handle(serial, part="model"):

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from ddlsim.errors import DdlsimError
-from ddlsim.messages.encoder import as_sent, payload_sizes, walk
+from ddlsim.foundation.errors import DdlsimError
+from ddlsim.network.messages.encoder import as_sent, payload_sizes, walk
 
 PAYLOAD = {"age": 3, "heads": {1: np.zeros(3, np.float32), 2: [np.zeros(2, np.int64), 7]}}
 

@@ -3,7 +3,7 @@
 import pytest
 from torch import nn
 
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.learning.architecture import read_architecture
 from ddlsim.models.given import given_model
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ddlsim.errors import DataDamaged, DataMissing, ScenarioError
+from ddlsim.foundation.errors import DataDamaged, DataMissing, ScenarioError
 from ddlsim.learning.layout import Layout
 from ddlsim.models import hugging_face
 from ddlsim.models.hugging_face import HuggingFace

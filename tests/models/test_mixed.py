@@ -2,7 +2,7 @@
 
 import pytest
 
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.models.mixed import Mixed
 
 TWO = ("linear", {"name": "mlp", "hidden": [8]})

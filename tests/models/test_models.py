@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.models import MODELS
 from ddlsim.models.cnn import MLP, AlexNetSmall, CifarCNN, FashionCNN, GNLeNet, LeNet64, Linear, ResNet8
 from ddlsim.models.libraries import AlexNet, GoogLeNet, ResNet18, ShuffleNetV2

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ddlsim import runs
-from ddlsim.errors import DdlsimError, ScenarioError
+from ddlsim.foundation.errors import DdlsimError, ScenarioError
 from ddlsim.models import MODELS
 from ddlsim.models.base import ModelSettings
 from ddlsim.scenario import load

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from ddlsim.errors import DataDamaged, DataMissing, ScenarioError
+from ddlsim.foundation.errors import DataDamaged, DataMissing, ScenarioError
 from ddlsim.models.libraries import ResNet18
 
 

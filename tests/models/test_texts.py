@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.func import functional_call, vmap
 
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.models import MODELS
 from ddlsim.models.texts import GPT, LSTM, EmbeddingBag
 

@@ -1,7 +1,7 @@
 from simpy import Environment
 
-from ddlsim.messages.message import Message
 from ddlsim.network.access_links import CapacityChange, follow
+from ddlsim.network.messages.message import Message
 from ddlsim.network.network import Network
 
 

@@ -3,7 +3,7 @@
 import pytest
 from small_network import flow_network
 
-from ddlsim.native import extension
+from ddlsim.foundation.native import extension
 
 S = 10**9
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from small_network import flow_network
 
-from ddlsim.native import extension
+from ddlsim.foundation.native import extension
 
 S = 10**9
 

@@ -8,7 +8,7 @@ from flow_reference import NEVER_NS, ReferenceNetwork
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddlsim.native import extension
+from ddlsim.foundation.native import extension
 
 NODES = 5
 SHARED = (0, 1)

@@ -11,7 +11,7 @@ import sys
 import numpy as np
 import pytest
 
-from ddlsim.native import extension
+from ddlsim.foundation.native import extension
 
 SIMGRID = """
 import json, sys

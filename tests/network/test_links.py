@@ -3,8 +3,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from ddlsim.build.learner import links_drawn
-from ddlsim.errors import ScenarioError
+from ddlsim.assembly.learner import links_drawn
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.network import LINKS
 from ddlsim.network.access_links import (
     INTERNET_LATENCY_MS,

@@ -5,8 +5,8 @@ from itertools import permutations
 import pytest
 from simpy import Environment
 
-from ddlsim import rng
-from ddlsim.messages.message import PUSH, Message
+from ddlsim.foundation import rng
+from ddlsim.network.messages.message import PUSH, Message
 from ddlsim.network.network import Network
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from mailbox_reference import PlainMailboxes
 from simpy import Environment
 
-from ddlsim.messages.message import PUSH, RESPONSE, Message
+from ddlsim.network.messages.message import PUSH, RESPONSE, Message
 from ddlsim.network.network import Network
 
 NODES = 4

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from small_network import SmallNetwork
 
-from ddlsim.errors import ScenarioError
-from ddlsim.messages.message import Message
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.network.latencies import latencies
+from ddlsim.network.messages.message import Message
 
 
 def test_flow_latency_and_ideal_differ_only_in_time():

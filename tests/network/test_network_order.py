@@ -9,8 +9,8 @@ import simpy
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from ddlsim.messages.message import Message
 from ddlsim.network.flows import LATE, LATEST, LateCall, exact_delay
+from ddlsim.network.messages.message import Message
 from ddlsim.network.network import Network
 
 times = st.floats(0, 1e9, allow_subnormal=False)

@@ -1,6 +1,6 @@
 import pytest
 
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.network.replay import replay
 
 LINKS = "node,uplink_mbps,downlink_mbps,latency_ms\n7,8,8,10\n1,8,8,10\n3,8,0,10\n"

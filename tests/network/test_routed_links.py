@@ -7,7 +7,7 @@ import pytest
 from small_network import SmallNetwork
 
 from ddlsim import runs
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.network.access_links import with_server
 from ddlsim.network.routed_links import Routed, Routes
 from ddlsim.scenario import from_mapping

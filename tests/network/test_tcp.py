@@ -4,10 +4,10 @@ import random
 import pytest
 import simpy
 
-from ddlsim import native
-from ddlsim.errors import ScenarioError
-from ddlsim.messages.message import Message
+from ddlsim.foundation import native
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.network.access_links import CapacityChange, follow
+from ddlsim.network.messages.message import Message
 from ddlsim.network.network import Network
 from ddlsim.network.replay import finish_times
 from ddlsim.network.tcp import Tcp, TcpPaths

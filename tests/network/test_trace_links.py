@@ -8,7 +8,7 @@ import pytest
 from ddlsim import runs
 from ddlsim.devices.base import FedScale as FedScaleDevices
 from ddlsim.devices.base import drawn_phones
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.network.access_links import with_server
 from ddlsim.network.trace_links import FedScale, LatencyMatrix, Mahimahi, read_latencies, read_opportunities
 from ddlsim.scenario import from_mapping

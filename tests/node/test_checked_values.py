@@ -8,8 +8,8 @@ import pytest
 
 import ddlsim
 from ddlsim.algorithms.base import Algorithm
-from ddlsim.errors import DataDamaged, DdlsimError, ScenarioError
-from ddlsim.evaluation.candidates import EvaluationCandidates
+from ddlsim.foundation.errors import DataDamaged, DdlsimError, ScenarioError
+from ddlsim.node.candidates import EvaluationCandidates
 
 SMALL = {"rounds": 2, "nodes": {"clusters": [4]}, "learning": "none"}
 

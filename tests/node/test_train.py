@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from ddlsim.devices.base import FORWARD_SHARE
-from ddlsim.errors import DdlsimError
+from ddlsim.foundation.errors import DdlsimError
 from ddlsim.learning.bank import Params
 from ddlsim.node.checks import Beginnings
 from ddlsim.node.node import Node

@@ -6,7 +6,7 @@ MINE = '''
 from dataclasses import dataclass
 
 from ddlsim.algorithms.base import Algorithm
-from ddlsim.evaluation.candidates import EvaluationCandidates
+from ddlsim.node.candidates import EvaluationCandidates
 
 
 @dataclass

@@ -234,7 +234,7 @@ def test_what_is_wrong_with_a_data_set_is_told(check, returned, classes, code, t
 
 
 def test_scenarios_of_our_own_parts_are_not_tried(write, monkeypatch):
-    from ddlsim.contract import trial
+    from ddlsim.runs.check import trial
 
     monkeypatch.setattr(trial, "Trial", None)
     result = CliRunner().invoke(app, ["check", write(), "--set", "algorithm={name: el}"])

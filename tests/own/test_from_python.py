@@ -15,7 +15,7 @@ from ddlsim.algorithms import ALGORITHMS
 from ddlsim.algorithms.el import EpidemicLearning
 from ddlsim.algorithms.facade import Facade
 from ddlsim.attacks.base import Attack
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.scenario import digest, from_mapping, load, parts, to_yaml, with_fallback
 from ddlsim.scenario.model import to_plain
 from ddlsim.topologies.fixed_graphs import Ring

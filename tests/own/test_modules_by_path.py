@@ -10,8 +10,8 @@ import torch
 import ddlsim
 from ddlsim import runs
 from ddlsim.algorithms.deprl import DePRL
-from ddlsim.build import builders_of
-from ddlsim.errors import ScenarioError
+from ddlsim.assembly import builders_of
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.scenario import digest, load, to_yaml
 
 NETS = """

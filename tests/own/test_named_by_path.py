@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from ddlsim import runs
 from ddlsim.cli import app
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.scenario import digest, json_schema, load, to_yaml
 from ddlsim.scenario.model import to_plain
 
@@ -106,7 +106,7 @@ def test_every_kind_of_part_can_stand_in_a_file(write):
     from ddlsim.churn import CHURNS
     from ddlsim.data import DATASETS, PARTITIONS, SHIFTS
     from ddlsim.devices import DEVICES
-    from ddlsim.messages.compression import COMPRESSIONS
+    from ddlsim.network.messages.compression import COMPRESSIONS
     from ddlsim.models import MODELS
     from ddlsim.network import LINKS
     from ddlsim.topologies import TOPOLOGIES

@@ -9,10 +9,10 @@ import torch
 from ddlsim.aggregation.base import Aggregation, Combination
 from ddlsim.attacks.base import Attack
 from ddlsim.churn.schedule import Churn
-from ddlsim.contract.trial import CALLS
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.learning.optimizing.schedules import Schedule
 from ddlsim.learning.optimizing.table import Optimizer
+from ddlsim.runs.check.trial import CALLS
 from ddlsim.runs.loading import load_data
 from ddlsim.scenario import from_python, parts
 

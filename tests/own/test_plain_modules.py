@@ -8,7 +8,7 @@ from torch import nn
 
 import ddlsim
 from ddlsim import runs
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.learning.architecture import read_architecture
 from ddlsim.models.base import ModelSettings
 from ddlsim.models.given import given_model

@@ -7,7 +7,7 @@ import torch
 
 from ddlsim import runs
 from ddlsim.attacks.forgeries import FOE
-from ddlsim.messages.gaussian import GaussianMechanism
+from ddlsim.network.messages.gaussian import GaussianMechanism
 from ddlsim.report.summary_table import table
 from ddlsim.scenario import from_mapping
 

@@ -8,7 +8,15 @@ from small_simulation import Plain, assemble
 from torn_runs import outcome, run_until, run_whole
 
 from ddlsim import runs
-from ddlsim.messages.secure_aggregation import ADVERTISE, COLLECT, SHARE, UNMASK, answer_bytes, news_bytes, threshold
+from ddlsim.network.messages.secure_aggregation import (
+    ADVERTISE,
+    COLLECT,
+    SHARE,
+    UNMASK,
+    answer_bytes,
+    news_bytes,
+    threshold,
+)
 from ddlsim.network.network import Network
 from ddlsim.report.reading import read
 from ddlsim.report.summary import summary_of

@@ -7,10 +7,10 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
-from ddlsim.errors import DataMissing, DdlsimError, ScenarioError
-from ddlsim.executors import cluster
-from ddlsim.executors.cluster import Executor, executor_of, plan
-from ddlsim.executors.ray_workers import deal
+from ddlsim.foundation.errors import DataMissing, DdlsimError, ScenarioError
+from ddlsim.runs.cluster import cluster
+from ddlsim.runs.cluster.cluster import Executor, executor_of, plan
+from ddlsim.runs.cluster.ray_workers import deal
 
 
 def test_an_address_is_part_of_the_name():

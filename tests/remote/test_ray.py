@@ -18,12 +18,12 @@ from ddlsim import runs
 from ddlsim.algorithms import ALGORITHMS
 from ddlsim.cli import app, sweep
 from ddlsim.cli.exits import INTERRUPTED
-from ddlsim.errors import DdlsimError
-from ddlsim.executors import cluster
-from ddlsim.executors.cluster import Executor, versions
-from ddlsim.executors.ray_workers import RayWorkers
+from ddlsim.foundation.errors import DdlsimError
 from ddlsim.runs.callbacks import Progress
 from ddlsim.runs.checkpoint import FOLDER, Every
+from ddlsim.runs.cluster import cluster
+from ddlsim.runs.cluster.cluster import Executor, versions
+from ddlsim.runs.cluster.ray_workers import RayWorkers
 from ddlsim.scenario import load
 
 ray = pytest.importorskip("ray", reason="the extra ray is not installed")
@@ -119,7 +119,7 @@ def test_other_data_on_a_host_is_refused(tmp_path, monkeypatch, own):
 
 @pytest.mark.full
 def test_hosts_with_another_version_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("ddlsim.executors.ray_workers.versions", lambda: {**versions(), "torch": "1.0"})
+    monkeypatch.setattr("ddlsim.runs.cluster.ray_workers.versions", lambda: {**versions(), "torch": "1.0"})
     with pytest.raises(DdlsimError, match=r"computes with something else: torch 1.0 here, .* there"):
         on_ray(tmp_path / "run", load(SMOKE, SETTINGS), ONE)
 
@@ -188,8 +188,8 @@ def test_a_cluster_that_is_started_here_is_reachable_from_this_machine_alone():
 
 @pytest.mark.full
 def test_runs_of_a_sweep_come_back_as_they_end_and_a_failure_is_told(tmp_path):
-    from ddlsim.sweeps.points import Point
-    from ddlsim.sweeps.pool import Resources, run_points
+    from ddlsim.runs.sweeps.points import Point
+    from ddlsim.runs.sweeps.pool import Resources, run_points
 
     fits = load(SMOKE, ("rounds=1", "seed=3"))
     fails = load(SMOKE, ("rounds=1", "data={name: npz, path: /nowhere.npz}", "fallback=null", "shift={name: none}"))

@@ -12,10 +12,10 @@ from lost_runs import WAITING, until
 from torn_runs import SMOKE, outcome, run_whole
 
 from ddlsim import runs
-from ddlsim.errors import DdlsimError
-from ddlsim.executors.cluster import Executor
+from ddlsim.foundation.errors import DdlsimError
 from ddlsim.runs.callbacks import Progress
 from ddlsim.runs.checkpoint import Every
+from ddlsim.runs.cluster.cluster import Executor
 from ddlsim.scenario import load
 
 ray = pytest.importorskip("ray", reason="the extra ray is not installed")
@@ -134,8 +134,8 @@ def test_a_run_whose_hosts_are_all_gone_ends_with_one_error_and_is_resumed_here(
 
 @pytest.mark.slow
 def test_a_sweep_ends_with_all_runs_though_a_host_is_gone(tmp_path, hosts):
-    from ddlsim.sweeps.points import Point
-    from ddlsim.sweeps.pool import Resources, run_points
+    from ddlsim.runs.sweeps.points import Point
+    from ddlsim.runs.sweeps.pool import Resources, run_points
 
     made, added = hosts
     (tmp_path / "mine.py").write_text(WAITING)

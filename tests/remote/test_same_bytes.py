@@ -11,10 +11,10 @@ from workers_here import workers_here
 
 from ddlsim import runs
 from ddlsim.algorithms import ALGORITHMS
-from ddlsim.errors import DdlsimError
-from ddlsim.executors.cluster import Executor
+from ddlsim.foundation.errors import DdlsimError
 from ddlsim.runs import computing
 from ddlsim.runs.checkpoint import Every
+from ddlsim.runs.cluster.cluster import Executor
 from ddlsim.runs.computing import read_data
 from ddlsim.scenario import load
 

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.report.comparing.curves import curve_of, mean_curve, measure_of, quantile_975
 from ddlsim.report.comparing.groups import group
 from ddlsim.report.comparing.rows import Target

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.report import compare
 
 

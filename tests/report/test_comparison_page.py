@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import ddlsim
-from ddlsim.errors import RecordsDamaged, ScenarioError
+from ddlsim.foundation.errors import RecordsDamaged, ScenarioError
 from ddlsim.report.comparing.curves import Drawn
 from ddlsim.report.comparing.sections import sections
 from ddlsim.report.html import comparison_page, printed

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ddlsim.cli import app
-from ddlsim.errors import RecordsDamaged
+from ddlsim.foundation.errors import RecordsDamaged
 from ddlsim.report import compare, report
 from ddlsim.report.reading import read
 from ddlsim.report.summary import summarize, summary_of

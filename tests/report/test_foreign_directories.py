@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import ddlsim
-from ddlsim.errors import RecordsDamaged, ScenarioError
+from ddlsim.foundation.errors import RecordsDamaged, ScenarioError
 from ddlsim.report.html import Page, write
 from ddlsim.report.reading import read, read_yaml
 
@@ -47,8 +47,8 @@ def run_dir(finished, tmp_path) -> Path:
 
 
 def test_code_of_a_run_is_imported_only_with_trust(finished, monkeypatch):
-    from ddlsim import own_code
     from ddlsim.cli.live import page_of
+    from ddlsim.foundation import own_code
 
     directory, mark = finished
     monkeypatch.setattr(own_code, "_loaded", {})

@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from ddlsim.cli.live import with_port
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.report.html import Page, live, run_page
 from ddlsim.report.html.live import LivePage, LiveServer
 from ddlsim.report.reading import read

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from ddlsim import runs
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.report.figures import merge_quality
 from ddlsim.report.panels import merge_panels, sweep_figure, title_of
 from ddlsim.report.reading import read

@@ -2,7 +2,7 @@ import sys
 
 import pytest
 
-from ddlsim.errors import DataMissing, ScenarioError
+from ddlsim.foundation.errors import DataMissing, ScenarioError
 from ddlsim.report.panels import sweep_figure
 from ddlsim.report.plots import communication_figure, heads_figure, quality_figure, save_plots, spread_figure
 from ddlsim.report.reading import read

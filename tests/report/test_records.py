@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from ddlsim.errors import DdlsimError, ScenarioError
+from ddlsim.foundation.errors import DdlsimError, ScenarioError
 from ddlsim.report.reading import find_runs, read
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ddlsim.errors import RecordsDamaged
+from ddlsim.foundation.errors import RecordsDamaged
 from ddlsim.report.html import run_page
 from ddlsim.report.reading import read
 from ddlsim.report.sections.about import blocks_of

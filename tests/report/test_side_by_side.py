@@ -1,6 +1,6 @@
 import pytest
 
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.report.reading import read
 from ddlsim.report.side_by_side import comparison_figure, save_comparison
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import ddlsim
+from ddlsim.foundation.strict_json import row_number, row_text, table_text
 from ddlsim.report.reading import read
-from ddlsim.strict_json import row_number, row_text, table_text
 
 PACKAGE = Path(ddlsim.__file__).parent
 WRITERS = ("write", "write_text", "writelines", "echo")

@@ -9,8 +9,8 @@ from ddlsim.report.sections.quality import fairness
 from ddlsim.report.sections.tables import curve
 from ddlsim.report.summary import summarize
 from ddlsim.report.summary_table import loud_lines, table
-from ddlsim.reproduce.measures import MEASURES
-from ddlsim.sweeps.search import Aim
+from ddlsim.runs.reproduce.measures import MEASURES
+from ddlsim.runs.sweeps.search import Aim
 from ddlsim.tasks.base import ACCURACY
 
 KEYS = (

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import ddlsim
 from ddlsim.cli import app
-from ddlsim.errors import DataMissing, ScenarioError
+from ddlsim.foundation.errors import DataMissing, ScenarioError
 from ddlsim.report.reading import read
 from ddlsim.report.trackers import TRACKERS, make_tracker
 from ddlsim.report.trackers.base import Point, about_run, ended_with, points

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ddlsim.reproduce.matrix import Cell, Published
-from ddlsim.reproduce.result import Result, common_distance
+from ddlsim.runs.reproduce.matrix import Cell, Published
+from ddlsim.runs.reproduce.result import Result, common_distance
 
 
 def result(ours, run=1, wanted=4, **published):

@@ -6,8 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from ddlsim.cli import app
-from ddlsim.reproduce import read_matrix, reproduce, running, runs_of
-from ddlsim.sweeps import pool
+from ddlsim.runs.reproduce import read_matrix, reproduce, running, runs_of
+from ddlsim.runs.sweeps import pool
 
 
 @pytest.fixture

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from ddlsim.errors import ScenarioError
-from ddlsim.reproduce import Keeper, read_matrix, reproduce, results, runs_of, write_pages
-from ddlsim.reproduce.kept import file_of, folder_of, kept
-from ddlsim.reproduce.measures import MEASURES, measured
-from ddlsim.reproduce.result import Result, standing
-from ddlsim.reproduce.table import console_table
+from ddlsim.foundation.errors import ScenarioError
+from ddlsim.runs.reproduce import Keeper, read_matrix, reproduce, results, runs_of, write_pages
+from ddlsim.runs.reproduce.kept import file_of, folder_of, kept
+from ddlsim.runs.reproduce.measures import MEASURES, measured
+from ddlsim.runs.reproduce.result import Result, standing
+from ddlsim.runs.reproduce.table import console_table
 from ddlsim.scenario import renamed
 from ddlsim.scenario.load import is_matrix
 

@@ -1,7 +1,7 @@
 import pytest
 
-from ddlsim.errors import ScenarioError
-from ddlsim.reproduce import read_matrix
+from ddlsim.foundation.errors import ScenarioError
+from ddlsim.runs.reproduce import read_matrix
 from ddlsim.scenario import ScenarioProblems, load
 
 

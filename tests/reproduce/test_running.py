@@ -8,9 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from ddlsim.cli import app
-from ddlsim.errors import ScenarioError
-from ddlsim.reproduce import Outcome, console_table, markdown_table, read_matrix, reproduce, results, runs_of
-from ddlsim.reproduce.result import Result, result_of
+from ddlsim.foundation.errors import ScenarioError
+from ddlsim.runs.reproduce import Outcome, console_table, markdown_table, read_matrix, reproduce, results, runs_of
+from ddlsim.runs.reproduce.result import Result, result_of
 
 DONE = Outcome(interrupted=False, failures=())
 

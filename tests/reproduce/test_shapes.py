@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from ddlsim.reproduce.matrix import Shape, unknown_cells
+from ddlsim.runs.reproduce.matrix import Shape, unknown_cells
 
 
 @pytest.mark.parametrize(

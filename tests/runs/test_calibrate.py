@@ -5,7 +5,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ddlsim.cli import app
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.runs import load_data, prepare
 from ddlsim.runs.calibrate import StepTimes, devices_section, measure, read_measurements
 from ddlsim.scenario import load

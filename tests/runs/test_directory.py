@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from ddlsim.errors import RecordsFailed, ScenarioError
+from ddlsim.foundation.errors import RecordsFailed, ScenarioError
 from ddlsim.runs import directory as directories
 from ddlsim.runs.directory import LOCK, DirectoryInUse, Path, run_directory
 

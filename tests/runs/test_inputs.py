@@ -7,11 +7,11 @@ import pytest
 
 import ddlsim
 from ddlsim import runs
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.runs.manifest import file_digests
+from ddlsim.runs.sweeps.points import Point
 from ddlsim.scenario import from_mapping
 from ddlsim.scenario.model import to_plain
-from ddlsim.sweeps.points import Point
 
 
 class Stopped(ddlsim.Callback):

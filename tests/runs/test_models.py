@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from ddlsim import runs
 from ddlsim.cli import app
-from ddlsim.errors import RecordsDamaged, ScenarioError
+from ddlsim.foundation.errors import RecordsDamaged, ScenarioError
 from ddlsim.models.cnn import MLP
 from ddlsim.runs import directory, models
 from ddlsim.runs.models import MODELS, export_model, read_model

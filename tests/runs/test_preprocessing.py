@@ -13,7 +13,7 @@ from torch import nn
 
 import ddlsim
 from ddlsim.data import DATASETS, Arrays, DataSearch
-from ddlsim.errors import DataDamaged
+from ddlsim.foundation.errors import DataDamaged
 
 BASE = {
     "rounds": 2,

@@ -14,7 +14,7 @@ import pytest
 
 from ddlsim import runs
 from ddlsim.engine.simulation import Simulation
-from ddlsim.errors import RecordsFailed
+from ddlsim.foundation.errors import RecordsFailed
 from ddlsim.report.summary import summarize
 from ddlsim.runs.callbacks import Progress
 from ddlsim.scenario import load

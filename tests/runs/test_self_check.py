@@ -3,7 +3,7 @@
 import pytest
 
 import ddlsim
-from ddlsim.errors import DdlsimError
+from ddlsim.foundation.errors import DdlsimError
 from ddlsim.report.summary_table import table
 
 SMALL = {"rounds": 3, "nodes": {"clusters": [4]}, "learning": "none"}
@@ -25,7 +25,7 @@ def test_summary_says_that_all_checks_have_passed(tmp_path):
     ("broken", "text"),
     [
         ("ddlsim.network.network.Network.all_bytes_sent", "nodes sent 7 bytes, pairs"),
-        ("ddlsim.messages.message.PayloadBreakdown.count", "0 messages were sent"),
+        ("ddlsim.network.messages.message.PayloadBreakdown.count", "0 messages were sent"),
     ],
 )
 def test_wrong_count_is_a_fault_of_ddlsim(tmp_path, monkeypatch, broken, text):

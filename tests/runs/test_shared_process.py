@@ -84,7 +84,7 @@ def test_callback_that_leaves_torch_with_other_defaults_ends_the_run(tmp_path, c
 
 
 def test_wave_that_changes_the_default_dtype_is_an_error():
-    from ddlsim.errors import DdlsimError
+    from ddlsim.foundation.errors import DdlsimError
     from ddlsim.learning.jobs import Jobs
 
     jobs = Jobs(["train"], lambda kind, specs: torch.set_default_dtype(torch.float64) or [])
@@ -143,7 +143,7 @@ def hooked(outputs):
 
 @pytest.mark.parametrize("change", [Scaled.apply, hooked, lambda y: 0.1 * y + (0.9 * y).detach(), torch.detach])
 def test_model_that_changes_only_gradients_behind_its_head_is_not_cut(change):
-    from ddlsim.errors import ScenarioError
+    from ddlsim.foundation.errors import ScenarioError
     from ddlsim.models.whole import UncutModel, with_core_and_head
 
     def build(may_be_whole, **options):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ddlsim.data.standard import FashionMnistMini
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.network.access_links import Uniform
 from ddlsim.scenario import load, with_fallback
 from ddlsim.scenario.idle_keys import idle_notes

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from annotated_types import Ge, Lt
 
+from ddlsim.foundation.registry import Registry
 from ddlsim.models.base import ModelSettings
-from ddlsim.registry import Registry
 from ddlsim.scenario import from_mapping, load, parts, to_yaml
 from ddlsim.scenario.parts import key_docs, plain
 

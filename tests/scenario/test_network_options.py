@@ -3,7 +3,7 @@
 import pytest
 
 from ddlsim.cli.listing import rows_of
-from ddlsim.messages.compression import TopK
+from ddlsim.network.messages.compression import TopK
 from ddlsim.scenario import json_schema, load
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from ddlsim import runs
 from ddlsim.algorithms import ALGORITHMS
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.scenario import load
 from ddlsim.scenario.idle_keys import idle_notes
 

@@ -6,9 +6,9 @@ from number_node import NumberNode
 
 from ddlsim.algorithms.panm import PANM
 from ddlsim.algorithms.pens import PENS
-from ddlsim.errors import ScenarioError
+from ddlsim.algorithms.similarity.measures import neighbors_by_mixture
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.node.checks import Deferred
-from ddlsim.similarity.measures import neighbors_by_mixture
 
 
 def test_a_candidate_that_looks_like_a_neighbor_becomes_one():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ddlsim.aggregation import base as merges
-from ddlsim.similarity.measures import Knowledge, draw, draw_in_turn, probabilities, sigmoid_tau, table_bytes
+from ddlsim.algorithms.similarity.measures import Knowledge, draw, draw_in_turn, probabilities, sigmoid_tau, table_bytes
 
 NAN = float("nan")
 

@@ -6,7 +6,7 @@ import pytest
 from torn_runs import SMOKE, outcome, stopping_after
 
 from ddlsim import runs
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.runs.callbacks import Progress
 from ddlsim.runs.checkpoint import ALL, Every, checkpoints_of
 from ddlsim.scenario import load

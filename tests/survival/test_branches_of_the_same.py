@@ -6,7 +6,7 @@ import pytest
 from torn_runs import SMOKE, outcome, stopping_after
 
 from ddlsim import runs
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.runs.checkpoint import ALL, Every
 from ddlsim.scenario import load
 

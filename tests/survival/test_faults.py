@@ -14,13 +14,13 @@ import pytest
 from torn_runs import SMOKE, Stopped, outcome, resume_until, run_until, run_whole
 
 from ddlsim import runs
-from ddlsim.errors import RecordsDamaged, ReplayFailed, ScenarioError
-from ddlsim.executors import cluster
-from ddlsim.interrupts import Interrupts
+from ddlsim.foundation.errors import RecordsDamaged, ReplayFailed, ScenarioError
+from ddlsim.foundation.interrupts import Interrupts
 from ddlsim.node.node import Node
 from ddlsim.runs import checkpoint
 from ddlsim.runs.callbacks import Progress
 from ddlsim.runs.checkpoint import Checkpoints, Every, checkpoints_of, parse_every
+from ddlsim.runs.cluster import cluster
 from ddlsim.runs.directory import acquire
 from ddlsim.runs.repetition import Repetition
 from ddlsim.scenario import load

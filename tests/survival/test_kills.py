@@ -36,7 +36,9 @@ for name in ("pens", "panm", "dac"):
 def processes():
     """Makes processes that have imported everything, so that kills meet the run and not its imports."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "torchvision", "ddlsim.build", "ddlsim.runs", "ddlsim.learning.learner"])
+    context.set_forkserver_preload(
+        ["torch", "torchvision", "ddlsim.assembly", "ddlsim.runs", "ddlsim.learning.learner"]
+    )
     return context
 
 

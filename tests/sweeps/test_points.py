@@ -11,11 +11,11 @@ from typer.testing import CliRunner
 
 from ddlsim import runs
 from ddlsim.cli import app
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
+from ddlsim.runs.sweeps import pool
+from ddlsim.runs.sweeps.points import Base, parse_grid, parse_seeds, points, read_sweep, shares_refusal
 from ddlsim.scenario import load
 from ddlsim.scenario.load import read_tree
-from ddlsim.sweeps import pool
-from ddlsim.sweeps.points import Base, parse_grid, parse_seeds, points, read_sweep, shares_refusal
 
 BASE = """\
 rounds: 1

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from ddlsim.sweeps import pool
-from ddlsim.sweeps.pool import Job, run_jobs
+from ddlsim.runs.sweeps import pool
+from ddlsim.runs.sweeps.pool import Job, run_jobs
 
 
 @pytest.fixture(autouse=True)

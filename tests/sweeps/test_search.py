@@ -9,15 +9,15 @@ from typer.testing import CliRunner
 
 import ddlsim
 from ddlsim.cli import app
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.report.records import Evaluations
-from ddlsim.sweeps.search import Aim, Choice, Range, parse_dimension
+from ddlsim.runs.sweeps.search import Aim, Choice, Range, parse_dimension
 from ddlsim.tasks.base import ACCURACY
 
 optuna = pytest.importorskip("optuna", reason="the extra `optuna` is not installed")
 
 from ddlsim.cli.search import wanted_search  # noqa: E402
-from ddlsim.sweeps.search import open_study, search  # noqa: E402
+from ddlsim.runs.sweeps.search import open_study, search  # noqa: E402
 
 SMOKE = "scenarios/smoke.yaml"
 SMALL = ["nodes.clusters=[2, 2]", "topology={name: ring}", "model={name: mlp, hidden: [4]}", "evaluation.every=1"]

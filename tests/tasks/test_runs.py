@@ -11,7 +11,7 @@ from torn_runs import outcome, run_until, run_whole
 
 from ddlsim import runs
 from ddlsim.data import Arrays, DataSearch
-from ddlsim.errors import DataDamaged, ScenarioError
+from ddlsim.foundation.errors import DataDamaged, ScenarioError
 from ddlsim.learning import learner
 from ddlsim.learning.backends.choose import make_backends
 from ddlsim.report import compare, report

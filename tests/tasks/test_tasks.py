@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional as F
 
 from ddlsim import runs
-from ddlsim.errors import DataDamaged, ScenarioError
+from ddlsim.foundation.errors import DataDamaged, ScenarioError
 from ddlsim.learning.architecture import check_task
 from ddlsim.learning.tested import Tally
 from ddlsim.report import columns

@@ -3,7 +3,7 @@
 import networkx as nx
 import pytest
 
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.scenario import load
 from ddlsim.topologies import TOPOLOGIES
 from ddlsim.topologies.base import neighbors

@@ -5,8 +5,8 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from ddlsim.errors import ScenarioError
-from ddlsim.rng import stream_seed
+from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.rng import stream_seed
 from ddlsim.topologies import TOPOLOGIES
 from ddlsim.topologies.base import StaticTopology, neighbors
 from ddlsim.topologies.large import is_connected, random_regular

@@ -29,8 +29,8 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from ddlsim import native
-from ddlsim.identity import MODULE_HOOKS
+from ddlsim.foundation import native
+from ddlsim.foundation.identity import MODULE_HOOKS
 from ddlsim.kernels.group_norm_pool import GroupNormReLUPool
 from ddlsim.learning.batches import Batches
 from ddlsim.learning.dropout import OwnDropout, seed_dropouts

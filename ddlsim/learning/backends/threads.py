@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import torch
 
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.torch_state import same_defaults
 from ddlsim.learning.architecture import Architecture
 from ddlsim.learning.backends.base import OTHER_KIND
 from ddlsim.learning.backends.workspace import ClassMeans, ModelWorkspace, local_steps, loss_function
@@ -41,7 +42,6 @@ from ddlsim.learning.private_steps import PrivateGradients
 from ddlsim.learning.tested import Tally, Tested
 from ddlsim.tasks import label_of
 from ddlsim.tasks.builtin import Classification
-from ddlsim.torch_state import same_defaults
 
 if TYPE_CHECKING:
     from ddlsim.scenario.model import Training

@@ -3,8 +3,8 @@
 Nothing here imports torch before a name is asked for that needs it.
 """
 
+from ddlsim.foundation.registry import Registry
 from ddlsim.learning.optimizing.table import OptimizerTable
-from ddlsim.registry import Registry
 
 OPTIMIZERS = OptimizerTable(
     "optimizer", __name__, {"sgd": ".table:SGD", "adam": ".table:Adam", "adamw": ".table:AdamW"}

@@ -20,9 +20,9 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from annotated_types import Ge, Gt, Le, Lt, MinLen
 
-from ddlsim.errors import ScenarioError, kind_of
-from ddlsim.part import Part
-from ddlsim.units import Count, CountOrZero
+from ddlsim.foundation.errors import ScenarioError, kind_of
+from ddlsim.foundation.part import Part
+from ddlsim.foundation.units import Count, CountOrZero
 
 Factor = Annotated[float, Gt(0), Le(1)]
 FactorOrZero = Annotated[float, Ge(0), Le(1)]

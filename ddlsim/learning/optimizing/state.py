@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.kernels.transfers import uploaded
 from ddlsim.learning.bank import Params, Row, stacked_rows, store_rows
 from ddlsim.learning.layout import WORD, Entry, Part

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args
 
 from annotated_types import Ge, Gt, Le, Lt
 
-from ddlsim import own_code, provenance
-from ddlsim.errors import ScenarioError
-from ddlsim.part import Part
-from ddlsim.registry import Registry
+from ddlsim.foundation import own_code, provenance
+from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.part import Part
+from ddlsim.foundation.registry import Registry
 
 if TYPE_CHECKING:
     import torch

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ddlsim.errors import WorkerLost
+from ddlsim.foundation.errors import WorkerLost
 from ddlsim.learning.bank import Later, Row
 from ddlsim.learning.remote.rows import Block, Drawn, Wave
 

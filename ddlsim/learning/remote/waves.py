@@ -13,7 +13,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from ddlsim.errors import WorkerLost
+from ddlsim.foundation.errors import WorkerLost
 from ddlsim.learning.backends.base import OnceEach
 from ddlsim.learning.bank import laters
 from ddlsim.learning.job_types import JobSpec

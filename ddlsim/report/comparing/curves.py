@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ddlsim import metrics
-from ddlsim.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.report.comparing.groups import Group, group
 from ddlsim.report.figures import shown_figure, styles
 from ddlsim.report.records import Records
 from ddlsim.report.text import unit_of_bytes, unit_of_joules, unit_of_seconds
+from ddlsim.tasks import metrics
 from ddlsim.tasks.base import Metric, metric_named
 
 if TYPE_CHECKING:

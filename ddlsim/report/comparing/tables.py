@@ -5,7 +5,8 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from ddlsim.errors import DdlsimError, ScenarioError
+from ddlsim.foundation.errors import DdlsimError, ScenarioError
+from ddlsim.foundation.strict_json import table_text
 from ddlsim.report.comparing.differences import heading
 from ddlsim.report.comparing.rows import COSTS, ENERGY, FALLBACK, Row, Target, compared
 from ddlsim.report.summary import raise_it, read_all
@@ -21,7 +22,6 @@ from ddlsim.report.text import (
     percent_text,
     seconds_text,
 )
-from ddlsim.strict_json import table_text
 from ddlsim.tasks.base import ACCURACY
 
 Format = Literal["text", "csv", "markdown", "latex", "json"]

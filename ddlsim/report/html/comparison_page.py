@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ddlsim.errors import DdlsimError, ScenarioError
+from ddlsim.foundation.errors import DdlsimError, ScenarioError
 from ddlsim.report.comparing.curves import Drawn
 from ddlsim.report.comparing.differences import identical
 from ddlsim.report.comparing.rows import Row, Target, compared

@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-from ddlsim.errors import DdlsimError, ScenarioError
+from ddlsim.foundation.errors import DdlsimError, ScenarioError
 from ddlsim.report.html.page import Page, printed
 
 HOST = "127.0.0.1"

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
+from ddlsim.foundation.strict_json import table_text
 from ddlsim.report.html.encode import Budget, encoded
 from ddlsim.report.records import Records
 from ddlsim.report.section import Section, Table
@@ -21,7 +22,6 @@ from ddlsim.report.sections import Context, sections
 from ddlsim.report.summary import summary_of
 from ddlsim.report.summary_table import costs_text, loud_lines
 from ddlsim.report.text import bytes_text, grams_text, joules_text, number_text, percent_text, seconds_text
-from ddlsim.strict_json import table_text
 from ddlsim.tasks.base import Metric
 
 LARGEST_BYTES = 1_000_000

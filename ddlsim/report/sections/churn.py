@@ -5,7 +5,7 @@ What the nodes spent in joules: by cluster and purpose, and over the evaluations
 
 import numpy as np
 
-from ddlsim.energy.joules import PARTS
+from ddlsim.devices.joules import PARTS
 from ddlsim.report.records import Records, Rows
 from ddlsim.report.section import Axis, Bars, Frame, Heat, Lines, Section, Series, Table
 from ddlsim.report.sections.about import blocks_of, cluster_name

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from ddlsim import metrics
 from ddlsim.report.figures import (
     TRUE_SIMILARITY,
     in_cluster_share,
@@ -16,6 +15,7 @@ from ddlsim.report.records import Records
 from ddlsim.report.section import Axis, Frame, Heat, Lines, Mark, Section, Series
 from ddlsim.report.sections import tables
 from ddlsim.report.sections.about import blocks_of, cluster_name
+from ddlsim.tasks import metrics
 
 GROUP = "Collaboration"
 MOST_NODES = 8

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from ddlsim import metrics
 from ddlsim.report.records import Records
 from ddlsim.report.section import Axis, Frame, Heat, Lines, Mark, Section, Series, Table, Unit
 from ddlsim.report.sections import tables
@@ -10,6 +9,7 @@ from ddlsim.report.sections.about import axes, blocks_of, cluster_name
 from ddlsim.report.summary import honest_part, published, source
 from ddlsim.report.summary import quality as flat_quality
 from ddlsim.report.text import number_text, percent_text
+from ddlsim.tasks import metrics
 from ddlsim.tasks.base import KNOWN
 
 GROUP = "Learning"

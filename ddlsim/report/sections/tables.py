@@ -4,12 +4,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ddlsim import metrics
 from ddlsim.report.link_table import Links
 from ddlsim.report.link_table import lines as link_lines
 from ddlsim.report.records import Records
 from ddlsim.report.section import Table
 from ddlsim.report.text import bytes_text, evenly, joules_text, percent_text, seconds_text
+from ddlsim.tasks import metrics
 from ddlsim.tasks.base import ACCURACY
 
 MOST_ROWS = 16

@@ -8,7 +8,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from ddlsim.errors import DataMissing, ScenarioError
+from ddlsim.foundation.errors import DataMissing, ScenarioError
 from ddlsim.report.trackers.base import Tracker
 
 TRACKERS = {

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ddlsim.errors import DdlsimError, ScenarioError
+from ddlsim.foundation.errors import DdlsimError, ScenarioError
 from ddlsim.report.records import Records
 from ddlsim.report.summary import summary_of
 from ddlsim.report.trackers import FILES, TRACKERS, make_tracker

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ddlsim.errors import DataMissing
+from ddlsim.foundation.errors import DataMissing
 from ddlsim.report import columns
 from ddlsim.report.figures import written_below
 from ddlsim.report.text import comma_separated

@@ -29,7 +29,7 @@ from node import flat  # noqa: E402
 from testbed import QUEUES, HostLink, Testbed, missing  # noqa: E402
 
 import ddlsim  # noqa: E402
-from ddlsim.build import builders_of  # noqa: E402
+from ddlsim.assembly import builders_of  # noqa: E402
 from ddlsim.runs import load_data, prepare  # noqa: E402
 from ddlsim.runs.calibrate import measure  # noqa: E402
 from ddlsim.scenario import load  # noqa: E402

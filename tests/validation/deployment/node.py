@@ -20,10 +20,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ddlsim.build import build_run, builders_of
+from ddlsim.assembly import build_run, builders_of
+from ddlsim.foundation.rng import stream_seed
 from ddlsim.learning.architecture import draw
 from ddlsim.learning.batches import draw_batches
-from ddlsim.rng import stream_seed
 from ddlsim.runs import load_data, prepare
 from ddlsim.scenario import load
 

@@ -1,0 +1,28 @@
+"""From a scenario to a run's objects: learner.py makes models and data, simulation.py all else."""
+
+from ddlsim.assembly.learner import build_learner, builders_of
+from ddlsim.assembly.simulation import (
+    absences_of,
+    build_run,
+    build_simulation,
+    bursts_of,
+    codec_of,
+    links_of,
+    oracle_of,
+    schedule_of,
+)
+from ddlsim.assembly.step_times import step_times_of
+
+__all__ = [
+    "absences_of",
+    "build_learner",
+    "build_run",
+    "build_simulation",
+    "builders_of",
+    "bursts_of",
+    "codec_of",
+    "links_of",
+    "oracle_of",
+    "schedule_of",
+    "step_times_of",
+]

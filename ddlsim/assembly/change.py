@@ -1,0 +1,106 @@
+"""A simulation under way goes on as another scenario says: what a branched run does at its branching point.
+
+What surrounds nodes (network, churn, devices, protocol, evaluations, what a training is) is another at once; what is on
+its way or has begun ends as it began: nodes that complete the branching round at one instant are then in the next one.
+An algorithm's options are others from the first round that no node has begun, so that all nodes do a round in the same
+way.
+"""
+
+from typing import TYPE_CHECKING, Any, cast
+
+from ddlsim.assembly import absences_of, bursts_of, codec_of, links_of, oracle_of, schedule_of, step_times_of
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from ddlsim.engine.evaluation.evaluator import Evaluator
+    from ddlsim.engine.evaluation.monitor import Records
+    from ddlsim.engine.simulation import Simulation
+    from ddlsim.learning.learner import Learner
+    from ddlsim.learning.size_learner import SizeLearner
+    from ddlsim.scenario import Scenario
+
+
+def change_at_once(
+    simulation: "Simulation",
+    before: "Scenario",
+    after: "Scenario",
+    learner: "Learner | SizeLearner",
+    recorder: "Records",
+) -> None:
+    """At this instant, once what happens now has happened, the simulation goes on as the other scenario says.
+
+    Args:
+        simulation: under way, or about to begin its end.
+        before: what it does now.
+        after: what it does then; may differ in the keys that runs/branch.py lets change.
+        learner: of the simulation.
+        recorder: of the simulation.
+    """
+
+    def change() -> "Generator[Any, Any, None]":
+        _change_surroundings(simulation, before, after, learner)
+        _change_nodes(simulation, before, after, learner)
+        _change_evaluations(simulation, before, after, learner, recorder)
+        return
+        yield
+
+    simulation.env.process(change())
+
+
+def _change_surroundings(
+    simulation: "Simulation", before: "Scenario", after: "Scenario", learner: "Learner | SizeLearner"
+) -> None:
+    from ddlsim.network.access_links import follow
+
+    was, now = before.network, after.network
+    network, transport = simulation.network, simulation.transport
+    clock = simulation.ports.clock
+    if (was.links, was.server_mbps) != (now.links, now.server_mbps):
+        links = links_of(after, after.algorithm.has_server)
+        network.use_links(
+            links.uplink_bytes_per_s,
+            links.downlink_bytes_per_s,
+            links.latency_s,
+            links.shared_bytes_per_s,
+            links.route,
+            links.site_bytes_per_s,
+        )
+        simulation.env.process(follow(simulation.env, network, links.changes))
+    network.header_bytes = now.header_bytes
+    network.use_losses(now.drop_probability, now.on_drop, now.timeout_s, bursts_of(after))
+    if was.compression != now.compression:
+        transport.use_codec(codec_of(after))
+    transport.use_protocol(after.protocol)
+    if before.devices != after.devices:
+        times = step_times_of(after, learner)
+        clock.use(times.seconds, times.forward_share, times.about)
+    if before.churn != after.churn:
+        simulation.use_churn(absences_of(after), after.churn is not None and after.churn.state == "lost")
+
+
+def _change_nodes(
+    simulation: "Simulation", before: "Scenario", after: "Scenario", learner: "Learner | SizeLearner"
+) -> None:
+    if before.training != after.training:
+        if after.learning != "none":
+            cast("Learner", learner).use_training(after.training)
+        simulation.ports.run.local_steps = after.training.steps
+        for member in simulation.members:
+            member.node.settings_changed()
+    if before.algorithm != after.algorithm:
+        simulation.use_algorithm(after.algorithm)
+
+
+def _change_evaluations(
+    simulation: "Simulation",
+    before: "Scenario",
+    after: "Scenario",
+    learner: "Learner | SizeLearner",
+    recorder: "Records",
+) -> None:
+    same = (before.evaluation, before.records, before.algorithm) == (after.evaluation, after.records, after.algorithm)
+    if not same and after.learning != "none":
+        oracle = oracle_of(after, learner, recorder, simulation.ports.run, simulation.members)
+        evaluator = cast("Evaluator", simulation.monitor)
+        evaluator.use(after.evaluation, schedule_of(after), simulation.furthest, oracle)

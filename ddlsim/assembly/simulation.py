@@ -1,0 +1,327 @@
+"""From a scenario and its Compute port to a simulation: the one file that knows all other parts."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from ddlsim.assembly.learner import attackers_of
+
+if TYPE_CHECKING:
+    import simpy
+
+    from ddlsim.aggregation.base import Aggregation
+    from ddlsim.attacks.forgeries import Attackers
+    from ddlsim.churn.schedule import Absences
+    from ddlsim.data.prepared import Outline, PreparedData
+    from ddlsim.engine.evaluation.evaluator import Evaluated, Measurements, Schedule
+    from ddlsim.engine.evaluation.monitor import Monitor, OracleSimilarities, Records
+    from ddlsim.engine.membership import Member
+    from ddlsim.engine.meters import EnergyMeter, PrivacyMeter
+    from ddlsim.engine.run_info import Run, SimulatedClock
+    from ddlsim.engine.simulation import Simulation
+    from ddlsim.engine.transport import NetworkTransport
+    from ddlsim.learning.job_types import Model
+    from ddlsim.learning.learner import Learner
+    from ddlsim.learning.size_learner import SizeLearner
+    from ddlsim.network.access_links import LinkTable
+    from ddlsim.network.flows import Bursts
+    from ddlsim.network.messages.compression import Codec
+    from ddlsim.network.network import Network
+    from ddlsim.node.candidates import Snapshot
+    from ddlsim.node.checks import Deferred
+    from ddlsim.node.ports import Compute
+    from ddlsim.scenario import Scenario
+
+
+def links_of(scenario: "Scenario", has_server: bool) -> "LinkTable":
+    """The links of all nodes, the server's last."""
+    from ddlsim.assembly.learner import links_drawn
+    from ddlsim.foundation.units import mbps_to_bytes_per_s
+    from ddlsim.network.access_links import with_server
+
+    links = links_drawn(scenario.network.links, scenario.nodes.count, scenario.seed)
+    if not has_server:
+        return links
+    return with_server(links, scenario.nodes.count, float(mbps_to_bytes_per_s(scenario.network.server_mbps)))
+
+
+def codec_of(scenario: "Scenario") -> "Codec | None":
+    """How parameters in messages are compressed; None: not at all."""
+    from ddlsim.network.messages.compression import NoCompression
+
+    codec = scenario.network.compression
+    return None if isinstance(codec, NoCompression) else codec
+
+
+def aggregation_of(scenario: "Scenario") -> "Aggregation | None":
+    """The rule that combines models; None: the algorithm's own average."""
+    rule = scenario.aggregation
+    return None if rule is None or rule.is_plain else rule
+
+
+def absences_of(scenario: "Scenario") -> "Absences":
+    """Per node when it is away."""
+    from ddlsim.assembly.learner import absences_drawn
+
+    return absences_drawn(scenario.churn, scenario.nodes.count, scenario.seed)
+
+
+def schedule_of(scenario: "Scenario") -> "Schedule":
+    """Which rounds are evaluated."""
+    from ddlsim.engine.evaluation.evaluator import Schedule
+
+    return Schedule(scenario.evaluation.every, scenario.rounds)
+
+
+def bursts_of(scenario: "Scenario") -> "Bursts | None":
+    """Losses that come in bursts; None: they do not."""
+    from ddlsim.network.flows import Bursts
+
+    given = scenario.network.loss_bursts
+    if given is None:
+        return None
+    return Bursts(given.mean_good_s, given.mean_bad_s, given.good, given.bad, scenario.seed)
+
+
+def build_network(scenario: "Scenario", env: "simpy.Environment", has_server: bool) -> "Network":
+    """The links of all nodes, with capacities that follow their traces."""
+    from ddlsim.network.access_links import follow
+    from ddlsim.network.network import Network
+    from ddlsim.network.tcp import Tcp
+
+    num_nodes, network = scenario.nodes.count, scenario.network
+    links = links_of(scenario, has_server)
+    made = Network(
+        env,
+        num_nodes + has_server,
+        links.uplink_bytes_per_s,
+        links.downlink_bytes_per_s,
+        links.latency_s,
+        fidelity=network.fidelity,
+        header_bytes=network.header_bytes,
+        drop_prob=network.drop_probability,
+        bursts=bursts_of(scenario),
+        on_drop=network.on_drop,
+        timeout_s=network.timeout_s,
+        seed=scenario.seed,
+        shared_bytes_per_s=links.shared_bytes_per_s,
+        route=links.route,
+        site_bytes_per_s=links.site_bytes_per_s,
+        tcp=None if network.tcp is None else Tcp(**network.tcp.model_dump()),
+    )
+    if links.changes:
+        env.process(follow(env, made, links.changes))
+    return made
+
+
+def build_run(scenario: "Scenario", prepared: "PreparedData | Outline") -> "Run":
+    """What all nodes know of the run."""
+    from functools import partial
+
+    from ddlsim.engine.run_info import Run
+    from ddlsim.network.access_links import star
+    from ddlsim.topologies.base import forget, neighbors
+
+    num_nodes, has_server = scenario.nodes.count, scenario.algorithm.has_server
+    if scenario.algorithm.heeds_topology:
+        scenario.topology.check(num_nodes)
+    forget()
+    graph = star(num_nodes)
+    drawn = partial(neighbors, scenario.topology, num_nodes, seed=scenario.seed)
+    return Run(
+        seed=scenario.seed,
+        rounds=scenario.rounds,
+        node_cluster=np.asarray(prepared.node_cluster),
+        graph_of=(lambda _: graph) if has_server else (lambda round_num: drawn(round_num=round_num)),
+        local_steps=scenario.training.steps,
+        synchronous=scenario.mode == "sync",
+        has_server=has_server,
+        heeds_topology=scenario.algorithm.heeds_topology,
+        has_final_exchange=scenario.algorithm.has_final_exchange,
+        own_starts=scenario.init == "own" and not scenario.algorithm.one_start,
+        waits=scenario.algorithm.waits,
+    )
+
+
+def build_members(scenario: "Scenario", run: "Run") -> "list[Member]":
+    """All nodes, the server last, each with what follows its validation losses if models are validated."""
+    from ddlsim.engine.membership import Member
+    from ddlsim.node.candidates import BestModel
+
+    stopping, learns = scenario.training.early_stopping, scenario.learning != "none"
+    validated = stopping is not None or scenario.evaluation.evaluated_model == "best"
+    # Validation takes its time in a network-only run too, but its values say nothing and stop no node.
+    patience = stopping.patience if stopping is not None and learns else None
+    return [
+        Member(node, is_server=node == run.server, best=BestModel(patience) if validated else None)
+        for node in range(run.num_nodes + run.has_server)
+    ]
+
+
+def build_transport(
+    scenario: "Scenario",
+    network: "Network",
+    members: "list[Member]",
+    run: "Run",
+    clock: "SimulatedClock",
+    learner: "Learner | SizeLearner",
+    recorder: "Records",
+    attackers: "Attackers | None",
+    privacy_meter: "PrivacyMeter | None",
+) -> "NetworkTransport":
+    """What carries messages over the network, and what attackers send among them."""
+    from ddlsim.engine.transport import NetworkTransport
+
+    private = scenario.privacy if scenario.privacy is not None and scenario.privacy.kind == "message" else None
+    codec, secure = codec_of(scenario), scenario.secure_aggregation
+
+    def tell(node: int, round_num: int, name: str, value: int) -> None:
+        recorder.row(clock.now_s, node, round_num + 1, name, value)
+
+    released = (lambda *_: None) if privacy_meter is None else privacy_meter.released
+    messages = network, members, run, clock, learner, scenario.protocol, codec, private, secure, tell, released
+    if attackers is None:
+        return NetworkTransport(*messages)
+    from ddlsim.engine.attacked_transport import AttackedTransport
+
+    return AttackedTransport(attackers, *messages)
+
+
+def meter_of(
+    scenario: "Scenario", env: "simpy.Environment", network: "Network", server: int | None
+) -> "EnergyMeter | None":
+    """What counts the energy that nodes spend; None: the scenario does not ask."""
+    if scenario.energy is None:
+        return None
+    from ddlsim.engine.meters import EnergyMeter
+
+    return EnergyMeter(network.num_nodes, server, scenario.energy.costs, lambda: env.now, network)
+
+
+def privacy_meter_of(
+    scenario: "Scenario",
+    env: "simpy.Environment",
+    learner: "Learner | SizeLearner",
+    sent_in_clear: Callable[[int], bool],
+) -> "PrivacyMeter | None":
+    """What knows every node's epsilon, and whether a node sends past its noise; None: nothing is private."""
+    privacy = scenario.privacy
+    if privacy is None:
+        return None
+    from ddlsim.engine.meters import PrivacyMeter
+    from ddlsim.learning.accounting import Releases
+
+    def one_release(node: int) -> "Releases | None":
+        if privacy.kind == "dp_sgd":
+            return cast("Learner", learner).private_step(node)
+        return None if sent_in_clear(node) else Releases(privacy.noise_of_message, 1.0, 1)
+
+    return PrivacyMeter(scenario.nodes.count, one_release, privacy.delta, privacy.accountant, lambda: env.now)
+
+
+def build_monitor(
+    scenario: "Scenario",
+    prepared: "PreparedData | Outline",
+    learner: "Learner | SizeLearner",
+    recorder: "Records",
+    run: "Run",
+    members: "list[Member]",
+    measurements: "Measurements",
+    attackers: "Attackers | None",
+    on_evaluated: "Callable[[Evaluated], None]",
+    on_model: "Callable[[int, Snapshot, Model, Any], None]",
+) -> "Monitor":
+    """What measures completed rounds: evaluations, or times where nothing is learned."""
+    from ddlsim.engine.evaluation.evaluator import Evaluator
+    from ddlsim.engine.evaluation.monitor import RoundTimes
+
+    if scenario.learning == "none":
+        return RoundTimes(recorder, run.num_nodes)
+    test_set = cast("PreparedData", prepared).test_set
+    return Evaluator(
+        learner,
+        recorder,
+        scenario.evaluation,
+        schedule_of(scenario),
+        run.node_cluster if test_set is None else test_set,
+        scenario.learned,
+        run.rng_after,
+        measurements,
+        oracle_of(scenario, learner, recorder, run, members),
+        on_evaluated,
+        on_model,
+        attackers,
+        scenario.training.early_stopping is not None,
+    )
+
+
+def oracle_of(
+    scenario: "Scenario", learner: "Compute", recorder: "Records", run: "Run", members: "Sequence[Member]"
+) -> "OracleSimilarities":
+    """What chosen nodes would measure of all others at every evaluation."""
+    from ddlsim.engine.evaluation.monitor import OracleSimilarities
+
+    algorithm = scenario.algorithm
+
+    def compare(node: int, own: Any, others: Mapping[int, Any], rng: np.random.Generator) -> "Deferred":
+        return algorithm.similarities_of(members[node].node, own, others, learner, rng)
+
+    return OracleSimilarities(scenario.records.true_similarities, compare, recorder, run.rng_after)
+
+
+def build_simulation(
+    scenario: "Scenario",
+    prepared: "PreparedData | Outline",
+    learner: "Learner | SizeLearner",
+    recorder: "Records",
+    on_round: Callable[[int, float, int], None] = lambda *_: None,
+    on_evaluated: "Callable[[Evaluated], None]" = lambda _: None,
+    on_model: "Callable[[int, Snapshot, Model, Any], None]" = lambda *_: None,
+) -> "Simulation":
+    """All objects of one run, from the ground up."""
+    import simpy
+
+    from ddlsim.assembly.step_times import step_times_of
+    from ddlsim.engine.churn_process import ChurnProcess
+    from ddlsim.engine.evaluation.evaluator import Measurements
+    from ddlsim.engine.gc_tuning import free_earlier_runs
+    from ddlsim.engine.run_info import NodeLog, SilentLog, SimulatedClock
+    from ddlsim.engine.simulation import EnginePorts, Simulation
+    from ddlsim.tasks.base import rows_of
+
+    num_nodes, churn, learns = scenario.nodes.count, scenario.churn, scenario.learning != "none"
+    free_earlier_runs(num_nodes)
+    env = simpy.Environment()
+    network = build_network(scenario, env, scenario.algorithm.has_server)
+    run = build_run(scenario, prepared)
+    members = build_members(scenario, run)
+    meter = meter_of(scenario, env, network, run.server)
+    times = step_times_of(scenario, learner)
+    clock = SimulatedClock(env, times.seconds, meter, times.forward_share, times.about)
+    attackers = attackers_of(scenario, run.node_cluster)
+    privacy_meter = privacy_meter_of(scenario, env, learner, lambda node: transport.sent_in_clear(node))
+    transport = build_transport(scenario, network, members, run, clock, learner, recorder, attackers, privacy_meter)
+    trains_privately = scenario.privacy is not None and scenario.privacy.kind == "dp_sgd"
+    ended = privacy_meter.released if privacy_meter is not None and trains_privately else None
+    measurements = Measurements(learner, recorder, scenario.learned.judged_by)
+    log = NodeLog(recorder, measurements, rows_of(scenario.learned.metrics)) if learns else SilentLog()
+
+    def on_outcome(outcome: "Evaluated") -> None:
+        for own in (meter, privacy_meter):
+            if own is not None:
+                own.write(recorder, outcome.completed)
+        on_evaluated(outcome)
+
+    return Simulation(
+        env,
+        scenario.algorithm,
+        EnginePorts(clock, transport, learner, run, log, aggregation_of(scenario), attackers, ended),
+        members,
+        ChurnProcess(env, members, absences_of(scenario), churn is not None and churn.state == "lost"),
+        build_monitor(
+            scenario, prepared, learner, recorder, run, members, measurements, attackers, on_outcome, on_model
+        ),
+        recorder,
+        on_round,
+    )

@@ -1,0 +1,341 @@
+"""When and how a run is evaluated. It costs no simulated time and steers nothing but the stop at a target.
+
+A loss that is no number (a model that has diverged) is worse than every other one.
+
+Measurements of models between evaluations, for monitoring: computed in waves like all jobs, written afterwards.
+"""
+
+import math
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ddlsim.attacks.forgeries import BACKDOOR
+from ddlsim.node.candidates import SELECTION_BATCHES, EvaluationCandidates, Snapshot
+from ddlsim.tasks import Task, metrics
+from ddlsim.tasks.base import VALIDATION, VALIDATION_LOSS, Metric
+
+if TYPE_CHECKING:
+    pass
+    from ddlsim.attacks.forgeries import Attackers
+    from ddlsim.engine.evaluation.monitor import OracleSimilarities, Population, Records, Tester
+    from ddlsim.learning.bank import Params
+    from ddlsim.learning.job_types import Model
+    from ddlsim.learning.jobs import Job
+    from ddlsim.learning.optimizing.state import Kept
+    from ddlsim.learning.tested import Tested
+    from ddlsim.scenario.model import Evaluation
+
+
+class Measurements:
+    """Validation metric and loss of models that nodes hold only within a round.
+
+    Args:
+        learner: see learning/learner.py.
+        recorder: where rows go.
+        metric: what models are judged by.
+    """
+
+    def __init__(self, learner: "Tester", recorder: "Records", metric: Metric):
+        self._learner = learner
+        self._recorder = recorder
+        self._metric = metric
+        self._open: list[tuple[float, int, int, str, Job]] = []
+
+    def take(self, time_s: float, node: int, completed: int, name: str, model: "Model", kept: "Kept | None") -> None:
+        """Measures a model on a node's validation samples; costs no simulated time.
+
+        Args:
+            time_s: of the rows.
+            node: the node that has the samples.
+            completed: the rows' round.
+            name: the rows are <metric>_<name> (accuracy_before_merge) and loss_<name>.
+            model: what to measure.
+            kept: what the learner keeps of the node's trainings.
+        """
+        job = self._learner.test([model], node, "own validation", kept)
+        self._open.append((time_s, node, completed, name, job))
+
+    def write(self) -> None:
+        """Writes the rows of everything measured since the last time."""
+        if not self._open:
+            return
+        found = self._learner.resolve([job for *_, job in self._open])
+        metric = self._metric
+        for (time_s, node, completed, name, _), ((values, loss, _),) in zip(self._open, found, strict=True):
+            if metric.higher_is_better:  # an error says what the loss says
+                self._recorder.row(time_s, node, completed, f"{metric.name}_{name}", values[0])
+            self._recorder.row(time_s, node, completed, f"loss_{name}", loss)
+        self._open.clear()
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """Outcome of one evaluation of all nodes.
+
+    Args:
+        completed: rounds completed.
+        time_s: simulated time when the last node was there.
+        bytes_sent: bytes all nodes had put on the wire when each was there.
+        metric: what nodes are judged by.
+        values: per node; nan for nodes that have not joined yet, infinity for an error that is no number.
+        attacked: nodes that attack the others, whose values do not count.
+    """
+
+    completed: int
+    time_s: float
+    bytes_sent: int
+    metric: Metric
+    values: np.ndarray
+    attacked: tuple[int, ...] = ()
+
+    @property
+    def honest(self) -> np.ndarray:
+        """The values of honest nodes; nan for the others."""
+        return metrics.without(self.values, self.attacked)
+
+    def reaches(self, target: float) -> bool:
+        """Whether the mean over the honest nodes that have joined is as good as the target, as reports judge it."""
+        mean = float(metrics.over_nodes(self.honest))
+        return metrics.first_reaching([mean], target, falling=self.metric.falling) is not None
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Which completed rounds are evaluated.
+
+    Args:
+        every: rounds between evaluations.
+        rounds: of the run.
+    """
+
+    every: int
+    rounds: int
+
+    def due(self, completed: int) -> bool:
+        """Whether the run is evaluated when this many rounds are completed; a final exchange counts as one more."""
+        return completed >= self.rounds or completed % self.every == 0
+
+
+class Evaluator:
+    """Collects snapshots of a round and evaluates when every node that took part has one.
+
+    Args:
+        compute: tests models, see learning/learner.py.
+        recorder: where rows go.
+        evaluation: scenario section `evaluation`.
+        schedule: which rounds are evaluated.
+        test_set: per node what it is tested on: its cluster, or itself; int [N].
+        task: what is learned.
+        rng: (purpose, node, rounds completed) -> a stream of random numbers of its own.
+        measurements: what is measured between evaluations.
+        similarities: what chosen nodes would measure of others is written at every evaluation.
+        on_evaluated: called with every outcome.
+        on_model: called with every node that is tested, its snapshot, the model that was chosen of its candidates, and
+            what its learner keeps beside it.
+        attackers: who attacks, and how; None: all nodes are honest.
+        stops_early: whether nodes may stop before the last round, so that what they end with may have been measured, or
+            not (`has_measured`).
+    """
+
+    def __init__(
+        self,
+        compute: "Tester",
+        recorder: "Records",
+        evaluation: "Evaluation",
+        schedule: Schedule,
+        test_set: np.ndarray,
+        task: Task,
+        rng: Callable[[str, int, int], np.random.Generator],
+        measurements: "Measurements",
+        similarities: "OracleSimilarities",
+        on_evaluated: Callable[[Evaluated], None] = lambda _: None,
+        on_model: "Callable[[int, Snapshot, Model, Any], None]" = lambda *_: None,
+        attackers: "Attackers | None" = None,
+        stops_early: bool = False,
+    ):
+        self._schedules = [(0, schedule)]  # the first round of each, the newest first
+        self.evaluated = 0
+        self.target_reached = False
+        self.compares_models = similarities.any_chosen
+        self.write_measurements = measurements.write
+        self._compute = compute
+        self._recorder = recorder
+        self._precision = evaluation.precision
+        self._tests_best = evaluation.evaluated_model == "best"
+        self._stop_at = evaluation.wanted if evaluation.stop_at_target else None
+        self._test_set = test_set
+        self._metrics = task.metrics
+        self._validates = evaluation.validation
+        self._with_loss = task.records_loss
+        self._rng = rng
+        self._similarities = similarities
+        self._on_evaluated = on_evaluated
+        self._on_model = on_model
+        self._attacked = () if attackers is None else attackers.nodes
+        self._measures_backdoor = attackers is not None and attackers.backdoor is not None
+        self._open: dict[int, dict[int, Snapshot]] = {}
+        self._stops_early = stops_early
+        self._measured: dict[int, list[weakref.ref[Params]]] = {}
+
+    def due(self, completed: int) -> bool:
+        """Whether the run is evaluated when this many rounds are completed."""
+        return next(one for first, one in self._schedules if completed >= first).due(completed)
+
+    def use(self, evaluation: "Evaluation", schedule: Schedule, after: int, similarities: "OracleSimilarities") -> None:
+        """From now on evaluations have another target, and those of more than `after` rounds another schedule."""
+        self._schedules.insert(0, (after + 1, schedule))
+        self._stop_at = evaluation.wanted if evaluation.stop_at_target else None
+        self._similarities = similarities
+        self.compares_models = similarities.any_chosen
+
+    def completed(self, node: int, completed: int, population: "Population") -> None:
+        """A node has completed a round that is due."""
+        self._open.setdefault(completed, {})[node] = population.snapshot(node, completed)
+
+    def close_complete(self, population: "Population") -> None:
+        """Evaluates every open round that no node is still on the way to; absent nodes count as they are now.
+
+        Nodes that joined or came back in a later round count as when they had completed that, where they have; nodes
+        that have not joined yet are left out. A node that comes back and completes such a round later is not
+        measured again in it, or the others would count there as they are by then.
+        """
+        for completed in sorted(self._open):
+            if population.any_on_the_way_to(completed):
+                return
+            snapshots = self._open.pop(completed)
+            self.evaluated = completed
+            for node in population.joined():
+                taken = snapshots.get(node)
+                is_server = taken is not None and taken.serving is None  # by now what it sent last is out
+                if taken is None or is_server:
+                    later = None if is_server else self._next_of(node)
+                    snapshots[node] = later or population.snapshot(node, completed)
+            outcome = self._evaluate(completed, dict(sorted(snapshots.items())))
+            if outcome is None:
+                continue
+            self._on_evaluated(outcome)
+            self.target_reached |= self._stop_at is not None and outcome.reaches(self._stop_at)
+
+    def has_measured(self, node: int, snapshot: Snapshot) -> bool:
+        """Whether the models that are tested of a node are the very ones that were tested last."""
+        if snapshot.serving is None:
+            return True
+        models, _ = self._candidates(snapshot, snapshot.serving)
+        before = [each() for each in self._measured.get(node, ())]
+        now = _parts(models)
+        return len(before) == len(now) and all(one is other for one, other in zip(before, now, strict=True))
+
+    def _next_of(self, node: int) -> Snapshot | None:
+        """Of a node that has already completed open rounds, the first of them."""
+        return next((self._open[later][node] for later in sorted(self._open) if node in self._open[later]), None)
+
+    def _evaluate(self, completed: int, taken: dict[int, Snapshot]) -> Evaluated | None:
+        snapshots = {node: snapshot for node, snapshot in taken.items() if snapshot.serving is not None}
+        served = {
+            node: self._candidates(snapshot, snapshot.serving)
+            for node, snapshot in snapshots.items()
+            if snapshot.serving is not None
+        }
+        if self._stops_early:
+            self._measured = {node: list(map(weakref.ref, _parts(serving))) for node, (serving, _) in served.items()}
+        tests = [
+            self._compute.test(serving.models, int(self._test_set[node]), kept=kept, precision=self._precision)
+            for node, (serving, kept) in served.items()
+        ]
+        choices = [self._enqueue_choice(node, completed, *of_node) for node, of_node in served.items()]
+        chosen_by = [job for job in choices if job is not None]
+        found = self._compute.resolve([*tests, *chosen_by])
+        losses = dict(zip(map(id, chosen_by), found[len(tests) :], strict=True))
+        values = np.full(len(self._test_set), np.nan)
+        tested_models: dict[int, tuple[Model, Any]] = {}
+        for (node, snapshot), tested, choice in zip(snapshots.items(), found, choices, strict=False):
+            lowest = _lowest([loss for _, loss, _ in tested])
+            chosen = lowest if choice is None else _lowest(losses[id(choice)])
+            values[node] = self._write(node, completed, snapshot, tested, chosen, lowest)
+            serving, kept = served[node]
+            tested_models[node] = serving.models[chosen], kept
+            self._on_model(node, snapshot, serving.models[chosen], kept)
+        if self._validates:
+            self._write_validation(completed, snapshots, tested_models)
+        if self._measures_backdoor:
+            self._write_backdoor(completed, snapshots, tested_models)
+        for node in taken.keys() - snapshots.keys():  # a server has bytes, but nothing to be tested
+            self._recorder.row(taken[node].time_s, node, completed, "bytes_sent", taken[node].bytes_sent)
+        self._similarities.write(completed, snapshots)
+        self._recorder.flush()
+        if not snapshots:  # a server alone: no node has joined yet
+            return None
+        time_s = max(snapshot.time_s for snapshot in snapshots.values())
+        bytes_sent = sum(snapshot.bytes_sent for snapshot in taken.values())
+        return Evaluated(completed, time_s, bytes_sent, self._metrics[0], values, self._attacked)
+
+    def _write_backdoor(
+        self, completed: int, snapshots: dict[int, Snapshot], models: "Mapping[int, tuple[Model, Any]]"
+    ) -> None:
+        """The share of test samples of other classes that each node takes for the backdoor's target."""
+        jobs = [
+            self._compute.test([model], int(self._test_set[node]), BACKDOOR, kept)
+            for node, (model, kept) in models.items()
+        ]
+        for node, ((_, _, confusion),) in zip(models, self._compute.resolve(jobs), strict=True):
+            # All of its samples count as the target.
+            assert confusion is not None, "a backdoor needs classes"
+            success = float(metrics.accuracy(confusion))
+            self._recorder.row(snapshots[node].time_s, node, completed, "backdoor_success", success)
+
+    def _write_validation(
+        self, completed: int, snapshots: dict[int, Snapshot], models: "dict[int, tuple[Model, Any]]"
+    ) -> None:
+        """Metrics and loss of the tested models on each node's validation samples."""
+        jobs = [self._compute.test([model], node, "own validation", kept) for node, (model, kept) in models.items()]
+        for node, ((values, loss, _),) in zip(models, self._compute.resolve(jobs), strict=True):
+            time_s = snapshots[node].time_s
+            for metric, value in zip(self._metrics, values, strict=True):
+                self._recorder.row(time_s, node, completed, f"{VALIDATION}{metric.name}", value)
+            self._recorder.row(time_s, node, completed, VALIDATION_LOSS, math.inf if math.isnan(loss) else loss)
+
+    def _candidates(self, snapshot: Snapshot, serving: EvaluationCandidates) -> tuple[EvaluationCandidates, Any]:
+        """What is tested of a node, and what it keeps of its trainings beside."""
+        if self._tests_best and snapshot.best is not None:
+            return EvaluationCandidates([snapshot.best]), snapshot.best_kept
+        return serving, snapshot.kept
+
+    def _enqueue_choice(self, node: int, completed: int, serving: EvaluationCandidates, kept: Any) -> "Job | None":
+        if len(serving.models) == 1 or serving.choose == "lowest_test_loss":
+            return None
+        split = "train" if serving.choose == "train_loss" else "validation"
+        rng = self._rng("evaluation batches", node, completed)
+        return self._compute.losses(node, serving.models, SELECTION_BATCHES, rng, True, split, kept)
+
+    def _write(
+        self, node: int, completed: int, snapshot: Snapshot, tested: "list[Tested]", chosen: int, lowest: int
+    ) -> float:
+        def row(name: str, value: Any) -> None:
+            self._recorder.row(snapshot.time_s, node, completed, name, value)
+
+        values, loss, confusion = tested[chosen]
+        for metric, value in zip(self._metrics, values, strict=True):
+            row(metric.name, value)
+        if self._with_loss:
+            row("test_loss", math.inf if math.isnan(loss) else loss)  # of a model that has diverged no mean may skip it
+        if confusion is not None:
+            row("confusion", confusion.tolist())
+        row("bytes_sent", snapshot.bytes_sent)
+        if len(tested) > 1:
+            row(f"{self._metrics[0].name}_lowest_test_loss", tested[lowest][0][0])
+            row("evaluated_head", chosen)
+        return values[0]
+
+
+def _parts(serving: EvaluationCandidates) -> "list[Params]":
+    """All parts of all models that may be tested."""
+    return [params for model in serving.models for params in model]
+
+
+def _lowest(losses: Sequence[float]) -> int:
+    """The index of the lowest loss; one that is no number is lowest only where no other is left."""
+    return int(np.argmin(np.where(np.isnan(losses), np.inf, losses)))

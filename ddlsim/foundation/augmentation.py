@@ -1,0 +1,128 @@
+"""What training samples are augmented with, as a scenario's text has it, and the callables that this means.
+
+none, crop_flip or color, which are ddlsim's own (learning/augmenting.py); or a class of torchvision.transforms.v2 by
+its name, with its arguments as keys; a class or function in a file (./mine.py:Mine); a callable that Python code gives;
+or a list of these, applied in their order. Transforms inside a transform (RandomApply) are mappings with a name.
+"""
+
+import difflib
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from ddlsim.foundation import own_code
+from ddlsim.foundation.errors import DataMissing, ScenarioError
+from ddlsim.foundation.extras import needed
+from ddlsim.foundation.identity import Identity
+
+BUILT_IN = ("none", "crop_flip", "color")
+GIVEN = "given"
+"""The name of a callable that Python code gives; its key `sha256` tells it from others."""
+REFUSED = {
+    "Normalize": "It would change training samples alone: give mean and std of the data instead.",
+    "MixUp": "It mixes labels, which is not supported.",
+    "CutMix": "It mixes labels, which is not supported.",
+}
+"""Class of torchvision -> why it is no augmentation here."""
+
+_given: dict[str, Callable[[Any], Any]] = {}
+
+
+def as_text(value: Any) -> Any:
+    """What stands for an augmentation in a scenario: of a callable its digest, by which this process finds it."""
+    if isinstance(value, list | tuple):
+        return [as_text(each) for each in value]
+    if not callable(value):
+        return value
+    if isinstance(value, type):
+        raise ScenarioError(f"training.augmentation: expected an object, got the class {value.__name__}. Call it.")
+    flat = flattened([value])
+    identity = Identity()
+    for each in flat:
+        if hasattr(each, "named_modules"):
+            identity.module(each, with_values=True)
+        else:
+            identity.value(each)
+    digest = identity.sha256[:16] if identity.known else uuid.uuid4().hex[:16]
+    _given[digest] = value
+    return {"name": GIVEN, "sha256": digest}
+
+
+def checked(value: Any) -> Any:
+    """The text of an augmentation as it is.
+
+    Raises:
+        ScenarioError: it names nothing that can be called, or does not fit what it names.
+    """
+    if value not in BUILT_IN:
+        with suppress(DataMissing):  # told where it is used: records of a run can be read without it
+            callables(value)
+    return value
+
+
+def callables(value: Any) -> list[Callable[[Any], Any]]:
+    """The transforms of an augmentation that is none of BUILT_IN, in their order.
+
+    Raises:
+        ScenarioError: see `checked`. DataMissing: what it needs is not in this process.
+    """
+    if isinstance(value, list):
+        return [each for inner in value for each in callables(inner)]
+    keys = dict(value) if isinstance(value, Mapping) else {"name": value}
+    name = keys.pop("name", None)
+    if not isinstance(name, str) or name in BUILT_IN:
+        raise ScenarioError(
+            f"expected {', '.join(BUILT_IN)} alone, or transforms with a name, such as {{name: RandomCrop, size: 28, "
+            f"padding: 4}}, got {name!r}"
+        )
+    if name == GIVEN:
+        if keys.get("sha256") not in _given:
+            raise DataMissing(
+                f"training.augmentation: the transform {keys.get('sha256')} was given from Python and is not in this "
+                "process. Give it again, as training.augmentation or by ddlsim.data.Arrays(augment=...)."
+            )
+        return flattened([_given[keys["sha256"]]])
+    if own_code.is_place(name):
+        made = own_code.load_object(name)
+    else:
+        v2 = needed("torchvision.transforms.v2", "vision", "training.augmentation")
+        made = getattr(v2, name, None)
+        if not isinstance(made, type):
+            near = difflib.get_close_matches(name, [*BUILT_IN, *dir(v2)], n=1)
+            meant = f" Did you mean {near[0]}?" if near else ""
+            raise ScenarioError(
+                f"unknown name {name!r}.{meant} Known: {', '.join(BUILT_IN)}, classes of torchvision.transforms.v2, "
+                "and ./mine.py:Mine"
+            )
+    try:
+        inner = {key: _inner(each) for key, each in keys.items()}
+        return flattened([made(**inner) if isinstance(made, type) else partial(made, **inner)])
+    except (TypeError, ValueError) as error:
+        raise ScenarioError(f"{name}: {error}") from error
+
+
+def flattened(transforms: Sequence[Any]) -> list[Callable[[Any], Any]]:
+    """Transforms with those inside a Compose in its place.
+
+    Raises:
+        ScenarioError: one is no augmentation.
+    """
+    found = []
+    for each in transforms:
+        kind = type(each).__name__
+        if kind in REFUSED and type(each).__module__.startswith("torchvision."):
+            raise ScenarioError(f"{kind} is no augmentation here. {REFUSED[kind]}")
+        inner = each.transforms if kind == "Compose" else None
+        found += [each] if inner is None else flattened(inner)
+    return found
+
+
+def _inner(value: Any) -> Any:
+    """The value of a key, with transforms in the place of mappings with a name."""
+    if isinstance(value, Mapping) and "name" in value:
+        return callables(value)[0]
+    if isinstance(value, list) and value and all(isinstance(each, Mapping) and "name" in each for each in value):
+        return callables(value)
+    return value

@@ -1,0 +1,108 @@
+"""Small CSV files of numbers, checked: every bad row is named with file, line, what was expected and what came."""
+
+import csv
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ddlsim.foundation.errors import ScenarioError
+
+MAX_PROBLEMS = 20
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of numbers not below zero.
+
+    Args:
+        whole: only whole numbers.
+        below: values must be less than this.
+    """
+
+    whole: bool = False
+    below: float = math.inf
+
+    def read(self, text: str) -> float | int | None:
+        """The number, or None if the text is none that the column allows."""
+        if not text.isascii() or "_" in text:  # Python would take them
+            return None
+        try:
+            value = int(text) if self.whole else float(text)
+        except ValueError:
+            return None
+        return value if 0 <= value < self.below else None
+
+    def __str__(self) -> str:
+        kind = "a whole number" if self.whole else "a finite number"
+        return f"{kind} from 0" + (f" to below {self.below:g}" if self.below < math.inf else "")
+
+
+Row = dict[str, Any]
+"""Column -> number: an int where the column is whole, else a float."""
+
+
+def read_rows(path: Path | str, columns: Mapping[str, Column]) -> list[tuple[int, Row]]:
+    """All rows of a CSV file whose first line names its columns.
+
+    Args:
+        path: the file; empty lines and lines that begin with # are skipped.
+        columns: what must be there, in any order; other columns are refused.
+
+    Returns:
+        (line number, column -> number) for each row.
+
+    Raises:
+        ScenarioError: the file cannot be read, or rows are wrong; names all of them (the first 20).
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise unreadable(path, f"expected a CSV file with columns {','.join(columns)}", error) from error
+    lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip() and line[0] != "#"]
+    try:
+        cells = [(number, [cell.strip() for cell in next(csv.reader([line]))]) for number, line in lines]
+    except csv.Error as error:
+        raise ScenarioError(f"{path}: expected a CSV file with columns {','.join(columns)}, got: {error}") from error
+    if not cells or sorted(cells[0][1]) != sorted(columns):
+        where, got = (cells[0][0], ",".join(cells[0][1])) if cells else (1, "an empty file")
+        raise ScenarioError(f"{path}:{where}: expected the columns {','.join(columns)}, got {shortened(got)}")
+    names = cells[0][1]
+    rows, problems = [], []
+    for number, row in cells[1:]:
+        found, wrong = _read_row(names, row, columns)
+        rows.append((number, found))
+        problems += [f"{path}:{number}: {what}" for what in wrong]
+    refuse(problems)
+    return rows
+
+
+def unreadable(path: Path | str, expected: str, error: Exception) -> ScenarioError:
+    """What is raised where a file cannot be opened, or is no text."""
+    return ScenarioError(f"{path}: {expected}, got: {getattr(error, 'strerror', None) or error}")
+
+
+def refuse(problems: list[str]) -> None:
+    """Raises ScenarioError with the first problems, if there are any."""
+    more = len(problems) - MAX_PROBLEMS
+    if problems:
+        raise ScenarioError("\n".join(problems[:MAX_PROBLEMS] + ([f"and {more} more like these"] if more > 0 else [])))
+
+
+def shortened(text: str) -> str:
+    """Text of a file as a message can show it."""
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _read_row(names: list[str], cells: list[str], columns: Mapping[str, Column]) -> tuple[Row, list[str]]:
+    if len(cells) != len(names):
+        return {}, [f"expected {len(names)} values ({','.join(names)}), got {len(cells)}"]
+    row, wrong = {}, []
+    for name, cell in zip(names, cells, strict=True):
+        value = columns[name].read(cell)
+        if value is None:
+            wrong.append(f"{name}: expected {columns[name]}, got {shortened(repr(cell))}")
+        else:
+            row[name] = value
+    return row, wrong

@@ -1,0 +1,212 @@
+"""Names in YAML and the classes they stand for, imported only when they are asked for.
+
+Everything that a scenario can name (an algorithm, a model, a data set, a partition, a shift, a topology, ...) is a
+frozen dataclass: its fields are the YAML keys beside `name`, its defaults are the defaults, its annotations
+(annotated_types bounds, Literal) the allowed values, its docstring's first line what `ddlsim list` prints.
+Packages outside can add names through the entry-point group `ddlsim.<plural>`, and a name such as `./mine.py:Mine` or
+`package.module:Mine` is a class in a file or module (own_code.py); such classes extend the table's contract.
+"""
+
+import dataclasses
+import difflib
+import importlib
+from collections.abc import Iterator, Mapping
+from functools import cache, cached_property
+from importlib import metadata
+from importlib.util import resolve_name
+from typing import Any
+
+from ddlsim.foundation import own_code, provenance
+from ddlsim.foundation.errors import ScenarioError
+
+
+@cache
+def _entry_points() -> Any:
+    """Those of all installed packages, whose files are read once for all tables."""
+    return metadata.entry_points()
+
+
+class Registry(Mapping[str, type]):
+    """Lazy table of one kind of named part.
+
+    Args:
+        kind: singular noun for messages, e.g. "algorithm".
+        package: package that the entries' modules are relative to.
+        entries: name -> "module:Class", module relative to `package` (a leading dot).
+        contract: "module:Class" of the base class that every entry extends; None: entries have nothing in common.
+        aliases: other names that people type -> names; they are taken, but neither listed nor written.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        package: str,
+        entries: dict[str, str],
+        contract: str | None = None,
+        aliases: Mapping[str, str] | None = None,
+    ):
+        self.kind = kind
+        self.contract = contract
+        self.aliases = dict(aliases or {})
+        self._package = package
+        self._entries = dict(entries)
+        self._plugins: dict[str, metadata.EntryPoint] | None = None
+        self._given: dict[str, type] = {}
+
+    def __getitem__(self, name: str) -> type:
+        if own_code.is_place(name):
+            return self._kept(own_code.short(name), self._load_place(name))
+        name = self.meant(name)
+        if name in self._entries:
+            return self._load(self._entries[name])
+        plugins = self._find_plugins()
+        if name in plugins:
+            return self._kept(name, plugins[name].load())
+        if name in self._given:
+            return self._given[name]
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*self._entries, *(n for n in self._find_plugins() if n not in self._entries)])
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def nearest(self, name: str) -> str | None:
+        """The known name closest to a mistyped one, or None."""
+        found = difflib.get_close_matches(str(name), list(self), n=1, cutoff=0.5)
+        return found[0] if found else None
+
+    @property
+    def group(self) -> str:
+        """The entry-point group of classes from outside: the plural of the kind."""
+        return f"ddlsim.{self.kind.removesuffix('y')}ies" if self.kind.endswith("y") else f"ddlsim.{self.kind}s"
+
+    @property
+    def own_names(self) -> list[str]:
+        """The names that ddlsim itself defines."""
+        return list(self._entries)
+
+    def meant(self, name: str) -> str:
+        """The name that another name for it stands for; any other name as it is."""
+        return self.aliases.get(name, name)
+
+    def aliases_of(self, name: str) -> list[str]:
+        """Other names that stand for this one."""
+        return [alias for alias, meant in self.aliases.items() if meant == name]
+
+    def origin_of(self, name: str) -> str:
+        """Where a listed name comes from: built-in, or the package whose entry point it is, with its version."""
+        if name in self._entries:
+            return "built-in"
+        package = getattr(self._find_plugins().get(name), "dist", None)
+        return f"entry point of {package.name} {package.version}" if package else "entry point"
+
+    def name_of(self, part: object) -> str:
+        """The name that stands for a part's class in a scenario: that in this table, or a file's path with the class.
+
+        A class that is in neither, such as one of a notebook, gets its own name, by which this process knows it then.
+        """
+        cls = type(part)
+        found = self._known_name(cls)
+        return self.name_given(cls) if found is None else found
+
+    def label_of(self, part: object) -> str:
+        """As `name_of`, for people and paths: of a class in a file its name alone."""
+        name = self.name_of(part)
+        return type(part).__name__ if own_code.is_place(name) else name
+
+    def name_given(self, cls: type) -> str:
+        """The name of a class that Python code gives in the place of a name.
+
+        Raises:
+            ScenarioError: if it does not keep the contract.
+        """
+        found = self._known_name(cls)
+        if found is not None:
+            return found
+        name = cls.__name__
+        if name in self._entries or name in self._find_plugins() or name in self.aliases:
+            name = f"{cls.__module__}.{cls.__qualname__}"
+        self._given[name] = self._kept(name, cls)
+        return name
+
+    def about(self, part: object) -> dict[str, Any] | None:
+        """Where a part's class comes from, for a manifest; None: it is ddlsim's own."""
+        name = self.name_of(part)
+        if name in self._entries:
+            return None
+        found = {"kind": self.kind, "name": name}
+        point = self._find_plugins().get(name)
+        if point is None:
+            return {**found, **provenance.about(type(part))}
+        package = getattr(point, "dist", None)
+        of_package = {"distribution": package and package.name, "version": package and package.version}
+        return {**found, **of_package, **provenance.about_editable(type(part))}
+
+    def _known_name(self, cls: type) -> str | None:
+        place = own_code.place_of(cls) or self._names_by_definition.get((cls.__module__, cls.__qualname__))
+        return place or next((name for name in self if self[name] is cls), None)
+
+    @cached_property
+    def _names_by_definition(self) -> dict[tuple[str, str], str]:
+        """(module, class) -> the first name of it, of entries that stand for a class of the module they name."""
+        places = {name: place.partition(":") for name, place in reversed(self._entries.items())}
+        return {(resolve_name(module, self._package), cls): name for name, (module, _, cls) in places.items()}
+
+    def _load(self, place: str) -> type:
+        module, _, attribute = place.partition(":")
+        return getattr(importlib.import_module(module, self._package), attribute)
+
+    def _load_place(self, place: str) -> type:
+        return own_code.load_class(place)
+
+    def _kept(self, name: str, cls: type) -> type:
+        """A class from outside that keeps the contract.
+
+        Raises:
+            ScenarioError: if it does not; says what is missing.
+        """
+        if self.contract is None:
+            return cls
+        base = self._load(self.contract)
+        place = own_code.where(cls)
+        where = f"{self.kind} {name!r}: {f'{place}: ' if place else ''}{cls.__module__}.{cls.__qualname__}"
+        if own_code.place_of(cls):  # the module is one that we have made
+            where = f"{place}: {cls.__qualname__}"
+        contract = f"{base.__module__}.{base.__qualname__}"
+        if not issubclass(cls, base):
+            raise ScenarioError(f"{where} must extend {contract}, whose docstrings say what it can define.")
+        missing = sorted(getattr(cls, "__abstractmethods__", ()))
+        if missing:
+            raise ScenarioError(f"{where} does not define {', '.join(missing)}; {contract} says what they do.")
+        if not dataclasses.is_dataclass(cls):
+            raise ScenarioError(f"{where} must be a dataclass (frozen, keyword-only): its fields are the YAML keys.")
+        unfit = _unfit_constant(cls, base)
+        if unfit:
+            raise ScenarioError(f"{where} {unfit}")
+        return cls
+
+    def _find_plugins(self) -> dict[str, metadata.EntryPoint]:
+        if self._plugins is None:
+            self._plugins = {point.name: point for point in _entry_points().select(group=self.group)}
+        return self._plugins
+
+
+def _unfit_constant(cls: type, base: type) -> str:
+    """What is wrong with constants that say whether methods are called, see Part.called_where; empty: nothing."""
+    keys, constants = {field.name for field in dataclasses.fields(cls)}, getattr(base, "called_where", {})
+    is_another_in_each = {*keys, *(constants.values() if "__post_init__" in vars(cls) else ())}
+    for name, constant in constants.items():
+        said, is_defined = getattr(cls, constant), getattr(cls, name) is not getattr(base, name)
+        if constant in is_another_in_each or not isinstance(said, bool) or said == is_defined:
+            continue
+        if is_defined:
+            if name not in vars(cls) or constant in vars(cls) or any(getattr(cls, each) for each in constants.values()):
+                continue  # it is inherited, switched off, or a helper of the other
+            return (
+                f"defines {name}, but {constant} is False, so that it is never called: add "
+                f"`{constant}: ClassVar[bool] = True`."
+            )
+        return f"says that {constant} is True, but does not define {name}; {base.__module__} says what that does."
+    return ""

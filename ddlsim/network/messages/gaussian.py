@@ -1,0 +1,130 @@
+"""The Gaussian mechanism on every message: parameters are clipped and noised before they leave their node.
+
+Local differential privacy, in which a node trusts no other, as the baseline of Cyffers, Bellet, "Privacy Amplification
+by Decentralization" (AISTATS 2022) and of Cyffers, Even, Bellet, Massoulie, "Muffliato" (NeurIPS 2022); no
+amplification by decentralization is claimed here. Sent is
+
+    s_t = s_(t-1) + min(1, clip / |x_t - s_(t-1)|) (x_t - s_(t-1)) + N(0, (noise_multiplier clip)^2)
+
+for the parameters x_t of one place in a payload, where s_(t-1) is what was sent in that place before: the receivers
+know it, so that the update alone is new. At first it is a model that the node drew at its start, which knows no data,
+or zero where the node drew none of that kind. With `clips: model` it is zero always. Parameters that are sent again, to
+another peer or in another answer, are released once.
+
+Numbers, arrays and losses in a payload leave as they are, and epsilon does not speak of them.
+"""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ddlsim.foundation.rng import stream
+from ddlsim.foundation.units import FLOAT32_BYTES
+from ddlsim.network.messages.encoder import Path, is_parameters, walk
+
+if TYPE_CHECKING:
+    import torch
+
+    from ddlsim.network.messages.encoder import ParameterPart, Parameters
+
+
+CLIP_EPSILON = 1e-12
+"""Added to a norm before division."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GaussianMechanism:
+    """What receivers get of parameters; a Codec (compression.py) that saves no bytes.
+
+    Args:
+        clip: L2 norm of what is new.
+        noise_multiplier: standard deviation of the noise of each value over `clip`.
+        keeps_copies: whether what was sent before is subtracted; else all of it is new.
+    """
+
+    clip: float
+    noise_multiplier: float
+    keeps_copies: bool
+
+    def num_bytes(self, sizes: Sequence[int]) -> int:
+        return FLOAT32_BYTES * sum(sizes)
+
+    def encode(
+        self, values: "torch.Tensor", copies: "torch.Tensor | None", sizes: Sequence[int], seeds: Sequence[int]
+    ) -> "tuple[torch.Tensor, ...]":
+        import torch
+
+        new = values if copies is None else values - copies
+        scale = (self.clip / (new.norm(dim=1, keepdim=True) + CLIP_EPSILON)).clamp(max=1.0)
+        noise = np.stack([stream(seed, "gaussian mechanism").standard_normal(new.shape[1]) for seed in seeds])
+        std = self.noise_multiplier * self.clip
+        return (scale * new + std * torch.from_numpy(noise).to(new),)
+
+    def decode(
+        self,
+        encoded: "tuple[torch.Tensor, ...]",
+        copies: "torch.Tensor | None",
+        sizes: Sequence[int],
+        seeds: Sequence[int],
+    ) -> "torch.Tensor":
+        return encoded[0] if copies is None else copies + encoded[0]
+
+
+class PrivateSender:
+    """What leaves one node.
+
+    Args:
+        clip, noise_multiplier: see GaussianMechanism.
+        updates: whether updates are clipped, rather than the parameters themselves.
+        compress: (mechanism, params, what was sent before, seed) -> what is sent; see learning/learner.py.
+        draw_seed: a random integer for each release.
+        on_release: called at each use of the mechanism.
+    """
+
+    def __init__(
+        self,
+        clip: float,
+        noise_multiplier: float,
+        updates: bool,
+        compress: "Callable[..., Any]",
+        draw_seed: Callable[[], int],
+        on_release: Callable[[], None],
+    ):
+        self._on_release = on_release
+        self._whole = GaussianMechanism(clip=clip, noise_multiplier=noise_multiplier, keeps_copies=False)
+        self._update = GaussianMechanism(clip=clip, noise_multiplier=noise_multiplier, keeps_copies=True)
+        self._updates = updates
+        self._compress, self._draw_seed = compress, draw_seed
+        self._starts: dict[ParameterPart, Parameters] = {}
+        self._sent: dict[Hashable, tuple[int, Parameters]] = {}  # place -> (serial of its source, what was sent)
+
+    def starts_with(self, models: "Sequence[Sequence[Parameters]]") -> None:
+        """Models that the node has drawn, which know no data; the first of each kind counts."""
+        for params in (params for model in models for params in model if self._updates and is_parameters(params)):
+            self._starts.setdefault(params.part, params)
+
+    def protect(self, payload: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A payload with what may leave in the place of its parameters."""
+
+        def release(leaf: Any, path: Path) -> Any:
+            return self._release(leaf, path) if is_parameters(leaf) else leaf
+
+        return walk(payload, release)
+
+    def forget(self) -> None:
+        """The node has lost its state: it begins from the models that it draws next."""
+        self._sent.clear()
+        self._starts.clear()
+
+    def _release(self, params: "Parameters", path: Path) -> "Parameters":
+        place = (path, params.part)
+        source, sent = self._sent.get(place, (None, self._starts.get(params.part)))
+        if source == params.serial and sent is not None:
+            return sent
+        mechanism = self._update if self._updates and sent is not None else self._whole
+        sent = self._compress(mechanism, params, sent if mechanism.keeps_copies else None, self._draw_seed())
+        self._sent[place] = params.serial, sent
+        self._on_release()
+        return sent

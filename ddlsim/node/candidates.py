@@ -1,0 +1,130 @@
+"""What an algorithm hands over to be evaluated.
+
+The best model of a node by validation loss, and when it has gone too long without a better one.
+
+A node validates what each of its local trainings made, never a merged model, on its own validation samples: the mean
+over mini-batches of the batch mean loss, the samples in the same order every time, as the published codes of DAC and
+its successors do with images. (DAC's first code validates with batches of one sample; that of the synthetic problem
+shuffles. Where the last batch is smaller, its samples weigh more: another order every time would be noise, and the
+lowest loss the luckiest.) It stops when as many trainings in a row as its patience have brought no strictly lower loss.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from ddlsim.foundation.errors import DdlsimError
+
+if TYPE_CHECKING:
+    from ddlsim.learning.job_types import Model
+    from ddlsim.learning.jobs import Job
+
+
+SELECTION_BATCHES = 100
+"""Local mini-batches on which a node picks among several models for an evaluation (FACADE's code)."""
+
+
+Choice = Literal["train_loss", "validation_loss", "lowest_test_loss"]
+
+
+@dataclass(frozen=True)
+class EvaluationCandidates:
+    """What a node would answer queries with.
+
+    Args:
+        models: candidates, whole models in parts.
+        choose: the data whose loss picks one of several candidates. `lowest_test_loss` peeks at the test set.
+    Raises:
+        DdlsimError: if there is no such choice, or no model.
+    """
+
+    models: "Sequence[Model]"
+    choose: Choice = "train_loss"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.models, list | tuple) and not self.models:
+            raise DdlsimError("EvaluationCandidates: expected at least one model, such as [(state.model,)], got none.")
+        if self.choose not in get_args(Choice):
+            raise DdlsimError(
+                f"EvaluationCandidates: choose: expected {', '.join(get_args(Choice))}, got {self.choose!r}."
+            )
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a node held when it completed an evaluated round.
+
+    Args:
+        time_s: simulated time.
+        bytes_sent: bytes it had put on the wire.
+        serving: its candidates; None: a server.
+        best: its best model by validation loss; None: it has none, or nothing is validated.
+        seen: of algorithms that compare models, what is compared, see Algorithm.seen.
+        kept: what the learner keeps of its trainings, see learning/optimizer_state.py.
+        best_kept: what it kept of the training that made `best`.
+    """
+
+    time_s: float
+    bytes_sent: int
+    serving: EvaluationCandidates | None
+    best: "Model | None" = None
+    seen: Any = None
+    kept: Any = None
+    best_kept: Any = None
+
+
+class BestModel:
+    """One node's record.
+
+    Args:
+        patience: trainings without improvement after which it has `run_out`; None: it never does.
+    """
+
+    def __init__(self, patience: int | None):
+        self._patience = patience
+        self._open: list[tuple[Model, Job, Any]] = []
+        self.forget()
+
+    @property
+    def run_out(self) -> bool:
+        """Whether the node's patience is over."""
+        return self._patience is not None and self._without_better >= self._patience
+
+    def forget(self) -> None:
+        """Starts afresh: the node has lost its state."""
+        self.model: Model | None = None
+        self.kept: Any = None
+        self.loss = math.inf
+        self._without_better = 0
+        self._open.clear()
+
+    def trained(self, model: "Model", validation: "Job", kept: Any = None) -> None:
+        """A local training has ended with this model; its validation may be computed later.
+
+        Args:
+            model: what it has made.
+            validation: the losses of that model alone.
+            kept: what the learner keeps of the training beside it.
+        """
+        self._open.append((model, validation, kept))
+
+    def resolve(self, value: "Callable[[Job], Sequence[float]]") -> list[float]:
+        """Takes the validations since the last call into account.
+
+        Args:
+            value: job -> its value, which computes it.
+
+        Returns:
+            Their losses, oldest first.
+        """
+        found = []
+        for model, job, kept in self._open:
+            (loss,) = value(job)
+            found.append(loss)
+            better = loss < self.loss
+            self._without_better = 0 if better else self._without_better + 1
+            if better:
+                self.model, self.loss, self.kept = model, loss, kept
+        self._open.clear()
+        return found

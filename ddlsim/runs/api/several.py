@@ -1,0 +1,256 @@
+"""Several runs from Python: ddlsim.compare and ddlsim.sweep."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from numbers import Real
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ddlsim.foundation.errors import ScenarioError
+from ddlsim.report import columns as frames
+from ddlsim.runs.api.given import KEYS, kind_of, listed, part_of, path_of
+from ddlsim.runs.api.run import Run
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from ddlsim.report.comparing.curves import Axis, Band
+    from ddlsim.report.comparing.rows import Row
+    from ddlsim.scenario import Scenario
+
+
+class Comparison:
+    """Runs side by side, seeds of one setting together.
+
+    Args:
+        runs: at least one.
+        group_by: dotted keys that tell settings apart, such as algorithm.name; None: every key in which runs differ,
+            but for the seed.
+        at: a value of `y` whose cost is compared (accuracies 0 to 1); None: each scenario's own target.
+        y: what that is a value of, and what is drawn: accuracy, mse, minority, worst_cluster, fair_accuracy, cluster_0,
+            ...; None: accuracy or mse.
+    Raises:
+        ScenarioError: if one of them is of another kind.
+    """
+
+    def __init__(
+        self, runs: Sequence[Run], group_by: Sequence[str] | None = None, at: float | None = None, y: str | None = None
+    ):
+        if at is not None and (not isinstance(at, Real) or isinstance(at, bool)):
+            raise ScenarioError(f"compare: at: expected a number, such as 0.3, got {kind_of(at)}.")
+        keys = None if group_by is None else listed("compare: group_by", group_by, '["algorithm.name"]', str)
+        self.runs = list(runs)
+        self.group_by, self.at, self.y = keys, at, y
+
+    @cached_property
+    def rows(self) -> "list[Row]":
+        """A row per setting, with means and standard deviations; see ddlsim/report/comparing/rows.py."""
+        from ddlsim.report.comparing.rows import Target, compared
+
+        target = None if self.at is None else Target(self.at, self.y)
+        return compared([(run.records, run.summary) for run in self.runs], self.group_by, target)
+
+    def frame(self) -> Any:
+        """A table with a row per setting: a pandas.DataFrame, or a dictionary of arrays where pandas is not installed.
+
+        Its columns: setting, scenario, algorithm, data, status, runs (their number), evaluated_round, target, reached
+        (runs that reached it); and for each number its mean and its population standard deviation over runs:
+        accuracy_all_mean, accuracy_all_std, ... (0 to 1), bytes_mean, sim_time_s_mean, and costs to the target over the
+        runs that reached it, target_round_mean, target_bytes_mean, target_sim_time_s_mean, ...; nan where there is
+        none. Where some runs of a setting lack a number, accuracy_1_runs says over how many its mean is.
+        """
+        rows = self.rows
+        columns: dict[str, list[Any]] = {
+            name: [getattr(row, name) for row in rows]
+            for name in ("setting", "scenario", "algorithm", "data", "status", "evaluated_round", "target", "reached")
+        }
+        columns["runs"] = [len(row.seeds) for row in rows]
+        for name in dict.fromkeys(name for row in rows for name in row.numbers):
+            for part in ("mean", "std"):
+                found = [(row.numbers.get(name) or {}).get(part) for row in rows]
+                columns[f"{name}_{part}"] = [np.nan if value is None else value for value in found]
+            having = [_runs_with(row, name) for row in rows]
+            if not name.startswith("target_") and any(
+                0 < k < len(row.seeds) for k, row in zip(having, rows, strict=True)
+            ):
+                columns[f"{name}_runs"] = having
+        return frames.frame({name: np.array(values) for name, values in columns.items()})
+
+    def table(self, format: str = "text") -> str:
+        """The rows as text, markdown, latex (booktabs), csv or json."""
+        from ddlsim.report.comparing.tables import table_of
+
+        return table_of(self.rows, format, self.group_by is not None)
+
+    def plot(self, x: "Axis" = "time", y: str | None = None, band: "Band" = "std") -> "Figure":
+        """A figure with a line per setting: the mean over its runs, with a band and a mark at every evaluation.
+
+        Args:
+            x: rounds, time (simulated) or bytes (of all nodes together).
+            y: instead of the comparison's.
+            band: std: one population standard deviation; ci: the 95 % confidence interval of the mean; none.
+        Raises:
+            DataMissing: if matplotlib is not installed. ScenarioError: if runs have no such values in common.
+        """
+        from ddlsim.report.comparing.curves import lines_figure
+
+        shown = self.at if y in (None, self.y) else None
+        return lines_figure([run.records for run in self.runs], x, y or self.y, self.group_by, band, shown)
+
+    def html(self, path: str | Path, x: "Axis" = "time", band: "Band" = "std") -> Path:
+        """Writes the comparison as one HTML file that needs nothing else; see docs/report.md.
+
+        Args:
+            path: the file; one that is there is replaced, folders above it are made.
+            x: what lines are drawn over at first; the reader can choose another.
+            band: as of `plot`.
+        Returns:
+            The path.
+        Raises:
+            ScenarioError: if it cannot be written, or the runs are not judged by the same metric.
+        """
+        from ddlsim.report.comparing.curves import Drawn
+        from ddlsim.report.html import comparison_page, write
+
+        runs = [(run.records, run.summary) for run in self.runs]
+        return write(comparison_page(runs, Drawn(x, self.y, self.group_by, band, self.at)), path, "html")
+
+    def __len__(self) -> int:
+        return len(self.runs)
+
+    def __repr__(self) -> str:
+        return f"Comparison({self.runs!r})"
+
+    def __str__(self) -> str:
+        return self.table()
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the table."""
+        import html
+
+        return f"<pre>{html.escape(self.table())}</pre>"
+
+
+def compare(
+    runs: "Iterable[Run | str | PathLike[str]]",
+    *,
+    group_by: Sequence[str] | str | None = None,
+    at: float | None = None,
+    y: str | None = None,
+) -> Comparison:
+    """Runs side by side.
+
+    Args:
+        runs: runs, run directories, or folders with runs below them; a run that is named twice counts once.
+        group_by, at, y: see `Comparison`; several keys in one text are parted by commas.
+    Raises:
+        ScenarioError: if a path is no run and holds none. RecordsDamaged: if records cannot be read.
+    """
+    from ddlsim.report.reading import find_runs
+
+    single = isinstance(runs, Run | str | PathLike)
+    given: list[Any] = [runs] if single else listed("compare: runs", runs, '[run, "runs/smoke"]', Run | str | PathLike)
+    if not given:
+        raise ScenarioError("compare: expected at least one run or run directory.")
+    found: dict[Path, Run] = {}
+    for each in given:
+        for run in [each] if isinstance(each, Run) else map(Run, find_runs([path_of("compare: runs", each)])):
+            found.setdefault(run.dir.resolve(), run)
+    keys = [key.strip() for key in group_by.split(",")] if isinstance(group_by, str) else group_by
+    return Comparison(list(found.values()), keys, at, y)
+
+
+def sweep(
+    scenario: "str | Path | Mapping[str, Any] | Scenario",
+    grid: Mapping[str, Sequence[Any]] | None = None,
+    *,
+    seeds: Iterable[int] | None = None,
+    set: Mapping[str, Any] | None = None,
+    out: str | Path | None = None,
+    progress: str = "auto",
+    **options: Any,
+) -> Comparison:
+    """Runs a scenario under all combinations of some settings, with several seeds, one after the other in this process.
+
+    Values may be objects and classes, also of a notebook. Runs that are there already are not run again, so the same
+    call after an interrupt runs what is missing. `ddlsim sweep` on the command line runs processes side by side.
+
+    Args:
+        scenario, set, progress: see `ddlsim.run`.
+        grid: dotted key -> values: {"algorithm": ["el", Facade(heads=2)], "training.learning_rate": [0.1, 0.01]}.
+        seeds: per combination; None: the scenario's own.
+        out: folder of the runs; by default runs/sweep-<scenario>.
+        options: further arguments of `ddlsim.run`, the same for all: `data`, `force`, ...; algorithm, model, data,
+            topology or seed not where the grid has them.
+    Returns:
+        All runs, told apart by the keys of the grid.
+    Raises:
+        ScenarioError: if a combination cannot be run, before anything runs.
+        DdlsimError: of the first run that fails; those before it are kept.
+    """
+    from itertools import product
+
+    from ddlsim.runs.api.start import resolve, run
+    from ddlsim.runs.sweeps.points import refuse_same_scenarios
+
+    axes = _axes({} if grid is None else grid)
+    every = [None] if seeds is None else listed("sweep: seeds", seeds, "[0, 1, 2] or range(3)")
+    drawn = [seed for place, seed in enumerate(every) if seed not in every[:place]]
+    empty = [key for key, values in axes.items() if not values]
+    if empty or not drawn:
+        raise ScenarioError(f"sweep: {', '.join(empty) or 'seeds'}: expected at least one value.")
+    points = [(seed, dict(zip(axes, values, strict=True))) for seed in drawn for values in product(*axes.values())]
+    given = {key: options.pop(key) for key in (*KEYS, "seed") if options.get(key) is not None}
+    _refuse_given_twice(axes, given, seeds is not None)
+    changed = {**(set or {}), **given}
+    checked = [resolve(scenario, {**changed, **changes}, seed=seed) for seed, changes in points]
+    folder = path_of("out", out) if out is not None else Path("runs") / f"sweep-{checked[0].name}"
+    names = [_names(key, values) for key, values in axes.items()]
+    labels = [",".join(label) for label in product(*names)] * len(drawn)
+    refuse_same_scenarios((f"{label} seed {one.seed}", one) for one, label in zip(checked, labels, strict=True))
+    found = []
+    for (seed, _), one, label in zip(points, checked, labels, strict=True):
+        place = (folder / label if label else folder) / ("run" if seed is None else f"seed-{seed}")
+        found.append(run(one, out=place, progress=progress, **options))  # type: ignore[arg-type]
+    return Comparison(found)
+
+
+def _refuse_given_twice(axes: Mapping[str, Any], given: Mapping[str, Any], seeds: bool) -> None:
+    """Raises ScenarioError if the grid has a key that an argument gives, or both `seed` and `seeds` are given."""
+    twice = [key for key in axes if key in given]
+    if twice:
+        raise ScenarioError(f"sweep: {twice[0]} is given twice, in the grid and as {twice[0]}=. Give it once.")
+    if seeds and ("seed" in given or "seed" in axes):
+        where = "in the grid" if "seed" in axes else "as seed="
+        raise ScenarioError(f"sweep: seeds are given twice, as seeds= and {where}. Give them once.")
+
+
+def _axes(grid: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+    """The values of every key of a grid, with parts where arrays are given.
+
+    Raises:
+        ScenarioError: if it is no grid.
+    """
+    example = '{"training.learning_rate": [0.1, 0.01]}'
+    if not isinstance(grid, Mapping):
+        raise ScenarioError(f"sweep: grid: expected a mapping such as {example}, got {kind_of(grid)}.")
+    axes = {key: listed(f"sweep: grid: {key}", values, f"that in {example}") for key, values in grid.items()}
+    if "data" in axes:
+        axes["data"] = [part_of("data", one) if isinstance(one, tuple | Mapping) else one for one in axes["data"]]
+    return axes
+
+
+def _names(key: str, values: Sequence[Any]) -> list[str]:
+    """A name for a folder per value of a key, each another one."""
+    from ddlsim.runs.sweeps.points import label_of, numbered
+
+    return numbered([f"{key}={label_of(value)}" for value in values])
+
+
+def _runs_with(row: "Row", name: str) -> int:
+    """How many runs of a row have a number."""
+    found = row.numbers.get(name)
+    return 0 if found is None else found.get("runs", len(row.seeds))

@@ -1,0 +1,342 @@
+"""The connection to a Ray cluster: one that is there, or one of this machine alone that ends with the run.
+
+Usage statistics are off. A cluster that is started here listens on the loopback interface alone, without dashboard.
+
+What a user chooses of an executor; nothing of it changes a result.
+
+What must be the same in two processes for them to compute the same bits.
+"""
+
+import hashlib
+import os
+import platform
+import shutil
+import socket
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal, get_args
+
+from ddlsim.foundation.errors import DataMissing, DdlsimError, ScenarioError
+from ddlsim.foundation.host import num_cores
+from ddlsim.foundation.native import PACKAGE_DIR, extension
+
+Shards = Literal["contiguous", "clusters", "graph"]
+"""How nodes are dealt to workers, see placement.py."""
+
+EXECUTORS = ("local", "ray")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Executor:
+    """Where jobs are computed.
+
+    Args:
+        name: local or ray.
+        address: of a Ray cluster, host:port or auto (that of the environment); None: one is started on this machine,
+            reachable from nowhere else, and ended with the run.
+        workers: processes that compute; None: one per host, or one per GPU where workers have GPUs.
+        cpus_per_worker: threads of each; None: the cores of its host, shared evenly.
+        gpus_per_worker: whole GPUs of each; 0: it computes on its cores.
+        shards: how nodes are dealt to workers.
+        object_store_gb: memory for what travels between workers, of a cluster that is started here; None: a fifth of
+            this machine's.
+    """
+
+    name: str = "local"
+    address: str | None = None
+    workers: int | None = None
+    cpus_per_worker: int | None = None
+    gpus_per_worker: int = 0
+    shards: Shards = "contiguous"
+    object_store_gb: float | None = None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether this process computes by itself."""
+        return self.name == "local"
+
+    @property
+    def device(self) -> str | None:
+        """What workers compute on; None: as without workers."""
+        return None if self.is_local else "cuda" if self.gpus_per_worker else "cpu"
+
+
+LOCAL = Executor()
+
+
+def executor_of(text: str = "local", **chosen: Any) -> Executor:
+    """What `--executor TEXT` and the options beside it mean; those that are None are left out.
+
+    Args:
+        text: local, ray, ray:auto or ray:host:port.
+        chosen: see Executor.
+    Raises:
+        ScenarioError: if it is nothing of the kind.
+    """
+    name, _, address = str(text).partition(":")
+    if name not in EXECUTORS or (address and name != "ray") or (":" in str(text) and not address):
+        raise ScenarioError(f"--executor {text!s:.60}: expected local, ray, ray:auto or ray:HOST:PORT.")
+    if address and address != "auto":
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdecimal():
+            raise ScenarioError(f"--executor {text:.60}: expected ray:HOST:PORT, such as ray:10.0.0.1:6379.")
+    given = {key: value for key, value in chosen.items() if value is not None}
+    if name == "local" and given:
+        option = next(iter(given)).replace("_", "-")
+        raise ScenarioError(f"--{option}: says how Ray's workers are made. Add --executor ray, or leave it out.")
+    shards = given.get("shards", "contiguous")
+    if shards not in get_args(Shards):
+        raise ScenarioError(f"--shards {shards!s:.40}: expected {', '.join(get_args(Shards))}.")
+    for key, least in (("workers", 1), ("cpus_per_worker", 1), ("gpus_per_worker", 0)):
+        value = given.get(key, least)
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise ScenarioError(f"--{key.replace('_', '-')} {value!s:.40}: expected a whole number from {least} on.")
+    if not given.get("object_store_gb", 1) >= 0.1:
+        raise ScenarioError(f"--object-store-gb {given['object_store_gb']}: expected at least 0.1.")
+    return Executor(name=name, address=address or None, **given)
+
+
+ANSWER_S = 10.0
+"""How long the head of a cluster may take to answer; Ray itself tries for minutes and ends the process."""
+_HTTP2_BEGINS = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(
+    (0, 0, 0, 4, 0, 0, 0, 0, 0)
+)  # with empty settings (RFC 9113)
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+"""Environment variables of libraries' own threads: one each in workers, unless they say otherwise here."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a worker is put.
+
+    Args:
+        host: Ray's id of the node.
+        address: of the host.
+        threads: of the worker.
+    """
+
+    host: str
+    address: str
+    threads: int
+
+
+def import_ray() -> ModuleType:
+    """Ray, with its usage statistics off.
+
+    Raises:
+        DataMissing: if it is not installed.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # of a lost worker, which is told once
+    try:
+        import ray
+    except ImportError as error:
+        raise DataMissing(
+            "--executor ray: the package ray is not installed (`pip install 'ddlsim[ray]'`, on every host of the "
+            "cluster), or leave the option out to compute in this process."
+        ) from error
+    return ray
+
+
+@contextmanager
+def disconnecting(executor: Executor) -> Iterator[None]:
+    """At the end of this block the process is no longer connected to a cluster, unless it was so before; a cluster that
+    was started in it ends.
+    """
+    ray = sys.modules.get("ray")
+    was_connected = ray is not None and ray.is_initialized()
+    try:
+        yield
+    finally:
+        ray = sys.modules.get("ray")
+        if not executor.is_local and not was_connected and ray is not None:
+            with suppress(Exception):  # of a cluster that broke
+                ray.shutdown()
+
+
+def connect(executor: Executor, cpus: int | None = None) -> None:
+    """Connects this process to the executor's cluster, unless it is connected to one.
+
+    Args:
+        executor: what is wanted.
+        cpus: of a cluster that is started here; None: the cores that this process may use, or one for each worker.
+    Raises:
+        DataMissing: without Ray. DdlsimError: if the cluster cannot be reached or started.
+    """
+    ray = import_ray()
+    if ray.is_initialized():
+        return
+    _listen_to(loopback=executor.address is None)
+    _check_answers(executor.address)
+    quiet = {"log_to_driver": False, "logging_level": "ERROR", "include_dashboard": False}
+    try:
+        if executor.address is not None:
+            del quiet["include_dashboard"]
+            ray.init(address=executor.address, namespace="ddlsim", **quiet)
+        else:
+            workers = (executor.workers or 1) * (executor.cpus_per_worker or 1)
+            ray.init(
+                address="local",
+                num_cpus=cpus or max(num_cores(), workers),
+                object_store_memory=store_bytes(executor),
+                namespace="ddlsim",
+                **quiet,
+            )
+    except Exception as error:  # whatever Ray says of a cluster that it cannot reach or start
+        where = "started" if executor.address is None else f"reached at {executor.address}"
+        told = " ".join(str(error).split())
+        raise DdlsimError(
+            f"--executor: no Ray cluster could be {where}: {type(error).__name__}: {told:.300} `ddlsim doctor "
+            "--executor ray` looks at what is there."
+        ) from error
+
+
+def _check_answers(address: str | None) -> None:
+    """Raises DdlsimError unless a server of the kind that Ray's head is answers at an address within ANSWER_S."""
+    address = os.environ.get("RAY_ADDRESS") if address == "auto" else address
+    host, _, port = (address or "").rpartition(":")
+    if not host or not port.isdecimal():  # one is started here, or Ray looks for one of this machine
+        return
+    why = "it does not speak Ray's protocol"
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), ANSWER_S) as connection:
+            if os.environ.get("RAY_USE_TLS", "0") != "0":
+                return
+            connection.settimeout(ANSWER_S)
+            connection.sendall(_HTTP2_BEGINS)
+            if connection.recv(9)[3:4] == b"\x04":  # settings, with which every such server begins
+                return
+    except (OSError, OverflowError) as error:
+        why = f"no answer within {ANSWER_S:.0f} s" if isinstance(error, TimeoutError) else str(error)
+    raise DdlsimError(
+        f"--executor: no Ray cluster answers at {address}: {why}. `ray start --head` says the address of the cluster "
+        "that it starts; is it still there, and does a firewall let this host through?"
+    )
+
+
+def _listen_to(loopback: bool) -> None:
+    """A cluster of this machine alone has the address 127.0.0.1; Ray itself does this on systems with firewalls that
+    ask.
+    """
+    from ray._private import ray_constants
+
+    if hasattr(ray_constants, "ENABLE_RAY_CLUSTER"):
+        ray_constants.ENABLE_RAY_CLUSTER = not loopback
+
+
+def store_bytes(executor: Executor) -> int:
+    """Memory of the object store of a cluster that is started here."""
+    if executor.object_store_gb is not None:
+        return int(executor.object_store_gb * 1e9)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        room = shutil.disk_usage("/dev/shm").free
+    except OSError:
+        room = memory
+    return max(100_000_000, min(memory // 5, room * 4 // 5))
+
+
+def hosts() -> list[Mapping[str, Any]]:
+    """The hosts of the cluster that have cores, in an order that does not change."""
+    alive = [host for host in import_ray().nodes() if host["Alive"] and host["Resources"].get("CPU", 0) >= 1]
+    return sorted(alive, key=lambda host: (host["NodeManagerAddress"], host["NodeID"]))
+
+
+def plan(executor: Executor, at: Sequence[Mapping[str, Any]], fewer: bool = False) -> list[Place]:
+    """Where the workers are put: spread evenly over hosts.
+
+    Args:
+        executor: what is wanted.
+        at: hosts, see `hosts`.
+        fewer: make do with fewer workers, if there is no room for all.
+    Raises:
+        DdlsimError: if there is no room for one. ScenarioError: or for all.
+    """
+    rooms = [_room(executor, host["Resources"]) for host in at]
+    whole = [
+        int(host["Resources"].get("GPU", 0)) // executor.gpus_per_worker for host in at if executor.gpus_per_worker
+    ]
+    wanted = executor.workers or (sum(whole) if executor.gpus_per_worker else len(at))
+    if not sum(rooms):
+        each = [f"{executor.cpus_per_worker or 1} cores"]
+        each += [f"{executor.gpus_per_worker} GPUs"] if executor.gpus_per_worker else []
+        raise DdlsimError(
+            f"--executor: none of the {len(at)} hosts of the Ray cluster has room for a worker with "
+            f"{' and '.join(each)}. `ddlsim doctor --executor ray` says what they have."
+        )
+    if wanted > sum(rooms) and not fewer:
+        raise ScenarioError(
+            f"--workers {wanted}: the Ray cluster has room for {sum(rooms)} (on {len(at)} hosts). Ask for fewer "
+            "workers, cores or GPUs, or add hosts."
+        )
+    counts = [0] * len(at)
+    for _ in range(min(wanted, sum(rooms))):
+        fullest = min((place for place in range(len(at)) if counts[place] < rooms[place]), key=counts.__getitem__)
+        counts[fullest] += 1
+    return [
+        Place(
+            host["NodeID"], host["NodeManagerAddress"], executor.cpus_per_worker or int(host["Resources"]["CPU"]) // n
+        )
+        for host, n in zip(at, counts, strict=True)
+        for _ in range(n)
+    ]
+
+
+def _room(executor: Executor, resources: Mapping[str, float]) -> int:
+    """How many workers a host can take."""
+    room = int(resources.get("CPU", 0)) // (executor.cpus_per_worker or 1)
+    if executor.gpus_per_worker:
+        room = min(room, int(resources.get("GPU", 0)) // executor.gpus_per_worker)
+    return room
+
+
+def threads_environment() -> dict[str, str]:
+    """Environment of workers: one thread for each library, unless this process's own says otherwise."""
+    return {name: os.environ.get(name, "1") for name in THREADS}
+
+
+PACKAGES = ("torch", "torchvision", "numpy", "simpy", "networkx", "pydantic")
+
+
+def versions() -> dict[str, str | None]:
+    """Versions of this package, of its code, of Python and of libraries."""
+    return {
+        "ddlsim": version_of("ddlsim"),
+        "code": _code(),
+        "python": platform.python_version(),
+        **{name: found for name in PACKAGES if (found := version_of(name)) is not None},
+    }
+
+
+def _code() -> str:
+    """What tells this package's code from another. Where its files have changed since this process first asked, both
+    digests: it may have imported some of them before, and some after."""
+    first, now = _first_code(), _code_on_disk()
+    return first if first == now else f"{first}+{now}"
+
+
+@cache
+def _first_code() -> str:
+    return _code_on_disk()
+
+
+def _code_on_disk() -> str:
+    code = hashlib.sha256()
+    for path in (*sorted(PACKAGE_DIR.rglob("*.py")), Path(str(extension().__file__))):
+        code.update(path.name.encode())
+        code.update(path.read_bytes())
+    return code.hexdigest()[:16]
+
+
+def version_of(package: str) -> str | None:
+    """The version of an installed package."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,361 @@
+"""Workers as Ray actors; what they exchange goes through Ray's object store.
+
+A worker: it reads the data of a scenario, builds what trains, and then does what it is told; see learning/remote.
+
+Which worker computes for which node: as many nodes for each, give or take one, few messages between them if asked.
+
+graph: nodes in reverse Cuthill-McKee order (E. Cuthill and J. McKee, "Reducing the bandwidth of sparse symmetric
+matrices", ACM 1969), which brings neighbors together, cut into blocks; the cut between blocks is then made smaller by
+exchanging nodes (B. W. Kernighan and S. Lin, Bell System Technical Journal 1970), both by networkx.
+"""
+
+import os
+import pickle
+import re
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ddlsim.foundation import own_code
+from ddlsim.foundation.errors import DdlsimError, WorkerLost
+from ddlsim.foundation.host import cpu_name
+from ddlsim.learning.remote.rows import Ref
+from ddlsim.runs.cluster.cluster import Executor, Place, connect, hosts, import_ray, plan, threads_environment, versions
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+    from ddlsim.data.prepared import PreparedData
+    from ddlsim.learning.remote.shard import Shard
+    from ddlsim.runs.cluster.cluster import Shards
+    from ddlsim.scenario import Scenario
+
+
+NEEDS_DATA = "data"
+"""What `Worker.start` answers if the host has not the data."""
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What a worker has to do.
+
+    Args:
+        scenario: what is run.
+        read: reads its data from this host's disk: (scenario, data_dir) -> prepared.
+        data_dir: where to look for data first.
+        other: says what this host has in the place of what the run is made on; empty: nothing.
+        nodes: for which it computes.
+        device: cpu or cuda.
+        threads: of a wave.
+    """
+
+    scenario: "Scenario"
+    read: "Callable[[Scenario, Path | None], PreparedData]"
+    data_dir: Path | None
+    other: "Callable[[Scenario, PreparedData], str]"
+    nodes: tuple[int, ...]
+    device: str
+    threads: int
+
+
+class Worker:
+    """The actor; every call but `about` and `start` is one of a Shard (learning/remote/shard.py)."""
+
+    def __init__(self) -> None:
+        self._shard: Shard | None = None
+
+    def about(self) -> dict[str, Any]:
+        """Where it is and what it would compute with."""
+        return {"host": socket.gethostname(), "pid": os.getpid(), "cpu": cpu_name(), "versions": versions()}
+
+    def start(self, code: dict[str, bytes], packed: bytes, prepared: "PreparedData | None" = None) -> str | None:
+        """Makes what computes.
+
+        Args:
+            code: path -> text of the files that parts of the scenario are defined in.
+            packed: an Assignment.
+            prepared: the data, if this host has not got it.
+        Returns:
+            NEEDS_DATA, if `prepared` is needed. Otherwise the device's name.
+        Raises:
+            DdlsimError: if the host's data is not the run's.
+        """
+        import torch
+
+        from ddlsim.assembly import build_learner
+        from ddlsim.learning.learner import Learner
+        from ddlsim.learning.remote.shard import Shard
+
+        torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+        for path, source in code.items():
+            own_code.provide(Path(path), source)
+        assigned: Assignment = pickle.loads(packed)
+        if prepared is None:
+            try:
+                prepared = assigned.read(assigned.scenario, assigned.data_dir)
+            except DdlsimError:
+                return NEEDS_DATA
+        other = assigned.other(assigned.scenario, prepared)
+        if other:
+            raise DdlsimError(
+                f"on {socket.gethostname()} {other}. Put the same files there; a host without the data gets the run's."
+            )
+        learner = build_learner(assigned.scenario, prepared, assigned.device, threads=assigned.threads)
+        assert isinstance(learner, Learner), "a network-only run has no workers"
+        self._shard = Shard(learner, frozenset(assigned.nodes))
+        return torch.cuda.get_device_name() if assigned.device == "cuda" else "cpu"
+
+    def do(self, method: str, *arguments: Any) -> Any:
+        """A call of its shard."""
+        assert self._shard is not None, "called before start"
+        return getattr(self._shard, method)(*arguments)
+
+
+START_S = 180.0
+"""How long a worker's process may take to start; reading its data is not counted."""
+
+
+class RayWorkers:
+    """See learning/remote/rows.py: Workers.
+
+    Args:
+        executor: what is wanted.
+        fewer: make do with fewer workers than wanted, on the hosts that are left.
+    Raises:
+        DdlsimError: if no cluster can be reached, has room, or its hosts have other versions than this one.
+    """
+
+    def __init__(self, executor: Executor, fewer: bool = False):
+        self._ray = import_ray()
+        connect(executor)
+        self._actors: list[Any] = []
+        try:
+            self.places = plan(executor, hosts(), fewer)
+            self.count = len(self.places)
+            self._actors = [self._actor(place, executor.gpus_per_worker) for place in self.places]
+            self.about = self._meet()
+            self.devices: list[str] = []
+            store = min(host["Resources"].get("object_store_memory", 2e9) for host in hosts())
+            self.block_bytes = int(store) // (4 * self.count)
+        except BaseException:
+            self.close()
+            raise
+
+    def start(self, assigned: Sequence[Assignment], prepared: "PreparedData") -> None:
+        """Makes what computes at each worker.
+
+        Args:
+            assigned: per worker; threads are those of its place.
+            prepared: the run's data, sent to hosts that have not got it.
+        Raises:
+            DdlsimError: see Worker.start.
+        """
+        code = own_code.texts()
+        packed = [
+            self.packed(replace(own, threads=place.threads)) for own, place in zip(assigned, self.places, strict=True)
+        ]
+        refs = [actor.start.remote(code, own) for actor, own in zip(self._actors, packed, strict=True)]
+        answers = [self.wait(ref) for ref in refs]
+        lacking = [worker for worker, answer in enumerate(answers) if answer == NEEDS_DATA]
+        if lacking:
+            with _told(self._ray):
+                shipped = self._ray.put(prepared)
+            refs = [self._actors[worker].start.remote(code, packed[worker], shipped) for worker in lacking]
+            for worker, ref in zip(lacking, refs, strict=True):
+                answers[worker] = self.wait(ref)
+        self.devices = answers
+        self.data_shipped = bool(lacking)
+
+    def call(self, worker: int, method: str, *arguments: Any) -> Ref:
+        """See Workers."""
+        with _told(self._ray):
+            return self._actors[worker].do.remote(method, *arguments)
+
+    def calls(self, worker: int, method: str, results: int, *arguments: Any) -> list[Ref]:
+        """See Workers."""
+        with _told(self._ray):
+            found = self._actors[worker].do.options(num_returns=results).remote(method, *arguments)
+        return [found] if results == 1 else found
+
+    def wait(self, ref: Ref) -> Any:
+        """See Workers."""
+        with _told(self._ray):
+            return self._ray.get(ref)
+
+    def packed(self, value: Any) -> bytes:
+        """See Workers; classes that are defined in a notebook travel with their code."""
+        return self._ray.cloudpickle.dumps(value)
+
+    def close(self) -> None:
+        """See Workers."""
+        for actor in self._actors:
+            with suppress(Exception):  # whatever is left of a cluster that broke
+                self._ray.kill(actor)
+        self._actors = []
+
+    def _actor(self, place: Place, gpus: int) -> Any:
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        return (
+            self._ray.remote(Worker)
+            .options(
+                num_cpus=place.threads,
+                num_gpus=gpus,
+                max_restarts=0,
+                scheduling_strategy=NodeAffinitySchedulingStrategy(place.host, soft=False),
+                runtime_env={"env_vars": threads_environment()},
+            )
+            .remote()
+        )
+
+    def _meet(self) -> list[dict[str, Any]]:
+        """What each worker is, once all have started.
+
+        Raises:
+            DdlsimError: if one does not start, or is of another version.
+        """
+        refs = [actor.about.remote() for actor in self._actors]
+        _, late = self._ray.wait(refs, num_returns=len(refs), timeout=START_S)
+        if late:
+            raise DdlsimError(
+                f"--executor: {len(late)} of {len(refs)} workers have not started within {START_S:.0f} s; the cores or "
+                "GPUs of the cluster are taken by other programs (`ray status`). Ask for fewer workers, or wait."
+            )
+        about = [self.wait(ref) for ref in refs]
+        own = versions()
+        for other in about:
+            theirs = other.pop("versions")
+            differ = [f"{key} {own.get(key)} here, {theirs.get(key)} there" for key in own if own[key] != theirs[key]]
+            if differ:
+                raise DdlsimError(
+                    f"--executor: {other['host']} computes with something else: {'; '.join(differ)}. Install the same "
+                    "on all hosts: bits depend on it."
+                )
+        return about
+
+
+@contextmanager
+def _told(ray: Any) -> Iterator[None]:
+    """Turns errors of Ray, the module, into ours."""
+    try:
+        yield
+    except ray.exceptions.RayError as error:
+        raise _ours(ray.exceptions, error) from None
+
+
+def _ours(errors: Any, error: Exception) -> Exception:
+    """What a run is told instead of an error of Ray: the error of the call itself, if it has one."""
+    cause = getattr(error, "cause", None)
+    for found in (error, cause):
+        if isinstance(found, (errors.ObjectStoreFullError, errors.OutOfDiskError)):
+            disk = ", and so is the disk that it spills to," if isinstance(found, errors.OutOfDiskError) else ""
+            return DdlsimError(
+                f"--executor: Ray's object store is full{disk} on a host of the run. Give it more memory "
+                "(--object-store-gb, or `ray start --object-store-memory`), or use more hosts. `ddlsim resume` "
+                "continues the run from its last checkpoint."
+            )
+        if isinstance(found, _lost(errors)):
+            return WorkerLost(f"a worker was lost ({_cause(found)}).")
+    if isinstance(cause, Exception):
+        return cause
+    return DdlsimError(f"--executor: Ray reports: {_line(error)}")
+
+
+@cache
+def _lost(errors: Any) -> tuple[type[Exception], ...]:
+    """Ray's errors that say that a process or a host is there no more."""
+    names = (
+        "RayActorError",
+        "ObjectLostError",
+        "OwnerDiedError",
+        "WorkerCrashedError",
+        "NodeDiedError",
+        "TaskUnschedulableError",
+        "ActorUnschedulableError",
+    )
+    return tuple(getattr(errors, name) for name in names if hasattr(errors, name))
+
+
+def _line(error: BaseException) -> str:
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
+    return f"{type(error).__name__}: {' '.join(text.split()):.300}"
+
+
+def _cause(error: BaseException) -> str:
+    """Ray's reason in a few words."""
+    text = " ".join(str(error).split())
+    for sign, cause in (
+        ("ActorUnavailable", "its process or its host does not answer"),
+        ("OOM", "its host ran out of memory"),
+        ("out of memory", "its host ran out of memory"),
+        ("node", "its host is gone"),
+        ("worker process has died", "its process has died"),
+    ):
+        if sign in text.partition("Some common causes")[0]:
+            return cause
+    return f"{type(error).__name__}: {text:.200}"
+
+
+MOST_EXCHANGED = 500
+"""Nodes of two blocks between which nodes are exchanged; networkx takes about a minute for a few thousand."""
+
+
+def deal(
+    shards: "Shards", workers: int, node_cluster: np.ndarray, neighbors: Callable[[], Sequence[Sequence[int]]]
+) -> list[int]:
+    """Per node its worker; at the end, one more, that of a server and of what belongs to no node.
+
+    Args:
+        shards: contiguous: blocks of node ids; clusters: nodes of a cluster together; graph: neighbors together.
+        workers: how many.
+        node_cluster: int [N].
+        neighbors: gives the neighbors of every node in the first round's graph.
+    """
+    count = len(node_cluster)
+    if shards == "clusters":
+        order = np.argsort(node_cluster, kind="stable").tolist()
+    elif shards == "graph" and workers > 1:
+        return [*_cut(neighbors(), workers), 0]
+    else:
+        order = list(range(count))
+    return [*_blocks(order, workers), 0]
+
+
+def _blocks(order: Sequence[int], workers: int) -> list[int]:
+    """Per node its block when an order of all nodes is cut into blocks."""
+    found = [0] * len(order)
+    for place, node in enumerate(order):
+        found[node] = place * workers // len(order)
+    return found
+
+
+def _cut(neighbors: Sequence[Sequence[int]], workers: int) -> list[int]:
+    import networkx as nx
+    from networkx.utils import reverse_cuthill_mckee_ordering
+
+    graph: nx.Graph = nx.Graph()
+    graph.add_nodes_from(range(len(neighbors)))
+    graph.add_edges_from((node, peer) for node, own in enumerate(neighbors) for peer in own)
+    found = _blocks(list(reverse_cuthill_mckee_ordering(graph)), workers)
+    blocks = [{node for node, block in enumerate(found) if block == own} for own in range(workers)]
+    for first in range(workers):
+        for second in range(first + 1, workers):
+            if len(blocks[first]) + len(blocks[second]) <= MOST_EXCHANGED:
+                blocks[first], blocks[second] = _exchanged(graph, blocks[first], blocks[second])
+    return [next(place for place, block in enumerate(blocks) if node in block) for node in range(len(neighbors))]
+
+
+def _exchanged(graph: "nx.Graph", first: set[int], second: set[int]) -> tuple[set[int], set[int]]:
+    """Two blocks of the same sizes with a smaller cut between them, if one is found."""
+    from networkx.algorithms.community import kernighan_lin_bisection
+
+    if abs(len(first) - len(second)) > 1 or not first or not second:
+        return first, second
+    a, b = kernighan_lin_bisection(graph.subgraph(first | second), (first, second), max_iter=10, seed=0)
+    return set(a), set(b)

@@ -1,0 +1,290 @@
+"""Many runs, each in a process of its own: one that fails or is killed never stops the others.
+
+Many runs on a Ray cluster: each is a task with cores and GPUs of its own, and comes back when it has ended.
+
+A task runs in a folder of its host and returns the run directory, so hosts need no file system in common; a task whose
+host is lost begins again on another one.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from ddlsim.foundation import own_code
+from ddlsim.foundation.errors import DataMissing, DdlsimError, ScenarioError
+from ddlsim.runs.cluster.cluster import Executor, connect, disconnecting, hosts, import_ray, threads_environment
+
+if TYPE_CHECKING:
+    from ddlsim.runs.sweeps.points import Point
+    from ddlsim.scenario import Scenario
+
+
+POLL_S = 0.05
+PACKAGE = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One process.
+
+    Args:
+        name: for messages.
+        words: the arguments of `ddlsim`, e.g. ("run", "x.yaml", "--seed", "3", "--out", "runs/x-3", "-q").
+    """
+
+    name: str
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a process ended.
+
+    Args:
+        job: what it was to do.
+        code: the exit code of the command line (0: done); negative: the number of the signal that killed it.
+        cause: what it said last on standard error (of a refused scenario: the first problem), or which signal killed
+            it; empty if it is done.
+    """
+
+    job: Job
+    code: int
+    cause: str
+
+
+def run_jobs(jobs: Sequence[Job], at_once: int = 1) -> Iterator[Ended]:
+    """Runs `python -m ddlsim <words>` for every job and yields each as it ends.
+
+    Every process gets an equal share of the cores that this one may use. Standard output of the processes is dropped.
+
+    Args:
+        jobs: in the order in which they are started.
+        at_once: how many run side by side.
+    Raises:
+        KeyboardInterrupt: as it comes; the processes are interrupted too, and have ended when it leaves this function.
+    """
+    waiting = list(reversed(jobs))
+    running: dict[int, Started] = {}
+    try:
+        while waiting or running:
+            for slot in range(at_once):
+                if slot not in running and waiting:
+                    running[slot] = start(waiting.pop(), cores(slot, at_once))
+            ended = [slot for slot, started in running.items() if started.process.poll() is not None]
+            for slot in ended:
+                yield running.pop(slot).ended()
+            if not ended:
+                time.sleep(POLL_S)
+    finally:
+        for started in running.values():
+            started.process.terminate()  # SIGINT may be ignored: a shell starts background jobs so
+        for started in running.values():
+            started.process.wait()
+            started.said.close()
+
+
+@dataclass(frozen=True)
+class Started:
+    """A process under way.
+
+    Args:
+        job: what it is to do.
+        process: the process.
+        said: what it says on standard error.
+    """
+
+    job: Job
+    process: subprocess.Popen
+    said: IO[str]
+
+    def ended(self) -> Ended:
+        """How it has ended; called once, when it has."""
+        code = self.process.returncode
+        with self.said:
+            self.said.seek(0)
+            lines = [line.strip() for line in self.said if line.strip()]
+        return Ended(self.job, code, _cause(code, lines))
+
+
+def start(job: Job, cores: set[int]) -> Started:
+    """Starts a process on these cores; none: on all."""
+    said = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115  # closed when it is read
+    command = [sys.executable, "-m", "ddlsim", *job.words]
+    paths = [str(PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]  # this very ddlsim, wherever we are
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=said,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+    )
+    if cores and process.poll() is None:
+        with suppress(ProcessLookupError):  # it may have ended already
+            os.sched_setaffinity(process.pid, cores)  # before the process starts threads, which inherit this
+    return Started(job, process, said)
+
+
+def cores(slot: int, at_once: int) -> set[int]:
+    """The share of one of several processes; empty where a process cannot be bound to cores."""
+    if not hasattr(os, "sched_setaffinity"):
+        return set()
+    all_cores = sorted(os.sched_getaffinity(0))
+    share = max(1, len(all_cores) // at_once)
+    return {all_cores[(slot * share + i) % len(all_cores)] for i in range(share)}
+
+
+def _cause(code: int, lines: list[str]) -> str:
+    if code == 0:
+        return ""
+    if code < 0:
+        killer = signal.Signals(-code).name
+        hint = ", perhaps for want of memory" if -code == signal.SIGKILL else ""
+        return f"killed by {killer}{hint}"
+    if not lines:
+        return f"exit code {code}, without a message"
+    return lines[0] if code in (ScenarioError.exit_code, DataMissing.exit_code) else lines[-1]
+
+
+RETRIES = 5
+"""How often a run begins again whose process or host is lost."""
+IN_VAIN = 1
+"""Exit code of a run that failed for a reason that is no DdlsimError."""
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What one run gets.
+
+    Args:
+        cpus: cores, and threads.
+        gpus: GPUs; 0: it computes on its cores.
+    """
+
+    cpus: int = 1
+    gpus: int = 0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a task returns.
+
+    Args:
+        code: as of pool.py: Ended.
+        cause: likewise.
+        files: path in the run directory -> what it holds.
+    """
+
+    code: int
+    cause: str
+    files: Mapping[str, bytes]
+
+
+def run_points(
+    points: "Sequence[Point]", executor: Executor, each: Resources, options: Mapping[str, Any]
+) -> Iterator[Ended]:
+    """Runs points of a sweep on a cluster and yields each as it ends, its directory written.
+
+    Args:
+        points: what to run; each has a scenario.
+        executor: the cluster.
+        each: what a run gets.
+        options: of every run, see runs/run.py: run_in_directory.
+    Raises:
+        DdlsimError: if no cluster can be reached, or none of its hosts has room for a run.
+    """
+    from ddlsim.scenario.own_parts import places
+
+    ray = import_ray()
+    with disconnecting(executor):
+        connect(executor, max(each.cpus, os.cpu_count() or 1))
+        _check_room(each)
+        task = ray.remote(max_calls=1)(_run).options(
+            num_cpus=each.cpus, num_gpus=each.gpus, max_retries=RETRIES, runtime_env={"env_vars": threads_environment()}
+        )
+        code, further = own_code.texts(), {**options, "threads": each.cpus}
+        under_way = {
+            task.remote(code, ray.cloudpickle.dumps((point.scenario, places(point.scenario), further))): point
+            for point in points
+        }
+        try:
+            while under_way:
+                (ended,), _ = ray.wait(list(under_way), num_returns=1)
+                yield _ended(ray, ended, under_way.pop(ended))
+        finally:
+            for ref in under_way:
+                ray.cancel(ref, force=True)
+
+
+def _check_room(each: Resources) -> None:
+    found = [host["Resources"] for host in hosts()]
+    if not any(has.get("CPU", 0) >= each.cpus and has.get("GPU", 0) >= each.gpus for has in found):
+        raise ScenarioError(
+            f"--cpus-per-run {each.cpus} --gpus-per-run {each.gpus}: none of the {len(found)} hosts of the Ray cluster "
+            "has as many. `ddlsim doctor --executor ray` says what they have."
+        )
+
+
+def _run(code: Mapping[str, bytes], packed: bytes) -> Outcome:
+    """The task: one run, in a process of its own."""
+    import pickle
+
+    from ddlsim import runs
+
+    with tempfile.TemporaryDirectory(prefix="ddlsim-") as folder:
+        out = Path(folder) / "run"
+        try:
+            for path, source in code.items():
+                own_code.provide(Path(path), source)
+            scenario: Scenario
+            scenario, places, options = pickle.loads(packed)
+            for cls, place in places:  # records name parts by the places that they have on the driver's host
+                own_code.know(cls, place)
+            runs.run(scenario, out=out, **options)
+            return Outcome(0, "", _files(out))
+        except DdlsimError as error:
+            return Outcome(error.exit_code, str(error).splitlines()[0], _files(out))
+        except Exception as error:
+            return Outcome(IN_VAIN, f"{type(error).__name__}: {error}".splitlines()[0], _files(out))
+
+
+def _files(directory: Path) -> dict[str, bytes]:
+    paths = [path for path in sorted(directory.rglob("*")) if path.is_file()] if directory.is_dir() else []
+    return {str(path.relative_to(directory)): path.read_bytes() for path in paths}
+
+
+def _ended(ray: Any, ref: Any, point: "Point") -> Ended:
+    """What became of a run; its directory is written."""
+    job = Job(point.name, ())
+    try:
+        outcome: Outcome = ray.get(ref)
+    except ray.exceptions.RayError as error:
+        told = " ".join(str(error).split())
+        return Ended(job, IN_VAIN, f"lost {RETRIES + 1} times: {type(error).__name__}: {told:.200}")
+    _write(point.directory, outcome.files)
+    return Ended(job, outcome.code, outcome.cause)
+
+
+def _write(directory: Path, files: Mapping[str, bytes]) -> None:
+    """The directory whole or not at all; one that is there, of a run that did not end, is kept beside it."""
+    from ddlsim.runs.directory import move_aside
+
+    if not files:
+        return
+    draft = directory.with_name(f"{directory.name}.draft")
+    shutil.rmtree(draft, ignore_errors=True)
+    for name, held in files.items():
+        path = draft / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(held)
+    if directory.exists():
+        move_aside(directory)
+    draft.rename(directory)

@@ -1,0 +1,435 @@
+"""A search for good settings by Optuna: runs in processes of their own, stopped where others have long been better.
+
+Ask and tell: Optuna says which values the next run has, and is told the run's metric at every evaluation. Where its
+pruner finds the run hopeless, the process gets SIGTERM, ends after its round, and counts as pruned. The study is a
+journal in the folder of the runs, search.journal, so the same command again goes on with it: runs that were under way
+are resumed, further ones follow until there are as many as were asked for.
+
+Source: Akiba et al., "Optuna: A Next-generation Hyperparameter Optimization Framework", KDD 2019.
+
+What a search varies, in the syntax of grids, and by which metric it judges runs.
+
+training.learning_rate=0.001..0.1:log      floats between two bounds; with :log by their orders of magnitude
+training.local_steps=1..20                 whole numbers, both bounds counted, if both are written so
+topology.name=ring,complete                one of these, as for a grid
+"""
+
+import math
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from ddlsim.foundation.errors import DdlsimError, ScenarioError
+from ddlsim.runs.sweeps import pool
+from ddlsim.runs.sweeps.points import Base, Point, Value, parse_grid, point_of, values_of_key, words_of
+from ddlsim.tasks import metrics
+from ddlsim.tasks.base import VALIDATION, VALIDATION_LOSS, Metric
+
+if TYPE_CHECKING:
+    import optuna
+    from optuna import Trial
+
+    from ddlsim.report.records import Records
+    from ddlsim.scenario import Scenario
+
+
+_NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
+_RANGE = re.compile(rf"\s*({_NUMBER})\s*\.\.\s*({_NUMBER})\s*(?::\s*(\w+))?\s*", re.ASCII)
+LOSS = Metric("validation_loss", "validation loss", higher_is_better=False, digits=4)
+
+_WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers between two bounds.
+
+    Args:
+        key: dotted key of a scenario.
+        low, high: the bounds, both of them included.
+        log: whether orders of magnitude are searched evenly.
+        whole: whether only whole numbers count.
+    """
+
+    key: str
+    low: float
+    high: float
+    log: bool
+    whole: bool
+
+    def suggest(self, trial: "Trial") -> Value:
+        """The value that a trial is to have."""
+        if self.whole:
+            chosen: float = trial.suggest_int(self.key, int(self.low), int(self.high), log=self.log)
+        else:
+            chosen = trial.suggest_float(self.key, self.low, self.high, log=self.log)
+        return values_of_key(self.key, [chosen])[0]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of several values.
+
+    Args:
+        key: dotted key of a scenario.
+        values: as along an axis of a grid.
+    """
+
+    key: str
+    values: tuple[Value, ...]
+
+    def suggest(self, trial: "Trial") -> Value:
+        """The value that a trial is to have."""
+        labels = {value.option.partition("=")[2]: value for value in self.values}
+        return labels[trial.suggest_categorical(self.key, list(labels))]
+
+
+def parse_dimension(text: str) -> Range | Choice:
+    """What a `--grid` of a search says.
+
+    Raises:
+        ScenarioError: if it is no range and no list of values.
+    """
+    key, _, values = text.partition("=")
+    found = _RANGE.fullmatch(values)
+    if found is None:
+        return Choice(key.strip(), parse_grid(text))
+    low, high, scale = float(found[1]), float(found[2]), found[3]
+    if scale not in (None, "log"):
+        raise ScenarioError(f"--grid {text[:200]}: expected :log or nothing behind a range, got :{scale}.")
+    if not low < high:
+        raise ScenarioError(f"--grid {text[:200]}: expected a range from a lower to a higher bound.")
+    if scale == "log" and low <= 0:
+        raise ScenarioError(f"--grid {text[:200]}: expected bounds above 0 for orders of magnitude (:log).")
+    whole = all(_WHOLE.fullmatch(found[place]) is not None for place in (1, 2))
+    return Range(key.strip(), low, high, scale == "log", whole)
+
+
+@dataclass(frozen=True)
+class Aim:
+    """What a search makes best.
+
+    Args:
+        name: as `--metric` says.
+        metric: how its values read, and which direction is better.
+        rows: of which metric's rows it is made.
+        over: the mean over all nodes, that of the worst cluster, or accuracy with evenness (metrics.py: fair_accuracy).
+    """
+
+    name: str
+    metric: Metric
+    rows: str
+    over: Literal["nodes", "worst cluster", "fairness"] = "nodes"
+
+    def curve(self, records: "Records", ended: bool) -> list[tuple[int, float]]:
+        """Rounds completed, and the value, of every evaluation so far.
+
+        Args:
+            records: of a run.
+            ended: whether nothing more is written; if not, a last evaluation that lacks nodes is left out.
+        Raises:
+            ScenarioError: if the run does not record it.
+        """
+        evaluations = records.evaluations
+        if not len(evaluations):
+            return []
+        if self.rows not in evaluations.values:
+            raise ScenarioError(f"--metric {self.name}: runs of {records.scenario.get('name')} do not record it.")
+        found = [self._judged(each, records) for each in evaluations.honest(self.rows)]
+        curve = [(int(number), value) for number, value in zip(evaluations.round, found, strict=True)]
+        half = any(np.isnan(values[-1]).any() for values in evaluations.values.values())
+        return curve[:-1] if half and not ended else curve
+
+    def _judged(self, values: np.ndarray, records: "Records") -> float:
+        """One evaluation; of runs that have diverged, or have a cluster without a node, the worst number there is."""
+        clusters = metrics.over_clusters(values, records.node_cluster)
+        if self.over == "nodes":
+            found = float(metrics.over_nodes(values))
+        elif self.over == "fairness":
+            found = float(metrics.fair_accuracy(clusters[records.judged_clusters], records.fair_lambda))
+        else:
+            judged = clusters[records.judged_clusters]
+            found = float(judged.max() if self.metric.falling else judged.min())
+        return found if math.isfinite(found) else math.inf if self.metric.falling else -math.inf
+
+
+def aim_named(name: str | None, scenario: "Scenario") -> Aim:
+    """What a search of a scenario makes best: a value on validation samples, never on test data.
+
+    Args:
+        name: of a metric of its task (accuracy or validation_accuracy), or validation_loss, worst_cluster or
+            fair_accuracy; None: what its task judges by.
+        scenario: one of those that are searched.
+    Raises:
+        ScenarioError: if there is none of that name, or the scenario sets no validation samples aside.
+    """
+    from ddlsim.scenario.tree import did_you_mean
+
+    task = scenario.learned
+    judged = task.judged_by
+    rows = {each.name: f"{VALIDATION}{each.name}" for each in task.metrics}
+    known = {rows[each.name]: Aim(rows[each.name], each, rows[each.name]) for each in task.metrics}
+    known["validation_loss"] = Aim("validation_loss", LOSS, VALIDATION_LOSS)
+    known["worst_cluster"] = Aim("worst_cluster", judged, rows[judged.name], "worst cluster")
+    if "accuracy" in rows:
+        accuracy = known[rows["accuracy"]]
+        known["fair_accuracy"] = Aim("fair_accuracy", accuracy.metric, accuracy.rows, "fairness")
+    if scenario.validation.source == "none":
+        raise ScenarioError(
+            "--search: chooses by validation samples, never by test data, and this scenario sets none aside. Add --set "
+            "validation.source=node (a part of each node's samples), train or own."
+        )
+    if name == "test_loss":
+        raise ScenarioError("--metric test_loss: a search must not choose by test data. Use validation_loss.")
+    if name is None:
+        return known[rows[judged.name]]
+    name = rows.get(name, name)
+    if name not in known:
+        raise ScenarioError(f"--metric {name[:60]}: unknown.{did_you_mean(name, known)} Known: {', '.join(known)}.")
+    return known[name]
+
+
+JOURNAL = "search.journal"
+FALLBACK = "fallback"
+"""Attribute of the study: the data of the scenario's fallback, if its runs have it for want of their own, or empty."""
+
+INTERRUPTED = 130
+"""Exit code of a run that a signal ended after its round."""
+
+PRUNERS = ("median", "hyperband", "none")
+
+
+@dataclass(frozen=True)
+class Search:
+    """What is searched.
+
+    Args:
+        base: what all runs have in common.
+        scenario: what all trials share, checked.
+        space: what differs.
+        aim: what is to be good.
+        trials: how many runs there are to be in the end, those of earlier commands counted.
+        pruner: median (worse than the median of the others at that round), hyperband or none.
+        options: further words of `ddlsim run`.
+    """
+
+    base: Base
+    scenario: "Scenario"
+    space: tuple[Range | Choice, ...]
+    aim: Aim
+    trials: int
+    pruner: str = "median"
+    options: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a trial ended.
+
+    Args:
+        name: of the trial, with its values.
+        state: complete, pruned or failed.
+        value: of the aim, the last one that is known.
+        cause: why it failed.
+    """
+
+    name: str
+    state: str
+    value: float | None
+    cause: str = ""
+
+
+@dataclass
+class _Trial:
+    """A run under way."""
+
+    trial: "optuna.Trial"
+    point: Point
+    process: pool.Started
+    told: set[int]
+    size: int = -1
+    value: float | None = None
+    pruned: bool = False
+
+
+def search(wanted: Search, at_once: int, tell: Callable[[Ended, int], None]) -> "optuna.Study":
+    """Runs until the study has as many trials as are wanted.
+
+    Args:
+        wanted: what is searched.
+        at_once: how many runs are under way side by side.
+        tell: called with every trial that has ended, and how many have.
+    Raises:
+        ScenarioError: if Optuna is not installed, the folder holds another study, or a run has the fallback's data and
+            those before it had their own, or the reverse.
+        KeyboardInterrupt: as it comes; the runs are interrupted too, and the same command goes on with them.
+    """
+    study = open_study(wanted)
+    from optuna.trial import TrialState
+
+    underway: dict[int, _Trial] = {}
+    left = [_reopened(study, frozen) for frozen in study.trials if not frozen.state.is_finished()]
+    try:
+        while True:
+            for slot in range(at_once):
+                if slot in underway or (not left and len(study.trials) >= wanted.trials):
+                    continue
+                trial = left.pop(0) if left else study.ask()
+                started = _start(wanted, study, trial, pool.cores(slot, at_once))
+                if isinstance(started, Ended):
+                    study.tell(trial, state=TrialState.FAIL)
+                    tell(started, _count(study))
+                else:
+                    underway[slot] = started
+            if not underway:
+                if not left and len(study.trials) >= wanted.trials:
+                    return study
+                continue
+            for slot, one in list(underway.items()):
+                ended = one.process.process.poll() is not None  # asked first, so that nothing comes after what is read
+                _look(wanted, study, one, ended)
+                if ended:
+                    tell(_close(study, underway.pop(slot)), _count(study))
+            time.sleep(pool.POLL_S)
+    finally:
+        for one in underway.values():
+            one.process.process.terminate()
+        for one in underway.values():
+            one.process.process.wait()
+            one.process.said.close()
+
+
+def open_study(wanted: Search) -> "optuna.Study":
+    """The study in the folder of the runs, made if it is not there.
+
+    Raises:
+        ScenarioError: if Optuna is not installed, or the folder holds a study of something else.
+    """
+    from ddlsim.scenario import digest
+
+    try:
+        import optuna
+        from optuna.storages import JournalStorage
+        from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+    except ImportError as error:
+        raise ScenarioError(
+            "--search optuna: Optuna is not installed. Install it with `pip install 'ddlsim[optuna]'`."
+        ) from error
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    pruners: dict[str, Callable[[], Any]] = {
+        "median": optuna.pruners.MedianPruner,
+        "hyperband": optuna.pruners.HyperbandPruner,
+        "none": optuna.pruners.NopPruner,
+    }
+    folder = wanted.base.out
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        path = str(folder / JOURNAL)
+        storage = JournalStorage(JournalFileBackend(path, lock_obj=JournalFileOpenLock(path)))
+    except OSError as error:
+        raise ScenarioError(f"--out {folder}: cannot be written to: {error.strerror or error}.") from error
+    study = optuna.create_study(
+        storage=storage,
+        study_name=wanted.base.name,
+        direction="minimize" if wanted.aim.metric.falling else "maximize",
+        pruner=pruners[wanted.pruner](),
+        load_if_exists=True,
+    )
+    # A sampler begins anew with every process: another seed, or it would propose what it has proposed before.
+    study.sampler = optuna.samplers.TPESampler(seed=len(study.trials), constant_liar=True)
+    about = {
+        "metric": wanted.aim.name,
+        "space": [repr(each) for each in wanted.space],
+        "scenario": digest(wanted.scenario),
+    }
+    held = study.user_attrs.get("search")
+    if held is None:
+        study.set_user_attr("search", about)
+    elif held != about:
+        differ = ", ".join(sorted(key for key in {*held, *about} if held.get(key) != about.get(key)))
+        raise ScenarioError(
+            f"--out {folder}: holds a search with another {differ}. Name another folder, or give what it was given."
+        )
+    return study
+
+
+def _reopened(study: "optuna.Study", frozen: "optuna.trial.FrozenTrial") -> "optuna.Trial":
+    """A trial that was under way when an earlier process ended."""
+    import optuna
+
+    return optuna.Trial(study, frozen._trial_id)
+
+
+def _start(wanted: Search, study: "optuna.Study", trial: "optuna.Trial", cores: set[int]) -> _Trial | Ended:
+    """The run of a trial, or why there is none."""
+    values = [each.suggest(trial) for each in wanted.space]
+    name = f"trial {trial.number} ({', '.join(value.option for value in values)})"
+    place = wanted.base.out / f"trial-{trial.number:04d}"
+    point = replace(point_of(wanted.base, values, None), name=name, directory=place)
+    if point.scenario is None:
+        return Ended(name, "failed", None, point.refusal)
+    told = set(study.trials[trial.number].intermediate_values)
+    return _Trial(trial, point, pool.start(pool.Job(name, words_of(point, wanted.options)), cores), told)
+
+
+def _look(wanted: Search, study: "optuna.Study", one: _Trial, ended: bool) -> None:
+    """Tells Optuna of evaluations since the last look, and stops a run that its pruner finds hopeless."""
+    from ddlsim.report.reading import read
+
+    try:
+        size = (one.point.directory / "metrics.jsonl").stat().st_size
+        if size == one.size and not ended:  # of a run that has ended the last evaluation counts even if it is not whole
+            return
+        records = read(one.point.directory)
+    except (OSError, DdlsimError):  # it has hardly begun, or a row is half written
+        return
+    if one.size < 0:
+        _compare_data(wanted, study, one, records)
+    one.size = size
+    for step, value in wanted.aim.curve(records, ended):
+        one.value = value
+        if step in one.told:
+            continue
+        one.told.add(step)
+        one.trial.report(one.value, step)
+        if not ended and not one.pruned and one.trial.should_prune():
+            one.pruned = True
+            one.process.process.terminate()
+
+
+def _compare_data(wanted: Search, study: "optuna.Study", one: _Trial, records: "Records") -> None:
+    """Raises ScenarioError if either this run or those before it had to take the fallback's data."""
+    data = records.manifest["data"]
+    now, before = data["name"] if data["fallback"] else "", study.user_attrs.get(FALLBACK)
+    if before is None:
+        study.set_user_attr(FALLBACK, now)
+    elif bool(before) != bool(now):
+        kinds = [f"{name} (fallback)" if name else "the data that the scenario asks for" for name in (now, before)]
+        raise ScenarioError(
+            f"--out {wanted.base.out}: {one.point.name} runs on {kinds[0]}, the trials before it ran on {kinds[1]}: "
+            "their values cannot be compared. Name another folder."
+        )
+
+
+def _close(study: "optuna.Study", one: _Trial) -> Ended:
+    """Tells Optuna how a trial has ended."""
+    from optuna.trial import TrialState
+
+    how = one.process.ended()
+    if one.point.summary() is not None and one.value is not None:
+        study.tell(one.trial, one.value)
+        return Ended(one.point.name, "complete", one.value)
+    if one.pruned and how.code == INTERRUPTED:
+        study.tell(one.trial, state=TrialState.PRUNED)
+        return Ended(one.point.name, "pruned", one.value)
+    study.tell(one.trial, state=TrialState.FAIL)
+    return Ended(one.point.name, "failed", one.value, how.cause or "it has ended without an evaluation")
+
+
+def _count(study: "optuna.Study") -> int:
+    """Trials that have ended."""
+    return sum(frozen.state.is_finished() for frozen in study.get_trials(deepcopy=False))
