@@ -65,7 +65,7 @@ class ClippedGossip(Aggregation):
         lengths = np.sqrt(rows.sqdist[own, : rows.count])
         if self.radius is not None:
             return weighted_sum(_step(weights, lengths, self.radius, own))
-        others = np.sort(np.delete(lengths, own))
+        others = np.sort(lengths if own is None else np.delete(lengths, own))
         passed_over = tolerated(self.byzantine, rows.count, len(others))
         trusted = others[: len(others) - passed_over]
         return weighted_sum(_step(weights, lengths, trusted[-1] if len(trusted) else 0.0, own))

@@ -7,6 +7,7 @@ nodes in other ones that ask it. See attacks/base.py for what an attacker knows.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -87,11 +88,11 @@ class AttackedTransport(NetworkTransport):
     def _push(self, sender: int, receivers: tuple[int, ...], round_num: int, payload: Mapping[str, Any]) -> None:
         if receivers or not self._senders:
             self._learn(sender, payload)
-        own_round, parent = self._round_of(sender, round_num), super()
+        own_round, push = self._round_of(sender, round_num), super()._push
 
         def send() -> None:
             for group, changed in self._outgoing(sender, receivers, round_num, PUSH, payload, own_round):
-                parent._push(sender, group, round_num, changed)
+                push(sender, group, round_num, changed)
 
         if self._holding is not None:
             self._holding.count(sender, round_num)
@@ -199,7 +200,7 @@ class AttackedTransport(NetworkTransport):
         held = Held(sender, round_num, pending, send, self._clock.event(), answers)
         holding.hold(held)
         if pending is None:
-            self._clock.at_end_of_instant(lambda: holding.release(held))
+            self._clock.at_end_of_instant(partial(holding.release, held))
         return True
 
     def _answer(self, request: Message) -> None:
@@ -229,8 +230,9 @@ class AttackedTransport(NetworkTransport):
 
     def _release(self, node: int) -> None:
         """An attacker ends its round or the run: what it holds back is sent now."""
-        for held in self._holding.of(node) if self._holding is not None else ():
-            self._holding.release(held)
+        if (holding := self._holding) is not None:
+            for held in holding.of(node):
+                holding.release(held)
 
     def round_closed(self, node: int, next_round: int | None) -> None:
         """As in NetworkTransport."""

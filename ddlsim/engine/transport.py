@@ -28,11 +28,11 @@ from ddlsim.node.checks import Deferred
 
 if TYPE_CHECKING:
     from ddlsim.engine.membership import Member
-    from ddlsim.engine.run_info import Run
+    from ddlsim.engine.run_info import Run, SimulatedClock
     from ddlsim.learning.job_types import Model
     from ddlsim.network.messages.compression import Codec
     from ddlsim.network.network import Network
-    from ddlsim.node.ports import Clock, Compute
+    from ddlsim.node.ports import Compute
     from ddlsim.scenario.model import Privacy, Protocol, SecureAggregation
 
 ANSWER_TO = {REQUEST: RESPONSE, SCORE_REQUEST: SCORE, EXCHANGE: RESPONSE}
@@ -68,7 +68,7 @@ class NetworkTransport:
         network: "Network",
         members: "Sequence[Member]",
         run: "Run",
-        clock: "Clock",
+        clock: "SimulatedClock",
         compute: "Compute",
         protocol: "Protocol",
         codec: "Codec | None" = None,

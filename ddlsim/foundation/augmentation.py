@@ -38,7 +38,7 @@ def as_text(value: Any) -> Any:
         return value
     if isinstance(value, type):
         raise ScenarioError(f"training.augmentation: expected an object, got the class {value.__name__}. Call it.")
-    flat = flattened([value])
+    flat: list[Any] = flattened([value])
     identity = Identity()
     for each in flat:
         if hasattr(each, "named_modules"):
@@ -109,7 +109,7 @@ def flattened(transforms: Sequence[Any]) -> list[Callable[[Any], Any]]:
     Raises:
         ScenarioError: one is no augmentation.
     """
-    found = []
+    found: list[Callable[[Any], Any]] = []
     for each in transforms:
         kind = type(each).__name__
         if kind in REFUSED and type(each).__module__.startswith("torchvision."):

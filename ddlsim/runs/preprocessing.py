@@ -91,7 +91,9 @@ def preprocess(inputs: Mapping[str, Any], samples: Any) -> "torch.Tensor":
     images = x.reshape(-1, *own)
     images = np.moveaxis(images, 1, 3) if is_tensor(samples) else images
     images = images.astype(np.float32) if floats else images
-    found = torch.from_numpy(normalize(images, np.float32(inputs["mean"]), np.float32(inputs["std"])))
+    found = torch.from_numpy(
+        normalize(images, np.asarray(inputs["mean"], np.float32), np.asarray(inputs["std"], np.float32))
+    )
     return found if x.ndim > len(kind) else found[0]
 
 

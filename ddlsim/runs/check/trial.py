@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -36,6 +36,7 @@ from ddlsim.topologies.base import misdrawn
 
 if TYPE_CHECKING:
     from ddlsim.algorithms.base import Algorithm
+    from ddlsim.data.prepared import Outline
     from ddlsim.engine.simulation import Simulation
     from ddlsim.foundation.registry import Registry
     from ddlsim.node.node import Steps
@@ -378,7 +379,7 @@ class Trial:
         whole = _of_size(self.scenario, self.scenario.nodes.clusters)
         if self.sizes:
             whole = whole.model_copy(update={"model": self._sizes_alone()})
-        outline = load_data(whole.model_copy(update={"partition": Random()}), download=False).dataset
+        outline = cast("Outline", load_data(whole.model_copy(update={"partition": Random()}), download=False).dataset)
         build_simulation(whole, outline, build_learner(whole, outline, "none"), Recorder()).run()
 
     def _sizes_alone(self) -> Any:
