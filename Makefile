@@ -15,8 +15,10 @@ run: $(VENV)/installed
 test: $(VENV)/installed-test
 	$(VENV)/bin/pytest $(PYTEST_FLAGS)
 
-docs: $(VENV)/installed-docs
-	$(MAKE) -C docs html PYTHON=$(abspath $(VENV))/bin/python
+# In the active environment if there is one (it needs the extra "docs"), otherwise in .venv.
+ACTIVE = $(or $(VIRTUAL_ENV),$(CONDA_PREFIX))
+docs: $(if $(ACTIVE),,$(VENV)/installed-docs)
+	$(MAKE) -C docs html PYTHON=$(or $(ACTIVE),$(abspath $(VENV)))/bin/python
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -9,7 +9,7 @@ sys.path.insert(0, str(HERE / "_ext"))
 import ddlsim  # noqa: E402
 
 project = "ddlsim"
-author = "the developers of ddlsim"
+author = "The ddlsim developers"
 release = version = ddlsim.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode", "generated_reference"]
