@@ -43,6 +43,7 @@ def ddlsim(place: Path, *words: str) -> str:
     return done.stdout
 
 
+@pytest.mark.full
 def test_the_worked_example_runs_as_written(place):
     ddlsim(place, "run", "mine.yaml", "--out", "out", "-q")
     rows = (place / "out" / "metrics.jsonl").read_text().splitlines()

@@ -55,7 +55,7 @@ def test_a_run_tells_all_parts_and_they_add_up(tmp_path, learning):
     [
         ("{name: mlp, hidden: [32]}", None),
         ("{name: mlp, hidden: [32], dropout: 0.1}", None),
-        ("{name: resnet8}", "core.3 is a ResidualBlock"),
+        pytest.param("{name: resnet8}", "core.3 is a ResidualBlock", marks=pytest.mark.full),
     ],
 )
 def test_a_run_tells_why_models_do_not_train_natively(tmp_path, model, reason):

@@ -3,14 +3,12 @@
 A specification is plain data: rows are numbers, random choices are made. It can be pickled, compared with that of
 another process, and computed by any backend that has the rows. What computes it first takes `bound(rows)`, the same
 specification with rows (bank.py: Row) in the place of their numbers.
-
-What a training needs to know of the run, and of the algorithm, beside its samples.
 """
 
 import dataclasses
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 from ddlsim.learning.bank import Params, Row, Rows
 from ddlsim.learning.batches import Batches
@@ -372,21 +370,3 @@ def _looked_up(value: Any, look: Callable[[int], Row | None]) -> Any:
     if isinstance(value, Mapping):
         return {key: _looked_up(child, look) for key, child in value.items()}
     return value if value is None else tuple(_looked_up(child, look) for child in value)
-
-
-class Terms(NamedTuple):
-    """Where in the run a training stands, and what the algorithm adds to its gradients.
-
-    Args:
-        round_num: the round, from 0.
-        rounds: of the run.
-        steps: mini-batches that this node trains on in the whole run, all its trainings together.
-        proximal: mu of a proximal term, beside that of the scenario.
-        control: what is added to every gradient, over the trained values of a whole model; None: nothing.
-    """
-
-    round_num: int = 0
-    rounds: int = 1
-    steps: int = 1
-    proximal: float = 0.0
-    control: "Params | None" = None

@@ -19,7 +19,7 @@ from ddlsim.learning.backends.choose import make_backends
 from ddlsim.learning.bank import Params, Rows
 from ddlsim.learning.batches import batches_in_order, draw_batches
 from ddlsim.learning.datasets import NodeDatasets
-from ddlsim.learning.job_types import KINDS, ClassCosineSpec, LossSpec, Model, SimilaritySpec, Terms, TestSpec
+from ddlsim.learning.job_types import KINDS, ClassCosineSpec, LossSpec, Model, SimilaritySpec, TestSpec
 from ddlsim.learning.jobs import FullWaves, Job, Jobs
 from ddlsim.learning.layout import Buffers
 from ddlsim.learning.local_trainings import LocalTrainings
@@ -27,6 +27,7 @@ from ddlsim.learning.made_params import Fitting, MadeParams, handles, serial, se
 from ddlsim.learning.objective import Objective
 from ddlsim.learning.optimizing.state import Kept, KeptRows
 from ddlsim.learning.row_operations import PoisonedNodes
+from ddlsim.learning.training_context import TrainingContext
 from ddlsim.learning.whole_models import CORE, MODEL, check_model, no_samples
 
 if TYPE_CHECKING:
@@ -183,7 +184,7 @@ class Learner(MadeParams):
         only: str | None,
         kept: Kept | None,
         objective: Objective | None,
-        terms: Terms = Terms(),  # noqa: B008  frozen
+        terms: TrainingContext = TrainingContext(),  # noqa: B008  frozen
     ) -> tuple[Model, Kept, dict[int, Params]]:
         """Local training.
 
@@ -220,7 +221,7 @@ class Learner(MadeParams):
         """See ports.py."""
         return self._first_rate
 
-    def learning_rates(self, steps: int, kept: Kept | None, terms: Terms) -> list[float]:
+    def learning_rates(self, steps: int, kept: Kept | None, terms: TrainingContext) -> list[float]:
         """The learning rate of every update of a training, see local_trainings.py."""
         return self._trainings.learning_rates(steps, kept, terms)
 

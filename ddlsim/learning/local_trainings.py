@@ -16,7 +16,7 @@ from ddlsim.learning.architecture import Architecture, latent_size
 from ddlsim.learning.bank import Params, Rows
 from ddlsim.learning.batches import Batches, batches_per_pass, draw_batches
 from ddlsim.learning.datasets import NodeDatasets
-from ddlsim.learning.job_types import Model, Terms, TrainSpec
+from ddlsim.learning.job_types import Model, TrainSpec
 from ddlsim.learning.layout import Entry, Part
 from ddlsim.learning.objective import Objective
 from ddlsim.learning.optimizing.schedules import rates
@@ -24,6 +24,7 @@ from ddlsim.learning.optimizing.state import Kept, KeptRows, OptimizerState
 from ddlsim.learning.optimizing.updates import updates_of
 from ddlsim.learning.private_steps import PrivateSteps, draw_poisson_batches, sample_rate
 from ddlsim.learning.row_operations import PoisonedNodes
+from ddlsim.learning.training_context import TrainingContext
 
 if TYPE_CHECKING:
     from ddlsim.scenario.model import Privacy
@@ -203,7 +204,7 @@ class LocalTrainings:
         only: str | None,
         kept: Kept,
         objective: Objective | None,
-        terms: Terms,
+        terms: TrainingContext,
     ) -> Training:
         """A training that can be enqueued; for the arguments see Learner.train_towards.
 
@@ -245,7 +246,7 @@ class LocalTrainings:
         samples = self._data.num_samples("train", node)
         return batches_per_pass(samples, self._settings.batch_size, self._settings.drop_last)
 
-    def learning_rates(self, steps: int, kept: Kept | None, terms: Terms) -> list[float]:
+    def learning_rates(self, steps: int, kept: Kept | None, terms: TrainingContext) -> list[float]:
         """The learning rate of every update of a training.
 
         Args:

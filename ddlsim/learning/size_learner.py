@@ -25,11 +25,12 @@ if TYPE_CHECKING:
     from ddlsim.devices.base import StepWork
     from ddlsim.learning.architecture import Build
     from ddlsim.learning.bank import Params
-    from ddlsim.learning.job_types import Model, Terms
+    from ddlsim.learning.job_types import Model
     from ddlsim.learning.jobs import Job
     from ddlsim.learning.layout import Buffers, Part
     from ddlsim.learning.objective import Objective
     from ddlsim.learning.optimizing.state import Kept
+    from ddlsim.learning.training_context import TrainingContext
 
 MODEL = "model"
 
@@ -193,7 +194,7 @@ class SizeLearner:
         only: str | None,
         kept: "Kept | None",
         objective: "Objective | None",
-        terms: "Terms | None" = None,
+        terms: "TrainingContext | None" = None,
     ) -> "tuple[Model, Kept | None, dict[int, Params]]":
         """A model as large as it was, and what the optimizer kept; with class means, those of all classes."""
         check_model("node.train", model)
@@ -213,7 +214,7 @@ class SizeLearner:
         """1; no gradient is multiplied by it."""
         return 1.0
 
-    def learning_rates(self, steps: int, kept: "Kept | None", terms: "Terms") -> list[float]:
+    def learning_rates(self, steps: int, kept: "Kept | None", terms: "TrainingContext") -> list[float]:
         """All alike; no gradient is multiplied by them."""
         return [1.0] * steps
 

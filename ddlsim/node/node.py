@@ -16,7 +16,7 @@ import numpy as np
 from ddlsim.aggregation import base as metropolis_hastings
 from ddlsim.foundation import rng as random_streams
 from ddlsim.foundation.errors import DdlsimError
-from ddlsim.learning.job_types import Terms
+from ddlsim.learning.training_context import TrainingContext
 from ddlsim.learning.whole_models import no_samples
 from ddlsim.network.messages.encoder import as_sent
 from ddlsim.network.messages.message import PUSH, RESPONSE, SCORE
@@ -618,9 +618,13 @@ class Node:
             self._beginnings.made(params, made, taken)
         return made
 
-    def _terms(self, proximal: float = 0.0, control: "Params | None" = None, of_run: int | None = None) -> Terms:
+    def _terms(
+        self, proximal: float = 0.0, control: "Params | None" = None, of_run: int | None = None
+    ) -> TrainingContext:
         rounds = self._run.rounds
-        return Terms(self.round_num, rounds, rounds * self.local_steps if of_run is None else of_run, proximal, control)
+        return TrainingContext(
+            self.round_num, rounds, rounds * self.local_steps if of_run is None else of_run, proximal, control
+        )
 
     def _batch_rng(self, purpose: str) -> np.random.Generator | None:
         """The stream that draws mini-batches; none where there are no samples to draw."""

@@ -16,10 +16,11 @@ if TYPE_CHECKING:
     from ddlsim.attacks.base import Attack
     from ddlsim.attacks.forgeries import Attackers
     from ddlsim.learning.bank import Params
-    from ddlsim.learning.job_types import Model, Terms
+    from ddlsim.learning.job_types import Model
     from ddlsim.learning.jobs import Job
     from ddlsim.learning.objective import Objective
     from ddlsim.learning.optimizing.state import Kept
+    from ddlsim.learning.training_context import TrainingContext
     from ddlsim.network.messages.message import Message
 
 
@@ -134,7 +135,7 @@ class Compute(Protocol):
         only: str | None,
         kept: "Kept | None",
         objective: "Objective | None",
-        terms: "Terms" = ...,
+        terms: "TrainingContext" = ...,
     ) -> "tuple[Model, Kept | None, dict[int, Params]]":
         """The trained model, what the node keeps of the training (the optimizer's state, its own buffers; `kept` is
         that of its last one), and per label the means of features.
@@ -144,7 +145,7 @@ class Compute(Protocol):
     def learning_rate(self) -> float:
         """The scenario's when the run began, without its schedule."""
 
-    def learning_rates(self, steps: int, kept: "Kept | None", terms: "Terms") -> list[float]:
+    def learning_rates(self, steps: int, kept: "Kept | None", terms: "TrainingContext") -> list[float]:
         """The learning rate of every update of a training."""
 
     def losses(

@@ -165,6 +165,7 @@ ELSEWHERE = frozenset(
         *("device", "data", "task", "judged_by", "also_measured", "honest", "attacked", "attacks", "timetable"),
         *("links", "energy", "privacy", "secure_aggregation", "sim_time_s", "wall_s", "target", "settlement"),
         *("diverged", "labels", "peak_rss_mib", "demographic_parity", "equalized_odds"),
+        "checks",
         *("profile", "device_seconds", "waves", "paths", "detours"),
     }
 )

@@ -8,7 +8,7 @@ from ddlsim import assembly, runs
 from ddlsim.aggregation import base
 from ddlsim.algorithms.dpsgd import DPSGD
 from ddlsim.algorithms.gtsgd import GTSGD
-from ddlsim.learning.job_types import Terms
+from ddlsim.learning.training_context import TrainingContext
 from ddlsim.runs.recorder import Recorder
 from ddlsim.scenario import from_mapping, load
 
@@ -128,7 +128,7 @@ def test_the_unit_of_what_is_tracked_is_the_rate_that_the_run_began_with():
     learner = assembly.build_learner(scenario, runs.prepare(runs.load_data(scenario)), "cpu")
     learner.use_training(scenario.training.model_copy(update={"learning_rate": 0.5}))
     assert learner.learning_rate == scenario.training.learning_rate == 0.05
-    assert learner.learning_rates(2, None, Terms(0, 1, 2)) == [0.5, 0.5]
+    assert learner.learning_rates(2, None, TrainingContext(0, 1, 2)) == [0.5, 0.5]
     learner.close()
 
 

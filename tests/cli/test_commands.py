@@ -172,6 +172,7 @@ def test_list_of_metrics_and_scenarios(ddlsim):
     assert "facade_30_2" in ddlsim("list", "scenarios").stdout
 
 
+@pytest.mark.full
 def test_list_shows_everything_with_where_it_comes_from(ddlsim):
     lines = ddlsim("list").stdout.splitlines()
     found = {line.split()[0]: line.rpartition(" [")[2] for line in lines if line.startswith("  ")}

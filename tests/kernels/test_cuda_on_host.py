@@ -24,7 +24,7 @@ from ddlsim.kernels import (
     reference,
 )
 
-pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
+pytestmark = [pytest.mark.full, pytest.mark.skipif(compiler() is None, reason="no C++ compiler")]
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,6 @@ import torch
 from torch.optim import lr_scheduler as torchs
 
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.learning.job_types import Terms
 from ddlsim.learning.optimizing import SCHEDULES
 from ddlsim.learning.optimizing.schedules import (
     Constant,
@@ -22,6 +21,7 @@ from ddlsim.learning.optimizing.schedules import (
     Step,
     rates,
 )
+from ddlsim.learning.training_context import TrainingContext
 
 LENGTH = 12
 
@@ -92,7 +92,7 @@ def test_rounds_or_steps_are_counted():
 
 def test_a_node_goes_on_where_its_steps_were(make_learner):
     learner = make_learner(schedule={"name": "linear", "per": "step"}, accumulate=2)
-    model, terms = learner.init_models(0)[0], Terms(round_num=3, rounds=5, steps=20)
+    model, terms = learner.init_models(0)[0], TrainingContext(round_num=3, rounds=5, steps=20)
     import numpy as np
 
     _, kept, _ = learner.train_towards(0, model, 4, np.random.default_rng(0), None, None, None, terms)

@@ -11,9 +11,9 @@ from torch.nn import functional as F
 
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.learning.batches import draw_batches
-from ddlsim.learning.job_types import Terms
 from ddlsim.learning.optimizing import OPTIMIZERS
 from ddlsim.learning.optimizing.updates import Updates, clipped_by_norm
+from ddlsim.learning.training_context import TrainingContext
 
 
 def rng(node: int = 0) -> np.random.Generator:
@@ -162,7 +162,7 @@ def test_proximal_term_and_control_variate_are_added_to_every_gradient(
             p.grad += (0.5 + 1.5) * (p.detach() - p0.detach()) + offset.view_as(p)
 
     expected = plain_loop(learner, module, lambda p: torch.optim.SGD(p, 0.1), change=change)
-    terms = Terms(proximal=1.5, control=control)
+    terms = TrainingContext(proximal=1.5, control=control)
     trained = [learner.train_towards(i, starts[i], 6, rng(i), None, None, None, terms)[0] for i in range(2)]
     torch.testing.assert_close(values(learner, trained[0]), expected, rtol=1e-4, atol=1e-5)
     assert not {"native", "stacked"} & set(learner.detours) or way == "one by one"

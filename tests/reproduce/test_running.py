@@ -150,6 +150,7 @@ def test_settings_from_the_command_line_are_told(write):
     assert "NOT AS PUBLISHED: run with rounds=1\n" in text and "| slow/ring | 0/2 | - | 9000.00 ± 100.00 |" in text
 
 
+@pytest.mark.full
 def test_command_runs_writes_and_shows_the_table(write, tmp_path):
     name = write()
     done = CliRunner().invoke(app, ["reproduce", name, "--cells", "alone", "--out", "here"])

@@ -60,6 +60,7 @@ def test_a_branch_in_which_nothing_changes_ends_with_the_same_bytes(tmp_path, se
         assert outcome(tmp_path / f"from-{from_round}") == whole
 
 
+@pytest.mark.full
 def test_without_a_checkpoint_a_branch_is_computed_from_the_start(tmp_path, monkeypatch):
     whole = run(tmp_path / "run", EL, Every())
     said: list[str] = []
@@ -111,6 +112,7 @@ def test_more_rounds_end_as_a_run_that_had_them_from_the_start(tmp_path, setting
     }
 
 
+@pytest.mark.full
 def test_more_rounds_of_a_schedule_are_computed_from_the_start(tmp_path):
     settings = (*EL, "training.schedule={name: cosine}")
     run(tmp_path / "short", settings)
@@ -170,6 +172,7 @@ def test_an_algorithm_changes_for_all_nodes_in_the_same_round(tmp_path):
     assert rows(tmp_path / "branch") != rows(tmp_path / "run")
 
 
+@pytest.mark.full
 def test_nodes_are_deluded_from_the_branching_round_on(tmp_path):
     run(tmp_path / "run", ("algorithm={name: oracle, sampled_peers: 1, delusion_start: 0}", "rounds=5"))
     changes = ["algorithm.deluded=2", "algorithm.deluded_cluster=1"]  # both of its nodes, 6 and 7
@@ -209,6 +212,7 @@ def test_a_round_that_is_none_of_the_run_is_refused(parent, tmp_path, from_round
         runs.resume(parent, from_round=from_round, set=changes, out=tmp_path / "branch")
 
 
+@pytest.mark.full
 def test_a_branch_of_a_branch_follows_all_three_scenarios(parent, tmp_path):
     runs.resume(parent, from_round=2, set=["network.links.uplink_mbps=1"], out=tmp_path / "one", checkpoint_every=KEEP)
     runs.resume(tmp_path / "one", from_round=4, set=["network.links.uplink_mbps=50"], out=tmp_path / "two")
@@ -221,6 +225,7 @@ def test_a_branch_of_a_branch_follows_all_three_scenarios(parent, tmp_path):
         runs.resume(tmp_path / "one", from_round=1, out=tmp_path / "three")
 
 
+@pytest.mark.full
 def test_a_branch_of_a_branch_at_its_first_round_is_that_of_the_earlier_run(parent, tmp_path):
     slow, other = "network.links.uplink_mbps=1", "training.learning_rate=0.001"
     runs.resume(parent, from_round=2, set=[slow], out=tmp_path / "one", checkpoint_every=KEEP)
@@ -260,6 +265,7 @@ def test_the_same_branch_again_is_not_run_again_and_a_torn_one_says_how_it_goes_
     assert runs.resume(parent, from_round=2, set=changes, out=out) == first
 
 
+@pytest.mark.full
 def test_a_branch_is_not_taken_for_a_run_of_its_scenario(parent, tmp_path):
     runs.resume(parent, from_round=5, set=["network.links.uplink_mbps=1"], out=tmp_path / "branch")
     runs.run(load(tmp_path / "branch" / "scenario.yaml"), out=tmp_path / "branch")

@@ -37,6 +37,7 @@ def run(out, *settings, every=None):
     runs.run(load(SMOKE, (*SMALL, *settings)), out=out, checkpoint_every=every or Every())
 
 
+@pytest.mark.full
 def test_a_branch_without_a_checkpoint_is_not_begun_with_other_code(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(MINE)
@@ -50,6 +51,7 @@ def test_a_branch_without_a_checkpoint_is_not_begun_with_other_code(tmp_path):
     assert runs.resume(tmp_path / "run", from_round=2, set=SLOWER, out=tmp_path / "branch", anyway=True)
 
 
+@pytest.mark.full
 def test_a_branch_of_older_code_does_not_come_back(tmp_path):
     file, out = tmp_path / "mine.py", tmp_path / "branch"
     for number, text in enumerate((MINE, f"{MINE}    mixes_twice = True\n")):
@@ -68,6 +70,7 @@ def test_a_branch_is_not_begun_with_another_file_of_what_it_leaves_behind(tmp_pa
         runs.resume(tmp_path / "run", from_round=2, set=["churn=null"], out=tmp_path / "branch")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("every", [Every(), Every(rounds=1, keep=ALL)], ids=["no-checkpoint", "checkpoint"])
 def test_a_branch_may_leave_a_part_from_outside_behind(tmp_path, every):
     file = tmp_path / "away.py"
@@ -78,6 +81,7 @@ def test_a_branch_may_leave_a_part_from_outside_behind(tmp_path, every):
     assert outcome(tmp_path / "branch")["metrics.jsonl"] == outcome(tmp_path / "at-once")["metrics.jsonl"]
 
 
+@pytest.mark.full
 def test_a_commit_of_another_file_makes_no_other_code(tmp_path, monkeypatch):
     def git(*words):
         subprocess.run(["git", "-C", tmp_path, "-c", "user.name=a", "-c", "user.email=a@b", *words], check=True)

@@ -253,6 +253,7 @@ def test_a_signal_while_a_checkpoint_is_due_waits_for_the_next_one(tmp_path, mon
     assert outcome(tmp_path / "torn") == whole
 
 
+@pytest.mark.full
 def test_a_signal_ends_a_run_after_the_round_and_resume_goes_on(tmp_path):
     out, settings = tmp_path / "torn", ("algorithm={name: el}", "rounds=150")
     words = ["run", str(SMOKE), *(word for text in settings for word in ("--set", text)), "--out", str(out), "-q"]

@@ -149,6 +149,7 @@ def test_waves_of_stacked_models_go_on_as_well(tmp_path, monkeypatch, algorithm)
     check(tmp_path, monkeypatch, (settings_of(algorithm), *KEPT), ends=4, every=3)
 
 
+@pytest.mark.full
 def test_a_run_can_be_stopped_again_and_again(tmp_path, monkeypatch):
     settings = (settings_of("facade"), "rounds=8")
     whole = run_whole(tmp_path / "whole", settings)

@@ -135,6 +135,7 @@ def test_a_search_on_the_fallback_s_data_says_so_and_never_goes_on_with_other_da
     assert "runs on the data that the scenario asks for, the trials before it ran on fashion-mnist-mini (fall" in told
 
 
+@pytest.mark.full
 def test_a_trial_that_an_earlier_process_left_is_taken_up_again(tmp_path):
     wanted = asked(tmp_path / "s", 1)
     left = open_study(wanted).ask()
