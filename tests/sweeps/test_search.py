@@ -114,7 +114,7 @@ def test_the_last_evaluation_of_a_run_whose_nodes_have_diverged_counts(tmp_path)
     study = search(wanted, 1, lambda *_: None)
     summary = json.loads((tmp_path / "s" / "trial-0000" / "summary.json").read_text())
     assert summary["diverged"]
-    assert list(study.trials[0].intermediate_values) == [1, 2, 3]
+    assert list(study.trials[0].intermediate_values) == [1, 2]
 
 
 @pytest.mark.full

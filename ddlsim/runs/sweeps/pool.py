@@ -52,8 +52,8 @@ class Ended:
     Args:
         job: what it was to do.
         code: the exit code of the command line (0: done); negative: the number of the signal that killed it.
-        cause: what it said last on standard error (of a refused scenario: the first problem), or which signal killed
-            it; empty if it is done.
+        cause: its last line on standard error that is no note (the first one if the scenario is invalid), or the signal
+            that killed it; empty if it is done.
     """
 
     job: Job
@@ -111,7 +111,7 @@ class Started:
         code = self.process.returncode
         with self.said:
             self.said.seek(0)
-            lines = [line.strip() for line in self.said if line.strip()]
+            lines = [line.strip() for line in self.said if line.strip() and not line.startswith("NOTE: ")]
         return Ended(self.job, code, _cause(code, lines))
 
 
