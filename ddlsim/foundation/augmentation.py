@@ -6,16 +6,17 @@ or a list of these, applied in their order. Transforms inside a transform (Rando
 """
 
 import difflib
+import hashlib
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from types import FunctionType
 from typing import Any
 
-from ddlsim.foundation import own_code
+from ddlsim.foundation import own_code, sources
 from ddlsim.foundation.errors import DataMissing, ScenarioError
 from ddlsim.foundation.extras import needed
-from ddlsim.foundation.identity import Identity
 
 BUILT_IN = ("none", "crop_flip", "color")
 GIVEN = "given"
@@ -31,23 +32,31 @@ _given: dict[str, Callable[[Any], Any]] = {}
 
 
 def as_text(value: Any) -> Any:
-    """What stands for an augmentation in a scenario: of a callable its digest, by which this process finds it."""
+    """Return an augmentation as a scenario holds it: for a callable a digest, by which this process finds it."""
     if isinstance(value, list | tuple):
         return [as_text(each) for each in value]
     if not callable(value):
         return value
     if isinstance(value, type):
         raise ScenarioError(f"training.augmentation: expected an object, got the class {value.__name__}. Call it.")
-    flat: list[Any] = flattened([value])
-    identity = Identity()
-    for each in flat:
-        if hasattr(each, "named_modules"):
-            identity.module(each, with_values=True)
-        else:
-            identity.value(each)
-    digest = identity.sha256[:16] if identity.known else uuid.uuid4().hex[:16]
+    known = [_text_of(each) for each in flattened([value])]
+    unknown = uuid.uuid4().hex  # its runs are not reusable
+    text = "\n".join(unknown if each is None else each for each in known)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     _given[digest] = value
     return {"name": GIVEN, "sha256": digest}
+
+
+def _text_of(transform: Any) -> str | None:
+    """A text by which another process knows a transform: its name and source digest if it is a function in a file, its
+    `repr` if it is one of torchvision's. None: any other object.
+    """
+    if isinstance(transform, FunctionType):
+        digest = sources.digest_of(transform)
+        return digest and f"{transform.__qualname__} {digest}"
+    inside = [type(each) for each in transform.modules()] if hasattr(transform, "modules") else []
+    shown = all(each.__module__.startswith("torchvision.") and each.__name__ != "Lambda" for each in inside)
+    return repr(transform) if inside and shown else None
 
 
 def checked(value: Any) -> Any:

@@ -8,32 +8,26 @@ import ast
 import hashlib
 import importlib
 import inspect
-import linecache
 import os
 import re
-import subprocess
 import sys
-import textwrap
 import traceback
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import ModuleType
 from typing import Any
 
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.foundation.file_states import state_of
 
 PATTERN = r"(\.py|^[A-Za-z_][\w.]*):[A-Za-z_]\w*$"
 """What the name of a class in a file ends with, or that of one in a module is."""
 
 _PLACE = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_]\w*)\Z", re.ASCII)
 _IMPORT = re.compile(r"(?P<module>[A-Za-z_][\w.]*):(?P<name>[A-Za-z_]\w*)\Z", re.ASCII)
-_GIT_TIMEOUT_S = 10.0
 _TEXT = "__ddlsim_text__"
 _trusts: ContextVar[bool] = ContextVar("trusts", default=True)
 _loaded: dict[Path, tuple[str, ModuleType]] = {}
@@ -121,12 +115,6 @@ def _imported(name: str, place: str) -> ModuleType:
         ) from error
 
 
-def stand_for(cls: type, made: Any) -> None:
-    """Makes a class known by the place that something else was loaded from."""
-    if made in _places:
-        _places[cls] = _places[made]
-
-
 def know(cls: type, place: str) -> None:
     """Makes a class that has come from another process known by the place that it was loaded from there."""
     _places[cls] = place
@@ -137,7 +125,7 @@ def is_from_outside(part: object) -> bool:
     return type(part).__module__.partition(".")[0] != "ddlsim"
 
 
-def place_of(cls: type) -> str | None:
+def place_of(cls: Any) -> str | None:
     """The place that a class was loaded from; None: it was not."""
     return _places.get(cls)
 
@@ -171,68 +159,6 @@ def file_of(place: str) -> Path | None:
 def module_of(place: str) -> str:
     """The module of a place that names one; empty: it names a file."""
     return "" if _PLACE.match(place) else place.partition(":")[0]
-
-
-def source_of(cls: Any) -> tuple[str | None, str | None]:
-    """The text of a class or function and the file (of a notebook, the name of the cell) that it stands in.
-
-    Returns:
-        (None, None) if it is not kept anywhere.
-    """
-    with suppress(OSError, TypeError):
-        return inspect.getsource(cls), inspect.getsourcefile(cls)
-    # inspect finds no class of __main__ where that has no file, as in a notebook; the cell is known by a method.
-    for method in vars(cls).values() if isinstance(cls, type) else ():
-        function = getattr(method, "__func__", getattr(method, "fget", method))
-        code = getattr(inspect.unwrap(function), "__code__", None)
-        if code is None:
-            continue
-        lines = linecache.getlines(code.co_filename)
-        with suppress(SyntaxError):
-            for found in ast.walk(ast.parse("".join(lines))):
-                if isinstance(found, ast.ClassDef) and found.name == cls.__name__:
-                    first = min([found.lineno, *(each.lineno for each in found.decorator_list)])
-                    return textwrap.dedent("".join(lines[first - 1 : found.end_lineno])), code.co_filename
-    return None, None
-
-
-def is_as_written(code: CodeType) -> bool:
-    """Whether a function runs what stands in its file now, which may have changed since; also where it has no file."""
-    state = state_of(code.co_filename)
-    return state is None or not Path(code.co_filename).is_file() or code in _codes(code.co_filename, state)
-
-
-@lru_cache(maxsize=64)
-def _codes(file: str, state: tuple[int, int, int]) -> frozenset[CodeType]:
-    """The code of all functions of a file in this state."""
-    try:
-        found = [compile(Path(file).read_bytes(), file, "exec", dont_inherit=True)]
-    except (OSError, SyntaxError, ValueError):
-        return frozenset()
-    for each in found:  # which grows
-        found += [inner for inner in each.co_consts if isinstance(inner, CodeType)]
-    return frozenset(found)
-
-
-def git_state(path: Path) -> dict[str, Any] | None:
-    """Commit of the repository that a file lies in, and whether files that it tracks, or this one, differ from it.
-
-    None: the file is in no repository, or there is no git.
-    """
-
-    def git(*words: str) -> str:
-        command = ["git", "-C", str(path.parent), *words]
-        return subprocess.run(
-            command, capture_output=True, text=True, check=True, timeout=_GIT_TIMEOUT_S
-        ).stdout.strip()
-
-    try:
-        commit = git("rev-parse", "HEAD")
-        changed = git("status", "--porcelain", "--untracked-files=no") or git("status", "--porcelain", "--", path.name)
-        ignored = not changed and not git("ls-files", "--", path.name)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return {"commit": commit, "dirty": bool(changed) or ignored}
 
 
 def where(cls: Any) -> str | None:

@@ -16,7 +16,7 @@ from importlib import metadata
 from importlib.util import resolve_name
 from typing import Any
 
-from ddlsim.foundation import own_code, provenance
+from ddlsim.foundation import own_code, sources
 from ddlsim.foundation.errors import ScenarioError
 
 
@@ -136,13 +136,15 @@ class Registry(Mapping[str, type]):
         name = self.name_of(part)
         if name in self._entries:
             return None
-        found = {"kind": self.kind, "name": name}
+        found: dict[str, Any] = {"kind": self.kind, "name": name}
         point = self._find_plugins().get(name)
         if point is None:
-            return {**found, **provenance.about(type(part))}
+            return {**found, **sources.about(type(part))}
         package = getattr(point, "dist", None)
-        of_package = {"distribution": package and package.name, "version": package and package.version}
-        return {**found, **of_package, **provenance.about_editable(type(part))}
+        found |= {"distribution": package and package.name, "version": package and package.version}
+        if not sources.is_installed(type(part).__module__):  # pip install -e: code changes under one version
+            found["sha256"] = sources.digest_of(type(part))
+        return found
 
     def _known_name(self, cls: type) -> str | None:
         place = own_code.place_of(cls) or self._names_by_definition.get((cls.__module__, cls.__qualname__))

@@ -1,21 +1,26 @@
 """A module, or what makes modules, that Python code gives in the place of a model's name."""
 
 import copy
+import hashlib
 import inspect
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import torch
 from torch import nn
 
+from ddlsim.foundation import sources
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.foundation.identity import Identity
 from ddlsim.foundation.torch_state import forked_generators
 from ddlsim.models.base import ImageShape, ModelSettings
 from ddlsim.models.whole import refuse_lazy
 
 ARGUMENTS = ("image_shape", "num_classes")
 """What a class or function that makes modules may take, by name."""
+MODULE_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+"""Attributes of a module that hold the functions hooked on it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,9 +28,8 @@ class GivenModel(ModelSettings):
     """Base of the classes that stand for a module, or for a class or function that makes modules.
 
     Args:
-        sha256: digest of its source text, of the values and own functions that this uses, and, of a module, of its
-            structure and values; of what makes modules without arguments, of the structure of what it makes; null: as
-            it is given.
+        sha256: digest of its source text and, of a module, of its structure and values; of a class or function without
+            arguments, of the structure of the module that it makes; null: as it is given.
     """
 
     sha256: str | None = None
@@ -36,8 +40,8 @@ class GivenModel(ModelSettings):
     """What `sha256` has to be."""
     written_as: ClassVar[Any] = None
     """The class or function whose text a manifest shows."""
-    identified: ClassVar[bool] = True
-    """Whether the digest tells it from all others; otherwise a run of it that is there already never comes back."""
+    code: ClassVar[str | None] = None
+    """SHA-256 of its source files, see `sources.digest_of`; None: unknown, so that its runs are not reusable."""
 
     def __post_init__(self) -> None:
         if self.sha256 not in (None, self.digest):
@@ -85,17 +89,18 @@ def given_model(given: "nn.Module | Callable[..., nn.Module]") -> GivenModel:
                 f"model: {_name(given)} needs {', '.join(others)}; expected a class or function that takes nothing, or "
                 f"{' and '.join(ARGUMENTS)}. Give a module, or a function such as lambda: {_name(given)}(...)."
             )
-    identity = Identity()
+    text, code = sources.source_of(written_as) or "", sources.digest_of(written_as)
     if isinstance(given, nn.Module):
         refuse_lazy(given, type(given).__name__)
         _refuse_gradient_hooks(given)
-        identity.module(given, with_values=True)
-    else:
-        _identify(identity, given)
+        text, code = text + _structure(given, with_values=True), _code_of(given)
+    elif not set(ARGUMENTS) & set(inspect.signature(given).parameters):
+        with suppress(Exception), forked_generators():  # what is wrong with it is told where models are built
+            text += _structure(given(), with_values=False)
     attributes = {
         "given": given if isinstance(given, nn.Module) else staticmethod(given),
-        "digest": identity.sha256[:16],
-        "identified": identity.known,
+        "digest": hashlib.sha256(text.encode()).hexdigest()[:16],
+        "code": code,
         "written_as": staticmethod(written_as),
         "__module__": getattr(written_as, "__module__", __name__),
         "__doc__": inspect.getdoc(written_as),
@@ -114,17 +119,51 @@ def _refuse_gradient_hooks(given: nn.Module) -> None:
             )
 
 
-def _identify(identity: Identity, given: "Callable[..., nn.Module]") -> None:
-    """What tells a class or function that makes modules from others; one that takes nothing is called once."""
-    try:
-        identity.maker(given)
-        if not set(ARGUMENTS) & set(inspect.signature(given).parameters):
-            with forked_generators():
-                made = given()
-            if isinstance(made, nn.Module):
-                identity.module(made, with_values=False)
-    except Exception:  # what is wrong with it is told where models are built
-        identity.known = False
+def _structure(module: nn.Module, with_values: bool) -> str:
+    """Text of a module's layers, plain attributes and the names, types and shapes (or also values) of its tensors."""
+    lines = [repr(module)]
+    for name, each in module.named_modules():
+        for key, value in _attributes(each).items():
+            lines.append(f"{name}.{key}={value!r}" if _is_plain(value) else getattr(value, "__qualname__", ""))
+    for name, values in (*module.named_parameters(), *module.named_buffers()):
+        lines.append(f"{name} {values.dtype} {tuple(values.shape)} {values.requires_grad}")
+        if with_values:
+            flat = values.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+            lines.append(hashlib.sha256(flat.numpy().tobytes()).hexdigest())
+    return "\n".join(lines)
+
+
+def _code_of(module: nn.Module) -> str | None:
+    """SHA-256 of the source files of a module's class and of its submodules' classes.
+
+    None: one of them has none, or the module has hooks or attributes that neither these files nor `_structure` cover.
+    """
+    digests = {sources.digest_of(type(module))}
+    for each in module.modules():
+        cls = type(each)
+        if not sources.is_installed(cls.__module__):
+            digests.add(sources.digest_of(cls))
+        others = (value for value in _attributes(each).values() if not _is_plain(value))
+        holders = (value if hasattr(value, "__qualname__") else cls for value in others)
+        if any(getattr(each, hooks) for hooks in MODULE_HOOKS) or not all(
+            sources.is_installed(str(holder.__module__)) for holder in holders
+        ):
+            return None
+    known = sorted(digest for digest in digests if digest is not None)
+    return hashlib.sha256(" ".join(known).encode()).hexdigest() if len(known) == len(digests) else None
+
+
+def _attributes(module: nn.Module) -> dict[str, Any]:
+    """Attributes of a module that nn.Module itself does not have."""
+    usual = vars(nn.Module())
+    return {key: value for key, value in vars(module).items() if key not in usual}
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether `repr` shows all of a value."""
+    if isinstance(value, tuple | list):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, bool | int | float | str)
 
 
 def _name(given: Any) -> str:

@@ -104,7 +104,8 @@ def settings_of(made: "Callable[..., nn.Module]") -> type[ModelSettings]:
     }
     bases = (ModelSettings,)
     cls = dataclasses.make_dataclass(made.__name__, fields, bases=bases, frozen=True, kw_only=True, namespace=namespace)
-    own_code.stand_for(cls, made)
+    if place := own_code.place_of(made):
+        own_code.know(cls, place)
     return cls
 
 

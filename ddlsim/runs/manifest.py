@@ -303,6 +303,14 @@ def refuse_others(directory: Path, then: Mapping[str, str | None], now: Mapping[
             f"{directory}: the run was made with something else: {differ}. Its end may not be the one that it would "
             "have had; --anyway goes on all the same."
         )
+    unknown = [each for each in json.loads(now.get("plugins") or "[]") if not each.get("sha256", True)]
+    if unknown:
+        parts = ", ".join(f"{each['kind']} {each['name']}" for each in unknown)
+        raise ScenarioError(
+            f"{directory}: cannot compare the code of {parts} with the run's, because no source file defines it alone "
+            "(a notebook, a lambda, a function inside another). If it is the same, pass --anyway (in Python: "
+            "anyway=True)."
+        )
 
 
 def _differ(name: str, then: str | None, now: str | None) -> str:

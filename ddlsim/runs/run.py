@@ -287,7 +287,7 @@ def run_in_directory(
         return _begin(scenario, out, fallback, force, resume_torn, options, console)
 
     def continued(path: Path, options: Options) -> tuple[Path, dict]:
-        return path, go_on(path, options)
+        return path, go_on(path, options, anyway=True)  # the same process, so the same code
 
     try:
         return until_done(begin, continued, options, console.message)

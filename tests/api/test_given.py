@@ -1,11 +1,7 @@
 """Classes, modules and functions that Python code gives: what they mean, what the manifest says, how a run resumes."""
 
-import functools
 import gc
-import hashlib
 import json
-import linecache
-import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,9 +12,8 @@ from torch import nn
 import ddlsim
 from ddlsim.algorithms.dpsgd import DPSGD
 from ddlsim.algorithms.fedavg import FedAvg
-from ddlsim.foundation import own_code, provenance
+from ddlsim.foundation import sources
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.models.given import given_model
 from ddlsim.runs.api.start import resolve
 from ddlsim.scenario import digest
 from ddlsim.scenario.model import to_plain
@@ -108,25 +103,12 @@ def test_modules_of_other_values_are_other_scenarios(scenario):
     assert digest(one) != digest(other) and digest(one) == digest(resolve(one))
 
 
-def test_the_manifest_has_the_text_and_its_digest(scenario, tmp_path):
+def test_manifest_has_source_text_and_digest_of_the_file(scenario, tmp_path):
     run = ddlsim.run(scenario(rounds=1), algorithm=Quiet, model=Net(), out=tmp_path / "run")
     algorithm, model = run.manifest["plugins"]
     assert algorithm["name"] == "Quiet" and "class Quiet(DPSGD):" in algorithm["source"]
     assert model["name"] == "Net" and "def __init__(self, hidden=3):" in model["source"]
-    assert hashlib.sha256(model["source"].encode()).hexdigest() == model["sha256"]
-    assert algorithm["sha256"] == provenance.about(Quiet)["sha256"] and len(algorithm["sha256"]) == 64
-
-
-def test_the_text_of_a_class_is_found_where_main_has_no_file(monkeypatch):
-    """In a notebook inspect says that the source is not available; the cell is in linecache."""
-    cell = "x = 1\n@decorated\nclass Cell:\n    def method(self):\n        return 1\n"
-    linecache.cache["<cell 1>"] = (len(cell), None, cell.splitlines(keepends=True), "<cell 1>")
-    monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
-    space = {"__name__": "__main__", "decorated": lambda cls: cls}
-    exec(compile(cell, "<cell 1>", "exec"), space)
-    text, place = own_code.source_of(space["Cell"])
-    assert text == "@decorated\nclass Cell:\n    def method(self):\n        return 1\n" and place == "<cell 1>"
-    assert provenance.about(space["Cell"])["path"] is None
+    assert algorithm["sha256"] == sources.digest_of(Quiet) and len(model["sha256"]) == 64
 
 
 @pytest.fixture
@@ -192,48 +174,22 @@ def net(hidden):
     return nn.Sequential(nn.Flatten(), nn.Linear(784, hidden), nn.ReLU(), nn.Linear(hidden, 10))
 
 
-HIDDEN = 2
-
-
 def by_closure(hidden):
     return lambda: net(hidden)
 
 
-def by_default(hidden):
-    return lambda hidden=hidden: net(hidden)
-
-
-def by_partial(hidden):
-    return functools.partial(net, hidden)
-
-
-def by_global(hidden):
-    global HIDDEN
-    HIDDEN = hidden
-    return lambda image_shape: net(HIDDEN)
-
-
-def by_rate(hidden):
-    """Nothing that a module shows but in what it computes."""
-    return lambda image_shape: nn.Sequential(net(3), nn.Dropout(hidden / 100))
-
-
 @pytest.mark.full
-@pytest.mark.parametrize("make", [by_closure, by_default, by_partial, by_global, by_rate])
-def test_makers_of_one_text_but_other_values_are_other_models(scenario, make):
-    digests = [digest(resolve(scenario(), model=make(hidden))) for hidden in (2, 64, 2)]
-    assert digests[0] == digests[2] != digests[1]
-    assert given_model(make(2)).identified
-
-
-@pytest.mark.full
-def test_a_maker_that_goes_by_what_has_no_text_never_gets_an_earlier_run_back(scenario, tmp_path):
-    held = object()
-    make = lambda: (held, net(2))[1]  # noqa: E731
-    assert not given_model(make).identified
-    kept = {**scenario(rounds=1), "model": make}
-    runs = [ddlsim.run(kept, out=tmp_path / "run").manifest["started"] for _ in range(2)]
-    assert len(runs) == 2 and len(list(tmp_path.glob("run.earlier-*"))) == 1
+@pytest.mark.parametrize("anyway", [False, True])
+def test_run_of_a_lambda_is_repeated_and_resumed_only_with_anyway(scenario, tmp_path, anyway):
+    model = by_closure(2)
+    for _ in range(2):
+        ddlsim.run(scenario(), model=model, out=tmp_path / "run", callbacks=[StopAt1()], force=True)
+    assert (tmp_path / "run.earlier-1").exists()
+    if anyway:
+        assert ddlsim.resume(tmp_path / "run", model=model, anyway=True).status == "done"
+    else:
+        with pytest.raises(ScenarioError, match=r"cannot compare the code of model Model .* pass --anyway"):
+            ddlsim.resume(tmp_path / "run", model=model)
 
 
 def test_a_sweep_over_makers_has_a_setting_for_each(scenario, tmp_path):

@@ -30,7 +30,6 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from ddlsim.foundation import native
-from ddlsim.foundation.identity import MODULE_HOOKS
 from ddlsim.kernels.group_norm_pool import GroupNormReLUPool
 from ddlsim.learning.batches import Batches
 from ddlsim.learning.dropout import OwnDropout, seed_dropouts
@@ -38,6 +37,7 @@ from ddlsim.learning.layout import Layout
 from ddlsim.learning.optimizing.state import OpenState
 from ddlsim.learning.optimizing.table import SGD, AdamW
 from ddlsim.learning.whole_models import CORE, HEAD, MODEL
+from ddlsim.models.given import MODULE_HOOKS
 
 if TYPE_CHECKING:
     from ddlsim.scenario.model import Training

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args
 
 from annotated_types import Ge, Gt, Le, Lt
 
-from ddlsim.foundation import own_code, provenance
+from ddlsim.foundation import own_code, sources
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.part import Part
 from ddlsim.foundation.registry import Registry
@@ -229,7 +229,7 @@ class OptimizerTable(Registry):
         name = self.name_of(part)
         if name in self._entries or name in _of_torch():
             return None
-        return {"kind": self.kind, "name": name, **provenance.about(_class_of(type(part)))}
+        return {"kind": self.kind, "name": name, **sources.about(_class_of(type(part)))}
 
     def _known_name(self, cls: type) -> str | None:
         own = {self._load(place): name for name, place in self._entries.items()}

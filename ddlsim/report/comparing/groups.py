@@ -58,8 +58,8 @@ def settings_of(scenario: dict[str, Any], path: str = "") -> Settings:
 
 
 def settings_of_run(records: Records) -> Settings:
-    """Settings of its scenario, under `branch` those that it began with if it was branched to others, and under `code`
-    what parts of one's own were when it ran: their digest, or where there is none as much as their text tells.
+    """Settings of the run's scenario, of a branch also those before it under `branch`, and under `code` the digests of
+    parts from outside.
     """
     changes = []
     for each in records.manifest.get("branches") or ():
@@ -68,7 +68,7 @@ def settings_of_run(records: Records) -> Settings:
     plugins = records.manifest.get("plugins") or ()
     often = Counter(each["name"] for each in plugins)
     digests = {
-        f"{each['kind']}.{each['name']}" if often[each["name"]] > 1 else each["name"]: _digest_of(each)
+        f"{each['kind']}.{each['name']}" if often[each["name"]] > 1 else each["name"]: each.get("sha256")
         for each in plugins
     }
     code = {f"code.{name}": digest[:12] for name, digest in digests.items() if digest}
@@ -89,15 +89,9 @@ def records_digest(records: Records) -> str:
 
 
 def untold(records: Records) -> list[str]:
-    """Names of its parts of one's own of which two may be of one text and still differ."""
+    """Names of the run's parts from outside whose code has no digest."""
     plugins = records.manifest.get("plugins") or ()
     return [each["name"] for each in plugins if "sha256" in each and not each["sha256"]]
-
-
-def _digest_of(own: dict[str, Any]) -> str:
-    """Of a part of one's own, or as good as there is; empty: none."""
-    text = own.get("source")
-    return own.get("sha256") or (hashlib.sha256(text.encode()).hexdigest() if text else "")
 
 
 def group(runs: Sequence[Records], by: Sequence[str] | None = None, apart: str | None = None) -> list[Group]:

@@ -187,12 +187,9 @@ def _published_of_all(each: list[dict[str, float]]) -> dict[str, float]:
 
 
 def _untold(members: list[tuple[dict, Records]]) -> list[str]:
-    """A sentence on parts of one's own of which the runs of a row may have had different ones."""
+    """Return a sentence on parts from outside whose code may differ between the runs of a row."""
     names = sorted({name for _, records in members for name in untold(records)}) if len(members) > 1 else []
-    goes = "goes" if len(names) == 1 else "go"
-    return [f"{', '.join(names)} {goes} by values that cannot be told, and may be another one in every run"] * bool(
-        names
-    )
+    return [f"the code of {', '.join(names)} has no source file and may differ between runs"] * bool(names)
 
 
 def _common(texts: Iterable[str | None]) -> str:
