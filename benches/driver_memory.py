@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ddlsim import runs
-from ddlsim.learning.tested import Tested
+from ddlsim.learning.tested import EvalResult
 from ddlsim.runs.callbacks import Callback, Completed
 from ddlsim.runs.checkpoint import Every
 from ddlsim.runs.cluster import ray_workers
@@ -42,7 +42,7 @@ class StubShard:
         wave = pickle.loads(packed)
         if wave.kind == "evaluation":
             table = np.eye(CLASSES, dtype=np.int64)
-            return [[Tested((0.5,), 2.3, table)] * len(spec.models) for spec in wave.specs]
+            return [[EvalResult((0.5,), 2.3, table)] * len(spec.models) for spec in wave.specs]
         if wave.kind == "head losses":
             return [[2.3] * len(spec.models) for spec in wave.specs]
         return None

@@ -18,7 +18,7 @@ from ddlsim import runs
 from ddlsim.engine.simulation import Simulation
 from ddlsim.runs.callbacks import Progress
 from ddlsim.runs.checkpoint import Checkpoints, Every, checkpoints_of, read_state
-from ddlsim.runs.repetition import Repetition
+from ddlsim.runs.repetition import ReplayToCheckpoint
 from ddlsim.scenario import load
 
 EVERY_S = 600.0
@@ -66,7 +66,7 @@ def main() -> None:
     loading_s: list[float] = []
     timed(Simulation, "run", computing_s)
     timed(Checkpoints, "_make", checkpoint_s)
-    timed(Repetition, "end", loading_s)
+    timed(ReplayToCheckpoint, "end", loading_s)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
         for go in (

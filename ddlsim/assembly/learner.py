@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ddlsim.algorithms.base import Algorithm
     from ddlsim.attacks.forgeries import Attackers
-    from ddlsim.data.prepared import Outline, PreparedData
+    from ddlsim.data.prepared import DatasetSpec, PreparedData
     from ddlsim.devices.base import StepWork
     from ddlsim.learning.architecture import Build
     from ddlsim.learning.layout import Layout
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 def build_learner(
     scenario: "Scenario",
-    prepared: "PreparedData | Outline",
+    prepared: "PreparedData | DatasetSpec",
     device: str,
     tell: Callable[[str], None] = lambda _: None,
     threads: int | None = None,
@@ -63,7 +63,7 @@ def build_learner(
         else:
             parts = {name: parts_of(name, build, buffers) for name, build in builders.items()}
         _require_core(scenario, {name: own["core"].size for name, own in parts.items()})
-        samples = cast("Outline", prepared).samples
+        samples = cast("DatasetSpec", prepared).samples
         training = scenario.training
         latent = {name: _latent_size_of(name, build, prepared) for name, build in builders.items()}
         sized = SizeLearner(parts, classes, samples, training.batch_size, training.drop_last, assigned, latent)
@@ -106,7 +106,7 @@ def build_learner(
 
 
 def builders_of(
-    scenario: "Scenario", prepared: "PreparedData | Outline", tell: Callable[[str], None] = lambda _: None
+    scenario: "Scenario", prepared: "PreparedData | DatasetSpec", tell: Callable[[str], None] = lambda _: None
 ) -> "dict[str, Build]":
     """Per architecture, by a name for messages, what makes a module with core, head and what else is trained."""
     model, algorithm = scenario.model.fitted(prepared.num_tokens, prepared.label_shape), scenario.algorithm
@@ -122,7 +122,10 @@ def builders_of(
 
 
 def _step_work(
-    scenario: "Scenario", prepared: "PreparedData | Outline", builders: "Mapping[str, Build]", sizes: Mapping[str, int]
+    scenario: "Scenario",
+    prepared: "PreparedData | DatasetSpec",
+    builders: "Mapping[str, Build]",
+    sizes: Mapping[str, int],
 ) -> "Callable[[], Mapping[str, StepWork]]":
     """What counts the operations of a training step of each architecture, when they are first needed."""
     batch_size, shape, dtype = scenario.training.batch_size, prepared.image_shape, prepared.dtype
@@ -183,7 +186,7 @@ def _require_no_statistics(layouts: "Mapping[str, Layout]", algorithm: str) -> N
 
 
 def _cut(
-    build: "Build", name: str, prepared: "PreparedData | Outline", tell: Callable[[str], None], may_be_whole: bool
+    build: "Build", name: str, prepared: "PreparedData | DatasetSpec", tell: Callable[[str], None], may_be_whole: bool
 ) -> "Build":
     """A model with submodules `core` and `head`, whatever its builder makes."""
     import torch
@@ -194,7 +197,7 @@ def _cut(
 
 
 def _extended(
-    build: "Build", algorithm: "Algorithm", prepared: "PreparedData | Outline", latent_size: Callable[[], int]
+    build: "Build", algorithm: "Algorithm", prepared: "PreparedData | DatasetSpec", latent_size: Callable[[], int]
 ) -> "Build":
     """A model with the parts that an algorithm trains beside it."""
     from ddlsim.learning.architecture import with_extra_parts
@@ -205,7 +208,7 @@ def _extended(
     return with_extra_parts(build, make, latent_size)
 
 
-def _latent_size_of(name: str, build: "Build", prepared: "PreparedData | Outline") -> Callable[[], int]:
+def _latent_size_of(name: str, build: "Build", prepared: "PreparedData | DatasetSpec") -> Callable[[], int]:
     import torch
 
     from ddlsim.learning.architecture import latent_size_of

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ddlsim.aggregation.base import Aggregation
     from ddlsim.attacks.forgeries import Attackers
     from ddlsim.churn.schedule import Absences
-    from ddlsim.data.prepared import Outline, PreparedData
+    from ddlsim.data.prepared import DatasetSpec, PreparedData
     from ddlsim.engine.evaluation.evaluator import Evaluated, Measurements, Schedule
     from ddlsim.engine.evaluation.monitor import Monitor, OracleSimilarities, Records
     from ddlsim.engine.membership import Member
@@ -115,7 +115,7 @@ def build_network(scenario: "Scenario", env: "simpy.Environment", has_server: bo
     return made
 
 
-def build_run(scenario: "Scenario", prepared: "PreparedData | Outline") -> "Run":
+def build_run(scenario: "Scenario", prepared: "PreparedData | DatasetSpec") -> "Run":
     """What all nodes know of the run."""
     from functools import partial
 
@@ -222,7 +222,7 @@ def privacy_meter_of(
 
 def build_monitor(
     scenario: "Scenario",
-    prepared: "PreparedData | Outline",
+    prepared: "PreparedData | DatasetSpec",
     learner: "Learner | SizeLearner",
     recorder: "Records",
     run: "Run",
@@ -272,7 +272,7 @@ def oracle_of(
 
 def build_simulation(
     scenario: "Scenario",
-    prepared: "PreparedData | Outline",
+    prepared: "PreparedData | DatasetSpec",
     learner: "Learner | SizeLearner",
     recorder: "Records",
     on_round: Callable[[int, float, int], None] = lambda *_: None,

@@ -116,7 +116,7 @@ def noise_like(seen: Seen, scale: float) -> "torch.Tensor":
 Strength = Annotated[float, Gt(0), Le(1e6)]
 
 
-class AsChosen:
+class CollusionSettings:
     """What the attacker knows is an option of the attack."""
 
     knowledge: Knowledge
@@ -127,7 +127,7 @@ class AsChosen:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ALIE(AsChosen, Attack):
+class ALIE(CollusionSettings, Attack):
     """Sends the mean of known rows less some standard deviations: a little, in every coordinate.
 
     Args:
@@ -167,7 +167,7 @@ class ALIE(AsChosen, Attack):
 
 
 @dataclass(frozen=True, kw_only=True)
-class InnerProductManipulation(AsChosen, Attack):
+class InnerProductManipulation(CollusionSettings, Attack):
     """Sends a step against the mean of known updates.
 
     An update is a known row less what the attacker's own training began with, since it cannot know what theirs did:
@@ -192,7 +192,7 @@ class InnerProductManipulation(AsChosen, Attack):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FOE(AsChosen, Attack):
+class FOE(CollusionSettings, Attack):
     """Fall of empires: sends (1 - tau) times the mean of known rows.
 
     Args:

@@ -54,7 +54,7 @@ def reproduce(
     Every run has a process of its own. A run that fails ends no other one: failures are listed at the end, and the exit
     code is then 5. The table is also written to <out>/table.md.
     """
-    from ddlsim.runs.reproduce import Keeper, Outcome, console_table, markdown_table, read_matrix, results, runs_of
+    from ddlsim.runs.reproduce import Outcome, ResultStore, console_table, markdown_table, read_matrix, results, runs_of
     from ddlsim.runs.reproduce.kept import folder_of
 
     checked = read_matrix(matrix, overrides, cells)
@@ -68,7 +68,7 @@ def reproduce(
             if not quiet:
                 typer.echo(text, err=True)
 
-        keeper = Keeper(checked, kept) if kept else None
+        keeper = ResultStore(checked, kept) if kept else None
         outcome = run_all(
             runs,
             data_dir=data_dir,

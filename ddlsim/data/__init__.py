@@ -6,7 +6,7 @@ torchvision and Pillow inside the functions that need them.
 """
 
 from ddlsim.data.dataset import DataSearch, Dataset, load_dataset
-from ddlsim.data.prepared import Outline, PreparedData, outline, prepare
+from ddlsim.data.prepared import DatasetSpec, PreparedData, outline, prepare
 from ddlsim.data.python_data import Arrays
 from ddlsim.foundation.registry import Registry
 
@@ -75,7 +75,7 @@ __all__ = [
     "Arrays",
     "DataSearch",
     "Dataset",
-    "Outline",
+    "DatasetSpec",
     "PreparedData",
     "load_dataset",
     "outline",

@@ -21,8 +21,8 @@ import numpy as np
 from ddlsim.data.dataset import DataSearch, Dataset, DataSettings, load_dataset
 from ddlsim.data.partitions import Partition, check_dealt, check_indices
 from ddlsim.data.shifts import NoShift, Samples, Shift
-from ddlsim.data.uint8_images import ByteImages, Decoding
-from ddlsim.data.views import View, samples_of, views_of
+from ddlsim.data.uint8_images import Decoding, Uint8Images
+from ddlsim.data.views import ClusterView, samples_of, views_of
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.rng import stream
 from ddlsim.tasks import Task, as_task
@@ -164,7 +164,7 @@ class Nodes(Protocol):
 
 @dataclass
 class PreparedData:
-    """What a run learns from and is measured on. Images are float32 [n, C, H, W], contiguous, or ByteImages that give
+    """What a run learns from and is measured on. Images are float32 [n, C, H, W], contiguous, or Uint8Images that give
     these; other samples keep their shape, and integers (token ids) their type; samples in a memory-mapped file are
     MappedSamples. Labels are int64 [n] or [n, ...], of a regression float32 [n].
 
@@ -359,14 +359,14 @@ def dealt(
 
 
 def _per_node(
-    dataset: Dataset, owned: list[np.ndarray], views: list[View], node_cluster: np.ndarray, split: str = "train"
+    dataset: Dataset, owned: list[np.ndarray], views: list[ClusterView], node_cluster: np.ndarray, split: str = "train"
 ) -> list[Samples]:
     """Every node's samples as its cluster sees them."""
     found: list[Samples] = []
     known: dict[tuple, Sequence[Decoding]] = {}
     for own, cluster in zip(owned, node_cluster.tolist(), strict=True):
         images, labels = views[cluster].of(samples_of(dataset, split, own))
-        if isinstance(images, ByteImages):  # many nodes are of few clusters
+        if isinstance(images, Uint8Images):  # many nodes are of few clusters
             key = tuple(each.key for each in images.decodings)
             images = dataclasses.replace(images, decodings=known.setdefault(key, images.decodings))
         found.append((images, labels))
@@ -377,7 +377,7 @@ def _per_cluster(
     dataset: Dataset,
     split: str,
     chosen: np.ndarray,
-    views: list[View],
+    views: list[ClusterView],
     draw: Callable[[np.ndarray], np.ndarray] = lambda indices: indices,
 ) -> list[Samples]:
     """Every cluster's copy of an evaluation set; made once where clusters see the same."""
@@ -393,7 +393,7 @@ def _per_cluster(
 
 
 @dataclass(frozen=True)
-class Outline:
+class DatasetSpec:
     """The outline of PreparedData.
 
     Args:
@@ -427,7 +427,7 @@ def outline(
     search: DataSearch,
     task: Task | None = None,
     partition: Partition | None = None,
-) -> Outline:
+) -> DatasetSpec:
     """What a data set looks like, and how much of it each node has in the mean.
 
     It is read only if its class does not say what it is like (a folder, a file of your own). What is read is dealt as
@@ -461,7 +461,7 @@ def outline(
     else:
         samples = _counted(dataset, validation, partition, node_cluster, len(nodes.clusters), seed)
     outputs, about = learned.num_outputs(classes, labels), {"origin": "not read"}
-    return Outline(node_cluster, outputs, tuple(shape), samples, about, learned, dtype, tokens, labels)
+    return DatasetSpec(node_cluster, outputs, tuple(shape), samples, about, learned, dtype, tokens, labels)
 
 
 def _expected(

@@ -20,14 +20,14 @@ import numpy as np
 from annotated_types import Ge, Le
 
 from ddlsim.data.images import are_pictures
-from ddlsim.data.uint8_images import ByteImages, MappedSamples
+from ddlsim.data.uint8_images import MappedSamples, Uint8Images
 from ddlsim.foundation import own_code
 from ddlsim.foundation.errors import ScenarioError, kind_of
 from ddlsim.foundation.part import Part
 from ddlsim.foundation.units import MAX_COUNT, CountOrZero
 from ddlsim.tasks import Task, label_of
 
-Samples = tuple[np.ndarray | ByteImages | MappedSamples, np.ndarray]
+Samples = tuple[np.ndarray | Uint8Images | MappedSamples, np.ndarray]
 """Images float32 [n, C, H, W], as arrays or what stands for them, and labels int64 [n]."""
 
 CHANNEL_ORDERS = ("rgb", "brg", "gbr", "bgr", "rbg", "grb")
@@ -79,8 +79,8 @@ class Shift(Part, ABC):
         """
 
     def apply_to_bytes(
-        self, images: ByteImages, labels: np.ndarray, cluster: int, setting: Setting
-    ) -> tuple[ByteImages, np.ndarray] | None:
+        self, images: Uint8Images, labels: np.ndarray, cluster: int, setting: Setting
+    ) -> tuple[Uint8Images, np.ndarray] | None:
         """As `apply`, to images that stay bytes: what they are after normalizing must be the same to the last bit.
 
         None, the default: the shift works on normalized values, so the images are kept as these, in four times the
@@ -106,8 +106,8 @@ class _OfLabels(Shift):
     """Leaves images as they are."""
 
     def apply_to_bytes(
-        self, images: ByteImages, labels: np.ndarray, cluster: int, setting: Setting
-    ) -> tuple[ByteImages, np.ndarray]:
+        self, images: Uint8Images, labels: np.ndarray, cluster: int, setting: Setting
+    ) -> tuple[Uint8Images, np.ndarray]:
         """See Shift."""
         unseen = np.broadcast_to(np.float32(0), images.shape)
         return images, self.apply(unseen, labels, cluster, setting)[1]
@@ -154,8 +154,8 @@ class Rotate(Shift):
         return rotate_nearest(images, degrees, self._fill(images.shape[1], setting)), labels
 
     def apply_to_bytes(
-        self, images: ByteImages, labels: np.ndarray, cluster: int, setting: Setting
-    ) -> tuple[ByteImages, np.ndarray]:
+        self, images: Uint8Images, labels: np.ndarray, cluster: int, setting: Setting
+    ) -> tuple[Uint8Images, np.ndarray]:
         """See Shift."""
         degrees = self._angle(images.shape, cluster, setting)
         if degrees % 90 == 0:
@@ -267,8 +267,8 @@ class Color(Shift):
         return (images if order == [0, 1, 2] else images[:, order]), labels
 
     def apply_to_bytes(
-        self, images: ByteImages, labels: np.ndarray, cluster: int, setting: Setting
-    ) -> tuple[ByteImages, np.ndarray]:
+        self, images: Uint8Images, labels: np.ndarray, cluster: int, setting: Setting
+    ) -> tuple[Uint8Images, np.ndarray]:
         """See Shift."""
         order = self._order(images.shape, cluster, setting)
         moved = images.moved(lambda values: values[:, order])
@@ -362,8 +362,8 @@ def shifted(
 
 
 def shifted_bytes(
-    shift: Shift, images: ByteImages, labels: np.ndarray, cluster: int, setting: Setting, task: Task
-) -> tuple[ByteImages, np.ndarray] | None:
+    shift: Shift, images: Uint8Images, labels: np.ndarray, cluster: int, setting: Setting, task: Task
+) -> tuple[Uint8Images, np.ndarray] | None:
     """As `shifted`, of images that stay bytes; None: the shift works on normalized values."""
     locked = _locked(labels, shift)
     with _untouched(shift, "apply_to_bytes"):
@@ -371,7 +371,7 @@ def shifted_bytes(
     if found is None:
         return None
     if own_code.is_from_outside(shift):
-        wrong = _wrong_pair(found, ByteImages)
+        wrong = _wrong_pair(found, Uint8Images)
         if not wrong and len(found[0]) != len(images):
             wrong = f"images {list(found[0].shape)} of {len(images)} samples, expected one for each"
         _refuse(shift, "apply_to_bytes", wrong or _wrong_labels(found[1], labels, setting, task))
@@ -434,7 +434,7 @@ def _wrong_pair(found: Any, kind: type) -> str:
     return ""
 
 
-_NAMES: dict[type, str] = {np.ndarray: "numpy array", ByteImages: "ddlsim.data.uint8_images.ByteImages"}
+_NAMES: dict[type, str] = {np.ndarray: "numpy array", Uint8Images: "ddlsim.data.uint8_images.Uint8Images"}
 
 
 def _wrong_images(found: np.ndarray, given: np.ndarray) -> str:

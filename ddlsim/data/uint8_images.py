@@ -53,7 +53,7 @@ class Decoding:
 
 
 @dataclass(frozen=True)
-class ByteImages:
+class Uint8Images:
     """Some images as bytes; `numpy.asarray` makes the float32 [n, C, H, W] that models see.
 
     Args:
@@ -76,7 +76,7 @@ class ByteImages:
         """[n, C, H, W]."""
         return (len(self.rows), *self.decodings[0].order.shape)
 
-    def moved(self, change: Callable[[np.ndarray], np.ndarray]) -> "ByteImages":
+    def moved(self, change: Callable[[np.ndarray], np.ndarray]) -> "Uint8Images":
         """The images with their values at other places.
 
         Args:

@@ -9,7 +9,7 @@ import numpy as np
 from ddlsim.data.dataset import Dataset
 from ddlsim.data.partitions import Partition
 from ddlsim.data.shifts import Samples, Setting, Shift, shifted, shifted_bytes
-from ddlsim.data.uint8_images import ByteImages, Decoding, MappedSamples, is_mapped, normalize
+from ddlsim.data.uint8_images import Decoding, MappedSamples, Uint8Images, is_mapped, normalize
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.tasks import Task
 
@@ -48,13 +48,13 @@ def samples_of(dataset: Dataset, split: str, indices: np.ndarray) -> Samples:
         return normalized(dataset, split, indices), labels[indices]
     stored, order = dataset.stored_bytes(split)
     if dataset.mean.ndim == 1:
-        return ByteImages(stored, indices, [Decoding(order, dataset.mean, dataset.std)]), labels[indices]
+        return Uint8Images(stored, indices, [Decoding(order, dataset.mean, dataset.std)]), labels[indices]
     of_domains = [Decoding(order, mean, std) for mean, std in zip(dataset.mean, dataset.std, strict=True)]
-    return ByteImages(stored, indices, of_domains, dataset.domains[split][indices]), labels[indices]
+    return Uint8Images(stored, indices, of_domains, dataset.domains[split][indices]), labels[indices]
 
 
 @dataclass(frozen=True)
-class View:
+class ClusterView:
     """How one cluster sees the data.
 
     Args:
@@ -82,7 +82,7 @@ class View:
         images, labels = samples
         if isinstance(images, MappedSamples):
             return self._of_mapped(images, labels)
-        if isinstance(images, ByteImages):
+        if isinstance(images, Uint8Images):
             found = shifted_bytes(self.shift, images, labels, self.cluster, self.setting, self.task)
             if found is not None:
                 return found
@@ -112,12 +112,12 @@ class View:
             return indices[np.isin(dataset.samples(split)[1][indices], self.labels)]
         return indices
 
-    def same_as(self, other: "View") -> bool:
+    def same_as(self, other: "ClusterView") -> bool:
         """Whether both see the same samples before the shift."""
         return self.labels == other.labels and self.domain == other.domain
 
 
-def views_of(dataset: Dataset, partition: Partition, shift: Shift, num_clusters: int) -> list[View]:
+def views_of(dataset: Dataset, partition: Partition, shift: Shift, num_clusters: int) -> list[ClusterView]:
     """Every cluster's view.
 
     Raises:
@@ -138,5 +138,5 @@ def views_of(dataset: Dataset, partition: Partition, shift: Shift, num_clusters:
             mean, std = (None, None) if domain is None else (mean[domain], std[domain])
         black = None if mean is None else -mean / std
         setting = Setting(num_clusters, dataset.num_classes, black)
-        views.append(View(cluster, shift, setting, labels[cluster], domain, dataset.learned))
+        views.append(ClusterView(cluster, shift, setting, labels[cluster], domain, dataset.learned))
     return views

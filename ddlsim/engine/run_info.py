@@ -17,7 +17,7 @@ import numpy as np
 from ddlsim.devices.base import FORWARD_SHARE, StepTimeTrace
 from ddlsim.foundation import rng
 from ddlsim.foundation.errors import DdlsimError
-from ddlsim.network.flows import LATE, LateCall
+from ddlsim.network.flows import LATE, ScheduledCall
 from ddlsim.network.messages.message import Message
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ class SimulatedClock:
 
     def at_end_of_instant(self, call: Callable[[], None]) -> "simpy.Event":
         """Calls once all other events of this instant have happened, but for messages that arrive at it."""
-        return LateCall(self._env, lambda _: call(), 0.0, LATE)
+        return ScheduledCall(self._env, lambda _: call(), 0.0, LATE)
 
     def event(self) -> "simpy.Event":
         """An event that has not happened yet."""

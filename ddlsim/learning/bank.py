@@ -306,7 +306,7 @@ def keep_freed_memory() -> bool:
         return False
 
 
-class Later:
+class LazyValue:
     """A value that is computed elsewhere, perhaps still under way.
 
     Args:
@@ -323,10 +323,10 @@ class Later:
         return self._values()[self._place]
 
 
-def laters(values: Callable[[], Sequence[Any]], count: int) -> list[Later]:
+def laters(values: Callable[[], Sequence[Any]], count: int) -> list[LazyValue]:
     """So many values that one function waits for; it is called at most once."""
     once = _once(values)
-    return [Later(once, place) for place in range(count)]
+    return [LazyValue(once, place) for place in range(count)]
 
 
 def _once(fetch: Callable[[], Sequence[Any]]) -> Callable[[], Sequence[Any]]:

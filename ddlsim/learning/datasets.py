@@ -21,7 +21,7 @@ from ddlsim.tasks import Task, as_task
 if TYPE_CHECKING:
     from ddlsim.data.prepared import PreparedData
     from ddlsim.data.shifts import Samples as Prepared
-    from ddlsim.data.uint8_images import ByteImages, Decoding, MappedSamples
+    from ddlsim.data.uint8_images import Decoding, MappedSamples, Uint8Images
 
 
 Index = torch.Tensor | slice
@@ -305,16 +305,16 @@ class _Transfer:
         self._decoders: dict[tuple, Decoder] = {}
 
     def __call__(self, pair: "Prepared") -> Samples:
-        from ddlsim.data.uint8_images import ByteImages, MappedSamples
+        from ddlsim.data.uint8_images import MappedSamples, Uint8Images
 
         images, labels = pair[0], torch.as_tensor(pair[1]).to(self._device)
-        if isinstance(images, ByteImages):
+        if isinstance(images, Uint8Images):
             return self._byte_inputs(images), labels
         if isinstance(images, MappedSamples):
             return MappedInputs(images, self._device), labels
         return torch.as_tensor(np.ascontiguousarray(images)).to(self._device), labels
 
-    def _byte_inputs(self, images: "ByteImages") -> ByteInputs:
+    def _byte_inputs(self, images: "Uint8Images") -> ByteInputs:
         stored, decodings = id(images.stored), tuple(each.key for each in images.decodings)
         if stored not in self._stored:
             self._stored[stored] = _tensor(images.stored).to(self._device)

@@ -146,7 +146,7 @@ class TestSpec(JobSpec):
     """Predictions of several models on a whole evaluation set; neighbors in the list that share their core have its
     features computed once.
 
-    Value: list of Tested (tested.py), one per model.
+    Value: list of EvalResult (tested.py), one per model.
 
     Args:
         models: what to evaluate.

@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ddlsim.foundation.errors import ReplayFailed
 from ddlsim.foundation.torch_state import defaults, same_defaults
-from ddlsim.learning.bank import Later, Params, Row, Rows
+from ddlsim.learning.bank import LazyValue, Params, Row, Rows
 from ddlsim.learning.job_types import JobSpec, TrainSpec
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class Job:
 
     def finish(self, value: Any = None) -> None:
         """Marks the job as run and lets go of its inputs, so that their rows can be freed."""
-        self.done, self.value, self.later = True, value, isinstance(value, Later)
+        self.done, self.value, self.later = True, value, isinstance(value, LazyValue)
         self.spec, self.inputs = None, ()
         for output in self._outputs:
             row = output()
@@ -257,7 +257,7 @@ class Jobs:
             self.on_values([(job.number, job.value) for job in jobs])
 
 
-class FullWaves:
+class EagerWaves:
     """Launches full waves of training. What is launched, and when, depends on simulated events alone.
 
     Args:

@@ -20,10 +20,10 @@ from ddlsim.learning.bank import Params, Rows
 from ddlsim.learning.batches import batches_in_order, draw_batches
 from ddlsim.learning.datasets import NodeDatasets
 from ddlsim.learning.job_types import KINDS, ClassCosineSpec, LossSpec, Model, SimilaritySpec, TestSpec
-from ddlsim.learning.jobs import FullWaves, Job, Jobs
+from ddlsim.learning.jobs import EagerWaves, Job, Jobs
 from ddlsim.learning.layout import Buffers
 from ddlsim.learning.local_trainings import LocalTrainings
-from ddlsim.learning.made_params import Fitting, MadeParams, handles, serial, serials
+from ddlsim.learning.made_params import RowOperations, ShapeChecks, handles, serial, serials
 from ddlsim.learning.objective import Objective
 from ddlsim.learning.optimizing.state import Kept, KeptRows
 from ddlsim.learning.row_operations import PoisonedNodes
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ddlsim.scenario.model import Privacy, Training
 
 
-class Learner(MadeParams):
+class Learner(RowOperations):
     """Parameters, data and pending jobs of all nodes; the Compute port of runs that learn (see node/ports.py).
 
     Args:
@@ -104,9 +104,9 @@ class Learner(MadeParams):
         else:
             rows = Rows(device)
             self.backends = make_backends(rows, self.architectures, self.data, training, chunk, device, threads)
-        super().__init__(rows, Jobs([spec.kind for spec in KINDS], self.backends.run), Fitting(assigned))
+        super().__init__(rows, Jobs([spec.kind for spec in KINDS], self.backends.run), ShapeChecks(assigned))
         self._trainings = LocalTrainings(self.rows, self.data, self.architecture_of, training, privacy, poisoned)
-        self._full_waves: FullWaves | None = None
+        self._full_waves: EagerWaves | None = None
         self._same_start: dict[tuple, list[list[weakref.ref[Params]]]] = {}
 
     def use_training(self, training: "Training") -> None:
@@ -330,7 +330,7 @@ class Learner(MadeParams):
             num_training: how many nodes there are now that train.
         """
         if self.backends.asynchronous:
-            self._full_waves = FullWaves(self.jobs, num_training)
+            self._full_waves = EagerWaves(self.jobs, num_training)
 
     def flush(self) -> None:
         """Runs what has been pending for long, see jobs.py."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ddlsim.attacks.base import Attack
 
 
-class Fitting:
+class ShapeChecks:
     """The checks of one run.
 
     Args:
@@ -93,7 +93,7 @@ class Fitting:
         return f"{part.architecture} (node{'s' * (len(nodes) != 1)} {listed})"
 
 
-class MadeParams:
+class RowOperations:
     """Enqueues what makes parameters of others, and hands out what will be made.
 
     Args:
@@ -102,7 +102,7 @@ class MadeParams:
         fitting: refuses what does not fit together.
     """
 
-    def __init__(self, rows: Rows, jobs: Jobs, fitting: Fitting):
+    def __init__(self, rows: Rows, jobs: Jobs, fitting: ShapeChecks):
         self.rows = rows
         self.jobs = jobs
         self._fitting = fitting

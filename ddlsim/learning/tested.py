@@ -13,7 +13,7 @@ Loss = Callable[..., torch.Tensor]
 """(outputs, labels, reduction) -> loss, see tasks/base.py: Task.loss."""
 
 
-class Tested(NamedTuple):
+class EvalResult(NamedTuple):
     """One model on an evaluation set.
 
     Args:
@@ -27,7 +27,7 @@ class Tested(NamedTuple):
     confusion: np.ndarray | None = None
 
 
-class Tally:
+class MetricSum:
     """The statistics of N models side by side.
 
     Args:
@@ -58,21 +58,21 @@ class Tally:
         self._losses += losses
         self._samples += labels.shape[1]
 
-    def tested(self) -> list[Tested]:
+    def tested(self) -> list[EvalResult]:
         """What the counts come to, per model."""
         return self.tested_later()()
 
-    def tested_later(self) -> Callable[[], list[Tested]]:
+    def tested_later(self) -> Callable[[], list[EvalResult]]:
         """Begins to bring the counts to the host; what is returned waits for them, and gives what `tested` does."""
         statistics = downloaded(torch.cat(self._batches, dim=1) if self._task.keeps_samples else self._batches[0])
         losses, samples = downloaded(self._losses), self._samples
 
-        def get() -> list[Tested]:
+        def get() -> list[EvalResult]:
             found = []
             for own, total in zip(statistics(), losses().tolist(), strict=True):
                 loss = total / samples
                 confusion = own if self._task.has_classes else None
-                found.append(Tested(self._task.values(own, loss), loss, confusion))
+                found.append(EvalResult(self._task.values(own, loss), loss, confusion))
             return found
 
         return get

@@ -67,7 +67,7 @@ LAST = EventPriority(LATEST + 1)
 """After the latest ones, which bring messages: for what ends with an instant and has all that comes at it."""
 
 
-class LateCall(simpy.Event):
+class ScheduledCall(simpy.Event):
     """An event that calls back at the end of an instant.
 
     Args:
@@ -78,7 +78,7 @@ class LateCall(simpy.Event):
     """
 
     def __init__(
-        self, env: simpy.Environment, call: Callable[["LateCall"], Any], delay_s: float, priority: EventPriority
+        self, env: simpy.Environment, call: Callable[["ScheduledCall"], Any], delay_s: float, priority: EventPriority
     ):
         super().__init__(env)
         self.callbacks.append(call)
@@ -104,13 +104,13 @@ def exact_delay(now_s: float, time_s: float) -> float:
 def call_at(env: simpy.Environment, call: Callable[[], Any], time_s: float, priority: EventPriority) -> None:
     """Calls when SimPy's clock shows a time, to the last bit, or now if that is over."""
 
-    def go_on(_: LateCall) -> None:
+    def go_on(_: ScheduledCall) -> None:
         if env.now < time_s:  # a moment between, see exact_delay
             call_at(env, call, time_s, priority)
         else:
             call()
 
-    LateCall(env, go_on, exact_delay(env.now, time_s) if time_s > env.now else 0.0, priority)
+    ScheduledCall(env, go_on, exact_delay(env.now, time_s) if time_s > env.now else 0.0, priority)
 
 
 @dataclass(frozen=True)

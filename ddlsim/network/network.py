@@ -27,7 +27,7 @@ import simpy
 
 from ddlsim.foundation import rng
 from ddlsim.foundation.native import extension
-from ddlsim.network.flows import LATE, LATEST, Bursts, LateCall, Traffic, exact_delay, with_flying
+from ddlsim.network.flows import LATE, LATEST, Bursts, ScheduledCall, Traffic, exact_delay, with_flying
 from ddlsim.network.latencies import OF_BOTH_ENDS, Latencies, Latency, latencies
 from ddlsim.network.link_use import KINDS, NodeUse, bytes_within, node_use
 from ddlsim.network.mailboxes import Mailboxes, succeed
@@ -130,7 +130,7 @@ class Network:
         for node in range(num_nodes if site_bytes_per_s is not None else 0):
             self._measure_by_site(node, links[0][node], links[1][node])
         self._all_alike = self._sees_all_alike()
-        self._alarm: LateCall | None = None
+        self._alarm: ScheduledCall | None = None
         self._alarm_s = FOREVER_S
 
     def listen(self, on_delivery: Callable[[Message], None], on_abort: Callable[[Message], None]) -> None:
@@ -211,7 +211,7 @@ class Network:
 
     def _refuse(self, message: Message, receiver: int) -> None:
         if not self._refused:
-            LateCall(self._env, self._abort_refused, 0, LATE)
+            ScheduledCall(self._env, self._abort_refused, 0, LATE)
         self._refused.append(to_one(message, receiver))
 
     def _abort_refused(self, _: Any) -> None:
@@ -385,9 +385,9 @@ class Network:
             return
         delay_s = exact_delay(self._env.now, time_s)
         # An alarm that was to come later stays in SimPy's queue, which cannot remove it, and is not heeded.
-        self._alarm, self._alarm_s = LateCall(self._env, self._go_on, delay_s, LATEST), self._env.now + delay_s
+        self._alarm, self._alarm_s = ScheduledCall(self._env, self._go_on, delay_s, LATEST), self._env.now + delay_s
 
-    def _go_on(self, alarm: LateCall) -> None:
+    def _go_on(self, alarm: ScheduledCall) -> None:
         """Everything else of this instant is done: what ends now ends."""
         if alarm is not self._alarm:
             return

@@ -94,7 +94,7 @@ def check_weights(sources: int, weights: int) -> None:
         )
 
 
-class Beginnings:
+class TrainingStarts:
     """Parameters that came of the node's own training -> those it began with, as long as the former are in use."""
 
     __slots__ = ("_of",)
@@ -206,7 +206,7 @@ def plain(name: str, value: Any) -> Any:
     )
 
 
-class Sent:
+class SendGuard:
     """The round that a node has sent messages of last, and their receivers.
 
     Args:

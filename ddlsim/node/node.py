@@ -21,9 +21,9 @@ from ddlsim.learning.whole_models import no_samples
 from ddlsim.network.messages.encoder import as_sent
 from ddlsim.network.messages.message import PUSH, RESPONSE, SCORE
 from ddlsim.node.checks import (
-    Beginnings,
     Deferred,
-    Sent,
+    SendGuard,
+    TrainingStarts,
     batches_asked,
     check_has_samples,
     check_part,
@@ -102,9 +102,9 @@ class Node:
         self._times_lost = times_lost
         self._local_steps: int | None = None  # the same in all rounds
         self._peers: tuple[int, Sequence[int]] = (-1, ())  # of the round asked for last
-        self._sent = Sent(node_id, ports.transport)
+        self._sent = SendGuard(node_id, ports.transport)
         self.took_in = -1  # the round whose messages it has taken last, all at once
-        self._beginnings = Beginnings() if compared(ports, node_id) else None
+        self._beginnings = TrainingStarts() if compared(ports, node_id) else None
         self.kept: Kept | None = None  # by the learner, of its trainings
         self.round_num = 0  # the engine keeps it up to date
         self.heard: set[int] = set()  # of a server: nodes whose messages of that round were among them

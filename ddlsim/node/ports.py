@@ -179,7 +179,7 @@ class Compute(Protocol):
         precision: str = "float32",
     ) -> "Job":
         """Predictions on an evaluation set, with the own buffers of the node that `kept` is of; value: a list of
-        Tested, one per model.
+        EvalResult, one per model.
 
         Args:
             models: part by part.

@@ -20,7 +20,7 @@ from ddlsim.runs.callbacks import Progress
 from ddlsim.runs.checkpoint import State, checkpoints_of, copy_checkpoint, read_state, remove_checkpoints
 from ddlsim.runs.computing import about_executor, computes_on, make_learner
 from ddlsim.runs.loading import Options
-from ddlsim.runs.loop import Life, run_in, write_first_files
+from ddlsim.runs.loop import RunContext, run_in, write_first_files
 from ddlsim.runs.manifest import (
     file_digests,
     load_same_data,
@@ -33,7 +33,7 @@ from ddlsim.runs.manifest import (
     start_manifest,
     told_with,
 )
-from ddlsim.runs.repetition import Repetition
+from ddlsim.runs.repetition import ReplayToCheckpoint
 from ddlsim.scenario.own_parts import origins
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ def branch(planned: Branch, out: Path | None, anyway: bool, options: Options) ->
                     manifest["branches"] = [*_branches_before(planned), planned.about]
                     manifest["labels"] += [planned.label] if planned.changed else []
                     parts = scenario, prepared, learner, console, interrupts, manifest, started, data_s
-                    life = Life(place, *parts, options, device, stages=planned.stages)
+                    life = RunContext(place, *parts, options, device, stages=planned.stages)
                     if found is not None:
                         write_first_files(life)
                         life.repetition = _repetition(place.path, *found, cast("Learner", learner))
@@ -277,10 +277,10 @@ def _usable_checkpoint(planned: Branch, tell: "Callable[[str], None]") -> tuple[
     return None
 
 
-def _repetition(path: Path, checkpoint: Path, state: State, learner: "Learner") -> Repetition:
+def _repetition(path: Path, checkpoint: Path, state: State, learner: "Learner") -> ReplayToCheckpoint:
     """Repeats the earlier run up to a checkpoint, from a copy of it in the new directory."""
     try:
-        return Repetition(copy_checkpoint(checkpoint, path), state, learner)
+        return ReplayToCheckpoint(copy_checkpoint(checkpoint, path), state, learner)
     except OSError as error:
         remove_checkpoints(path)
         raise RecordsFailed(f"{path}: no checkpoint can be copied to it: {error.strerror or error}.") from error

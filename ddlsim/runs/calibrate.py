@@ -20,7 +20,7 @@ from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.units import MAX_STEP_S
 
 if TYPE_CHECKING:
-    from ddlsim.data.prepared import Outline, PreparedData
+    from ddlsim.data.prepared import DatasetSpec, PreparedData
     from ddlsim.scenario import Scenario
 
 LEAST_TRAININGS = 10
@@ -96,7 +96,7 @@ def measure(
         torch.set_num_threads(before)
 
 
-def with_measured_steps(scenario: "Scenario", prepared: "PreparedData | Outline") -> "Scenario":
+def with_measured_steps(scenario: "Scenario", prepared: "PreparedData | DatasetSpec") -> "Scenario":
     """The scenario with measured step times, where its devices ask for a measurement; else the scenario itself."""
     if not scenario.devices.measures:
         return scenario

@@ -12,7 +12,7 @@ from ddlsim.runs.loading import Options, device_of, load_data, prepare
 from ddlsim.runs.manifest import file_digests, other_inputs
 
 if TYPE_CHECKING:
-    from ddlsim.data import Outline, PreparedData
+    from ddlsim.data import DatasetSpec, PreparedData
     from ddlsim.learning.learner import Learner
     from ddlsim.learning.size_learner import SizeLearner
     from ddlsim.runs.cluster.ray_workers import RayWorkers
@@ -39,7 +39,7 @@ def computes_on(scenario: "Scenario", options: Options) -> str:
 
 def make_learner(
     scenario: "Scenario",
-    prepared: "PreparedData | Outline",
+    prepared: "PreparedData | DatasetSpec",
     device: str,
     options: Options,
     tell: Callable[[str], None] = lambda _: None,

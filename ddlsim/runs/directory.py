@@ -24,7 +24,7 @@ from ddlsim.foundation.errors import RecordsFailed, ScenarioError
 from ddlsim.foundation.strict_json import row_text, table_text
 
 if TYPE_CHECKING:
-    from ddlsim.data.prepared import Outline, PreparedData
+    from ddlsim.data.prepared import DatasetSpec, PreparedData
     from ddlsim.scenario import Scenario
 
 
@@ -328,14 +328,14 @@ def write_scenario(directory: Path, scenario: "Scenario") -> dict[str, Any]:
     return {"sha256": hashlib.sha256(text).hexdigest(), "scenario": to_plain(scenario)}
 
 
-def samples_of(prepared: "PreparedData | Outline") -> str:
+def samples_of(prepared: "PreparedData | DatasetSpec") -> str:
     """The lines of samples.jsonl: per node its cluster, training samples and, of classes, how many of each.
 
     None where no data was read.
     """
-    from ddlsim.data import Outline
+    from ddlsim.data import DatasetSpec
 
-    if isinstance(prepared, Outline):
+    if isinstance(prepared, DatasetSpec):
         return ""
     counts, rows = prepared.class_counts(), []
     for node, (cluster, (_, labels)) in enumerate(zip(prepared.node_cluster, prepared.node_train, strict=True)):

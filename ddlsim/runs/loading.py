@@ -17,7 +17,7 @@ from ddlsim.runs.cluster.cluster import LOCAL, Executor
 
 if TYPE_CHECKING:
     from ddlsim.data.dataset import Dataset
-    from ddlsim.data.prepared import Outline, PreparedData
+    from ddlsim.data.prepared import DatasetSpec, PreparedData
     from ddlsim.scenario import Scenario
     from ddlsim.tasks import Task
 
@@ -33,7 +33,7 @@ class Loaded:
     """
 
     scenario: "Scenario"
-    dataset: "Dataset | Outline"
+    dataset: "Dataset | DatasetSpec"
     missing: str | None = None
 
 
@@ -56,7 +56,7 @@ def load_data(
 
     search = DataSearch(data_dir, download)
 
-    def read(wanted: "Scenario") -> "Dataset | Outline":
+    def read(wanted: "Scenario") -> "Dataset | DatasetSpec":
         if wanted.learning == "none":
             data = _read_as(wanted.data, wanted.task)
             sections = data, wanted.nodes, wanted.validation, wanted.seed
@@ -125,15 +125,15 @@ def device_of(scenario: "Scenario", wanted: str | None) -> str:
     return "none" if scenario.learning == "none" else choose_device(wanted or scenario.compute_device)
 
 
-def prepare(loaded: Loaded) -> "PreparedData | Outline":
+def prepare(loaded: Loaded) -> "PreparedData | DatasetSpec":
     """The data of every node and cluster; see ddlsim.data.prepare. Of a network-only run: the outline."""
-    from ddlsim.data import Outline
+    from ddlsim.data import DatasetSpec
     from ddlsim.data import prepare as prepare_data
     from ddlsim.data.images import check_augmentation
     from ddlsim.foundation.augmentation import BUILT_IN
 
     scenario, dataset = loaded.scenario, loaded.dataset
-    if isinstance(dataset, Outline):
+    if isinstance(dataset, DatasetSpec):
         return dataset
     check_augmentation(dataset, scenario.training.augmentation)
     if scenario.training.augmentation not in BUILT_IN:

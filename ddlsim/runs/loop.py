@@ -27,7 +27,7 @@ from ddlsim.runs.directory import LOCK, RunDirectory, samples_of
 from ddlsim.runs.loading import Options
 from ddlsim.runs.manifest import finish_manifest, made_with, wall_profile, wave_counts, write_manifest
 from ddlsim.runs.models import MODELS, KeptModels, which_models, write_models
-from ddlsim.runs.repetition import Repetition
+from ddlsim.runs.repetition import ReplayToCheckpoint
 from ddlsim.runs.self_check import PASSED, violations
 from ddlsim.tasks import metrics
 from ddlsim.tasks.base import loss_rows
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Life:
+class RunContext:
     """A run under way; the parts with a default are made one after the other.
 
     Args:
@@ -72,7 +72,7 @@ class Life:
     data_s: float
     options: Options
     device: str
-    repetition: Repetition | None = None
+    repetition: ReplayToCheckpoint | None = None
     earlier_s: float = 0.0
     stages: tuple[Stage, ...] = ()
     recorder: "Recorder | None" = None
@@ -107,7 +107,7 @@ class Life:
             self.contacts.add(rows, hold=self.repetition is not None)
 
 
-def close(life: Life, status: str) -> tuple[dict | None, Exception | None]:
+def close(life: RunContext, status: str) -> tuple[dict | None, Exception | None]:
     """Ends every file, each on its own, so that one that cannot be written does not take the others along.
 
     Returns:
@@ -165,7 +165,7 @@ def close(life: Life, status: str) -> tuple[dict | None, Exception | None]:
     return summary, errors[0] if errors else None
 
 
-def _last_records(life: Life, traffic: Callable[[], Any]) -> list[Callable[[], None]]:
+def _last_records(life: RunContext, traffic: Callable[[], Any]) -> list[Callable[[], None]]:
     """What remains to be written of the records."""
     from ddlsim.runs.recorder import write_communication, write_contents, write_energy, write_links
 
@@ -188,14 +188,14 @@ def _last_records(life: Life, traffic: Callable[[], Any]) -> list[Callable[[], N
     return writes
 
 
-def _write_models(life: Life, models: KeptModels) -> None:
+def _write_models(life: RunContext, models: KeptModels) -> None:
     try:
         write_models(life.path, models, life.learner)
     except OSError as error:
         raise RecordsFailed(f"{life.path / MODELS} cannot be written: {error.strerror or error}.") from error
 
 
-def what_is_kept(life: Life, summary: dict[str, Any] | None) -> str:
+def what_is_kept(life: RunContext, summary: dict[str, Any] | None) -> str:
     """The sentence on what a run that could not write its records has left.
 
     Args:
@@ -210,12 +210,12 @@ def what_is_kept(life: Life, summary: dict[str, Any] | None) -> str:
     return f"The run has failed; {kept} in {shown_path(life.path)}. Make room first. {instead}"
 
 
-def how_to_resume(life: Life) -> str:
+def how_to_resume(life: RunContext) -> str:
     """The sentence on it, if there is a checkpoint."""
     return f" `ddlsim resume {shown_path(life.path)}` continues it." if checkpoints_of(life.path) else ""
 
 
-def run_in(life: Life) -> dict:
+def run_in(life: RunContext) -> dict:
     """Runs with the directory locked; whatever happens, what was computed is kept and summarized."""
     status, failure = "failed", None
     try:
@@ -277,7 +277,7 @@ def run_in(life: Life) -> dict:
     return summary
 
 
-def _make(life: Life) -> "Simulation":
+def _make(life: RunContext) -> "Simulation":
     """Writes the first files and makes all objects."""
     from ddlsim.assembly import build_simulation
     from ddlsim.runs.recorder import ContactsFile, Recorder
@@ -309,7 +309,7 @@ def _make(life: Life) -> "Simulation":
     return simulation
 
 
-def write_first_files(life: Life) -> None:
+def write_first_files(life: RunContext) -> None:
     """Writes what is known before the first round.
 
     Raises:
@@ -330,7 +330,7 @@ def write_first_files(life: Life) -> None:
         raise RecordsFailed(f"{error.filename or path} cannot be written: {error.strerror or error}.") from error
 
 
-def _begin_checkpoints(life: Life, recorder: "Recorder") -> None:
+def _begin_checkpoints(life: RunContext, recorder: "Recorder") -> None:
     """From here on checkpoints are made, unless nothing is learned: then to repeat a run is to run it."""
     if life.every.never or life.scenario.learning == "none":
         return
@@ -350,7 +350,7 @@ def _begin_checkpoints(life: Life, recorder: "Recorder") -> None:
     life.interrupts.wait_for_round()
 
 
-def _round(life: Life, recorder: "Recorder", completed: int, time_s: float, bytes_sent: int) -> None:
+def _round(life: RunContext, recorder: "Recorder", completed: int, time_s: float, bytes_sent: int) -> None:
     """All nodes have completed a round."""
     life.place.check()
     stop, is_new, life.completed = None, completed > life.completed, completed  # the last exchange is no new round
@@ -378,7 +378,7 @@ def _round(life: Life, recorder: "Recorder", completed: int, time_s: float, byte
         raise StopRun(stop)
 
 
-def _next_stages(life: Life, recorder: "Recorder") -> None:
+def _next_stages(life: RunContext, recorder: "Recorder") -> None:
     """Goes over to the scenario that follows, if a branched run has come to the end of a stage."""
     while life.stages and life.simulation and life.simulation.completed_by_all >= life.stages[0].until:
         ended, *left = life.stages
@@ -387,7 +387,7 @@ def _next_stages(life: Life, recorder: "Recorder") -> None:
         change_at_once(life.simulation, ended.scenario, follows, life.learner, recorder)
 
 
-def _evaluation_teller(life: Life, recorder: "Recorder") -> "Callable[[Evaluated], None]":
+def _evaluation_teller(life: RunContext, recorder: "Recorder") -> "Callable[[Evaluated], None]":
     """What is said on each evaluation, and once if training diverges."""
     node_cluster, warned = np.asarray(life.prepared.node_cluster), False
 
@@ -431,7 +431,7 @@ def _evaluation_teller(life: Life, recorder: "Recorder") -> "Callable[[Evaluated
     return tell
 
 
-def _started(life: Life) -> Started:
+def _started(life: RunContext) -> Started:
     """What callbacks get to know first."""
     from ddlsim.scenario.model import to_plain
 

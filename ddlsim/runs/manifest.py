@@ -35,7 +35,7 @@ from ddlsim.scenario import parts
 from ddlsim.tasks import TASKS
 
 if TYPE_CHECKING:
-    from ddlsim.data.prepared import Outline, PreparedData
+    from ddlsim.data.prepared import DatasetSpec, PreparedData
     from ddlsim.runs.branch_history import Stage
     from ddlsim.scenario import Scenario
 
@@ -59,7 +59,7 @@ def file_digests(*scenarios: "Scenario") -> dict[str, str]:
 def other_inputs(
     manifest: Mapping[str, Any],
     scenario: "Scenario",
-    prepared: "PreparedData | Outline",
+    prepared: "PreparedData | DatasetSpec",
     before: "Sequence[Scenario]" = (),
 ) -> str:
     """What would be read now that is not what a run was made on, in words; empty: nothing.
@@ -131,12 +131,12 @@ def _digest_of(path: Path, changed: int, size: int) -> str:
 NETWORK_ONLY = "learning: none: only the network ran; where learned values steer, every loss was taken as equal"
 
 MODEL_SEES = ("image_shape", "num_classes", "num_tokens", "label_shape")
-"""What a model is built for, of PreparedData or Outline; with it a module can be made without the samples."""
+"""What a model is built for, of PreparedData or DatasetSpec; with it a module can be made without the samples."""
 
 
 def start_manifest(
     scenario: "Scenario",
-    prepared: "PreparedData | Outline",
+    prepared: "PreparedData | DatasetSpec",
     device: str,
     missing: str | None,
     command: Sequence[str] | None,
@@ -332,7 +332,7 @@ def load_same_data(
     data_dir: Path | None,
     download: bool,
     stages: "Sequence[Stage]" = (),
-) -> "PreparedData | Outline":
+) -> "PreparedData | DatasetSpec":
     """The run's data; never its fallback's, which the scenario of a run on it names as its own.
 
     Args:
@@ -349,7 +349,7 @@ def load_same_data(
     return prepared
 
 
-def refuse_other_inputs(directory: Path, scenario: "Scenario", prepared: "PreparedData | Outline") -> None:
+def refuse_other_inputs(directory: Path, scenario: "Scenario", prepared: "PreparedData | DatasetSpec") -> None:
     """Raises ScenarioError if the run of a scenario that is there already has read something else than is there now."""
     other = other_inputs(read_manifest(directory), scenario, prepared)
     if other:

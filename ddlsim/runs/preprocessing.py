@@ -111,7 +111,7 @@ def evaluate(inputs: Mapping[str, Any], scenario: "Scenario", model: "nn.Module"
     import torch
 
     from ddlsim.data.python_data import read_split
-    from ddlsim.learning.tested import Tally
+    from ddlsim.learning.tested import MetricSum
     from ddlsim.tasks import label_of
 
     task = scenario.learned
@@ -123,7 +123,7 @@ def evaluate(inputs: Mapping[str, Any], scenario: "Scenario", model: "nn.Module"
     classes = inputs["classes"] if isinstance(inputs["classes"], int) else len(inputs["classes"])
     if wrong := task.wrong_labels(y, classes):
         raise DataDamaged(f"evaluate: labels {wrong}.")
-    tally = Tally(task, 1, torch.device("cpu"))
+    tally = MetricSum(task, 1, torch.device("cpu"))
     with torch.no_grad():
         for start in range(0, len(y), scenario.evaluation.batch_size):
             part = slice(start, start + scenario.evaluation.batch_size)

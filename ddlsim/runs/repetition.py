@@ -28,7 +28,7 @@ OF_AN_END = (
 """What a run that was interrupted has written at its end; it is written anew."""
 
 
-class Repetition:
+class ReplayToCheckpoint:
     """Repeats a run up to a checkpoint.
 
     Args:

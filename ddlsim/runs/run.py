@@ -30,7 +30,7 @@ from ddlsim.runs.cluster.cluster import disconnecting
 from ddlsim.runs.computing import about_executor, computes_on, make_learner
 from ddlsim.runs.directory import LOCK
 from ddlsim.runs.loading import Options, load_data, prepare
-from ddlsim.runs.loop import Life, run_in
+from ddlsim.runs.loop import RunContext, run_in
 from ddlsim.runs.manifest import (
     load_same_data,
     made_with,
@@ -41,7 +41,7 @@ from ddlsim.runs.manifest import (
     refuse_others,
     start_manifest,
 )
-from ddlsim.runs.repetition import Repetition
+from ddlsim.runs.repetition import ReplayToCheckpoint
 from ddlsim.scenario.idle_keys import idle_notes
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ def go_on(directory: Path, options: Options, anyway: bool = False) -> dict:
             learner = make_learner(followed[0], prepared, device, options, console.message)
             assert not isinstance(learner, SizeLearner), "only a run that learns has checkpoints"
             try:
-                repetition = Repetition(checkpoint, state, learner)
+                repetition = ReplayToCheckpoint(checkpoint, state, learner)
                 manifest |= {
                     "status": "running",
                     "stopped": None,
@@ -204,7 +204,7 @@ def go_on(directory: Path, options: Options, anyway: bool = False) -> dict:
                 }
                 manifest["resumed_after_rounds"] = [*manifest.get("resumed_after_rounds", []), state.rounds]
                 parts = scenario, prepared, learner, console, interrupts, manifest, started, data_s
-                return run_in(Life(place, *parts, options, device, repetition, state.wall_s, stages))
+                return run_in(RunContext(place, *parts, options, device, repetition, state.wall_s, stages))
             finally:
                 learner.close()
     finally:
@@ -343,7 +343,7 @@ def _begin(
                 manifest = start_manifest(scenario, prepared, device, missing, options.command)
                 manifest["executor"] = about_executor(learner)
                 parts = scenario, prepared, learner, console, interrupts, manifest, started, data_s
-                summary = run_in(Life(place, *parts, options, device))
+                summary = run_in(RunContext(place, *parts, options, device))
                 return path if path.absolute() == place.path else place.path, summary
         finally:
             learner.close()

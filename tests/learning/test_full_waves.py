@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ddlsim import assembly
-from ddlsim.learning.bank import Later, laters
+from ddlsim.learning.bank import LazyValue, laters
 from ddlsim.learning.remote.in_process import InProcess
 from ddlsim.learning.remote.waves import RemoteWaves
 from ddlsim.runs.loading import load_data, prepare
@@ -208,6 +208,6 @@ def test_losses_and_evaluations_are_asked_for_on_the_host_only_when_they_are_nee
     jobs = [learner.losses(0, models, 2, np.random.default_rng(0)), learner.test([models[0]], 1)]
     host_waits.clear()
     learner.jobs.run_all()
-    assert not host_waits and all(isinstance(job.value, Later) for job in jobs)
+    assert not host_waits and all(isinstance(job.value, LazyValue) for job in jobs)
     losses, (tested,) = learner.resolve(jobs)
     assert len(losses) == 3 and all(isinstance(loss, float) for loss in losses) and tested.confusion.sum() == 25

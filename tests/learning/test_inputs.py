@@ -9,7 +9,7 @@ import torch
 from ddlsim.data import SHIFTS, Dataset, prepare
 from ddlsim.data.partitions import Domains, Random
 from ddlsim.data.shifts import Color, LabelShift, LabelSwap, NoShift, Rotate, Shift
-from ddlsim.data.uint8_images import ByteImages
+from ddlsim.data.uint8_images import Uint8Images
 from ddlsim.learning.backends.stacked import SamplePool
 from ddlsim.learning.batches import Batches
 from ddlsim.learning.datasets import ByteInputs, MappedInputs, NodeDatasets, gathered
@@ -75,7 +75,7 @@ def test_bytes_give_the_same_bits_as_floats(shift, domains, monkeypatch):
     kept, expected = prepared(shift, data, partition), in_floats(shift, data, monkeypatch, partition)
     inputs = NodeDatasets(kept, CPU)
     for node, (images, labels) in enumerate(expected.node_train):
-        assert isinstance(images, np.ndarray) and isinstance(kept.node_train[node][0], ByteImages)
+        assert isinstance(images, np.ndarray) and isinstance(kept.node_train[node][0], Uint8Images)
         assert np.asarray(kept.node_train[node][0]).tobytes() == images.tobytes()
         found, of = inputs.train[node]
         rows = torch.tensor([3, 0, 3])

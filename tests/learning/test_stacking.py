@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from ddlsim.learning.architecture import read_architecture
-from ddlsim.learning.backends.stacked_models import TRAINING, ByLayers, ByVmap, StackedModels
+from ddlsim.learning.backends.stacked_models import TRAINING, LayerRules, StackedModels, VmapFallback
 from ddlsim.learning.backends.workspace import ModelWorkspace
 from ddlsim.learning.dropout import first_counters, seed_dropouts
 from ddlsim.learning.layout import CORE, HEAD, MODEL, named_tensors
@@ -21,7 +21,7 @@ from ddlsim.models.split import ResidualBlock, SplitModel
 from ddlsim.tasks import task_named
 
 NODES, BATCH = 3, 4
-BY_LAYERS = ByLayers()
+BY_LAYERS = LayerRules()
 
 
 class Models:
@@ -239,7 +239,7 @@ def test_a_step_of_gn_lenet_takes_few_operators():
     models = Models(lambda: MODELS["gn_lenet"]().build((3, 32, 32), 10))
     images, labels = torch.randn(NODES, 8, 3, 32, 32), torch.randint(0, 10, (NODES, 8))
     counts = {}
-    for way in (BY_LAYERS, ByVmap()):
+    for way in (BY_LAYERS, VmapFallback()):
         with CountedOperators() as operators:
             models.step(images, labels, way)
         counts[way.name] = operators.found.total()

@@ -9,7 +9,7 @@ import simpy
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from ddlsim.network.flows import LATE, LATEST, LateCall, exact_delay
+from ddlsim.network.flows import LATE, LATEST, ScheduledCall, exact_delay
 from ddlsim.network.messages.message import Message
 from ddlsim.network.network import Network
 
@@ -27,8 +27,8 @@ def count_events(env: simpy.Environment) -> int:
 
 def test_late_calls_come_after_all_that_happens_at_their_instant():
     env, log = simpy.Environment(), []
-    LateCall(env, lambda _: log.append("latest"), 1.0, LATEST)
-    LateCall(env, lambda _: log.append("late"), 1.0, LATE)
+    ScheduledCall(env, lambda _: log.append("latest"), 1.0, LATEST)
+    ScheduledCall(env, lambda _: log.append("late"), 1.0, LATE)
 
     def live():
         yield env.timeout(1.0)

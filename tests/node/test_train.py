@@ -7,7 +7,7 @@ import pytest
 from ddlsim.devices.base import FORWARD_SHARE
 from ddlsim.foundation.errors import DdlsimError
 from ddlsim.learning.bank import Params
-from ddlsim.node.checks import Beginnings
+from ddlsim.node.checks import TrainingStarts
 from ddlsim.node.node import Node
 from ddlsim.node.ports import Ports
 
@@ -132,7 +132,7 @@ def test_a_model_with_other_trained_values_began_where_it_began(compute):
     begun, trained, made = (Params(None) for _ in range(3))
     compute.with_trained_values = lambda params, values: made
     node = node_of(compute)
-    node._beginnings = Beginnings()
+    node._beginnings = TrainingStarts()
     node._beginnings._of[trained] = begun
     assert node.with_trained_values(trained, None) is made
     assert node.started_from(made) is begun
@@ -145,7 +145,7 @@ def test_what_is_taken_of_a_trained_model_began_with_the_same_of_what_that_began
     parts = {params: Params(None) for params in (begun, trained, other)}
     setattr(compute, taken, parts.__getitem__)
     node = node_of(compute)
-    node._beginnings = Beginnings()
+    node._beginnings = TrainingStarts()
     node._beginnings._of[trained] = begun
     assert getattr(node, taken)(trained) is parts[trained] and getattr(node, taken)(other) is parts[other]
     assert node.started_from(parts[trained]) is parts[begun] and node.started_from(parts[other]) is None

@@ -48,7 +48,9 @@ def nothing():
 
 three = 3
 """
-OUTLINE = type("Outline", (), {"num_tokens": None, "label_shape": (), "image_shape": (1, 28, 28), "num_classes": 10})
+OUTLINE = type(
+    "DatasetSpec", (), {"num_tokens": None, "label_shape": (), "image_shape": (1, 28, 28), "num_classes": 10}
+)
 OUTLINE.dtype, OUTLINE.task = "float32", "classification"
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.runs.reproduce import Keeper, read_matrix, reproduce, results, runs_of, write_pages
+from ddlsim.runs.reproduce import ResultStore, read_matrix, reproduce, results, runs_of, write_pages
 from ddlsim.runs.reproduce.kept import file_of, folder_of, kept
 from ddlsim.runs.reproduce.measures import MEASURES, measured
 from ddlsim.runs.reproduce.result import Result, standing
@@ -35,7 +35,7 @@ def summary(value, **more):
 def filled(write, tmp_path):
     """A matrix, and its folder with both seeds of its first cell."""
     matrix = read_matrix(write())
-    keeper = Keeper(matrix, tmp_path / "results")
+    keeper = ResultStore(matrix, tmp_path / "results")
     for run, value in zip(runs_of(matrix, tmp_path / "runs", patterns=["slow/*"]), (9100.0, 9300.0), strict=True):
         keeper.keep(run, summary(value))
     return matrix, tmp_path / "results"
@@ -63,7 +63,7 @@ def test_what_was_run_before_is_kept_with_the_commit_of_then(write, tmp_path):
     runs = runs_of(matrix, tmp_path / "runs", patterns=["alone"])
     reproduce(runs)
     (runs[0].directory / "origin.json").write_text('{"commit": "0123456789ab"}')
-    reproduce(runs, keep=Keeper(matrix, tmp_path / "results").keep)
+    reproduce(runs, keep=ResultStore(matrix, tmp_path / "results").keep)
     (seed,) = json.loads((tmp_path / "results" / "tiny+rounds=1" / "alone.json").read_text())["seeds"].values()
     assert seed["commit"] == "0123456789ab"
 
@@ -71,7 +71,7 @@ def test_what_was_run_before_is_kept_with_the_commit_of_then(write, tmp_path):
 @pytest.mark.full
 def test_a_seed_in_a_results_file_is_not_run_again(write, tmp_path):
     matrix = read_matrix(write(), ["rounds=1"])
-    keeper = Keeper(matrix, tmp_path / "results")
+    keeper = ResultStore(matrix, tmp_path / "results")
     one, two = runs_of(matrix, tmp_path / "runs", patterns=["slow/*"])
     keeper.keep(one, summary(9100.0))  # as run on another machine: its directory is not here
     lines: list[str] = []
@@ -81,7 +81,7 @@ def test_a_seed_in_a_results_file_is_not_run_again(write, tmp_path):
     (slow,) = results(matrix, [one, two], tmp_path / "results")
     assert slow.seeds == (1, 2)
     changed = read_matrix("tiny.yaml", ["rounds=2"])
-    assert not Keeper(changed, tmp_path / "results").has(runs_of(changed, tmp_path / "runs")[0])
+    assert not ResultStore(changed, tmp_path / "results").has(runs_of(changed, tmp_path / "runs")[0])
 
 
 def test_results_of_other_settings_are_not_shown(filled, write):
@@ -141,7 +141,7 @@ def test_pages_count_cells_by_their_standing(filled, write):
         ("clusters: [8000.0, 9500.0]}}", "clusters: [8000.0, 9500.0]}, outside: it is slow}"),
     )
     for run in runs_of(matrix, folder, patterns=["slow/*"]):
-        Keeper(matrix, folder).keep(run, summary(9500.0))
+        ResultStore(matrix, folder).keep(run, summary(9500.0))
     pages = write_pages(folder, ["tiny.yaml"])
     assert [page.name for page in pages] == ["tiny.md", "README.md"]
     overview = pages[1].read_text()
@@ -154,7 +154,7 @@ def test_pages_count_cells_by_their_standing(filled, write):
 def test_a_shortened_table_has_a_page_but_counts_for_nothing(write, tmp_path):
     write()
     short = read_matrix("tiny.yaml", ["training.learning_rate=1e+0"])
-    Keeper(short, tmp_path).keep(runs_of(short, tmp_path, patterns=["alone"])[0], summary(1.0))
+    ResultStore(short, tmp_path).keep(runs_of(short, tmp_path, patterns=["alone"])[0], summary(1.0))
     pages = {page.name: page.read_text() for page in write_pages(tmp_path, ["tiny.yaml"])}
     assert set(pages) == {"tiny+training.learning_rate=1e+0.md", "README.md"}
     assert "NOT AS PUBLISHED: run with training.learning_rate=1e+0" in pages["tiny+training.learning_rate=1e+0.md"]
@@ -175,7 +175,7 @@ def test_a_measure_that_was_asked_for_later_is_told_apart_from_one_that_was_not_
     for seed, changes, fair in ((1, (), {}), (2, (more,), {"fair_accuracy": 0.5})):
         matrix = read_matrix(write(*changes))
         run = runs_of(matrix, tmp_path / "runs", patterns=["slow/*"])[seed - 1]
-        Keeper(matrix, folder).keep(run, summary(9100.0, **fair))
+        ResultStore(matrix, folder).keep(run, summary(9100.0, **fair))
     found = results(matrix, runs_of(matrix, tmp_path / "no runs"), folder)
     assert found[0].unmeasured == {"fair_accuracy"} and found[0].having == {"fair_accuracy": 1}
     assert "the others did not come to it, or were kept before this measure" in console_table(matrix, found)
@@ -219,7 +219,10 @@ def test_a_file_that_is_no_results_file_is_told_and_not_written_over(filled, tmp
     path = folder / "tiny" / "slow+ring.json"
     path.write_text(text)
     run = runs_of(matrix, tmp_path / "runs")[0]
-    for attempt in (lambda: results(matrix, [run], folder), lambda: Keeper(matrix, folder).keep(run, summary(1.0))):
+    for attempt in (
+        lambda: results(matrix, [run], folder),
+        lambda: ResultStore(matrix, folder).keep(run, summary(1.0)),
+    ):
         with pytest.raises(ScenarioError, match=told):
             attempt()
     assert path.read_text() == text
@@ -230,7 +233,7 @@ def test_results_of_other_settings_are_moved_aside_by_the_first_new_run(filled, 
     path = folder / "tiny" / "slow+ring.json"
     before = path.read_text()
     changed = read_matrix(write(("{training: {learning_rate: 0.0001}}", "{training: {learning_rate: 0.0002}}")))
-    Keeper(changed, folder).keep(runs_of(changed, tmp_path / "runs")[0], summary(1.0))
+    ResultStore(changed, folder).keep(runs_of(changed, tmp_path / "runs")[0], summary(1.0))
     assert path.with_name("slow+ring.earlier-1.json").read_text() == before
     assert list(json.loads(path.read_text())["seeds"]) == ["1"]
 
@@ -242,7 +245,7 @@ def test_a_seed_that_was_run_with_other_code_of_one_s_own_does_not_count(write, 
         write(("algorithm: {name: el}", 'algorithm: {name: "./own.py:Own"}'), ("seeds: [7]", "seeds: [7, 8]"))
     )
     (run,) = runs_of(matrix, tmp_path / "runs", seeds=1, patterns=["alone"])
-    keeper = Keeper(matrix, tmp_path / "results")
+    keeper = ResultStore(matrix, tmp_path / "results")
     reproduce([run], keep=keeper.keep)
     assert keeper.has(run)
     (tmp_path / "own.py").write_text(OWN.format(share=2.0))
@@ -253,6 +256,6 @@ def test_a_seed_that_was_run_with_other_code_of_one_s_own_does_not_count(write, 
 def test_pages_of_pages_are_not_made(write, tmp_path):
     matrix = read_matrix(write(), ["rounds=1"])
     folder = tmp_path / "results"
-    Keeper(matrix, folder).keep(runs_of(matrix, tmp_path / "runs")[0], summary(9100.0))
+    ResultStore(matrix, folder).keep(runs_of(matrix, tmp_path / "runs")[0], summary(9100.0))
     first, again = ([page.name for page in write_pages(folder, ["tiny.yaml"])] for _ in range(2))
     assert first == again == ["tiny+rounds=1.md", "README.md"]

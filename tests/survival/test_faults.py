@@ -22,7 +22,7 @@ from ddlsim.runs.callbacks import Progress
 from ddlsim.runs.checkpoint import Checkpoints, Every, checkpoints_of, parse_every
 from ddlsim.runs.cluster import cluster
 from ddlsim.runs.directory import acquire
-from ddlsim.runs.repetition import Repetition
+from ddlsim.runs.repetition import ReplayToCheckpoint
 from ddlsim.scenario import load
 
 EL = ("algorithm={name: el}", "rounds=6")
@@ -151,7 +151,7 @@ def test_a_process_that_ends_while_it_repeats_leaves_everything_as_it_was(torn, 
         raise Stopped
 
     with monkeypatch.context() as patched, pytest.raises(Stopped):
-        patched.setattr(Repetition, "round", stop)
+        patched.setattr(ReplayToCheckpoint, "round", stop)
         runs.resume(torn)
     assert files_of(torn) == before
 

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from ddlsim import runs
 from ddlsim.foundation.errors import DataDamaged, ScenarioError
 from ddlsim.learning.architecture import check_task
-from ddlsim.learning.tested import Tally
+from ddlsim.learning.tested import MetricSum
 from ddlsim.report import columns
 from ddlsim.report.reading import read
 from ddlsim.scenario import load
@@ -57,7 +57,10 @@ def test_two_models_side_by_side_are_counted_as_each_alone(name):
         "regression": torch.randn(2, 6, generator=rng),
         "multi_label": torch.randint(0, 2, (2, 6, 3), generator=rng),
     }.get(name, torch.randint(0, 3, (2, 6), generator=rng))
-    together, alone = Tally(task, 2, torch.device("cpu")), [Tally(task, 1, torch.device("cpu")) for _ in range(2)]
+    together, alone = (
+        MetricSum(task, 2, torch.device("cpu")),
+        [MetricSum(task, 1, torch.device("cpu")) for _ in range(2)],
+    )
     for part in (slice(0, 4), slice(4, 6)):
         losses = torch.stack([task.loss(outputs[i, part], labels[i, part], "sum") for i in range(2)])
         together.add(outputs[:, part], labels[:, part], losses)

@@ -25,7 +25,7 @@ TOO_LATE_S, TRIES = 0.005, 3
 
 
 @dataclass(frozen=True)
-class Repetition:
+class ReplayToCheckpoint:
     """What one run of a case gave.
 
     Args:
@@ -39,7 +39,7 @@ class Repetition:
     latest_s: float
 
 
-def measure(case: Case, queue: str, packets: int, congestion: str, connections: str) -> Repetition:
+def measure(case: Case, queue: str, packets: int, congestion: str, connections: str) -> ReplayToCheckpoint:
     """Sends the flows of a case."""
     with Testbed([HostLink(*link) for link in case.links], queue, packets, congestion) as testbed:
         sender = RealFlows(testbed, connections, time_limit_s=60.0)
@@ -48,10 +48,10 @@ def measure(case: Case, queue: str, packets: int, congestion: str, connections: 
         None if end_s is None else round(end_s - start_s, 6)
         for end_s, (start_s, *_) in zip(finish_s, case.flows, strict=True)
     ]
-    return Repetition(taken_s, testbed.dropped, max(testbed.latest_s, sender.stalled_s))
+    return ReplayToCheckpoint(taken_s, testbed.dropped, max(testbed.latest_s, sender.stalled_s))
 
 
-def store(path: Path, setting: dict[str, Any], found: Repetition) -> None:
+def store(path: Path, setting: dict[str, Any], found: ReplayToCheckpoint) -> None:
     """Adds a repetition to a file; one that the machine disturbed is only counted."""
     empty = {**setting, "disturbed": 0, "latest_s": [], "dropped": [], "taken_s": []}
     known = empty

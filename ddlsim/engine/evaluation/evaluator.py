@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ddlsim.learning.job_types import Model
     from ddlsim.learning.jobs import Job
     from ddlsim.learning.optimizing.state import Kept
-    from ddlsim.learning.tested import Tested
+    from ddlsim.learning.tested import EvalResult
     from ddlsim.scenario.model import Evaluation
 
 
@@ -312,7 +312,7 @@ class Evaluator:
         return self._compute.losses(node, serving.models, SELECTION_BATCHES, rng, True, split, kept)
 
     def _write(
-        self, node: int, completed: int, snapshot: Snapshot, tested: "list[Tested]", chosen: int, lowest: int
+        self, node: int, completed: int, snapshot: Snapshot, tested: "list[EvalResult]", chosen: int, lowest: int
     ) -> float:
         def row(name: str, value: Any) -> None:
             self._recorder.row(snapshot.time_s, node, completed, name, value)

@@ -43,7 +43,7 @@ class Tester(Protocol):
         kept: "Kept | None" = None,
         precision: str = "float32",
     ) -> "Job":
-        """Predictions on an evaluation set; value: a list of Tested, one per model."""
+        """Predictions on an evaluation set; value: a list of EvalResult, one per model."""
 
     def losses(
         self,

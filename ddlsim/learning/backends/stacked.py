@@ -33,13 +33,13 @@ from ddlsim.learning.backends.stacked_models import EVALUATION, TRAINING, Stacke
 from ddlsim.learning.backends.step_graphs import CudaRecorder, StepGraphs
 from ddlsim.learning.backends.threads import KINDS, Workers, allocate_outputs
 from ddlsim.learning.backends.workspace import autocast
-from ddlsim.learning.bank import Later, Row, laters, stacked_rows, store_rows
+from ddlsim.learning.bank import LazyValue, Row, laters, stacked_rows, store_rows
 from ddlsim.learning.batches import Batches
 from ddlsim.learning.datasets import ByteInputs, Inputs, MappedInputs, NodeDatasets, Samples
 from ddlsim.learning.job_types import LossSpec, TestSpec, TrainSpec, architecture_of
 from ddlsim.learning.optimizing.state import StackedState
 from ddlsim.learning.optimizing.updates import Updates, training_loss
-from ddlsim.learning.tested import Tally, Tested
+from ddlsim.learning.tested import EvalResult, MetricSum
 from ddlsim.learning.whole_models import CORE, HEAD
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class Question:
 
 def stacked_losses(
     jobs: Sequence[LossSpec], models: Mapping[str, StackedModels], data: NodeDatasets, memory: Memory
-) -> list[Later]:
+) -> list[LazyValue]:
     """As evaluating.losses_of, for jobs whose models all can be stacked."""
     answers: list[Answers] = []
     groups: dict[tuple, list[Question]] = defaultdict(list)
@@ -173,7 +173,7 @@ def _seen_apart(job: TestSpec, images: Inputs) -> bool:
     return job.split != "own validation" and len(images.shape) == 4 and images.shape[1] == 1
 
 
-def _values(jobs: Sequence[LossSpec | TestSpec], answers: Sequence[Answers]) -> list[Later]:
+def _values(jobs: Sequence[LossSpec | TestSpec], answers: Sequence[Answers]) -> list[LazyValue]:
     """Per job the answers about its models, in their order. What waits for them holds no rows."""
     sizes = [len(job.models) for job in jobs]
 
@@ -181,7 +181,7 @@ def _values(jobs: Sequence[LossSpec | TestSpec], answers: Sequence[Answers]) -> 
         found: list[list[Any]] = [[None] * size for size in sizes]
         for places, values in answers:
             for (job, model), value in zip(places, values(), strict=True):
-                found[job][model] = value if isinstance(value, Tested) else float(value)
+                found[job][model] = value if isinstance(value, EvalResult) else float(value)
         return found
 
     return laters(get, len(jobs))
@@ -198,7 +198,7 @@ def _gathered(data: NodeDatasets, asked: Mapping[Hashable, tuple[LossSpec, Batch
 
 def stacked_predictions(
     jobs: Sequence[TestSpec], models: Mapping[str, StackedModels], data: NodeDatasets, memory: Memory
-) -> list[Later]:
+) -> list[LazyValue]:
     """As evaluating.predictions_of, for jobs whose models all can be stacked."""
     answers: list[Answers] = []
     groups: dict[tuple, list[Question]] = defaultdict(list)
@@ -281,8 +281,8 @@ def _tested(
     data: NodeDatasets,
     memory: Memory,
     precision: str,
-) -> Callable[[], list[Tested]]:
-    tally = Tally(data.task, len(questions), next(iter(samples.values()))[1].device)
+) -> Callable[[], list[EvalResult]]:
+    tally = MetricSum(data.task, len(questions), next(iter(samples.values()))[1].device)
     for outputs, labels in outputs_of(models, questions, samples, memory, precision):
         tally.add(outputs, labels, _losses(data, outputs, labels).sum(dim=1))
     return tally.tested_later()

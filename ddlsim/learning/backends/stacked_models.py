@@ -6,8 +6,10 @@ same, is found out on the first models it meets: they are also computed alone (`
 
 The two ways to compute with many models of one architecture at once, from a matrix [N, P] of a model in every row.
 
-`ByLayers` calls the module with stacked tensors (learning/stacking) and takes plain autograd's gradients of the sum of
-all losses: rows never mix, so these are every model's own. `ByVmap` is torch.func.vmap, which knows more operations and
+`LayerRules` calls the module with stacked tensors (learning/stacking) and takes plain autograd's gradients of the sum
+of
+all losses: rows never mix, so these are every model's own. `VmapFallback` is torch.func.vmap, which knows more
+operations and
 needs about four times as many kernels for a step.
 """
 
@@ -91,7 +93,7 @@ class Way(Protocol):
 
 
 @dataclass(frozen=True)
-class ByLayers:
+class LayerRules:
     """See Way."""
 
     name: ClassVar = "layer by layer"
@@ -129,7 +131,7 @@ class ByLayers:
 
 
 @dataclass(frozen=True)
-class ByVmap:
+class VmapFallback:
     """See Way."""
 
     name: ClassVar = "torch.func.vmap"
@@ -201,7 +203,7 @@ OUTPUTS_HELD = 3
 
 TRAINING, EVALUATION = "training", "evaluation"
 
-WAYS: tuple[Way, ...] = (ByLayers(), ByVmap())
+WAYS: tuple[Way, ...] = (LayerRules(), VmapFallback())
 """In the order in which they are tried."""
 
 

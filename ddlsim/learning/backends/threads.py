@@ -39,7 +39,7 @@ from ddlsim.learning.job_types import LossSpec, TestSpec, TrainSpec, architectur
 from ddlsim.learning.optimizing.state import OpenState
 from ddlsim.learning.optimizing.updates import training_loss
 from ddlsim.learning.private_steps import PrivateGradients
-from ddlsim.learning.tested import Tally, Tested
+from ddlsim.learning.tested import EvalResult, MetricSum
 from ddlsim.tasks import label_of
 from ddlsim.tasks.builtin import Classification
 
@@ -155,10 +155,10 @@ def losses_of(job: LossSpec, workspace_of: WorkspaceOf, data: NodeDatasets, chun
 
 
 @torch.no_grad()
-def predictions_of(job: TestSpec, workspace_of: WorkspaceOf, data: NodeDatasets, chunk: int) -> list[Tested]:
+def predictions_of(job: TestSpec, workspace_of: WorkspaceOf, data: NodeDatasets, chunk: int) -> list[EvalResult]:
     """What the task measures of each model, and its mean loss, on the whole evaluation set."""
     images, labels = data.evaluation(job.split, job.cluster)
-    tallies = [Tally(data.task, 1, labels.device) for _ in job.models]
+    tallies = [MetricSum(data.task, 1, labels.device) for _ in job.models]
     for first in range(0, len(labels), chunk):
         x, y = images[first : first + chunk], labels[first : first + chunk]
         core = None

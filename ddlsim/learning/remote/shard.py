@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from ddlsim.foundation.errors import WorkerLost
-from ddlsim.learning.bank import Later, Row
+from ddlsim.learning.bank import LazyValue, Row
 from ddlsim.learning.remote.rows import Block, Drawn, Wave
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Shard:
             self._rows[number] = self._learner.rows.numbered(self._parts[part], number)
         self._need(number for spec in wave.specs for number in spec.reads)
         values = [
-            value.get() if isinstance(value, Later) else value
+            value.get() if isinstance(value, LazyValue) else value
             for value in self._learner.backends.run(wave.kind, wave.specs)
         ]
         self._wall_s[wave.kind] += time.perf_counter() - started

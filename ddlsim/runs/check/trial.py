@@ -36,7 +36,7 @@ from ddlsim.topologies.base import misdrawn
 
 if TYPE_CHECKING:
     from ddlsim.algorithms.base import Algorithm
-    from ddlsim.data.prepared import Outline
+    from ddlsim.data.prepared import DatasetSpec
     from ddlsim.engine.simulation import Simulation
     from ddlsim.foundation.registry import Registry
     from ddlsim.node.node import Steps
@@ -379,7 +379,9 @@ class Trial:
         whole = _of_size(self.scenario, self.scenario.nodes.clusters)
         if self.sizes:
             whole = whole.model_copy(update={"model": self._sizes_alone()})
-        outline = cast("Outline", load_data(whole.model_copy(update={"partition": Random()}), download=False).dataset)
+        outline = cast(
+            "DatasetSpec", load_data(whole.model_copy(update={"partition": Random()}), download=False).dataset
+        )
         build_simulation(whole, outline, build_learner(whole, outline, "none"), Recorder()).run()
 
     def _sizes_alone(self) -> Any:

@@ -5,7 +5,7 @@ keeps a small file of results per cell, result.py makes means of them, table.py 
 the pages of all matrices.
 """
 
-from ddlsim.runs.reproduce.kept import Keeper
+from ddlsim.runs.reproduce.kept import ResultStore
 from ddlsim.runs.reproduce.matrix import Cell, Matrix, Published, read_matrix
 from ddlsim.runs.reproduce.result import results
 from ddlsim.runs.reproduce.running import Failure, Outcome, Run, reproduce, runs_of
@@ -14,10 +14,10 @@ from ddlsim.runs.reproduce.table import console_table, markdown_table, write_pag
 __all__ = [
     "Cell",
     "Failure",
-    "Keeper",
     "Matrix",
     "Outcome",
     "Published",
+    "ResultStore",
     "Run",
     "console_table",
     "markdown_table",

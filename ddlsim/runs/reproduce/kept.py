@@ -53,7 +53,7 @@ def values_of(matrix: Matrix, run: Run, summary: dict[str, Any]) -> dict[str, An
 
 
 @dataclass(frozen=True)
-class Keeper:
+class ResultStore:
     """Writes the files of a matrix.
 
     Args:
