@@ -139,7 +139,7 @@ def test_more_rounds_are_not_computed_from_the_start(parent, tmp_path, monkeypat
             pytest.param(change, marks=pytest.mark.full)
             for change in (
                 "devices={name: constant, step_time_s: 0.2}",
-                "protocol.deadline_s=0.1",
+                "protocol.deadline_s=0.01",
                 "network={drop_probability: 0.5, on_drop: drop}",
                 "network.timeout_s=0.01",
                 "network.links={name: 4g}",
