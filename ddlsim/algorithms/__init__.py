@@ -1,8 +1,8 @@
 """Learning algorithms by name: one file each, named and written as in its paper.
 
-To add one: a file with a frozen dataclass (fields = YAML keys) that extends Algorithm (see base.py) and offers `start`,
-`round`, `serving` and, if it has a last exchange, `finish`; a line in this table; a scenario. The contract test
-(tests/algorithms/test_contract.py) then runs over it.
+To add an algorithm, write a file with a frozen dataclass (fields = YAML keys) that extends Algorithm (see base.py) and
+defines `start`, `round`, `serving` and, if it has a last exchange, `finish`. Add a line to this table, and a scenario.
+The contract test (tests/algorithms/test_contract.py) then covers it.
 """
 
 from ddlsim.foundation.registry import Registry

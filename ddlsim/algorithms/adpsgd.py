@@ -1,21 +1,21 @@
 """AD-PSGD: train, and average with one random neighbor at a time, without any barrier.
 
-Source: Lian, Zhang, Zhang, Liu, "Asynchronous Decentralized Parallel Stochastic Gradient Descent", ICML 2018,
-Algorithm 1. As in the paper a node's model is averaged while its gradient is computed, which is then added to it.
-Where we differ:
+Source: Lian, Zhang, Zhang, Liu, "Asynchronous Decentralized Parallel Stochastic Gradient Descent", ICML 2018, Algorithm
+1. As in the paper a node's model is averaged while its gradient is computed, which is then added to it. Differences
+from the paper:
 
-- The paper averages i and j atomically: both become (x_i + x_j) / 2 at one instant, x_i + x_j stays what it was. Here
-  messages take time: i offers its model; when it arrives j takes its half, (x_i - x_j) / 2, and answers with the x_j
-  that it had; when the answer arrives i takes the opposite half. Both are added to what the models are by then, so the
-  sum of all models changes by gradients alone, whatever the order and delay of messages. Nodes that finish or have
-  finished do not answer, and take no half.
-- A half is lost where an answer is: by network.on_drop drop, after protocol.deadline_s, or if i leaves. It counts among
+- The paper averages i and j atomically: both become (x_i + x_j) / 2 at one instant, x_i + x_j is unchanged. Here
+  messages take time: i offers its model; when it arrives j takes its half, (x_i - x_j) / 2, and answers with its
+  previous x_j; when the answer arrives i takes the opposite half. Both are added to the current models, so the sum of
+  all models changes by gradients alone, whatever the order and delay of messages. Nodes that finish or have finished do
+  not answer, and take no half.
+- A half is lost with its answer: by network.on_drop drop, after protocol.deadline_s, or if i leaves. It counts among
   the lost, aborted and unused bytes of the run. With network.compression, privacy or an aggregation rule the halves
-  differ, and the sum is kept only as far as these keep it.
+  differ, and the sum is preserved only as far as these preserve it.
 - A node takes local_steps steps in a row, then averages. Buffers (BatchNorm statistics) are those of its last training
   or averaging.
-- A node that joins a run under way, or has lost its state, starts from the model of a neighbor, and does not average
-  before. In the paper all nodes are there from the start to the end.
+- A node that joins a running simulation, or has lost its state, starts from the model of a neighbor, and does not
+  average before. In the paper all nodes are online from the start to the end.
 - No deadlock can arise: an offer is answered while the peer trains, so the graph need not be bipartite.
 
 No node waits for the round of another, in either mode; an exchange waits for one answer, and fails at once if the peer
@@ -56,7 +56,7 @@ class ADPSGD(Algorithm):
         return State(model)  # it may have to join first
 
     def join(self, node: "Node", state: State, round_num: int) -> "Steps":
-        """A newcomer takes over the model of one neighbor, if that answers: averaging needs models that are alike."""
+        """Take over the model of one neighbor, if that answers, since averaging needs similar models."""
         for answer in (yield node.exchange(node.random_peer(round_num), round_num)):
             state.model = answer.payload.get("model", state.model)
 
@@ -72,7 +72,7 @@ class ADPSGD(Algorithm):
         state.averages = round_num + 1 < node.rounds
 
     def answer(self, node: "Node", state: State, offer: "Message") -> Mapping[str, Any]:
-        """The model as it was; a neighbor's that comes with the offer is averaged in."""
+        """Return the model before the average; merge the neighbor's model that comes with the offer."""
         if not state.averages:
             return {}
         model = state.model
@@ -81,14 +81,14 @@ class ADPSGD(Algorithm):
         return {"model": model}
 
     def stopped(self, node: "Node", state: State, best: "Model | None", round_num: int) -> None:
-        """It averages with no other node any more."""
+        """Stop averaging with other nodes."""
         state.averages = False
 
     def serving(self, node: "Node", state: State) -> EvaluationCandidates:
         return EvaluationCandidates([(state.model,)])
 
     def _add(self, node: "Node", state: State, base: "Params", moved: "Params") -> None:
-        """Add `moved - base` to the model, which others may have averaged since it was `base`."""
+        """Add `moved - base` to the model, which other nodes may have averaged since it was `base`."""
         if state.model is base:
             state.model = moved
         else:

@@ -1,8 +1,8 @@
-"""The contract of an algorithm: every hook there is, its default, and when the engine calls it.
+"""The contract of an algorithm: every hook, its default, and when the engine calls it.
 
-An algorithm is a frozen dataclass whose fields are the YAML keys. It has no state of its own: what a node remembers is
-the object that `start` returns, one per node. `round` is a generator: it yields the node's verbs, its methods that
-take simulated time (`losses = yield node.losses(...)`), and calls the others.
+An algorithm is a frozen dataclass whose fields are the YAML keys. It has no state: `start` returns one object per node,
+the node's memory. `round` is a generator: it yields the node's verbs, its methods that take simulated time (`losses =
+yield node.losses(...)`), and calls the other methods directly.
 """
 
 from abc import ABC, abstractmethod
@@ -28,61 +28,67 @@ GraphKind = Literal["any", "static", "dynamic"]
 
 
 class Algorithm(Part, ABC):
-    """What every entry of ALGORITHMS is."""
+    """Base class of every entry of ALGORITHMS."""
 
-    # -- what it needs and does, as constants ----------------------------------------------------------------------
+    # -- requirements and properties, as constants ----------------------------------------------------------------
 
     needs_core: ClassVar[bool] = False
-    """Whether it keeps core and head apart; models that are nothing but a head are refused then."""
+    """Whether it separates core and head; models without a core are then invalid."""
 
     own_loss: ClassVar[bool] = False
-    """Whether it trains with a loss of its own (`objective` of node.train), which has no gradient per sample."""
+    """Whether it trains with a custom loss (`objective` of node.train), which has no gradient per sample."""
 
     has_server: ClassVar[bool] = False
-    """Whether there is one more node, the last, that all others are linked with (`node.is_server`). Who joins or
-    returns then does the round after that of the others; a node whose round the server has closed without it ends that
-    round, then joins the server's current one (see `joins_anew`). A pull is answered with what is of its round, in
-    either mode."""
+    """Whether there is one more node, the last, that all other nodes are linked with (`node.is_server`). A node that
+    joins or returns then starts with the round after the current round of the other nodes; a node whose round the
+    server has closed without it ends that round, then joins the server's current one (see `joins_anew`). A pull is
+    answered with the publication of its round, in either mode.
+    """
 
     waits: ClassVar[bool] = True
-    """Whether a round of a synchronous run waits for messages of other nodes. Where none does, a node that returns goes
-    on where it left, in either mode."""
+    """Whether a round of a synchronous run waits for messages of other nodes. If none does, a node that returns
+    continues where it left, in either mode.
+    """
 
     exchanges: ClassVar[Literal["models", "vectors", "nothing"]] = "models"
-    """What travels: models or large parts of them, a few vectors, or nothing."""
+    """Content of messages: models or large parts of them, a few vectors, or nothing."""
 
     averages: ClassVar[bool] = True
     """Whether models or vectors of several nodes are averaged, by `node.combine`, `average`, `mix` or `moved`."""
 
     steps_apart: ClassVar[bool] = False
-    """Whether each local step is a training of its own (`after_step` of `node.train`): then nothing that spans several
-    steps can be had, `training.proximal` and `training.accumulate`."""
+    """Whether each local step is a separate training (`after_step` of `node.train`): then keys that span several steps,
+    `training.proximal` and `training.accumulate`, are unavailable.
+    """
 
     joins_anew: ClassVar[bool] = False
-    """Whether a node does `join` after every absence and every round that the server closed without it, and not only
-    where it begins afresh."""
+    """Whether a node calls `join` after every absence and every round that the server closed without it, and not only
+    when it starts with a new state.
+    """
 
     one_start: ClassVar[bool] = False
     """Whether all nodes start from one model by definition (a server's), whatever the scenario's `init` is."""
 
     expects_graph: ClassVar[GraphKind] = "any"
-    """The graph that the method is defined for: one in all rounds, or a new one in each; `check` warns about others."""
+    """Graph that the method is defined for: one in all rounds, or a new one in each; `check` warns about other graphs.
+    """
 
     may_change: ClassVar[frozenset[str]] = frozenset()
-    """Keys that `ddlsim resume --set` may change in a run under way: `round` reads them anew, and neither what a node
-    remembers nor what `start` made of it has their shape or their meaning."""
+    """Keys that `ddlsim resume --set` may change in a running simulation: `round` reads them each time, and neither a
+    node's memory nor the result of `start` depends on them in shape or meaning.
+    """
 
     @property
     def heeds_topology(self) -> bool:
-        """Whether nodes exchange with their peers in the topology (`node.peers`), and not with a server, with whom they
-        choose among all, or with nobody. Default: where there is no server.
+        """Whether nodes exchange with their peers in the topology (`node.peers`), and not with a server, with freely
+        chosen nodes, or with no node. Default: true if there is no server.
         """
         return not self.has_server
 
     @property
     def sums_only(self) -> bool:
-        """Whether all that is done with the messages of a round is a sum over the nodes that are waited for, weighted
-        by who they are and what they send: then secure aggregation can hide its terms. Default: it is not.
+        """Whether the messages of a round are only summed over the nodes that are waited for, weighted by sender and
+        content: then secure aggregation can hide its terms. Default: false.
         """
         return False
 
@@ -90,77 +96,77 @@ class Algorithm(Part, ABC):
 
     @abstractmethod
     def start(self, node: "Node") -> Any:
-        """A node's state before its first round, or after it has lost its state; takes no simulated time."""
+        """Return a node's state before its first round, or after it has lost its state; takes no simulated time."""
 
     def join(self, node: "Node", state: Any, round_num: int) -> "Steps":
-        """What a node does before its next round that joins a run under way, or comes back without its state (or with
-        it, see `joins_anew`). Default: nothing.
+        """Prepare the next round of a node that joins a running simulation, or returns without its state (or with it,
+        see `joins_anew`). Default: nothing.
         """
         return
         yield
 
     @abstractmethod
     def round(self, node: "Node", state: Any, round_num: int) -> "Steps":
-        """One round. A node that leaves abandons the round where it is; the state stays as it is then."""
+        """Run one round. A node that leaves abandons the round at once; its state remains as at that time."""
 
     def answer(self, node: "Node", state: Any, offer: "Message") -> Mapping[str, Any]:
-        """Payload for a peer whose offer (`node.exchange`) arrives at this node; takes no simulated time, and may come
-        while the node trains. Default: nothing.
+        """Return the payload for a peer whose offer (`node.exchange`) arrives at this node; takes no simulated time,
+        and may be called while the node trains. Default: nothing.
         """
         return {}
 
     def finish(self, node: "Node", state: Any, round_num: int) -> "Steps":
-        """A last exchange after the last round. Default: there is none."""
+        """Run a last exchange after the last round. Default: none."""
         return
         yield
 
     def stopped(self, node: "Node", state: Any, best: "Model | None", round_num: int) -> None:
-        """Early stopping has ended the node's rounds with this one. Default: nothing.
+        """Handle the end of the node's rounds by early stopping after this one. Default: nothing.
 
         Args:
-            node, state: as of `round`.
+            node, state: as in `round`.
             best: the model of lowest validation loss; None if no loss was a number.
             round_num: the node's last round.
         """
 
     @property
     def has_final_exchange(self) -> bool:
-        """Whether there is a last exchange, evaluated in the last round's place. Default: if `finish` is defined."""
+        """Whether there is a last exchange, evaluated in place of the last round. Default: if `finish` is defined."""
         return type(self).finish is not Algorithm.finish
 
     # -- evaluation ------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def serving(self, node: "Node", state: Any) -> "EvaluationCandidates | None":
-        """The models that the node would answer queries with; None: it is a server."""
+        """Return the models that the node would answer queries with; None if it is a server."""
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What every report must say about the options chosen. Default: nothing."""
+        """Remarks on the chosen options for every report. Default: none."""
         return ()
 
     @property
     def as_published(self) -> tuple[str, ...]:
-        """Options that follow a paper's code where the algorithm's definition has something else. Default: none."""
+        """Options that follow a paper's code instead of the algorithm's definition. Default: none."""
         return ()
 
     # -- checking a scenario, before anything runs -----------------------------------------------------------------
 
     def check(self, clusters: Sequence[int]) -> None:
-        """Raises ScenarioError, with the key, where the options do not fit clusters of these sizes."""
+        """Raise ScenarioError, with the key, if the options do not fit clusters of these sizes."""
 
     @property
     def needs_validation(self) -> tuple[str, ...]:
-        """Keys that are set so that they need validation samples. Default: none."""
+        """Keys whose values need validation samples. Default: none."""
         return ()
 
     # -- parts of the model ----------------------------------------------------------------------------------------
 
     def extra_parts(self, latent: int, num_classes: int) -> "Mapping[str, nn.Module]":
-        """Modules trained beside core and head, by name. Default: none.
+        """Modules trained in addition to core and head, by name. Default: none.
 
         Args:
-            latent: features that the core makes.
+            latent: number of features that the core computes.
             num_classes: C.
         """
         return {}
@@ -173,7 +179,7 @@ class Algorithm(Part, ABC):
     # -- algorithms that compare models ----------------------------------------------------------------------------
 
     def similarity_measure(self, node: "Node | None") -> "Similarity | None":
-        """How models are compared (on this node, or in general). Default: they are not."""
+        """Similarity measure for model comparisons (on this node, or in general). Default: None, no comparison."""
         return None
 
     @property
@@ -182,22 +188,22 @@ class Algorithm(Part, ABC):
         return self.similarity_measure(None) is not None
 
     def seen(self, state: Any) -> Any:
-        """What of a node's state is compared by `similarities_of`. Default: nothing."""
+        """Return the part of the state that `similarities_of` compares. Default: None."""
         return None
 
     def similarities_of(
         self, node: "Node", own: Any, others: Mapping[int, Any], compute: "Compute", rng: "np.random.Generator"
     ) -> "Deferred":
-        """Deferred mapping from node id to similarity, for monitoring (records.true_similarities).
+        """Return a deferred mapping from node id to similarity, for monitoring (records.true_similarities).
 
-        Only called where `similarity_measure` gives a measure.
+        Only called if `similarity_measure` returns a measure.
         """
         raise NotImplementedError(f"{type(self).__name__} compares no models")
 
 
 @dataclass(frozen=True, kw_only=True)
 class WithFinalAllReduce(Algorithm):
-    """What algorithms have in common that the FACADE paper's code ends with an exchange of all nodes with all others.
+    """Algorithm with an optional last exchange of all nodes with all others, as in the FACADE paper's code.
 
     In `mode: async` it waits for no node, and merges the final models that have arrived.
 
@@ -221,11 +227,11 @@ class WithFinalAllReduce(Algorithm):
         return ("final_all_reduce",) if self.final_all_reduce else ()
 
     def final_contents(self, state: Any) -> dict[str, Any]:
-        """What a node sends to all others. Default: its model."""
+        """Return the payload for all other nodes. Default: the node's model."""
         return {"model": state.model}
 
     def merge_final(self, node: "Node", state: Any, inbox: "Sequence[Message]") -> None:
-        """Take over what the others have sent. Default: the average of all models."""
+        """Merge the payloads of the other nodes. Default: average all models."""
         state.model = node.average(state.model, {m.src: m.payload["model"] for m in inbox if "model" in m.payload})
 
     def finish(self, node: "Node", state: Any, round_num: int) -> "Steps":

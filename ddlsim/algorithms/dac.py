@@ -4,10 +4,9 @@ Sources: Listo Zec, Ekblom, Willbo, Mogren, Girdzijauskas, "Decentralized adapti
 for client collaboration", FL-IJCAI 2022, and their code; Hagander, Listo Zec et al., "On the effects of similarity
 metrics in decentralized deep learning under distributional shift", and the code that it shares with Hagander's thesis
 (FedSim, min-max scaling, three more similarities). Each round a node pulls the models of `sampled_peers` peers, drawn
-by softmax(tau * similarity), measures how alike they are to its own, and merges; what peers know of others serves as
-an estimate (algorithms/similarity/measures.py). The texts and the codes differ, and `variant` names four of them;
-every key that is
-null is as the variant has it:
+by softmax(tau * similarity), measures their similarity to its own model, and merges; the peers' knowledge of other
+nodes serves as an estimate (algorithms/similarity/measures.py). The texts and the codes differ, and `variant` names
+four of them, which give every key that is null:
 
                     listo_zec_2022   hagander_2024      text               facade
     schedule        immediate        merge-then-train   merge-then-train   train-then-merge
@@ -24,18 +23,18 @@ null is as the variant has it:
     stopped_compared served          last               served             served
 
 The rule `max` of listo_zec_2022 is that of the authors' code since August 2023. In its versions of 2022, with which the
-paper's numbers were most likely made, the estimate of the peer drawn last counts: `two_hop: last` does so.
+paper's numbers were most likely made, the estimate of the peer drawn last counts: `two_hop: last` does the same.
 
 `facade` is how the FACADE paper (Biswas et al., SaTML 2025) ran DAC. Its published runs re-seed the sampler identically
-in every round, so that a node meets only a handful of peers; `frozen_sampling: true` does the same.
+in every round, so a node meets only a handful of peers; `frozen_sampling: true` does the same.
 
 Only hagander_2024 was published with early stopping. There a stopped peer's best model is merged, and scored by the
 inverse loss, while the cosines and the L2 distance are taken to its last one; with `stopped_compared: last` the peer
-sends both, so that its answers are larger by one model.
+sends both, so that its answers are one model larger.
 
-Under `text` k* of the two-hop estimate is the most alike of the peers sampled in this round; the text lets it be the
-most alike of all ever sampled, the codes have this round's. Probabilities are float64 here; FACADE's code has float32,
-where a large tau underflows to 0 and the missing peers are drawn uniformly.
+Under `text` k* of the two-hop estimate is the most similar of the peers sampled in this round, as in the codes; the
+text allows the most similar of all ever sampled. Probabilities are float64 here; FACADE's code has float32, in which a
+large tau underflows to 0 and the missing peers are drawn uniformly.
 
 Under `text` a node sends its model to the peers, which score it on their data (inverse_loss only), so models travel
 both ways; both codes score the pulled model on the node's own data instead. FedSim's weights are, in the code
@@ -148,14 +147,14 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 def _given(value: Option | None) -> Option:
-    """A key that was null or given: by now it is given."""
+    """Return the value of a key; by now it is not null."""
     assert value is not None
     return value
 
 
 @dataclass
 class Memory:
-    """What a node knows of the others, with which probabilities it last drew, and which peers, one after the other."""
+    """A node's knowledge of the other nodes, the probabilities of its last draw, and the drawn peers in order."""
 
     knowledge: Deferred
     drawn_by: dict[int, float]
@@ -164,27 +163,28 @@ class Memory:
 
 @dataclass(frozen=True, kw_only=True)
 class DAC(GossipPull):
-    """Decentralized adaptive clustering: draw peers by how alike their models are.
+    """Decentralized adaptive clustering: draw peers by the similarity of their models.
 
     Args:
-        variant: which published DAC; gives every key that is null, see the file's head.
+        variant: published form of DAC; sets every key that is null, see the module's docstring.
         similarity: `inverse_loss`, `cosine_weights`, `cosine_gradients` or `inverse_l2`.
-        alpha: of cosine_gradients: weight of the last local update; the rest is the update since the start.
+        alpha: with cosine_gradients, weight of the last local update; the rest is the update since the start.
         tau: sharpness of the softmax; with `sigmoid` it rises from 1 to tau + 1.
         tau_schedule: `constant`, or `sigmoid` (DAC-var).
-        tau_growth: of `sigmoid`, per round.
+        tau_growth: growth per round, with `sigmoid`.
         scaling: `min_max` spreads similarities over 0..1 before the softmax.
-        two_hop: which estimate of a third node counts: that of the most alike peer (`max`), of the least alike one
-            (`min`), of the one drawn last (`last`), or none (`none`).
-        chained_estimates: whether estimates are passed on, beside what was measured.
-        unknown_peers: `zero_similarity` (as likely as similarity 0 makes them) or `floor` (as likely as `floor` says).
+        two_hop: source of the estimate of a third node: the most similar peer (`max`), the least similar (`min`), the
+            peer drawn last (`last`), or none (`none`).
+        chained_estimates: whether estimates are passed on, in addition to measured similarities.
+        unknown_peers: `zero_similarity` (as likely as at similarity 0) or `floor` (as likely as `floor` sets).
         floor: probability added to every peer before normalizing, with `floor`.
-        fedsim_weights: of merge fedsim: `priors` or `similarities`.
-        remote_scoring: whether peers score the node's model on their data, instead of the node theirs on its own.
+        fedsim_weights: with merge fedsim, `priors` or `similarities`.
+        remote_scoring: whether peers score the node's model on their data, instead of the node scoring their models on
+            its data.
         loss_batches: mini-batches that a model is scored on: `all` or `local_steps`.
-        stopped_compared: which model of a stopped peer the cosines and the L2 distance are taken to: the one it serves
-            (`served`) or its `last` one; with alpha above 0 always the last, which the last update has led to.
-        frozen_sampling: draw with the same random numbers in every round, as FACADE's published runs.
+        stopped_compared: model of a stopped peer that the cosines and the L2 distance use: the one it serves (`served`)
+            or its `last` one; with alpha above 0 always the last, the result of the last update.
+        frozen_sampling: whether every round draws with the same random numbers, as in FACADE's published runs.
     """
 
     may_change: ClassVar[frozenset[str]] = GossipPull.may_change | {"tau", "tau_growth", "floor", "loss_batches"}
@@ -197,7 +197,7 @@ class DAC(GossipPull):
     scaling: Scaling = "none"
     floor: Annotated[float, Gt(0)] = 1e-6
     frozen_sampling: bool = False
-    # A null is what the variant has; __post_init__ puts it in, so what GossipPull reads is never None.
+    # __post_init__ replaces null by the variant's value, so GossipPull never reads None.
     sampled_peers: Count | None = None  # type: ignore[assignment]
     merge: MergeName | None = None  # type: ignore[assignment]
     schedule: Schedule | None = None  # type: ignore[assignment]
@@ -226,7 +226,6 @@ class DAC(GossipPull):
             )
 
     def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
-        """See Part."""
         if self.tau_schedule != "sigmoid":
             yield "tau_growth", f"tau_schedule is {self.tau_schedule}"
         if self.merge != "fedsim":
@@ -245,7 +244,7 @@ class DAC(GossipPull):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What every report must say about this choice of options."""
+        """Remarks on these options for every report."""
         if self.frozen_sampling:
             return ("frozen_sampling: peers are drawn with the same random numbers in every round, as published",)
         return ()
@@ -300,7 +299,7 @@ class DAC(GossipPull):
     def _measure(
         self, node: "Node", state: State, received: Mapping[int, dict], round_num: int
     ) -> "Generator[Verb, Any, Deferred]":
-        """Deferred mapping from peer to similarity."""
+        """Return a deferred mapping from peer to similarity."""
         if not self.remote_scoring:
             return (yield from self.measure(node, state, received, round_num))
         answers = yield node.score_remotely(list(received), (state.model,), round_num)

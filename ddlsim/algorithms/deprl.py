@@ -1,12 +1,12 @@
-"""DePRL: a shared core learned by consensus, a head that never leaves its node's merges.
+"""DePRL: a shared core learned by consensus, a head that is never merged with other nodes.
 
 Source: Xiong, Yan, Wang, Li, "DePRL: Achieving Linear Convergence Speedup in Personalized Decentralized Learning with
 Shared Representations", AAAI 2024, as the FACADE paper's code ran it: `steps` mode trains the head with the core frozen
 for the local steps, then the core with the head frozen for one; `epochs` mode does one pass over the data each (the
 published CIFAR-10 setting, with batches of 100). The whole model travels, only cores are merged, with
 Metropolis-Hastings weights, which on a regular graph are the plain mean. The DePRL paper's topology is static; FACADE's
-code uses a new graph each round: that is the scenario's choice of topology. Weights of peers that are away, or whose
-message is lost or too late, fall to one's own core.
+code uses a new graph each round; the scenario's topology chooses. Weights of peers that are offline, or whose message
+is lost or too late, are added to that of the node's core.
 """
 
 from collections.abc import Iterator, Sequence
@@ -47,13 +47,11 @@ class DePRL(WithFinalAllReduce):
     core_steps: StepCount = 1
 
     def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
-        """See Part."""
         if self.local_training == "epochs":
             yield "core_steps", "local_training is epochs"
 
     @property
     def sums_only(self) -> bool:
-        """See Algorithm."""
         return True
 
     def start(self, node: "Node") -> State:

@@ -1,9 +1,9 @@
 """DFedAvgM: several local steps with heavy-ball momentum, then the mean with the neighbors' models.
 
 Source: Sun, Li, Wang, "Decentralized federated averaging", IEEE TPAMI 2022, Algorithm 1, without quantization
-(network.compression does that). Momentum starts anew in every round, as there, so that it is training.momentum with
-training.optimizer sgd. The mixing matrix is that of Metropolis and Hastings on the topology's graph; weights of
-neighbors that are away, or whose message is lost or too late, fall to oneself.
+(network.compression does that). Momentum restarts in every round, as in the paper, so it is training.momentum with
+training.optimizer sgd. The mixing matrix has Metropolis-Hastings weights on the topology's graph; weights of neighbors
+that are offline, or whose message is lost or too late, are added to the node's weight.
 """
 
 from dataclasses import dataclass
@@ -26,13 +26,12 @@ class State:
 
 @dataclass(frozen=True, kw_only=True)
 class DFedAvgM(Algorithm):
-    """Decentralized federated averaging; give it training.momentum."""
+    """Decentralized federated averaging; set training.momentum."""
 
     expects_graph: ClassVar[GraphKind] = "static"
 
     @property
     def sums_only(self) -> bool:
-        """See Algorithm."""
         return True
 
     def start(self, node: "Node") -> State:

@@ -2,8 +2,8 @@
 
 Source: Lian, Zhang, Zhang, Hsieh, Zhang, Liu, "Can Decentralized Algorithms Outperform Centralized Algorithms?",
 NeurIPS 2017, Algorithm 1, in the order of the FACADE paper's appendix B (local steps first). The weights are symmetric
-and doubly stochastic on any graph: 1 / (1 + the larger of the two degrees), the rest for oneself. Weights of neighbors
-that are away, or whose message is lost or too late, fall to oneself. The paper's graph is
+and doubly stochastic on any graph: 1 / (1 + the larger of the two degrees), the rest for the node itself. Weights of
+neighbors that are offline, or whose message is lost or too late, are added to the node's weight. The paper's graph is
 the same in all rounds (topology.dynamic: false); on a regular graph the weights are EL's plain mean.
 """
 
@@ -33,7 +33,6 @@ class DPSGD(WithFinalAllReduce):
 
     @property
     def sums_only(self) -> bool:
-        """See Algorithm."""
         return True
 
     def start(self, node: "Node") -> State:

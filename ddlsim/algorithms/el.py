@@ -2,11 +2,11 @@
 
 Source: de Vos, Farhadkhani, Guerraoui, Kermarrec, Pires, Sharma, "Epidemic Learning: Boosting Decentralized Learning
 with Randomized Communication", NeurIPS 2023. `oracle` uses the topology's graph of the round, known to all (with the
-topology random_regular that is EL-Oracle, and what the FACADE paper calls EL). `local` lets every node draw its own
-`fanout` receivers; as in the authors' code, the others get an empty notice, so that a receiver knows when a round is
-complete; in `mode: async` nobody waits for that, and there are none. With `protocol.late: keep` a notice of the round
-goes before a late model of an earlier one. Models of peers that are away, and those that are lost or too late, are left
-out of the mean.
+topology random_regular this is EL-Oracle, called EL in the FACADE paper). `local` lets every node draw its own `fanout`
+receivers; as in the authors' code, the other nodes get an empty notice, so that a receiver knows when a round is
+complete; in `mode: async` no node waits for notices, and none are sent. With `protocol.late: keep` a notice of the
+round takes precedence over a late model of an earlier one. Models of peers that are offline, and lost or late models,
+are left out of the mean.
 
 EL draws a new graph in every round: `topology.dynamic: true` with `oracle`.
 """
@@ -47,18 +47,15 @@ class EpidemicLearning(WithFinalAllReduce):
     fanout: Count = 4
 
     def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
-        """See Part."""
         if self.variant == "oracle":
             yield "fanout", "with variant oracle the topology says who hears"
 
     @property
     def heeds_topology(self) -> bool:
-        """See Algorithm."""
         return self.variant == "oracle"
 
     @property
     def sums_only(self) -> bool:
-        """See Algorithm."""
         return self.variant == "oracle"
 
     def start(self, node: "Node") -> State:
@@ -74,9 +71,7 @@ class EpidemicLearning(WithFinalAllReduce):
             drawn = node.rng("receivers").choice(node.others(), min(self.fanout, node.num_nodes - 1), replace=False)
             receivers = {int(peer) for peer in drawn}
             node.send(sorted(receivers), round_num, model=state.model)
-            if (
-                node.synchronous
-            ):  # else a notice would take the place of a model that its receiver has not looked at yet
+            if node.synchronous:  # otherwise a notice would replace a model that its receiver has not read yet
                 node.send([peer for peer in node.others() if peer not in receivers], round_num)
             inbox = yield node.receive(round_num, node.others())
         state.model = node.average(state.model, {m.src: m.payload["model"] for m in inbox if "model" in m.payload})

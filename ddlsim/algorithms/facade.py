@@ -2,34 +2,35 @@
 
 Source: Biswas, Kermarrec, Sharma, Trinca, de Vos, "Fair Decentralized Learning", SaTML 2025, Algorithm 2, and the
 authors' published code, which made the paper's tables. The paper starts every node from the same k models (`init:
-shared`), the code from different ones on every node. Where else the two differ `variant` chooses:
+shared`), the code from different ones on every node. `variant` chooses between their other differences:
 
-- the head is picked, in the paper, by its loss on the mini-batch about to be trained on (here: on one more, drawn like
-  it); in the code, on as many fresh mini-batches as there are local steps, other ones for every head. `common_batches`
-  and `selection_batches` choose apart from the variant;
-- the code picks on up to 100 mini-batches where it has just evaluated, and trains that head in the next round: it
-  evaluates after the rounds 1, 41, 81, ... That rhythm belongs to the algorithm and is `thorough_every` here, so that
-  how often a run is evaluated changes nothing. `thorough_takes_time` says whether the device is charged for these
-  choices; the paper reports no times.
+- the head is picked, in the paper, by its loss on the mini-batch about to be trained on (here: on one more, drawn the
+  same way); in the code, on as many fresh mini-batches as there are local steps, different ones for every head.
+  `common_batches` and `selection_batches` override the variant;
+- the code picks on up to 100 mini-batches after each evaluation, and trains that head in the next round: it evaluates
+  after the rounds 1, 41, 81, ... That interval belongs to the algorithm and is `thorough_every` here, so the run's
+  evaluation interval changes nothing. `thorough_takes_time` says whether the device is charged for these choices; the
+  paper reports no times.
 
-With other batches for every head the noise of the batches hides small differences: on CIFAR-10 at 30:2 the minority
-kept to one head after some 100 to 700 rounds, and the majority still trained that head in two of five rounds after
-1,200; compared on the same batches all nodes kept to their cluster's head within 50 (docs/results/facade_cifar10.md).
+With different batches for every head the noise of the batches hides small differences: on CIFAR-10 at 30:2 the minority
+used only one head after some 100 to 700 rounds, and the majority still trained that head in two of five rounds after
+1,200; compared on the same batches all nodes used only their cluster's head within 50 (docs/results/facade_cifar10.md).
 
-Heads of equal loss (equal heads on common batches) are picked from at random, or all nodes would train the first one
-and the others never; both published texts are silent here.
+Among heads of equal loss (equal heads on common batches) the choice is random, since otherwise all nodes would train
+only the first one; neither published text specifies this.
 
 Both cut the cycle train - send - receive - aggregate at the same place here (the code's: aggregation last); the paper's
 listing starts with the aggregation, which is the same sequence of operations.
 
-At evaluation a node uses the head with the lowest loss on its own training data. The published tables use the head
-with the lowest loss on the test set; `evaluation_head: lowest_test_loss` does so and every report says it.
+At evaluation a node uses the head with the lowest loss on its own training data. The published tables use the head with
+the lowest loss on the test set; `evaluation_head: lowest_test_loss` does the same, and every report says so.
 
-In `mode: async` nodes leave the warm-up on their own. Until the last one has, heads that nodes behind it have picked go
-into the common head of those in it, and the common head into the one that its sender has picked.
+In `mode: async` each node leaves the warm-up separately. Until the last one has left it, heads picked by nodes after
+the warm-up are merged into the common head of nodes in it, and the common head into the head that its sender has
+picked.
 
-Peers that are away, and messages that are lost or too late, are left out of the means; a head that no node trained
-of those whose messages came stays as it is.
+Peers that are offline, and messages that are lost or too late, are left out of the means; a head that no sender of a
+received message trained is unchanged.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -68,13 +69,14 @@ class Facade(WithFinalAllReduce):
 
     Args:
         heads: number of heads, k.
-        warmup_rounds: rounds in which all heads are one and the same and everything is shared.
-        variant: `paper` or `code`, where they differ (see the file's head).
-        evaluation_head: data whose loss picks the head that is evaluated; `lowest_test_loss` peeks, as published.
-        common_batches: whether all heads are compared on the same mini-batches; null: as the variant has it.
-        selection_batches: how many mini-batches pick the head to train; null: as the variant has it.
-        thorough_every: rounds from one choice on 100 mini-batches to the next, the first in the second round; 0: no
-            such choices; null: 40 with variant code, if selection_batches is null too, else 0.
+        warmup_rounds: rounds in which all heads are identical and everything is shared.
+        variant: `paper` or `code`, where they differ (see the module's docstring).
+        evaluation_head: data whose loss picks the head that is evaluated; `lowest_test_loss` uses the test set, as
+            published.
+        common_batches: whether all heads are compared on the same mini-batches; null: the variant's value.
+        selection_batches: number of mini-batches that pick the head to train; null: the variant's value.
+        thorough_every: rounds from one choice on 100 mini-batches to the next, the first in the second round; 0: none;
+            null: 40 with variant code, if selection_batches is null too, else 0.
         thorough_takes_time: whether such a choice takes its device's time, as all other choices do.
     """
 
@@ -104,7 +106,6 @@ class Facade(WithFinalAllReduce):
             object.__setattr__(self, "thorough_every", THOROUGH_EVERY if published else 0)
 
     def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
-        """See Part."""
         if self.heads == 1:
             for key in ("common_batches", "warmup_rounds"):
                 yield key, "there is one head, and nothing to pick"
@@ -119,14 +120,13 @@ class Facade(WithFinalAllReduce):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What every report must say about this choice of options."""
+        """Remarks on these options for every report."""
         if self.evaluation_head == "lowest_test_loss":
             return ("evaluation_head lowest_test_loss: the evaluated head was picked on the test set, as published",)
         return ()
 
     @property
     def needs_validation(self) -> tuple[str, ...]:
-        """See Algorithm."""
         return ("evaluation_head",) if self.evaluation_head == "validation_loss" else ()
 
     def start(self, node: "Node") -> State:
@@ -155,12 +155,12 @@ class Facade(WithFinalAllReduce):
         node.record("head", chosen, round_num)
 
     def final_contents(self, state: State) -> dict[str, Any]:
-        """The core, and the head that the node trained last."""
+        """Return the core, and the head that the node trained last."""
         chosen = state.head_index
         return {"core": state.core, "heads": {chosen: state.heads[chosen]}, "head_index": chosen}
 
     def merge_final(self, node: "Node", state: State, inbox: "Sequence[Message]") -> None:
-        """By the rules of a round after the warm-up."""
+        """Merge by the rules of a round after the warm-up."""
         self._aggregate(node, state, inbox, warming_up=False)
 
     def serving(self, node: "Node", state: State) -> EvaluationCandidates:
@@ -174,13 +174,15 @@ class Facade(WithFinalAllReduce):
         return round_num % every == 1 % every and round_num > 0
 
     def _batches(self, node: "Node") -> int:
-        """How many mini-batches pick the head in all other rounds."""
+        """Number of mini-batches that pick the head in all other rounds."""
         if self.selection_batches is not None:
             return self.selection_batches
         return 1 if self.variant == "paper" else node.local_steps
 
     def _aggregate(self, node: "Node", state: State, inbox: "Sequence[Message]", warming_up: bool) -> None:
-        """Equations 3 and 4: cores over all; head c over nodes that trained head c, and one's own head c always."""
+        """Average by equations 3 and 4: cores over all nodes; head c over nodes that trained head c, and always the
+        node's own head c.
+        """
         state.core = node.average(state.core, {m.src: m.payload["core"] for m in inbox})
         if warming_up:
             received = {m.src: m.payload["heads"][m.payload["head_index"]] for m in inbox}
@@ -192,7 +194,7 @@ class Facade(WithFinalAllReduce):
 
 
 def _lowest(losses: Sequence[float], node: "Node") -> int:
-    """The head of lowest loss; of several, any. What is no number (a model that diverged) is the worst."""
+    """Return the head of lowest loss; among equal losses, any. NaN (a model that diverged) is the worst."""
     known = np.nan_to_num(np.asarray(losses), nan=np.inf, posinf=np.inf)
     best = np.flatnonzero(known == known.min())
     return int(best[0] if len(best) == 1 else node.rng("equal heads").choice(best))

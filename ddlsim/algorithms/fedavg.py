@@ -2,17 +2,17 @@
 
 Source: McMahan, Moore, Ramage, Hampson, Aguera y Arcas, "Communication-efficient learning of deep networks from
 decentralized data", AISTATS 2017, Algorithm 1 with all clients in every round (C = 1). The average is of whole models,
-BatchNorm statistics included, over the nodes whose models come: those that are away are left out. A round ends with the
-new average, which is what is tested. In the first round all have the same model, so no node needs to fetch it; one that
-joins later, or returns, first fetches the average that the others begin its round with.
+BatchNorm statistics included, over the nodes whose models arrive: offline nodes are left out. A round ends with the new
+average, which is tested. In the first round all nodes have the same model, so none needs to fetch it; a node that joins
+later, or returns, first fetches the average with which the other nodes start its round.
 
 The server's rounds set the pace of the run. A node that is too late for protocol.deadline_s, or that gets no average
-because a message was lost, ends its training and joins the round that the server is in: it fetches the current average
+because a message was lost, ends its training and joins the server's current round: it fetches the current average
 first. Its late model is discarded, or counts in the server's current round with protocol.late keep. Evaluations do not
-wait for late nodes; a late node is tested with the model that it has then.
+wait for late nodes; a late node is tested with its model at that time.
 
 Rounds are synchronous by definition: in `mode: async` too the server waits for the models of a round and a node for the
-new average, up to protocol.deadline_s. A node that went on without the answer would train a second chain of models,
+new average, up to protocol.deadline_s. A node that continued without the answer would train a second chain of models,
 and each average would overwrite a newer model with an older one.
 """
 
@@ -41,7 +41,7 @@ class FedAvg(Algorithm):
     """Federated averaging by a server.
 
     Args:
-        weights: samples: a model counts as much as its node has samples; uniform: all alike.
+        weights: samples: a model's weight is its node's number of samples; uniform: equal weights.
     """
 
     may_change: ClassVar[frozenset[str]] = frozenset({"weights"})
@@ -52,7 +52,6 @@ class FedAvg(Algorithm):
 
     @property
     def sums_only(self) -> bool:
-        """See Algorithm."""
         return True
 
     def start(self, node: "Node") -> State:
@@ -62,7 +61,7 @@ class FedAvg(Algorithm):
         return State(model)
 
     def join(self, node: "Node", state: State, round_num: int) -> "Steps":
-        """A node fetches the average, if there is one and the server answers in time."""
+        """Fetch the average, if there is one and the server answers in time."""
         answers = yield node.pull(node.peers(round_num), round_num)
         for answer in answers:
             if answer.payload:
@@ -89,7 +88,7 @@ class FedAvg(Algorithm):
             state.model = (message.payload["model"],)
 
     def local_training(self, node: "Node", state: State) -> "Verb":
-        """A node's own part of a round."""
+        """Run the node's local part of a round."""
         return node.train(state.model)
 
     def serving(self, node: "Node", state: State) -> EvaluationCandidates | None:

@@ -3,7 +3,7 @@
 Source: Jang, Ha, Jung, Yoon, "FedClassAvg: Local representation learning for personalized federated learning on
 heterogeneous neural networks", ICPP 2022, as MAPL's code runs it (Mukherjee, 2023): supervised contrastive loss on the
 features of both views, cross-entropy on the first, and proximal / 2 times the mean squared distance of the head's
-tensors from those of the round's start. The round is mean_heads.py's.
+tensors from those of the round's start. mean_heads.py defines the round.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ class FedClassAvg(MeanHeads):
     Args:
         variant: of the contrastive loss, see learning/losses.py.
         temperature: of the contrastive loss; published with MAPL: 100.
-        contrastive: its weight.
+        contrastive: weight of the contrastive loss.
         proximal: weight of the distance from the head at the round's start.
     """
 
@@ -43,7 +43,6 @@ class FedClassAvg(MeanHeads):
         return ("variant code",) if self.variant == "code" else ()
 
     def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
-        """See Part."""
         if not self.contrastive:
             for key in ("temperature", "variant"):
                 yield key, "contrastive is 0"
@@ -52,7 +51,7 @@ class FedClassAvg(MeanHeads):
         return Objective(self.local_loss, views=2, keeps_start=True)
 
     def local_loss(self, step: LocalStep) -> "torch.Tensor":
-        """Contrast on features, cross-entropy of the first view, distance of the head from where it started."""
+        """Contrastive loss on features, cross-entropy of the first view, and distance of the head from its start."""
         from ddlsim.learning import losses
 
         features = step.module.core(step.images)

@@ -4,10 +4,10 @@ Source: Tan, Long, Liu, Zhou, Lu, Jiang, Zhang, "FedProto: Federated prototype l
 AAAI 2022, as MAPL's code runs it (Mukherjee, 2023): local loss cross-entropy plus `proto_weight` times the mean squared
 distance of features from the global prototype of their class (nothing for classes without one); local prototypes are
 the class means of the features seen in the last local epoch, as training went; the server takes plain means over the
-nodes that hold a class. Tested with the classifier, as the number that code tracks. A message holds a prototype for
-each of the node's classes, with its label. Nodes that are away are left out of the means. A
-node that joins later, returns, or gets no prototypes in time first fetches the current ones. As with FedAvg, a node
-waits for the prototypes of its round in either mode.
+nodes that hold a class. Models are tested with the classifier, as that code does. A message holds a prototype for each
+of the node's classes, with its label. Nodes that are offline are left out of the means. A node that joins later,
+returns, or gets no prototypes in time first fetches the current ones. As with FedAvg, a node waits for the prototypes
+of its round in either mode.
 """
 
 from dataclasses import dataclass, field
@@ -59,7 +59,7 @@ class FedProto(Algorithm):
         return State(model)
 
     def join(self, node: "Node", state: State, round_num: int) -> "Steps":
-        """A node fetches the global prototypes, if the server answers in time."""
+        """Fetch the global prototypes, if the server answers in time."""
         answers = yield node.pull(node.peers(round_num), round_num)
         for answer in answers:
             state.prototypes = answer.payload["prototypes"]
@@ -83,7 +83,7 @@ class FedProto(Algorithm):
         return None if node.is_server else EvaluationCandidates([state.model])
 
     def local_loss(self, step: LocalStep) -> "torch.Tensor":
-        """Cross-entropy, and the distance of features from the global prototype of their class."""
+        """Cross-entropy plus the weighted distance of features from the global prototype of their class."""
         from ddlsim.learning import losses
 
         features = step.module.core(step.images)
@@ -92,7 +92,7 @@ class FedProto(Algorithm):
         return step.task_loss(step.module.head(features), step.labels) + self.proto_weight * distance
 
     def _average(self, node: "Node", received: "dict[int, dict[int, Params]]") -> "dict[int, Params]":
-        """Per class the mean over the nodes that hold it."""
+        """Return each class's mean over the nodes that hold it."""
         means = {}
         for label in sorted({label for prototypes in received.values() for label in prototypes}):
             held = {peer: prototypes[label] for peer, prototypes in received.items() if label in prototypes}

@@ -1,12 +1,12 @@
-"""FedProx: FedAvg whose local losses hold models near the one that they started from.
+"""FedProx: FedAvg with local losses that keep models near their start.
 
 Source: Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith, "Federated optimization in heterogeneous networks", MLSys 2020,
-Algorithm 2: node k minimizes F_k(w) + mu / 2 |w - w^t|^2, w^t being the server's model, by SGD from there. The paper's
-other idea, that slow nodes hand in what they have after fewer epochs, is protocol.deadline_s with training.local_steps
-here: what comes too late is left out, as in FedAvg.
+Algorithm 2: node k minimizes F_k(w) + mu / 2 |w - w^t|^2, w^t being the server's model, by SGD from w^t. The paper's
+other idea, that slow nodes send their model after fewer epochs, is protocol.deadline_s with training.local_steps here:
+late models are left out, as in FedAvg.
 
-Without a server any algorithm gets the same term by the scenario's key training.proximal, w^t being the model that a
-node's local training begins with.
+Without a server any algorithm gets the same term by the scenario's key training.proximal; w^t is then the model at the
+start of a node's local training.
 """
 
 from dataclasses import dataclass

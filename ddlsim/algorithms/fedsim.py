@@ -2,7 +2,7 @@
 
 Source: Pillutla, Malik, Mohamed, Rabbat, Sanjabi, Xiao, "Federated learning with partial model personalization", ICML
 2022, Algorithm 2 (simultaneous update), with the part that MAPL's code shares (Mukherjee, 2023): the head. Plain mean
-over all nodes in every round; the round is mean_heads.py's.
+over all nodes in every round; mean_heads.py defines the round.
 """
 
 from dataclasses import dataclass

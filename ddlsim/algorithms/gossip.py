@@ -1,14 +1,14 @@
-"""Gossip learning: models walk from node to node; where they meet they are merged, and trained on.
+"""Gossip learning: models move from node to node; models that meet at a node are merged and trained further.
 
 Source: Ormandi, Hegedus, Jelasity, "Gossip learning with linear models on fully distributed data", Concurrency and
 Computation: Practice and Experience, 2013, Algorithm 1 with the merge before the update (createModelMU): each period a
-node sends its model to one random peer, and a node that receives one merges it with its own and trains the outcome.
-Merging by age is the later habit of the same authors (Hegedus, Danner, Jelasity, "Gossip Learning as a Decentralized
-Alternative to Federated Learning", DAIS 2019): a model weighs as much as it has been trained.
+node sends its model to one random peer, and a node that receives one merges it with its own and trains the result.
+Merging by age is a later rule of the same authors (Hegedus, Danner, Jelasity, "Gossip Learning as a Decentralized
+Alternative to Federated Learning", DAIS 2019): a model's weight is the amount of its training.
 
-Here a period is a round, as long as its training takes, and what has arrived during one is merged at its end, all at
-once, then trained in the next; the paper trains on each arrival. A node that has received nothing trains its own
-model on. No node waits for another, in either mode; a peer that is away just does not get the model.
+Here a period is a round, as long as its training takes. Models that arrive during a round are merged at its end, all at
+once, then trained in the next; the paper trains on each arrival. A node that has received nothing continues to train
+its model. No node waits for another, in either mode; a peer that is offline does not get the model.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class State:
-    """A node's memory: its model, and how many steps that has been trained, wherever it was."""
+    """A node's memory: its model, and the number of steps that this model has been trained, on any node."""
 
     model: "Params"
     age: int = 0
@@ -35,10 +35,10 @@ class State:
 
 @dataclass(frozen=True, kw_only=True)
 class GossipLearning(Algorithm):
-    """Gossip learning: send to one random neighbor, merge what has arrived, without waiting.
+    """Gossip learning: send to one random neighbor, merge the models that have arrived, without waiting.
 
     Args:
-        merge: `mean` (all alike) or `age` (a model weighs the local steps it has been trained).
+        merge: `mean` (equal weights) or `age` (a model's weight is the number of its local steps).
     """
 
     may_change: ClassVar[frozenset[str]] = frozenset({"merge"})
@@ -61,7 +61,7 @@ class GossipLearning(Algorithm):
         return EvaluationCandidates([(state.model,)])
 
     def _merge(self, node: "Node", state: State, inbox: "Sequence[Message]") -> None:
-        """The merged model is as old as the oldest that went into it."""
+        """Merge the models; the result's age is that of its oldest input."""
         models = {node.id: state.model} | {m.src: m.payload["model"] for m in inbox}
         ages = {node.id: state.age} | {m.src: m.payload["age"] for m in inbox}
         weights = ages if self.merge == "age" else dict.fromkeys(models, 1)

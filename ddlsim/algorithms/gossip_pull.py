@@ -1,25 +1,25 @@
-"""What the algorithms that pull peers' models have in common: the round, its order, the merge. Not an algorithm itself.
+"""Base class of algorithms that pull peers' models: the round, its order, the merge. Not an algorithm itself.
 
 The published codes (Listo Zec et al. 2022; Hagander 2024) are loops: the clients of a round go one by one in a random
-order, and later ones see what earlier ones have made. Here nodes work at the same time: `order: turns` gives every
-round a random order that all nodes know, and a node asks each peer for what a loop in that order would have shown it,
-what the peer had before its turn or what its turn made. It waits for just those drawn peers that have an earlier
-turn, so the run ends with the same models and still overlaps what can overlap.
+order, and later ones see the results of earlier ones. Here nodes work at the same time: `order: turns` gives every
+round a random order that all nodes know, and a node asks each peer for the model that a loop in that order would have
+shown it, from before or after the peer's turn. It waits only for drawn peers that have an earlier turn, so the run ends
+with the same models and independent turns still overlap.
 
-A node's first training comes before its first exchange: before round 0, or before the round in which it joins a run
-under way or begins afresh after it has lost its state. So no peer merges a model that is as it was drawn.
+A node's first training comes before its first exchange: before round 0, or before the round in which it joins a running
+simulation or restarts after it has lost its state. So no peer merges an untrained model.
 
-A peer that is drawn while it is away, or whose answer is lost or too late, is neither compared nor merged, and no
+A peer that is drawn while it is offline, or whose answer is lost or too late, is neither compared nor merged, and no
 other is drawn in its place.
 
-A node that early stopping has ended goes on answering pulls, in the rounds after the one in which it stopped. By the
-text of Hagander's thesis (chapter 3) with its best model by validation loss; in the code that made its numbers only the
-peers of DAC get that one, those of all other algorithms get its last. `stopped_serves` chooses. Its own memory keeps
-the last one: that is what is looked at (true similarities, accuracies of merges) and, under evaluation.evaluated_model
-last, tested.
+A node that early stopping has ended continues to answer pulls, in the rounds after the one in which it stopped. By the
+text of Hagander's thesis (chapter 3) it serves its best model by validation loss; in the code that produced the
+thesis's numbers only DAC's peers get the best model, and those of all other algorithms get the last. `stopped_serves`
+chooses. The node's memory keeps the last model, which is monitored (true similarities, accuracies of merges) and, under
+evaluation.evaluated_model last, tested.
 
-cosine_gradients with alpha above 0 compares what a training has changed. A peer whose turn was earlier in the round
-answers with what it has merged since, so that its last update contains the merge; no published run has such an alpha.
+cosine_gradients with alpha above 0 compares the changes by training. A peer whose turn was earlier in the round answers
+with the model that it has merged since, so its last update contains the merge; no published run has such an alpha.
 """
 
 from collections.abc import Generator, Mapping, Sequence
@@ -50,11 +50,11 @@ StoppedServes = Literal["best", "last"]
 MonitoredSimilarity = Literal["inverse_loss", "cosine_weights", "inverse_l2"]
 
 Weights = Mapping[int, float]
-"""Node id -> what its model weighs in a merge, the node's own included."""
+"""Node id -> weight of its model in a merge, including the merging node."""
 
 
 def batches_scored(node: "Node | None", loss_batches: LossBatches) -> int | None:
-    """Mini-batches that a model is scored on; None: all. Without a node, only what is scored is asked for."""
+    """Return the number of mini-batches that a model is scored on; None: all, also without a node."""
     return node.local_steps if node is not None and loss_batches == "local_steps" else None
 
 
@@ -63,11 +63,11 @@ class State:
     """A node's memory.
 
     Args:
-        model: what it has now.
-        start: where that started; None if the algorithm does not look at it.
-        last: what its last training began with; likewise.
-        memory: what it knows of the others.
-        trained: whether it has trained at all.
+        model: current model.
+        start: first parameters of that model; None if the algorithm does not use them.
+        last: model at the start of the last training; None likewise.
+        memory: knowledge of the other nodes.
+        trained: whether it has ever trained.
     """
 
     model: "Params"
@@ -79,20 +79,20 @@ class State:
 
 @dataclass(frozen=True, kw_only=True)
 class GossipPull(Algorithm):
-    """A round of pulling peers' models and merging them.
+    """Round in which a node pulls and merges peers' models.
 
     Args:
         sampled_peers: peers pulled from per round, m.
-        merge: what a model weighs: `fedavg` (its node's training samples), `fedsim` (its score, where the algorithm
-            gives scores) or `uniform`.
+        merge: weight of a model: `fedavg` (its node's training samples), `fedsim` (its score, if the algorithm gives
+            scores) or `uniform`.
         schedule: `immediate` (a turn is exchange and training, after a first training before a node's first round),
             `merge-then-train` (all exchange, then all train, likewise after a first training) or `train-then-merge`.
-        order: what a peer answers with: `turns` (what it had before or after its turn, whichever a loop over the nodes
-            in the round's random order would see), `at_once` (what it had when the exchange began) or `newest`.
-        stopped_serves: what a node hands out that early stopping has ended: its `best` model by validation loss or its
-            `last` one. Where last updates are compared (alpha above 0), peers get the last model as well.
-        record_merges: whether each merge's validation accuracy before and after is recorded; of a node that has
-            stopped once more, what it holds from then on.
+        order: model that a peer answers with: `turns` (from before or after its turn, as a loop over the nodes in the
+            round's random order would see), `at_once` (from the start of the exchange) or `newest`.
+        stopped_serves: model that a node serves after early stopping: its `best` model by validation loss or its `last`
+            one. If last updates are compared (alpha above 0), peers get the last model as well.
+        record_merges: whether each merge's validation accuracy before and after is recorded; for a stopped node one
+            more record gives the accuracy of the model that it holds from then on.
         record_similarities: nodes whose measured similarities are recorded.
     """
 
@@ -105,13 +105,13 @@ class GossipPull(Algorithm):
     record_merges: bool = False
     record_similarities: tuple[CountOrZero, ...] = ()
 
-    # -- what an algorithm says ------------------------------------------------------------------------------------
+    # -- for subclasses -------------------------------------------------------------------------------------------
 
     def check(self, clusters: Sequence[int]) -> None:
-        """Whether the keys fit the nodes of the clusters.
+        """Check that the keys fit the nodes of the clusters.
 
         Raises:
-            ScenarioError: if not; names the key.
+            ScenarioError: if they do not; names the key.
         """
         wrong = [node for node in self.record_similarities if node >= sum(clusters)]
         if wrong:
@@ -121,39 +121,38 @@ class GossipPull(Algorithm):
 
     @property
     def heeds_topology(self) -> bool:
-        """See Algorithm."""
         return False
 
     @property
     def needs_validation(self) -> tuple[str, ...]:
-        """See Algorithm."""
         return ("record_merges",) if self.record_merges else ()
 
     def remember(self, node: "Node", state: State) -> Any:
-        """The node's memory before its first round."""
+        """Return the node's memory before its first round."""
         return None
 
     def choose(self, node: "Node", state: State, round_num: int) -> Sequence[int]:
-        """The peers to pull from."""
+        """Return the peers to pull from."""
         raise NotImplementedError
 
     def similarity_measure(self, node: "Node | None") -> Similarity | None:
-        """How models are compared on this node; None if they are not."""
+        """Similarity measure for model comparisons on this node; None if it compares none."""
         return None
 
     def compared_when_stopped(self, state: State) -> "Params | None":
-        """The model of a stopped node that peers compare with theirs; None: the one that it serves. Default: the one
-        that its last update has led to, where that is compared."""
+        """Return the model of a stopped node that peers compare with theirs; None: the one that it serves. Default: the
+        result of its last update, if last updates are compared.
+        """
         return None if state.last is None else state.model
 
     def extras(self, node: "Node", state: State) -> dict[str, Any]:
-        """What travels beside the model."""
+        """Return the payload sent in addition to the model."""
         return {} if state.last is None else {"last": state.last}
 
     def weigh(
         self, node: "Node", state: State, received: Mapping[int, dict], round_num: int
     ) -> "Generator[Verb, Any, Weights]":
-        """What each received model, and the node's own, weighs; those left out are not merged."""
+        """Return the weight of each received model and of the node's own; models without a weight are not merged."""
         return merges.weights(self.merge, node.id, self._samples(node, received))
         yield
 
@@ -188,16 +187,16 @@ class GossipPull(Algorithm):
     # -- for monitoring --------------------------------------------------------------------------------------------
 
     def seen(self, state: State) -> State:
-        """What of a node is compared: its models as they are now."""
+        """Return the part of a node that is compared: its current models."""
         return replace(state, memory=None)
 
     def similarities_of(
         self, node: "Node", own: State, others: Mapping[int, State], compute: "Compute", rng: "np.random.Generator"
     ) -> "Deferred":
-        """Deferred mapping from node id to how alike its model is to the node's own, by the algorithm's similarity.
+        """Return a deferred mapping from node id to the similarity of its model to the node's own.
 
         Args:
-            node: the node that measures; its samples count where a loss does.
+            node: the node that measures; its samples are used by losses.
             own, others: see `seen`.
             compute: see node/ports.py.
             rng: draws mini-batches.
@@ -212,7 +211,7 @@ class GossipPull(Algorithm):
     # --------------------------------------------------------------------------------------------------------------
 
     def stopped(self, node: "Node", state: State, best: "Model | None", round_num: int) -> None:
-        """From the next round on the node answers with the model that it serves for good."""
+        """From the next round on, answer with the model that the stopped node serves."""
         after = round_num + 1
         served, compared = state.model, self.compared_when_stopped(state)
         if self.stopped_serves == "best" and best is not None:
@@ -238,7 +237,7 @@ class GossipPull(Algorithm):
         node.publish(round_num, stage=None if self.order == "newest" else stage, **payload)
 
     def pull(self, node: "Node", peers: Sequence[int], round_num: int) -> "Generator[Verb, Any, dict[int, dict]]":
-        """What these peers offer, by node id."""
+        """Return the payloads of these peers, by node id."""
         if not peers:
             return {}
         stages = node.turn_stages(peers, round_num) if self.order == "turns" else None
@@ -248,7 +247,7 @@ class GossipPull(Algorithm):
     def measure(
         self, node: "Node", state: State, received: Mapping[int, dict], round_num: int
     ) -> "Generator[Verb, Any, Deferred]":
-        """Deferred mapping from peer to how alike its model is."""
+        """Return a deferred mapping from peer to the similarity of its model."""
         peers = list(received)
         seen = [ComparedModel(of.get("compared", of["model"]), of.get("last")) for of in received.values()]
         own = ComparedModel(state.model, state.last)
@@ -258,7 +257,7 @@ class GossipPull(Algorithm):
         return self._recorded(node, found.then(lambda values: dict(zip(peers, values, strict=True))), round_num)
 
     def _recorded(self, node: "Node", measured: "Deferred", round_num: int) -> "Deferred":
-        """The same; written down where the scenario asks for this node's."""
+        """Return the same mapping; record it if the scenario asks for this node's similarities."""
         if node.id in self.record_similarities:
             for peer, similarity in sorted(measured().items()):
                 node.record(f"similarity_{peer}", similarity, round_num)
@@ -274,7 +273,7 @@ class GossipPull(Algorithm):
     def merge_with(
         self, node: "Node", state: State, received: Mapping[int, dict], weights: Weights, round_num: int
     ) -> None:
-        """The weighted sum of models, in the order of node ids, becomes the node's."""
+        """Replace the node's model by the weighted sum of models, in the order of node ids."""
         before = state.model
         models = {peer: payload["model"] for peer, payload in received.items()} | {node.id: state.model}
         if list(weights) != [node.id]:

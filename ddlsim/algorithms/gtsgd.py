@@ -10,27 +10,27 @@ With one local step, learning rate a, mixing matrix W and y_0 = g_0, in the orde
 
     x_{t+1} = W (x_t - a y_t),    y_{t+1} = W y_t + g(x_{t+1}) - g(x_t).
 
-A node remembers c_t = y_t - g(x_t), which is y without a gradient that is still to be computed. So a round is
+A node remembers c_t = y_t - g(x_t), which is y without the gradient still to be computed. So a round is
 
     K times x := x - a (g(x) + c_t);   z = (x_t - x) / (a K);   x_{t+1} = W x;   c_{t+1} = c_t - z + W z,
 
 which is K-GT (server step 1), and for K = 1 the two lines above, z being y_t. Both c and z are kept and sent multiplied
-by the training.learning_rate that the run began with, the same on all nodes also after a branch: without a schedule z
-is then what a local step has changed on average. With one, a is the mean rate of the node's own steps of the round,
-which may differ from its neighbors'; at a rate of 0, or of less than 1e-7 of that rate, its z is 0. W is that of
-Metropolis and Hastings on the round's graph. A message holds x and z, twice the bytes of a model. Where we differ:
+by the training.learning_rate at the start of the run, the same on all nodes also after a branch: without a schedule z
+is then the average change per local step. With one, a is the mean rate of the node's own steps of the round, which may
+differ from its neighbors'; at a rate of 0, or of less than 1e-7 of that rate, its z is 0. W has Metropolis-Hastings
+weights on the round's graph. A message holds x and z, twice the bytes of a model. Differences from the papers:
 
-- c starts at 0, as y_0 = g_0 has it; K-GT starts from the difference to the mean gradient of all nodes.
+- c starts at 0, as y_0 = g_0 implies; K-GT starts from the difference to the mean gradient of all nodes.
 - Buffers (BatchNorm statistics) are mixed with the model, not tracked.
 - DIGing subtracts a y_t after mixing; here, as in Pu and Nedic, the round ends with the exchange.
 
-The method's promise rests on the sum of all c being 0: nodes then agree on a point where their mean gradient is 0, with
-any K and however different their data. Weights of neighbors that are away, or whose message is lost or too late, fall
-to the node itself. While two nodes both miss each other the sum stays 0; a node that is away counts on with the
-gradient that it had last. If only one misses the other, if a node loses its state, in `mode: async` and with
-network.compression, the sum drifts, and with it the point where the nodes end: there D-PSGD can be the better choice.
-With momentum or Adam the updates are tracked in place of gradients; keep their state (training.optimizer_state: kept),
-since each step is corrected alone.
+The method depends on the sum of all c being 0: nodes then agree on a point of zero mean gradient, for any K and any
+difference of their data. Weights of neighbors that are offline, or whose message is lost or too late, are added to the
+node's weight. If two nodes both miss each other the sum stays 0; an offline node still counts, with its last gradient.
+If only one misses the other, if a node loses its state, in `mode: async` and with network.compression, the sum drifts,
+and with it the final point of the nodes: D-PSGD can then be the better choice. With momentum or Adam the updates are
+tracked in place of gradients; keep their state (training.optimizer_state: kept), since each step is corrected
+separately.
 """
 
 import math
@@ -47,13 +47,13 @@ if TYPE_CHECKING:
 
 
 ALL_BUT_ZERO = 1e-7
-"""Of the scenario's rate: what a step changes at less is rounding alone, as a share of float32's values."""
+"""Share of the scenario's rate below which a step changes float32 values only by rounding."""
 
 
 @dataclass
 class State:
-    """A node's memory: its model x, and c, the tracked gradient without its own (None: 0), times the learning rate that
-    the run began with.
+    """A node's memory: its model x, and c, the tracked gradient without the node's gradient (None: 0), times the run's
+    first learning rate.
     """
 
     model: "Params"
@@ -68,7 +68,6 @@ class GTSGD(Algorithm):
 
     @property
     def sums_only(self) -> bool:
-        """See Algorithm."""
         return True
 
     def start(self, node: "Node") -> State:

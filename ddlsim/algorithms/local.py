@@ -1,4 +1,4 @@
-"""Local: every node trains alone, the baseline without communication. A node that is away does not train."""
+"""Local: every node trains alone, the baseline without communication. A node that is offline does not train."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -27,7 +27,7 @@ class State:
 
 @dataclass(frozen=True, kw_only=True)
 class Local(Algorithm):
-    """No communication at all.
+    """No communication.
 
     Args:
         monitored_similarity: how records.true_similarities compares models; the nodes themselves compare none.
@@ -40,7 +40,6 @@ class Local(Algorithm):
 
     @property
     def heeds_topology(self) -> bool:
-        """See Algorithm."""
         return False
 
     def start(self, node: "Node") -> State:

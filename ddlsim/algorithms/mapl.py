@@ -1,28 +1,28 @@
-"""MAPL: peers of any architecture share class prototypes, mixed by a collaboration graph that each learns itself.
+"""MAPL: peers of any architecture share class prototypes, mixed by a collaboration graph that each peer learns.
 
 Source: Mukherjee, "Model agnostic peer-to-peer learning", master's thesis, TU Delft, 2023, Algorithms 1 and 2, and the
-published code. Where the two differ `variant` chooses, both for the losses (see learning/losses.py) and for the graph:
+published code. `variant` chooses where the two differ, both for the losses (see learning/losses.py) and for the graph:
 
 - similarity: the thesis uses the mean cosine of classifier rows (equation 6), the code divides it by the largest of the
-  other nodes' and sets oneself to 1 afterwards;
-- degree: the thesis adds log(degree) to what is minimized, but explains that it keeps nodes from being isolated, which
-  is minus log(degree), as here; in the code the degree is a constant, so that the term does nothing;
+  other nodes' and afterwards sets the node's own to 1;
+- degree: the thesis adds log(degree) to the minimized sum, but explains that it keeps nodes from being isolated, which
+  needs minus log(degree), as here; in the code the degree is a constant, so the term has no effect;
 - `graph_step`: a plain gradient step (Algorithm 2), or the first step of a fresh Adam (code), which moves every weight
   by the rate, whatever the size of its gradient.
 
-A node asks its candidates for their classifiers, and those that it then gives weight to for their prototypes. In the
-code candidates are all nodes in all rounds; in the thesis the neighbors of positive weight (`candidates`). How many
-samples a node has, for the confidence, it tells with the first that is asked of it. Models are tested after local
-training, before anything is mixed, as in the code. MAPL+ (`share_backbone`) mixes the cores' trained values as well,
-BatchNorm statistics stay; all nodes then need one architecture. It too is tested with the core that the node has
-trained, whose BatchNorm statistics and head belong to it; the thesis does not say.
+A node asks its candidates for their classifiers, and candidates of positive weight for their prototypes. In the code
+candidates are all nodes in all rounds; in the thesis the neighbors of positive weight (`candidates`). A node's first
+answer contains its number of samples, for the confidence. Models are tested after local training, before mixing, as in
+the code. MAPL+ (`share_backbone`) mixes the cores' trained values as well, BatchNorm statistics stay; all nodes then
+need one architecture. MAPL+ too is tested with the core that the node has trained, which matches its BatchNorm
+statistics and head; the thesis does not specify this.
 
-The published code normalizes CIFAR-10 by ImageNet's mean and deviation, and Fashion-MNIST by MNIST's; images here lie
+The published code normalizes CIFAR-10 by ImageNet's mean and deviation, and Fashion-MNIST by MNIST's; images here are
 in -1..1. It replaces GoogLeNet's last layer after that network's own initialization (uniform, +-1/32); here that layer
-is initialized with the rest (normal, deviation 0.01).
+is initialized like the rest (normal, deviation 0.01).
 
-A peer that is away, or whose answer is lost or too late, counts as unlike when the graph is learned; the weight it has
-falls to oneself when prototypes are mixed.
+A peer that is offline, or whose answer is lost or too late, counts as dissimilar when the graph is learned; its weight
+is added to the node's own when prototypes are mixed.
 """
 
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ from ddlsim.learning.objective import LocalStep, Objective
 from ddlsim.node.candidates import EvaluationCandidates
 
 SMALLEST_WEIGHT = 1e-6
-"""Of an edge; also the resolution of records."""
+"""Smallest weight of an edge; also the resolution of records."""
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping
@@ -58,9 +58,9 @@ class State:
 
     Args:
         model: (core, head, projection, prototypes) that the next round starts from, mixed with those of peers.
-        trained: the same parts as its last training left them; tested.
+        trained: the same parts after its last training; tested.
         weights: its row of the graph.
-        samples: how many samples others have.
+        samples: number of samples of other nodes.
     """
 
     model: "Model"
@@ -74,20 +74,20 @@ class MAPL(Algorithm):
     """Model agnostic peer-to-peer learning with a learned collaboration graph.
 
     Args:
-        variant: `code` or `thesis`, where they differ (see the file's head).
+        variant: `code` or `thesis`, where they differ (see the module's docstring).
         temperature: of the contrastive, prototype and uniformity losses; published: 100.
         contrastive: weight of the supervised contrastive loss.
         prototype: weight of the loss that pulls projections to prototypes.
         uniformity: weight of the loss that keeps prototypes apart.
         projection_units: hidden units of the projection.
         warmup_rounds: rounds before the graph is learned.
-        graph_terms: what makes a peer worth weight: similarity, confidence (share of samples), or both.
+        graph_terms: terms that raise a peer's weight: similarity, confidence (share of samples), or both.
         graph_step: adam or gradient.
-        graph_rate: its step size.
+        graph_rate: step size of the graph step.
         mu1: weight of similarity and confidence.
         mu2: weight of the regularizer.
-        beta: weight of the row's norm in it; the larger, the more peers.
-        candidates: the nodes that a node compares itself with: all, or those that still have weight.
+        beta: weight of the row's norm in it; a larger value gives more peers.
+        candidates: nodes that a node compares itself with: all, or those of positive weight.
         share_backbone: MAPL+: mix the cores as well.
     """
 
@@ -115,7 +115,6 @@ class MAPL(Algorithm):
     share_backbone: bool = False
 
     def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
-        """See Part."""
         if not (self.contrastive or self.prototype or self.uniformity):
             yield "temperature", "contrastive, prototype and uniformity are 0"
         if not self.mu2:
@@ -127,11 +126,10 @@ class MAPL(Algorithm):
 
     @property
     def heeds_topology(self) -> bool:
-        """See Algorithm."""
         return False
 
     def extra_parts(self, latent: int, num_classes: int) -> "dict[str, nn.Module]":
-        """What is trained beside core and head: the projection, and the prototypes in its space."""
+        """Modules trained in addition to core and head: the projection, and the prototypes in its space."""
         from ddlsim.learning.architecture import Prototypes, projection_head
 
         return {
@@ -166,7 +164,9 @@ class MAPL(Algorithm):
         return EvaluationCandidates([state.trained])
 
     def local_loss(self, step: LocalStep) -> "torch.Tensor":
-        """Algorithm 1, lines 3 to 8: cross-entropy, contrast among samples and to prototypes, prototypes apart."""
+        """Loss of algorithm 1, lines 3 to 8: cross-entropy, contrast among samples and to prototypes, uniformity of
+        prototypes.
+        """
         from ddlsim.learning import losses
 
         features = step.module.core(step.images)
@@ -190,8 +190,8 @@ class MAPL(Algorithm):
     def _pull(
         self, node: "Node", state: State, peers: "Iterable[int]", keys: tuple[str, ...], round_num: int
     ) -> "Generator[Verb, Any, dict[int, dict[str, Any]]]":
-        """What peers have of these keys, by node id. Those that have not told how many samples they have are asked for
-        that, too.
+        """Return the peers' values of these keys, by node id. Also ask peers for their number of samples if it is
+        unknown.
         """
         wanted: dict[tuple[str, ...], list[int]] = {}
         for peer in peers:
@@ -204,8 +204,9 @@ class MAPL(Algorithm):
         return received
 
     def _learn_graph(self, node: "Node", state: State, classifiers: "Mapping[int, Params]") -> np.ndarray:
-        """Algorithm 2, lines 1 to 8. Peers that did not answer count as unlike; those whose
-        samples are not known count with the number of the node itself."""
+        """Learn the graph by algorithm 2, lines 1 to 8. Peers that did not answer count as dissimilar; peers with an
+        unknown number of samples count with the node's own number.
+        """
         cosines = node.class_cosines(node.classifier(state.trained[1]), classifiers)
         similarity = np.zeros(node.num_nodes)
         cosines = {peer: 0.0 if np.isnan(cosine) else cosine for peer, cosine in cosines.items()}  # it has diverged
@@ -222,11 +223,11 @@ class MAPL(Algorithm):
             worth = worth * samples / samples.sum()
         weights = self._graph_step(state.weights, worth, node.id)
         if self.candidates == "neighbors":
-            weights[state.weights == 0] = -np.inf  # a pruned edge does not come back
+            weights[state.weights == 0] = -np.inf  # a pruned edge does not return
         return _without_residues(_project(weights))
 
     def _graph_step(self, weights: np.ndarray, worth: np.ndarray, own: int) -> np.ndarray:
-        """One step down mu2 (beta |w| - log(degree)) - mu1 <worth, w> (equations 7 and 8)."""
+        """Take one step down mu2 (beta |w| - log(degree)) - mu1 <worth, w> (equations 7 and 8)."""
         gradient = self.mu2 * self.beta * weights / np.linalg.norm(weights) - self.mu1 * worth
         if self.variant == "thesis":
             others = np.arange(len(weights)) != own
@@ -236,7 +237,7 @@ class MAPL(Algorithm):
         return weights - self.graph_rate * gradient
 
     def _mix(self, node: "Node", state: State, own: "Params", received: "Mapping[int, Params]") -> "Params":
-        """Algorithm 1, line 15; weights of peers that did not answer fall to the node itself."""
+        """Mix by algorithm 1, line 15; weights of peers that did not answer are added to the node's own."""
         weights = {peer: float(state.weights[peer]) for peer in received}
         everything = {**received, node.id: own}
         weights[node.id] = 1 - sum(weights.values())
@@ -249,16 +250,17 @@ def _neighbors(node: "Node", weights: np.ndarray) -> "tuple[int, ...]":
 
 
 def _without_residues(weights: np.ndarray) -> np.ndarray:
-    """Weights that only rounding or Adam's epsilon has left above 0, as no weight; the others sum to 1 again.
+    """Set weights that are above 0 only by rounding or Adam's epsilon to 0; scale the others to sum 1.
 
-    Where a step would end at exactly 0 they leave 1e-17 to 1e-7, more in each round, and each would cost a message.
+    If a step would end at exactly 0, rounding leaves 1e-17 to 1e-7, more in each round, and each such weight would cost
+    a message.
     """
     kept = np.where(weights < SMALLEST_WEIGHT, 0.0, weights)
     return kept / kept.sum()
 
 
 def _project(weights: "Iterable[float]") -> np.ndarray:
-    """The nearest weights that are not negative and sum to 1 (Algorithm 2, line 8)."""
+    """Return the nearest weights that are not negative and sum to 1 (Algorithm 2, line 8)."""
     from ddlsim import kernels
 
     return np.asarray(kernels.project_simplex(np.asarray(weights, np.float64)))

@@ -1,9 +1,8 @@
-"""What the algorithms have in common whose server averages heads while cores stay with their nodes. Not an algorithm
-itself.
+"""Base class of algorithms whose server averages heads while cores remain at their nodes. Not an algorithm itself.
 
-A node trains, sends its head, and goes on with the plain mean of all heads that the server got. It is tested with the
-head that it has trained itself, before the new mean comes, as MAPL's code does (Mukherjee, 2023). Cores may be of any
-architecture, as long as heads are alike. Nodes that are away are left out of the mean. A node that joins later,
+A node trains, sends its head, and continues with the plain mean of all heads that the server received. It is tested
+with the head that it has trained, before the new mean arrives, as in MAPL's code (Mukherjee, 2023). Cores may have any
+architecture if all heads have the same one. Nodes that are offline are left out of the mean. A node that joins later,
 returns, or gets no mean in time first fetches the current mean. As with FedAvg, a node waits for the mean of its round
 in either mode.
 """
@@ -23,8 +22,9 @@ if TYPE_CHECKING:
 
 @dataclass
 class State:
-    """A node's memory: the model it goes on with, and the one that it trained last; the server's have no parts, but it
-    keeps the mean head."""
+    """A node's memory: the model it continues with, and the one that it trained last; the server's have no parts, but
+    it stores the mean head.
+    """
 
     model: "Model" = ()
     trained: "Model" = ()
@@ -33,7 +33,7 @@ class State:
 
 @dataclass(frozen=True, kw_only=True)
 class MeanHeads(Algorithm):
-    """A round in which a server averages heads; how a node trains is the algorithm's."""
+    """Round in which a server averages heads; the subclass defines the training."""
 
     exchanges: ClassVar[Literal["models", "vectors", "nothing"]] = "vectors"
     has_server: ClassVar[bool] = True
@@ -41,12 +41,11 @@ class MeanHeads(Algorithm):
     needs_core: ClassVar[bool] = True
 
     def objective(self) -> "Objective | None":
-        """What local training minimizes; None: the task's loss."""
+        """Loss of local training; None: the task's loss."""
         return None
 
     @property
     def sums_only(self) -> bool:
-        """See Algorithm."""
         return True
 
     def start(self, node: "Node") -> State:
@@ -56,7 +55,7 @@ class MeanHeads(Algorithm):
         return State(model, model)
 
     def join(self, node: "Node", state: State, round_num: int) -> "Steps":
-        """A node fetches the mean of heads, if there is one and the server answers in time."""
+        """Fetch the mean of heads, if there is one and the server answers in time."""
         answers = yield node.pull(node.peers(round_num), round_num)
         for answer in answers:
             core, head = state.model

@@ -1,8 +1,8 @@
 """Oracle: random gossip that knows the hidden clusters and stays within its own; some may be deluded.
 
 The upper baseline of Listo Zec et al., FL-IJCAI 2022. With `deluded` nodes it is the cluster-death experiment of
-Hagander's thesis (section 4.3): from a given round on, so many nodes of one cluster draw only from outside of it while
-their cluster goes on pulling from them.
+Hagander's thesis (section 4.3): from a given round on, that many nodes of one cluster draw only from outside of it
+while their cluster continues to pull from them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,9 +24,9 @@ class Oracle(GossipPull):
     """Random gossip within the true clusters.
 
     Args:
-        deluded: how many nodes draw their peers outside of their cluster, drawn once for the run.
-        deluded_cluster: the cluster that they belong to.
-        delusion_start: the first round, from 0, in which they do.
+        deluded: number of nodes that draw their peers outside of their cluster; selected once for the run.
+        deluded_cluster: cluster of the deluded nodes.
+        delusion_start: first round of their delusion, counted from 0.
         monitored_similarity: how records.true_similarities compares models; the nodes themselves compare none.
     """
 
@@ -42,7 +42,6 @@ class Oracle(GossipPull):
             raise ScenarioError("merge: fedsim weighs by similarity, which the oracle lacks; use fedavg or uniform.")
 
     def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
-        """See Part."""
         if not self.deluded:
             for key in ("deluded_cluster", "delusion_start"):
                 yield key, "deluded is 0"
@@ -50,7 +49,6 @@ class Oracle(GossipPull):
             yield "deluded", f"delusion_start is {self.delusion_start}, and the run has {rounds} rounds"
 
     def check(self, clusters: Sequence[int]) -> None:
-        """See GossipPull."""
         super().check(clusters)
         if not self.deluded:
             return
@@ -75,7 +73,7 @@ class Oracle(GossipPull):
         return draw(node.rng("sampled peers"), peers, self.sampled_peers)
 
     def is_deluded(self, node: "Node") -> bool:
-        """Whether this node is one of the deluded, from `delusion_start` on; asked anew, since the keys may change."""
+        """Whether this node is one of the deluded, from `delusion_start` on; not cached, since the keys may change."""
         if not self.deluded or node.true_cluster != self.deluded_cluster:
             return False
         cluster = sorted((*node.cluster_members(node.true_cluster), node.id))

@@ -1,20 +1,19 @@
-"""PANM: keep the most similar peers ever met; later, let a mixture model tell neighbors from others.
+"""PANM: keep the most similar peers ever met; later, select neighbors by a mixture model.
 
 Sources: Li, Lu, Liu, et al., "Towards effective clustered federated learning: a peer-to-peer framework with adaptive
 neighbor matching", IEEE Transactions on Big Data, 2022; Hagander's thesis, appendix B, algorithms 2 and 3, and its
 code. Stage 1 (NSMC): each round a node measures `sampled_peers` new peers, keeps the `sampled_peers` most similar of
-those and its present neighbors, and merges all it keeps. Stage 2, from round `stage1_rounds` on: every `naem_every`
+these and its current neighbors, and merges all of them. Stage 2, from round `stage1_rounds` on: every `naem_every`
 rounds it sorts new candidates and its neighbors by a mixture of two normals (algorithms/similarity/measures.py); each
-round it
-merges with `sampled_peers` random neighbors. `variant`:
+round it merges with `sampled_peers` random neighbors. `variant`:
 
-- `thesis`: similarities of all concerned are measured anew each time, and NAEM sorts all neighbors;
-- `code`: old members keep the similarity they had when they were met; NAEM sorts at most `sampled_peers` random
-  neighbors, the rest stay;
-- `published_bug`: as `code`, where only the inverse loss is ever remembered. By any other similarity a node has no
+- `thesis`: all similarities are measured again each time, and NAEM sorts all neighbors;
+- `code`: old members keep their first measured similarity; NAEM sorts at most `sampled_peers` random neighbors, the
+  rest remain;
+- `published_bug`: as `code`, but only the inverse loss is ever remembered. By any other similarity a node has no
   neighbors in stage 1 and exchanges with no node; with cosine_gradients its first NAEM makes neighbors of
-  `sampled_peers` random peers for good, with cosine_weights and inverse_l2 it never has any. The numbers that the
-  thesis reports for PANM with cosine similarity are those of this.
+  `sampled_peers` random peers for good, with cosine_weights and inverse_l2 it never has any. The thesis's numbers for
+  PANM with cosine similarity come from this variant.
 """
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Memory:
-    """A node's neighbors with the similarity that they had when last measured."""
+    """A node's neighbors with their last measured similarity."""
 
     neighbors: dict[int, float] = field(default_factory=dict)
 
@@ -47,10 +46,10 @@ class PANM(GossipPull):
     Args:
         stage1_rounds: rounds of stage 1.
         naem_every: rounds between two sortings in stage 2.
-        similarity: what ranks and sorts peers.
-        alpha: of cosine_gradients: weight of the last local update; the rest is the update since the start.
+        similarity: measure that ranks and sorts peers.
+        alpha: with cosine_gradients, weight of the last local update; the rest is the update since the start.
         loss_batches: mini-batches that a model is scored on: `all` or `local_steps`.
-        variant: `thesis`, `code` or `published_bug`, see the file's head.
+        variant: `thesis`, `code` or `published_bug`, see the module's docstring.
     """
 
     may_change: ClassVar[frozenset[str]] = GossipPull.may_change | {"stage1_rounds", "naem_every", "loss_batches"}
@@ -68,7 +67,6 @@ class PANM(GossipPull):
         self.similarity_measure(None).check()
 
     def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
-        """See Part."""
         if self.similarity != "inverse_loss":
             yield "loss_batches", f"similarity is {self.similarity}, which looks at no samples"
 
@@ -87,7 +85,7 @@ class PANM(GossipPull):
         return self.variant == "published_bug" and self.similarity != "inverse_loss"
 
     def _exchange(self, node: "Node", state: State, round_num: int) -> "Steps":
-        """Stage 1 asks candidates and neighbors at once; stage 2 sorts them first, and asks then."""
+        """Exchange with peers: stage 1 asks candidates and neighbors at once; stage 2 sorts them first."""
         memory: Memory = state.memory
         received: dict[int, dict] = {}
         if round_num < self.stage1_rounds:
@@ -105,7 +103,7 @@ class PANM(GossipPull):
             node.record("pulled_from", peer, round_num)
 
     def _match(self, node: "Node", state: State, round_num: int) -> "Generator[Verb, Any, dict[int, dict]]":
-        """NSMC; returns what was received."""
+        """Run NSMC; return the received models."""
         memory = state.memory
         if self._deaf:
             return {}
@@ -117,7 +115,7 @@ class PANM(GossipPull):
         return received
 
     def _augment(self, node: "Node", state: State, round_num: int) -> "Generator[Verb, Any, dict[int, dict]]":
-        """NAEM; returns what was received."""
+        """Run NAEM; return the received models."""
         memory = state.memory
         if self._deaf:
             if self.similarity == "cosine_gradients" and not memory.neighbors:
@@ -144,7 +142,7 @@ class PANM(GossipPull):
     def _measure(
         self, node: "Node", state: State, received: Mapping[int, dict], candidates: Sequence[int], round_num: int
     ) -> "Steps":
-        """Learns the similarities of the candidates, and in the thesis' variant of the neighbors as well."""
+        """Measure the similarities of the candidates, and in the variant `thesis` also of the neighbors."""
         again = set(received) if self.variant == "thesis" else set(candidates) & set(received)
         if again:
             chosen = {peer: received[peer] for peer in sorted(again)}

@@ -1,11 +1,12 @@
-"""PENS: find out by loss whose data are like one's own, then gossip with those only.
+"""PENS: find peers with similar data by their loss, then gossip only with them.
 
 Source: Onoszko, Karlsson, Mogren, Listo Zec, "Decentralized federated learning of deep neural networks on non-iid
 data", 2021, as Listo Zec et al., FL-IJCAI 2022, ran it in their code. Stage 1: each round a node pulls `sampled_peers`
 uniformly drawn models, keeps the `top_m` that fit its own training data best, and merges those; it counts how often
 each peer was among them. Stage 2, from round `stage1_rounds` on: it gossips uniformly with the peers that were kept
 more often than chance, top_m / nodes * stage1_rounds; with no node if there are none. `top_m` is not stated in the
-later paper; 2 is what the first one's code takes. Any similarity can rank the peers; the papers' is the inverse loss.
+later paper; 2 is the value in the first paper's code. Any similarity can rank the peers; the papers' is the inverse
+loss.
 """
 
 from collections import Counter
@@ -40,9 +41,9 @@ class PENS(GossipPull):
 
     Args:
         top_m: models merged per round of stage 1, of those pulled.
-        stage1_rounds: rounds in which neighbors are looked for.
-        similarity: what ranks the models.
-        alpha: of cosine_gradients: weight of the last local update; the rest is the update since the start.
+        stage1_rounds: rounds that search for neighbors.
+        similarity: measure that ranks the models.
+        alpha: with cosine_gradients, weight of the last local update; the rest is the update since the start.
         loss_batches: mini-batches that a model is scored on: `all` or `local_steps`.
     """
 
@@ -63,7 +64,6 @@ class PENS(GossipPull):
         self.similarity_measure(None).check()
 
     def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
-        """See Part."""
         if self.similarity != "inverse_loss":
             yield "loss_batches", f"similarity is {self.similarity}, which looks at no samples"
 
@@ -80,7 +80,7 @@ class PENS(GossipPull):
         return draw(node.rng("sampled peers"), candidates, self.sampled_peers)
 
     def neighbors(self, node: "Node", state: State) -> list[int]:
-        """The peers that were among the best more often than chance."""
+        """Return the peers that were among the best more often than by chance."""
         expected = self.top_m / node.num_nodes * self.stage1_rounds
         return sorted(peer for peer, times in state.memory.kept.items() if times > expected)
 
@@ -96,7 +96,7 @@ class PENS(GossipPull):
             scores = later()
         if round_num < self.stage1_rounds:
             best = sorted(scores, key=lambda peer: (-scores[peer], peer))[: self.top_m]
-            if round_num > state.memory.counted:  # once, also if the node leaves in it and does it again
+            if round_num > state.memory.counted:  # once, also if the node leaves in this round and repeats it
                 state.memory.kept.update(best)
                 state.memory.counted = round_num
             scores = {peer: scores[peer] for peer in best}

@@ -1,33 +1,33 @@
-"""SCAFFOLD: a server and its nodes correct local steps by what they know of everybody's gradients.
+"""SCAFFOLD: a server and its nodes correct local steps by estimates of all nodes' gradients.
 
 Source: Karimireddy, Kale, Mohri, Reddi, Stich, Suresh, "SCAFFOLD: stochastic controlled averaging for federated
 learning", ICML 2020, Algorithm 1 with option II, all nodes in every round. Node i keeps a control variate c_i, the
-server their mean c; both begin at 0. From the server's model x a node takes K steps y := y - a (g_i(y) - c_i + c), then
+server their mean c; both start at 0. From the server's model x a node takes K steps y := y - a (g_i(y) - c_i + c), then
 
     c_i+ = c_i - c + (x - y) / (K a),
 
 and sends y - x and c_i+ - c_i. The server sets x := x + eta_g mean(y - x) and c := c + |S| / N mean(c_i+ - c_i), where
-S are those of the N nodes that were heard, and sends both back. K a is the sum of the learning rates of the round's
-updates, so schedules are right. Each message holds a control variate beside the model: twice the bytes but for buffers.
+S are the nodes, among N, that the server received, and sends both back. K a is the sum of the learning rates of the
+round's updates, so schedules are correct. Each message holds a control variate in addition to the model: twice the
+bytes but for buffers.
 
-Where we differ, or the paper leaves it open:
+Differences from the paper, or choices that it leaves open:
 
-- A round ends with the new x, which is tested; in the first all nodes have the same x and c = 0, so none fetches it.
-  A node that gets no answer joins the server's current round as in fedavg.py, and fetches x and c.
-- A node sends y, from which the server takes x as that is by then: so nothing counts twice or is missing, whether a
-  message was lost or its answer.
-- Nodes that are away keep their c_i, as those do that the paper does not sample in a round; c counts them in.
-- With `sends: variates` a node sends c_i+, from which the server takes what it last heard of that node: so c stays the
-  mean of what it has heard of all, whatever messages and answers were lost, and when a node has lost its state. With
-  `changes` a difference that is lost is missing in c for good, and nodes end beside the minimum.
+- A round ends with the new x, which is tested; in the first round all nodes have the same x and c = 0, so none fetches
+  it. A node that gets no answer joins the server's current round as in fedavg.py, and fetches x and c.
+- A node sends y, from which the server subtracts its current x: so no change counts twice or is missing, whether a
+  message or its answer was lost.
+- Nodes that are offline keep their c_i, like nodes that the paper does not sample in a round; c includes them.
+- With `sends: variates` a node sends c_i+, from which the server subtracts the last c_i that it received from that
+  node: so c remains the mean of the last received values, whatever messages and answers were lost, and also if a node
+  has lost its state. With `changes` a lost difference is missing in c permanently, and nodes miss the minimum.
 - Buffers (BatchNorm statistics) are averaged with the model, whatever eta_g; they have no control variates.
-- With momentum or Adam, x - y over the rates is no gradient, and the variates are those of updates; the paper has SGD.
+- With momentum or Adam, x - y over the rates is not a gradient, and the variates describe updates; the paper uses SGD.
 - Clipping acts before the correction, weight decay after it.
 
 Without a server the correction is gradient tracking: `gtsgd` with several local steps is K-GT (Liu, Lin, Koloskova,
-Stich, "Decentralized gradient tracking with local steps", 2023), in which gossip takes the place of the server's means.
-On the complete graph, where its mixing weights are 1 / N, it computes the models of SCAFFOLD with eta_g = 1; a test
-says so.
+Stich, "Decentralized gradient tracking with local steps", 2023), in which gossip replaces the server's means. On the
+complete graph, where its mixing weights are 1 / N, it computes the models of SCAFFOLD with eta_g = 1, as a test shows.
 """
 
 from dataclasses import dataclass, field
@@ -48,10 +48,10 @@ class State:
     """A node's memory, or the server's.
 
     Args:
-        model: what the node has now; the server's x.
+        model: the node's current model; the server's x.
         control: c_i; None: 0.
         common: c; None: 0.
-        heard: of the server: by node the c_i that it has last heard.
+        heard: on the server, the last received c_i by node.
     """
 
     model: "Params"
@@ -65,9 +65,9 @@ class Scaffold(Algorithm):
     """Federated averaging with control variates against the drift of local steps.
 
     Args:
-        global_rate: eta_g, above 0: how far the server goes towards the nodes' mean.
-        sends: of its control variate a node sends it as it is (`variates`) or, as in the paper, what has changed
-            (`changes`), which can be summed by secure aggregation, and which losses of messages spoil.
+        global_rate: eta_g, above 0: step of the server towards the nodes' mean.
+        sends: content of a node's message: its whole control variate (`variates`) or, as in the paper, its change
+            (`changes`), which secure aggregation can sum but message losses corrupt.
     """
 
     has_server: ClassVar[bool] = True
@@ -78,7 +78,6 @@ class Scaffold(Algorithm):
 
     @property
     def sums_only(self) -> bool:
-        """See Algorithm."""
         return self.sends == "changes"
 
     def start(self, node: "Node") -> State:
@@ -86,7 +85,7 @@ class Scaffold(Algorithm):
         return State(model)
 
     def join(self, node: "Node", state: State, round_num: int) -> "Steps":
-        """A node fetches x and c, if the server answers in time."""
+        """Fetch x and c, if the server answers in time."""
         answers = yield node.pull(node.peers(round_num), round_num)
         for answer in answers:
             state.model = answer.payload["model"]
@@ -113,7 +112,7 @@ class Scaffold(Algorithm):
         (state.model,) = yield node.train((first,), control=correction)
         scale = 1 / rate_sum if rate_sum else 0.0
         gradient = node.trained_values(node.merge([first, state.model], [scale, -scale]))
-        # the change of c_i is (x - y) / (K a) - c; at a rate of 0, which tells nothing of gradients, c_i stays
+        # the change of c_i is (x - y) / (K a) - c; at a rate of 0, which gives no gradient, c_i is unchanged
         change = gradient if common is None or not rate_sum else node.merge([gradient, common], [1.0, -1.0])
         state.control = change if control is None else node.merge([control, change], [1.0, 1.0])
         sent = change if self.sends == "changes" else state.control
@@ -124,7 +123,7 @@ class Scaffold(Algorithm):
             state.common = message.payload["control"]
 
     def _moved(self, node: "Node", model: "Params", moves: "dict[int, Params]") -> "Params":
-        """The server's x after the nodes' moves; eta_g stretches those of trained values alone."""
+        """Return the server's x after the nodes' changes; eta_g scales only changes of trained values."""
         moved = node.moved(model, moves, self.global_rate / len(moves))
         if self.global_rate == 1:
             return moved
@@ -132,7 +131,7 @@ class Scaffold(Algorithm):
         return node.with_trained_values(averaged, node.trained_values(moved))
 
     def _changes(self, node: "Node", state: State, sent: "dict[int, Params]") -> "dict[int, Params]":
-        """What has changed in the c_i of the nodes that were heard."""
+        """Return the changes of the received c_i."""
         if self.sends == "changes":
             return sent
         before, state.heard = state.heard, state.heard | sent

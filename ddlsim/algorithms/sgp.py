@@ -1,4 +1,5 @@
-"""SGP: stochastic gradient push; a node sends shares of its mass to out-neighbors, and divides what it has by a weight.
+"""SGP: stochastic gradient push; a node sends shares of its mass to out-neighbors, and divides its own share by a
+weight.
 
 Source: Assran, Loizou, Ballas, Rabbat, "Stochastic gradient push for distributed deep learning", ICML 2019, Algorithm 1
 (push-sum: Kempe, Dobra, Gehrke, "Gossip-based computation of aggregate information", FOCS 2003). With z = x / w:
@@ -6,26 +7,26 @@ Source: Assran, Loizou, Ballas, Rabbat, "Stochastic gradient push for distribute
     x_i := x_i - a g_i(z_i);   x_i := sum_j p_ij x_j;   w_i := sum_j p_ij w_j;   w_i = 1 at the start.
 
 The columns of p sum to 1, the rows need not: a node splits x and w in equal parts between itself and its out-neighbors,
-and need not know how many the others have. The sum of x changes by gradients alone, and that of w not at all. With the
+and need not know how many the others have. The sum of x changes by gradients alone; the sum of w is constant. With the
 `exponential` graph of the paper's experiments a node sends to one other in each round, which is 1, 2, 4, ... places
-further in the order of ids. Where we differ:
+further in the order of ids. Differences from the paper:
 
-- A node keeps and sends (z, w) in place of (x, w), so that what is trained, sent and served is a model. The sums are
-  the same: x = w z, and the new z is the mean of those that came, weighted by the shares of w that came with them.
-- More than one local step: x changes by what training from z has changed. Buffers (BatchNorm statistics) are those of
-  the trained model.
+- A node keeps and sends (z, w) in place of (x, w), so that a model is trained, sent and served. The sums are the same:
+  x = w z, and the new z is the mean of the received z, weighted by the received shares of w.
+- More than one local step: x changes by the change of z in training. Buffers (BatchNorm statistics) are those of the
+  trained model.
 - Nodes wait for the shares of a round, as in the paper without overlap (tau = 0); in `mode: async` for none.
 
-A share that is sent to a node that is away, or that is lost or too late, is mass that is gone; if nothing came in its
-place w would fall towards 0, and steps, which z makes 1 / w times as large, would grow without bound. So a node keeps
-the share that it gave itself once more for every share that it sent without one coming back: as if the missing one had
-been its own. Where all have as many neighbors w stays 1; elsewhere it stays near what it is without losses, since p_ji
-w_i is alike on all edges in equilibrium. If more shares come than it sent (slow nodes in `mode: async`), it scales x
-and w down together, which leaves z as it is. Without losses neither happens, and all is as in the paper; with losses
-the mean of x moves a little, as that of the models does in any averaging. The rule counts on as many in-neighbors as
-out-neighbors, which all topologies here have; a graph without that would be scaled although nothing was lost.
+A share sent to an offline node, lost, or too late is lost mass; without a replacement w would fall towards 0, and
+steps, which z makes 1 / w times as large, would grow without bound. So for every share that it sent without receiving
+one, a node adds the share that it gave itself once more, in place of the missing one. If all nodes have the same number
+of neighbors w stays 1; otherwise it stays near its value without losses, since p_ji w_i is alike on all edges in
+equilibrium. If more shares arrive than it sent (slow nodes in `mode: async`), it scales x and w down together, which
+leaves z unchanged. Without losses neither rule acts, and the run follows the paper; with losses the mean of x changes a
+little, as the models' mean does in any averaging. The rule assumes equal numbers of in-neighbors and out-neighbors,
+which all topologies here have; any other graph would be scaled although nothing was lost.
 
-A node that returns has x and w as it left them; one that has lost its state, or joins late, starts with w = 1.
+A node that returns keeps x and w; a node that has lost its state, or joins late, starts with w = 1.
 """
 
 from dataclasses import dataclass
@@ -64,12 +65,10 @@ class SGP(Algorithm):
 
     @property
     def heeds_topology(self) -> bool:
-        """See Algorithm."""
         return self.graph == "topology"
 
     @property
     def sums_only(self) -> bool:
-        """See Algorithm."""
         return self.graph == "topology"
 
     def start(self, node: "Node") -> State:
@@ -89,7 +88,7 @@ class SGP(Algorithm):
         return EvaluationCandidates([(state.model,)])
 
     def _step(self, node: "Node", state: State, trained: "Params") -> "Params":
-        """z after x has changed by what training from z has changed."""
+        """Return z after x has changed by the change of z in training."""
         if state.weight == 1:
             return trained
         scale = 1 / state.weight
@@ -97,7 +96,7 @@ class SGP(Algorithm):
         return node.with_trained_values(trained, node.trained_values(moved))
 
     def _neighbors(self, node: "Node", round_num: int) -> "tuple[Sequence[int], Sequence[int]]":
-        """Out-neighbors and in-neighbors of a round."""
+        """Return the out-neighbors and in-neighbors of a round."""
         if self.graph == "topology":
             return node.peers(round_num), node.peers(round_num)
         if node.num_nodes == 1:
@@ -106,7 +105,7 @@ class SGP(Algorithm):
         return ((node.id + hops) % node.num_nodes,), ((node.id - hops) % node.num_nodes,)
 
     def _mix(self, node: "Node", state: State, share: float, sent: int, inbox: "Sequence[Message]") -> None:
-        """The sums of what came and what is left, see the head of this file for shares that are missing or too many."""
+        """Sum the received shares and the node's own; the module's docstring describes missing and surplus shares."""
         models = {node.id: state.model} | {m.src: m.payload["model"] for m in inbox}
         weights = {node.id: share * (1 + max(0, sent - len(inbox)))} | {m.src: m.payload["weight"] for m in inbox}
         total = sum(weights.values())
