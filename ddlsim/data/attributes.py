@@ -47,7 +47,6 @@ class Attributes(DataSettings):
 
     @property
     def num_samples(self) -> tuple[int, int]:  # type: ignore[override]
-        """See DataSettings."""
         return (10_000, 2_000) if self.of == "fashion-mnist-mini" else (60_000, 10_000)
 
     def load(self, search: DataSearch) -> Dataset:

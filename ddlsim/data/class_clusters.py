@@ -46,17 +46,14 @@ class ClassClusters(Partition):
             )
 
     def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
-        """See Part."""
         if not self.spread:
             yield "draw", "spread is 0"
 
     def known_samples(self, pool: int, held_out: int, clusters: Sequence[int], num_classes: int) -> int:
-        """See Partition."""
         self._check_overlap(len(clusters), num_classes)
         return self.samples_per_class * len(self.cluster_labels(len(clusters), num_classes)[0])
 
     def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator) -> list[np.ndarray]:
-        """See Partition."""
         return self.assign_classes(labels, clusters, rng, int(labels.max()) + 1)
 
     def assign_classes(

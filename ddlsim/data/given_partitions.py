@@ -67,7 +67,6 @@ class ByColumn(Partition):
     def deal(
         self, dataset: "Dataset", pool: np.ndarray, node_cluster: np.ndarray, rng: np.random.Generator
     ) -> list[np.ndarray]:
-        """See Partition."""
         values = self._values(dataset, "train")[pool]
         return by_node(self.assign(values, np.bincount(node_cluster).tolist(), rng), pool, node_cluster)
 
@@ -79,7 +78,6 @@ class ByColumn(Partition):
         node_cluster: np.ndarray,
         rng: np.random.Generator,
     ) -> list[np.ndarray] | None:
-        """See Partition."""
         if not self.own_test:
             return None
         train, test = self._values(dataset, "train"), self._values(dataset, "test")[pool]
@@ -126,7 +124,6 @@ class FromFile(Partition):
         return iter(())
 
     def known_samples(self, pool: int, held_out: int, clusters: Sequence[int], num_classes: int) -> int:
-        """See Partition."""
         listed = sum(map(len, self._lists(sum(clusters))["train"]))
         return round(listed / sum(clusters) * pool / (pool + held_out))
 
@@ -137,7 +134,6 @@ class FromFile(Partition):
     def deal(
         self, dataset: "Dataset", pool: np.ndarray, node_cluster: np.ndarray, rng: np.random.Generator
     ) -> list[np.ndarray]:
-        """See Partition."""
         listed = self.assign(dataset.train_labels, [len(node_cluster)], rng)
         return [own[np.isin(own, pool)] for own in listed]
 
@@ -149,7 +145,6 @@ class FromFile(Partition):
         node_cluster: np.ndarray,
         rng: np.random.Generator,
     ) -> list[np.ndarray] | None:
-        """See Partition."""
         lists = self._lists(len(node_cluster)).get("test")
         if lists is None:
             return None

@@ -277,11 +277,9 @@ class Random(Partition):
     samples_per_node: Count | None = None
 
     def dealt_at_random(self, samples: int, nodes: int) -> int:
-        """See Partition."""
         return samples if self.samples_per_node is None else min(samples, self.samples_per_node * nodes)
 
     def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator) -> list[np.ndarray]:
-        """See Partition."""
         order = rng.permutation(len(labels))
         ends = np.cumsum(clusters) * len(order) // sum(clusters)
         return [
@@ -308,12 +306,10 @@ class Uniform(_OfClasses):
     samples_per_node: Count | None = None
 
     def known_samples(self, pool: int, held_out: int, clusters: Sequence[int], num_classes: int) -> int:
-        """See Partition."""
         found = super().known_samples(pool, held_out, clusters, num_classes)
         return max(1, found // num_classes) * num_classes
 
     def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator) -> list[np.ndarray]:
-        """See Partition."""
         present = np.unique(labels)
         if self.samples_per_node is not None and self.samples_per_node < len(present):
             raise ScenarioError(
@@ -347,7 +343,6 @@ class Dirichlet(_OfClasses):
     min_samples: Count = 10
 
     def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator) -> list[np.ndarray]:
-        """See Partition."""
         num_nodes = sum(clusters)
         by_label = [rng.permutation(np.flatnonzero(labels == label)) for label in np.unique(labels)]
         for _ in range(MAX_DRAWS):
@@ -378,7 +373,6 @@ class Shards(_OfClasses):
     shards_per_node: Count = 2
 
     def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator) -> list[np.ndarray]:
-        """See Partition."""
         num_shards = sum(clusters) * self.shards_per_node
         order = rng.permutation(len(labels))
         shards = np.array_split(order[np.argsort(labels[order], kind="stable")], num_shards)
@@ -409,7 +403,6 @@ class LabelClusters(Partition):
     samples_per_node: Count | None = None
 
     def known_samples(self, pool: int, held_out: int, clusters: Sequence[int], num_classes: int) -> int:
-        """See Partition."""
         owned = [set(own) for own in self.cluster_labels(len(clusters), num_classes)]
         sharing = [
             sum(nodes for nodes, own in zip(clusters, owned, strict=True) if label in own)
@@ -422,13 +415,11 @@ class LabelClusters(Partition):
         return sum(dealt) // sum(clusters)
 
     def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator) -> list[np.ndarray]:
-        """See Partition."""
         return self.assign_classes(labels, clusters, rng, int(labels.max()) + 1)
 
     def assign_classes(
         self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator, num_classes: int
     ) -> list[np.ndarray]:
-        """See Partition."""
         owned = self.cluster_labels(len(clusters), num_classes)
         pools: list[list[np.ndarray]] = [[] for _ in clusters]
         for label in np.unique(labels):
@@ -483,7 +474,6 @@ class QuantitySkew(Partition):
     min_samples: Count = 10
 
     def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator) -> list[np.ndarray]:
-        """See Partition."""
         as_one = Dirichlet(alpha=self.alpha, min_samples=self.min_samples)
         return as_one.assign(np.zeros_like(labels), clusters, rng)
 
@@ -504,17 +494,14 @@ class Domains(Partition):
     samples_per_node: Count | None = None
 
     def dealt_at_random(self, samples: int, nodes: int) -> int:
-        """See Partition."""
         return samples if self.samples_per_node is None else min(samples, self.samples_per_node * nodes)
 
     def known_samples(self, pool: int, held_out: int, clusters: Sequence[int], num_classes: int) -> int:
-        """See Partition."""
         return self._as_labels(len(clusters)).known_samples(pool, held_out, clusters, len(clusters))
 
     def deal(
         self, dataset: "Dataset", pool: np.ndarray, node_cluster: np.ndarray, rng: np.random.Generator
     ) -> list[np.ndarray]:
-        """See Partition."""
         assert dataset.domains is not None, "views_of has counted them"
         domains = dataset.domains["train"][pool]
         return by_node(self.assign(domains, np.bincount(node_cluster).tolist(), rng), pool, node_cluster)

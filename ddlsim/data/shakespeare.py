@@ -77,13 +77,11 @@ class Shakespeare(DataSettings):
             )
 
     def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
-        """See Part."""
         if self.unit == "characters":
             yield "vocabulary", "unit is characters"
 
     @property
     def overlap(self) -> str | None:  # type: ignore[override]
-        """See DataSettings."""
         if self.text == "leaf":
             return "the windows of LEAF's files begin one character after the other"
         if self.stride is not None and self.stride < self.length:
@@ -92,12 +90,10 @@ class Shakespeare(DataSettings):
 
     @property
     def num_tokens(self) -> int:  # type: ignore[override]
-        """See DataSettings."""
         return NUM_CHARACTERS if self.unit == "characters" else self.vocabulary
 
     @property
     def task(self) -> str:  # type: ignore[override]
-        """See DataSettings."""
         return "classification" if self.predict == "speaker" else "next_token"
 
     def load(self, search: DataSearch) -> Dataset:

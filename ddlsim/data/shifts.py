@@ -108,7 +108,6 @@ class _OfLabels(Shift):
     def apply_to_bytes(
         self, images: Uint8Images, labels: np.ndarray, cluster: int, setting: Setting
     ) -> tuple[Uint8Images, np.ndarray]:
-        """See Shift."""
         unseen = np.broadcast_to(np.float32(0), images.shape)
         return images, self.apply(unseen, labels, cluster, setting)[1]
 
@@ -124,7 +123,6 @@ class NoShift(_OfLabels):
     def apply(
         self, images: np.ndarray, labels: np.ndarray, cluster: int, setting: Setting
     ) -> tuple[np.ndarray, np.ndarray]:
-        """See Shift."""
         return images, labels
 
 
@@ -146,7 +144,6 @@ class Rotate(Shift):
     def apply(
         self, images: np.ndarray, labels: np.ndarray, cluster: int, setting: Setting
     ) -> tuple[np.ndarray, np.ndarray]:
-        """See Shift."""
         _require_images("rotate", images)
         degrees = self._angle(images.shape, cluster, setting)
         if degrees % 90 == 0:
@@ -156,7 +153,6 @@ class Rotate(Shift):
     def apply_to_bytes(
         self, images: Uint8Images, labels: np.ndarray, cluster: int, setting: Setting
     ) -> tuple[Uint8Images, np.ndarray]:
-        """See Shift."""
         degrees = self._angle(images.shape, cluster, setting)
         if degrees % 90 == 0:
             return images.moved(lambda values: _quarter_turns(values, degrees)), labels
@@ -217,7 +213,6 @@ class LabelSwap(_OfClasses):
     def apply(
         self, images: np.ndarray, labels: np.ndarray, cluster: int, setting: Setting
     ) -> tuple[np.ndarray, np.ndarray]:
-        """See Shift."""
         _one_per_cluster("shift.pairs", self.pairs, setting.num_clusters)
         table = np.arange(setting.num_classes)
         for one, other in self.pairs[cluster]:
@@ -240,7 +235,6 @@ class LabelShift(_OfClasses):
     def apply(
         self, images: np.ndarray, labels: np.ndarray, cluster: int, setting: Setting
     ) -> tuple[np.ndarray, np.ndarray]:
-        """See Shift."""
         offsets = range(setting.num_clusters) if self.offsets == "auto" else self.offsets
         _one_per_cluster("shift.offsets", offsets, setting.num_clusters)
         return images, (labels + offsets[cluster]) % setting.num_classes
@@ -261,7 +255,6 @@ class Color(Shift):
     def apply(
         self, images: np.ndarray, labels: np.ndarray, cluster: int, setting: Setting
     ) -> tuple[np.ndarray, np.ndarray]:
-        """See Shift."""
         _require_images("color", images)
         order = self._order(images.shape, cluster, setting)
         return (images if order == [0, 1, 2] else images[:, order]), labels
@@ -269,7 +262,6 @@ class Color(Shift):
     def apply_to_bytes(
         self, images: Uint8Images, labels: np.ndarray, cluster: int, setting: Setting
     ) -> tuple[Uint8Images, np.ndarray]:
-        """See Shift."""
         order = self._order(images.shape, cluster, setting)
         moved = images.moved(lambda values: values[:, order])
         seen = [dataclasses.replace(each, mean=each.mean[order], std=each.std[order]) for each in moved.decodings]

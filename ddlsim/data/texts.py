@@ -193,12 +193,10 @@ class AgNews(DataSettings):
 
     @property
     def image_shape(self) -> tuple[int, ...]:  # type: ignore[override]
-        """See DataSettings."""
         return (self.length,)
 
     @property
     def num_tokens(self) -> int:  # type: ignore[override]
-        """See DataSettings."""
         return self.vocabulary
 
     num_samples: ClassVar = (120_000, 7_600)

@@ -342,7 +342,6 @@ class LoggedPast:
         self._read_ahead: dict[int, Any] = {}
 
     def has_run(self, number: int) -> bool:
-        """See Past."""
         if number >= self._num_jobs:
             raise ReplayFailed(f"it has more than {self._num_jobs} jobs.")
         return number not in self._pending

@@ -218,7 +218,6 @@ class Learner(RowOperations):
 
     @property
     def learning_rate(self) -> float:
-        """See ports.py."""
         return self._first_rate
 
     def learning_rates(self, steps: int, kept: Kept | None, terms: TrainingContext) -> list[float]:

@@ -52,7 +52,6 @@ class Mixed(ModelSettings):
             part.check(image_shape)
 
     def fitted(self, num_tokens: int | None, label_shape: tuple[int, ...]) -> "Mixed":
-        """See ModelSettings."""
         parts = list(self._parts().values())
         made = [part.fitted(num_tokens, label_shape) for part in parts]
         if all(one is other for one, other in zip(made, parts, strict=True)):

@@ -68,7 +68,6 @@ class UncutModel(SplitModel):
         super().__init__(module, nn.Identity())
 
     def own_name(self, name: str) -> str:
-        """See WholeModel."""
         return name.removeprefix("core.")
 
 

@@ -126,7 +126,6 @@ class Dispatcher:
         self._once_each = OnceEach()
 
     def know(self, reasons: Mapping[str, Mapping[str, str]]) -> None:
-        """See Waves."""
         for name, found in self.reasons.items():
             found.update(reasons.get(name, {}))
 
@@ -136,7 +135,6 @@ class Dispatcher:
             return self._once_each.run(specs, partial(self._run_distinct, kind))
 
     def device_s(self) -> dict[str, float]:
-        """See Waves."""
         return self._device_time.seconds()
 
     def _run_distinct(self, kind: str, specs: Sequence[JobSpec]) -> list[Any]:
@@ -161,7 +159,6 @@ class Dispatcher:
         return values
 
     def about_end(self) -> Mapping[str, Any]:
-        """See Waves."""
         return {}
 
     def detours(self) -> dict[str, dict[str, int]]:
@@ -252,12 +249,10 @@ class CudaGauge:
         self._device = device
 
     def free(self) -> int:
-        """See Gauge."""
         held = torch.cuda.memory_reserved(self._device) - torch.cuda.memory_allocated(self._device)
         return torch.cuda.mem_get_info(self._device)[0] + held
 
     def peak(self, call: Callable[[], T]) -> tuple[T, int]:
-        """See Gauge."""
         torch.cuda.reset_peak_memory_stats(self._device)
         before = torch.cuda.memory_allocated(self._device)
         found = call()
@@ -361,7 +356,6 @@ class OperatorBytes(TorchDispatchMode):
         self.found: list[int] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """See TorchDispatchMode."""
         found = func(*args, **(kwargs or {}))
         if not func.is_view:
             self.found.append(sum(each.nbytes for each in _tensors((args, kwargs or {}, found))))

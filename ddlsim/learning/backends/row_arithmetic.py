@@ -32,11 +32,9 @@ class RowArithmetic:
     name = "rows"
 
     def why_not(self, kind: str, jobs: Sequence[Any]) -> list[str]:
-        """See Backend."""
         return ["" if kind in _RUNNERS else OTHER_KIND] * len(jobs)
 
     def run(self, kind: str, jobs: Sequence[JobSpec]) -> Sequence[Any]:
-        """See Backend."""
         return _RUNNERS[kind](jobs) or [None] * len(jobs)
 
     def use_training(self, training: Any) -> None:

@@ -319,14 +319,12 @@ class StackedBackend:
             torch.backends.cudnn.deterministic = True
 
     def use_training(self, training: "Training") -> None:
-        """See Backend."""
         self._training = training
         for models in self._stacked.values():
             models.use_training(training_loss(self._data.loss, training.label_smoothing), training)
         self._graphs = self._new_graphs()
 
     def why_not(self, kind: str, jobs: Sequence[Any]) -> list[str]:
-        """See Backend."""
         if kind not in KINDS:
             return [OTHER_KIND] * len(jobs)
         if kind == TrainSpec.kind:
@@ -339,7 +337,6 @@ class StackedBackend:
         return [next(filter(None, (known[architecture_of(model)] for model in job.models)), "") for job in jobs]
 
     def run(self, kind: str, jobs: Sequence[Any]) -> list[Any]:
-        """See Backend."""
         if kind == TrainSpec.kind:
             for places in self._alike(jobs):
                 group = [jobs[place] for place in places]

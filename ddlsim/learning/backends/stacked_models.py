@@ -99,7 +99,6 @@ class LayerRules:
     name: ClassVar = "layer by layer"
 
     def gradients(self, step: Step) -> Gradients:
-        """See Way."""
 
         def gradients(own: torch.Tensor, others: torch.Tensor, *rest: torch.Tensor) -> tuple[torch.Tensor, ...]:
             floats, numbers, images, labels = rest
@@ -122,7 +121,6 @@ class LayerRules:
     def apply(
         self, module: nn.Module, entries: Sequence[Entry], flats: torch.Tensor, values: torch.Tensor, shared: bool
     ) -> torch.Tensor:
-        """See Way."""
         count = len(flats)
         tensors: dict[str, Any] = {name: Stacked(each, count) for name, each in _apart(flats, entries).items()}
         with torch.no_grad():
@@ -137,7 +135,6 @@ class VmapFallback:
     name: ClassVar = "torch.func.vmap"
 
     def gradients(self, step: Step) -> Gradients:
-        """See Way."""
 
         def loss(own: torch.Tensor, others: torch.Tensor, *rest: torch.Tensor) -> tuple[torch.Tensor, Matrices]:
             floats, numbers, images, labels = rest
@@ -158,7 +155,6 @@ class VmapFallback:
     def apply(
         self, module: nn.Module, entries: Sequence[Entry], flats: torch.Tensor, values: torch.Tensor, shared: bool
     ) -> torch.Tensor:
-        """See Way."""
         call = lambda flat, x: functional_call(module, _views(entries, flat), (x,))  # noqa: E731
         return vmap(call, in_dims=(0, None if shared else 0))(flats, values)
 

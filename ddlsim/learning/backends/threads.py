@@ -197,15 +197,12 @@ class OneByOneBackend:
         self._chunk = chunk
 
     def use_training(self, training: "Training") -> None:
-        """See Backend."""
         self._training = training
 
     def why_not(self, kind: str, jobs: Sequence[Any]) -> list[str]:
-        """See Backend."""
         return ["" if kind in KINDS else OTHER_KIND] * len(jobs)
 
     def run(self, kind: str, jobs: Sequence[Any]) -> list[Any]:
-        """See Backend."""
         if kind == TrainSpec.kind:
             allocate_outputs(jobs)
             return self._workers.map(self._train, jobs, (self.name, kind))
@@ -214,7 +211,6 @@ class OneByOneBackend:
         return self._workers.map(compute, jobs, (self.name, kind))
 
     def close(self) -> None:
-        """See Backend."""
         self._workers.close()
 
     def _train(self, workspace_of: WorkspaceOf, job: TrainSpec) -> None:
@@ -326,11 +322,9 @@ class NativeBackend:
         self._reasons: dict[tuple, str] = {}  # by architecture, shape and type of samples
 
     def use_training(self, training: "Training") -> None:
-        """See Backend."""
         self._training = training
 
     def why_not(self, kind: str, jobs: Sequence[Any]) -> list[str]:
-        """See Backend."""
         if kind not in KINDS:
             return [OTHER_KIND] * len(jobs)
         if kind == TrainSpec.kind:
@@ -338,7 +332,6 @@ class NativeBackend:
         return [self._why_not_evaluate(job) for job in jobs]
 
     def run(self, kind: str, jobs: Sequence[Any]) -> list[Any]:
-        """See Backend."""
         if kind == TrainSpec.kind:
             allocate_outputs(jobs)
             return self._workers.map(self._train, jobs, (self.name, kind))

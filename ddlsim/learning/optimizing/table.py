@@ -93,7 +93,6 @@ class SGD(Optimizer):
             raise ValueError("nesterov needs momentum above 0 and no dampening")
 
     def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
-        """See Part."""
         if not self.momentum:
             yield "dampening", "momentum is 0"
 
@@ -203,7 +202,6 @@ class OptimizerTable(Registry):
         return part_of(found[name.lower()])
 
     def meant(self, name: str) -> str:
-        """See Registry."""
         return name if own_code.is_place(name) or name in self._given else name.lower()
 
     def __iter__(self) -> Iterator[str]:
@@ -220,11 +218,9 @@ class OptimizerTable(Registry):
         return found
 
     def origin_of(self, name: str) -> str:
-        """See Registry."""
         return "torch.optim" if name not in self._entries and name in _of_torch() else super().origin_of(name)
 
     def about(self, part: object) -> dict[str, Any] | None:
-        """See Registry."""
         assert isinstance(part, Optimizer)
         name = self.name_of(part)
         if name in self._entries or name in _of_torch():

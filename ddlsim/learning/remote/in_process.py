@@ -22,23 +22,18 @@ class InProcess:
         self.count = len(shards)
 
     def call(self, worker: int, method: str, *arguments: Any) -> Ref:
-        """See Workers."""
         return getattr(self._shards[worker], method)(*arguments)
 
     def calls(self, worker: int, method: str, results: int, *arguments: Any) -> list[Ref]:
-        """See Workers."""
         found = self.call(worker, method, *arguments)
         return [found] if results == 1 else list(found)
 
     def wait(self, ref: Ref) -> Any:
-        """See Workers."""
         return ref
 
     def packed(self, value: Any) -> bytes:
-        """See Workers."""
         return pickle.dumps(value)
 
     def close(self) -> None:
-        """See Workers."""
         for shard in self._shards:
             shard.close()

@@ -175,7 +175,6 @@ class RemoteRows(Rows):
         return models
 
     def gather(self, rows: Sequence[Row]) -> list[torch.Tensor]:
-        """See Rows."""
         found: dict[int, torch.Tensor] = {}
         wanted: dict[int, list[tuple[int, int]]] = defaultdict(list)
         for row in rows:

@@ -50,7 +50,6 @@ class RemoteWaves:
 
     @property
     def reasons(self) -> dict[str, dict[str, str]]:
-        """See Waves."""
         found: dict[str, dict[str, str]] = {}
         for of_worker in self._ask_all("reasons"):
             for name, reasons in of_worker.items():
@@ -58,7 +57,6 @@ class RemoteWaves:
         return found
 
     def know(self, reasons: Mapping[str, Mapping[str, str]]) -> None:
-        """See Waves."""
         self._ask_all("know", {name: dict(found) for name, found in reasons.items()})
 
     def run(self, kind: str, specs: Sequence[JobSpec]) -> list[Any]:
@@ -155,7 +153,6 @@ class RemoteWaves:
         return [self._wait(ref) for ref in refs]
 
     def about_end(self) -> dict[str, Any]:
-        """See Waves."""
         moved = self.rows.moved_bytes
         return {
             "calls": self.calls,
@@ -170,11 +167,9 @@ class RemoteWaves:
 
     @property
     def taken(self) -> dict[str, dict[str, int]]:
-        """See Waves."""
         return _summed(report["taken"] for report in self.reports())
 
     def detours(self) -> dict[str, dict[str, int]]:
-        """See Waves."""
         return _summed(report["detours"] for report in self.reports())
 
     def device_s(self) -> dict[str, float]:
@@ -185,11 +180,9 @@ class RemoteWaves:
         return dict(found)
 
     def use_training(self, training: "Training") -> None:
-        """See Waves."""
         self._ask_all("use_training", self._workers.packed(training))
 
     def close(self) -> None:
-        """See Waves."""
         self._workers.close()
 
 

@@ -40,7 +40,6 @@ class Stacked(StackedTensor):
     def __torch_function__(
         cls, func: Any, types: Iterable[type], args: tuple = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """See torch.overrides."""
         name = func.__name__
         if name == "__get__":
             name = func.__self__.__name__
