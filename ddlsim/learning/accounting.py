@@ -21,9 +21,9 @@ class Releases:
     """Releases of one kind.
 
     Args:
-        noise: standard deviation of the noise over the sensitivity of what is released; 0: there is none.
-        sample_rate: chance that a sample is looked at, Poisson sampling; 1: all data is.
-        count: how many.
+        noise: standard deviation of the noise over the sensitivity of the released value; 0: no noise.
+        sample_rate: chance that a sample is used (Poisson sampling); 1: all samples are.
+        count: number of releases.
     """
 
     noise: float

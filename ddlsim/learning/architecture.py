@@ -1,13 +1,12 @@
-"""What nodes of one kind train: how a fresh module is made, what of it is the same everywhere, how the rest lies in
-rows.
+"""Model architectures: how a fresh module is built, what all nodes share, and how the rest is laid out in rows.
 
-Whatever is in no row (frozen parameters, buffers outside `state_dict()`) comes from one draw of the architecture, made
-with a seed of the run: a module is built many times, once per thread and once per start, and every build would draw
-these values anew.
+Values that are in no row (frozen parameters, buffers outside `state_dict()`) come from one draw of the architecture,
+made with a seed of the run: a module is built many times, once per thread and once per start, and every build would
+draw these values again.
 
-Tries a task on one sample before anything is run: its loss, what it counts, and what that comes to.
+Before a run, the task is tried on one sample: its loss, its counts and the metrics computed from them.
 
-Parts that algorithms train beside a model's core and head.
+Algorithms may train extra parts in addition to a model's core and head.
 """
 
 import math
@@ -33,7 +32,7 @@ from ddlsim.tasks.base import KNOWN, taken
 
 
 def check_task(task: Task, outputs: torch.Tensor, labels: torch.Tensor) -> None:
-    """Whether a task can do with a model's outputs and the data's labels.
+    """Check that a task accepts a model's outputs and the data's labels.
 
     Args:
         task: what is learned.
@@ -41,7 +40,8 @@ def check_task(task: Task, outputs: torch.Tensor, labels: torch.Tensor) -> None:
         labels: of that sample, [1, ...].
 
     Raises:
-        ScenarioError: if its methods fail or return something else than they should; says which one, and where it is.
+        ScenarioError: if its methods fail or return something else than they should; the error names the method and its
+            place.
     """
     each = _check_loss(task, outputs, labels)
     counted = _tried(task, "statistics", outputs[None], labels[None])
@@ -146,9 +146,9 @@ class Architecture:
 
     Args:
         build: makes a fresh module.
-        layout: how its state lies in rows.
-        seed: of the draw that the constants are from.
-        constants: name -> values of what is in no row.
+        layout: layout of its state in rows.
+        seed: seed of the draw of the constants.
+        constants: name -> values of the tensors that are in no row.
         local: first values of the part `local`, float32 [P_local].
         draws_shared: whether training draws from torch's generator, which all threads share (dropout.py).
     """
@@ -272,8 +272,8 @@ def _refuse_statistics_of_batches(name: str, module: nn.Module) -> None:
 
 
 def _refuse_hidden_state(name: str, build: Build, seed: int, layout: Layout, inputs: Inputs) -> None:
-    """Raises ScenarioError if a module in training goes by what is in no row: nodes that the same thread trains one
-    after the other would share it, and results depend on the number of threads.
+    """Raise ScenarioError if a module in training depends on state that is in no row: nodes that the same thread trains
+    one after the other would share it, and results would depend on the number of threads.
     """
     (module,) = draw(build, seed)
     module, some = module.float().train(), inputs[:FEW].cpu()
@@ -301,7 +301,7 @@ def _refuse_hidden_state(name: str, build: Build, seed: int, layout: Layout, inp
 
 
 def _in_training(module: nn.Module, inputs: torch.Tensor) -> torch.Tensor:
-    """What a module makes of inputs, with the same random numbers every time."""
+    """Return a module's outputs for inputs in training mode, with the same random numbers every time."""
     with torch.no_grad(), forked_generators(0):
         return module(inputs)
 
@@ -309,7 +309,7 @@ def _in_training(module: nn.Module, inputs: torch.Tensor) -> torch.Tensor:
 def _check_outputs(
     name: str, module: nn.Module, inputs: Inputs, labels: torch.Tensor, num_outputs: int, task: Task
 ) -> None:
-    """Passes one sample through a module, and what comes out through the task."""
+    """Run one sample through the module and check that the task accepts its output."""
     kind = _kind(inputs.shape[1:], inputs.dtype)
     try:
         with torch.no_grad(), forked_generators():
@@ -356,13 +356,13 @@ def _check_training(name: str, build: Build, seed: int, inputs: Inputs, labels: 
 
 
 def cannot_take(name: str, shape: Sequence[int], dtype: torch.dtype, error: Exception) -> ScenarioError:
-    """What a model's forward raised, given a sample.
+    """Return the error for a model whose forward failed on a sample.
 
     Args:
         name: of the model.
         shape: of the sample.
         dtype: of the sample.
-        error: what was raised.
+        error: the exception that it raised.
     """
     text = " ".join(str(error).split()).rstrip(".!")
     cure = "Choose a model that is made for such samples, or other data."
@@ -386,7 +386,7 @@ def _kind(shape: Sequence[int], dtype: torch.dtype) -> str:
 
 
 def draw(build: Build, seed: int, count: int = 1) -> list[nn.Module]:
-    """Fresh modules, drawn one after the other from one seed, on the CPU; torch's own generators stay as they are."""
+    """Draw fresh modules one after the other from one seed, on the CPU, without changing torch's own generators."""
     with forked_generators(seed):
         return [build() for _ in range(count)]
 
@@ -437,7 +437,7 @@ def latent_size(module: nn.Module, input_shape: Sequence[int], dtype: torch.dtyp
 def latent_size_of(
     name: str, build: Callable[[], nn.Module], input_shape: Sequence[int], dtype: torch.dtype
 ) -> Callable[[], int]:
-    """What tells the latent size of a model, which is built and tried on the CPU when it is asked for first.
+    """Return a function that computes a model's latent size; its first call builds the model and tries it on the CPU.
 
     Args:
         name: of the model, for messages.
@@ -445,7 +445,7 @@ def latent_size_of(
         input_shape: of one sample, e.g. (C, H, W).
         dtype: of the samples.
     Returns:
-        A function that raises ScenarioError where the model cannot take the samples, and as `latent_size`.
+        A function that raises ScenarioError if the model cannot take the samples, and raises as `latent_size` does.
     """
 
     @cache
@@ -465,7 +465,7 @@ def latent_size_of(
 def with_extra_parts(
     build: Callable[[], nn.Module], make: Callable[[int], Mapping[str, nn.Module]], latent_size: Callable[[], int]
 ) -> Callable[[], nn.Module]:
-    """What makes a model with further parts beside core and head.
+    """Return a builder of the model with further parts in addition to core and head.
 
     Args:
         build: makes the model.

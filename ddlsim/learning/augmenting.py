@@ -1,12 +1,12 @@
-"""Random changes of training images, each image its own, whatever other nodes do meanwhile.
+"""Random augmentation of training images, drawn per image and independent of other nodes.
 
 These are the built-in ones; others are in transforms.py. torchvision's transforms draw from torch's global generator
-and treat a batch as one image; here every training has a generator of its own, and each operation is
+and treat a batch as one image; here every training has its own generator, and each operation is
 torchvision.transforms.v2's on tensors, computed for a batch of images with a parameter each (the tests compare them one
 by one).
 
-- crop_flip: 4 pixels of black around (the value 0 before mean and std; of floats that were normalized before they were
-  given, their mean), a crop of the old size, a flip from left to right by chance 1/2.
+- crop_flip: 4 pixels of black around (the value 0 before mean and std; for floats that the user has normalized, their
+    mean), a crop of the old size, a flip from left to right by chance 1/2.
 - color: a crop of 0.2 to 1 of the area (and 3/4 to 4/3 of the aspect) resized to the old size, a flip, by chance 0.8 a
   jitter of brightness, contrast, saturation (0.4 each) and hue (0.1) in random order, by chance 0.2 no color (SimCLR's
   recipe without blur, as in MAPL's code). Images without three channels have no color to change.
@@ -54,7 +54,9 @@ class Augmenter:
         return images if self._kind == "none" else self._changed(images, self._draw(images.shape))
 
     def _draw(self, shape: Sequence[int]) -> Drawn:
-        """What is drawn for a batch of images of a shape [n, C, H, W], in the order of `crop_flip` or `color`."""
+        """Draw the random numbers for a batch of images of shape [n, C, H, W], in the order of `crop_flip` or
+        `color`.
+        """
         count, channels = shape[:2]
         if self._kind == "crop_flip":
             top, left = (torch.randint(2 * PADDING + 1, (count,), generator=self._random) for _ in range(2))
@@ -95,7 +97,7 @@ class Augmenter:
 
 
 def augment_together(augmenters: "Sequence[Augmenter | TransformAugmenter]", images: torch.Tensor) -> torch.Tensor:
-    """What augmenters of one kind make of a batch each, images [N, b, C, H, W], computed as one batch if they can."""
+    """Augment one batch per augmenter (all of one kind), images [N, b, C, H, W], computed as one batch if they can."""
     if not isinstance(augmenters[0], Augmenter):
         return torch.stack([augment(own) for augment, own in zip(augmenters, images, strict=True)])
     drawn = [augmenter._draw(images.shape[1:]) for augmenter in augmenters if isinstance(augmenter, Augmenter)]
@@ -104,7 +106,7 @@ def augment_together(augmenters: "Sequence[Augmenter | TransformAugmenter]", ima
 
 
 def crop_flip(images: torch.Tensor, top: torch.Tensor, left: torch.Tensor, flipped: torch.Tensor) -> torch.Tensor:
-    """Images [n, C, H, W] moved by crops int64 [n] of the padded ones, and flipped where bool [n] says so."""
+    """Crop padded images [n, C, H, W] at crops int64 [n], and flip those where bool [n] is true."""
     count, _, height, width = images.shape
     padded = F.pad(images, [PADDING] * 4)
     rows, columns = top[:, None] + torch.arange(height), left[:, None] + torch.arange(width)
@@ -135,7 +137,7 @@ def color(images: torch.Tensor, *drawn: torch.Tensor) -> torch.Tensor:
 
 
 def flip(images: torch.Tensor, flipped: torch.Tensor) -> torch.Tensor:
-    """Images [n, C, H, W] from left to right where bool [n] says so."""
+    """Flip images [n, C, H, W] from left to right where bool [n] is true."""
     return torch.where(uploaded(flipped, images.device)[:, None, None, None], images.flip(3), images)
 
 
@@ -161,7 +163,7 @@ def _interpolation(start: torch.Tensor, length: torch.Tensor, size: int) -> torc
 
 
 def gray(images: torch.Tensor) -> torch.Tensor:
-    """Luma in all three channels; others than three-channel images as they are."""
+    """Luma in all three channels; images without three channels are unchanged."""
     if images.shape[1] != 3:
         return images
     weights = torch.tensor(LUMA, device=images.device)[:, None, None]
@@ -189,7 +191,7 @@ def saturation(images: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
 
 
 def hue(images: torch.Tensor, shifts: torch.Tensor) -> torch.Tensor:
-    """Each image's hue turned by its part of the circle; others than three-channel images as they are."""
+    """Turn each image's hue by its part of the circle; images without three channels are unchanged."""
     if images.shape[1] != 3:
         return images
     value, strongest = images.max(dim=1)

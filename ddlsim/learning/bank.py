@@ -3,16 +3,16 @@
 Architectures whose parts have equal shapes (heads over the same features, say) share that part's matrix.
 
 A row is an immutable value. Training or merging makes a new one; sending one costs no copy, since every receiver holds
-the same row. Two kinds of holders keep it: `Params`, the handles that algorithms, messages and records have, and the
-pending jobs that read it. When the last one lets go, Python's reference count gives the row back.
+the same row. Two kinds of holders keep it: `Params`, the handles in algorithms, messages and records, and the pending
+jobs that read it. When the last holder drops it, Python's reference count frees the row.
 
-Keeps freed memory in the process.
+Freed memory is kept in the process.
 
-Training small models frees and asks again for the same megabyte-sized tensors thousands of times a second. glibc hands
-such blocks back to the kernel each time, which zeroes their pages anew at the next request
-(benches/README.md says what that means for plain PyTorch code).
+Training small models frees and allocates the same megabyte-sized tensors thousands of times a second. glibc returns
+such blocks to the kernel each time, which zeroes their pages again at the next request (benches/README.md shows the
+cost for plain PyTorch code).
 
-Values that are computed elsewhere, on a device or in another process, while the simulation goes on.
+Lazy values are computed elsewhere, on a device or in another process, while the simulation continues.
 """
 
 import ctypes
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
 
 
 class Row:
-    """The flat values of one part of a model, perhaps still to be computed.
+    """The flat values of one part of a model, possibly not yet computed.
 
     Args:
-        part: what it holds.
-        bank: the matrix that it will lie in.
+        part: the part that it holds.
+        bank: the matrix that will hold it.
         number: its name in the run.
 
     Attributes:
-        node: the node that it is computed for; None: no node in particular.
+        node: the node that it is computed for; None if for no node in particular.
     """
 
     __slots__ = ("__weakref__", "bank", "job", "node", "number", "part", "slot")
@@ -105,7 +105,7 @@ class Params:
 
     @property
     def part(self) -> Part:
-        """What it holds."""
+        """The part that it holds."""
         return self.row.part
 
     @property
@@ -115,7 +115,7 @@ class Params:
 
     @property
     def serial(self) -> int:
-        """The row's number in the run, given in the order in which jobs are enqueued; unlike id(), never twice."""
+        """Number of the row in the run, in the order in which jobs are enqueued; unlike id(), never reused."""
         return self.row.number
 
     @property
@@ -182,14 +182,14 @@ class Bank:
 class Rows:
     """All rows of a run by number.
 
-    Numbers are given in the order in which rows are asked for, which simulated events decide: a row has the same number
+    Rows are numbered in the order in which they are requested, which simulated events decide: a row has the same number
     in every process that replays the run.
 
     Args:
-        device: where the matrices are.
+        device: device of the matrices.
 
     Attributes:
-        num_given: numbers given so far.
+        num_given: numbers assigned so far.
     """
 
     def __init__(self, device: torch.device):
@@ -215,22 +215,22 @@ class Rows:
         return Params(self.numbered(part, number))
 
     def numbered(self, part: Part, number: int) -> Row:
-        """The row of a number that has been given, here or in another process."""
+        """Return the row of a number that has been assigned, here or in another process."""
         row = self._rows[number] = Row(part, self.bank(part), number)
         return row
 
     def draw(
         self, architecture: "Architecture", parts: Sequence[Part], seed: int, count: int, node: int, known: bool
     ) -> list[tuple[Params, ...]]:
-        """Fresh models, drawn one after the other from one seed.
+        """Draw fresh models, one after the other, from one seed.
 
         Args:
             architecture: of the models.
-            parts: in which a model lies.
+            parts: parts of a model.
             seed: of these draws alone.
             count: how many.
             node: the node that they are for.
-            known: false: their values are loaded later, see replay.py.
+            known: false if their values are loaded later, see jobs.py.
         """
         if not known:
             return [tuple(map(self.new, parts)) for _ in range(count)]
@@ -280,12 +280,12 @@ def store_rows(rows: Sequence[Row | None], values: torch.Tensor) -> None:
 
 
 def _places(rows: Sequence[Row]) -> torch.Tensor:
-    """Where rows of one bank lie in its matrix, int64 [N]."""
+    """Return the places of rows of one bank in its matrix, int64 [N]."""
     return uploaded(np.array([row.slot for row in rows], dtype=np.int64), rows[0].bank.device)
 
 
 def by_bank(rows: Iterable[Row]) -> dict[Bank, list[int]]:
-    """Positions of rows, by the matrix that they lie in."""
+    """Group positions of rows by their matrix."""
     found: dict[Bank, list[int]] = {}
     for position, row in enumerate(rows):
         found.setdefault(row.bank, []).append(position)
@@ -296,7 +296,7 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 
 
 def keep_freed_memory() -> bool:
-    """Tells glibc to keep freed blocks up to 32 MiB; False where there is no glibc. Applies to the whole process."""
+    """Make glibc keep freed blocks up to 32 MiB, in the whole process; return False without glibc."""
     if not sys.platform.startswith("linux"):
         return False
     try:

@@ -1,4 +1,4 @@
-"""Which samples a local step sees."""
+"""Mini-batches of local steps, as sample indices."""
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -54,10 +54,10 @@ def batches_per_pass(num_samples: int, batch_size: int, drop_last: bool = False)
 def draw_batches(
     rng: np.random.Generator, num_samples: int, batch_size: int, count: int, drop_last: bool = False
 ) -> Batches:
-    """`count` mini-batches of sample indices, without replacement inside a pass over the data.
+    """Draw `count` mini-batches of sample indices, without replacement inside a pass over the data.
 
-    As a PyTorch DataLoader with shuffle: the last batch of a pass may be smaller, then a new shuffle begins; every
-    call begins a new pass (FACADE's code makes a new loader each round).
+    As a PyTorch DataLoader with shuffle: the last batch of a pass may be smaller, then a new shuffle starts; every call
+    starts a new pass (FACADE's code makes a new loader each round).
 
     Args:
         rng: the node's stream; two calls with equal streams give equal batches.
@@ -75,7 +75,9 @@ def draw_batches(
 
 
 def batches_in_order(num_samples: int, batch_size: int, count: int) -> Batches:
-    """The first `count` mini-batches of one pass over the samples as they lie: a PyTorch DataLoader without shuffle."""
+    """Return the first `count` mini-batches of one pass over the samples in their order, as a PyTorch DataLoader
+    without shuffle.
+    """
     ends = _ends(num_samples, batch_size, batches_per_pass(num_samples, batch_size), count)
     return Batches(np.arange(ends[-1] if ends else 0), ends)
 

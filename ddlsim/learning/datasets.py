@@ -1,6 +1,6 @@
-"""Samples that become tensors by the batch: images that stay bytes on the device, and samples in files.
+"""Data sets of the run: samples that become tensors batch by batch, as bytes on the device or in files.
 
-The samples on the device: every node's own, and every cluster's copy of the test and validation sets.
+The device holds every node's own samples, and every cluster's copy of the test and validation sets.
 """
 
 import warnings
@@ -113,7 +113,7 @@ class ByteInputs:
 
     @property
     def device(self) -> torch.device:
-        """Where the bytes are."""
+        """Device of the bytes."""
         return self.stored.device
 
     def __getitem__(self, index: Index) -> torch.Tensor:
@@ -221,10 +221,10 @@ class NodeDatasets:
         self._compact()
 
     def augmenter(self, kind: Any, seed: int) -> Augmenter | TransformAugmenter:
-        """What augments the images of one training.
+        """Return the augmenter of the images of one training.
 
         Raises:
-            DdlsimError: if the data are joined from domains with a normalization each.
+            DdlsimError: if the data are joined from domains with different normalizations.
         """
         if self._mean.dim() != 1:
             raise DdlsimError("training.augmentation: only none fits data of several domains.")
@@ -258,7 +258,7 @@ class NodeDatasets:
         return torch.cat([labels.unique() for _, labels in pairs]).unique()
 
     def num_samples(self, split: str, node: int) -> int:
-        """How many samples a node may use of its own "train" or "validation" data; 0 where none are set aside."""
+        """Number of a node's own samples in its "train" or "validation" data; 0 if no validation data are set aside."""
         if split == "validation" and not self._node_validation and not self._cluster["validation"]:
             return 0
         return len(self.local(split, node)[1])
@@ -272,7 +272,7 @@ class NodeDatasets:
         return self._cluster["validation"][self.node_cluster[node]]
 
     def add_split(self, name: str, change: Callable[[torch.Tensor, torch.Tensor], Samples]) -> None:
-        """Another evaluation set, made of every cluster's test set.
+        """Add another evaluation set, made of every cluster's test set.
 
         Args:
             name: of the split.

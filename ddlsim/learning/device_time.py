@@ -1,8 +1,7 @@
-"""Seconds that a device spends on each kind of work, told apart from the host's.
+"""Seconds that a device spends on each kind of work, separated from the host's.
 
-Launching returns before the work is done, and whoever waits next would be charged for it. Marks in the device's own
-queue, before and behind each wave, are passed when the device gets there: between them lies the wave's work and no
-other's.
+Launching returns before the work is done, and the next wait would be charged for it. The device passes marks in its own
+queue, before and after each wave; between them is the work of this wave only.
 """
 
 from collections import defaultdict, deque
@@ -30,7 +29,7 @@ class DeviceTime:
     """Device time by kind of work.
 
     Args:
-        mark: puts a mark behind all work that has been launched; None: the device has no queue of its own.
+        mark: puts a mark after all work that has been launched; None if the device has no queue of its own.
     """
 
     def __init__(self, mark: Callable[[], Mark] | None):
@@ -40,7 +39,7 @@ class DeviceTime:
 
     @contextmanager
     def of(self, kind: str) -> Iterator[None]:
-        """What is launched inside counts as work of this kind."""
+        """Count the work launched inside as this kind of work."""
         if self._mark is None:
             yield
             return

@@ -12,7 +12,7 @@ from ddlsim.foundation.torch_state import forked_generators
 
 @contextmanager
 def drawing(seed: int, device: torch.device) -> Iterator[None]:
-    """Let code draw from the global generators, which then continue as if nothing had been drawn."""
+    """Let code draw from the global generators, whose states are restored afterwards."""
     with forked_generators(seed, [device] if device.type == "cuda" else []):
         of_random, of_numpy = random.getstate(), np.random.get_state()
         random.seed(seed)

@@ -1,12 +1,14 @@
-"""Dropout with random numbers of its own, so that a node draws the same masks whichever nodes train beside it.
+"""Dropout with counter-based random numbers, so that a node draws the same masks whichever nodes train at the same
+time.
 
-torch's dropout draws from one generator of the whole process, whose numbers go to whichever thread comes first. Here
-whether a value is kept depends on the training's seed, the number of the dropout in its module, the step and the
-value's place alone: a counter, no state. The numbers are those of SplitMix64 (Steele, Lea, Flood, "Fast splittable
+torch's dropout draws from one generator of the whole process, whose numbers go to whichever thread comes first. Here,
+the training's seed, the number of the dropout in its module, the step and the value's place alone decide whether a
+value is kept: a counter, no state. The numbers are those of SplitMix64 (Steele, Lea, Flood, "Fast splittable
 pseudorandom number generators", OOPSLA 2014); native plans draw the same masks (csrc/train/dropout.h).
 
-What a forward draws from torch's generator itself (functional dropout, attention with dropout, torch.randn_like) cannot
-be had otherwise: such trainings are computed one after the other, each with the generator seeded by its own job.
+Numbers that a forward draws from torch's generator itself (functional dropout, attention with dropout,
+torch.randn_like) cannot be replaced: such trainings are computed one after the other, each with the generator seeded by
+its own job.
 """
 
 from collections.abc import Collection
@@ -27,13 +29,13 @@ _BITS, _WORD = 24, 2**64
 
 
 class OwnDropout(nn.Module):
-    """What nn.Dropout does, with masks by counter.
+    """Equivalent of nn.Dropout, with masks by counter.
 
     The counter is a buffer, so that functional calls (torch.func) can hand in one for each of many models.
 
     Args:
         p: share of values that are set to 0 in training; the others grow by 1 / (1 - p).
-        device: where the values lie.
+        device: device of the values.
     """
 
     counter: torch.Tensor
@@ -45,7 +47,7 @@ class OwnDropout(nn.Module):
         self.register_buffer("counter", torch.zeros((), dtype=torch.int64, device=device), persistent=False)
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
-        """Values with some of them dropped, of the same shape; in eval mode as they are."""
+        """Drop some of the values, of the same shape; in eval mode they are unchanged."""
         if not self.training or not self.p:
             return values
         kept = mask(self.p, self.counter, values.numel()).view(values.shape)
@@ -54,7 +56,7 @@ class OwnDropout(nn.Module):
 
 
 def mask(p: float, counter: torch.Tensor, count: int) -> torch.Tensor:
-    """Which of `count` values are kept, bool [count], by a counter int64 []; see dropout.h: Mask."""
+    """Return a mask of kept values, bool [count], from a counter int64 []; see dropout.h: Mask."""
     places = torch.arange(1, count + 1, device=counter.device)
     drawn = _mixed_all(places * _signed(GAMMA) + _mixed_all(counter))  # int64 goes round at its end
     return _shifted(drawn, 64 - _BITS) < int((1 - p) * 2**_BITS)
@@ -87,11 +89,11 @@ def draws_noise(module: nn.Module) -> bool:
 
 
 def draws_from_torch(module: nn.Module, inputs: torch.Tensor) -> bool:
-    """Whether a forward pass, in the mode that a module is in, draws from torch's generator beside its nn.Dropout.
+    """Whether a forward pass, in the module's current mode, draws from torch's generator other than by its nn.Dropout.
 
     Args:
         module: on the CPU; its dropouts are replaced, and its buffers may change.
-        inputs: samples [n, ...] for it; if it cannot take them, what was drawn until then counts.
+        inputs: samples [n, ...] for it; if it cannot take them, draws up to the error count.
     """
     own_dropouts(module)
     with torch.no_grad(), forked_generators():
@@ -102,8 +104,8 @@ def draws_from_torch(module: nn.Module, inputs: torch.Tensor) -> bool:
 
 
 def own_dropouts(module: nn.Module, device: torch.device | None = None) -> dict[str, OwnDropout]:
-    """Puts an OwnDropout in the place of every nn.Dropout; returns them by name, in the order of the module. One that
-    stands in several places becomes as many.
+    """Replace every nn.Dropout by an OwnDropout; return them by name, in the order of the module. One that occurs in
+    several places becomes several.
     """
     found: dict[tuple[int, str], tuple[str, float]] = {}  # by what holds it, which may itself stand in several places
     for name, child in module.named_modules(remove_duplicate=False):
@@ -122,7 +124,7 @@ def first_counters(count: int, seed: int) -> list[int]:
 
 
 def seed_dropouts(dropouts: Collection[OwnDropout], seed: int) -> None:
-    """Begins every dropout's numbers anew, each with others.
+    """Restart the random numbers of every dropout, with different numbers for each.
 
     Args:
         dropouts: of one module.
@@ -148,7 +150,7 @@ def _mixed_all(values: torch.Tensor) -> torch.Tensor:
 
 
 def _shifted(values: torch.Tensor, count: int) -> torch.Tensor:
-    """Bits of int64 moved to the right, with zeros behind."""
+    """Shift the bits of int64 to the right, filling with zeros."""
     return (values >> count) & ((1 << (64 - count)) - 1)
 
 

@@ -1,8 +1,8 @@
-"""The kinds of jobs: what each needs, all of it fixed when it is enqueued.
+"""The kinds of jobs and their inputs, all of which are fixed when the job is enqueued.
 
-A specification is plain data: rows are numbers, random choices are made. It can be pickled, compared with that of
-another process, and computed by any backend that has the rows. What computes it first takes `bound(rows)`, the same
-specification with rows (bank.py: Row) in the place of their numbers.
+A specification is plain data: rows are numbers, and random choices are already made. It can be pickled, compared with
+the specification in another process, and computed by any backend that has the rows. A backend first calls
+`bound(rows)`, which returns the same specification with rows (bank.py: Row) in place of their numbers.
 """
 
 import dataclasses
@@ -28,10 +28,10 @@ ModelRows = tuple[RowRef, ...]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class JobSpec:
-    """What one job computes.
+    """Specification of one job.
 
     Args:
-        node: the node that it is computed for; None: the one that its first row was computed for.
+        node: the node that it is computed for; None for the node of its first row.
     """
 
     kind: ClassVar[str]
@@ -53,11 +53,13 @@ class JobSpec:
         return tuple(number for name in self.writes_in for number in _numbers(getattr(self, name)))
 
     def identity(self) -> Hashable:
-        """Equal for jobs that are known to compute the same; by default each is one of its own."""
+        """Key that is equal for jobs known to compute the same; by default each job has its own."""
         return id(self)
 
     def bound(self, rows: Rows) -> Self:
-        """The same with rows in the place of numbers; None stands for rows to be filled that nothing holds any more."""
+        """Return the specification with rows in place of numbers; None in place of rows to be filled that nothing holds
+        any more.
+        """
         found = {name: _looked_up(getattr(self, name), rows.__getitem__) for name in self.reads_in}
         return dataclasses.replace(
             self, **found, **{name: _looked_up(getattr(self, name), rows.get) for name in self.writes_in}
@@ -71,24 +73,24 @@ class TrainSpec(JobSpec):
     Args:
         node: the node that has the data.
         architecture: name of the model's architecture.
-        model: where training starts, part by part.
+        model: model at the start, part by part.
         sizes: number of values of each part.
         trained: the trained parts; None for those that are not trained.
         batches: sample indices per step.
         only: train only this part ("core", "head", ...), or None for all.
-        moments: per part what the optimizer kept of it (None: nothing yet); empty: the optimizer starts afresh.
-        new_moments: what it keeps then, all moments of the first part, then of the second; None: not of this part.
-        objective: what is minimized, without its targets; None: the task's loss.
+        moments: per part the optimizer's state (None if it has none yet); empty if the optimizer starts afresh.
+        new_moments: its state afterwards, all moments of the first part, then of the second; None for a part without.
+        objective: the loss, without its targets; None for the task's loss.
         targets: its targets by label.
-        seed: of the augmentation of images and of dropout; None: there is neither.
+        seed: of the augmentation of images and of dropout; None without both.
         rates: learning rate per update.
         proximal: mu of the proximal term; 0: none.
-        control: what is added to every gradient, over the trained values of the whole model; None: nothing.
+        control: row added to every gradient, over the trained values of the whole model; None if nothing is added.
         means: by label the mean of its features, see Objective.
         last_pass: number of steps, the last ones, whose features count in these means.
-        local: the node's own buffers before; None: those of a fresh module.
-        new_local: its own buffers then; None: the architecture has none.
-        private: how gradients are clipped and noised; None: they are not.
+        local: the node's own buffers before; None for those of a fresh module.
+        new_local: its own buffers afterwards; None if the architecture has none.
+        private: clipping and noise of the gradients; None without them.
     """
 
     kind = "training"
@@ -128,7 +130,7 @@ class LossSpec(JobSpec):
         models: candidates; candidates that share their core have its features computed once where batches agree.
         batches: sample indices, per model; the same object for models that see the same.
         split: "train" or "validation".
-        local: the node's own buffers, with which all models are evaluated; None: those of a fresh module.
+        local: the node's own buffers, with which all models are evaluated; None for those of a fresh module.
     """
 
     kind = "head losses"
@@ -149,11 +151,11 @@ class TestSpec(JobSpec):
     Value: list of EvalResult (tested.py), one per model.
 
     Args:
-        models: what to evaluate.
+        models: models to evaluate.
         split: "test" or "validation".
-        cluster: the one that has this copy of the evaluation set.
-        local: own buffers of the node that would answer with these models; None: those of a fresh module.
-        precision: float32, or bf16: in bfloat16 where torch.autocast holds that to be safe.
+        cluster: the cluster whose copy of the evaluation set is used.
+        local: own buffers of the node that would answer with these models; None for those of a fresh module.
+        precision: float32, or bf16: in bfloat16 where torch.autocast considers it safe.
     """
 
     kind = "evaluation"
@@ -172,10 +174,10 @@ class TestSpec(JobSpec):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CopySpec(JobSpec):
-    """Puts a row together from columns of others.
+    """Builds a row from columns of others.
 
     Args:
-        sources: in the order in which they lie in the new row.
+        sources: in their order in the new row.
         columns: per source [start, stop).
         target: the new row.
     """
@@ -235,14 +237,15 @@ class AggregateSpec(JobSpec):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AttackSpec(JobSpec):
-    """What an attacked node sends in the place of its parameters.
+    """Forges the parameters that an attacked node sends.
 
     Args:
         attack: see ddlsim.attacks.base: Attack.
-        own: what it would send.
-        known: what it knows of others, in the order of node ids.
-        start: what its last training began with; None: it has not trained what is sent.
-        receiver: what the receiver has sent last; of attacks that send something else to every receiver.
+        own: the parameters that it would send.
+        known: the other nodes' parameters that it knows, in the order of node ids.
+        start: the model at the start of its last training; None if it has not trained the sent parameters.
+        receiver: the parameters that the receiver sent last, for attacks that send different parameters to every
+            receiver.
         seed: random integer of this forgery.
         sizes: nodes of the run, of the attack, and of the attack around the receiver.
         target: the new row.
@@ -305,7 +308,7 @@ class ClassCosineSpec(JobSpec):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SimilaritySpec(JobSpec):
-    """How alike a node's model is to several others'; see comparing.py.
+    """Similarity of a node's model to several others'; see row_operations.py.
 
     Value: list of floats, one per peer.
 
@@ -313,8 +316,8 @@ class SimilaritySpec(JobSpec):
         metric: cosine_weights, cosine_gradients or inverse_l2.
         own: the node's model.
         peers: the others.
-        start: where all models started, for cosine_gradients with alpha below 1.
-        own_last, peers_last: what each was a round ago, for cosine_gradients with alpha above 0.
+        start: the model from which all started, for cosine_gradients with alpha below 1.
+        own_last, peers_last: each model one round ago, for cosine_gradients with alpha above 0.
         alpha: weight of the last update, 0..1.
     """
 
@@ -346,8 +349,8 @@ KINDS: tuple[type[JobSpec], ...] = (
 
 
 def architecture_of(model: "Sequence[Params] | Sequence[Row]") -> str:
-    """The architecture that a model (of rows or handles) is of; its first part tells, since heads may come from
-    elsewhere.
+    """Return the architecture of a model (of rows or handles), which is that of its first part, since heads may come
+    from elsewhere.
     """
     return model[0].part.architecture
 

@@ -1,32 +1,31 @@
 """The queue between simulated time and real computing.
 
-A verb of a node enqueues a job and goes on; nothing is computed until a value is needed: a loss that steers the
-control flow, an accuracy, a similarity. Then the kinds of jobs that it waits for run, wave after wave, each with all
-jobs of its kind that are ready. (Where others compute, full waves of training do not wait for that: full_waves.py.)
-Results cannot depend on how jobs were grouped, because a job is a pure function of its inputs and of random numbers
-drawn when it was enqueued.
+A verb of a node enqueues a job and continues; nothing is computed until a value is needed: a loss that steers the
+control flow, an accuracy, a similarity. Then the required kinds of jobs run, wave after wave, each with all jobs of its
+kind that are ready. Full waves of training on a device or in other processes do not wait for that. Results cannot
+depend on how jobs were grouped, because a job is a pure function of its inputs and of random numbers drawn when it was
+enqueued.
 
 The rule of liveness: a job is dropped unrun if nothing holds a row that it would fill when its wave comes (a training
 that a leaving node aborted), unless it computes a value. Rows are held by handles (bank.py: Params) and by the pending
 jobs that read them, so what only dropped jobs would have read is dropped as well. Handles, by which equal work is
 recognized, depend on simulated events alone and not on when waves run: a run that hands out logged values instead of
-computing them enqueues the same jobs with the same numbers of rows (replay.py).
+computing them enqueues the same jobs with the same numbers of rows.
 
-Waves of training that begin before a value needs them, where another device or process computes meanwhile.
+Full waves: if a device or other processes compute, waves of training start before a value needs them. A wave of
+training is full when every node that takes part has one pending: no further training can join it before one of these is
+over. It is launched at once, and the simulation continues. A wave that never becomes full (a server that asks some
+clients only, nodes that are not synchronized) runs when a value needs it, or at a flush.
 
-A wave of training is full when every node that takes part has one pending: no further training can join it before one
-of these is over. It is launched at once, and the simulation goes on. What never becomes full (a server that asks some
-clients only, nodes that keep no common time) runs when a value needs it, or at a flush (jobs.py).
-
-That simulated time has passed a submission does not make a wave full: in asynchronous runs the nodes begin one after
+That simulated time has passed a submission does not make a wave full: in asynchronous runs the nodes start one after
 the other, and each would train alone.
 
-A run is repeated up to a cut without computing anything, and goes on from there.
+Replay: a resumed run is repeated up to a cut without computing anything, and continues from there.
 
 Simulated events are repeated; every job of the earlier process that had run by then is over as soon as it is enqueued:
-its value comes from a log, and the rows that it fills stay without values until the cut. There the rows that something
-still holds are loaded, and jobs run from then on. Jobs and rows have the same numbers in both processes, which is how
-values and rows are found; that the counts agree at the cut is checked.
+its value comes from a log, and the rows that it fills stay without values until the cut. There the rows that are still
+held are loaded, and jobs run from then on. Jobs and rows have the same numbers in both processes, by which values and
+rows are found; the counts at the cut are checked.
 """
 
 import gc
@@ -57,13 +56,13 @@ WAITING = "waiting for values"
 
 
 class Past(Protocol):
-    """What is known of the jobs of an earlier process that this one repeats, see replay.py."""
+    """Results of the jobs of an earlier process that this one repeats."""
 
     def has_run(self, number: int) -> bool:
-        """Whether that job had run, or was dropped, when the earlier process was cut off."""
+        """Whether that job had run, or was dropped, at the cut of the earlier process."""
 
     def value(self, number: int) -> Any:
-        """What it computed."""
+        """Return the value that it computed."""
 
 
 class Job:
@@ -111,14 +110,15 @@ class Jobs:
     """Pending jobs, run in waves on demand.
 
     Args:
-        kinds: all kinds of jobs. Where several could run, the first of them does: list cheap kinds, which make others
+        kinds: all kinds of jobs. If several could run, the first of them does: list cheap kinds, which make others
             ready, first.
         run: computes a wave.
 
     Attributes:
         num_submitted: jobs enqueued so far.
-        past: while an earlier process is repeated, what its jobs computed; None: jobs run.
-        wall_s: seconds of the host by kind of work, where others compute only those of launching it, and of WAITING.
+        past: while an earlier process is repeated, the results of its jobs; None while jobs run.
+        wall_s: seconds of the host by kind of work; if a device or other processes compute, only those of launching it,
+            and of WAITING.
         on_values: called with the number and the value of every job that has computed one, once it is known.
     """
 
@@ -171,7 +171,7 @@ class Jobs:
             needed = [job for job in needed if not job.done and job.wanted]
 
     def values(self, jobs: Sequence[Job]) -> list[Any]:
-        """What jobs compute; those that have not run yet run together."""
+        """Return the values of jobs; those that have not run yet run together."""
         self.force(jobs)
         self._fetch([job for job in jobs if job.later])
         return [job.value for job in jobs]
@@ -271,7 +271,7 @@ class EagerWaves:
         self._pending: dict[int, list[Job]] = {}  # per node its trainings, the oldest first
 
     def submitted(self, node: int, job: Job) -> None:
-        """A node's training has been enqueued, one that ran in an earlier process (replay.py) perhaps."""
+        """Note that a training of a node has been enqueued, possibly one that ran in an earlier process."""
         if job.done:
             return
         self._pending.setdefault(node, []).append(job)
@@ -312,11 +312,11 @@ def _waits_for_training(job: Job) -> bool:
 
 @dataclass(frozen=True)
 class Cut:
-    """Where the queue of jobs stands, between two waves.
+    """State of the queue of jobs between two waves.
 
     Args:
         num_jobs: enqueued so far.
-        num_rows: rows that have a number.
+        num_rows: rows with a number.
         pending: numbers of the jobs that have not run.
         num_old: how many of them were pending at the last flush.
     """
@@ -358,7 +358,7 @@ class LoggedPast:
 
 
 def cut_here(jobs: "Jobs", rows: Rows) -> Cut:
-    """Where the queue stands now."""
+    """Return the current state of the queue."""
     pending, num_old = jobs.pending()
     return Cut(jobs.num_submitted, rows.num_given, tuple(pending), num_old)
 
@@ -371,17 +371,17 @@ def known_rows(rows: Rows) -> list[Row]:
 def end_replay(
     jobs: "Jobs", rows: Rows, cut: Cut, stored: Collection[int], load: "Callable[[Row], torch.Tensor]"
 ) -> None:
-    """Gives the rows that are held their values, and lets jobs run.
+    """Load the values of the rows that are held, and let jobs run.
 
     Args:
         jobs: the queue.
         rows: of the run.
-        cut: where the earlier process stood.
-        stored: numbers of the rows whose values are there.
-        load: gives the values of one of them, float32 [P].
+        cut: state of the queue in the earlier process.
+        stored: numbers of the rows whose values are stored.
+        load: returns the values of one of them, float32 [P].
 
     Raises:
-        ReplayFailed: if the process does not stand where the earlier one did.
+        ReplayFailed: if the state of the queue differs from that in the earlier process.
     """
     gc.collect()  # rows in reference circles, if there are any
     here = cut_here(jobs, rows)

@@ -1,9 +1,9 @@
-"""How the state of a model lies in flat float32 rows.
+"""Layout of a model's state in flat float32 rows.
 
-A model splits into parts: `core` and `head` (FACADE's and DePRL's words), whose composition answers queries, and what
-else an algorithm trains beside them (MAPL's projection and prototypes), listed in the module's `extra_parts`. Each part
+A model splits into parts: `core` and `head` (FACADE's and DePRL's words), whose composition answers queries, and any
+other parts that an algorithm trains (MAPL's projection and prototypes), listed in the module's `extra_parts`. Each part
 is one flat vector: its trained parameters first, then the floating-point buffers that nodes share (BatchNorm
-statistics), so that what is merged, sent and counted is exactly one row. The whole model is the rows of its parts in
+statistics), so that merging, sending and counting concern exactly one row. The whole model is the rows of its parts in
 order.
 
 Three kinds of tensors are in no such row:
@@ -96,12 +96,12 @@ class Part:
 
 
 class Layout:
-    """The parts of one architecture, read off a module with submodules `core`, `head` and those of `extra_parts`.
+    """The parts of one architecture, read from a module with submodules `core`, `head` and those of `extra_parts`.
 
     Args:
         architecture: the model's name, for messages.
         module: an instance; only its names, shapes, types and `requires_grad` are used.
-        buffers: what becomes of floating-point buffers.
+        buffers: treatment of floating-point buffers.
 
     Raises:
         ScenarioError: if the module cannot be split into these parts, or has nothing to train.
@@ -160,7 +160,7 @@ class Layout:
 
 
 def named_tensors(module: nn.Module) -> dict[str, torch.Tensor]:
-    """All parameters and buffers by name; one that has several names stands under each."""
+    """Return all parameters and buffers by name; a tensor with several names occurs under each."""
     return {
         **dict(module.named_parameters(remove_duplicate=False)),
         **dict(module.named_buffers(remove_duplicate=False)),
@@ -181,7 +181,7 @@ def _persistent_buffers(module: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def _check(architecture: str, module: nn.Module, names: tuple[str, ...]) -> None:
-    """Every trained parameter and persistent buffer has to lie in exactly one part."""
+    """Check that every trained parameter and persistent buffer is in exactly one part."""
     owner: dict[int, str] = {}
     for part in names:
         for name, parameter in getattr(module, part).named_parameters():
@@ -207,7 +207,7 @@ def _check(architecture: str, module: nn.Module, names: tuple[str, ...]) -> None
 
 
 def _refuse_shared_storage(architecture: str, module: nn.Module) -> None:
-    """Raises ScenarioError if a trained parameter lies in the memory of another one: nodes would train two of it."""
+    """Raise ScenarioError if a trained parameter shares memory with another one: nodes would train two copies of it."""
     found = [
         (each.data_ptr(), each.data_ptr() + _reach(each) * each.element_size(), name)
         for name, each in module.named_parameters()
@@ -223,7 +223,7 @@ def _refuse_shared_storage(architecture: str, module: nn.Module) -> None:
 
 
 def _reach(tensor: torch.Tensor) -> int:
-    """From a tensor's first value to behind its last one in memory, in values; it may be transposed."""
+    """Number of values from a tensor's first value to the end of its last one in memory; it may be transposed."""
     return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 

@@ -1,7 +1,6 @@
 """The interface of the simulation to real computing: enqueues jobs, and hands out parameters and values.
 
-Every method but `resolve` and `flush` returns at once; see jobs.py and full_waves.py for when the work is done, and
-backends/ for how.
+Every method but `resolve` and `flush` returns at once. jobs.py decides when the work is done, and backends/ do it.
 """
 
 import weakref
@@ -42,18 +41,18 @@ class Learner(RowOperations):
     """Parameters, data and pending jobs of all nodes; the Compute port of runs that learn (see node/ports.py).
 
     Args:
-        builders: per architecture, by its name for messages, what makes a fresh module with submodules `core`, `head`.
+        builders: per architecture, by its name for messages, makes a fresh module with submodules `core`, `head`.
         prepared: result of `ddlsim.data.prepare`.
         training: scenario section `training`.
         device: torch device.
         threads: CPU threads of a wave.
         chunk: images per forward pass in evaluations.
-        assigned: per node the name of its architecture; None: all have the only one.
-        seed: of what an architecture's models have in common and never train (see architecture.py).
+        assigned: per node the name of its architecture; None if all have the same.
+        seed: seed of the values that an architecture's models share and never train (see architecture.py).
         buffers: whether floating-point buffers are merged and sent like trained parameters, or stay with each node.
-        privacy: scenario section `privacy`, if gradients are to be private; None: they are not.
-        elsewhere: computes in other processes; None: this one does.
-        attackers: who attacks, and how; None: all nodes are honest.
+        privacy: scenario section `privacy`, if gradients are private; None if they are not.
+        elsewhere: computes in other processes; None if this process computes.
+        attackers: the attacking nodes and their attack; None if all nodes are honest.
 
     Raises:
         ScenarioError: if a module does not fit (see Layout); nothing has been run.
@@ -125,10 +124,10 @@ class Learner(RowOperations):
     # -- models ----------------------------------------------------------------------------------------------------
 
     def architecture_of(self, node: int) -> Architecture:
-        """What a node trains; a server has what all have.
+        """Return the architecture that a node trains; a server has the one that all nodes share.
 
         Raises:
-            DdlsimError: it is the server's, and there are several.
+            DdlsimError: if the node is the server, and there are several.
         """
         if not self._assigned:
             return next(iter(self.architectures.values()))
@@ -172,7 +171,7 @@ class Learner(RowOperations):
     # -- jobs ------------------------------------------------------------------------------------------------------
 
     def train(self, node: int, model: Model, steps: int, rng: np.random.Generator, only: str | None = None) -> Model:
-        """The trained model alone, from an optimizer that begins afresh; see `train_towards`."""
+        """Train from a fresh optimizer and return the trained model alone; see `train_towards`."""
         return self.train_towards(node, model, steps, rng, only, None, None)[0]
 
     def train_towards(
@@ -186,23 +185,23 @@ class Learner(RowOperations):
         objective: Objective | None,
         terms: TrainingContext = TrainingContext(),  # noqa: B008  frozen
     ) -> tuple[Model, Kept, dict[int, Params]]:
-        """Local training.
+        """Train a model on a node's samples.
 
         Args:
             node: the node that has the samples.
-            model: where training starts, part by part.
+            model: model at the start, part by part.
             steps: number of mini-batches.
             rng: draws them.
-            only: trains that part and returns the others unchanged; None: all.
-            kept: what the node kept of its last training; None: nothing.
-            objective: what is minimized; None: the task's loss.
-            terms: where in the run the training stands, and what the algorithm adds to its gradients.
+            only: part to train, with the others returned unchanged; None for all.
+            kept: state that the node kept from its last training; None without.
+            objective: the loss; None for the task's loss.
+            terms: place of the training in the run, and the algorithm's additions to its gradients.
 
         Returns:
-            The trained model, what the node keeps then (moments unless training.optimizer_state is `fresh`), and by
-            label the class means, if the objective collects them.
+            The trained model, the state that the node keeps (moments unless training.optimizer_state is `fresh`), and
+                by label the class means, if the objective collects them.
         Raises:
-            DdlsimError: if it is no whole model.
+            DdlsimError: if it is not a whole model.
         """
         assert rng is not None
         check_model("node.train", model)
@@ -213,7 +212,7 @@ class Learner(RowOperations):
         return made.trained, made.kept, made.means
 
     def private_step(self, node: int) -> Releases:
-        """What one step of private training releases of a node's samples."""
+        """Return the release of a node's samples by one step of private training."""
         return self._trainings.one_release(node)
 
     @property
@@ -315,18 +314,20 @@ class Learner(RowOperations):
         return self._submit(spec, handles(own, *peers, start, own_last, *peers_last))
 
     def resolve(self, jobs: Sequence[Job]) -> list:
-        """What jobs compute; they run together if they have not run yet. This is the only way in which values leave."""
+        """Return the results of jobs; those that have not run yet run together. Values leave only through this
+        method.
+        """
         return self.jobs.values(jobs)
 
     def value(self, job: Job) -> Any:
-        """What one job computes, see `resolve`."""
+        """Return the result of one job, see `resolve`."""
         return self.resolve([job])[0]
 
     def launch_full(self, num_training: Callable[[], int]) -> None:
-        """Waves of training run as soon as they are full, where they are computed beside the simulation.
+        """Let waves of training run as soon as they are full, if a device or other processes compute.
 
         Args:
-            num_training: how many nodes there are now that train.
+            num_training: current number of nodes that train.
         """
         if self.backends.asynchronous:
             self._full_waves = EagerWaves(self.jobs, num_training)

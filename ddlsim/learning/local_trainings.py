@@ -1,6 +1,6 @@
-"""Local trainings of all nodes: their batches, random numbers, learning rates and privacy, as the scenario has them.
+"""Local trainings of all nodes: their batches, random numbers, learning rates and privacy, from the scenario.
 
-From what an algorithm asks of a training to its specification: which rows it reads, and which it will fill.
+A request of an algorithm becomes a specification of a training: the rows that it reads, and the rows that it will fill.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,22 +33,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked for.
+    """Request of an algorithm for a training.
 
     Args:
         node: the node that has the samples.
-        model: where training starts, part by part.
+        model: model at the start, part by part.
         batches: sample indices per step.
-        only: part that is trained alone; None: all.
-        kept: what the node kept of its last training.
-        objective: what is minimized; None: the task's loss.
-        seed: of random numbers drawn in it; None: none are.
+        only: part that is trained alone; None for all.
+        kept: state that the node kept from its last training.
+        objective: the loss; None for the task's loss.
+        seed: of the random numbers drawn in it; None if none are drawn.
         rates: learning rate per update.
         proximal: mu of the proximal term.
-        control: what is added to every gradient; None: nothing.
-        labels: whose mean features are wanted.
+        control: row added to every gradient; None if nothing is added.
+        labels: labels whose mean features are returned.
         last_pass: number of steps, the last ones, whose features count in these means.
-        private: how gradients are clipped and noised; None: they are not.
+        private: clipping and noise of the gradients; None without them.
     """
 
     node: int
@@ -71,11 +71,11 @@ class Training:
     """A training that can be enqueued.
 
     Args:
-        spec: what is computed.
+        spec: its specification.
         reads: handles to the rows that it reads.
         writes: handles to those that it fills.
-        trained: the model to be; parts that are not trained are those of the start.
-        kept: what the node keeps then.
+        trained: the resulting model; parts that are not trained are unchanged.
+        kept: state that the node keeps afterwards.
         means: by label the mean of its features.
     """
 
@@ -147,7 +147,7 @@ def make_training(
 
 
 def _moments_then(asked: Request, moves: Sequence[bool], rows: Sequence[tuple]) -> dict[str, OptimizerState]:
-    """What the optimizer keeps of each part after the training."""
+    """Return the optimizer's state of each part after the training."""
     found = dict(asked.kept.moments)
     for params, own, new in zip(asked.model, moves, rows, strict=True):
         if own:
@@ -165,15 +165,15 @@ def _held(handles: Sequence[Params | None]) -> list[Params]:
 
 
 class LocalTrainings:
-    """Draws what a training needs, in the order in which trainings are asked for.
+    """Draws the random choices of trainings, in the order in which trainings are requested.
 
     Args:
         rows: of the run.
         data: samples of all nodes.
-        architecture_of: what a node trains.
+        architecture_of: returns the architecture that a node trains.
         settings: scenario section `training`.
-        privacy: scenario section `privacy`, if gradients are to be private; None: they are not.
-        poisoned: data that attacked nodes train on in the place of their own; None: all nodes are honest.
+        privacy: scenario section `privacy`, if gradients are private; None if they are not.
+        poisoned: data on which attacked nodes train instead of their own; None if all nodes are honest.
     """
 
     def __init__(
@@ -206,10 +206,10 @@ class LocalTrainings:
         objective: Objective | None,
         terms: TrainingContext,
     ) -> Training:
-        """A training that can be enqueued; for the arguments see Learner.train_towards.
+        """Return a training that can be enqueued; for the arguments see Learner.train_towards.
 
         Raises:
-            DdlsimError: gradients are to be private, and the algorithm has a loss of its own.
+            DdlsimError: if gradients are private and the algorithm defines its own loss.
         """
         settings, architecture = self._settings, self._architecture_of(node)
         private = None
@@ -247,12 +247,12 @@ class LocalTrainings:
         return batches_per_pass(samples, self._settings.batch_size, self._settings.drop_last)
 
     def learning_rates(self, steps: int, kept: Kept | None, terms: TrainingContext) -> list[float]:
-        """The learning rate of every update of a training.
+        """Return the learning rate of every update of a training.
 
         Args:
             steps: its mini-batches.
-            kept: what the node kept of its last training.
-            terms: where in the run it stands.
+            kept: state that the node kept from its last training.
+            terms: its place in the run.
         """
         settings, batches = self._settings, 0 if kept is None else kept.batches
         starts = range(0, updates_of(steps, settings.accumulate) * settings.accumulate, settings.accumulate)
@@ -262,7 +262,7 @@ class LocalTrainings:
         return rates(settings.schedule, settings.learning_rate, updates, total)
 
     def one_release(self, node: int) -> Releases:
-        """What one step of private training releases of a node's samples."""
+        """Return the release of a node's samples by one step of private training."""
         assert self._privacy is not None
         rate = sample_rate(self._data.num_samples("train", node), self._settings.batch_size)
         return Releases(self._privacy.noise_multiplier, rate, 1)
@@ -270,7 +270,7 @@ class LocalTrainings:
     def _private_steps(
         self, privacy: "Privacy", node: int, steps: int, rng: np.random.Generator, objective: Objective | None
     ) -> tuple[PrivateSteps, Batches]:
-        """How the gradients of a training are clipped and noised, and its batches."""
+        """Return the clipping and noise of a training's gradients, and its batches."""
         if objective is not None:
             raise DdlsimError(
                 "privacy: this algorithm trains with a loss of its own, of which there is no gradient per sample. Use "
@@ -287,7 +287,7 @@ class LocalTrainings:
         return labels[torch.from_numpy(np.concatenate(batches)).to(labels.device)].unique().tolist()
 
     def _mean_part(self, architecture: Architecture, node: int) -> Part:
-        """What a row with one mean of features holds."""
+        """Return the part of a row that holds one mean of features."""
         name = architecture.layout.architecture
         if name not in self._mean_parts:
             inputs = self._data.train[node][0]

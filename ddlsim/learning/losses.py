@@ -1,8 +1,8 @@
 """Terms of local losses on features, prototypes and parameters: means over a batch, float32, differentiable.
 
 Sources: supervised contrastive: Khosla et al., "Supervised contrastive learning", NeurIPS 2020; the others, and the two
-variants, Mukherjee, "Model agnostic peer-to-peer learning", 2023, as `thesis` (equations 3 to 5; sums over a batch are
-means here, so that rates do not depend on the batch size) and as the published `code` has them.
+variants, Mukherjee, "Model agnostic peer-to-peer learning", 2023, `thesis` (equations 3 to 5; sums over a batch are
+means here, so that rates do not depend on the batch size) and `code`, as in the published code.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,6 +1,6 @@
-"""Parameters made of parameters: merges, rules, columns, what codecs and attackers make of them; without samples.
+"""Parameters computed from parameters, without samples: merges, rules, columns, decoded messages and attacks.
 
-Whether parameters fit each other, with errors that name the architectures and the nodes that have them.
+It is checked that parameters fit each other; errors name the architectures and their nodes.
 """
 
 import weakref
@@ -110,10 +110,10 @@ class RowOperations:
         self._same_merge: weakref.WeakValueDictionary[tuple, Params] = weakref.WeakValueDictionary()
 
     def merge(self, sources: Sequence[Params], weights: Sequence[float], node: int | None = None) -> Params:
-        """The weighted sum of parameters of one kind, summed in the given order; `node` is the one that merges.
+        """Return the weighted sum of parameters of one kind, in the order of the list; `node` is the merging node.
 
-        Merging the same parameters with the same weights again gives the same handle, so nodes that end with the same
-        model (an all-reduce) are recognized as such.
+        Merging the same parameters with the same weights again returns the same handle, so nodes with the same final
+        model (an all-reduce) are recognized.
 
         Raises:
             DdlsimError: if the shapes differ.
@@ -176,7 +176,7 @@ class RowOperations:
         return self._slice(head, ((weights.start, weights.stop),))
 
     def compress(self, codec: Any, params: Params, copy: Params | None, seed: int) -> Params:
-        """What receivers of a message decode of `params`; see compressing.py."""
+        """Return the parameters that receivers of a message decode."""
         decoded = self.rows.new(params.part)
         reads = [params] if copy is None else [params, copy]
         spec = CompressSpec(
@@ -199,7 +199,7 @@ class RowOperations:
         seed: int,
         sizes: tuple[int, int, int],
     ) -> Params:
-        """What an attacked node sends in the place of `own`; see job_types.py: AttackSpec."""
+        """Return the parameters that an attacked node sends instead of `own`; see job_types.py: AttackSpec."""
         made = self.rows.new(own.part)
         spec = AttackSpec(
             attack=attack,

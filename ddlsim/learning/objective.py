@@ -1,4 +1,4 @@
-"""What a node's local training minimizes, where it is not the plain loss of the task; an algorithm hands it to `train`.
+"""Objectives of local training other than the plain loss of the task; an algorithm passes one to `train`.
 
 An algorithm writes its loss as a function of a LocalStep, in its own file, from the terms in losses.py.
 """
@@ -20,12 +20,12 @@ class LocalStep:
     Args:
         module: the model in training, a torch.nn.Module; its parts are attributes: `module.core`, `module.head`.
         images: float32 [views * b, C, H, W], view after view.
-        labels: int64 [views * b], those of the batch as often.
+        labels: int64 [views * b], the labels of the batch, repeated.
         batch_size: b, samples in the batch.
-        start: the trained parameters by name as they were when the training began, e.g. "head.weight".
-        targets: what the algorithm handed over, by label.
+        start: the trained parameters at the start of the training by name, e.g. "head.weight".
+        targets: the parameters that the algorithm passed, by label.
         task_loss: (outputs, labels) -> the task's mean loss, with training.label_smoothing.
-        collect: (features [n, D], labels [n]) to count them in the class means, see Objective.
+        collect: (features [n, D], labels [n]) ; counts them in the class means, see Objective.
     """
 
     module: Any
@@ -40,15 +40,15 @@ class LocalStep:
 
 @dataclass(frozen=True, eq=False)
 class Objective:
-    """How a batch becomes a loss.
+    """Loss of a local training as a function of a batch.
 
     Args:
         loss: of a step, a scalar to minimize.
-        views: how often each image comes, each time augmented anew (training.augmentation).
-        targets: per label parameters that the loss compares with, known when the training runs.
+        views: copies of each image in a batch, each augmented independently (training.augmentation).
+        targets: per label the parameters that the loss compares with, known when the training runs.
         class_means: whether the training also returns per label the mean of the features that the loss collects in the
             last pass over the samples.
-        keeps_start: whether the loss looks at the parameters as they were at the start.
+        keeps_start: whether the loss uses the parameters at the start.
     """
 
     loss: "Callable[[LocalStep], torch.Tensor]"

@@ -2,8 +2,8 @@
 
 Abadi et al., "Deep Learning with Differential Privacy" (CCS 2016), algorithm 1, as Opacus computes it: batches are
 drawn by Poisson sampling (each sample is in a batch with the same chance, so batches differ in size and may be empty),
-and the sum is divided by the expected size of a batch. What follows (proximal term, `clip_norm`, control variates, the
-optimizer) sees the noised gradient alone, so that epsilon is that of the gradients.
+and the sum is divided by the expected size of a batch. Later steps (proximal term, `clip_norm`, control variates, the
+optimizer) use the noised gradient alone, so that epsilon is the one of the gradients.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ CLIP_EPSILON = 1e-6
 
 @dataclass(frozen=True)
 class PrivateSteps:
-    """What private training adds to the specification of a training.
+    """Additions of private training to the specification of a training.
 
     Args:
         clip: L2 norm of a sample's gradient.

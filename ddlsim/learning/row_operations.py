@@ -1,16 +1,16 @@
-"""Robust aggregation of parameter rows: distances are measured, the rule decides, the kernels compute.
+"""Operations on parameter rows: robust aggregation, attacks, similarities and compression.
 
-Distances are those of trained values; buffers (BatchNorm statistics) are combined like the values beside them. A row
-with a value that is not finite is left out before the rule sees it; a node whose own row is not finite keeps it.
+Robust aggregation: distances are measured, the rule decides, the kernels compute. Distances are between trained values;
+buffers (BatchNorm statistics) are combined like the other values. A row with a value that is not finite is left out
+before the rule is applied; a node whose own row is not finite keeps it.
 
-Attacks as jobs on parameter rows, and as samples that nodes train on instead of their own.
+Attacks are jobs on parameter rows, or samples on which nodes train instead of their own.
 
-Similarities of models that nodes hold, a wave at a time: one list of pairs over the bank's rows per native call.
+Similarities of models that nodes hold are computed a wave at a time: one list of pairs over the bank's rows per native
+call. Only trained parameters count, never buffers; if they lie in several column ranges, or in several parts, the sums
+of the ranges are added. The native kernels sum in float64 (see kernels/similarity.py), and so does this file.
 
-Only trained parameters count, never buffers; where they lie in several column ranges, or in several parts, the sums of
-the ranges add up. The native kernels sum in float64 (see kernels/similarity.py), and so does everything here.
-
-What receivers decode of compressed parameters: a job whose output row is shared by all of them.
+Compression computes the parameters that receivers decode: a job whose output row all of them share.
 """
 
 from collections import defaultdict
@@ -90,14 +90,16 @@ def _combined(job: AggregateSpec) -> tuple[list[Row], Combination]:
 
 
 def _finite(rows: Sequence[Row]) -> np.ndarray:
-    """Which rows have finite values alone, bool [n]."""
+    """Return a mask of the rows whose values are all finite, bool [n]."""
     places = np.arange(len(rows))
     squares = kernels.dots(rows[0].bank.matrix, pairs=np.stack([places, places], 1), rows=_slots(rows))
     return np.isfinite(np.asarray(squares.cpu() if isinstance(squares, torch.Tensor) else squares))
 
 
 def _distances(rows: Sequence[Row], start: Row | None, with_start: bool) -> np.ndarray:
-    """Squared distances of trained values, float64 [n, n]; with a start [n + 1, n + 1], where None stands for zeros."""
+    """Return squared distances of trained values, float64 [n, n]; with a start [n + 1, n + 1], where None counts as
+    zeros.
+    """
     matrix, everything = rows[0].bank.matrix, [*rows, start] if with_start and start is not None else list(rows)
     slots, n = _slots(everything), len(everything)
     found = np.zeros((n, n))
@@ -184,17 +186,17 @@ def attack(jobs: Sequence[AttackSpec]) -> None:
 
 
 class PoisonedNodes:
-    """Nodes that train on other samples than their own: each has a data set behind those of all nodes.
+    """Data sets of nodes that train on other samples than their own, placed after those of all nodes.
 
     Args:
-        attackers: who attacks, and how.
+        attackers: the attacking nodes and their attack.
         data: of the run; poisoned data sets are added to its `train`.
         seed: the scenario's.
 
     Attributes:
         owners: number of a poisoned data set -> the node that trains on it.
     Raises:
-        ScenarioError: what an attack makes of samples are none.
+        ScenarioError: if an attack returns invalid samples.
     """
 
     def __init__(self, attackers: "Attackers", data: "NodeDatasets", seed: int):
@@ -245,7 +247,7 @@ Values = Callable[[], np.ndarray]
 
 
 def compare(jobs: Sequence[SimilaritySpec]) -> list[Any]:
-    """The values of jobs that are bound to rows: per job its similarities, in the order of its peers; later.py: Later
+    """The values of jobs that are bound to rows: per job its similarities, in the order of its peers; `Later`
     where a device computes them.
     """
     alike: dict[tuple, list[int]] = defaultdict(list)
@@ -348,7 +350,7 @@ def _rows_of(pairs: Sequence[PairOfModels], part: int) -> tuple[np.ndarray, np.n
 
 
 VALUES_AT_ONCE = 2**24
-"""Rows are encoded together up to so many values; the temporaries are a few times as large."""
+"""Most values of rows that are encoded together; the temporaries are a few times as large."""
 
 
 def compress(jobs: Sequence[CompressSpec]) -> None:

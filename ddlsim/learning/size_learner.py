@@ -1,10 +1,9 @@
-"""The stand-in for learning in network-only runs (`learning: none`): models are sizes, and nothing is computed.
+"""Stand-in for learning in network-only runs (`learning: none`): models are sizes, and nothing is computed.
 
-Algorithms run as they are. Where one asks for a value to steer by, it gets a neutral one: every loss is ln(classes),
-the loss of a model that predicts every class with the same probability, and all similarities
-are equal. So FACADE's nodes
-pick heads at random (it breaks ties at random), and DAC draws all peers that it has compared with the same probability.
-Neither torch nor data is needed here.
+Algorithms run unchanged. A value that an algorithm requests is a neutral one: every loss is ln(classes), the loss of a
+model that predicts every class with the same probability, and all similarities are equal. So FACADE's nodes pick heads
+at random (it breaks ties at random), and DAC draws all peers that it has compared with the same probability. Neither
+torch nor data is needed here.
 """
 
 import math
@@ -37,7 +36,7 @@ MODEL = "model"
 
 @dataclass(frozen=True, slots=True)
 class SizedPart:
-    """What takes the place of layout.py's Part.
+    """Replacement of layout.py's Part.
 
     Args:
         name: core, head or model.
@@ -70,7 +69,7 @@ class SizedParams:
 
 
 _sized = cast("Callable[[SizedPart | Part, int], Params]", SizedParams)
-"""Makes one, as what it stands in for."""
+"""Make a handle of the replaced kind."""
 
 
 @dataclass
@@ -107,9 +106,9 @@ class SizeLearner:
         samples: a node's samples of "train" and "validation".
         batch_size: samples per step.
         drop_last: see batches.py: batches_per_pass.
-        assigned: per node the name of its architecture; None: all have the only one.
-        latent_sizes: what tells how many features an architecture's core hands to its head; of one that is not there,
-            and is nothing but sizes, the head is taken for one linear layer.
+        assigned: per node the name of its architecture; None if all have the same.
+        latent_sizes: per architecture a function that returns the number of features that the core passes to its head;
+            an architecture without one, given as sizes alone, is assumed to have one linear layer as head.
     """
 
     step_work: "Callable[[], Mapping[str, StepWork]]"
@@ -158,7 +157,7 @@ class SizeLearner:
         return [tuple(self._params(part) for part in parts) for _ in range(count)]
 
     def merge(self, sources: "Sequence[Params]", weights: Sequence[float], node: int | None = None) -> "Params":
-        """What merges to the same size.
+        """Merge parameters to the same size.
 
         Raises:
             DdlsimError: if the sizes differ.
@@ -182,7 +181,7 @@ class SizeLearner:
         start: "Params | None",
         node: int | None = None,
     ) -> "Params":
-        """What aggregates to the same size; as `merge`."""
+        """Aggregate parameters to the same size, as `merge` does."""
         return self.merge(sources, weights)
 
     def train_towards(
@@ -196,7 +195,7 @@ class SizeLearner:
         objective: "Objective | None",
         terms: "TrainingContext | None" = None,
     ) -> "tuple[Model, Kept | None, dict[int, Params]]":
-        """A model as large as it was, and what the optimizer kept; with class means, those of all classes."""
+        """Return a model of the same size, and the optimizer's state; with class means, those of all classes."""
         check_model("node.train", model)
         if only is None and objective is None:
             serials = self._serials
@@ -251,7 +250,7 @@ class SizeLearner:
         return (before, last) if last <= before else (last, 0)
 
     def compress(self, codec: Any, params: "Params", copy: "Params | None", seed: int) -> "Params":
-        """What is decoded is as large."""
+        """Return parameters of the same size."""
         return self._params(params.part)
 
     def attack(
@@ -264,7 +263,7 @@ class SizeLearner:
         seed: int,
         sizes: tuple[int, int, int],
     ) -> "Params":
-        """What is sent is as large."""
+        """Return parameters of the same size."""
         return self._params(own.part)
 
     def losses(
@@ -309,7 +308,7 @@ class SizeLearner:
     draws_numbers = False
 
     def resolve(self, jobs: "Sequence[Job]") -> list[Any]:
-        """What jobs are taken to have computed."""
+        """Return the assumed results of jobs."""
         return [job.value for job in jobs]
 
     def launch_full(self, num_training: "Callable[[], int]") -> None:
@@ -319,7 +318,7 @@ class SizeLearner:
         """Nothing is pending."""
 
     def value(self, job: "Job") -> Any:
-        """What a job is taken to have computed."""
+        """Return the assumed result of a job."""
         return job.value
 
     def num_samples(self, node: int) -> int:

@@ -39,8 +39,8 @@ def count_step(
         is_sequence: whether a sample is a sequence of tokens, each of which passes through the parameters.
         size: number of its parameters.
     Returns:
-        The count; where the module cannot be counted (it raises, or has none of the counted operations), the estimate
-        of `StepWork.of_size`.
+        The count, or the estimate of `StepWork.of_size` if the module cannot be counted (it raises, or has none of the
+            counted operations).
     """
     device = "cpu" if size <= MOST_VALUES else "meta"
     try:

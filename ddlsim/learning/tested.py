@@ -1,4 +1,4 @@
-"""What evaluations find about models: the counts of a task, gathered batch after batch, and what they come to."""
+"""Results of evaluations: the counts of a task, accumulated batch after batch, and the metrics computed from them."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -59,7 +59,7 @@ class MetricSum:
         self._samples += labels.shape[1]
 
     def tested(self) -> list[EvalResult]:
-        """What the counts come to, per model."""
+        """Return the metrics of each model, computed from the counts."""
         return self.tested_later()()
 
     def tested_later(self) -> Callable[[], list[EvalResult]]:

@@ -7,14 +7,14 @@ if TYPE_CHECKING:
 
 
 class TrainingContext(NamedTuple):
-    """Where in the run a training stands, and what the algorithm adds to its gradients.
+    """Place of a training in the run, and the algorithm's additions to its gradients.
 
     Args:
         round_num: the round, from 0.
         rounds: of the run.
         steps: mini-batches that this node trains on in the whole run, all its trainings together.
-        proximal: mu of a proximal term, beside that of the scenario.
-        control: what is added to every gradient, over the trained values of a whole model; None: nothing.
+        proximal: mu of a proximal term, in addition to that of the scenario.
+        control: row added to every gradient, over the trained values of a whole model; None if nothing is added.
     """
 
     round_num: int = 0

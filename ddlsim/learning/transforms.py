@@ -1,8 +1,8 @@
 """Augmentation by transforms that draw from the global random generators, as torchvision's do.
 
-Every step of a training seeds the generators from a stream of the training's own and restores them afterwards. A
-transform of torchvision treats a batch as one image, so samples go through it one by one; a transform that draws
-nothing takes the whole batch.
+Every step of a training seeds the generators from the training's own stream and restores them afterwards. A transform
+of torchvision treats a batch as one image, so samples go through it one by one; a transform that draws nothing takes
+the whole batch.
 """
 
 import random
@@ -23,11 +23,11 @@ class Transforms:
     """The transforms of a scenario, tried on two samples.
 
     Args:
-        augmentation: scenario key training.augmentation, none of the built-in ones.
+        augmentation: scenario key training.augmentation, not a built-in one.
         shape: of one sample.
     Raises:
-        ScenarioError: a transform fails, returns no sample of this shape, or draws from a generator of its own.
-        DataMissing: it is not in this process.
+        ScenarioError: if a transform fails, returns no sample of this shape, or draws from its own generator.
+        DataMissing: if it is not available in this process.
     """
 
     def __init__(self, augmentation: Any, shape: Sequence[int]):
@@ -51,7 +51,7 @@ class Transforms:
         return samples
 
     def _tried(self, name: str, each: Callable[[Any], Any], samples: torch.Tensor) -> tuple[torch.Tensor, bool]:
-        """What a transform makes of samples from seed 0, and whether it draws."""
+        """Return the transform's result for samples from seed 0, and whether it draws."""
         with drawing(0, _CPU):
             before = _states()
             try:

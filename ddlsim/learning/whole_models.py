@@ -1,4 +1,4 @@
-"""Models as algorithms hand them over to be trained, scored and tested: all of their parts, in order."""
+"""Whole models that algorithms pass to be trained, scored and tested: all of their parts, in order."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ _USUAL = {(MODEL,), (CORE, HEAD)}
 
 
 def no_samples(node: int, split: str) -> DdlsimError:
-    """What is raised where losses are asked for on samples that a node has none of."""
+    """Return the error for losses on samples of a node that has none."""
     return DdlsimError(
         f"losses: node {node} has no {split} samples. The key `validation` of a scenario sets some aside for the split "
         "validation."

@@ -1,12 +1,12 @@
-"""What a backend is, and which one takes a job.
+"""Interface of backends, and the choice of the backend that computes a job.
 
-Backends are asked in order. What one cannot take goes to the next, for a reason that `--profile` tells; the last one
-takes everything.
+Backends are asked in order. A job that one cannot take goes to the next, for a reason that `--profile` reports; the
+last one takes everything.
 
-How much a device is given at once: passes over images by the bytes of their activations, waves of training by what
-their first models took.
+The amount of work that a device gets at once is limited by memory: passes over images by the bytes of their
+activations, waves of training by the memory that the first models took.
 
-What has been too much once is not tried again: the next pass, and the next wave, begin with what fitted.
+A size that was too large once is not tried again: the next pass, and the next wave, start with a size that fitted.
 """
 
 from collections import Counter, defaultdict
@@ -42,8 +42,8 @@ class Backend(Protocol):
         """
 
     def run(self, kind: str, jobs: Sequence[Any]) -> Sequence[Any]:
-        """Computes jobs that it takes: fills their rows, and returns their values in order (None: there is none), as
-        later.py: Later where the host need not wait for them.
+        """Compute jobs that it takes: fill their rows, and return their values in order (None for a job without a
+        value), as `Later` if the host need not wait for them.
         """
 
     def use_training(self, training: "Training") -> None:
@@ -69,17 +69,17 @@ class Waves(Protocol):
         """Backend -> kind -> how many jobs it has computed."""
 
     def about_end(self) -> Mapping[str, Any]:
-        """What the manifest says of what computes once the run has ended, beside `about`."""
+        """Entries for the manifest, in addition to `about`, known once the run has ended."""
 
     @property
     def reasons(self) -> Mapping[str, dict[str, str]]:
         """Backend -> architecture -> what the backend has found out by trying, and keeps."""
 
     def know(self, reasons: Mapping[str, Mapping[str, str]]) -> None:
-        """Takes over what backends of an earlier process had found out."""
+        """Take over the reasons that backends of an earlier process had found."""
 
     def run(self, kind: str, specs: Sequence[JobSpec]) -> list[Any]:
-        """Computes a wave of one kind; returns the jobs' values in order, perhaps as later.py: Later."""
+        """Computes a wave of one kind; returns the jobs' values in order, as `Later` if still being computed."""
 
     def detours(self) -> dict[str, dict[str, int]]:
         """Backend -> kind and reason -> how many jobs it passed on."""
@@ -99,10 +99,10 @@ class Dispatcher:
 
     Args:
         rows: of the run.
-        backends: in the order in which they are asked; the last takes everything.
-        reasons: per architecture what a backend has found out by trying, and keeps; a resumed run begins with it.
+        backends: in the order in which they are asked; the last one takes everything.
+        reasons: per architecture the results of a backend's trials, which it keeps; a resumed run starts with them.
         asynchronous: see Waves.
-        device_time: measures waves; None: they are over when their call returns.
+        device_time: measures waves; None if waves are over when their call returns.
     """
 
     def __init__(
@@ -177,9 +177,9 @@ class Dispatcher:
 
 
 class OnceEach:
-    """Has equal jobs of a wave computed once.
+    """Computes equal jobs of a wave once.
 
-    A model that has been evaluated in the wave before (of a node that has stopped, is away, or whose best model is
+    A model that has been evaluated in an earlier wave (because its node has stopped, is offline, or has its best model
     tested) is not evaluated again: rows never change, and no two have the same number.
     """
 
@@ -187,7 +187,7 @@ class OnceEach:
         self._tested: dict[str, dict[Hashable, Any]] = {}  # per split the last wave's evaluations and their values
 
     def run(self, specs: Sequence[JobSpec], compute: Callable[[list[JobSpec]], list[Any]]) -> list[Any]:
-        """The values of jobs in order; `compute` gives those of different jobs."""
+        """Return the values of jobs in order; `compute` returns those of different jobs."""
         identities = [spec.identity() for spec in specs]
         known = self._known(specs)
         distinct: dict[Hashable, JobSpec] = {}
@@ -223,7 +223,7 @@ T = TypeVar("T")
 PASS_BYTES = 2**32
 """Of the inputs and outputs of a pass's largest operator: enough to fill a device, and below 2^31 float32 values."""
 MEASURED_JOBS = 64
-"""Of a larger wave the first so many trainings, enough to fill a device, tell what one of them takes."""
+"""Number of trainings of a larger wave, enough to fill a device, by which the memory of one training is measured."""
 SHARE = 0.5
 """Of the memory that is free when that has been measured, what a wave may take."""
 
@@ -232,10 +232,10 @@ class Gauge(Protocol):
     """Tells what memory of a device is used."""
 
     def free(self) -> int:
-        """Bytes that can still be had."""
+        """Free memory, bytes."""
 
     def peak(self, call: Callable[[], T]) -> tuple[T, int]:
-        """What a call returns, and by how many bytes the memory in use rose meanwhile at most."""
+        """Return the result of a call, and by how many bytes at most the memory in use rose during the call."""
 
 
 class CudaGauge:
@@ -260,10 +260,10 @@ class CudaGauge:
 
 
 class Memory:
-    """What has fitted the memory of a device so far.
+    """Sizes of passes and waves that have fitted the memory of a device so far.
 
     Args:
-        gauge: of the device; None: waves are as large as they come.
+        gauge: of the device; None if waves need no limit.
 
     Attributes:
         pass_bytes: most bytes of a pass.
@@ -275,7 +275,7 @@ class Memory:
         self._most_jobs: dict[Hashable, int] = {}
 
     def passes(self, count: int, image_bytes: int, compute: Callable[[slice], T]) -> Iterator[T]:
-        """What `compute` makes of images 0 .. count-1, a range after the other.
+        """Yield the results of `compute` for images 0 .. count-1, one range after the other.
 
         Args:
             count: images.
@@ -304,13 +304,13 @@ class Memory:
     def in_pieces(
         self, key: Hashable, jobs: Sequence[Any], run: Callable[[Sequence[Any]], list | None], measured: bool = False
     ) -> list:
-        """The values of jobs, run together, or in pieces that fit.
+        """Return the values of jobs, run together, or in pieces that fit the memory.
 
         Args:
             key: equal for jobs that need about the same memory each.
             jobs: in order.
-            run: computes some of them; called again with fewer where the memory does not suffice.
-            measured: the first jobs of a large wave tell how many fit together.
+            run: computes some of them; called again with fewer if the memory does not suffice.
+            measured: whether the first jobs of a large wave measure how many fit together.
 
         Raises:
             torch.OutOfMemoryError: if one job is too much.

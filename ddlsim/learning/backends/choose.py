@@ -1,4 +1,4 @@
-"""Which backends a device has, and in which order they are asked."""
+"""The backends of each device, in the order in which they are asked."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -40,7 +40,7 @@ def make_backends(
         device: where everything lives.
         threads: CPU threads of a wave.
         stacked: whether waves are stacked; None: on a GPU.
-        asynchronous: whether waves are launched when they are full, see full_waves.py; None: on a GPU.
+        asynchronous: whether waves are launched when they are full, see jobs.py; None for only on a GPU.
     """
     fast: Backend
     reasons: dict[str, dict[str, str]]

@@ -4,19 +4,17 @@ For small models most of a PyTorch step on one CPU thread is the operators' own 
 registers (csrc/train), layer after layer, image after image: the numbers differ from PyTorch's by rounding alone.
 
 A plan covers: convolutions of stride 1 with zeros around the image, each followed by at most one group or batch
-normalization, ReLU and 2x2 max pooling; then linear layers with ReLU between them; and dropout of features and of what
-linear layers give. Everything else stays with PyTorch, and `network_of` says why. DDLSIM_NATIVE_TRAINING=0 turns plans
-off.
+normalization, ReLU and 2x2 max pooling; then linear layers with ReLU between them; and dropout of features and of
+outputs of linear layers. PyTorch computes everything else, and `network_of` reports why. DDLSIM_NATIVE_TRAINING=0 turns
+plans off.
 
-What a module's forward does, operator by operator, and what is hooked on it: values alone do not tell all of it.
+A module is read operator by operator, with its hooks, because values alone do not identify a forward.
 
-A forward may change gradients and no values (a custom autograd function, a detach), or only values that are larger
-than those it is tried on (a clamp).
+A forward may change gradients and no values (a custom autograd function, a detach), or only values that are larger than
+those it is tried on (a clamp). A plan is then compared with its module on values that show a difference.
 
-Whether a native plan computes what a module does, tried on values that show it.
-
-The values are neither those of a loaded model nor drawn ones: they may be all zeros, or not finite, in a model that has
-diverged, and then every two computations agree, or none do.
+These values are neither those of a loaded model nor drawn: values of a diverged model may be all zeros, or not finite,
+and then any two computations agree, or none do.
 """
 
 import math
@@ -95,7 +93,7 @@ class NativePlan:
         self._stale |= {CORE, HEAD} if core else {HEAD}
 
     def features(self, images: torch.Tensor) -> torch.Tensor:
-        """What the core makes of images [n, C, H, W]: rows for `outputs`, in an order of its own."""
+        """Return the core's features of images [n, C, H, W]: rows for `outputs`, in the plan's own order."""
         images = images.contiguous()
         found = torch.empty(len(images), self._plan.feature_stride)
         self._load()
@@ -249,7 +247,7 @@ class _Reader:
             raise NoPlan(f"{name}, a {type(layer).__name__}, {fault}")
 
     def network(self) -> Network:
-        """What has been taken.
+        """Return the network read so far.
 
         Raises:
             NoPlan: if it does not end in a linear layer of the head.
@@ -411,7 +409,7 @@ def gradients_hooked(module: nn.Module) -> bool:
 
 
 def done_by(forward: Callable[[torch.Tensor], torch.Tensor], inputs: torch.Tensor) -> list[Any]:
-    """The operators of a forward pass with what they are given beside tensors, and the nodes of its gradient.
+    """Return the operators of a forward pass with their non-tensor arguments, and the nodes of its gradient.
 
     Args:
         forward: outputs [n, ...] of inputs.
@@ -455,11 +453,11 @@ def _nodes(last: Any) -> list[Any]:
 def checked_plan(
     module: nn.Module, layout: Layout, flat: torch.Tensor, dropouts: list[OwnDropout], image_shape: tuple[int, ...]
 ) -> NativePlan | str:
-    """A plan that has been seen to give what the module gives, or why there is none.
+    """Return a plan that agrees with its module on a trial, or the reason why there is no plan.
 
     Args:
         module: its tensors are views of `flat` [P].
-        layout: how they lie there.
+        layout: their places in it.
         flat: afterwards it holds other values, as the module's other buffers do.
         dropouts: of the module.
         image_shape: (C, H, W).

@@ -62,8 +62,8 @@ def _merge(jobs: Sequence[MergeSpec]) -> None:
 
 
 def _class_cosines(jobs: Sequence[ClassCosineSpec]) -> list[Any]:
-    """All jobs whose classifiers lie in one matrix in one call, so that a device is sent their pairs once; values are
-    later.py: Later where a device computes them.
+    """Compute all jobs whose classifiers lie in one matrix in one call, so that a device receives their pairs once;
+    values are `Later` if a device computes them.
     """
     alike: dict[tuple, list[int]] = defaultdict(list)
     for place, job in enumerate(jobs):

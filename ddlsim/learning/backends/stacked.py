@@ -1,20 +1,20 @@
 """Training and evaluation on a GPU: nodes of one architecture stacked into one model; one kernel serves them all.
 
 A wave's models are the rows of one matrix [N, P]; a step is the gradient (stacked_models.py) of every row's loss on its
-own batch, and one update of the matrix. Steps whose shapes repeat are launched as one CUDA graph
-(step_graphs.py). BatchNorm's statistics and the counters of dropout are values that a step returns anew
-(stacked_buffers.py), and every node's images are augmented with random numbers of its own, in one pass. Losses and
-predictions are computed likewise (stacked_evaluating.py). What cannot be stacked is passed on: objectives of an
-algorithm's own, optimizers that do not update each value by itself or whose kept state is not one moment or two, models
-that predict with buffers of the node's own, and modules that neither of the ways in stacked_ways.py can compute.
+own batch, followed by one update of the matrix. Steps whose shapes repeat are launched as one CUDA graph
+(step_graphs.py). BatchNorm's statistics and the counters of dropout are values that a step takes and returns
+(stacked_buffers.py), and every node's images are augmented with the node's own random numbers, in one pass. Losses and
+predictions are computed likewise (stacked_evaluating.py). Jobs that cannot be stacked are passed on: objectives that an
+algorithm defines, optimizers that do not update each value by itself or whose kept state is not one moment or two,
+models that predict with buffers of the node's own, and modules that neither of the ways in stacked_ways.py can compute.
 
 The training samples of all nodes in one tensor, so that one gather makes a batch for every node of a wave.
 
-Losses and predictions of many models at once, stacked by architecture; see job_types.py for what the jobs ask.
+Losses and predictions of many models at once, stacked by architecture; job_types.py describes the jobs.
 
 A core that several models share has its features computed once. Models of one architecture are stacked whatever images
-they see, and do so pass after pass, as many images each as memory allows (memory.py); where all see the same, over one
-copy of them.
+they see, pass after pass, as many images each as memory allows (memory.py); where all see the same, over one copy of
+them.
 """
 
 from collections import defaultdict
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 class SamplePool:
     """Takes over the nodes' samples: `samples` then lists views of it.
 
-    Nodes whose samples differ in shape or type (data of several domains), or lie in a file, have pools of their own.
+    Nodes whose samples differ in shape or type (data of several domains), or are in a file, have separate pools.
 
     Args:
         samples: per node images [n, C, H, W] and labels [n], on one device; replaced by views.
@@ -76,7 +76,7 @@ class SamplePool:
             self._pools.append((images, labels))
 
     def rows(self, nodes: Sequence[int], batches: Sequence[Sequence[np.ndarray]]) -> list[torch.Tensor]:
-        """Where the batches of nodes of one pool lie in it, uploaded in one copy.
+        """Return the rows of the pool that hold the batches of its nodes, uploaded in one copy.
 
         Args:
             nodes: N of them.
@@ -94,7 +94,7 @@ class SamplePool:
         return [part.view(rows.shape) for part, rows in zip(parts, found, strict=True)]
 
     def gather(self, node: int, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Images [N, b, C, H, W] and labels [N, b] of rows [N, b] of the pool that a node's samples lie in."""
+        """Gather images [N, b, C, H, W] and labels [N, b] from rows [N, b] of the pool that holds a node's samples."""
         flat = rows.reshape(-1)
         images, labels = (values.index_select(0, flat) for values in self._pools[self.pool_of[node]])
         return images.unflatten(0, rows.shape), labels.unflatten(0, rows.shape)
@@ -165,7 +165,7 @@ def stacked_losses(
 
 
 def _seen_apart(job: TestSpec, images: Inputs) -> bool:
-    """Whether models that see other images should have passes of their own.
+    """Whether models that see different images need separate passes.
 
     Images of one channel, one per model, would be a convolution with as many groups as channels, which libraries
     compute slowly; the same images for all models are an ordinary one.
@@ -463,7 +463,7 @@ class StackedBackend:
     # -- evaluation ------------------------------------------------------------------------------------------------
 
     def _inputs_of(self, job: LossSpec | TestSpec) -> Inputs:
-        """What the models of a job are evaluated on."""
+        """Return the images on which the models of a job are evaluated."""
         if isinstance(job, LossSpec):
             return self._data.local(job.split, job.node)[0]
         return self._data.evaluation(job.split, job.cluster)[0]

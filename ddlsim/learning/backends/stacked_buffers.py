@@ -1,8 +1,8 @@
-"""What moves during training without being trained, for many models of one architecture side by side.
+"""Untrained state that changes during training (buffers and dropout counters), for many models of one architecture.
 
-These are the buffers of `state_dict()` (BatchNorm's running statistics and count of batches, whatever a module keeps)
-and the counters of dropout. A training reads them into two matrices, one row per model: floating-point values [N, F]
-and whole numbers [N, I]. A step takes both and returns both anew, so that it can be repeated and recorded.
+These are the buffers of `state_dict()` (BatchNorm's running statistics and count of batches, and any others of a
+module) and the counters of dropout. A training reads them into two matrices, one row per model: floating-point values
+[N, F] and whole numbers [N, I]. A step takes both and returns new ones, so that it can be repeated and recorded.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,12 +44,12 @@ class Buffer:
 
     @property
     def is_float(self) -> bool:
-        """Which of the matrices it lies in."""
+        """Whether it lies in the matrix of floating-point values."""
         return self.dtype.is_floating_point
 
 
 class StackedBuffers:
-    """Where the buffers of one architecture lie.
+    """Places of the buffers of one architecture.
 
     Args:
         workspace: a module of it.
@@ -80,7 +80,9 @@ class StackedBuffers:
         self.found.append(Buffer(name, shape, dtype, slice(start, stop), source, entry))
 
     def local(self, rows: Sequence[Row | None]) -> torch.Tensor:
-        """The nodes' own buffers, [N, P_local], of their rows; None: those of a fresh module."""
+        """Return the nodes' own buffers, [N, P_local], from their rows; None in place of a row gives those of a fresh
+        module.
+        """
         return torch.stack([self._workspace.values_of_local(row) for row in rows])
 
     def read(self, whole: torch.Tensor, local: torch.Tensor, seeds: Sequence[int | None]) -> Matrices:
@@ -88,8 +90,8 @@ class StackedBuffers:
 
         Args:
             whole: their values, [N, P].
-            local: see there.
-            seeds: of their dropout; None: there is none.
+            local: the nodes' own buffers, as from `local`.
+            seeds: seeds of their dropout; None if they have no dropout.
         """
         device = whole.device
         floats, numbers = [whole[:, :0]], [torch.empty(len(whole), 0, dtype=torch.int64, device=device)]
@@ -116,7 +118,7 @@ class StackedBuffers:
         """The buffers of one model by name, copied from a row of each matrix.
 
         Copies, because modules change them in place; and each by itself, because vmap's batch normalization changes
-        statistics of which [N, C] lies in one piece, and a copy of others.
+        statistics whose [N, C] is contiguous, and a copy of others.
         """
         found = {}
         for buffer in self.found:
@@ -136,7 +138,7 @@ class StackedBuffers:
     def stacked_gathered(
         self, tensors: Mapping[str, torch.Tensor], floats: torch.Tensor, numbers: torch.Tensor
     ) -> Matrices:
-        """The matrices of all models' buffers by name; those without columns stay as they are."""
+        """Return the matrices of all models' buffers from buffers by name; matrices without columns are unchanged."""
         own = [
             [tensors[each.name].reshape(len(floats), -1) for each in self.found if each.is_float is kind]
             for kind in (True, False)
@@ -147,7 +149,7 @@ class StackedBuffers:
         )
 
     def gathered(self, tensors: Mapping[str, torch.Tensor], floats: torch.Tensor, numbers: torch.Tensor) -> Matrices:
-        """A row of each matrix, of one model's buffers by name; rows without columns stay as they are."""
+        """Return a row of each matrix from one model's buffers by name; rows without columns are unchanged."""
         own = [
             [tensors[each.name].reshape(-1) for each in self.found if each.is_float is kind] for kind in (True, False)
         ]

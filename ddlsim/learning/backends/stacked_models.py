@@ -1,8 +1,8 @@
 """One architecture as functions of a matrix [N, P] that holds a model in every row.
 
 Rows never mix, so every model gets the numbers that it gets alone, up to the order of sums inside a kernel. They are
-computed layer by layer, else by torch.func.vmap (stacked_ways.py). What a module cannot do stacked, or does not do the
-same, is found out on the first models it meets: they are also computed alone (`why_not_train`, `why_not_evaluate`).
+computed layer by layer, else by torch.func.vmap (stacked_ways.py). Modules that cannot be stacked, or whose stacked
+values differ, are detected with the first models: these are also computed alone (`why_not_train`, `why_not_evaluate`).
 
 The two ways to compute with many models of one architecture at once, from a matrix [N, P] of a model in every row.
 
@@ -48,15 +48,15 @@ Gradients = Callable[..., tuple[torch.Tensor, ...]]
 
 @dataclass(frozen=True)
 class Step:
-    """What a step of training computes.
+    """The computation of a training step.
 
     Args:
         module: its structure is used.
-        loss: what training lowers.
+        loss: the loss that training minimizes.
         training: scenario section `training`.
         trained: the trained parameters, with their columns in [N, W].
         fixed: the others, with their columns in [N, V].
-        buffers: what moves besides.
+        buffers: the buffers and dropout counters, which change as well.
     """
 
     module: nn.Module
@@ -82,7 +82,7 @@ class Way(Protocol):
     def apply(
         self, module: nn.Module, entries: Sequence[Entry], flats: torch.Tensor, values: torch.Tensor, shared: bool
     ) -> torch.Tensor:
-        """What modules make of values, without gradients: [N, n, ...].
+        """Return the outputs of modules for values, without gradients: [N, n, ...].
 
         Args:
             module: in eval mode.
@@ -181,17 +181,18 @@ def _apart(matrix: torch.Tensor, entries: Sequence[Entry]) -> dict[str, torch.Te
 
 
 Columns = slice | torch.Tensor
-"""Columns of a whole model's row: a range where they lie side by side, else their numbers."""
+"""Columns of a whole model's row: a range if they are contiguous, else their numbers."""
 
 SAME = 1e-3
-"""How far stacked values may lie from those of one model alone, relative to the largest: a wrong one is far beyond."""
+"""Largest accepted difference of stacked values from those of one model alone, relative to the largest value; a wrong
+result differs by far more."""
 
 SAME_BF16 = 5e-2
 """The same for gradients of a forward pass in bfloat16, whose values have three digits."""
 
 STIR, FROM_ZERO = 0.5, 0.1
-"""How far values are moved before a network is looked at: by up to half of themselves, those of nothing by a tenth. At
-the beginning parts of it may be switched off by a factor of zero; and of one model a second is made."""
+"""Amounts by which values are changed before a network is examined: up to half of a value, a tenth for a value of 0. At
+the start a factor of zero may switch parts of the network off, and a second model is made if only one is known."""
 NOTHING = 1e-4
 
 OUTPUTS_HELD = 3
@@ -204,11 +205,11 @@ WAYS: tuple[Way, ...] = (LayerRules(), VmapFallback())
 
 
 class StackedModels:
-    """What many models of one architecture compute side by side.
+    """Computes many models of one architecture at once.
 
     Args:
-        workspace: a module on the device, whose structure is used; it is loaded to be compared with.
-        loss: what training lowers.
+        workspace: a module on the device, whose structure is used; models are loaded into it for comparisons.
+        loss: the loss that training minimizes.
         training: scenario section `training`.
     """
 
@@ -223,7 +224,7 @@ class StackedModels:
         self.alone = _why_alone(workspace)
         """Why its models train alone, whatever they compute; empty if they need not."""
         self.reasons: dict[str, str] = {}
-        """What has been found out, about TRAINING and EVALUATION; a resumed run begins with it."""
+        """Reasons found so far, about TRAINING and EVALUATION; a resumed run starts with them."""
         if self.layout.predicts_with_local:
             self.reasons[EVALUATION] = "each node has buffers of its own"
 
@@ -242,7 +243,7 @@ class StackedModels:
         return [entry for entry in self.layout.parts[MODEL].entries if entry.trainable]
 
     def use_training(self, loss: Loss, training: "Training") -> None:
-        """Gradients from now on are those of another loss."""
+        """Compute gradients of another loss from now on."""
         self._loss, self._training = loss, training
         self._gradients_of = cache(self._make_gradients)
 
@@ -254,7 +255,9 @@ class StackedModels:
         return [(entry.name, slice(entry.start, entry.stop)) for entry in each]
 
     def views(self, only: str | None, apart: bool, matrix: torch.Tensor) -> list[torch.Tensor]:
-        """A matrix [N, W] over the trained columns as its parameters, [N, *shape] each, if `apart`; else as it is."""
+        """Return the parameters in a matrix [N, W] over the trained columns, [N, *shape] each, if `apart`; else the
+        matrix.
+        """
         if not apart:
             return [matrix]
         each = _side_by_side(self.trained_entries(only))
@@ -266,7 +269,7 @@ class StackedModels:
 
     @torch.no_grad()
     def features(self, cores: torch.Tensor, images: torch.Tensor, shared: bool) -> torch.Tensor:
-        """What cores make of images, in eval mode.
+        """Return the features of images from cores, in eval mode.
 
         Args:
             cores: [U, P_core].
@@ -279,13 +282,14 @@ class StackedModels:
 
     @torch.no_grad()
     def outputs(self, heads: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
-        """What heads [N, P_head] make of features [N, n, ...], in eval mode: [N, n, classes]."""
+        """Return the outputs of heads [N, P_head] for features [N, n, ...], in eval mode: [N, n, classes]."""
         return self._apply(self._way(EVALUATION), HEAD, heads, features, False)
 
     def activation_bytes(
         self, core: torch.Tensor, head: torch.Tensor, image: torch.Tensor, precision: str
     ) -> tuple[int, int]:
-        """What an image adds to the largest operator of a core's pass, and of its head's; found out on one model.
+        """Return the bytes that an image adds to the largest operator of a core's pass, and of its head's, measured on
+        one model.
 
         Args:
             core: [1, P_core].
@@ -302,14 +306,15 @@ class StackedModels:
         return self._activation_bytes[key]
 
     def known_reason(self, training: bool) -> str | None:
-        """What has been found out about training or evaluation; None: it has not been asked yet."""
+        """The reason found about training or evaluation; None if it has not been examined yet."""
         return self.reasons.get(TRAINING if training else EVALUATION)
 
     def why_not_train(self, jobs: Sequence[TrainSpec], batches: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> str:
-        """Why these models have to be trained one by one; empty where they need not. The answer is kept.
+        """Return the reason why these models have to be trained one by one; empty if they need not. The answer is
+        cached.
 
-        It is enough if one batch agrees, as it is or mirrored: where two pixels of a maximum are equal but for their
-        rounding, the gradient goes through one or through the other, and two right answers lie far apart.
+        It is enough if one batch agrees, unchanged or mirrored: if two pixels of a maximum are equal up to rounding,
+        the gradient passes through one or the other, and two correct results differ widely.
 
         Args:
             jobs: whose models are known; of one alone, a second model is made.
@@ -328,7 +333,7 @@ class StackedModels:
         return self._found_out(EVALUATION, lambda way: self._same_outputs(way, models, images))
 
     def cannot(self, about: str, error: Exception) -> None:
-        """What was found stackable is not, of other shapes."""
+        """Record that an architecture found stackable cannot be stacked for other shapes."""
         self.reasons[about] = f"{type(error).__name__}: {textwrap.shorten(str(error), 100, placeholder=' ...')}"
 
     def _found_out(self, about: str, same: Callable[[Way], bool]) -> str:
@@ -419,7 +424,7 @@ def _stirred(weights: torch.Tensor) -> torch.Tensor:
 
 
 def _why_alone(workspace: ModelWorkspace) -> str:
-    """What a network does to its gradients or with random numbers that only training it alone does."""
+    """Return the operation on gradients or random numbers for which a network has to be trained alone."""
     if workspace.draws_shared:
         return "the network draws from the random numbers that all share"
     modules = [*workspace.module.modules()]

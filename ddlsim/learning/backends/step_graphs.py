@@ -18,32 +18,32 @@ Function = Callable[..., Tensors]
 rows never mix."""
 
 WARM_UPS = 3
-"""Calls on a stream of their own before recording, as torch asks for: libraries set themselves up in them."""
+"""Calls on a separate stream before recording, as torch requires: libraries initialize themselves in them."""
 CALLS_BEFORE = 2
 """Calls as usual before a shape counts as one that repeats."""
 STEPS_WORTH = 20
-"""A wave of so many steps is worth a graph at once; a shorter one if its like has been there before."""
+"""Number of steps from which a wave is recorded at once; a shorter wave is recorded if a similar one has run before."""
 MOST_GRAPHS = 32
-"""Each holds memory of its own for its inputs and result."""
+"""Most graphs at a time; each holds its own memory for its inputs and result."""
 MOST_BYTES = 2**28
 """Inputs beyond this keep the device busy without a graph, and would be held twice."""
 SAME = 1e-3
-"""How far a graph's first answer may lie from that of its steps, relative to the largest value."""
+"""Largest accepted difference of a graph's first result from the plain steps, relative to the largest value."""
 
 
 class StepGraphs:
     """Calls functions, through graphs where shapes repeat.
 
-    Waves of nodes that keep no common time have all sizes. They share few graphs: those for 1, 2, 3, 4, 6, 8, 12, 16,
+    Waves of nodes that are not synchronized have all sizes. They share few graphs: those for 1, 2, 3, 4, 6, 8, 12, 16,
     ... models and for all; the last model of a wave is repeated up to such a number. That is so before anything is
     recorded, too: a library may choose other kernels for other sizes, and a resumed run has recorded nothing yet.
 
-    A graph's first answer is compared with the function's own. Where they differ, or nothing can be recorded, functions
-    are called as usual for these shapes from then on, with one warning for all.
+    A graph's first result is compared with the function's. If they differ, or nothing can be recorded, functions are
+    called as usual for these shapes from then on, with one warning for all.
 
     Args:
-        record: makes a graph; None where the device has none, and every function is called as usual.
-        most: models of a wave, mostly.
+        record: makes a graph; None if the device has none: every function is then called as usual.
+        most: usual number of models in a wave.
     """
 
     def __init__(self, record: Callable[[Function, Sequence[torch.Tensor]], "Graph"] | None, most: int):
@@ -129,12 +129,12 @@ def _same(found: torch.Tensor, expected: torch.Tensor) -> bool:
 
 
 class Graph:
-    """A recorded function with memory of its own for its inputs and its results.
+    """A recorded function with its own memory for its inputs and its results.
 
     Args:
-        replay: computes `results` from `inputs` anew.
-        inputs: what the recorded function reads.
-        results: what it writes.
+        replay: computes `results` from `inputs` again.
+        inputs: tensors that the recorded function reads.
+        results: tensors that it writes.
     """
 
     def __init__(self, replay: Callable[[], None], inputs: Sequence[torch.Tensor], results: Tensors):

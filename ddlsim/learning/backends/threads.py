@@ -1,13 +1,13 @@
-"""Threads, each with a module of its own per architecture.
+"""Computation on threads, each with its own module per architecture: training and evaluation one node after the other.
 
 Small models leave a many-threaded operator mostly waiting, so a wave gives every core its own nodes. One operator
 thread per node also fixes the order of every floating-point sum: the same numbers on one core and on many.
 
-Losses and predictions of one model after the other; see job_types.py for what the jobs ask.
+Losses and predictions are computed one model after the other; job_types.py describes the jobs.
 
-Training and evaluation with PyTorch's operators, one node after the other on each thread: takes every model.
+The backend with PyTorch's operators takes every model, one node after the other on each thread.
 
-Training and evaluation by native plans (native_plan.py), one node on each thread, on the CPU.
+The backend with native plans (native_plan.py) runs one node on each thread, on the CPU.
 
 A node's whole training, and the features of all samples of an evaluation, are one native call each.
 """
@@ -76,12 +76,12 @@ class Workers:
             self._pool = ThreadPoolExecutor(threads, "wave", initializer=torch.set_num_threads, initargs=(1,))
 
     def map(self, function: Callable[[WorkspaceOf, Job], Found], jobs: Iterable[Job], kind: Hashable) -> list[Found]:
-        """What a function makes of each job, in order; its first argument gives the thread's own modules.
+        """Return a function's result for each job, in order; its first argument returns the thread's own modules.
 
-        Of jobs that fail the first one's error is raised.
+        If jobs fail, the error of the first one is raised.
 
         Args:
-            kind: of the jobs: as many threads take part as jobs of it were worth the last time.
+            kind: of the jobs; the number of threads is the one that was worthwhile for this kind the last time.
         """
         jobs = list(jobs)
         found: dict[int, Found] = {}
@@ -156,7 +156,7 @@ def losses_of(job: LossSpec, workspace_of: WorkspaceOf, data: NodeDatasets, chun
 
 @torch.no_grad()
 def predictions_of(job: TestSpec, workspace_of: WorkspaceOf, data: NodeDatasets, chunk: int) -> list[EvalResult]:
-    """What the task measures of each model, and its mean loss, on the whole evaluation set."""
+    """Return the task's metrics and the mean loss of each model on the whole evaluation set."""
     images, labels = data.evaluation(job.split, job.cluster)
     tallies = [MetricSum(data.task, 1, labels.device) for _ in job.models]
     for first in range(0, len(labels), chunk):
@@ -254,7 +254,7 @@ class OneByOneBackend:
 
 @contextmanager
 def telling_batches_of_one(job: TrainSpec) -> Iterator[None]:
-    """Where BatchNorm refuses a mini-batch of one sample, a ScenarioError that says what to do about it."""
+    """Turn BatchNorm's error for a mini-batch of one sample into a ScenarioError that names the cure."""
     try:
         yield
     except ValueError as error:
@@ -277,7 +277,7 @@ def allocate_outputs(jobs: Sequence[TrainSpec]) -> None:
 
 
 def load_start(workspace: ModelWorkspace, job: TrainSpec, training: "Training") -> OpenState | None:
-    """Loads what a training begins with; returns what the optimizer remembers, if anything."""
+    """Load the start of a training; return the optimizer's state, if any."""
     workspace.load(job.model)
     workspace.load_local(job.local)
     if not job.moments:
@@ -294,7 +294,7 @@ def store_outcome(workspace: ModelWorkspace, job: TrainSpec, moments: OpenState 
 
 
 def _repeated(values: torch.Tensor, times: int) -> torch.Tensor:
-    """A batch [b, ...] several times behind itself, [times * b, ...]."""
+    """Repeat a batch [b, ...] several times, [times * b, ...]."""
     return values.repeat(times, *[1] * (values.dim() - 1))
 
 
@@ -362,7 +362,7 @@ class NativeBackend:
         store_outcome(workspace, job, moments)
 
     def _samples(self, job: TrainSpec) -> tuple[torch.Tensor, torch.Tensor, Batches]:
-        """What the batches hold: all samples of the node, or augmented ones, batch after batch."""
+        """Return the samples that the batches index: all samples of the node, or augmented ones, batch after batch."""
         inputs, labels = self._data.train[job.node]
         if self._training.augmentation == "none" or job.seed is None:
             return gathered(inputs, labels, job.batches)

@@ -1,6 +1,6 @@
-"""One model instance whose tensors are views of one flat vector: what a CPU thread trains and evaluates with.
+"""A model instance whose tensors are views of one flat vector; CPU threads train and evaluate with it.
 
-Where the module's layers have a native plan (native_plan.py), it computes in the place of PyTorch's operators.
+If the module's layers have a native plan (native_plan.py), the plan replaces PyTorch's operators.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -81,12 +81,12 @@ class ModelWorkspace:
 
     @torch.no_grad()
     def load_local(self, local: Row | RowValues | None) -> None:
-        """Takes over a node's own buffers; None, or a row of another architecture: those that a module begins with."""
+        """Load a node's own buffers; None, or a row of another architecture, loads those of a fresh module."""
         if self.layout.local.size:
             self.local.copy_(self.values_of_local(local))
 
     def values_of_local(self, local: Row | RowValues | None) -> torch.Tensor:
-        """What `load_local` takes over, float32 [P_local]."""
+        """Return the values that `load_local` loads, float32 [P_local]."""
         own = local is not None and local.part.architecture == self.layout.architecture
         return local.values() if local is not None and own else self._first_local
 
@@ -140,7 +140,7 @@ class ModelWorkspace:
         return found
 
     def features(self, images: torch.Tensor, precision: str = "float32") -> torch.Tensor:
-        """What the core makes of images [n, C, H, W] in eval mode: rows for `outputs` of the same precision."""
+        """Return the core's features of images [n, C, H, W] in eval mode: rows for `outputs` of the same precision."""
         plan = self.plan(images) if precision == "float32" else None
         if plan:
             return plan.features(images)
@@ -157,7 +157,7 @@ class ModelWorkspace:
         return outputs if precision == "float32" else outputs.float()
 
     def trained(self, only: str | None = None) -> list[nn.Parameter]:
-        """The parameters to train: all that are not frozen, or those of one part only."""
+        """Return the parameters to train: all that are not frozen, or those of one part only."""
         for name, parameter, _ in self._parameters:
             parameter.requires_grad_(only is None or name.startswith(only + "."))
         return [parameter for _, parameter, _ in self._parameters if parameter.requires_grad]
@@ -191,8 +191,8 @@ class ModelWorkspace:
         return found
 
     def gather_buffers(self) -> None:
-        """Brings values that the module has put elsewhere, instead of writing into its tensors, back into the flat
-        vectors: buffers of its own making, and what `tensor.data = ...` has put into the place of values.
+        """Copy values that the module has put elsewhere, instead of writing into its tensors, back into the flat
+        vectors: buffers that it has created, and values that `tensor.data = ...` has replaced.
         """
         self._gather_parameters(keep=True)
         for module, name, view in self._buffers:
@@ -211,7 +211,7 @@ class ModelWorkspace:
 
 
 def _is_at(tensor: torch.Tensor, view: torch.Tensor) -> bool:
-    """Whether a tensor lies where it was put."""
+    """Whether a tensor still lies in its view."""
     return tensor.data_ptr() == view.data_ptr() and tensor.shape == view.shape
 
 
@@ -232,13 +232,13 @@ def local_steps(
     Args:
         batches: (images [b, C, H, W], labels [b]) per step.
         settings: scenario section `training`.
-        loss_of: what is lowered, see loss_function.
+        loss_of: the loss that is minimized, see loss_function.
         only: "core", "head", ... to train that part and keep the others, their statistics included.
-        state: what the optimizer remembers, changed in place; None: it begins afresh.
+        state: the optimizer's state, changed in place; None if it starts afresh.
         rates: learning rate per update.
         proximal: mu of the proximal term.
-        control: [W] added to the gradient of the trained values of the whole model; None: nothing.
-        private: what computes gradients in the place of `loss_of`; None: nothing does.
+        control: [W] added to the gradient of the trained values of the whole model; None if nothing is added.
+        private: computes gradients instead of `loss_of`; None if gradients are not private.
     """
     parameters = workspace.trained(only)
     kept = workspace.buffers_outside(only)
@@ -268,7 +268,9 @@ def local_steps(
 
 
 def autocast(precision: str, device: torch.device) -> AbstractContextManager:
-    """Where forward pass and loss are computed: float32, or bf16, bfloat16 where torch holds that to be safe."""
+    """Context in which forward pass and loss are computed: float32, or bf16 (bfloat16 where torch.autocast considers it
+    safe).
+    """
     if precision == "float32":
         return nullcontext()
     return torch.autocast(device.type, torch.bfloat16, cache_enabled=False)
@@ -281,13 +283,13 @@ def loss_function(
     task_loss: Loss,
     means: "ClassMeans",
 ) -> StepLoss:
-    """What a training lowers, on a workspace that holds the model at its start.
+    """Return the loss of a training, for a workspace that holds the model at its start.
 
     Args:
-        objective: of the algorithm; None: the task's loss.
-        targets: by label what the objective compares with.
+        objective: of the algorithm; None for the task's loss.
+        targets: by label the rows that the objective compares with.
         task_loss: (outputs, labels) -> loss.
-        means: what gathers the features that the objective collects.
+        means: gathers the features that the objective collects.
     """
     if objective is None:
         return lambda images, labels: task_loss(workspace.module(images), labels)
@@ -322,7 +324,7 @@ class ClassMeans:
         self._steps = 0
 
     def next_step(self) -> None:
-        """A step begins."""
+        """Start the next step."""
         self._steps += 1
 
     @torch.no_grad()

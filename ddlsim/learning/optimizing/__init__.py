@@ -1,6 +1,6 @@
-"""How local training changes a model: optimizers, learning-rate schedules, and what is done to gradients before a step.
+"""Optimizers, learning-rate schedules, and the treatment of gradients before a step.
 
-Nothing here imports torch before a name is asked for that needs it.
+Importing it does not import torch until a name that needs torch is used.
 """
 
 from ddlsim.foundation.registry import Registry

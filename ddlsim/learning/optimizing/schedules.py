@@ -1,13 +1,13 @@
-"""Learning-rate schedules: functions of how far a node is, in rounds or in steps.
+"""Learning-rate schedules: functions of a node's progress, in rounds or in steps.
 
-The rate of an update is `training.learning_rate` times a factor. Where a schedule has the name of one in
-torch.optim.lr_scheduler, its factor is that one's closed form, and the tests compare them. Momentum is never scheduled.
+The rate of an update is `training.learning_rate` times a factor. A schedule with a name from torch.optim.lr_scheduler
+uses the closed form of that schedule, and the tests compare them. Momentum is never scheduled.
 
-How far a node is: `per: round` counts the rounds of the run, so nodes that were away come back to the rate of the
-others, or, where they go on with rounds of their own (mode async), to that of these; `per: step` counts the
-mini-batches that the node has trained on so far, whose whole number is taken to be rounds times local steps
-(training.local_steps or epochs; of an algorithm that trains several times in a round, or once more before the first,
-those of all its trainings). A node that has lost its state begins its steps anew.
+Progress: `per: round` counts the rounds of the run, so nodes that were offline return to the rate of the others, or, if
+they continue with their own rounds (mode async), to the rate of these; `per: step` counts the mini-batches that the
+node has trained on so far, and assumes that their total is rounds times local steps (training.local_steps or epochs;
+for an algorithm that trains several times in a round, or once more before the first, the steps of all its trainings). A
+node that has lost its state starts its steps from 0.
 """
 
 import math
@@ -27,16 +27,16 @@ from ddlsim.foundation.units import Count, CountOrZero
 Factor = Annotated[float, Gt(0), Le(1)]
 FactorOrZero = Annotated[float, Ge(0), Le(1)]
 ROUNDING = 1e-9
-"""By how much a factor that is meant to be 0 may lie below."""
+"""Largest amount by which a factor of 0 may be negative from rounding."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule(Part):
-    """What every schedule has.
+    """Options common to all schedules.
 
     Args:
         per: round: the rate changes between rounds; step: with every mini-batch of a node.
-        warmup: rounds (or steps) in which the rate grows evenly up to its full size, before the schedule begins
+        warmup: rounds (or steps) in which the rate grows evenly up to its full size, before the schedule starts
             (Goyal et al. 2017): in the first of w it is 1 / w of it.
     """
 
@@ -45,11 +45,11 @@ class Schedule(Part):
 
     @abstractmethod
     def factor(self, position: int, length: int) -> float:
-        """Factor of the learning rate.
+        """Return the factor of the learning rate.
 
         Args:
             position: rounds (or steps) since warm-up ended, from 0.
-            length: how many there are in the whole run, at least 1; positions may lie beyond.
+            length: rounds (or steps) of the whole run, at least 1; positions may be larger.
         """
 
     def at(self, position: int, total: int) -> float:
@@ -77,7 +77,7 @@ class Constant(Schedule):
 
 @dataclass(frozen=True, kw_only=True)
 class Step(Schedule):
-    """Times gamma after every so many rounds or steps (StepLR).
+    """Multiplication by gamma every `every` rounds or steps (StepLR).
 
     Args:
         every: rounds or steps between two changes.
@@ -178,11 +178,11 @@ class Cosine(Schedule):
 
 @dataclass(frozen=True, kw_only=True)
 class CosineRestarts(Schedule):
-    """Half cosines that begin again at the full rate (CosineAnnealingWarmRestarts; SGDR).
+    """Half cosines that restart at the full rate (CosineAnnealingWarmRestarts; SGDR).
 
     Args:
         length: rounds or steps of the first.
-        growth: how many times as long each is as the one before.
+        growth: ratio of the lengths of each and the one before.
         end: factor at the end of each.
     """
 
@@ -230,10 +230,10 @@ class OneCycle(Schedule):
 def rates(
     schedule: Schedule | None, learning_rate: float, updates: Sequence[tuple[int, int]], total: int
 ) -> list[float]:
-    """The learning rates of updates; the file's head says what is counted.
+    """Return the learning rates of updates; the head of the file defines the counts.
 
     Args:
-        schedule: None: always the full rate.
+        schedule: None for the full rate throughout.
         learning_rate: the full rate.
         updates: per update the round and the mini-batches trained on before it.
         total: rounds, or steps, of the whole run.

@@ -1,9 +1,9 @@
-"""What a node keeps from one local training to the next: the optimizer's memory, its own buffers, how far it has come.
+"""State that a node keeps from one local training to the next: the optimizer's memory, its own buffers, its progress.
 
-Rows of the bank, like models: immutable values that a training takes and makes anew, so a training that is aborted
-leaves the node's old ones as they were. Of SGD and Adam there is a row per moment, with the columns of the part that it
-is of (those of buffers stay zero), as the fast ways of training want them. Of any other optimizer there is one row per
-part, with whatever tensors and numbers the optimizer has in its state for each parameter, which a step on zeros tells.
+Rows of the bank, like models: immutable values that a training reads and replaces by new ones, so an aborted training
+leaves the node's old ones unchanged. SGD and Adam have a row per moment, with the columns of its part (columns of
+buffers stay zero), as the fast backends need them. Any other optimizer has one row per part, with all tensors and
+numbers in its state for each parameter, which a step on zeros finds.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,11 +39,11 @@ class OptimizerState:
 
 @dataclass(frozen=True)
 class Kept:
-    """What one training leaves to the next evaluations and trainings of the same node; it is never sent.
+    """State that one training leaves to the next evaluations and trainings of the same node; it is never sent.
 
     Args:
         moments: of the model's parts, by name.
-        local: the buffers that are the node's own; None: as a fresh module has them, or there are none.
+        local: the buffers that are the node's own; None if they are those of a fresh module, or there are none.
         batches: mini-batches that the node has trained on so far.
     """
 
@@ -53,7 +53,7 @@ class Kept:
 
 
 class KeptRows:
-    """Which rows an optimizer keeps of a part of a model.
+    """Rows that an optimizer keeps of a part of a model.
 
     Args:
         settings: scenario section `training`.
@@ -65,7 +65,7 @@ class KeptRows:
         self._found: dict[Part, tuple[Part, ...]] = {}
 
     def of(self, part: Part) -> tuple[Part, ...]:
-        """What each row is made like; nothing where an optimizer begins afresh.
+        """Return the layout of each row; empty if an optimizer starts afresh.
 
         Raises:
             ScenarioError: if the optimizer does not take the part's parameters, or its state cannot be kept.
@@ -168,7 +168,7 @@ class OpenState:
                     part.copy_(kept.rows[index].values())
 
     def steps_at(self, column: int) -> int:
-        """Updates done by the part that this column lies in."""
+        """Return the number of updates of the part that holds this column."""
         for size, steps in zip(self._sizes, self._steps, strict=True):
             if column < size:
                 return steps

@@ -1,14 +1,14 @@
-"""The table of optimizers: what torch.optim has, by name, and classes of one's own.
+"""The table of optimizers: those of torch.optim, by name, and user-defined classes.
 
-A class's signature is its schema: each keyword beside the parameters and `lr` is a key, with torch's default, and the
-class itself says which values it takes. Left out are keywords that choose how torch computes (foreach, fused, ...), not
-what. Classes that need more than a gradient per parameter (LBFGS: a loss that it calls again; SparseAdam: sparse
-gradients) are no optimizers of a scenario.
+A class's signature is its schema: each keyword except the parameters and `lr` is a key, with torch's default, and the
+class itself checks the values. Keywords that choose torch's implementation (foreach, fused, ...), not the result, are
+left out. Classes that need more than a gradient per parameter (LBFGS: a loss that it calls again; SparseAdam: sparse
+gradients) are not available in a scenario.
 
 Optimizers as parts of a scenario: frozen dataclasses whose fields are keywords of a class of torch.optim.
 
-The three that have fast ways of their own (native plans, kept moments as flat rows) are written out here, so that a
-scenario with them is checked without importing torch; all others are read off their class, see table.py.
+The three optimizers with fast implementations (native plans, kept moments as flat rows) are written out here, so that a
+scenario with them is checked without importing torch; all others are read from their class.
 """
 
 import dataclasses
@@ -46,8 +46,8 @@ class Optimizer(Part):
 
     @property
     def moments(self) -> tuple[str, ...] | None:
-        """Names, in torch's state, of the tensors like the parameter that it remembers beside a count of steps; None:
-        it remembers other things, see state.py.
+        """Names, in torch's state, of the tensors with the parameter's shape that it stores in addition to a count of
+        steps; None if it stores other values, see state.py.
         """
         return None
 
@@ -62,11 +62,11 @@ class Optimizer(Part):
         return f"the optimizer is {self.name}"
 
     def torch_class(self) -> "Callable[..., torch.optim.Optimizer]":
-        """The class that it stands for."""
+        """The corresponding torch class."""
         raise NotImplementedError
 
     def make(self, parameters: "Iterable[torch.Tensor] | list[dict[str, Any]]", rate: float) -> "torch.optim.Optimizer":
-        """An optimizer of tensors, or of groups of them, that begins afresh."""
+        """Return a fresh optimizer of tensors, or of groups of them."""
         keys = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return self.torch_class()(parameters, lr=rate, **keys)
 
@@ -254,10 +254,10 @@ def _of_torch() -> dict[str, Any]:
 
 
 def _checked(name: str, cls: Any) -> type[Optimizer]:
-    """A class from outside as a part.
+    """Return a part for a user-defined class.
 
     Raises:
-        ScenarioError: if it is no optimizer, or cannot be told its parameters and learning rate.
+        ScenarioError: if it is not an optimizer, or takes no parameters and learning rate.
     """
     import torch
 
@@ -274,7 +274,7 @@ def _checked(name: str, cls: Any) -> type[Optimizer]:
 
 @cache
 def part_of(torch_class: Any) -> type[Optimizer]:
-    """The part that stands for an optimizer class."""
+    """Return the part for an optimizer class."""
     fields: list[Any] = []
     for key, keyword in inspect.signature(torch_class).parameters.items():
         if key in NOT_KEYS or keyword.kind in (keyword.VAR_POSITIONAL, keyword.VAR_KEYWORD):
@@ -307,7 +307,7 @@ def part_of(torch_class: Any) -> type[Optimizer]:
 
 
 def _class_of(cls: Any) -> Any:
-    """The optimizer class that a part stands for."""
+    """Return the optimizer class of a part."""
     return cls.torch_class(None)
 
 
@@ -316,7 +316,7 @@ def _constant(value: Any) -> Any:
 
 
 def _type_of(keyword: inspect.Parameter) -> Any:
-    """What a key takes: what its default is, with whole numbers among numbers."""
+    """Return the type of a key's value, which is that of its default; floats also accept whole numbers."""
     default = keyword.default
     if isinstance(default, bool):
         return bool
@@ -335,10 +335,10 @@ def _type_of(keyword: inspect.Parameter) -> Any:
 
 
 def _try(self: Optimizer) -> None:
-    """The class itself says which values it takes.
+    """Let the class itself check the values.
 
     Raises:
-        ScenarioError: with what the class says.
+        ScenarioError: with the message of the class.
     """
     import torch
 

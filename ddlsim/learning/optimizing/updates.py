@@ -8,8 +8,8 @@ In this order, as in a plain loop over batches:
 3. `clip_norm` scales the gradient of a model whose L2 norm is larger down to it (torch.nn.utils.clip_grad_norm_), and
    `clip_value` cuts each value off (clip_grad_value_);
 4. a control variate is added (SCAFFOLD's c - c_i): it corrects what has been sampled, and is not clipped itself;
-5. the optimizer steps, with the update's own learning rate; groups of parameters to which an optimizer of one's own has
-   given another rate than it was given, with that share of it.
+5. the optimizer steps, with the update's own learning rate; groups of parameters whose rate a user-defined optimizer
+    has changed keep the ratio to the update's rate.
 
 Tensors hold one model's parameters, or a row for each of many models: all of this works row by row.
 
@@ -40,9 +40,9 @@ class Updates:
         settings: scenario section `training`.
         named: (name in the module, columns of the flat vector, tensor) of the parameters. Tensors are changed in place.
         rates: learning rate per update.
-        proximal: mu; 0: no proximal term.
-        control: per tensor what is added to its gradient; None: nothing.
-        state: what the optimizer remembers; None: it begins afresh.
+        proximal: mu; 0 for no proximal term.
+        control: per tensor row added to its gradient; None if nothing is added.
+        state: the optimizer's state; None if it starts afresh.
         stacked: whether the first dimension of every tensor is that of models.
     """
 
@@ -80,7 +80,7 @@ class Updates:
 
     @torch.no_grad()
     def take(self, gradients: Sequence[torch.Tensor]) -> None:
-        """The gradients of one more mini-batch; every so many of them make an update."""
+        """Add the gradients of one more mini-batch; every `training.accumulate` of them make an update."""
         every = self._settings.accumulate
         if every == 1:
             self._step(list(gradients))
@@ -155,12 +155,12 @@ def clipped_by_norm(gradients: Sequence[torch.Tensor], most: float, stacked: boo
 
 
 def updates_of(batches: int, accumulate: int) -> int:
-    """How many updates a training on so many mini-batches makes."""
+    """Return the number of updates of a training on `batches` mini-batches."""
     return -(-batches // accumulate)
 
 
 def training_loss(loss: Loss, label_smoothing: float) -> Loss:
-    """What training lowers: the task's loss, with smoothed labels if wanted.
+    """Return the loss that training minimizes: the task's loss, with smoothed labels if requested.
 
     Cross-entropy with such targets is (1 - share) times the plain one and share times the mean of -log p over classes.
 

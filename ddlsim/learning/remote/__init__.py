@@ -1,1 +1,3 @@
-"""Parameters and training in other processes: the simulation has handles, and workers have the rows of their nodes."""
+"""Parameters and training in other processes: the simulation holds handles, and workers hold the rows of their
+nodes.
+"""

@@ -1,4 +1,6 @@
-"""Workers in this very process, one call after the other: what is sent to them is the same, and the bits are."""
+"""Workers in the simulation's process, one call after the other: they receive the same data, and results are equal bit
+by bit.
+"""
 
 import pickle
 from collections.abc import Sequence

@@ -1,8 +1,7 @@
-"""The rows of a run in the simulation's process: handles alone, and which workers have the values of each.
+"""The rows of a run in the simulation's process: handles, and the workers that hold the values of each.
 
-A row that a job has been sent out to fill counts as computed: whatever reads it is sent out behind it.
-
-What travels between the simulation and workers, and from worker to worker; plain data, all of it picklable.
+A row counts as computed once a job that fills it has been sent: jobs that read it are sent after it. Data sent between
+the simulation and workers, and from worker to worker, are plain and picklable.
 """
 
 from collections import defaultdict
@@ -22,12 +21,12 @@ if TYPE_CHECKING:
 
 
 Ref = Any
-"""What a call will return, to be waited for or handed on to another worker."""
+"""Future result of a call, to wait for or to pass to another worker."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """Rows on their way, those of one part together.
+    """Rows being sent, those of one part together.
 
     Args:
         pieces: number of the part, numbers of n rows int64 [n], their values float32 [n, P].
@@ -84,14 +83,14 @@ class Workers(Protocol):
         """Begins a call of a Shard's method; arguments may be what other calls will return."""
 
     def calls(self, worker: int, method: str, results: int, *arguments: Any) -> list[Ref]:
-        """The same of a method that returns so many results, each of which can be handed on by itself."""
+        """Call a method that returns `count` results, each of which can be passed on separately."""
 
     def wait(self, ref: Ref) -> Any:
-        """What a call has returned.
+        """Return the result of a call.
 
         Raises:
-            WorkerLost: if its worker, or one whose rows it needs, is there no more.
-            Exception: what the call has raised.
+            WorkerLost: if its worker, or one whose rows it needs, was lost.
+            Exception: the exception that the call raised.
         """
 
     def packed(self, value: Any) -> bytes:
@@ -106,7 +105,7 @@ AT_ONCE_BYTES = 2**26
 
 
 class NoBank:
-    """Takes the place of a matrix: a row's slot is its number, and freeing it is told to the workers.
+    """Replacement of a matrix: a row's slot is its number, and the workers are notified when it is freed.
 
     Args:
         free: takes the number.
@@ -120,7 +119,7 @@ class NoBank:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a drawn row can be made again wherever it is needed.
+    """Recipe to draw a row again wherever it is needed.
 
     Args:
         architecture, seed, count: see Architecture.draw.
@@ -134,15 +133,15 @@ class Recipe:
 
 
 class RemoteRows(Rows):
-    """See Rows.
+    """Rows whose values are held by workers.
 
     Args:
-        workers: they have the values.
-        worker_of: per node its worker; the last one stands for what belongs to no node.
+        workers: they hold the values.
+        worker_of: per node its worker; the last one is for rows that belong to no node.
 
     Attributes:
         moved_bytes: from worker to worker, by (source, target).
-        owners: number of a further data set, beside those of all nodes -> the node that trains on it.
+        owners: number of a data set in addition to those of all nodes -> the node that trains on it.
     """
 
     def __init__(self, workers: Workers, worker_of: Sequence[int]):
@@ -221,7 +220,7 @@ class RemoteRows(Rows):
         self._holders[row.number] = self._holders.get(row.number, 0) | 1 << worker
 
     def drawn(self, numbers: Iterable[int]) -> tuple[Drawn, ...]:
-        """How a worker makes those of some rows that have been drawn and are nowhere yet."""
+        """Return the recipes of those rows that are drawn and that no worker holds yet."""
         alike: dict[tuple[str, int, int], list[tuple[int, int, int]]] = defaultdict(list)
         for number in numbers:
             if self._holders[number]:
@@ -236,12 +235,12 @@ class RemoteRows(Rows):
         return self._part_numbers.setdefault(part, len(self._part_numbers))
 
     def new_parts(self, worker: int) -> "dict[int, Part]":
-        """Parts that a worker has to be told, by their numbers; from now on it knows them."""
+        """Return the parts, by number, that a worker does not know yet; they then count as known."""
         known, self._known_parts[worker] = self._known_parts[worker], len(self._part_numbers)
         return {number: part for part, number in self._part_numbers.items() if number >= known}
 
     def take_released(self, worker: int) -> tuple[int, ...]:
-        """Rows of a worker that nothing holds any more; to be told it once."""
+        """Return, once, the rows of a worker that nothing holds any more."""
         released, self._released[worker] = self._released[worker], []
         return tuple(released)
 

@@ -1,6 +1,6 @@
-"""What a worker has: the rows of its nodes, copies of rows of others that its jobs read, and today's backends.
+"""State of a worker: the rows of its nodes, copies of other rows that its jobs read, and the backends.
 
-Rows are held by their numbers until the simulation says that nothing holds them there any more.
+Rows are held by number until the simulation reports that nothing holds them any more.
 """
 
 import pickle
@@ -96,16 +96,16 @@ class Shard:
         self._learner.backends.use_training(training)
 
     def know(self, reasons: Mapping[str, Mapping[str, str]]) -> None:
-        """What backends of an earlier process had found out."""
+        """Take over the reasons that backends of an earlier process had found."""
         self._learner.backends.know(reasons)
 
     @_fails_once
     def reasons(self) -> dict[str, dict[str, str]]:
-        """What its backends have found out."""
+        """Return the reasons that its backends have found."""
         return {name: dict(found) for name, found in self._learner.backends.reasons.items()}
 
     def report(self) -> dict[str, Any]:
-        """What it has done: jobs by backend, why backends passed jobs on, seconds of host and device by kind,
+        """Return its jobs by backend, the reasons why backends passed jobs on, seconds of host and device by kind, and
         most memory in MiB.
         """
         return {
@@ -155,7 +155,7 @@ class Shard:
 
 
 def _fill(row: Row, values: np.ndarray) -> None:
-    """Copies values that may lie in memory which is shared with other processes and cannot be written to."""
+    """Copy values that may lie in read-only memory shared with other processes."""
     if row.bank.device.type == "cpu":
         np.copyto(row.values().numpy(), values)
     else:

@@ -1,9 +1,9 @@
 """Waves of jobs that other processes compute, each worker those of its own nodes.
 
-A wave is one call per worker that has jobs in it. Rows that a worker lacks are sent there before, as one block per
-worker that has them, and stay there until nothing holds them any more: a row travels at most once to each worker. Calls
-are begun and not waited for; the simulation goes on until a value steers it, and full waves of training are sent out
-as soon as they are full (full_waves.py), as on a GPU.
+A wave is one call per worker that has jobs in it. Rows that a worker lacks are sent there first, as one block per
+worker that holds them, and stay there until nothing holds them any more: a row is sent at most once to each worker.
+Calls are started and not waited for; the simulation continues until a value steers it, and full waves of training are
+sent as soon as they are full (jobs.py), as on a GPU.
 """
 
 from collections import Counter, defaultdict, deque
@@ -27,16 +27,16 @@ AHEAD = 16
 
 
 class RemoteWaves:
-    """See backends/base.py: Waves.
+    """Waves (backends/base.py) that workers compute.
 
     Args:
         workers: each computes for some nodes.
-        worker_of: per node its worker; the last one stands for what belongs to no node.
+        worker_of: per node its worker; the last one is for jobs that belong to no node.
         about: for the manifest.
 
     Attributes:
         rows: of the run.
-        calls: begun so far.
+        calls: number of calls started so far.
     """
 
     def __init__(self, workers: Workers, worker_of: Sequence[int], about: Mapping[str, Any] = MappingProxyType({})):
@@ -130,15 +130,15 @@ class RemoteWaves:
         return self._workers.call(worker, "wave", self._workers.packed(wave), *blocks)
 
     def _wait_for_room(self, worker: int) -> None:
-        """Waits until not too much is under way at a worker: what it is sent lies in memory meanwhile."""
+        """Wait until a worker has few calls under way, because data sent to it occupy memory until they finish."""
         under_way = self._under_way[worker]
         while under_way and (len(under_way) >= AHEAD or sum(size for _, size in under_way) > self._workers.block_bytes):
             self._wait(under_way.popleft()[0])
 
     def _wait(self, ref: Ref) -> Any:
-        """What a call has returned.
+        """Return the result of a call.
 
-        A call that has failed keeps other workers from what they need; the first failure is told, not what follows.
+        A failed call also makes calls of other workers fail; the first failure is raised, not those that follow.
         """
         try:
             return self._workers.wait(ref)

@@ -1,6 +1,6 @@
 """Layers of many models in one call each: grouped convolutions, batched products, norms over more groups.
 
-All are exact: rows never mix, and each model's numbers are those that it gets alone up to the order of sums.
+All are exact: rows never mix, and each model gets the same numbers as alone, up to the order of sums.
 """
 
 from collections.abc import Callable, Mapping, Sequence

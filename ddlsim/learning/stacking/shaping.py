@@ -1,4 +1,6 @@
-"""Functions that arrange values or reduce dimensions: those of one model's tensor, with the models before them."""
+"""Functions that rearrange values or reduce dimensions, applied to each model's tensor behind the dimension of
+models.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from types import EllipsisType
@@ -18,7 +20,7 @@ def _dim(x: StackedTensor, dim: int) -> int:
 
 
 def _numbers(given: Sequence[Any]) -> Sequence[int]:
-    """Sizes or dimensions that are given one by one or as one sequence."""
+    """Return sizes or dimensions, passed separately or as one sequence."""
     return given[0] if len(given) == 1 and not isinstance(given[0], int) else given
 
 

@@ -1,7 +1,7 @@
 """Stacked tensors that torch's functions compute with: each function by the rule of its name.
 
-torch hands every call with a stacked tensor among its arguments to `__torch_function__`, before autograd sees it. What
-the rules call are plain functions of plain tensors, so gradients are those of plain autograd.
+torch hands every call with a stacked tensor among its arguments to `__torch_function__`, before autograd sees it. The
+rules call plain functions of plain tensors, so gradients are those of plain autograd.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -20,13 +20,13 @@ RULES: Mapping[str, Rule] = {**shaping.RULES, **layers.RULES, **losses.RULES}
 _SIZES = "shape size dim ndim ndimension numel nelement element_size __len__ __hash__"
 _KINDS = "dtype device layout is_floating_point is_complex is_cuda is_cpu is_sparse is_meta is_quantized is_nested"
 OF_ONE = frozenset(f"{_SIZES} {_KINDS}".split())
-"""What is asked about one of the tensors alone."""
+"""Attributes and methods that concern one of the tensors."""
 OF_ALL = frozenset({"requires_grad", "is_leaf"})
-"""What is asked about the tensor that holds them all."""
+"""Attributes and methods that concern the tensor that holds all models."""
 _ARRANGED = "flatten view reshape unflatten transpose swapaxes permute unsqueeze squeeze expand split chunk unbind"
 _AS_IT_IS = "detach contiguous to float type_as"
 VIEWS = frozenset(f"{_ARRANGED} {_AS_IT_IS} __getitem__".split())
-"""Functions whose results may lie in the memory of what they are called on."""
+"""Functions whose results may share memory with their arguments."""
 
 
 class Stacked(StackedTensor):
@@ -60,5 +60,5 @@ class Stacked(StackedTensor):
     def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Any, args: tuple = (), kwargs: Any = None
     ) -> Any:
-        """What has gone round the rules."""
+        """Refuse calls that bypass the rules."""
         raise NotStackable(f"no rule for {func}")

@@ -1,11 +1,11 @@
 """One tensor of each of N models, held as one plain tensor in one of two layouts.
 
-`rows`, [N, *shape], is what batched matrix products take. `channels`, [b, N * C, ...], is what convolutions with N
-groups, group normalization with N times as many groups and batch normalization over N times as many channels take:
-there the models lie side by side as channels of the same images, and no activation is moved between layers. A module
-computes with such tensors as with those of one model: it sees the shape of one.
+`rows`, [N, *shape], suits batched matrix products. `channels`, [b, N * C, ...], suits convolutions with N groups, group
+normalization with N times as many groups and batch normalization over N times as many channels: the models are adjacent
+channels of the same images, and no activation is moved between layers. A module computes with such tensors as with
+those of one model: it sees the shape of one.
 
-Functions that compute each value from the values at the same place, in whichever layout these have.
+Elementwise functions compute in whichever layout their arguments have.
 """
 
 import weakref
@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 
 class NotStackable(Exception):
-    """What a module does that cannot be done for many models at once here."""
+    """Raised for an operation of a module that cannot be computed for many models at once."""
 
 
 class StackedTensor(torch.Tensor):
@@ -34,7 +34,7 @@ class StackedTensor(torch.Tensor):
     count: int
     joined: bool
     related: "list[weakref.ref[StackedTensor]]"
-    """What it is a view of, and its views: an operation in place would have to reach them."""
+    """The tensor that it is a view of, and its views: an operation in place would have to change them."""
 
     @staticmethod
     def __new__(cls, plain: torch.Tensor, count: int, joined: bool = False) -> "StackedTensor":
@@ -90,7 +90,7 @@ def spread(value: torch.Tensor, count: int) -> torch.Tensor:
 
 
 def first_stacked(*values: object) -> StackedTensor:
-    """The first of some arguments that stands for many."""
+    """Return the first stacked tensor among the arguments."""
     return next(value for value in values if isinstance(value, StackedTensor))
 
 
@@ -130,7 +130,9 @@ OPERATORS = {"__iadd__": "add", "__isub__": "sub", "__imul__": "mul", "__itruedi
 
 
 def rule_of(name: str, func: Any) -> Callable[..., Any] | None:
-    """How a function is computed, or None if it is none of these. Those in place replace the values of a tensor."""
+    """Return the rule that computes a function, or None if it has none. Functions in place replace the values of a
+    tensor.
+    """
     if name in NAMES:
         return partial(_apply, func)
     plain = OPERATORS.get(name, name.removesuffix("_"))
