@@ -6,6 +6,7 @@ A run that was stopped goes on from its last checkpoint, and ends with the recor
 """
 
 import ctypes
+import gc
 import os
 import shutil
 import socket
@@ -99,6 +100,7 @@ def until_done(
 
 def _return_memory() -> None:
     """Return freed memory to the system; glibc keeps it for the process otherwise, more with every run."""
+    gc.collect()  # simulation, nodes and processes refer to each other
     with suppress(AttributeError, OSError, TypeError):  # another C library
         ctypes.CDLL(None).malloc_trim(0)
 
