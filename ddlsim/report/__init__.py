@@ -1,4 +1,4 @@
-"""What runs show: pure functions of the records in run directories; nothing here starts a simulation."""
+"""Reports on runs: pure functions of the records in run directories; nothing here starts a simulation."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,4 +1,4 @@
-"""Tables of a run's records: columns of equal length, as a pandas.DataFrame where pandas is installed."""
+"""Tables of a run's records: columns of equal length, as a pandas.DataFrame if pandas is installed."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 Columns = dict[str, np.ndarray]
 
 NODE_VALUES = ("bytes_sent", "joules", "epsilon")
-"""What evaluations record of every node beside what they measure."""
+"""Values that evaluations record of every node in addition to the metrics."""
 
 
 def frame(columns: Columns) -> Any:

@@ -1,4 +1,4 @@
-"""One run in depth, as text: its summary, and the tables of all its sections."""
+"""Detailed text report of a run: its summary, and the tables of all its sections."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -16,13 +16,13 @@ from ddlsim.report.text import columns
 
 
 def report(run_dirs: Iterable[str | Path], on_damaged: Callable[[DdlsimError], None] = raise_it) -> str:
-    """Every run in depth, and a comparison behind them if there are several.
+    """Return a detailed report of every run, followed by a comparison if there are several.
 
     Args:
         run_dirs: run directories, or folders with runs below them.
-        on_damaged: takes the error of a run that cannot be read, which is then left out; by default it is raised.
+        on_damaged: called with the error of a run that cannot be read, which is then left out; by default it is raised.
     Raises:
-        ScenarioError: if one of them is no run and holds none.
+        ScenarioError: if one of them is not a run and holds none.
         RecordsDamaged: see `on_damaged`.
     """
     parts, shown = [], []

@@ -1,13 +1,12 @@
-"""What all figures share: palette, size, title.
+"""Figures: palette, size and title of all of them; the learned collaboration graph; pulls between nodes.
 
-A learned collaboration graph: read from the rows `collaboration` (a node's row of weights), measured and drawn.
+The learned graph is read from the rows `collaboration` (a node's row of weights), measured and drawn.
 
-Pulls between nodes: share of contacts within the cluster, similarities they measured, merges that help or harm.
-
-Source of the measures: Listo Zec et al., FL-IJCAI 2022, and Hagander's thesis (heat maps aside: plots.py). All of it
-comes from rows that pulling algorithms record: `pulled_from`, and where a scenario asks for them `similarity_<node>`
-(algorithm.record_similarities), `true_similarity_<node>` (records.true_similarities), `accuracy_before_merge` and
-`accuracy_after_merge` (algorithm.record_merges).
+Pulls between nodes are described by the share of contacts within the cluster, the measured similarities, and merges
+that help or harm. Source of these measures: Listo Zec et al., FL-IJCAI 2022, and Hagander's thesis (except heat maps,
+see plots.py). All of them come from rows that pulling algorithms record: `pulled_from`, and if a scenario requests them
+`similarity_<node>` (algorithm.record_similarities), `true_similarity_<node>` (records.true_similarities),
+`accuracy_before_merge` and `accuracy_after_merge` (algorithm.record_merges).
 """
 
 import io
@@ -39,7 +38,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 
 def styles(count: int) -> list[dict[str, Any]]:
-    """Color, dashes and mark of so many lines; no color comes twice, and lines that are alike in color are not in
+    """Return color, dashes and marker of `count` lines; no color repeats, and lines with similar colors differ in
     dashes.
 
     Up to seven have the palette above; more have colors of equal distance along matplotlib's `turbo`.
@@ -257,7 +256,9 @@ def in_cluster_share(records: Records) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 def similarities(records: Records, rows_of: str = SIMILARITY) -> dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """What chosen nodes measured, or would have: node -> rounds [M], peers [M], similarities [M], by round and peer."""
+    """Return the similarities that chosen nodes measured, or would have measured: node -> rounds [M], peers [M],
+    similarities [M], by round and peer.
+    """
     found: dict[int, list[tuple[int, int, float]]] = {}
     for name, rows in records.rows.items():
         if name.startswith(rows_of):
@@ -271,18 +272,18 @@ def similarities(records: Records, rows_of: str = SIMILARITY) -> dict[int, tuple
 
 
 def measured_at_merges(records: Records) -> Metric:
-    """What a run records of its merges: what its nodes are judged by where more is better, else the loss."""
+    """Return the metric that a run records at merges: the judging metric if more is better, else the loss."""
     return Metric("loss", higher_is_better=False) if records.judged_by.falling else records.judged_by
 
 
 def merge_quality(records: Records) -> tuple[np.ndarray, np.ndarray] | None:
-    """Mean validation accuracy, or whatever `measured_at_merges` says, before and after the merges of a round, over all
-    honest nodes of a cluster.
+    """Return the mean of validation accuracy (or the metric of `measured_at_merges`) before and after the merges of a
+    round, over all honest nodes of a cluster.
 
-    A node that early stopping has ended counts in all later rounds with what it then held, as in the published curves.
+    A node that stopped early counts in all later rounds with its last value, as in the published curves.
 
     Returns:
-        Rounds [R], and float [R, C, 2] per cluster; None if it was not recorded.
+        Rounds [R], and float [R, C, 2] per cluster; None if not recorded.
     """
     names = [name.format(measured_at_merges(records).name) for name in MERGES]
     if any(name not in records.rows for name in names):

@@ -1,6 +1,6 @@
-"""JSON-lines files of a run, also of one that is still going on or was killed.
+"""JSON-lines files of a run, also of an unfinished or killed one.
 
-Messages from node to node by round, from contacts.jsonl (see network/messages/message.py).
+Messages between nodes are read by round from contacts.jsonl (see network/messages/message.py).
 """
 
 import json
@@ -24,13 +24,13 @@ ANYTHING: Mapping[str, type] = MappingProxyType({})
 
 
 def json_lines(path: Path, kinds: "Mapping[str, type | tuple[type, ...]]" = ANYTHING) -> Iterator[dict]:
-    """The objects of a JSON-lines file; a last line that a crash cut short is left out.
+    """Return the objects of a JSON-lines file; a last line that a crash cut short is left out.
 
     Args:
         path: the file.
         kinds: key -> the types that its value may have; every row must have these keys.
     Raises:
-        RecordsDamaged: if another line is not JSON, or not as `kinds` says; names the line.
+        RecordsDamaged: if another line is not JSON, or does not match `kinds`; names the line.
     """
     with path.open(encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(file, 1):
@@ -55,7 +55,7 @@ def torn_line(path: Path) -> int | None:
 
 @contextmanager
 def damage_of(place: Path) -> Iterator[None]:
-    """What goes wrong with records that are JSON, but not what a run writes, is told with the place where they lie."""
+    """Report the file and line of a record that is valid JSON but not a run record."""
     try:
         yield
     except DdlsimError:
@@ -98,10 +98,10 @@ class Contacts:
 
 
 def read_contacts(path: Path, num_nodes: int) -> Contacts | None:
-    """The file's entries; None if there is none, or nothing was sent (yet).
+    """Return the file's entries; None if the file is missing, or nothing was sent (yet).
 
     Raises:
-        RecordsDamaged: if its rows are not what a run writes.
+        RecordsDamaged: if its rows are not run records.
     """
     if not path.is_file():
         return None

@@ -1,4 +1,4 @@
-"""What the nodes' links carried, from links.jsonl: causes of bytes, utilization, queueing (see network/link_use.py)."""
+"""Traffic of the nodes' links, from links.jsonl: causes of bytes, utilization, queueing (see network/link_use.py)."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,7 +60,7 @@ class Links:
 
 
 def read_links(path: Path) -> Links | None:
-    """The file's columns; None if there is none (yet)."""
+    """Return the file's columns; None if the file is missing."""
     if not path.is_file():
         return None
     rows = list(json_lines(path))

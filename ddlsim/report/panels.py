@@ -1,7 +1,7 @@
-"""Figures of several runs beyond side_by_side.py's: what merges did in each, and what a setting does to quality.
+"""Figures of several runs in addition to side_by_side.py's: effects of merges in each, and of a setting on quality.
 
 All come from records alone: `accuracy_before_merge` and `accuracy_after_merge` (algorithm.record_merges), evaluations,
-and `validation_loss` where the best model is evaluated.
+and `validation_loss` if the best model is evaluated.
 """
 
 from collections.abc import Sequence
@@ -38,10 +38,11 @@ def title_of(records: Records) -> str:
 
 
 def merge_panels(runs: Sequence[Records]) -> "Figure":
-    """Per run a panel: mean validation accuracy of a cluster before (thin) and after (thick) each merge, over rounds.
+    """Draw a panel per run: mean validation accuracy of a cluster before (thin) and after (thick) each merge, over
+    rounds.
 
-    Drawn is the cluster that has deluded nodes (algorithm.deluded_cluster), with a dotted line where they begin; of an
-    algorithm that knows none, every cluster.
+    It shows the cluster with deluded nodes (algorithm.deluded_cluster), with a dotted line where they begin, or every
+    cluster if the algorithm has no deluded nodes.
 
     Raises:
         ScenarioError: if a run did not record its merges.
@@ -86,11 +87,11 @@ def _draw_merges(axes, records: Records, rounds: np.ndarray, quality: np.ndarray
 
 
 def sweep_figure(runs: Sequence[Records], key: str) -> "Figure":
-    """What a setting does: quality after the last evaluation over the setting's values, and where every node's
-    validation loss is recorded, the mean over nodes of its lowest. Runs that differ in something else (the seed apart,
-    which is averaged, with its standard deviation) make lines of their own.
+    """Draw the effect of a setting: quality after the last evaluation over the setting's values, and if every node's
+    validation loss is recorded, the mean over nodes of its lowest. Runs that differ in another key make separate lines;
+    seeds are averaged, with their standard deviation.
 
-    Values that are no numbers (topology.name) stand side by side in the order of the alphabet.
+    Values that are not numbers (topology.name) are in alphabetical order.
 
     Args:
         runs: at least two values of the setting.

@@ -1,4 +1,4 @@
-"""Bytes by what messages held, over rounds, from contents.jsonl (see network/messages/message.py)."""
+"""Bytes by content of messages, over rounds, from contents.jsonl (see network/messages/message.py)."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def read_contents(directory: Path) -> tuple[np.ndarray, dict[str, np.ndarray]] | None:
-    """What messages of a run held.
+    """Return the contents of a run's messages.
 
     Returns:
         Rounds [R], ascending, and per content the bytes of all messages of a round, int [R], contents with most bytes

@@ -2,7 +2,7 @@
 
 Needs matplotlib, the optional extra `plot`.
 
-How samples lie over nodes and classes, from samples.jsonl (see runs/directory.py).
+The distribution of samples over nodes and classes is read from samples.jsonl (see runs/directory.py).
 """
 
 from pathlib import Path
@@ -109,8 +109,9 @@ def save_plots(run_dir: str | Path, out_dir: str | Path, format: Literal["png", 
 
 
 def quality_figure(records: Records, axis: Axis = "rounds") -> "Figure":
-    """What the nodes are judged by (shares in percent) per cluster and over all nodes, over rounds, simulated time or
-    bytes of all nodes."""
+    """Draw the judging metric (shares in percent) per cluster and over all nodes, over rounds, simulated time or bytes
+    of all nodes.
+    """
     evaluations = records.curve
     costs = {"rounds": evaluations.round, "time": evaluations.time_s, "bytes": evaluations.bytes_sent}
     x = costs.get(axis, evaluations.joules)
@@ -137,8 +138,9 @@ def quality_figure(records: Records, axis: Axis = "rounds") -> "Figure":
 
 
 def spread_figure(records: Records) -> "Figure":
-    """What every node is judged by over rounds, thin, and each cluster's mean with one population standard deviation
-    over its nodes."""
+    """Draw the judging metric of every node over rounds, thin, and each cluster's mean with one population standard
+    deviation over its nodes.
+    """
     evaluations = records.curve
     metric = records.judged_by
     figure, axes = new_figure(records)

@@ -1,4 +1,4 @@
-"""A run directory read into records, also that of a run that is still going on; damage is told with its place."""
+"""A run directory read into records, also that of an unfinished run; errors name the place of damage."""
 
 import hashlib
 import json
@@ -23,10 +23,10 @@ RECORD_SUFFIXES = (".json", ".jsonl", ".yaml", ".safetensors")
 
 
 def read(run_dir: str | Path) -> Records:
-    """Read a run directory, also that of a run that is still going on or was killed.
+    """Read a run directory, also that of an unfinished or killed run.
 
     Raises:
-        ScenarioError: if the directory is no run.
+        ScenarioError: if the directory is not a run.
         RecordsDamaged: if one of its files is damaged (a cut last line of a JSON-lines file is not damage, see
             `Records.lost_rows`).
     """
@@ -95,14 +95,14 @@ def find_runs(paths: Iterable[str | Path]) -> list[Path]:
 
 @dataclass
 class _Metrics:
-    """What one pass over metrics.jsonl gathers.
+    """Values collected in one pass over metrics.jsonl.
 
     Args:
         node_cluster: the cluster of each node, int [N].
         rows: metric -> its rows.
         newest: node -> the last two confusion matrices of it, as (round, node, matrix).
         parities: round -> demographic parity and equalized odds, of rounds in which every node was evaluated.
-        attacked: nodes that do not count in that.
+        attacked: nodes that are excluded from parities.
         learns_graph: whether there are rows `collaboration`.
     """
 
@@ -160,7 +160,7 @@ def _read_metrics(path: Path, node_cluster: np.ndarray, attacked: Sequence[int] 
 
 
 def _node(path: Path, node: int, num_nodes: int) -> int:
-    """The node of a row; a server has the number behind the last node's."""
+    """Return the node of a row; a server's number follows the last node's."""
     if not 0 <= node <= num_nodes:
         raise RecordsDamaged(f"{path}: a row is of node {node}, but the run has {num_nodes} nodes.")
     return node
@@ -240,7 +240,7 @@ _MANIFEST_KINDS = (
     ("stopped", dict, "an object"),
     ("files", dict, "an object"),
 )
-"""What reports rely on where a manifest has it."""
+"""Types of the manifest's keys on which reports rely."""
 
 
 def read_scenario(directory: Path, manifest: dict) -> dict:
@@ -259,8 +259,8 @@ def read_yaml(path: Path) -> dict:
     """Return the mapping in a YAML file of a run.
 
     Raises:
-        RecordsDamaged: if it is no valid YAML or no mapping; or if it has aliases, which ddlsim never writes, and which
-            make a few bytes stand for any number of values.
+        RecordsDamaged: if it is not valid YAML or not a mapping; or if it has aliases, which ddlsim never writes, and
+            by which a few bytes expand to any number of values.
     """
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError

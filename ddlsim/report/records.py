@@ -1,4 +1,4 @@
-"""What a run recorded, as numpy arrays: what was measured, when and by which node, and what was sent."""
+"""Records of a run as numpy arrays: measurements with their times and nodes, and traffic."""
 
 import shlex
 from dataclasses import dataclass, field, replace
@@ -31,8 +31,8 @@ class Rows:
 class Communication:
     """Traffic per ordered pair of nodes that exchanged any, all arrays [pairs]; or its sums alone, as one entry.
 
-    `payload` and `header` are bytes of messages that were of use, `wasted` those of others, `in_flight` those of
-    messages that were still on their way when the run ended.
+    `payload` and `header` are bytes of messages that were used, `wasted` bytes of other messages, `in_flight` bytes of
+    messages that had not arrived when the run ended.
     """
 
     src: np.ndarray
@@ -63,7 +63,7 @@ class Communication:
 
 @dataclass(frozen=True)
 class Evaluations:
-    """The evaluations of a run, E of them, of N nodes; nan where a node was not evaluated.
+    """The evaluations of a run, E of them, of N nodes; nan if a node was not evaluated.
 
     An evaluation's time is that of its last node; its bytes are the nodes' own counts, added.
     """
@@ -88,7 +88,7 @@ class Evaluations:
 
     @property
     def bytes_sent(self) -> np.ndarray:
-        """Bytes that each node had sent when it completed the round, all together, [E]; nan: not recorded."""
+        """Bytes that all nodes together had sent at the completion of the round, [E]; nan if not recorded."""
         recorded = self.values.get("bytes_sent")
         if recorded is None:
             return np.full(len(self), np.nan)
@@ -105,7 +105,7 @@ class Evaluations:
 
     @property
     def joules(self) -> np.ndarray | None:
-        """Joules that all nodes together had spent at each evaluation, [E]; None: they were not counted."""
+        """Joules that all nodes together had spent at each evaluation, [E]; None if not counted."""
         recorded = self.values.get("joules")
         return None if recorded is None else np.maximum.accumulate(np.nan_to_num(recorded), axis=0).sum(1)
 
@@ -142,7 +142,7 @@ class Records:
 
     @property
     def attacked(self) -> np.ndarray:
-        """Which nodes attack the others, bool [N]."""
+        """Mask of the attacking nodes, bool [N]."""
         found = np.zeros(len(self.node_cluster), dtype=bool)
         for attack in self.manifest.get("attacks") or ():
             found[attack["nodes"]] = True
@@ -160,7 +160,7 @@ class Records:
 
     @property
     def num_nodes(self) -> int:
-        """N; a server is none of them."""
+        """Number of nodes, N, without a server."""
         return len(self.node_cluster)
 
     @property
@@ -222,7 +222,7 @@ class Records:
 
     @cached_property
     def judged_by(self) -> Metric:
-        """What the nodes are judged by."""
+        """The metric by which the nodes are judged."""
         return metric_of(self.manifest)
 
     @property
@@ -279,7 +279,7 @@ class Records:
 
     @cached_property
     def curve(self) -> Evaluations:
-        """The evaluations of rounds: without the one after a final exchange, unless there is no other."""
+        """The evaluations of rounds, without the one after a final exchange unless it is the only one."""
         found, rounds = self.evaluations, self.scenario.get("rounds")
         kept = np.ones(len(found), dtype=bool) if rounds is None else found.round <= rounds
         if kept.all() or not kept.any():
@@ -289,7 +289,7 @@ class Records:
 
     @property
     def also_measured(self) -> list[Metric]:
-        """What else was measured at evaluations."""
+        """The other metrics of evaluations."""
         return [metric_of({"metric": each}) for each in self.manifest.get("also_measured") or ()]
 
     @property
@@ -318,8 +318,8 @@ class Records:
     def heads(self) -> tuple[np.ndarray, np.ndarray] | None:
         """Evaluations, as completed rounds [E], and the head each node had chosen by then, int [E, N]; or None.
 
-        Evaluations before every node has chosen its first head are left out, and so is the one after a final exchange,
-        before which no head is chosen anew, unless it is the only one.
+        Evaluations before every node has chosen its first head are left out, and so is the one after a final exchange
+        (before which no head is chosen again) unless it is the only one.
         """
         rows = self.rows.get("head")
         if rows is None:
@@ -348,7 +348,7 @@ class Records:
     def head_choices(self) -> tuple[np.ndarray, np.ndarray] | None:
         """Rounds [R] in which heads were chosen, and the head that each node had by then, int [R, N]; or None.
 
-        Those before every node had chosen one are left out.
+        Rounds before every node had chosen one are left out.
         """
         found = self.head_rounds()
         if found is None:

@@ -1,4 +1,4 @@
-"""What a report is made of: titled sections, each a table or a figure of plain numbers, without any layout.
+"""Sections, the elements of a report: a title with a table or a figure of plain numbers, without any layout.
 
 `sections/` computes them from records; depth.py prints their tables as text, html/ prints all of them as one page.
 """
@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 Unit = Literal["number", "count", "percent", "bytes", "seconds", "joules"]
-"""How values are written: percent takes shares (0.73 is `73.00 %`), bytes, seconds and joules choose a prefix."""
+"""Format of values: percent takes shares (0.73 is `73.00 %`), bytes, seconds and joules choose a prefix."""
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,8 @@ class Table:
     Args:
         header: column titles; empty for none.
         rows: cells, as many per row as titles.
-        left: how many columns from the left hold words.
-        strong: rows (by number) that stand out.
+        left: number of columns from the left that hold words.
+        strong: numbers of emphasized rows.
         title: in a text report, if it is not the section's.
         note: a line below it that explains its cells.
     """
@@ -54,12 +54,12 @@ class Series:
     """One line of a figure.
 
     Args:
-        label: its name, with which a legend begins.
+        label: its name, with which a legend starts.
         values: [P]; nan leaves a gap.
-        color: number in the palette, which is that of the cluster where a line belongs to one; -1: neutral.
+        color: number in the palette, the cluster's number if a line belongs to a cluster; -1 is neutral.
         low, high: [P], a band around it; both or none.
         thin: drawn as a background to others.
-        dash: number of the dash pattern; 0: none.
+        dash: number of the dash pattern; 0 is a solid line.
         x: for each axis of the figure the points of this line alone, [Q] each; values, low and high are then [Q] too.
             All lines of a figure have them, and its axes no values, or none has: then the axes' points are theirs.
     """
@@ -88,14 +88,14 @@ class Lines:
     """Curves over one of several axes.
 
     Args:
-        x: axes that the reader can choose from, the first one first; all [P].
-        y: what is drawn.
+        x: axes that the reader can choose from, the default first; all [P].
+        y: label of the values.
         series: the lines.
-        unit: how values are written.
+        unit: format of the values.
         marks: horizontal lines.
         style: line; step: a value holds until the next; bars; points: not connected.
         log: whether the vertical axis is logarithmic.
-        from_zero: whether it begins at 0.
+        from_zero: whether it starts at 0.
     """
 
     x: Sequence[Axis]
@@ -113,9 +113,9 @@ class Frame:
     """One picture of a heat map that has several.
 
     Args:
-        label: what tells it from the others.
-        values: [R, C]; nan where there is nothing.
-        unit: how values are written.
+        label: its name among the pictures.
+        values: [R, C]; nan for an empty cell.
+        unit: format of the values.
     """
 
     label: str
@@ -130,10 +130,10 @@ class Heat:
     Args:
         frames: the pictures, all [R, C].
         rows, columns: their labels, R and C of them.
-        row_title, column_title: what rows and columns are.
-        frame_title: what the frames differ in.
+        row_title, column_title: meaning of rows and columns.
+        frame_title: meaning of the frames.
         choose: slider: frames are moments, on one scale of colors; select: frames are different things.
-        borders: rows before which a cluster begins, for a line; of columns as well where `square`.
+        borders: rows before which a cluster starts, for a line; also columns if `square`.
         categories: names of the values 0, 1, ...; colors are then those of the palette. Empty: values are numbers.
         ramp: numbers: from the least to the largest value; share: from nothing to 1, of parts of a whole.
         square: rows and columns are the same nodes: a graph can be drawn.
@@ -162,7 +162,7 @@ class Bars:
         labels: names of the bars, B of them.
         parts: names of the parts, P of them.
         values: [B, P], not negative.
-        unit: how values are written.
+        unit: format of the values.
     """
 
     labels: Sequence[str]
@@ -176,17 +176,17 @@ Figure = Lines | Heat | Bars
 
 @dataclass(frozen=True)
 class Section:
-    """One thing that a report shows.
+    """One section of a report.
 
     Args:
         key: a short name that is unique in its report: letters, digits and dashes.
         title: one line.
-        group: the part of the report that it stands in.
-        about: a sentence or two on what is seen and how it was computed.
-        table: its numbers in text form; beside a figure it is what a text report prints in its place.
-        figure: what is drawn.
+        group: the part of the report that contains it.
+        about: a sentence or two on its contents and computation.
+        table: its numbers in text form, printed by a text report in place of a figure.
+        figure: the figure.
         code: a command or a file, word for word.
-        notes: what a reader must know.
+        notes: remarks for the reader.
         open: whether a page shows the section at once; long tables are folded.
     """
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 FigureName = Literal["lines", "quality", "merges", "sweep", "fair"]
 
 CAUSES = (("payload", ""), ("header", "//"), ("wasted", "xx"), ("in_flight", ".."))
-"""What became of the bytes sent, one beside the other, with the hatch of its bar."""
+"""Causes of bytes sent, in order, with the hatch of each bar."""
 
 
 def save_comparison(
@@ -123,7 +123,7 @@ def _draw_curves(axes, records: Records, style: dict, unit_s: float) -> None:
 
 
 def _total(traffic: dict) -> float:
-    """What all nodes have sent; what became of it is not known of a run that has not ended."""
+    """Return the bytes that all nodes have sent; their causes are unknown for an unfinished run."""
     known = [traffic[cause] for cause, _ in CAUSES if traffic[cause] is not None]
     return float(sum(known) if known else traffic["total"])
 

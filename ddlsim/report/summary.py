@@ -1,6 +1,6 @@
-"""One run in one dictionary (summary.json), from records alone.
+"""Summary of one run in one dictionary (summary.json), from records alone.
 
-Published numbers that a scenario carries under `paper`, brought to the names that our own numbers have.
+Published numbers under `paper` in a scenario are converted to the names of ddlsim's numbers.
 """
 
 import math
@@ -26,17 +26,17 @@ FAIRNESS = ("fair_accuracy", "demographic_parity", "equalized_odds")
 
 
 def summarize(run_dir: str | Path) -> dict:
-    """What a run achieved at its last complete evaluation, as plain numbers, strings, lists and dictionaries.
+    """Return the results of a run at its last complete evaluation, as plain numbers, strings, lists and dictionaries.
 
-    Accuracies are fractions, 0 to 1. Other tasks have their own metric in the place of `accuracy` (`mse`, `perplexity`,
-    ...): `metric` says which, `judged_by` how it reads; without classes there is no fairness over them. A value that
-    the run has not (yet) recorded is None. Of a run under attack `honest` and `attacked` have the figures of these
-    nodes apart. The target is judged on the metric over all honest nodes: `round`, `bytes` and `sim_time_s` belong to
-    the first evaluation that reaches it (an exchange after the last round does not count), `interpolated` to where the
-    straight line from the evaluation before meets it.
+    Accuracies are fractions, 0 to 1. Other tasks have their own metric instead of `accuracy` (`mse`, `perplexity`,
+    ...): `metric` names it, `judged_by` describes it; without classes fairness is not defined. A value that the run has
+    not (yet) recorded is None. For a run under attack, `honest` and `attacked` have the figures of these nodes
+    separately. The target is judged on the metric over all honest nodes: `round`, `bytes` and `sim_time_s` belong to
+    the first evaluation that reaches it (an exchange after the last round does not count), `interpolated` to the point
+    at which the straight line from the evaluation before reaches it.
 
     Raises:
-        ScenarioError: if the directory is no run.
+        ScenarioError: if the directory is not a run.
     """
     return summary_of(read(run_dir))
 
@@ -90,7 +90,7 @@ def summary_of(records: Records) -> dict:
 
 
 def raise_it(error: DdlsimError) -> None:
-    """What is done about a run that cannot be read, unless something else is asked for."""
+    """Raise the error of a run that cannot be read, the default treatment."""
     raise error
 
 
@@ -126,7 +126,7 @@ def _told_apart(records: Records) -> dict:
 
 
 def _backdoor(records: Records, nodes: np.ndarray) -> dict:
-    """How often a trigger opens the backdoor of these nodes, where there is one."""
+    """Return the success rate of the backdoor at these nodes; empty without a backdoor."""
     values = records.evaluations.values.get("backdoor_success")
     return {} if values is None or not len(values) else {"backdoor_success": _over(_of(values[-1], nodes), records)}
 
@@ -153,7 +153,7 @@ def _quality(records: Records, nodes: np.ndarray | None = None) -> dict:
 
 
 def _over(values: np.ndarray | None, records: Records) -> dict:
-    """One value per node: mean and population standard deviation over all nodes, and over those of each cluster."""
+    """Return mean and population standard deviation of one value per node, over all nodes and over each cluster."""
     if values is None:
         return {"all": None, "std": None, "clusters": None, "clusters_std": None}
     clusters = metrics.over_clusters(values, records.node_cluster)
@@ -166,7 +166,9 @@ def _over(values: np.ndarray | None, records: Records) -> dict:
 
 
 def _fairness(records: Records, nodes: np.ndarray | None = None) -> dict:
-    """How evenly a classification serves its clusters; of some nodes (bool [N]) those that have any; None: of all."""
+    """Return the fairness of a classification between clusters; for selected nodes (bool [N]) between the clusters that
+    have any; None for all nodes.
+    """
     evaluations, clusters = records.evaluations, records.node_cluster
     if not len(evaluations) or not records.has_clusters or (nodes is not None and not nodes.any()):
         return dict.fromkeys(FAIRNESS)
@@ -188,7 +190,9 @@ def _fairness(records: Records, nodes: np.ndarray | None = None) -> dict:
 
 
 def _timetable(records: Records) -> list[dict] | None:
-    """Per round of a network-only run when the first, the median and the last node had completed it; else None."""
+    """Return per round of a network-only run the completion times of the first, the median and the last node; else
+    None.
+    """
     rounds = records.rows.get("round_last_s")
     if rounds is None:
         return None
@@ -223,9 +227,10 @@ def _energy(records: Records) -> dict:
 
 
 def _privacy(records: Records) -> dict:
-    """What is guaranteed, and the largest and the mean epsilon at the last evaluation, of the nodes that have one.
+    """Return the privacy guarantee, and the largest and the mean epsilon at the last evaluation, of the nodes that have
+    one.
 
-    `unprotected` are those that have none, since they sent without noise.
+    `unprotected` are nodes without epsilon, since they sent without noise.
     """
     told = {name: records.scenario["privacy"].get(name) for name in ("kind", "noise_multiplier", "delta", "accountant")}
     last = records.evaluations.values.get("epsilon")
@@ -239,7 +244,7 @@ def _privacy(records: Records) -> dict:
 
 
 def _secure(records: Records) -> dict:
-    """How many sums there were, how many there should have been beside, and inputs that were lost on the way."""
+    """Return the number of secure sums, of sums that failed, and of lost inputs."""
     settings = records.scenario["secure_aggregation"]
     inputs, dropouts = (
         records.rows[name].value if name in records.rows else np.zeros(0) for name in ("secure_sum", "secure_dropouts")
@@ -315,7 +320,7 @@ def _diverged(records: Records) -> dict | None:
 
 
 def _warnings(records: Records) -> list[str]:
-    """What a reader of the numbers must know, and the records alone can tell."""
+    """Return the warnings about the numbers that follow from the records."""
     found = [*records.lost_rows(), *_sampled(records)]
     empty = len(records.rows.get("empty", ()))
     if empty:
@@ -334,7 +339,7 @@ def _warnings(records: Records) -> list[str]:
 
 
 def _sampled(records: Records) -> list[str]:
-    """How far results may be from those on all test samples, where nodes were tested on some (evaluation.samples)."""
+    """Return a note on sampling error if nodes were tested on some of the test samples (evaluation.samples)."""
     tested = (records.manifest.get("data") or {}).get("tested") or ()
     taken = [pair for pair in tested if pair[0] < pair[1]]
     if not taken:
@@ -367,13 +372,16 @@ def _plain(value):
 
 
 def honest_part(summary: dict) -> dict:
-    """Where a summary has the figures of honest nodes: of a run under attack apart, else those of all."""
+    """Return the part of a summary with the figures of honest nodes: a separate part for a run under attack, else the
+    whole.
+    """
     return summary.get("honest") or summary
 
 
 def quality(summary: dict) -> dict[str, float | None]:
-    """A summary's accuracies and fairness by flat names: accuracy_all, accuracy_0, ..., fair_accuracy, ...; of other
-    tasks mse_all, mse_0, ... or what else they are judged by. Of a run under attack they are those of honest nodes."""
+    """Return a summary's accuracies and fairness by flat names: accuracy_all, accuracy_0, ..., fair_accuracy, ...; for
+    other tasks mse_all, mse_0, ... or the judging metric. For a run under attack they are those of honest nodes.
+    """
     metric, of = summary["metric"], honest_part(summary)
     clusters = {f"{metric}_{c}": value for c, value in enumerate(of[metric]["clusters"] or [])}
     if len(summary["cluster_sizes"]) < 2:
@@ -386,12 +394,12 @@ METRICS = ("fair_accuracy", "demographic_parity", "equalized_odds")
 
 
 def published(scenario: dict, num_clusters: int) -> dict[str, float]:
-    """The scenario's published numbers, as our metric names -> value; accuracies as fractions, 0 to 1.
+    """Return the scenario's published numbers, as ddlsim's metric names -> value; accuracies as fractions, 0 to 1.
 
     Known keys of `paper`: `accuracy` with `all`, `clusters` (a list) or `cluster_0`, `cluster_1`, ..., `majority`
     (cluster 0), `minority` (the last cluster); other metrics (`mse`, `perplexity`, ...) likewise; `fair_accuracy`;
-    `demographic_parity`; `equalized_odds`. Accuracies are fractions, or percent where they are above 1. A value may
-    also be a mapping with `mean` beside other keys. Other keys are left alone.
+    `demographic_parity`; `equalized_odds`. Accuracies are fractions, or percent if they are above 1. A value may also
+    be a mapping with `mean` and other keys. Unknown keys are ignored.
     """
     paper = scenario.get("paper") or {}
     found: dict[str, float] = {}
@@ -406,7 +414,7 @@ def published(scenario: dict, num_clusters: int) -> dict[str, float]:
 
 
 def source(scenario: dict) -> str:
-    """Where the published numbers stand, for the reader."""
+    """Return the source of the published numbers, for the reader."""
     return str((scenario.get("paper") or {}).get("source", "published"))
 
 

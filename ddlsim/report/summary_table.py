@@ -19,7 +19,7 @@ from ddlsim.tasks.base import Metric
 
 
 def fallback_line(name: str) -> str:
-    """What is said of numbers on the data of this name, which the scenario's fallback has."""
+    """Return the line on numbers from fallback data of this name."""
     return (
         f"FALLBACK DATA: ran on {name}, not on the data that the scenario asks for; "
         "not comparable with numbers on that data"
@@ -27,7 +27,7 @@ def fallback_line(name: str) -> str:
 
 
 def loud_lines(summary: dict) -> list[str]:
-    """What every report must say about a run before its numbers: fallback data, labels, an unfinished run."""
+    """Return the warnings that precede the numbers of every report: fallback data, labels, an unfinished run."""
     lines = []
     if summary["data"]["fallback"]:
         lines.append(fallback_line(summary["data"]["name"]))
@@ -86,7 +86,7 @@ def _mark(figure: str, summary: dict) -> str:
 
 
 def _device_lines(step_times: dict | None) -> list[tuple[str, str]]:
-    """What nodes compute on and how long a step takes; of a run that has not ended, or an earlier one, nothing."""
+    """Return lines on the nodes' devices and the duration of a step; empty for an unfinished or older run."""
     return [] if step_times is None else [("device", step_times_text(step_times))]
 
 
@@ -110,7 +110,7 @@ def has_clusters(summary: dict) -> bool:
 
 
 def exchange_text(summary: dict) -> str:
-    """What the exchange after the last round cost, and what it changed in the metric."""
+    """Return the cost of the exchange after the last round, and its change of the metric."""
     judged_by, found = Metric(**summary["judged_by"]), summary["final_exchange"]
     gain = found["gain"]
     if gain is None:
@@ -174,7 +174,7 @@ def _of_clusters(summary: dict, metric: str) -> list[float | None]:
 
 
 def _with_clusters(values: dict, judged_by: Metric, several: bool) -> str:
-    """The mean over nodes, and those of the clusters where there are several."""
+    """Return the mean over nodes, and those of the clusters if there are several."""
     everyone = judged_by.text(values["all"])
     return f"{everyone} (clusters {' '.join(map(judged_by.text, values['clusters'] or []))})" if several else everyone
 
@@ -205,7 +205,7 @@ def _attack_name(attack: dict) -> str:
 
 
 def _timetable_lines(summary: dict) -> list[tuple[str, str]]:
-    """What a network-only run says in the place of accuracy: its last round, as the nodes came through."""
+    """Return the lines of a network-only run in place of accuracy: completion times of its last round."""
     last = summary["timetable"][-1]
     sent = summary["bytes"]["total"]
     through = ", ".join(f"{name} {seconds_text(last[f'{name}_s'])}" for name in ("first", "median", "last"))

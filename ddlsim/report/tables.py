@@ -1,4 +1,4 @@
-"""What nodes spent in joules, from energy.jsonl and rows `joules` (see engine/meters.py)."""
+"""Energy of the nodes in joules, from energy.jsonl and rows `joules` (see engine/meters.py)."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,7 @@ class Energy:
 
     @property
     def by_node(self) -> bool:
-        """Whether each node's energy is known; a server is none of the nodes."""
+        """Whether each node's energy is known; a server does not count as a node."""
         return len(self.joules) in (self.num_nodes, self.num_nodes + 1)
 
     @property
@@ -59,7 +59,7 @@ class Energy:
 
 
 def read_energy(path: Path) -> Energy | None:
-    """The file's columns; None if there is none (yet)."""
+    """Return the file's columns; None if the file is missing."""
     rows = list(json_lines(path)) if path.is_file() else []
     if not rows:
         return None
@@ -83,7 +83,7 @@ def emitted(joules: float | None, gco2_per_kwh: float | None) -> float | None:
 
 
 def energy_lines(summary: dict) -> list[tuple[str, str]]:
-    """What a summary says of energy: what, and its value."""
+    """Return the lines of a summary on energy: name and value."""
     found = summary.get("energy")
     if found is None or found["joules"] is None:
         return []

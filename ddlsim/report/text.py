@@ -1,6 +1,5 @@
-"""Numbers and tables as text: units that people read, columns that line up.
-
-Which of many numbers are shown where not all have room.
+"""Numbers and tables as text: readable units, aligned columns, and selections of numbers if there is no room for
+all.
 """
 
 import csv
@@ -105,7 +104,7 @@ def number_text(value: float | None, digits: int = 4) -> str:
 
 
 def json_text(value: object) -> str:
-    """A value of a scenario or a manifest: text as it is, all else as JSON."""
+    """Return a value of a scenario or a manifest: text unchanged, all else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
@@ -180,7 +179,7 @@ def comma_separated(header: Sequence[str], rows: Sequence[Sequence[object]]) -> 
 
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
-"""What a spreadsheet takes for the beginning of a formula, or skips before one."""
+"""Characters that a spreadsheet takes for the start of a formula, or skips before one."""
 
 
 def _cell(value: object) -> object:
@@ -200,5 +199,7 @@ def _is_control(char: str) -> bool:
 
 
 def evenly(count: int, most: int) -> np.ndarray:
-    """At most so many of the numbers 0 .. count-1, evenly spaced, the first and the last among them; int, ascending."""
+    """Return at most `most` of the numbers 0 .. count-1, evenly spaced, including the first and the last; int,
+    ascending.
+    """
     return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(int))

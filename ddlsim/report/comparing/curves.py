@@ -1,6 +1,6 @@
-"""Curves of runs: what was measured at each evaluation over what it had cost, and means of them over seeds.
+"""Curves of runs: a metric at each evaluation over its cost, and means over seeds.
 
-A figure that compares settings: a line each over rounds, simulated time or bytes, with a band over its seeds.
+A figure compares settings: a line each over rounds, simulated time or bytes, with a band over its seeds.
 
 Needs matplotlib, the optional extra `plot`.
 """
@@ -35,7 +35,7 @@ VIEWS = {
     "worst_node": "the node that is worst at that evaluation",
     "fair_accuracy": "see docs/figures.md",
 }
-"""What can be looked at beside a metric's mean over all nodes; cluster_0, cluster_1, ... is the mean of that
+"""Measures available in addition to a metric's mean over all nodes; cluster_0, cluster_1, ... is the mean of that
 cluster.
 """
 
@@ -67,7 +67,7 @@ class Curve:
 
 
 def metric_of_measure(measure: str, records: Records) -> Metric:
-    """How a measure of a run reads: one of its metrics, or a view of what it is judged by, which reads as that does."""
+    """Return the metric of a measure: one of the run's metrics, or for a view of the judging metric that metric."""
     measure, judged_by = measure.removesuffix("_lowest_test_loss"), records.judged_by
     for metric in records.also_measured:
         if metric.name == measure:
@@ -186,11 +186,11 @@ WIDTH_INCHES, CHARACTER_INCHES = 6.4, 0.068
 
 @dataclass(frozen=True)
 class Drawn:
-    """What lines show, on a page or in a figure.
+    """Contents of the lines on a page or in a figure.
 
     Args:
         x, y, group_by, band: see `lines_figure`.
-        at: a value of y to be marked; None: none.
+        at: a value of y to be marked; None if no value is marked.
     """
 
     x: Axis = "time"
@@ -269,10 +269,10 @@ def axis_of(x: Axis, values: Sequence[np.ndarray]) -> tuple[str, float]:
 
 
 def notes(runs: Sequence[Records], group_by: Sequence[str] | None = None, y: str | None = None) -> list[str]:
-    """What a reader of the lines must know: settings that were averaged, and rounds that runs do not have.
+    """Return notes on the lines: settings that were averaged, and rounds that some runs lack.
 
     Args:
-        runs, group_by, y: as of `lines_figure`.
+        runs, group_by, y: as in `lines_figure`.
     """
     found: list[str] = []
     for own in group(runs, group_by):
@@ -289,7 +289,7 @@ def notes(runs: Sequence[Records], group_by: Sequence[str] | None = None, y: str
 
 
 def _missing(measured: Sequence[set[int]], evaluated: Sequence[list[int]]) -> list[str]:
-    """Where a line of the rounds that all runs have begins and ends, if some have others."""
+    """Return a note on the first and last round that all runs have, if some have others."""
     common = set.intersection(*measured)
     if not common:
         return ["has no round"] if any(evaluated) else []

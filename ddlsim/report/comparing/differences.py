@@ -1,4 +1,4 @@
-"""What a comparison compares: the keys in which its rows differ, and rows whose runs computed the same."""
+"""Differences between the rows of a comparison: keys that differ, and rows whose runs computed the same."""
 
 from collections.abc import Sequence
 
@@ -75,9 +75,9 @@ def _reason(own: Sequence[Row]) -> str:
 
 
 def _differing(whole: Sequence[Settings]) -> dict[str, list[str | None]]:
-    """Key -> the value of each row (None: it has no such key), of the keys that are not the same in all rows.
+    """Key -> the value of each row (None if the row lacks the key), of the keys whose values differ.
 
-    A key that only some parts of one kind have (the heads of FACADE, beside EL) goes with the name of the part.
+    A key that only some parts of one kind have (the heads of FACADE, beside EL) is treated like the name of the part.
     """
     found: dict[str, list[str | None]] = {}
     for key in dict.fromkeys(key for own in whole for key in own):

@@ -1,4 +1,4 @@
-"""Runs of one setting, told from others by what differs: the lines of a figure and the rows of a table."""
+"""Groups of runs of one setting, separated by the keys that differ: the lines of a figure and the rows of a table."""
 
 import hashlib
 import json
@@ -15,9 +15,9 @@ APART = ("name", "description", "paper", "seed", "fallback")
 """Keys of a scenario in which runs of one setting may differ."""
 RECORDS = ("metrics.jsonl", "communication.jsonl")
 MOST_KEYS = 3
-"""So many keys may tell settings apart where scenarios have different names; else the names do as well."""
+"""Most keys that may separate settings of scenarios with different names; if more are needed, the names do as well."""
 MOST_CHARACTERS, MOST_WHOLE = 40, 200
-"""Of a value in a label; of one that must be told from another whose label would be the same."""
+"""Characters of a value in a label, and of a value whose short label equals another one's."""
 
 Settings = dict[str, Any]
 """Dotted key -> value; lists and null are JSON text."""
@@ -28,11 +28,11 @@ class Group:
     """Runs that are averaged.
 
     Args:
-        label: what sets it apart from other groups, e.g. "facade, heads=2" or "attacks=sign_flip nodes=0.25", no other
-            group's; the algorithm's name where nothing does.
-        values: dotted key -> value of what sets it apart.
+        label: unique description of the group, e.g. "facade, heads=2" or "attacks=sign_flip nodes=0.25"; the
+            algorithm's name if there is no other group.
+        values: dotted key -> value, of the keys that separate groups.
         runs: at least one.
-        mixed: keys in which its runs differ beside the seed, since they were not to be told apart by them.
+        mixed: keys other than the seed in which its runs differ, because they were not used to separate groups.
     """
 
     label: str
@@ -58,8 +58,8 @@ def settings_of(scenario: dict[str, Any], path: str = "") -> Settings:
 
 
 def settings_of_run(records: Records) -> Settings:
-    """Settings of the run's scenario, of a branch also those before it under `branch`, and under `code` the digests of
-    parts from outside.
+    """Return the settings of a run's scenario; under `branch` the values that its branches changed, and under `code` the
+    digests of user-defined parts.
     """
     changes = []
     for each in records.manifest.get("branches") or ():
@@ -89,22 +89,22 @@ def records_digest(records: Records) -> str:
 
 
 def untold(records: Records) -> list[str]:
-    """Names of the run's parts from outside whose code has no digest."""
+    """Return the names of the run's user-defined parts whose code has no digest."""
     plugins = records.manifest.get("plugins") or ()
     return [each["name"] for each in plugins if "sha256" in each and not each["sha256"]]
 
 
 def group(runs: Sequence[Records], by: Sequence[str] | None = None, apart: str | None = None) -> list[Group]:
-    """Runs in groups, in the order in which they come.
+    """Return runs in groups, in the order of the runs.
 
     Args:
         runs: any.
-        by: dotted keys (algorithm.name) whose values tell groups apart, or name, the scenario's; None: every key but
-            the seed does.
-        apart: a key that does not tell groups apart, nor do those keys of the part that it names in which runs of the
-            same part do not differ; None: there is none.
+        by: dotted keys (algorithm.name) whose values separate groups, or `name`, the scenario's; None for every key but
+            the seed.
+        apart: a key that does not separate groups, nor do the keys of its part that do not differ between runs with the
+            same part; None if all keys do.
     Raises:
-        ScenarioError: if no run has one of these keys.
+        ScenarioError: if a key of `by` is in no run.
     """
     whole = [settings_of_run(records) for records in runs]
     names = [
@@ -147,7 +147,7 @@ def _goes_with(key: str, apart: str, whole: Sequence[Settings]) -> bool:
 
 
 def _telling(groups: list[Settings], keys: list[str]) -> list[str]:
-    """The keys that tell groups apart."""
+    """Return the keys that separate the groups."""
     found = [key for key in keys if _differ(groups, key)]
     scenarios = {own.get("name") for own in groups}
     if len(scenarios) > 1 and (len(found) > MOST_KEYS or not found):
@@ -172,7 +172,7 @@ def part_of(key: str) -> str:
 
 
 def _labels(groups: list[Settings], telling: list[str], runs: Sequence[Records], asked: bool) -> list[str]:
-    """What sets each group apart: in few words; where these are the same, in whole texts, and else with a number."""
+    """Return a description of each group: short; full texts if short ones coincide, and otherwise with a number."""
     found = [_label(own, groups, telling, records, asked) for own, records in zip(groups, runs, strict=True)]
     times = Counter(found)
     found = [
@@ -187,14 +187,14 @@ def _labels(groups: list[Settings], telling: list[str], runs: Sequence[Records],
 def _label(
     own: Settings, groups: list[Settings], telling: list[str], records: Records, asked: bool, whole: bool = False
 ) -> str:
-    """What sets a group apart, in few words.
+    """Return a short description of a group.
 
     Args:
         own, groups: settings of the group's first run, and of all groups'.
-        telling: the keys that tell groups apart.
+        telling: the keys that separate groups.
         records: of that run.
-        asked: these keys were asked for: a group that has none of them may be of runs with little in common.
-        whole: nothing that differs is left out, unless it is very long.
+        asked: whether the user chose the keys: a group without any of them may hold runs with little in common.
+        whole: whether all differences are shown, unless very long.
     """
     lasts = [key.rsplit(".", 1)[-1] for key in telling]
     words = []
@@ -213,12 +213,12 @@ def _label(
 
 
 def _shown(value: Any, values: Sequence[Any], whole: bool) -> str:
-    """A value as a label can hold it: of a list of parts their names, and those of their keys that differ.
+    """Return a value in the form used in a label: for a list of parts their names, and their keys that differ.
 
     Args:
         value: as in Settings.
-        values: those of all groups.
-        whole: with the folders of files, and more of long texts.
+        values: the values of all groups.
+        whole: whether folders of files, and more of long texts, are shown.
     """
     listed = _list_of(value)
     if any(isinstance(each, dict) and "name" in each for each in listed):
@@ -229,7 +229,7 @@ def _shown(value: Any, values: Sequence[Any], whole: bool) -> str:
 
 
 def _list_of(value: Any) -> list[Any]:
-    """The list that a setting is; nothing if it is none."""
+    """Return the list that a setting holds; empty if it is not a list."""
     if not (isinstance(value, str) and value.startswith("[")):
         return []
     try:

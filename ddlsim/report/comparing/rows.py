@@ -1,4 +1,6 @@
-"""Runs side by side: a row per scenario, algorithm and setting, mean and spread over seeds, published beside."""
+"""Rows of a comparison: one per scenario, algorithm and setting, with mean and spread over seeds, and published
+numbers.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -42,11 +44,11 @@ class Target:
 
 @dataclass(frozen=True)
 class Row:
-    """Runs that differ in nothing but their seed, or in what they were not to be told apart by.
+    """Runs that differ only in their seed, or in keys that do not separate rows.
 
     `numbers` holds per metric the mean and the population standard deviation over runs (None where no run has it), and
-    as `runs` over how many, where some have none; accuracies are fractions. Costs to the target are over the runs that
-    reached it, `reached` of `len(seeds)`.
+    as `runs` the number of runs with a value, if some have none; accuracies are fractions. Costs to the target are over
+    the runs that reached it, `reached` of `len(seeds)`.
     """
 
     scenario: str
@@ -87,7 +89,7 @@ class Row:
 
     @property
     def partial(self) -> list[str]:
-        """What is not over all runs: sentences; costs to the target are told by `reached`."""
+        """Sentences on values that are not over all runs; `reached` reports costs to the target."""
         found: dict[int, list[str]] = {}
         for name, number in self.numbers.items():
             if number is not None and "runs" in number and not name.startswith("target_"):
@@ -106,15 +108,15 @@ class Row:
 def compared(
     runs: Iterable[tuple[Records, dict]], by: Sequence[str] | None = None, target: Target | None = None
 ) -> list[Row]:
-    """The rows of a comparison, in the order in which the runs come with their summaries.
+    """Return the rows of a comparison, in the order of the runs, with their summaries.
 
     Runs that ended differently (status, of unfinished ones the last evaluated round, data used), that are judged by
     different metrics or targets, or have different numbers of clusters, never share a row.
 
     Args:
         runs: records and summaries.
-        by: dotted keys that tell rows apart; None: all but the seed do.
-        target: None: each scenario's own.
+        by: dotted keys that separate rows; None for all but the seed.
+        target: None for each scenario's own.
     """
     given = list(runs)
     summaries = {id(records): summary for records, summary in given}
@@ -181,19 +183,19 @@ def _row(
 
 
 def _published_of_all(each: list[dict[str, float]]) -> dict[str, float]:
-    """The published numbers on which all runs agree: a mean over several settings is none of theirs."""
+    """Return the published numbers on which all runs agree: none of them describes a mean over several settings."""
     first, *others = each
     return {name: value for name, value in first.items() if all(own.get(name) == value for own in others)}
 
 
 def _untold(members: list[tuple[dict, Records]]) -> list[str]:
-    """Return a sentence on parts from outside whose code may differ between the runs of a row."""
+    """Return a sentence on user-defined parts whose code may differ between the runs of a row."""
     names = sorted({name for _, records in members for name in untold(records)}) if len(members) > 1 else []
     return [f"the code of {', '.join(names)} has no source file and may differ between runs"] * bool(names)
 
 
 def _common(texts: Iterable[str | None]) -> str:
-    """What all have, or all that there are."""
+    """Return the common text, or all different texts."""
     return ", ".join(dict.fromkeys(map(str, texts)))
 
 
@@ -246,7 +248,9 @@ def _numbers(runs: list[dict[str, float | None]]) -> dict[str, dict | None]:
 
 
 def _deviation(values: list[float]) -> float:
-    """The population standard deviation; that of equal values is 0, whatever their sum was rounded to."""
+    """Return the population standard deviation; for equal values it is exactly 0, whatever the rounding of their
+    sum.
+    """
     return 0.0 if min(values) == max(values) else float(np.std(values))
 
 

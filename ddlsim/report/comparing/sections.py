@@ -1,6 +1,5 @@
-"""What a page of several runs shows: the table of settings, a line per setting over what it cost, bytes, the runs.
-
-What settings have in common and what they do not, and the list of runs with the commands that made them.
+"""Sections of the page of several runs: the table of settings, a line per setting over its cost, bytes, common and
+different settings, and the list of runs with their commands.
 """
 
 import os
@@ -163,11 +162,11 @@ CAUSES = {"payload": "payload", "header": "header", "wasted": "wasted", "in_flig
 
 
 def sections(runs: Sequence[tuple[Records, dict]], drawn: Drawn) -> list[Section]:
-    """Everything that a comparison shows, in order.
+    """Return all sections of a comparison, in order.
 
     Args:
         runs: at least one, with its summary; all judged by the same metric.
-        drawn: by which keys settings are told apart, what lines show, and the value whose cost is compared.
+        drawn: the keys that separate settings, the contents of the lines, and the value whose cost is compared.
     Raises:
         ScenarioError: if the runs do not share a metric, have no such values, or none of the keys.
     """
@@ -223,13 +222,13 @@ def charts(groups: Sequence[Group], drawn: Drawn) -> list[Section]:
 
 
 def chart(groups: Sequence[Group], measure: str, drawn: Drawn, told: Sequence[Records] = ()) -> Section:
-    """A line per setting over rounds, simulated time and bytes.
+    """Return a line per setting over rounds, simulated time and bytes.
 
     Args:
         groups: of runs that have the measure.
         measure: see curves.py.
-        drawn: the axis that is shown first, the band, and the value that is marked.
-        told: runs of which notes are made on what was averaged.
+        drawn: the first axis, the band, and the marked value.
+        told: runs on whose averaging notes are made.
     """
     counted = all(records.evaluations.joules is not None for own in groups for records in own.runs)
     order = [drawn.x, *(name for name in AXES if name != drawn.x and (name != "joules" or counted))]
@@ -270,7 +269,7 @@ def _line(label: str, curves: Sequence[Curve], index: int) -> Series:
 
 
 def _is_defined(records: Records, measure: str) -> bool:
-    """Whether a run has this measure, and it is not that of all nodes."""
+    """Whether a run has this measure, and it differs from the mean over all nodes."""
     if measure == records.metric:
         return True
     of_clusters = int(records.node_cluster.max()) > 0
@@ -278,7 +277,7 @@ def _is_defined(records: Records, measure: str) -> bool:
 
 
 def _what(groups: Sequence[Group], measure: str, metric: str) -> str:
-    """What a chart's lines show, in words."""
+    """Return a description of the lines of a chart."""
     if measure == metric:
         who = "honest" if any(records.attacked.any() for own in groups for records in own.runs) else "all"
         return f"Mean over {who} nodes, each on its own test data"
@@ -305,7 +304,7 @@ def _marks(groups: Sequence[Group], measure: str, drawn: Drawn) -> list[Mark]:
 
 
 def timetable(groups: Sequence[Group], summaries: dict[int, dict]) -> Section | None:
-    """When the last node of network-only runs had completed each round; None if there are no such runs."""
+    """Return the times at which the last node of network-only runs had completed each round; None without such runs."""
     series: list[Series] = []
     for own in groups:
         tables = [summaries[id(records)]["timetable"] for records in own.runs]

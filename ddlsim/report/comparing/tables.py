@@ -1,4 +1,6 @@
-"""Rows of a comparison as text, Markdown, CSV, LaTeX or JSON; accuracies of people in percent, of programs 0 to 1."""
+"""Rows of a comparison as text, Markdown, CSV, LaTeX or JSON; accuracies are percent in text and 0 to 1 in CSV and
+JSON.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -38,31 +40,32 @@ def compare(
     target: Target | None = None,
     studied: Sequence[str] | None = None,
 ) -> str:
-    """A table of runs, those that differ only in their seed in one row as mean and population standard deviation.
+    """Return a table of runs; runs that differ only in their seed share a row with mean and population standard
+    deviation.
 
-    Runs that ended differently, or are judged by other metrics or targets, never share a row, see `compared`.
+    Runs that ended differently, or are judged by different metrics or targets, never share a row, see `compared`.
 
     Args:
         run_dirs: run directories, or folders with runs below them.
-        format: text; markdown (GitHub's); csv or json (both with every number on its own); latex (booktabs).
-        on_damaged: takes the error of a run that cannot be read, which is then left out; by default it is raised.
-        by: dotted keys that tell rows apart; None: all but the seed do.
-        target: whose cost is shown; None: each scenario's own.
+        format: text; markdown (GitHub's); csv or json (both with every number in its own field); latex (booktabs).
+        on_damaged: called with the error of a run that cannot be read, which is then left out; by default it is raised.
+        by: dotted keys that separate rows; None for all but the seed.
+        target: the value whose cost is shown; None for each scenario's own.
         studied: see `heading` in differences.py.
     Raises:
-        ScenarioError: if a path is no run and holds none, or the format is not known.
+        ScenarioError: if a path is not a run and holds none, or the format is unknown.
         RecordsDamaged: see `on_damaged`.
     """
     return table_of(compared(read_all(run_dirs, on_damaged), by, target), format, by is not None, studied or by)
 
 
 def table_of(rows: list[Row], format: str = "text", by_keys: bool = False, studied: Sequence[str] | None = None) -> str:
-    """Rows in a format.
+    """Return rows in a format.
 
     Args:
         rows: of one comparison.
         format: see `compare`.
-        by_keys: whether rows were told apart by chosen keys; their values then stand for scenario and algorithm.
+        by_keys: whether the user chose the keys that separate rows; their values then replace scenario and algorithm.
         studied: see `heading` in differences.py.
     """
     format, above = FORMER.get(format, format), heading(rows, studied)
@@ -138,7 +141,7 @@ def _cell(row: Row, metric: str, as_text) -> str:
 
 
 def notes_of(rows: list[Row]) -> list[str]:
-    """What stands below that table; lines that begin with `!!` must be read before any number."""
+    """Return the notes below that table; lines that start with `!!` must be read before any number."""
     notes = []
     if any(row.published for row in rows):
         notes.append("[ ] published number; ± population standard deviation over seeds; accuracies in percent")

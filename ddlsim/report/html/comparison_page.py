@@ -1,4 +1,4 @@
-"""The page of several runs: sections of their comparison, what is looked for first, and what must be read before."""
+"""The page of several runs: sections of their comparison, headline numbers, and warnings."""
 
 from collections.abc import Sequence
 
@@ -16,11 +16,11 @@ from ddlsim.report.text import bytes_text, joules_text, seconds_text
 def comparison_page(
     runs: Sequence[tuple[Records, dict]], drawn: Drawn | None = None, damaged: Sequence[DdlsimError] = ()
 ) -> Page:
-    """What a report of several runs shows.
+    """Return the page of a report of several runs.
 
     Args:
         runs: with their summaries.
-        drawn: by which keys settings are told apart, what lines show, and the value whose cost is compared.
+        drawn: the keys that separate settings, the contents of the lines, and the value whose cost is compared.
         damaged: errors of runs that could not be read and are left out.
     Raises:
         ScenarioError: if there are no runs, or they cannot be compared.
@@ -46,7 +46,9 @@ def comparison_page(
 
 
 def tiles(rows: Sequence[Row]) -> list[Tile]:
-    """How many there are, and which settings are best: in quality, in fairness, in what the target cost."""
+    """Return the tiles: number of runs and settings, and the best settings in quality, fairness and cost of the
+    target.
+    """
     metric = rows[0].judged_by
     seeds = sorted({seed for row in rows for seed in row.seeds})
     shown = ", ".join(map(str, seeds[:6])) + (", ..." if len(seeds) > 6 else "")

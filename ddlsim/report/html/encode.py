@@ -1,9 +1,9 @@
 """Figures as small JSON for the page's scripts: rounded, thinned by a stated rule, heat maps as packed whole numbers.
 
-Rules of thinning, told below each figure that they change:
+Rules of thinning, stated below each figure that they change:
 
-- curves keep at most `Budget.points` evenly spaced points, the first and the last among them, and besides of every
-  line its lowest and its highest;
+- curves keep at most `Budget.points` evenly spaced points, the first and the last among them, and the lowest and the
+    highest point of every line;
 - heat maps keep at most `Budget.columns` columns and `Budget.cells` cells over all pictures: evenly spaced columns and
   pictures, the first and the last always.
 """
@@ -24,13 +24,13 @@ LEVELS = 65_534
 
 @dataclass(frozen=True)
 class Budget:
-    """How much of a figure is kept.
+    """Limits of the numbers kept of a figure.
 
     Args:
-        points: of curves.
-        numbers: of all curves of a figure, bands included.
-        columns: of a heat map.
-        cells: of all pictures of a heat map.
+        points: most points of curves.
+        numbers: most numbers of all curves of a figure, bands included.
+        columns: most columns of a heat map.
+        cells: most cells of all pictures of a heat map.
     """
 
     points: int = 400
@@ -44,7 +44,7 @@ class Budget:
 
 
 def encoded(figure: Figure, budget: Budget) -> tuple[dict[str, Any], list[str]]:
-    """What the page draws, as plain JSON types, and a sentence on each thing that was left out."""
+    """Return the figure for the page as plain JSON types, and a sentence on each omission."""
     if isinstance(figure, Lines):
         return _lines(figure, budget)
     if isinstance(figure, Heat):
@@ -105,7 +105,9 @@ def _kept_points(series: Sequence[Series], count: int, most: int) -> np.ndarray:
 
 
 def _numbers(values: np.ndarray, digits: int = 5) -> list[float | int | None]:
-    """Rounded to so many digits, and to whole numbers where these are exact; None for what is not finite."""
+    """Round numbers to `digits` digits, and to whole numbers if these are exact; None for values that are not
+    finite.
+    """
     found: list[float | int | None] = []
     for value in np.asarray(values, dtype=float).tolist():
         if not np.isfinite(value):

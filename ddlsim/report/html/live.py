@@ -1,7 +1,7 @@
-"""The page of a run that goes on, served to browsers of this machine alone, and made anew as records are written.
+"""The page of an unfinished run, served to browsers of this machine alone, and updated as records are written.
 
-A page asks for a newer one every few seconds. One is made when the records have changed and a browser asks for it, and
-at most a twentieth of the time goes into making pages, since they are made by the process of the run.
+A page asks for a newer one every few seconds. A page is made when the records have changed and a browser requests it,
+and at most a twentieth of the time is spent on making pages, since the process of the run makes them.
 """
 
 import hashlib
@@ -18,9 +18,9 @@ from ddlsim.report.html.page import Page, printed
 HOST = "127.0.0.1"
 DEFAULT_PORT = 8484
 RESTS = 19
-"""After a page was made, so many times as long as that took none is made."""
+"""Pause after a page was made, in multiples of the time that it took."""
 LAST_LOOK_S = 5.0
-"""How long the end of a run waits for browsers that show it to fetch its last page."""
+"""Seconds for which the end of a run waits for browsers that show it to fetch its last page."""
 
 STARTING = """<!doctype html><html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="2">
 <title>ddlsim</title></head><body><p>The run is starting.</p></body></html>
@@ -68,7 +68,7 @@ class LivePage:
             return self._version, self._text
 
     def _state(self, directory: Path) -> str:
-        """What changes as records are written."""
+        """Return a text that changes as records are written."""
         found = []
         for path in sorted(directory.glob("*.json*")):
             try:
@@ -127,24 +127,24 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Requests are not told."""
+        """Do not log requests."""
 
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A browser that goes away in the middle of an answer is no matter of the run."""
+        """Ignore browsers that disconnect during an answer."""
 
 
 class LiveServer:
-    """Serves the page of a run, on a port of this machine that no other one can reach.
+    """Serves the page of a run, on a port that other machines cannot reach.
 
     Args:
-        make: what a directory's records show.
-        port: None: `DEFAULT_PORT`, or a free one if that is taken.
+        make: makes the page from a directory's records.
+        port: None for `DEFAULT_PORT`, or a free one if that is in use.
     Raises:
-        ScenarioError: if the port cannot be had.
+        ScenarioError: if the port is not available.
     """
 
     def __init__(self, make: Callable[[Path], Page], port: int | None = None):
@@ -159,7 +159,7 @@ class LiveServer:
         return f"http://{HOST}:{self._server.server_address[1]}/"
 
     def show(self, directory: Path) -> None:
-        """From now on the page is that of this run."""
+        """Serve the page of this run from now on."""
         self._page.directory = directory
 
     def close(self) -> None:

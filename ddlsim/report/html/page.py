@@ -1,9 +1,9 @@
 """Sections as one HTML file that needs nothing else: no network, no other files, a strict content security policy.
 
-Everything that comes from records is escaped: text by html.escape, figures as JSON whose `<`, `>` and `&` are escaped.
-Scripts and styles are allowed by their hashes alone. The curves are drawn by uPlot (assets/uplot, MIT license).
+Everything from records is escaped: text by html.escape, figures as JSON whose `<`, `>` and `&` are escaped. Scripts and
+styles are allowed by their hashes alone. The curves are drawn by uPlot (assets/uplot, MIT license).
 
-The page of one run: its sections, with the numbers that are looked for first, and what must be read before them.
+The page of one run has its sections, preceded by headline numbers and warnings.
 """
 
 import base64
@@ -32,10 +32,10 @@ STYLES = ("uplot/uPlot.min.css", "page.css")
 
 @dataclass(frozen=True)
 class Tile:
-    """A number that stands at the head of a page.
+    """A headline number of a page.
 
     Args:
-        name: what it is.
+        name: its label.
         value: as text.
         remark: a few words below it.
     """
@@ -47,16 +47,16 @@ class Tile:
 
 @dataclass(frozen=True)
 class Page:
-    """What a page shows.
+    """Contents of a page.
 
     Args:
         title: its heading.
-        sections: in order; those of one group stand together.
+        sections: in order; those of one group are adjacent.
         subtitle: a line below the title.
-        tiles: the first numbers that a reader looks for.
-        loud: what must be read before any number.
+        tiles: headline numbers.
+        loud: warnings, shown before any number.
         footer: a line at the end.
-        ended: whether what it shows will change no more.
+        ended: whether the run has ended, so that the page no longer changes.
     """
 
     title: str
@@ -69,13 +69,13 @@ class Page:
 
 
 def printed(page: Page, version: str = "") -> str:
-    """The page as HTML.
+    """Return the page as HTML.
 
-    Figures are thinned until the file is smaller than 1 MB (see encode.py), and say so.
+    Figures are thinned until the file is smaller than 1 MB (see encode.py); notes report it.
 
     Args:
-        page: what it shows.
-        version: of a live page, what tells this state of the run from others; it then asks its server for newer ones.
+        page: its contents.
+        version: of a live page, identifies this state of the run; the page then asks its server for newer ones.
     """
     budget = Budget()
     while True:
@@ -240,11 +240,11 @@ def _slug(text: str) -> str:
 
 
 def run_page(records: Records, context: Context | None = None) -> Page:
-    """What a report of these records shows.
+    """Return the page of a report of these records.
 
     Args:
-        records: of the run, which may be still going on or have been killed.
-        context: what the records alone cannot tell.
+        records: of the run, which may be unfinished or killed.
+        context: information that is not in the records.
     """
     summary = summary_of(records)
     data = f"{summary['data']['name']}{' (fallback)' if summary['data']['fallback'] else ''}"
@@ -302,7 +302,7 @@ AT_THE_END = ("communication.jsonl", "links.jsonl", "contents.jsonl")
 
 
 def notes(records: Records, summary: dict) -> list[str]:
-    """What must be read before any number; of a run that did not come to its end also what is missing below."""
+    """Return the warnings to read before any number; for an unfinished run also the parts missing below."""
     found = loud_lines(summary)
     absent = [name for name in AT_THE_END if not (records.directory / name).is_file()]
     if records.status != "done" and absent:

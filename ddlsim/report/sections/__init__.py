@@ -1,6 +1,6 @@
-"""What a report of one run shows: pure functions of its records, a file for each part of the report.
+"""Sections of a report of one run: pure functions of its records, a file for each part of the report.
 
-`sections` puts them in order. Each of them is left out where the run has no records of it.
+`sections` puts them in order, and leaves out those without records.
 """
 
 from ddlsim.report.records import Records
@@ -15,12 +15,12 @@ __all__ = ["Context", "sections"]
 
 
 def sections(records: Records, summary: dict, context: Context | None = None) -> list[Section]:
-    """Everything that the records of a run show.
+    """Return all sections of a run.
 
     Args:
         records: of the run.
         summary: see summary.py.
-        context: what the records alone cannot tell.
+        context: information that is not in the records.
     """
     return [
         *quality_sections(records, summary),

@@ -1,8 +1,7 @@
-"""What was run: the summary, the scenario with what differs from its defaults, the command, and what it ran on.
+"""Sections on the run itself: summary, scenario with differences from its defaults, command, host and device.
 
-What a report shows beside the records: found by the commands that know scenarios and matrices.
-
-What sections have in common: axes of time, nodes by cluster, large runs in blocks of nodes.
+A report may also show information that is not in the records, found by commands that know scenarios and matrices.
+Elements shared by sections: axes of time, nodes by cluster, large runs in blocks of nodes.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -34,7 +33,7 @@ GROUP = "The run"
 MISSING = object()
 REPEATS = "The same scenario, seed and versions write the same records again on the same device."
 NO_SETTINGS = ("paper", "description", "fallback")
-"""Keys of a scenario that are told elsewhere or have no defaults."""
+"""Keys of a scenario that are shown elsewhere or have no defaults."""
 
 
 def about_run(records: Records, summary: dict, context: Context) -> list[Section]:
@@ -120,7 +119,7 @@ class Blocks:
 
     @property
     def borders(self) -> list[int]:
-        """Rows before which another cluster begins."""
+        """Rows before which another cluster starts."""
         return (np.flatnonzero(np.diff(self.clusters)) + 1).tolist()
 
     @property
@@ -130,7 +129,7 @@ class Blocks:
 
     @property
     def row_title(self) -> str:
-        """What a row is."""
+        """Title of the rows."""
         return "node (by cluster)" if self.single else "nodes (in blocks, by cluster)"
 
     @property
@@ -180,7 +179,9 @@ def _mean_of_known(values: np.ndarray) -> np.ndarray:
 
 
 def blocks_of(node_cluster: np.ndarray, most: int = MOST_ROWS) -> Blocks:
-    """Rows for so many nodes: each on its own, or blocks of as many nodes as keep their number below `most`."""
+    """Return rows for `count` nodes: single nodes, or blocks of as many nodes as keep the number of rows below
+    `most`.
+    """
     clusters = range(int(node_cluster.max()) + 1)
     members = [np.flatnonzero(node_cluster == cluster) for cluster in clusters]
     size = 1

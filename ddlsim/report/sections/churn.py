@@ -1,6 +1,5 @@
-"""When nodes were online, and what their departures cut short.
-
-What the nodes spent in joules: by cluster and purpose, and over the evaluations.
+"""Sections on churn and energy: times online, work aborted by departures, and joules by cluster, purpose and
+evaluation.
 """
 
 import numpy as np
@@ -65,7 +64,7 @@ def timeline(records: Records, rows: Rows, times: np.ndarray) -> Section:
 
 
 def count(records: Records, rows: Rows) -> Section:
-    """How many nodes were online, over time."""
+    """Number of online nodes over time."""
     order = np.argsort(rows.time_s, kind="stable")
     first = {int(node): value for node, value in zip(rows.node[order][::-1], rows.value[order][::-1], strict=True)}
     there = records.num_nodes - sum(value > 0 for value in first.values())  # what comes first was not there before
@@ -135,7 +134,7 @@ def over_time(records: Records) -> Section | None:
 
 
 def by_purpose(records: Records) -> Section | None:
-    """What joules were spent on, per cluster and of a server."""
+    """Joules by purpose, per cluster and of a server."""
     energy, clusters = records.energy, records.node_cluster
     if energy is None:
         return None

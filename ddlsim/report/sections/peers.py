@@ -1,4 +1,4 @@
-"""What steers the collaboration: heads, similarities, pulls, merges and learned graphs, over rounds."""
+"""Sections on collaboration: heads, similarities, pulls, merges and learned graphs, over rounds."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""What the nodes have learned: quality of each cluster over rounds, time and bytes, fairness, and every node."""
+"""Sections on quality: of each cluster over rounds, time and bytes, fairness, and of every node."""
 
 import numpy as np
 
@@ -132,7 +132,7 @@ def _attacked(records: Records) -> str:
 
 
 def timetable(rounds: list[dict]) -> Section:
-    """When the first, the median and the last node of a network-only run had completed each round."""
+    """Times at which the first, the median and the last node of a network-only run had completed each round."""
     names = ("first_s", "median_s", "last_s")
     columns = [np.array([row[name] for row in rounds], dtype=float) for name in names]
     series = [
@@ -180,7 +180,7 @@ def beside_published(records: Records, summary: dict) -> Section | None:
 
 
 def _other_metrics(summary: dict) -> dict[str, float | None]:
-    """What was measured beside what the nodes are judged by, under names as published numbers have."""
+    """Return the metrics other than the judging one, under the names of published numbers."""
     of, found = honest_part(summary), {}
     for name in KNOWN:
         if name != summary["metric"] and isinstance(of.get(name), dict):

@@ -1,4 +1,4 @@
-"""Sections as tables: what a text report prints in the place of figures, thinned to few lines."""
+"""Sections as tables: printed in place of figures by a text report, thinned to few lines."""
 
 from collections.abc import Mapping
 
@@ -16,9 +16,9 @@ MOST_ROWS = 16
 
 
 def curve(records: Records, target: float | None) -> Table:
-    """What the nodes are judged by, per cluster; long runs are thinned to evaluations evenly spread.
+    """Return the judging metric per cluster; long runs are thinned to evenly spaced evaluations.
 
-    The first and the last evaluation are always there, and so is the first one that reaches the target, marked `*`.
+    The first and the last evaluation are always included, and so is the first one that reaches the target, marked `*`.
     """
     evaluations, clusters, metric = records.curve, records.node_cluster, records.judged_by
     everyone = metrics.over_nodes(evaluations.quality)
@@ -62,13 +62,13 @@ def curve(records: Records, target: float | None) -> Table:
 
 
 def thinned(count: int, also: int | None, most: int = MOST_ROWS) -> list[int]:
-    """Rows that are shown of so many, and one more."""
+    """Return the rows that are shown of `count`, and one more."""
     kept = set(evenly(count, most).tolist())
     return sorted(kept if also is None else kept | {also})
 
 
 def timetable(rounds: list[dict]) -> Table:
-    """When the first, the median and the last node had completed each round; thinned like the curve."""
+    """Times at which the first, the median and the last node had completed each round; thinned like the curve."""
     rows = []
     for index in thinned(len(rounds), None):
         row = rounds[index]
@@ -79,7 +79,7 @@ def timetable(rounds: list[dict]) -> Table:
 
 
 def heads(records: Records) -> Table | None:
-    """How many nodes of each cluster used each head, over the evaluations; thinned like the curve."""
+    """Number of nodes of each cluster that used each head, over the evaluations; thinned like the curve."""
     found, clusters = records.heads(), records.node_cluster
     if found is None:
         return None
@@ -115,7 +115,7 @@ def totals(records: Records) -> Table:
 
 
 def between_clusters(records: Records) -> Table:
-    """How much went from cluster to cluster."""
+    """Bytes sent from cluster to cluster."""
     matrix, groups = records.traffic_matrix, records.group_of
     rows = [
         [name, *(bytes_text(matrix[np.ix_(senders, receivers)].sum()) for receivers in groups.values())]

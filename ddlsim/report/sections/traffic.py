@@ -1,4 +1,4 @@
-"""What was sent: from node to node by round, bytes by what became of them and by content, and the use of links."""
+"""Sections on traffic: from node to node by round, bytes by cause and by content, and the use of links."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from ddlsim.report.text import evenly
 
 GROUP = "Communication"
 MOST_CELLS = 100_000
-"""Of all pictures of nodes by nodes together: so many windows of rounds are counted apart."""
+"""Most cells of all node-by-node pictures together, which limits the number of windows of rounds."""
 
 ABOUT = {
     "push": "pushed models",
@@ -120,7 +120,7 @@ def pairs(records: Records) -> Section | None:
 
 
 def _with_server(records: Records, found) -> tuple[Blocks, list[str]]:
-    """The rows of nodes, and of a server, which has the number behind the last node's."""
+    """Rows of nodes, and of a server, whose number follows the last node's."""
     clusters = records.node_cluster
     if not len(found.src) or max(found.src.max(), found.dst.max()) < len(clusters):
         return blocks_of(clusters), []
@@ -130,7 +130,7 @@ def _with_server(records: Records, found) -> tuple[Blocks, list[str]]:
 
 
 def bytes_by_cause(records: Records) -> Section | None:
-    """What became of the bytes, per cluster of their sender."""
+    """Bytes by cause, per cluster of their sender."""
     links, found = records.links, records.communication
     if links is None and found is None:
         return None

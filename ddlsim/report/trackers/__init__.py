@@ -1,7 +1,7 @@
 """Records of a run in other tools: TensorBoard, Weights & Biases, MLflow, Trackio; CSV and Parquet files.
 
-Everything is local unless the tool's own variables say otherwise (WANDB_MODE, MLFLOW_TRACKING_URI, TRACKIO_SPACE_ID).
-To add one: a file with a class that keeps base.py's Tracker, and a line in TRACKERS.
+Everything is local unless the tool's own variables say otherwise (WANDB_MODE, MLFLOW_TRACKING_URI, TRACKIO_SPACE_ID). A
+new one needs a file with a class that implements base.py's Tracker, and a line in TRACKERS.
 """
 
 import importlib
@@ -19,14 +19,14 @@ TRACKERS = {
 }
 """Name -> the package that it needs, which is the name of ddlsim's extra as well, and its class."""
 FILES = ("csv", "parquet")
-"""What runs can be exported to beside."""
+"""Files to which runs can be exported, in addition to trackers."""
 
 
 def make_tracker(name: str) -> Tracker:
-    """A tracker that has not begun.
+    """Return a tracker that has not started.
 
     Raises:
-        ScenarioError: if there is none of the name. DataMissing: if its package is not installed.
+        ScenarioError: if the name is unknown. DataMissing: if its package is not installed.
     """
     if name not in TRACKERS:
         raise ScenarioError(f"tracker {name!r}: expected {', '.join(TRACKERS)}.")
@@ -43,10 +43,10 @@ def make_tracker(name: str) -> Tracker:
 
 
 def parse(text: str) -> tuple[str, str | None]:
-    """ "wandb:my-project" -> name and project; the project may be left out.
+    """Split "wandb:my-project" into name and project; the project is optional.
 
     Raises:
-        ScenarioError: if there is no tracker of the name.
+        ScenarioError: if the name is unknown.
     """
     name, _, project = text.partition(":")
     if name not in TRACKERS:

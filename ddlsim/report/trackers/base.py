@@ -1,4 +1,6 @@
-"""What a tracker of experiments is: it takes what a run is, what each evaluation measured, and how the run ended."""
+"""Interface of trackers of experiments: a tracker takes the description of a run, each evaluation, and the run's
+end.
+"""
 
 import math
 from collections.abc import Iterator
@@ -18,11 +20,11 @@ Scalar = str | int | float | bool
 
 @dataclass(frozen=True)
 class About:
-    """What a run is.
+    """Description of a run.
 
     Args:
         directory: of the run.
-        project: what runs are collected under.
+        project: name under which runs are collected.
         group: runs of one scenario.
         name: of this run: algorithm and seed.
         config: dotted key of the scenario -> value; lists and null are JSON text.
@@ -37,7 +39,7 @@ class About:
 
 @dataclass(frozen=True)
 class Point:
-    """What an evaluation measured.
+    """Measurements of an evaluation.
 
     Args:
         round: rounds completed.
@@ -64,7 +66,7 @@ class Tracker(Protocol):
 
 
 def about_run(directory: Path, scenario: dict[str, Any], project: str | None = None) -> About:
-    """What a scenario, as it is resolved, says of its run."""
+    """Return the description of a run from its resolved scenario."""
     algorithm = str((scenario.get("algorithm") or {}).get("name"))
     label = algorithm.rpartition(":")[2] or algorithm
     name = str(scenario.get("name"))

@@ -1,4 +1,4 @@
-"""A run that has been recorded, written to a tracker or to files."""
+"""Export of a recorded run to a tracker or to files."""
 
 from pathlib import Path
 
@@ -11,17 +11,17 @@ from ddlsim.report.trackers.files import write_tables
 
 
 def export_run(records: Records, to: str, out: Path | None = None, project: str | None = None) -> list[Path]:
-    """Writes a run to a tool.
+    """Write a run to a tool.
 
     Args:
         records: of the run.
         to: tensorboard, wandb, mlflow, trackio, csv or parquet.
-        out: folder for files (csv, parquet); None: a folder of that name in the run directory.
+        out: folder for files (csv, parquet); None for a folder of that name in the run directory.
         project: of a tracker.
     Returns:
         The files written, if it is files.
     Raises:
-        ScenarioError: if there is no such tool, or it has no projects. DataMissing: if its package is not installed.
+        ScenarioError: if the tool is unknown, or has no projects. DataMissing: if its package is not installed.
         DdlsimError: if the tool fails.
     """
     if to in FILES:

@@ -1,4 +1,4 @@
-"""MLflow: its store in ./mlruns as files, or where MLFLOW_TRACKING_URI says; projects are experiments."""
+"""MLflow: its store in ./mlruns as files, or the one at MLFLOW_TRACKING_URI; projects are experiments."""
 
 import os
 from pathlib import Path

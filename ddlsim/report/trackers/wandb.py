@@ -1,4 +1,4 @@
-"""Weights & Biases: offline runs in RUN/wandb, which `wandb sync` uploads; online where WANDB_MODE says so."""
+"""Weights & Biases: offline runs in RUN/wandb, which `wandb sync` uploads; online if WANDB_MODE is set so."""
 
 import hashlib
 import os
@@ -8,7 +8,9 @@ from ddlsim.report.trackers.base import About, Point, ended_with
 
 
 class WeightsAndBiases:
-    """See the file's head; runs of one scenario are a group, and a run that is resumed goes on under its identifier."""
+    """Tracker of Weights & Biases; runs of one scenario are a group, and a resumed run continues under its
+    identifier.
+    """
 
     def begin(self, about: About) -> None:
         import wandb
