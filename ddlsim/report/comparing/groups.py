@@ -58,8 +58,8 @@ def settings_of(scenario: dict[str, Any], path: str = "") -> Settings:
 
 
 def settings_of_run(records: Records) -> Settings:
-    """Return the settings of a run's scenario; under `branch` the values that its branches changed, and under `code` the
-    digests of user-defined parts.
+    """Return the settings of a run's scenario; under `branch` the values that its branches changed, and under `code`
+    the digests of user-defined parts.
     """
     changes = []
     for each in records.manifest.get("branches") or ():
