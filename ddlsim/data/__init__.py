@@ -1,8 +1,8 @@
-"""Data sets, which node has which samples (partitions) and how a cluster's samples look (shifts), each by name.
+"""Data sets, partitions of the samples over nodes, and shifts of a cluster's samples, each by name.
 
-To add one: a frozen dataclass (fields = YAML keys) that offers `load` (data set; `generate` if it
-is made from the seed), `assign` (partition) or `apply` (shift), and a line in the table. Only numpy is imported here;
-torchvision and Pillow inside the functions that need them.
+A new one needs a frozen dataclass (fields = YAML keys) that offers `load` (data set; `generate` if it is made from the
+seed), `assign` (partition) or `apply` (shift), and a line in the table. Only numpy is imported here; functions import
+torchvision and Pillow if they need them.
 """
 
 from ddlsim.data.dataset import DataSearch, Dataset, load_dataset

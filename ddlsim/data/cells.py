@@ -1,6 +1,6 @@
-"""Columns of cells: whether they hold numbers or words, by one rule for all data that come as text.
+"""Columns of cells: one rule decides for all data read as text whether a column holds numbers or words.
 
-A column is never read as words because of a few odd cells, nor as numbers that it only resembles: such a cell is an
+A column is never read as words because of a few odd cells, nor as numbers that it only resembles: such a cell raises an
 error with its column and row.
 """
 
@@ -45,15 +45,15 @@ def refuse_odd_cells(
 
     Args:
         where: the file or data set, for messages.
-        name: of the column.
+        name: name of the column.
         cells: as text; empty where missing.
-        cure: what else to do about a column that is meant so, a sentence.
-        missing: further cells that hold nothing.
-        always: whether any cell that is no number is odd.
+        cure: advice for an intended column of this kind, a sentence.
+        missing: further texts of empty cells.
+        always: whether any cell that is not a number is odd.
     Returns:
-        What to tell about a column that is accepted; None: nothing.
+        A note on an accepted column, or None.
     Raises:
-        DataDamaged: a cell is odd.
+        DataDamaged: if a cell is odd.
     """
     known = {row: cell for row, cell in enumerate(cells, 1) if cell and cell not in missing}
     odd = {row: cell for row, cell in known.items() if _number(cell) is None}
@@ -77,7 +77,9 @@ def refuse_odd_cells(
 
 
 def odd_cell(array: np.ndarray, names: Any = None) -> str:
-    """Where the first cell of an array [N, F] or [N] of objects or texts is that is no number; empty: nowhere."""
+    """Return the place of the first cell of an array [N, F] or [N] of objects or texts that is not a number; empty if
+    none.
+    """
     for place, value in np.ndenumerate(array if array.ndim else array[None][:0]):
         if isinstance(value, str) or not isinstance(value, int | float | np.number):
             column = "" if len(place) < 2 else f", column {names[place[1]] if names is not None else place[1]}"
@@ -86,15 +88,15 @@ def odd_cell(array: np.ndarray, names: Any = None) -> str:
 
 
 def as_cells(values: Sequence[Any]) -> list[str]:
-    """Values of a column as cells; empty where there is none."""
+    """Return the values of a column as cells; a missing value is empty."""
     return ["" if value is None else str(value).strip() for value in values]
 
 
 def numbers_in_columns(where: str, columns: Mapping[str, Sequence[Any]], cure: str) -> list[np.ndarray]:
-    """Columns as float64, one number per row.
+    """Return columns as float64, one number per row.
 
     Raises:
-        DataDamaged: a cell is no number; says where.
+        DataDamaged: if a cell is not a number; names its place.
     """
     found = []
     for name, values in columns.items():
@@ -109,7 +111,7 @@ def numbers_in_columns(where: str, columns: Mapping[str, Sequence[Any]], cure: s
 
 
 def _number(cell: str) -> float | None:
-    """A cell as a number; None: it is none."""
+    """Return a cell as a number, or None if it is not a number."""
     try:
         return None if "_" in cell else float(cell)
     except ValueError:
@@ -117,5 +119,5 @@ def _number(cell: str) -> float | None:
 
 
 def _likeness(cell: str) -> str:
-    """What kind of number a cell resembles that is none; empty: none."""
+    """Return the kind of number that a cell resembles without being one; empty if none."""
     return next((kind for pattern, kind in NUMBER_LIKE.items() if re.fullmatch(pattern, cell)), "")

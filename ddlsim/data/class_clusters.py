@@ -1,9 +1,9 @@
-"""Clusters of classes with few samples of each: every node has so many of each of its cluster's classes, and its own
-test samples.
+"""Clusters of classes with few samples of each: every node has the same number of samples of each of its cluster's
+classes, and its own test samples.
 
 Source: Mukherjee, "Model agnostic peer-to-peer learning", 2023: two clusters; scenario 1: five classes each; scenario
-2: `overlap: 4`, seven classes each of which four are shared; 100 +- 25 samples per class (whether uniform or normal is
-not said), 15 test samples per class. The published code has other amounts: 300 samples per class, or 100 to 300, and
+2: `overlap: 4`, seven classes each of which four are shared; 100 +- 25 samples per class (uniform or normal is not
+stated), 15 test samples per class. The published code has other amounts: 300 samples per class, or 100 to 300, and
 `stride: 200`, so that nodes that follow each other share samples.
 """
 
@@ -73,7 +73,7 @@ class ClassClusters(Partition):
     def assign_test_classes(
         self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator, num_classes: int
     ) -> list[np.ndarray] | None:
-        """Per node the indices of its own test samples, disjoint. None: nodes have none.
+        """Return per node the indices of its own test samples, disjoint; None if nodes have none.
 
         Raises:
             ScenarioError: if a class has too few samples.
@@ -94,7 +94,7 @@ class ClassClusters(Partition):
         return [list(range(start, start + width)) for start in starts]
 
     def _check_overlap(self, num_clusters: int, num_classes: int) -> None:
-        """Raises ScenarioError if windows cannot share just so many classes and cover all of them."""
+        """Raise ScenarioError if windows cannot share exactly this number of classes and cover all of them."""
         if (num_classes + (num_clusters - 1) * self.overlap) % num_clusters:
             fit = [
                 str(overlap)

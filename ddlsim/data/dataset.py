@@ -1,10 +1,7 @@
-"""What a loaded data set is, where data is looked for, and what is said when it is not there.
+"""Loaded data sets, the search for their files, and the settings that every data set in a scenario has.
 
-Values that are not finite, or token ids below 0, are told before anything learns from them.
-
-The contract of a data set that a scenario can name.
-
-A test set taken off data that has none.
+Values that are not finite, and token ids below 0, are refused before anything learns from them. Data without a test set
+have one split off.
 """
 
 import contextlib
@@ -32,10 +29,11 @@ if TYPE_CHECKING:
 
 
 def finite(where: str, key: str, array: np.ndarray) -> np.ndarray:
-    """The same array; one value that is not finite would make every model that sees it so.
+    """Return the array unchanged if all its values are finite; one other value would spread to every model that uses
+    it.
 
     Raises:
-        DataDamaged: if there is one; says where the first is.
+        DataDamaged: if a value is not finite; names the place of the first.
     """
     wrong, first = 0, -1
     for start in range(0, len(array), _ROWS):  # it may be memory-mapped, and larger than memory
@@ -66,23 +64,24 @@ def not_negative(where: str, key: str, ids: np.ndarray) -> None:
 
 
 Task = Literal["classification", "regression", "next_token", "multi_label"]
-"""What is learned of samples in a file of one's own; see ddlsim/tasks."""
+"""Task learned on samples in a user's file; see ddlsim/tasks."""
 
 DOWNLOAD_TIMEOUT_S = 20.0
-"""How long a silent server is waited for; without it a machine that drops packets hangs for minutes."""
+"""Seconds to wait for a silent server; without a limit a machine that drops packets hangs for minutes."""
 _ROWS = 4096
 """Samples that are looked at together where the whole array may not fit into memory."""
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Samples and labels as they are stored, before normalization.
+    """Samples and labels as stored, before normalization.
 
     Args:
         name: as in YAML.
-        train_images: images, uint8 [N, H, W, C]; float32 arrays (features) are taken as they are, not divided by 255.
-            Arrays of any other shape [N, ...] or integer type (token ids) are no images: models get them as they are.
-        train_labels: what the task takes: classes int64 [N] or [N, T], from 0; of a regression float32 [N]; of several
+        train_images: images, uint8 [N, H, W, C]; float32 arrays (features) are used unchanged, not divided by 255.
+            Arrays of any other shape [N, ...] or integer type (token ids) are not images: models get them unchanged.
+        train_labels: labels that the task takes: classes int64 [N] or [N, T], from 0; of a regression float32 [N]; of
+            several
             labels int64 [N, L], 0 or 1.
         test_images: like train_images.
         test_labels: like train_labels.
@@ -91,17 +90,19 @@ class Dataset:
             differs between domains.
         std: like mean, above 0.
         origin: the file or folder that it was read from.
-        task: what is learned, unless the scenario says otherwise: the name of an entry of TASKS, or one itself.
-        validation_images: like train_images, where the data set has a validation set of its own.
+        task: default task if the scenario sets none: the name of an entry of TASKS, or a task.
+        validation_images: like train_images, if the data set has its own validation set.
         validation_labels: like train_labels.
-        domains: split -> int64 [N], the domain (source, process) that each sample comes from, D of them; None: one.
+        domains: split -> int64 [N], the domain (source, process) that each sample comes from, D of them; None for one
+            domain.
         columns: name -> split -> [N], further attributes of samples (speaker, author, site) by which a partition can
             deal them, strings or whole numbers; every column has the split train.
-        num_tokens: how many different tokens samples consist of; None: they are no tokens, or ids up to the largest
-            there is, see `known_tokens`.
-        class_names: of the classes, in their order, where they have names.
-        features: of a table, what each is: the column, with `mean` and `std` of a number, or `is`, a word.
-        notes: what every report on a run must tell about the data.
+        num_tokens: number of different tokens in samples; None if they are not tokens, or ids up to the largest in the
+            samples, see `known_tokens`.
+        class_names: names of the classes, in order, if they have names.
+        features: of a table, the description of each feature: its column, with `mean` and `std` of a number, or `is`, a
+            word.
+        notes: notes on the data for every report on a run.
     Raises:
         DataDamaged: if the arrays do not fit each other.
     """
@@ -157,12 +158,12 @@ class Dataset:
 
     @property
     def num_outputs(self) -> int:
-        """How many values a model returns, per label where a sample has several."""
+        """Number of values that a model returns, per label if a sample has several."""
         return self.learned.num_outputs(self.num_classes, self.train_labels.shape[1:])
 
     @property
     def holds_images(self) -> bool:
-        """Whether samples are images, which are normalized and can be shifted; others are left as they are."""
+        """Whether samples are images, which are normalized and can be shifted; other samples are unchanged."""
         return self.train_images.ndim == 4 and (
             self.train_images.dtype == np.uint8 or np.issubdtype(self.train_images.dtype, np.floating)
         )
@@ -181,7 +182,7 @@ class Dataset:
 
     @property
     def inputs(self) -> dict[str, Any]:
-        """How samples are prepared for models, as plain data: (x / divided_by - mean) / std of images and features."""
+        """Preparation of samples for models, as plain data: (x / divided_by - mean) / std of images and features."""
         axes = {1: "[N, T]", 2: "[N, C, T]", 3: "[N, C, H, W]"}.get(len(self.sample_shape), "[N, ...]")
         found: dict[str, Any] = {"layout": axes, "shape": list(self.sample_shape), "dtype": self.sample_dtype}
         if self.holds_images:
@@ -193,7 +194,7 @@ class Dataset:
 
     @property
     def known_tokens(self) -> int | None:
-        """How many different tokens a model must know; None: samples are no token ids."""
+        """Number of different tokens that a model must know, or None if samples are not token ids."""
         if self.num_tokens is not None or self.holds_images or not np.issubdtype(self.train_images.dtype, np.integer):
             return self.num_tokens
         held = [self.samples(split)[0] for split in self.splits]
@@ -203,7 +204,7 @@ class Dataset:
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """train, test and, if it has one of its own, validation."""
+        """The splits train, test and, if the data set has its own, validation."""
         return ("train", "test") if self.validation_images is None else ("train", "test", "validation")
 
     @property
@@ -241,11 +242,11 @@ class Dataset:
 
 @dataclass(frozen=True)
 class DataSearch:
-    """Where to look for data.
+    """Folders in which data are searched.
 
     Args:
-        data_dir: looked in first; then $DDLSIM_DATA, then ~/.cache/ddlsim.
-        download: whether torchvision may download what is absent, into the first of these folders.
+        data_dir: searched first; then $DDLSIM_DATA, then ~/.cache/ddlsim.
+        download: whether torchvision may download absent data into the first of these folders.
     """
 
     data_dir: Path | None = None
@@ -273,12 +274,12 @@ class DataSearch:
                         yield root / path
 
     def fetch(self, get: Callable[[str], object]) -> str | None:
-        """Downloads into the first root.
+        """Download into the first root.
 
         Args:
-            get: downloads into the folder that it is given.
+            get: downloads into the folder in its argument.
         Returns:
-            None if it came, else why not.
+            None if the download succeeded, else the reason why not.
         """
         if not self.download:
             return "downloading is switched off"
@@ -320,7 +321,7 @@ class DataSearch:
 
 
 class Source(Protocol):
-    """What reading needs of a scenario's data set, see base.py: DataSettings."""
+    """Information on a scenario's data set that reading needs; see DataSettings."""
 
     @property
     def generated(self) -> bool: ...
@@ -377,8 +378,8 @@ class DataSettings(Part):
     """
 
     task: Any = "classification"
-    """What is learned unless the scenario's `task` says otherwise: the name of an entry of TASKS, or one itself; a key
-    of the scenario where a subclass makes it a field."""
+    """Default task if the scenario's `task` sets none: the name of an entry of TASKS, or a task; a key of the scenario
+    if a subclass makes it a field."""
 
     generated: ClassVar[bool] = False
     """Whether it is made from the scenario's seed; false: it is read."""
@@ -393,8 +394,8 @@ class DataSettings(Part):
     """Whether it comes with a validation set."""
 
     overlap: str | None = None
-    """How its training samples share values with each other, as a clause for messages, so that what is set aside of
-    them would be trained on all the same; None: they do not."""
+    """Overlap of its training samples, as a clause for messages, by which held-out samples would be trained on all the
+    same; None without overlap."""
 
     sample_dtype: ClassVar[str] = "float32"
     """numpy's name of the type of its samples, as nodes get them."""
@@ -409,13 +410,13 @@ class DataSettings(Part):
     """Number of labels; None: known only when it has been read."""
 
     label_shape: Any = ()
-    """Shape of one sample's labels, where `num_samples` is given; () of a single one."""
+    """Shape of one sample's labels, if `num_samples` is known; () for a single label."""
 
     num_tokens: Any = None
-    """How many different tokens samples consist of; None: they are no tokens, or it is known only when read."""
+    """Number of different tokens in samples; None if they are not tokens, or if it is known only after reading."""
 
     def domains_for(self, num_clusters: int) -> int | None:
-        """How many domains it has for this many clusters; None: it has none."""
+        """Return the number of domains for this number of clusters, or None without domains."""
         return None
 
     def load(self, search: "DataSearch") -> "Dataset":

@@ -1,8 +1,7 @@
-"""A data set of one's own arrays, wherever they come from: shapes and types are checked, and classes counted.
+"""A data set of user-supplied arrays: shapes and types are checked, and classes counted.
 
-Pictures as RGB with 8 bits per channel: upright, and scaled where Pillow would cut off what is above 255.
-
-Samples one by one, as PyTorch data sets and lists give them, as arrays.
+Pictures become RGB with 8 bits per channel, upright, and scaled where Pillow would cut off values above 255. Samples
+that are given one by one, as in PyTorch data sets and lists, become arrays.
 """
 
 import random
@@ -88,7 +87,7 @@ def own_dataset(
 
 
 def as_samples(where: str, key: str, array: np.ndarray, integers: bool = True) -> np.ndarray:
-    """Samples as a Dataset holds them.
+    """Return samples in the form that a Dataset holds.
 
     Args:
         where: file or other origin, for messages.
@@ -97,9 +96,9 @@ def as_samples(where: str, key: str, array: np.ndarray, integers: bool = True) -
             integers of another type than uint8 (token ids), of any shape [N, ...].
         integers: whether integers are taken.
     Returns:
-        Images as uint8 or float32 [N, H, W, C], a table as float32 [N, 1, F, 1]; integers as they are.
+        Images as uint8 or float32 [N, H, W, C], a table as float32 [N, 1, F, 1]; integers unchanged.
     Raises:
-        DataDamaged: if the array is of another kind, or has values that are not finite.
+        DataDamaged: if the array has another type or shape, or values that are not finite.
     """
     if integers and array.ndim and array.dtype != np.uint8 and np.issubdtype(array.dtype, np.integer):
         if array.ndim > 2:
@@ -167,7 +166,7 @@ def as_labels(where: str, key: str, array: np.ndarray, task: str) -> np.ndarray:
 
 
 def _whole_levels(where: str, x: np.ndarray) -> tuple[str, ...]:
-    """A note on floating-point images whose values are those of bytes."""
+    """Return a note on floating-point images whose values are those of bytes."""
     if x.ndim != 4 or x.shape[1] == 1 or x.dtype == np.uint8:
         return ()
     some = x[:64]
@@ -196,7 +195,7 @@ def _absent(where: str, labels: Sequence[np.ndarray], classes: int) -> tuple[str
 
 
 def count_classes(where: str, labels: Sequence[np.ndarray]) -> int:
-    """The highest label + 1; a model has an output for each, so labels that are far apart are refused."""
+    """Return the highest label + 1; a model has an output for each, so labels that are far apart are refused."""
     classes = max(int(own.max(initial=0)) for own in labels) + 1
     samples = sum(map(len, labels))
     if classes > max(samples, MANY_CLASSES):
@@ -238,13 +237,13 @@ def upright(picture: "Image") -> "Image":
 
 
 def as_rgb(picture: "Image", where: str) -> "Image":
-    """A picture with 8 bits per channel; 16 bits of gray are scaled, 65535 to 255.
+    """Return a picture with 8 bits per channel; 16 bits of gray are scaled, 65535 to 255.
 
     Args:
         picture: of any mode.
-        where: it comes from, for messages.
+        where: its origin, for messages.
     Raises:
-        DataDamaged: if its values are of 32 bits and not those of 8 bits, so that nothing says what white is.
+        DataDamaged: if its values are of 32 bits and not those of 8 bits, so that the value of white is unknown.
     """
     if picture.mode.startswith("I;16") or (picture.mode == "I" and picture.format in SIXTEEN_BITS):
         from PIL import Image
@@ -274,18 +273,18 @@ def read_items(
     change: Callable[[Any], Any] = lambda sample: sample,
     channels_first: bool | None = None,
 ) -> tuple[Any, Any]:
-    """All items of a data set with `len` and `[i]` that gives pairs (sample, label).
+    """Read all items of a data set with `len` and `[i]` that returns pairs (sample, label).
 
     Args:
         where: origin, for messages.
         split: name of the split, for messages.
-        data: the data set; of a TensorDataset the tensors are taken as they are.
-        change: what is done to every sample, such as resizing a picture.
-        channels_first: whether samples of three axes are [C, H, W]; None: tensors are.
+        data: the data set; of a TensorDataset the tensors are used unchanged.
+        change: function applied to every sample, such as resizing a picture.
+        channels_first: whether samples of three axes are [C, H, W]; None if only tensors are.
     Returns:
-        Samples [n, ...], images [n, H, W, C], and labels [n, ...]; of a TensorDataset its tensors as they are.
+        Samples [n, ...], images [n, H, W, C], and labels [n, ...]; of a TensorDataset its tensors unchanged.
     Raises:
-        DataDamaged: if items are no pairs, or differ in shape or type; says which.
+        DataDamaged: if items are not pairs, or differ in shape or type; names the item.
     """
     if _is_plain_tensors(data):
         return data.tensors
@@ -373,7 +372,7 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def _upright(sample: Any) -> Any:
-    """A picture turned by its EXIF orientation; anything else as it is."""
+    """Turn a picture by its EXIF orientation; return anything else unchanged."""
     if hasattr(sample, "getexif"):
         pass  # joined
 
@@ -382,7 +381,9 @@ def _upright(sample: Any) -> Any:
 
 
 def _as_colors(sample: Any, where: str) -> Any:
-    """A picture whose values are no gray levels or RGB, such as those of a palette, in RGB; anything else as it is."""
+    """Convert a picture whose values are neither gray levels nor RGB, such as those of a palette, to RGB; return
+    anything else unchanged.
+    """
     if getattr(sample, "mode", None) in OTHER_COLORS and hasattr(sample, "getextrema"):
         pass  # joined
 
@@ -391,10 +392,10 @@ def _as_colors(sample: Any, where: str) -> Any:
 
 
 def as_array(where: str, key: str, value: Any) -> np.ndarray:
-    """An array, tensor, picture or list of numbers as an array.
+    """Return an array, tensor, picture or list of numbers as an array.
 
     Raises:
-        DataDamaged: if it is none of these, or values of it are masked.
+        DataDamaged: if it is of another type, or has masked values.
     """
     try:
         found = _plain(value.detach().cpu()).numpy() if is_tensor(value) else value
@@ -443,7 +444,7 @@ def is_tensor(value: Any) -> bool:
 
 
 def told(value: Any) -> str:
-    """What a value is, for messages."""
+    """Return a description of a value, for messages."""
     if isinstance(value, Mapping):
         return f"a {type(value).__name__} with keys {', '.join(map(str, list(value)[:6]))}"
     if isinstance(value, tuple | list):

@@ -1,7 +1,7 @@
-"""Partitions that are there already: by a column of the data (speaker, author, site), or in a file.
+"""Partitions defined by the data or the user: by a column (speaker, author, site), or in a file.
 
 Source of `by_column`: the natural partitions of Caldas et al., "LEAF: a benchmark for federated settings", 2018, where
-the samples of a node are those of one person. Where we differ: a node may have several.
+the samples of a node are those of one person. Difference here: a node may have several.
 """
 
 import json
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ByColumn(Partition):
-    """Each node has all samples of its own values of a column of the data: its speakers, authors, sites.
+    """All samples of a node's values of a column of the data: its speakers, authors, sites.
 
-    Values are dealt at random. What has columns: `hf`, `npz` (arrays such as `speaker_train`), `Arrays` of Python, and
-    data sets of texts.
+    Values are dealt at random. Data sets with columns: `hf`, `npz` (arrays such as `speaker_train`), `Arrays` of
+    Python, and data sets of texts.
 
     Args:
         column: name of the column.
-        values_per_node: how many values a node gets, the rest is left out; null: all are dealt, as evenly as possible.
+        values_per_node: number of values per node, the rest is left out; null deals all values as evenly as possible.
         min_samples: values with fewer training samples than this are left out.
         own_test: whether a node is tested on the test samples of its own values, and not on the whole test set.
     """
@@ -113,7 +113,7 @@ class FromFile(Partition):
     those that are held out for validation are left out. Nodes may share samples.
 
     Args:
-        path: the file, .json or .npz, relative to the folder that the command is started in.
+        path: the file, .json or .npz, relative to the working directory.
     """
 
     path: str

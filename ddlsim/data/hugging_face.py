@@ -38,12 +38,13 @@ class HuggingFace(DataSettings):
         revision: commit or tag of the hub, so that the data stays the same.
         train: the training split, such as train or train[:80%].
         test: the test split; null: test_fraction of the training split, the same for every seed.
-        validation: a validation split, for validation.source own; null: there is none.
-        test_fraction: part of the training split that is the test set, where test is null.
+        validation: a validation split, for validation.source own; null for none.
+        test_fraction: part of the training split that is the test set, if test is null.
         columns: further columns to keep, by which `by_column` can deal samples.
         task: classification: labels are classes; regression: numbers; see `ddlsim list tasks`.
         num_classes: number of labels; null: the highest label + 1.
-        size: height and width of images, after resizing the short side and cutting the middle out; null: they have one.
+        size: height and width of images, after resizing the short side and cutting the middle out; null if all images
+            have one size.
         mean: per channel or one for all, on the scale 0..1 of images; null: 0.5 for images, 0 for numbers.
         std: likewise; null: 0.5 for images, 1 for numbers.
     """
@@ -76,11 +77,11 @@ class HuggingFace(DataSettings):
         return self.validation is not None
 
     def load(self, search: DataSearch) -> Dataset:
-        """The data set.
+        """Return the data set.
 
         Raises:
-            DataMissing: if `datasets` is not installed, or the data is neither here nor on the hub.
-            DataDamaged: if a column is missing or of another kind. ScenarioError: if there is no such split.
+            DataMissing: if `datasets` is not installed, or the data is neither on this machine nor on the hub.
+            DataDamaged: if a column is missing or of another kind. ScenarioError: if a split does not exist.
         """
         names = {"train": self.train, "test": self.test, "validation": self.validation}
         read = {split: self._split(name, search) for split, name in names.items() if name is not None}
@@ -128,7 +129,7 @@ class HuggingFace(DataSettings):
             raise DataDamaged(f"{self.path} cannot be read: {type(error).__name__}: {text:.300}") from error
 
     def _place(self, search: DataSearch) -> Path | None:
-        """The file or folder; None: it is none."""
+        """Return the file or folder, or None if it does not exist."""
         here = Path(self.path).expanduser()
         if here.exists():
             return here.absolute()

@@ -2,10 +2,10 @@
 
 Images are resized as the FACADE paper's code does: the short side to `size` pixels (bilinear, anti-aliased), then the
 square in the middle. No augmentation. A user's pictures are turned by their EXIF orientation first; Imagenette's are
-not, as in that code. Names that begin with a dot, and __MACOSX, are skipped: desktops leave them behind. Needs Pillow,
-which comes with torchvision (the extra `vision`).
+not, as in that code. Names that start with a dot, and __MACOSX, which desktops create, are skipped. Needs Pillow, which
+comes with torchvision (the extra `vision`).
 
-Which samples can be treated as pictures: cropped, flipped, turned, recolored.
+Samples are checked before they are treated as pictures: cropped, flipped, turned, recolored.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 SPLIT_SEED = 0
 """Train and test of a folder are split alike whatever the scenario's seed, so that runs can be compared."""
 _READING = 3
-"""Number of the way in which pictures are read; with another one, what is kept in the cache is made anew."""
+"""Version of the way in which pictures are read; files of another version in the cache are re-created."""
 _PICTURES = 1024
 """Pictures that are decoded before they are written to where they are kept."""
 
@@ -102,16 +102,16 @@ def _download_imagenette(root: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageFolder(DataSettings):
-    """Your own pictures: path/train/<class>/... and path/test/<class>/..., or path/<class>/... to be split here.
+    """User-supplied pictures: path/train/<class>/... and path/test/<class>/..., or path/<class>/... to be split here.
 
-    Classes are the sub-folders' names in sorted order; files lie anywhere below them. `val` is read when there is no
-    `test`. The split is the same for every seed.
+    Classes are the sub-folders' names in sorted order; files may be anywhere below them. `val` is read if `test` does
+    not exist. The split is the same for every seed.
 
     Args:
         path: the folder, relative to the working directory or to one of the data folders.
         size: height and width after resizing the short side and cutting the middle out, pixels.
-        test_fraction: part of every class that is the test set, when the folder is not split already.
-        split_by: image; or folder: what lies in one folder below the class (one photographer, say) stays together.
+        test_fraction: part of every class that is the test set, if the folder is not split already.
+        split_by: image; or folder: files in one folder below the class (one photographer, say) stay together.
         mean: per channel or one for all, on the scale 0..1.
         std: likewise, above 0.
         mapped: convert the images once into files in the cache and read them by the batch, for data sets larger than
@@ -127,10 +127,10 @@ class ImageFolder(DataSettings):
     mapped: bool = False
 
     def load(self, search: DataSearch) -> Dataset:
-        """The data set.
+        """Return the data set.
 
         Raises:
-            DataMissing: if there is no such folder.
+            DataMissing: if the folder does not exist.
             DataDamaged: if it holds no images, one cannot be read, or only test images have a class.
         """
         root = find_path(self.path, search, "image-folder", "a folder with one sub-folder of images per class.")
@@ -178,13 +178,15 @@ class ImageFolder(DataSettings):
 
 
 def _below_class(root: Path, path: Path) -> Path:
-    """The folder right below the class in which a file lies, however deep; the class's own if it lies in none."""
+    """Return the folder right below the class that contains a file at any depth; the class's own folder if none
+    does.
+    """
     parts = path.relative_to(root).parts
     return root.joinpath(*parts[:2]) if len(parts) > 2 else path.parent
 
 
 def _is_hidden(name: str) -> bool:
-    """Whether a desktop leaves a file or folder of this name behind (.DS_Store, ._x.png, .ipynb_checkpoints)."""
+    """Whether a desktop creates files or folders of this name (.DS_Store, ._x.png, .ipynb_checkpoints)."""
     return name.startswith(".") or name == "__MACOSX"
 
 
@@ -277,7 +279,7 @@ def squared(image: "Image", size: int) -> np.ndarray:
 _ROWS = 4096
 """Samples that are looked at together where the whole array may not fit into memory."""
 _TOLERANCE = 1e-3
-"""By how much values may lie outside 0..1, as resizing leaves them."""
+"""Largest amount by which values may lie outside 0..1, as resizing produces."""
 
 
 def are_pictures(shape: Sequence[int], dtype: str) -> bool:

@@ -21,7 +21,7 @@ class Joined(DataSettings):
 
     Args:
         sets: names of at least two data sets that need no keys, e.g. [mnist, fashion-mnist].
-        labels: apart: every set keeps its labels behind those of the sets before it (10 and 10 make 20 classes);
+        labels: apart: every set's labels follow those of the sets before it (10 and 10 make 20 classes);
             common: label 3 of one set is label 3 of the other.
     """
 
@@ -97,7 +97,7 @@ class Joined(DataSettings):
 
     @staticmethod
     def _one(name: str) -> Any:
-        """The set, with its keys as they are by default."""
+        """Return the set with its default keys."""
         from ddlsim.data import DATASETS
 
         return DATASETS[name]()

@@ -7,14 +7,13 @@ Hsu, Qi and Brown (2019), every node of equal size over the labels; `shards`: Mc
 learning of deep networks from decentralized data", AISTATS 2017; `label_clusters`: Listo Zec et al., "Decentralized
 adaptive clustering of deep nets", 2022. Nodes' samples are disjoint. Same generator, same cuts.
 
-The contract of partitions: how training samples, and perhaps test samples, are dealt to nodes.
-
-Groups of labels by name, for partitions whose clusters differ in their labels.
+A partition deals training samples, and optionally test samples, to nodes. Groups of labels have names, for partitions
+whose clusters differ in their labels.
 
 Sources: CIFAR-10's vehicles and animals as in Listo Zec et al., "Decentralized adaptive clustering of deep nets", 2022;
 CIFAR-100 in three groups of superclasses as in Hagander and Ihre-Thomason, "With a little help from my friends",
 master's thesis, Lund 2024, table A.2. The code behind the published numbers takes the labels to be sorted by superclass
-(superclass 0 has labels 0 to 4, and so on), though torchvision sorts them by name, so its groups are no superclasses;
+(superclass 0 has labels 0 to 4, and so on), though torchvision sorts them by name, so its groups are not superclasses;
 `cifar100_published` are those groups, worked out from the table and that rule.
 """
 
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Partition(Part, ABC):
-    """What every entry of PARTITIONS is."""
+    """Interface of every entry of PARTITIONS."""
 
     by_domain: ClassVar[bool] = False
     """Whether clusters see their own domain only."""
@@ -47,8 +46,9 @@ class Partition(Part, ABC):
     """Whether samples that do not divide evenly go to no node."""
 
     def dealt_at_random(self, samples: int, nodes: int) -> int | None:
-        """Of so many samples of one domain, how many go to its nodes, where chance alone says which. Default: None: not
-        chance alone, so that samples of two pools would be dealt in two ways."""
+        """Return the number of `samples` of one domain that go to its nodes if chance alone decides. Default: None, not
+        chance alone, so that samples of two pools would be dealt in two ways.
+        """
         return None
 
     def known_samples(self, pool: int, held_out: int, clusters: Sequence[int], num_classes: int) -> int:
@@ -69,17 +69,17 @@ class Partition(Part, ABC):
     def deal(
         self, dataset: "Dataset", pool: np.ndarray, node_cluster: np.ndarray, rng: np.random.Generator
     ) -> list[np.ndarray]:
-        """Deals the training set. Default: as `assign` does with its labels.
+        """Deal the training set. Default: as `assign` does with its labels.
 
         Args:
             dataset: as loaded.
             pool: int64 [M], the training samples that are dealt, without those held out for validation.
             node_cluster: int64 [nodes], the cluster of every node.
-            rng: a generator of its own.
+            rng: a separate generator.
         Returns:
             Per node, by id, the indices of its samples in the whole training set.
         Raises:
-            ScenarioError: if the rule cannot be kept.
+            ScenarioError: if the rule cannot be satisfied.
         """
         labels = dataset.train_labels
         if labels.ndim > 1:
@@ -115,39 +115,40 @@ class Partition(Part, ABC):
 
     @abstractmethod
     def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator) -> list[np.ndarray]:
-        """Deals the samples.
+        """Deal the samples.
 
         Args:
             labels: int64 [N].
             clusters: number of nodes of each cluster.
-            rng: a generator of its own.
+            rng: a separate generator.
         Returns:
             Per node the indices of its samples, the nodes of the first cluster first.
         Raises:
-            ScenarioError: if the rule cannot be kept.
+            ScenarioError: if the rule cannot be satisfied.
         """
 
     def assign_classes(
         self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator, num_classes: int
     ) -> list[np.ndarray]:
-        """As `assign`, for rules that go by how many classes there are, of which samples may lack some.
+        """Deal as `assign` does, for rules that depend on the number of classes, of which samples may lack some.
 
         Args:
-            labels, clusters, rng: as of `assign`.
-            num_classes: of the data set, as `cluster_labels` is given it.
+            labels, clusters, rng: as in `assign`.
+            num_classes: of the data set, as in `cluster_labels`.
         """
         return self.assign(labels, clusters, rng)
 
     def assign_test(
         self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator
     ) -> list[np.ndarray] | None:
-        """Per node the indices of its own test samples. Default: nodes have none, and share their cluster's test set.
+        """Return per node the indices of its own test samples. Default: nodes have none, and share their cluster's test
+        set.
 
         Args:
             labels: of the test set, int64 [N].
-            clusters, rng: as of `assign`.
+            clusters, rng: as in `assign`.
         Raises:
-            ScenarioError: if the rule cannot be kept.
+            ScenarioError: if the rule cannot be satisfied.
         """
         return None
 
@@ -167,14 +168,14 @@ class Partition(Part, ABC):
 
 
 def by_node(dealt: Sequence[np.ndarray], pool: np.ndarray, node_cluster: np.ndarray) -> list[np.ndarray]:
-    """What was dealt cluster by cluster, a cluster's nodes by rising id, as indices per node by id.
+    """Convert samples dealt cluster by cluster, a cluster's nodes by ascending id, to indices per node by id.
 
     Args:
         dealt: positions in `pool`.
         pool: int64 [M].
         node_cluster: int64 [nodes].
     Raises:
-        ScenarioError: if they are no positions, or not of as many nodes.
+        ScenarioError: if they are not positions, or the number of nodes differs.
     """
     owned = [np.empty(0, np.int64)] * len(node_cluster)
     check_dealt(dealt, len(owned))
@@ -184,7 +185,7 @@ def by_node(dealt: Sequence[np.ndarray], pool: np.ndarray, node_cluster: np.ndar
 
 
 def check_dealt(dealt: Any, count: int) -> None:
-    """Raises ScenarioError unless there is an entry for each of so many nodes."""
+    """Raise ScenarioError unless there is one entry per node."""
     if not isinstance(dealt, Sized) or isinstance(dealt, Mapping):
         raise ScenarioError(
             f"partition: expected a list with the indices of every node's samples, got {kind_of(dealt)}."
@@ -194,10 +195,10 @@ def check_dealt(dealt: Any, count: int) -> None:
 
 
 def check_indices(node: int, own: np.ndarray, count: int) -> np.ndarray:
-    """The indices of a node's samples, of so many.
+    """Return the indices of a node's samples, checked against the number of samples.
 
     Raises:
-        ScenarioError: one below 0 would count from the end.
+        ScenarioError: if an index is out of range; one below 0 would count from the end.
     """
     found = np.asarray(own)
     if found.ndim != 1 or not (np.issubdtype(found.dtype, np.integer) or not found.size):
@@ -254,7 +255,7 @@ LABEL_GROUPS: dict[str, tuple[tuple[int, ...], ...]] = {
 
 
 MAX_DRAWS = 1000
-"""How often proportions are drawn before giving up on the minimum per node."""
+"""Most draws of proportions before giving up on the minimum per node."""
 
 
 class _OfClasses(Partition):
@@ -522,7 +523,7 @@ def _equal_cuts(order: np.ndarray, count: int, size: int, limit: int | None) -> 
 
 
 def _ends(share: np.ndarray, count: int) -> np.ndarray:
-    """Where the pieces of `count` samples end when cut in these proportions; the last ends at `count`."""
+    """Return the ends of the pieces of `count` samples cut in these proportions; the last end is `count`."""
     ends = np.floor(np.cumsum(share) * count).astype(np.int64).clip(max=count)
     ends[-1] = count
     return ends

@@ -1,13 +1,12 @@
-"""From a data set to what every node and every cluster holds: split, dealt, normalized, shifted.
+"""Preparation of a data set for nodes and clusters: split, dealt, normalized, shifted.
 
-Order: the validation set is taken off first (from train, or from test, which then loses it; or it is the data set's
-own), the rest of train is dealt to the nodes by the partition, and each cluster's shift is applied to its nodes'
-samples and to its own view of the whole test and validation sets. Images that are bytes stay so where the data set has
-them, and become float32 by the batch; samples in a file that is memory-mapped are read by the batch.
+Order: the validation set is taken off first (from train, or from test, which then loses it; or it is the data set's own
+set), the rest of train is dealt to the nodes by the partition, and each cluster's shift is applied to its nodes'
+samples and to its own view of the whole test and validation sets. Images that are bytes stay bytes in the data set's
+array, and become float32 batch by batch; samples in a memory-mapped file are read batch by batch.
 
-What is set aside for validation: part of the training or test set for all nodes, or part of every node's samples.
-
-What is known of a data set without reading it: enough for a run that learns nothing.
+Validation samples are part of the training or test set for all nodes, or part of every node's samples. An outline of a
+data set, known without reading it, suffices for a run without learning.
 """
 
 import dataclasses
@@ -43,15 +42,15 @@ class Validation(Protocol):
 
 
 def split(dataset: Dataset, validation: Validation, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Indices of the training pool, the test set and the validation set (empty if there is none of its own).
+    """Return the indices of the training pool, the test set and the validation set (empty without a common one).
 
     Args:
         dataset: as loaded.
-        validation: as of prepare().
-        seed: the scenario's; stream "validation", where the section has no seed of its own.
+        validation: as in prepare().
+        seed: the scenario's; stream "validation", if the section sets no seed.
 
     Raises:
-        ScenarioError: if one side would be empty, or there is no validation set.
+        ScenarioError: if one side would be empty, or the validation set does not exist.
     """
     pools = {"train": np.arange(len(dataset.train_labels)), "test": np.arange(len(dataset.test_labels))}
     held_out = np.empty(0, np.int64)
@@ -82,15 +81,16 @@ def deal_both(
     deal: Deal,
     seed: int,
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Every node's training and validation samples, by node id; without a source `node` no validation samples.
+    """Return every node's training and validation samples, by node id; without a source `node` no validation samples.
 
-    Without a seed of its own, each node keeps a random fraction of what it was dealt. With one, the training samples
-    (of each domain as many as its nodes get) are shuffled by it, and the last of them are dealt to the nodes apart.
+    Without a validation seed, each node keeps a random fraction of its dealt samples. With one, the training samples
+    (of each domain as many as its nodes get) are shuffled by it, and the last of them are dealt to the nodes
+    separately.
 
     Args:
-        dataset, validation, partition, node_cluster: as of prepare().
-        train: int64 [M], what can be dealt.
-        deal: as the partition does.
+        dataset, validation, partition, node_cluster: as in prepare().
+        train: int64 [M], the samples that can be dealt.
+        deal: deals as the partition does.
         seed: the scenario's; streams "validation", "partition" and "validation partition".
 
     Raises:
@@ -108,7 +108,7 @@ def deal_both(
 def _pools(
     dataset: Dataset, train: np.ndarray, validation: Validation, partition: Partition, node_cluster: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """What nodes train on and what they validate with, both whatever the scenario's seed."""
+    """Return the samples for training and those for validation, both independent of the scenario's seed."""
     learned, kept = [], []
     for own, nodes in _of_domains(dataset, train, partition, node_cluster):
         size = partition.dealt_at_random(len(own), nodes)
@@ -130,7 +130,7 @@ def _pools(
 def _of_domains(
     dataset: Dataset, train: np.ndarray, partition: Partition, node_cluster: np.ndarray
 ) -> list[tuple[np.ndarray, int]]:
-    """What is dealt to whom whatever the seed: samples, and the number of nodes that share them."""
+    """Return the samples dealt independently of the seed, per domain, with the number of nodes that share them."""
     if not partition.by_domain:
         return [(train, len(node_cluster))]
     assert dataset.domains is not None, "views_of has counted them"
@@ -164,29 +164,29 @@ class Nodes(Protocol):
 
 @dataclass
 class PreparedData:
-    """What a run learns from and is measured on. Images are float32 [n, C, H, W], contiguous, or Uint8Images that give
-    these; other samples keep their shape, and integers (token ids) their type; samples in a memory-mapped file are
-    MappedSamples. Labels are int64 [n] or [n, ...], of a regression float32 [n].
+    """Samples of a run for training and evaluation. Images are float32 [n, C, H, W], contiguous, or Uint8Images that
+    return these; other samples keep their shape, and integers (token ids) their type; samples in a memory-mapped file
+    are MappedSamples. Labels are int64 [n] or [n, ...], of a regression float32 [n].
 
     Args:
         node_train: per node its own training samples.
-        cluster_test: per cluster its copy of the test set; clusters that see the same share the arrays. Where a
-            partition gives every node its own test samples, those, per node.
+        cluster_test: per cluster its copy of the test set; clusters with equal sets share the arrays. If a partition
+            gives every node its own test samples, those, per node.
         cluster_validation: per cluster its copy of the validation set, or None.
         node_validation: per node its own validation samples, or None.
         node_cluster: int64 [nodes], the hidden truth.
         num_classes: the outputs of a model, per label: the number of classes, tokens or labels; of a regression 1.
-        image_shape: (C, H, W); of samples that are no images their shape.
-        mean: per channel what was subtracted, float32 [C], on the scale of the values before.
-        std: per channel what was divided by.
-        about: for the manifest: name, origin, sha256 of the samples, `dealt`: that of what is dealt to whom, number of
-            samples; `inputs`: how they are prepared; `notes` that every report must tell; `tested`: of test sets that
-            are not used whole the pairs [samples taken, samples there].
-        task: what is learned, or the name of an entry of TASKS.
-        test_set: int64 [nodes], position in `cluster_test` of what each node is tested on.
+        image_shape: (C, H, W); of samples that are not images their shape.
+        mean: per channel the subtracted value, float32 [C], on the scale of the values before.
+        std: per channel the divisor.
+        about: for the manifest: name, origin, sha256 of the samples, `dealt`: sha256 of the assignment of samples to
+            nodes, number of samples; `inputs`: their preparation; `notes` for every report; `tested`: of test sets that
+            are not used whole the pairs [samples used, samples available].
+        task: the task, or the name of an entry of TASKS.
+        test_set: int64 [nodes], position in `cluster_test` of each node's test set.
         dtype: numpy's name of the samples' type.
-        num_tokens: how many different tokens samples consist of; None: they are no tokens.
-        label_shape: of one sample's labels; () of a single one.
+        num_tokens: number of different tokens in samples; None if they are not tokens.
+        label_shape: of one sample's labels; () for a single label.
     """
 
     node_train: list[Samples] = field(repr=False)
@@ -231,17 +231,17 @@ def prepare(
     seed: int,
     test_samples: int | None = None,
 ) -> PreparedData:
-    """Deals a data set to nodes and clusters.
+    """Deal a data set to nodes and clusters.
 
     Args:
         dataset: as loaded.
         partition: an entry of PARTITIONS.
         shift: an entry of SHIFTS.
         validation: source train, test, node, own or none; fraction 0..1 of train, test, or of each node's samples; seed
-            that chooses them in the place of the scenario's, or None.
+            that chooses them instead of the scenario's, or None.
         nodes: nodes per cluster, and placement: contiguous, or shuffled (ids dealt to clusters at random).
         seed: the scenario's seed; streams "validation", "partition", "placement", "test samples".
-        test_samples: of each test set so many are drawn, clusters with equal sets draw the same; None: all.
+        test_samples: number of samples drawn of each test set, the same ones for equal sets; None for all.
 
     Raises:
         ScenarioError: if a node would have no samples, or partition, shift or validation do not fit the data.
@@ -336,15 +336,15 @@ def place(nodes: Nodes, seed: int) -> np.ndarray:
 def dealt(
     dataset: Dataset, pool: np.ndarray, partition: Partition, node_cluster: np.ndarray, rng: np.random.Generator
 ) -> list[np.ndarray]:
-    """Per node, by id, the indices of its samples in the whole training set.
+    """Return per node, by id, the indices of its samples in the whole training set.
 
     Args:
-        dataset, partition: as of prepare().
-        pool: int64 [M], what is dealt.
+        dataset, partition: as in prepare().
+        pool: int64 [M], the dealt samples.
         node_cluster: int64 [nodes].
-        rng: a generator of its own.
+        rng: a separate generator.
     Raises:
-        ScenarioError: if a node would have none, or the partition's rule cannot be kept.
+        ScenarioError: if a node would have none, or the partition's rule cannot be satisfied.
     """
     owned = partition.deal(dataset, pool, node_cluster, rng)
     check_dealt(owned, len(node_cluster))
@@ -428,21 +428,21 @@ def outline(
     task: Task | None = None,
     partition: Partition | None = None,
 ) -> DatasetSpec:
-    """What a data set looks like, and how much of it each node has in the mean.
+    """Return the outline of a data set: its shapes and sizes, and the mean number of samples per node.
 
-    It is read only if its class does not say what it is like (a folder, a file of your own). What is read is dealt as
-    in a run that learns, by partitions that do not simply cut all samples into pieces.
+    The data set is read only if its class does not describe it (a folder, a user's file). It is then dealt as in a run
+    with learning, by partitions that do not simply cut all samples into pieces.
 
     Args:
         data: an entry of DATASETS.
         nodes, validation: scenario sections of these names.
         seed: the scenario's seed.
-        search: where data that must be read is looked for.
-        task: what is learned; None: what the data set says.
-        partition: an entry of PARTITIONS; None: all samples are dealt, evenly.
+        search: the search for data that must be read.
+        task: the task; None for the data set's default.
+        partition: an entry of PARTITIONS; None if all samples are dealt evenly.
     Raises:
-        DataMissing: if it must be read and is not there.
-        ScenarioError: if what is read cannot be dealt so.
+        DataMissing: if it must be read and is missing.
+        ScenarioError: if the data cannot be dealt by the partition.
     """
     learned = as_task(data.task if task is None else task)
     node_cluster = place(nodes, seed)
@@ -467,9 +467,10 @@ def outline(
 def _expected(
     sizes: Sequence[int], validation: Validation, partition: Partition | None, clusters: Sequence[int], num_classes: int
 ) -> dict[str, int]:
-    """What prepare() would deal a node of data with so many samples of each split, equally many of each class.
+    """Return the expected samples per node from prepare(), for data with these split sizes and equally many samples per
+    class.
 
-    With source train, test or own all nodes of a cluster share the validation set, or what they see of it.
+    With source train, test or own all nodes of a cluster share the validation set, or its part for the cluster.
     """
     train, test = sizes[:2]
     source = validation.source
@@ -507,7 +508,7 @@ def _counted(
     num_clusters: int,
     seed: int,
 ) -> dict[str, int]:
-    """What prepare() deals a node of a data set that has been read."""
+    """Return the samples per node from prepare() for a data set that has been read."""
     train, _, held_out = split(dataset, validation, seed)
 
     def deal(pool: np.ndarray, name: str) -> list[np.ndarray]:

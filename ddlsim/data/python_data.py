@@ -1,9 +1,8 @@
-"""Arrays, tensors and PyTorch data sets that Python code gives in the place of a data set's name.
+"""Arrays, tensors and PyTorch data sets from Python code, and .npz files in Keras's layout (x_train, y_train, x_test,
+y_test).
 
-A scenario is text, so what stands in it is the SHA-256 of the samples; the samples themselves are found by it for as
-long as something holds them: the part, or a scenario with it.
-
-Any data set in an .npz file of Keras's layout: x_train, y_train, x_test, y_test.
+A scenario is text, so it contains the SHA-256 of the samples; the samples themselves are found by it as long as
+something holds them: the part, or a scenario with it.
 """
 
 import weakref
@@ -34,21 +33,20 @@ class Arrays(DataSettings):
     """Arrays or PyTorch data sets from Python: ddlsim.data.Arrays(train=(x, y), test=(x, y)).
 
     Samples and labels are numpy arrays or torch tensors; a split may also be a torch Dataset, or anything else with
-    `len` and `[i]` that gives pairs (sample, label), which is read once, whole; pictures that are neither gray nor RGB
-    are converted to RGB. Arrays are as in `npz`: images uint8
-    [N, H, W] or [N, H, W, C], features floating [N, F] or as images, token ids of another integer type [N, ...];
-    tensors have their channels first, [N, C, H, W]. Labels are whole numbers [N] or [N, T], of a regression numbers
-    [N].
+    `len` and `[i]` that gives pairs (sample, label), which is read once as a whole; pictures that are neither gray nor
+    RGB are converted to RGB. Arrays are as in `npz`: images uint8 [N, H, W] or [N, H, W, C], features floating [N, F]
+    or as images, token ids of another integer type [N, ...]; tensors have their channels first, [N, C, H, W]. Labels
+    are whole numbers [N] or [N, T], of a regression numbers [N].
 
-    What is given is copied, so that its SHA-256 holds whatever becomes of the arrays later. Memory-mapped arrays alone
-    stay as they are; they are digested again wherever they are loaded, once per run.
+    The data are copied, so that their SHA-256 stays valid if the arrays change later. Only memory-mapped arrays are not
+    copied; their digest is computed again wherever they are loaded, once per run.
 
-    Python alone gives `train`, `test`, perhaps `validation`, `columns` (name -> one value per training sample, or split
+    Only Python code can set `train`, `test`, `validation`, `columns` (name -> one value per training sample, or split
     -> values), `layout` (channels_first or channels_last, of samples with four axes; signals: floating [N, C, T], which
-    models get as they are) and `augment`, a transform of training samples, which becomes training.augmentation.
+        models get unchanged) and `augment`, a transform of training samples, which becomes training.augmentation.
 
     Args:
-        sha256: of the samples; stands for them in a scenario's text.
+        sha256: of the samples; represents them in a scenario's text.
         task: classification: labels are whole numbers from 0; regression: they are any numbers; next_token: they are
             token ids; multi_label: they are 0 or 1, [N, L].
         num_classes: number of labels; null: the highest label + 1.
@@ -112,21 +110,21 @@ class Arrays(DataSettings):
 
     @property
     def augmentation(self) -> Any:
-        """What training.augmentation has to be for its `augment`; None: it has none."""
+        """Value that training.augmentation must have for its `augment`; None without one."""
         return vars(self)["_augmentation"]
 
     @property
     def own_validation(self) -> bool:
-        """Whether a validation set was given; of samples that are not in this process it may have been."""
+        """Whether a validation set was provided; true also for samples that are not available in this process."""
         held: Dataset | None = vars(self)["_held"]
         return held is None or held.validation_labels is not None
 
     def load(self, search: DataSearch) -> Dataset:
-        """The data set.
+        """Return the data set.
 
         Raises:
-            DataMissing: if the samples are not in this process.
-            DataDamaged: if labels are not those of the task, or a memory-mapped array has been written to since.
+            DataMissing: if the samples are not available in this process.
+            DataDamaged: if labels do not fit the task, or a memory-mapped array has been written to since.
         """
         held: Dataset | None = vars(self)["_held"] or _given.get(self.sha256)
         if held is None:
@@ -154,10 +152,10 @@ class Arrays(DataSettings):
 
 
 def read_split(split: str, given: Any, task: str, layout: str | None) -> Pair:
-    """Samples and labels of one split, checked; numbers in the place of classes are held as those of a regression.
+    """Return the checked samples and labels of one split; numbers instead of classes are held as for a regression.
 
     Raises:
-        DataDamaged, ScenarioError: if they are of another kind; says what came.
+        DataDamaged, ScenarioError: if they are of another kind; names the kind.
     """
     if isinstance(given, tuple):
         if len(given) != 2:
@@ -213,7 +211,7 @@ def read_split(split: str, given: Any, task: str, layout: str | None) -> Pair:
 
 
 def _apart(made: np.ndarray, given: np.ndarray) -> np.ndarray:
-    """An array that does not change with the one that it was made of, unless it lies in a file."""
+    """Return an array that does not change with the original, unless it is in a file."""
     shared = np.may_share_memory(made, given) and not is_mapped(made)
     return made.copy(order="K") if shared else made
 
@@ -240,11 +238,11 @@ def _column(name: str, given: Any) -> np.ndarray:
 
 @dataclass(frozen=True, kw_only=True)
 class Npz(DataSettings):
-    """Your own arrays in one .npz file, in Keras's layout: x_train, y_train, x_test, y_test.
+    """User-supplied arrays in one .npz file, in Keras's layout: x_train, y_train, x_test, y_test.
 
-    Images are uint8 [N, H, W] or [N, H, W, C]; floating-point features [N, F] or [N, H, W, C] are used as they are, as
-    are other integers (token ids) [N, T]. Labels are [N], or [N, T] for T labels per sample.
-    Further arrays `<name>_train` (and `<name>_test`), one value per sample, are columns for `by_column`.
+    Images are uint8 [N, H, W] or [N, H, W, C]; floating-point features [N, F] or [N, H, W, C] are used unchanged, as
+    are other integers (token ids) [N, T]. Labels are [N], or [N, T] for T labels per sample. Further arrays
+    `<name>_train` (and `<name>_test`), one value per sample, are columns for `by_column`.
 
     Args:
         path: the file, relative to the working directory or to one of the data folders.
@@ -269,10 +267,10 @@ class Npz(DataSettings):
             raise ScenarioError("num_classes: a regression has no classes. Leave it out, or set task: classification.")
 
     def load(self, search: DataSearch) -> Dataset:
-        """The data set.
+        """Return the data set.
 
         Raises:
-            DataMissing: if there is no such file.
+            DataMissing: if the file does not exist.
             DataDamaged: if it cannot be read.
         """
         path = find_path(self.path, search, "npz", "a file with x_train, y_train, x_test and y_test (numpy.savez).")

@@ -1,11 +1,11 @@
 """Shakespeare's plays for next-token prediction: each speaking role is a client, as in LEAF.
 
 Source of the split: Caldas et al., "LEAF: a benchmark for federated settings", 2018, whose text is Project Gutenberg's
-#100 of 1994. Inside the package are whole speeches of 16 roles of seven plays, about 4,000 characters each: public
+#100 of 1994. The package contains whole speeches of 16 roles of seven plays, about 4,000 characters each: public
 domain, in the wording of the "tiny Shakespeare" text (Karpathy's char-rnn). `text: full` reads the plays of #100, and
-downloads them where the network allows; `text: leaf` reads the files that LEAF's own preprocessing has written.
+downloads them if the network allows; `text: leaf` reads the files that LEAF's own preprocessing has written.
 
-Where we differ from LEAF: by default a label at every position, and windows that do not overlap (`stride`), so that
+Differences from LEAF: by default a label at every position, and windows that do not overlap (`stride`), so that
 evaluations see each character once; `predict: last` and `stride: 1` are LEAF's.
 """
 
@@ -37,23 +37,24 @@ _GOES_ON = re.compile(r"^    (\S.*)")
 _TITLE = re.compile(r"^by William Shakespeare\s*$", re.IGNORECASE)
 
 Roles = Mapping[str, str]
-"""Play and role -> what the role says, speech after speech."""
+"""Play and role -> speeches of the role, in order."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shakespeare(DataSettings):
-    """What roles of Shakespeare's plays say, by character or word; the column `speaker` names the role of each sample.
+    """Speeches of roles in Shakespeare's plays, by character or word; the column `speaker` names the role of each
+    sample.
 
     The last part of each role's text is its test set.
 
     Args:
         text: mini: 16 roles inside the package; full: all plays (downloaded), roles of at least 1,000 characters; leaf:
-            LEAF's folder data/ put as shakespeare/ (train/*.json, test/*.json), whose split and stride it has.
+            LEAF's folder data/ copied to shakespeare/ (train/*.json, test/*.json), with its split and stride.
         unit: characters, of LEAF's alphabet; words, of the training texts' vocabulary.
-        vocabulary: ids in all, of words: the most frequent ones have one.
+        vocabulary: number of ids, for words; the most frequent words have one.
         length: characters (or words) per sample.
         stride: from one sample to the next of a role; null: length, so that samples do not overlap.
-        predict: each: the next one after every position; last: after the last one; speaker: which role it is (a
+        predict: each: the next one after every position; last: after the last one; speaker: the role (a
             classification).
         test_share: of each role's text, above 0 and below 1.
     """
@@ -162,7 +163,7 @@ class Shakespeare(DataSettings):
         return by_split, str(path.parent)
 
     def _ids(self, roles: Roles) -> dict[str, np.ndarray]:
-        """What roles say as ids of characters or words, int64 [length]."""
+        """Return the speeches of roles as ids of characters or words, int64 [length]."""
         if self.unit == "characters":
             return {role: character_ids(text) for role, text in roles.items()}
         said = {role: words(text) for role, text in roles.items()}
@@ -209,16 +210,17 @@ def _read(path: Path) -> str:
 
 
 def _of_excerpt(text: str) -> Roles:
-    """Roles of the text inside the package: a line `== play / ROLE`, then what it says."""
+    """Return the roles of the text inside the package: a line `== play / ROLE`, followed by the role's speeches."""
     pieces = _HEADING.split(text)
     return {role: said.strip() + "\n" for role, said in zip(pieces[1::2], pieces[2::2], strict=True)}
 
 
 def roles_of_gutenberg(text: str) -> Roles:
-    """Roles of Project Gutenberg's #100 of 1994.
+    """Return the roles of Project Gutenberg's #100 of 1994.
 
-    A play begins with its title, some lines above `by William Shakespeare`; a speech with two spaces, the role, a dot;
-    its further lines with four. Lines of other kinds (stage directions, notes of the publisher) belong to no role.
+    A play starts with its title, some lines above `by William Shakespeare`; a speech starts with two spaces, the role,
+    a dot; its further lines start with four. Lines of other kinds (stage directions, notes of the publisher) belong to
+    no role.
     """
     found: dict[str, list[str]] = {}
     title, role = "", ""

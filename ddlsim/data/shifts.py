@@ -1,11 +1,10 @@
-"""How a cluster's samples look: the same rule for its nodes' training data and for its copy of the test set.
+"""Shifts of a cluster's samples: the same rule for its nodes' training data and for its copy of the test set.
 
 Sources: `rotate` as in the FACADE paper's code (angles per number of clusters, torchvision's RandomRotation on
 normalized images) and in Listo Zec et al., "Decentralized adaptive clustering of deep nets", 2022 (10 and 350 degrees).
 
-A shift at work: it is given arrays that cannot be written to, and what one from outside returns is looked at.
-
-Clusters, and nodes, share the arrays: what a shift wrote into them would be what all others see.
+A shift receives read-only arrays, because clusters and nodes share them: values written into them would change for all
+others. Results of user-defined shifts are checked.
 """
 
 import dataclasses
@@ -28,7 +27,7 @@ from ddlsim.foundation.units import MAX_COUNT, CountOrZero
 from ddlsim.tasks import Task, label_of
 
 Samples = tuple[np.ndarray | Uint8Images | MappedSamples, np.ndarray]
-"""Images float32 [n, C, H, W], as arrays or what stands for them, and labels int64 [n]."""
+"""Images float32 [n, C, H, W], as arrays or their replacements, and labels int64 [n]."""
 
 CHANNEL_ORDERS = ("rgb", "brg", "gbr", "bgr", "rbg", "grb")
 AUTO_DEGREES = {1: (0.0,), 2: (0.0, 180.0), 3: (0.0, 90.0, 180.0), 4: (0.0, 90.0, 180.0, 270.0)}
@@ -41,12 +40,12 @@ Offset = Annotated[int, Ge(-MAX_COUNT), Le(MAX_COUNT)]
 
 @dataclass(frozen=True)
 class Setting:
-    """What a shift may need to know beside the samples.
+    """Information for a shift in addition to the samples.
 
     Args:
-        num_clusters: how many clusters there are.
-        num_classes: how many labels there are.
-        black: the value of black after normalization, float32 [C]; None where a cluster's samples differ in it.
+        num_clusters: number of clusters.
+        num_classes: number of labels.
+        black: the value of black after normalization, float32 [C]; None if a cluster's samples differ in it.
     """
 
     num_clusters: int
@@ -55,7 +54,7 @@ class Setting:
 
 
 class Shift(Part, ABC):
-    """What every entry of SHIFTS is."""
+    """Interface of every entry of SHIFTS."""
 
     keeps_channels: ClassVar[bool] = True
     """Whether every cluster's images have their channels in the order of the data set's mean and std."""
@@ -67,13 +66,13 @@ class Shift(Part, ABC):
     def apply(
         self, images: np.ndarray, labels: np.ndarray, cluster: int, setting: Setting
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The samples as a cluster sees them; the input is left as it is, unchanged arrays are handed through.
+        """Return a cluster's view of the samples, without changing the input; unchanged arrays are returned themselves.
 
         Args:
             images: normalized, float32 [n, C, H, W].
             labels: int64 [n].
-            cluster: which cluster, from 0.
-            setting: see there.
+            cluster: number of the cluster, from 0.
+            setting: further information, see Setting.
         Raises:
             ScenarioError: if the shift does not fit the clusters or the images.
         """
@@ -103,7 +102,7 @@ class Shift(Part, ABC):
 
 
 class _OfLabels(Shift):
-    """Leaves images as they are."""
+    """Base of shifts that leave images unchanged."""
 
     def apply_to_bytes(
         self, images: Uint8Images, labels: np.ndarray, cluster: int, setting: Setting
@@ -118,7 +117,7 @@ class _OfClasses(_OfLabels):
 
 @dataclass(frozen=True, kw_only=True)
 class NoShift(_OfLabels):
-    """All clusters see the images as they are."""
+    """No shift: images are unchanged in all clusters."""
 
     def apply(
         self, images: np.ndarray, labels: np.ndarray, cluster: int, setting: Setting
@@ -173,7 +172,7 @@ class Rotate(Shift):
         return degrees
 
     def _fill(self, channels: int, setting: Setting) -> np.ndarray:
-        """What corners become, float32 [C]."""
+        """Return the value of the corners, float32 [C]."""
         if self.order == "after_normalizing":
             return np.zeros(channels, np.float32)
         if setting.black is None:
@@ -268,7 +267,7 @@ class Color(Shift):
         return dataclasses.replace(moved, decodings=seen), labels
 
     def _order(self, shape: tuple[int, ...], cluster: int, setting: Setting) -> list[int]:
-        """Which channel of images [n, C, H, W] a cluster sees first, second and third."""
+        """Return the order in which a cluster sees the channels of images [n, C, H, W]."""
         if shape[1] != 3:
             raise ScenarioError(f"shift: color needs images of 3 channels, these have {shape[1]}.")
         orders = CHANNEL_ORDERS[: setting.num_clusters] if self.channels == "auto" else self.channels
@@ -277,22 +276,22 @@ class Color(Shift):
 
 
 def rotate_nearest(images: np.ndarray, degrees: float, fill: np.ndarray) -> np.ndarray:
-    """Images turned counter-clockwise around their middle, nearest pixel, same size.
+    """Turn images counter-clockwise around their center, with the nearest pixel and the same size.
 
-    Pixel for pixel what torchvision.transforms.RandomRotation([degrees, degrees]) gives for tensors, which is why the
-    coordinates go through the range -1..1 in float32 as there: a tie between two pixels falls to the same side.
+    Equals torchvision.transforms.RandomRotation([degrees, degrees]) for tensors pixel for pixel; therefore the
+    coordinates are scaled to -1..1 in float32 as there, so that ties between two pixels are resolved alike.
 
     Args:
         images: float32 [n, C, H, W].
         degrees: angle.
-        fill: value of what comes from outside the image, float32 [C].
+        fill: value of pixels from outside the image, float32 [C].
     """
     rows, columns, inside = nearest_pixels(images.shape[2], images.shape[3], degrees)
     return np.where(inside, images[:, :, rows, columns], fill.astype(np.float32)[None, :, None, None])
 
 
 def nearest_pixels(height: int, width: int, degrees: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Where each pixel [H, W] of a turned image comes from: row, column, and whether it lies inside the image."""
+    """Return the source of each pixel [H, W] of a turned image: row, column, and whether it lies inside the image."""
     angle = np.deg2rad(degrees)
     cos, sin = np.float32(np.cos(angle)), np.float32(np.sin(angle))
     half_w, half_h = np.float32(0.5 * width), np.float32(0.5 * height)
@@ -332,14 +331,14 @@ def shifted(
     task: Task | None,
     images_are_real: bool = True,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """What `apply` of a shift makes of samples; its labels in the type that learning takes.
+    """Return the samples that a shift's `apply` computes; labels in the type that learning takes.
 
     Args:
         shift, images, labels, cluster, setting: see Shift.apply.
-        task: what labels are looked at for; None: they are made up.
-        images_are_real: whether what becomes of the images is looked at; false: they are made up.
+        task: the task against which labels are checked; None if they are made up.
+        images_are_real: whether the images are checked; false if they are made up.
     Raises:
-        ScenarioError: it writes into its input, or returns what are no such samples.
+        ScenarioError: if it writes into its input, or returns invalid samples.
     """
     locked = _locked(images, shift), _locked(labels, shift)
     with _untouched(shift, "apply"):
@@ -383,7 +382,7 @@ def _locked(array: np.ndarray, shift: Shift) -> np.ndarray:
 
 
 def _unlocked(found: np.ndarray, locked: np.ndarray, given: np.ndarray) -> np.ndarray:
-    """An array that a shift has returned, the given one itself where it was handed through."""
+    """Return a shift's result as an array, the input itself if it was returned unchanged."""
     if found is locked and found.base is not None:
         return given
     if not found.flags.writeable and given.flags.writeable:  # torch warns of arrays that cannot be written to
@@ -396,7 +395,7 @@ def _unlocked(found: np.ndarray, locked: np.ndarray, given: np.ndarray) -> np.nd
 
 @contextmanager
 def _untouched(shift: Shift, method: str) -> Iterator[None]:
-    """Tells a shift that writes into what it is given."""
+    """Raise an error for a shift that writes into its input."""
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)

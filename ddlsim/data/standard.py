@@ -1,17 +1,14 @@
 """MNIST, Fashion-MNIST, CIFAR-10 and CIFAR-100, from torchvision's files or Keras's .npz, downloaded when absent.
 
-Normalization: CIFAR-10 and Fashion-MNIST 0.5 / 0.5 as in the FACADE and DAC papers' codes; MNIST and CIFAR-100 by
-their own mean and deviation, as in the latter.
+Normalization: CIFAR-10 and Fashion-MNIST 0.5 / 0.5 as in the FACADE and DAC papers' codes; MNIST and CIFAR-100 by their
+own mean and deviation, as in the latter.
 
-Reads the file formats that the standard data sets come in; a cut or corrupted file is a DataDamaged, no traceback.
+A truncated or corrupted file raises DataDamaged. Formats: IDX (LeCun, Cortes and Burges, "The MNIST database"), the
+pickled batches of CIFAR (Krizhevsky, 2009), and Keras's .npz (x_train, y_train, x_test, y_test).
 
-Formats: IDX (LeCun, Cortes and Burges, "The MNIST database"), the pickled batches of CIFAR (Krizhevsky, 2009), and
-Keras's .npz (x_train, y_train, x_test, y_test).
-
-The data set inside the package: a class-balanced part of Fashion-MNIST, so that every scenario runs offline.
-
-Source: Xiao, Rasul and Vollgraf, "Fashion-MNIST", 2017 (MIT license, notice in embedded/LICENSE.fashion-mnist). Of
-each class the first 1,000 training images and the first 200 test images, in the original order; the file is made by
+The package contains a class-balanced part of Fashion-MNIST, so that every scenario runs offline. Source: Xiao, Rasul
+and Vollgraf, "Fashion-MNIST", 2017 (MIT license, notice in embedded/LICENSE.fashion-mnist). Of each class the first
+1,000 training images and the first 200 test images, in the original order; the file is made by
 tools/make_fashion_mnist_mini.py.
 """
 
@@ -48,10 +45,10 @@ _PICKLED_NUMPY = {
 
 
 def read_idx(path: Path) -> np.ndarray:
-    """An IDX file of bytes, plain or .gz, as uint8 of the shape that it states.
+    """Read an IDX file of bytes, plain or .gz, as uint8 of the shape in its header.
 
     Raises:
-        DataDamaged: if it is no IDX file of bytes or its length is not what its head says.
+        DataDamaged: if it is not an IDX file of bytes, or its length differs from its header.
     """
     try:
         raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
@@ -136,7 +133,7 @@ def read_columns(path: Path, splits: Sequence[str]) -> dict[str, dict[str, np.nd
 
 
 def _arrays(path: Path, mapped: bool, advice: str) -> list[np.ndarray]:
-    """The four arrays as they are in the file."""
+    """Return the four arrays of the file, unchanged."""
     try:
         with np.load(path, allow_pickle=False) as file:
             lacking = [key for key in KERAS_KEYS if key not in file]

@@ -2,8 +2,8 @@
 
 Source: the linear regression task of Hagander and Ihre-Thomason, "With a little help from my friends", master's thesis,
 Lund University, 2024, and of "On the effects of similarity metrics in decentralized deep learning under distributional
-shift", by the same code; their numbers are the defaults. Where we differ: the test samples come from a stream of
-the scenario's seed, there they are drawn anew, without a seed, when a run is tested.
+shift", by the same code; their numbers are the defaults. Difference: here the test samples come from a stream of the
+scenario's seed; there they are drawn again, without a seed, when a run is tested.
 """
 
 from dataclasses import dataclass

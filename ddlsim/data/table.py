@@ -1,12 +1,12 @@
-"""Tables of numbers and words: a CSV file of one's own, and the heart disease data of four hospitals.
+"""Tables of numbers and words: a user's CSV file, and the heart disease data of four hospitals.
 
 Source of the data inside the package: Janosi et al., "Heart Disease", UCI Machine Learning Repository, 1988 (CC BY 4.0,
 notice in embedded/LICENSE.heart-disease), dealt by hospital as in du Terrail et al., "FLamby", NeurIPS 2022; unlike
-there all rows are kept, and what is missing is filled in.
+there all rows are kept, and missing values are filled in.
 
 Numbers are normalized by mean and standard deviation of the training rows; a missing one becomes the mean. Words become
-one feature per value of the training rows (1 where it is that), all 0 where missing. A column of numbers with an odd
-cell (a word, or a number in another notation) is an error, see cells.py.
+one feature per value of the training rows (1 for this value), all 0 if missing. A column of numbers with an odd cell (a
+word, or a number in another notation) is an error, see cells.py.
 """
 
 import csv
@@ -31,7 +31,7 @@ MISSING = ("", "?", "NA", "NaN", "nan")
 NO_NUMBER = {"NULL", "Null", "null", "NONE", "None", "none", "N/A", "n/a", "na", "<NA>", "#NA", "#N/A", "#N/A N/A"} | {
     *("NAN", "-NaN", "-nan", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN")
 }
-"""Cells that hold nothing in a feature of numbers, those of pandas.read_csv and more; elsewhere they may be words."""
+"""Texts of empty cells in a feature of numbers, those of pandas.read_csv and more; elsewhere they may be words."""
 MOST_CLASSES = 1000
 
 Share = Annotated[float, Gt(0), Lt(1)]
@@ -71,11 +71,12 @@ class Table(DataSettings):
         return None if self.domain is None else num_clusters
 
     def load(self, search: DataSearch) -> Dataset:
-        """The data set.
+        """Return the data set.
 
         Raises:
-            DataMissing: if there is no such file. DataDamaged: if it is no table. ScenarioError: if it lacks a column,
-            or a column cannot be what it is to be.
+            DataMissing: if the file does not exist. DataDamaged: if it is not a table. ScenarioError: if it lacks a
+                column,
+            or a column cannot have the requested type.
         """
         path = find_path(self.path, search, "table", "a CSV file with a line of names.")
         return self.dataset("table", str(path), read_columns(path))
@@ -137,10 +138,10 @@ class Table(DataSettings):
         )
 
     def _notes(self, origin: str, cells: Columns) -> tuple[str, ...]:
-        """What to tell about columns of words.
+        """Return notes on columns of words.
 
         Raises:
-            DataDamaged: a column of numbers has a cell that is none.
+            DataDamaged: if a column of numbers has a cell that is not a number.
         """
         found = []
         for name in cells.keys() - {self.domain, *self.leave_out, *self.categorical}:
@@ -238,7 +239,7 @@ def read_columns(path: Path) -> Columns:
 
 
 def _test_rows(domains: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """Which rows are test rows: of each domain its share, at least one, and one is left to train on."""
+    """Return a mask of the test rows: a share of each domain, at least one row, with at least one left for training."""
     rng, found = stream(seed, "test rows"), np.zeros(len(domains), bool)
     for domain in np.unique(domains):
         own = rng.permutation(np.flatnonzero(domains == domain))

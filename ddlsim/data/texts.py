@@ -1,6 +1,7 @@
-"""Texts as token ids: characters of a fixed alphabet, or words of a vocabulary; sequences with what comes next.
+"""Texts as token ids: characters of a fixed alphabet, or words of a vocabulary; sequences with their next tokens.
 
-Files of LEAF's Shakespeare, as its preprocessing writes them: users (speaking roles), windows and next characters.
+Files of LEAF's Shakespeare, in the format of its preprocessing, hold users (speaking roles), windows and next
+characters.
 
 Source: Caldas et al., "LEAF: a benchmark for federated settings", 2018: data/train/*.json and data/test/*.json, each
 {"users": [...], "num_samples": [...], "user_data": {user: {"x": [80 characters, ...], "y": [the next one, ...]}}}.
@@ -29,7 +30,7 @@ from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.units import Count
 
 ALPHABET = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
-"""The 80 characters of LEAF's Shakespeare (Caldas et al., 2018), in their order; others have the id behind them."""
+"""The 80 characters of LEAF's Shakespeare (Caldas et al., 2018), in their order; other characters have the next id."""
 
 NUM_CHARACTERS = len(ALPHABET) + 1
 """With the id of all other characters."""
@@ -169,7 +170,7 @@ def _what(own: Any) -> str:
 
 FOLDER = "ag_news"
 FOLDERS = (FOLDER, "ag_news_csv")
-"""The second is that of the authors' archive."""
+"""Possible folders; the second is that of the authors' archive."""
 AG_NEWS_URL = "https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras/master/data/ag_news_csv/{}.csv"
 CLASSES = ("1", "2", "3", "4")
 MD5 = {"train": "b1a00f826fdfbd249f79597b59e1dc12", "test": "d52ea96a97a2d943681189a97654912d"}
@@ -181,7 +182,7 @@ class AgNews(DataSettings):
 
     Args:
         length: words per sample; longer texts are cut, shorter ones filled up from the left with id 0.
-        vocabulary: ids in all; the most frequent words have one, id 1 stands for all others.
+        vocabulary: number of ids; the most frequent words have one, id 1 is for all others.
     """
 
     length: Count = 40

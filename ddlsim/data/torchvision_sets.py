@@ -22,16 +22,16 @@ Argument = bool | int | float | str
 class Torchvision(DataSettings):
     """An image data set of torchvision by its class, such as SVHN or STL10; images with one whole number as label.
 
-    Train and test are `train=True` and `False`, or `split="train"` and `"test"`, as the class has it; where it has
+    Train and test are `train=True` and `False`, or `split="train"` and `"test"`, depending on the class; if it has
     neither, a share of every class is the test set, the same for every seed.
 
     Args:
         dataset: name of a class in torchvision.datasets.
         arguments: further arguments of the class, by name, such as {split: letters} of EMNIST.
-        train_split: the training set's name, where the class takes one.
-        test_split: the test set's, such as val where there is no test.
+        train_split: the training set's name, if the class takes one.
+        test_split: the test set's name, such as val for a class without test.
         size: height and width after resizing the short side and cutting the middle out; null: images have one size.
-        test_fraction: part of the samples that is the test set, where the class has none.
+        test_fraction: part of the samples that is the test set, if the class has none.
         num_classes: number of labels; null: the highest label + 1.
         mean: per channel or one for all, on the scale 0..1.
         std: likewise, above 0.
@@ -52,13 +52,12 @@ class Torchvision(DataSettings):
             raise ScenarioError(f"test_split: {self.test_split} is the training set; name another one.")
 
     def load(self, search: DataSearch) -> Dataset:
-        """The data set.
+        """Return the data set.
 
         Raises:
-            DataMissing: if torchvision is not installed, or the data is in none of the places and did not come by
-                download.
-            DataDamaged: if its samples are no images with one label.
-            ScenarioError: if there is no such class, or it does not take the arguments.
+            DataMissing: if torchvision is not installed, or the data is in none of the folders and was not downloaded.
+            DataDamaged: if its samples are not images with one label.
+            ScenarioError: if the class does not exist, or does not take the arguments.
         """
         cls = self._class()
         parameters = _parameters(cls)
@@ -136,7 +135,7 @@ class Torchvision(DataSettings):
 
 
 def _parameters(cls: Any) -> list[str]:
-    """The arguments that a class takes, also those that it hands on to the class that it is made of, as EMNIST does."""
+    """Return the arguments that a class takes, including those that it passes to its base class, as EMNIST does."""
     found: list[str] = []
     for each in inspect.getmro(cls):
         own = inspect.signature(each.__init__).parameters.values()
@@ -154,7 +153,7 @@ def _made(name: str, cls: Any, arguments: dict[str, Any]) -> Any:
 
 
 def _split_arguments(parameters: list[str], given: dict[str, Any], train: str, test: str) -> dict[str, dict[str, Any]]:
-    """How a class is told which split to read; empty: it has but one."""
+    """Return the arguments by which a class selects each split; empty if it has only one."""
     if "train" in parameters and "train" not in given:
         return {"train": {"train": True}, "test": {"train": False}}
     for key in ("split", "image_set"):

@@ -1,9 +1,8 @@
-"""Images that stay bytes where the data set has them, with what makes the float32 values of them that models see.
+"""Images that stay bytes in the data set's array, with the decoding to the float32 values that models see.
 
-Nodes and clusters hold the numbers of their images in the one array of the data set. A cluster that sees its images
-turned reads their bytes in another order, so it needs no copy either.
-
-Samples of arrays that are memory-mapped: they are read, normalized and shifted by the batch, never all at once.
+Nodes and clusters hold the numbers of their images in the one array of the data set. A cluster with turned images reads
+their bytes in another order, so it needs no copy either. Samples of memory-mapped arrays are read, normalized and
+shifted batch by batch, never all at once.
 """
 
 import dataclasses
@@ -21,14 +20,14 @@ from ddlsim.foundation.errors import ScenarioError
 
 @dataclass(frozen=True)
 class Decoding:
-    """What models see of the stored bytes of an image: (x / 255 - mean) / std, in an order of their own.
+    """Decoding of the stored bytes of an image for models: (x / 255 - mean) / std, in another order.
 
     Args:
         order: int64 [C, H, W], the place of each value in the stored bytes of an image.
         mean: float32 [C], on the scale 0..1.
         std: float32 [C].
-        outside: bool [H, W], where a turned image shows no pixel of its own; None: nowhere.
-        fill: the value there, after normalizing, float32 [C].
+        outside: bool [H, W], pixels of a turned image from outside the original; None if there are none.
+        fill: the value of these pixels, after normalizing, float32 [C].
     """
 
     order: np.ndarray
@@ -97,12 +96,12 @@ class Uint8Images:
 
 
 def as_stored(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Bytes of images [N, H, W, C] and the order in which models see them.
+    """Return the bytes of images [N, H, W, C] and the order in which models see them.
 
     Args:
         images: uint8 [N, H, W, C].
     Returns:
-        uint8 [N, P] and int64 [C, H, W]; without a copy if the images lie one after the other, channels first or last.
+        uint8 [N, P] and int64 [C, H, W]; without a copy if the images are contiguous, channels first or last.
     """
     count, height, width, channels = images.shape
     channels_first = images.transpose(0, 3, 1, 2)
@@ -139,7 +138,7 @@ _NAME_LENGTH_AT, _LOCAL_HEADER_BYTES = 26, 30
 
 
 def is_mapped(array: np.ndarray) -> bool:
-    """Whether an array, or what it is a view of, lies in a file."""
+    """Whether an array, or the base of its view, is memory-mapped."""
     base: object = array
     while isinstance(base, np.ndarray):
         if isinstance(base, np.memmap):

@@ -1,4 +1,4 @@
-"""How each cluster sees the data: which samples are its, normalized, and shifted."""
+"""Each cluster's view of the data: its samples, normalized and shifted."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ _ROWS = 4096
 
 
 def normalized(dataset: Dataset, split: str, indices: np.ndarray) -> np.ndarray:
-    """Some samples of a split as models see them.
+    """Return some samples of a split as models see them.
 
     Returns:
-        Images as float32 [n, C, H, W], each domain by its own mean and deviation; other samples as they are.
+        Images as float32 [n, C, H, W], each domain by its own mean and deviation; other samples unchanged.
     """
     images = dataset.samples(split)[0]
     if not dataset.holds_images:
@@ -55,15 +55,15 @@ def samples_of(dataset: Dataset, split: str, indices: np.ndarray) -> Samples:
 
 @dataclass(frozen=True)
 class ClusterView:
-    """How one cluster sees the data.
+    """View of the data for one cluster.
 
     Args:
-        cluster: which.
-        shift: what is done to its samples.
-        setting: what the shift needs to know.
-        labels: only samples with one of these labels are its; None: all.
-        domain: only samples of this domain are its; None: all.
-        task: what is learned.
+        cluster: its number.
+        shift: shift of its samples.
+        setting: information for the shift.
+        labels: only samples with one of these labels are included; None for all.
+        domain: only samples of this domain are included; None for all.
+        task: the task.
     """
 
     cluster: int
@@ -90,7 +90,7 @@ class ClusterView:
         return shifted(self.shift, images, labels, self.cluster, self.setting, self.task)
 
     def _of_mapped(self, images: MappedSamples, labels: np.ndarray) -> Samples:
-        """Batches are shifted when they are read; of labels there is no such form."""
+        """Return memory-mapped images whose batches are shifted when they are read, and labels shifted at once."""
 
         def read(indices: np.ndarray) -> np.ndarray:
             unused = np.zeros(len(indices), labels.dtype)
