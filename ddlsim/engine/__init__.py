@@ -1,1 +1,1 @@
-"""Simulated time: what drives the algorithms of all nodes, their messages, and nodes that leave and return."""
+"""Simulated time: drives the algorithms of all nodes, their messages, and nodes that leave and return."""

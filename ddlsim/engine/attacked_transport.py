@@ -1,9 +1,9 @@
-"""Messages of a run in which some nodes attack: what they send is forged, flooded with junk, or held back.
+"""Messages of a run with attackers, who forge, flood with junk, or hold back messages.
 
-Parameters are forged on their way out, before compression, and once for all receivers unless the attack sends every
-receiver something else; so what is sent again is the same forgery. Under `privacy` a node that forges neither clips nor
-noises, and of honest nodes it knows what they have released. An attack begins with the attacker's own round, also for
-nodes in other ones that ask it. See attacks/base.py for what an attacker knows.
+Parameters are forged on their way out, before compression, and once for all receivers unless the attack sends each
+receiver different parameters; so a repeated sending is the same forgery. Under `privacy` a node that forges neither
+clips nor adds noise, and knows only the released parameters of honest nodes. An attack begins with the attacker's own
+round, also for nodes in other rounds that ask it. attacks/base.py describes the attackers' knowledge.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,45 +26,45 @@ if TYPE_CHECKING:
 
 JUNK = "junk"
 FLOODED = (PUSH, RESPONSE, SCORE_REQUEST, SECURE, EXCHANGE)
-"""Kinds of messages beside which junk is sent."""
+"""Kinds of messages that junk accompanies."""
 
 Place = tuple[Path, int]
-"""Where parameters stand in a payload, and how many values they have."""
+"""Location of parameters in a payload, and their number of values."""
 
 Known = dict[int, "Params"]
 """Node -> parameters."""
 
 Forgery = tuple[int, int | None, tuple[int, ...]]
-"""Sender, receiver (None: all of them), and `id` of the attacks that are under way, which live as long as the run."""
+"""Sender, receiver (None: all of them), and `id` of the active attacks, which live as long as the run."""
 
 
 class _Seen:
-    """Stands among a message's streams, so that its arrival is told; one without any goes to its mailbox at once."""
+    """Entry in a message's streams that reports its arrival; a message without streams goes to its mailbox at once."""
 
     def reached(self, receiver: int, version: int) -> None:
-        """The receiver has it; what it learns of it, `AttackedTransport._delivered` notes."""
+        """Handle the message's arrival; `AttackedTransport._delivered` records the attacker's new knowledge."""
 
 
 SEEN = _Seen()
 
 
 class AttackedTransport(NetworkTransport):
-    """NetworkTransport under attack; further arguments are those of it.
+    """NetworkTransport under attack; further arguments as in NetworkTransport.
 
     Args:
-        attackers: who attacks, and how.
+        attackers: the attackers and their attacks.
     """
 
     def __init__(self, attackers: "Attackers", *args: Any):
         self._attackers = attackers
         self._knowing = {attack.knows for attack, _ in attackers.attacks if attack.forges}
-        self._sent: dict[Place, Known] = {}  # what nodes would have sent, the newest of each
-        self._forged_last: dict[Place, Known] = {}  # what attacked nodes have sent, after all forging
-        self._received: dict[int, dict[Place, Known]] = {}  # attacked node -> what reached it
-        self._newest_s: dict[tuple[int, int, Place], float] = {}  # (attacked node, sender, place) -> when that was sent
-        # Parameters -> what is sent in their place; several nodes may have the same ones.
+        self._sent: dict[Place, Known] = {}  # newest parameters that each node would have sent honestly
+        self._forged_last: dict[Place, Known] = {}  # parameters that attacked nodes have sent, after all forging
+        self._received: dict[int, dict[Place, Known]] = {}  # attacked node -> parameters that reached it
+        self._newest_s: dict[tuple[int, int, Place], float] = {}  # (attacked node, sender, place) -> its time
+        # Parameters -> their forgery; several nodes may have the same parameters.
         self._forged: WeakKeyDictionary[Params, dict[Forgery, Params]] = WeakKeyDictionary()
-        self._in_clear: set[int] = set()  # nodes under `privacy` that have sent what they forged without noise
+        self._in_clear: set[int] = set()  # nodes under `privacy` that have sent forgeries without noise
         self._answering: set[int] = set()  # attackers whose held answers are being sent
         super().__init__(*args)
         self._holding = HeldSendings(self._may_send, self.waiting_for) if "all" in self._knowing else None
@@ -72,8 +72,8 @@ class AttackedTransport(NetworkTransport):
     # -- the port --------------------------------------------------------------------------------------------------
 
     def publish(self, node: int, round_num: int, stage: int | None, payload: dict[str, Any]) -> None:
-        """Answers pulls with what the attacks make of this payload from now on."""
-        if not self._senders:  # else it is noised first
+        """Answer pulls with the attacked form of this payload from now on."""
+        if not self._senders:  # otherwise noise is added first
             self._learn(node, payload)
         if self._holding is not None:
             self._holding.count(node, round_num)
@@ -81,7 +81,7 @@ class AttackedTransport(NetworkTransport):
         self._has_sent(node, round_num)
 
     def fail(self, message: Message) -> None:
-        """As in NetworkTransport; nobody waits for junk."""
+        """Fail as in NetworkTransport; no node waits for junk."""
         if message.kind != JUNK:
             super().fail(message)
 
@@ -101,7 +101,7 @@ class AttackedTransport(NetworkTransport):
         self._has_sent(sender, round_num)
 
     def wait(self, node: int, kind: str, round_num: int, senders: Iterable[int]) -> simpy.Event:
-        """As in NetworkTransport; an attacker goes on once what it sends has been sent."""
+        """Wait as in NetworkTransport; an attacker continues once its messages have been sent."""
         event = super().wait(node, kind, round_num, senders)
         if self._holding is None:
             return event
@@ -110,17 +110,16 @@ class AttackedTransport(NetworkTransport):
         return simpy.AllOf(event.env, [event, *held]) if held else event
 
     def take(self, node: int, kind: str, round_num: int) -> list[Message]:
-        """As in NetworkTransport."""
         if self._holding is not None:
             self._holding.takes(node)
         return super().take(node, kind, round_num)
 
     def sent_in_clear(self, node: int) -> bool:
-        """As in NetworkTransport: what forges clips and noises nothing."""
+        """Whether the node has sent parameters without noise, as in NetworkTransport or by forging."""
         return node in self._in_clear
 
     def _private(self, sender: int, payload: Mapping[str, Any], round_num: int) -> Mapping[str, Any]:
-        """What forges clips and noises nothing."""
+        """Return the payload to send; forgers neither clip nor add noise."""
         conduct = self._attackers.of(sender)
         if conduct is not None and conduct.forging(self._round_of(sender, round_num)):
             walk(payload, lambda leaf, _: self._in_clear.add(sender) if is_parameters(leaf) else None)
@@ -136,7 +135,7 @@ class AttackedTransport(NetworkTransport):
         payload: Mapping[str, Any],
         keys: Sequence[str] | None = None,
     ) -> list[Message]:
-        if kind not in (RESPONSE, SCORE_REQUEST, EXCHANGE):  # pushes have been through `push`
+        if kind not in (RESPONSE, SCORE_REQUEST, EXCHANGE):  # pushes have passed through `push`
             return super()._messages(sender, receivers, round_num, kind, payload, keys)
         found: list[Message] = []
         receivers = tuple(receivers)
@@ -147,7 +146,7 @@ class AttackedTransport(NetworkTransport):
         return found
 
     def _send(self, messages: list[Message]) -> None:
-        """Messages, and the junk beside them, which goes by what they weigh as they are."""
+        """Send messages and their junk, whose size depends on the size of the original messages."""
         if "neighbors" in self._knowing:
             for message in messages:
                 if any(self._attackers.of(receiver) is not None for receiver in message.receivers):
@@ -166,7 +165,7 @@ class AttackedTransport(NetworkTransport):
         super()._delivered(message)
 
     def _answer_to_offer(self, offer: Message) -> Mapping[str, Any]:
-        """As in NetworkTransport; nothing was published before it."""
+        """Answer as in NetworkTransport; nothing was published before it."""
         payload = super()._answer_to_offer(offer)
         if not self._senders:
             self._learn(offer.receiver, payload)
@@ -181,7 +180,7 @@ class AttackedTransport(NetworkTransport):
     def _held_back(
         self, sender: int, receivers: tuple[int, ...], round_num: int, send: Callable[[], None], answers: bool = False
     ) -> bool:
-        """Whether what a node would send is held back; it is sent later then."""
+        """Whether a node's sending is held back, to be sent later."""
         conduct, holding = self._attackers.of(sender), self._holding
         if conduct is None or holding is None:
             return False
@@ -204,7 +203,7 @@ class AttackedTransport(NetworkTransport):
         return True
 
     def _answer(self, request: Message) -> None:
-        """As in NetworkTransport; requests that an attacker holds back wait as if it had not published yet."""
+        """Answer as in NetworkTransport; requests that an attacker holds back wait as if it had not published yet."""
         node, holding = request.receiver, self._holding
         if holding is not None and node not in self._answering and self._store(node).answer_to(request) is not None:
 
@@ -229,13 +228,12 @@ class AttackedTransport(NetworkTransport):
             self._holding.has_sent(node, round_num)
 
     def _release(self, node: int) -> None:
-        """An attacker ends its round or the run: what it holds back is sent now."""
+        """Send the attacker's held messages now, because it ends its round or the run."""
         if (holding := self._holding) is not None:
             for held in holding.of(node):
                 holding.release(held)
 
     def round_closed(self, node: int, next_round: int | None) -> None:
-        """As in NetworkTransport."""
         if self._run.in_step:
             self._release(node)
         super().round_closed(node, next_round)
@@ -243,20 +241,17 @@ class AttackedTransport(NetworkTransport):
             self._holding.has_moved(node)
 
     def stopped(self, node: int) -> None:
-        """As in NetworkTransport."""
         super().stopped(node)
         if self._holding is not None:
             self._holding.has_moved(node)
 
     def finished(self, node: int) -> None:
-        """As in NetworkTransport."""
         self._release(node)
         super().finished(node)
         if self._holding is not None:
             self._holding.has_moved(node)
 
     def leaves(self, node: int) -> int:
-        """As in NetworkTransport."""
         if self._holding is not None:
             self._holding.drop(node)
         aborted = super().leaves(node)
@@ -264,12 +259,13 @@ class AttackedTransport(NetworkTransport):
             self._holding.has_moved(node)
         return aborted
 
-    # -- what attacked nodes send ----------------------------------------------------------------------------------
+    # -- messages of attacked nodes -------------------------------------------------------------------------------
 
     def _round_of(self, sender: int, round_num: int) -> int:
-        """The round by which a node attacks when it sends a message of this one: its own, whichever an asker is in.
+        """Return the round by which a node attacks when it sends a message of this round: its own, whatever the
+        requester's.
 
-        Where nodes do their rounds together, one that has stopped early goes on with the others.
+        If nodes do their rounds together, a node that has stopped early continues with the others.
         """
         own = self._members[sender].node.round_num
         return max(own, round_num) if self._run.in_step else own
@@ -283,7 +279,7 @@ class AttackedTransport(NetworkTransport):
         payload: Mapping[str, Any],
         own_round: int | None = None,
     ) -> Iterator[tuple[tuple[int, ...], Mapping[str, Any]]]:
-        """Receivers, and what they are sent; `own_round` is the round by which the node attacks, by default its own."""
+        """Return receivers and payloads; `own_round` is the round by which the node attacks (default: its own)."""
         conduct = self._attackers.of(sender)
         if conduct is None:
             yield receivers, payload
@@ -313,7 +309,7 @@ class AttackedTransport(NetworkTransport):
         round_num: int,
         forging: "Sequence[tuple[Attack, tuple[int, ...]]]",
     ) -> "Params":
-        """What a node sends in the place of parameters; the same again for the same, but for what another one sends."""
+        """Return the forgery of parameters; the same parameters of a sender give the same forgery."""
         follows = any(isinstance(attack, Sybil) and sender != nodes[0] for attack, nodes in forging)
         made = {} if follows else self._forged.setdefault(own, {})
         key = sender, receiver, tuple(id(attack) for attack, _ in forging)
@@ -329,7 +325,7 @@ class AttackedTransport(NetworkTransport):
                 known, accomplices, center = self._known(attack, nodes, sender, place, receiver, round_num)
                 seed = int(self._run.rng("attack", sender).integers(2**63 - 1)) if self._compute.draws_numbers else 0
                 found = self._compute.attack(attack, found, known, start, center, seed, self._sizes(nodes, accomplices))
-            if found is not own:  # of the first sybil, which would keep its own models for ever
+            if found is not own:  # of the first sybil, which would keep its own models forever
                 made[key] = found
             self._forged_last.setdefault(place, {})[sender] = found
         return found
@@ -341,8 +337,8 @@ class AttackedTransport(NetworkTransport):
     def _known(
         self, attack: "Attack", nodes: tuple[int, ...], sender: int, place: Place, receiver: int | None, round_num: int
     ) -> "tuple[list[Params], int, Params | None]":
-        """Rows that an attack knows, accomplices around the receiver, and the receiver's row; the last two of attacks
-        that send every receiver something else.
+        """Return the rows that an attack knows, the accomplices around the receiver, and the receiver's row; the last
+        two only for attacks that send each receiver different parameters.
         """
         sent = self._sent.get(place, {})
         if attack.per_receiver and receiver is not None:
@@ -360,22 +356,24 @@ class AttackedTransport(NetworkTransport):
         return [known[node] for node in sorted(known)] or [sent[sender]], 1, None
 
     def _around(self, receiver: int, round_num: int) -> Sequence[int]:
-        """Nodes that send to a receiver in a round."""
+        """Return the nodes that send to a receiver in a round."""
         all_with_all = not self._run.heeds_topology or round_num >= self._run.rounds
         anybody = receiver == self._run.server or all_with_all
         return range(self._run.num_nodes) if anybody else self._run.neighbors(round_num)[receiver]
 
     def _is_honest(self, node: int) -> bool:
-        """Whether it is a node, no server, that is not under attack."""
+        """Whether it is a node, not a server, and not under attack."""
         return node != self._run.server and self._attackers.of(node) is None
 
     def _learn(self, sender: int, payload: Mapping[str, Any]) -> None:
-        """What a node sends, or would send if it were honest, is known from now on to those that know it."""
+        """Record the parameters that a node sends, or would send if it were honest, as known to the attackers that can
+        see it.
+        """
         if "all" in self._knowing or self._attackers.of(sender) is not None:
             self._note(self._sent, sender, payload)
 
     def _receive(self, message: Message) -> None:
-        """What an honest node has sent to an attacked one is known to that from now on."""
+        """Record the parameters of an honest node as known to the attacked receiver."""
         receiver, src, sent_s = message.receiver, message.src, message.sent_s
         if self._attackers.of(receiver) is None or not self._is_honest(src):
             return
@@ -384,7 +382,7 @@ class AttackedTransport(NetworkTransport):
         def note(leaf: Any, path: Path) -> Any:
             if is_parameters(leaf):
                 place = path, leaf.size
-                if sent_s >= self._newest_s.get((receiver, src, place), 0.0):  # an older one may come later
+                if sent_s >= self._newest_s.get((receiver, src, place), 0.0):  # an older one may arrive later
                     self._newest_s[receiver, src, place] = sent_s
                     known.setdefault(place, {})[src] = leaf
             return leaf
@@ -402,7 +400,7 @@ class AttackedTransport(NetworkTransport):
     def _not_withheld(
         self, conduct: "Conduct", receivers: tuple[int, ...], round_num: int, kind: str
     ) -> tuple[int, ...]:
-        """The receivers that a message is sent to; the others stop waiting for it, at once or at the deadline."""
+        """Return the receivers that a message is sent to; the others stop waiting for it, at once or at the deadline."""
         chance = conduct.withholds(self._round_of(conduct.node, round_num))
         if not chance:
             return receivers
@@ -415,7 +413,7 @@ class AttackedTransport(NetworkTransport):
         return tuple(left)
 
     def _junk(self, message: Message) -> Message | None:
-        """What a flooding node sends beside a message; nothing beside requests and scores, which are small."""
+        """Return the junk that a flooding node adds to a message; none for requests and scores, which are small."""
         conduct = self._attackers.of(message.src) if message.kind in FLOODED else None
         factor = 0.0 if conduct is None else conduct.flood(self._round_of(message.src, message.round_num))
         if not factor:
@@ -425,6 +423,6 @@ class AttackedTransport(NetworkTransport):
         return Message(message.src, message.dst, message.round_num, JUNK, {JUNK: None}, size, header_bytes)
 
     def forget(self, node: int) -> None:
-        """A node has lost its state."""
+        """Forget a node's knowledge after it has lost its state."""
         super().forget(node)
         self._received.pop(node, None)

@@ -1,6 +1,7 @@
-"""Nodes that leave and return: what becomes of their work, their messages and their state.
+"""Nodes that leave and return, and the effects on their work, their messages and their state.
 
-A node that leaves at an instant leaves before anything else that happens at it: a training that ends just then is lost.
+A node that leaves at an instant leaves before all other events of that instant: a training that ends at the same
+instant is lost.
 """
 
 from collections.abc import Generator, Iterator
@@ -18,29 +19,29 @@ if TYPE_CHECKING:
 
 
 class Population(Protocol):
-    """What churn does to a run; the simulation is one."""
+    """Interface through which churn acts on a run; the simulation implements it."""
 
     def leave(self, member: "Member", returns_s: float) -> None:
-        """A node goes away, to return at that time."""
+        """Take the node offline until `returns_s`."""
 
     def stays_away(self, member: "Member", returns_s: float) -> None:
-        """A node is away, or goes away now, to return at that time."""
+        """Keep or take the node offline until that time."""
 
     def come(self, member: "Member") -> None:
-        """A node returns, or joins for the first time."""
+        """Bring a node online, after an absence or for the first time."""
 
 
 class ChurnProcess:
-    """A SimPy process for each node that is ever away.
+    """SimPy processes, one for each node that is ever offline.
 
     Args:
         env: SimPy's environment.
         members: all nodes.
-        absences: per node its absences, see churn/schedule.py; taken one by one, as time comes.
-        state_lost: whether a node comes back without its state and starts afresh.
+        absences: per node its absences, see churn/schedule.py; read one by one, as time passes.
+        state_lost: whether a node returns without its state and restarts.
 
     Attributes:
-        newcomers: nodes whose first absence begins with the run.
+        newcomers: nodes whose first absence starts with the run.
     """
 
     def __init__(self, env: simpy.Environment, members: "list[Member]", absences: Absences, state_lost: bool = False):
@@ -59,7 +60,7 @@ class ChurnProcess:
             self._planned.append((members[node], chain([first], stays_away)))
 
     def begin(self, population: Population) -> None:
-        """Starts the processes; the nodes' lives have begun."""
+        """Start the processes; the nodes' lives have started."""
         self._processes = [
             self._env.process(self._come_and_go(population, member, stays_away)) for member, stays_away in self._planned
         ]
@@ -67,7 +68,7 @@ class ChurnProcess:
     def replace(
         self, population: Population, members: "list[Member]", absences: Absences, state_lost: bool = False
     ) -> None:
-        """From now on nodes come and go by other absences: those that these have here come at once, others leave."""
+        """Replace the absences from now on: nodes that the new absences have online join at once, the others leave."""
         for process in self._processes:
             if process.is_alive:
                 process.interrupt()
@@ -104,9 +105,9 @@ class ChurnProcess:
                     env.schedule(leaves, URGENT, max(0.0, start_s - env.now))
                     yield leaves
                     population.leave(member, end_s)
-                if end_s > END_OF_TIME_S:  # a time that the run cannot reach
+                if end_s > END_OF_TIME_S:  # a time beyond the end of the run
                     return
                 yield env.timeout(max(0.0, end_s - env.now))
                 population.come(member)
-        except simpy.Interrupt:  # other absences hold from now on
+        except simpy.Interrupt:  # other absences apply from now on
             return

@@ -1,4 +1,4 @@
-"""Verbs of a node that take simulated time, in algorithms that do not yield them: found in the source."""
+"""Check of an algorithm's source for a node's verbs, which take simulated time, that are not yielded."""
 
 import ast
 import inspect
@@ -9,9 +9,10 @@ from ddlsim.foundation import own_code
 
 
 def forgotten_yields(cls: type) -> Iterator[str]:
-    """One sentence per call such as `node.train(...)` in `round`, `join` or `finish` that is taken for its outcome.
+    """Return a sentence per call such as `node.train(...)` in `round`, `join` or `finish` whose verb is used as its
+    outcome.
 
-    Told are only calls that cannot be right: whose value is thrown away, taken apart or iterated over.
+    Only calls that cannot be right are reported: those whose value is discarded, unpacked or iterated over.
     """
     for name in ("round", "join", "finish"):
         method = getattr(cls, name)
@@ -39,7 +40,7 @@ def _in_method(method: Callable) -> Iterator[str]:
 
 
 def _used_as_outcome(found: ast.AST) -> ast.expr | None:
-    """The expression of a statement that throws its value away, takes it apart or goes through it."""
+    """Return the expression of a statement that discards, unpacks or iterates over its value."""
     if isinstance(found, ast.Expr):
         return found.value
     if isinstance(found, ast.Assign) and isinstance(found.targets[0], ast.Tuple | ast.List):

@@ -11,17 +11,17 @@ from contextlib import contextmanager
 
 YOUNG_OBJECTS = 20_000
 OBJECTS_PER_NODE = 200
-"""About what a node that trains makes in a round and lets go of when its jobs have run."""
+"""Approximate number of objects that a training node creates in a round and frees when its jobs have run."""
 MOST_OBJECTS = 2_000_000
 MOST_OBJECTS_PER_NODE = 20
-"""Of more nodes than 10,000."""
+"""Objects per node of runs with more than 10,000 nodes."""
 MANY_NODES = 1000
-"""Below, searching costs less than freezing what is there already."""
+"""Number of nodes below which searching costs less than freezing existing objects."""
 
 
 def free_earlier_runs(num_nodes: int) -> None:
-    """Frees what earlier runs of this process have left behind, before objects of this size are made: afterwards the
-    search would take longer, and while they are in use `relaxed_gc` has nothing searched that is older.
+    """Free the objects of this process's earlier runs, before objects of this size are made: later the search would
+    take longer, and during the run `relaxed_gc` searches no older objects.
     """
     if num_nodes >= MANY_NODES:
         gc.collect()
@@ -29,12 +29,12 @@ def free_earlier_runs(num_nodes: int) -> None:
 
 @contextmanager
 def relaxed_gc(num_nodes: int) -> Iterator[None]:
-    """Searches new objects only after so many; with many nodes, does not search again through what is there already.
+    """Search new objects less often; with many nodes, do not search existing objects again.
 
-    A collector that is switched off stays so.
+    A disabled collector remains disabled.
 
     Args:
-        num_nodes: size of the simulation that runs inside.
+        num_nodes: number of nodes of the simulation that runs inside.
     """
     before = gc.get_threshold()
     freeze = num_nodes >= MANY_NODES

@@ -1,24 +1,25 @@
-"""The members of a run: which nodes take part now, where nodes begin that come late, and when the run is over.
+"""The members of a run: which nodes take part now, where late nodes start, and when the run is over.
 
-A node whose first absence begins at time 0 is a newcomer: until that ends it does not exist. It has no state, no node
-waits for it and it is not evaluated; when it joins it starts afresh (and may ask others first, see Algorithm.join, as
-may one that returns without its state).
+A node whose first absence starts at time 0 is a newcomer: until the absence ends the node does not exist. It has no
+state, no node waits for it and it is not evaluated; when it joins it starts with a new state (and may ask others first,
+see Algorithm.join, like a node that returns without its state).
 
-Where there is a server, nodes do their rounds together in either mode, and where an algorithm waits for nobody, in
-neither: what follows says `synchronous` where they do, see Run.in_step.
+With a server, nodes do their rounds together in either mode; with an algorithm that waits for no node, in neither.
+Below, `synchronous` means that they do, see Run.in_step.
 
-Where late comers begin. Synchronous: in the round after the one that the others are in, whether they return or join.
-Asynchronous: a node that returns goes on where it left; a newcomer begins at the median of the rounds that the others
-have completed, so that the run does not last longer for it. A server whose nodes are all away does its round again once
-one of them is there, which begins with it. A node whose round the server has closed without it (protocol.deadline_s, a
-lost message) ends its training, then joins the round that the server is in, as it does after an absence.
+First round of late nodes. Synchronous: the round after the others' current round, whether the node returns or joins.
+Asynchronous: a node that returns continues where it left; a newcomer starts at the median of the rounds that the others
+have completed, so that the run does not last longer for it. A server whose nodes are all offline repeats its round once
+one of them is online, and that node starts with it. A node whose round the server has closed without it
+(protocol.deadline_s, a lost message) ends its training, then joins the server's current round, as it does after an
+absence.
 
-When a run is over. It waits for every node that is online, and ends once a node has finished and no online node is
+End of a run. The run waits for every node that is online, and ends once a node has finished and no online node is
 mid-round. Nodes that are late when the server has done its last round are not waited for. Synchronous: nodes that are
-away when one has done the last round have missed it, and there is nothing left for them to do. Asynchronous, or where
-only nodes have finished that were stopped early or came too late for the last round: they have rounds of their own to
-go, so they are waited for, and for those that have gone again, until the run has taken twice as long as to the moment
-when the first wait began. What is away then is cut off, and recorded so.
+offline when one node has done the last round have missed it, and have no rounds left. Asynchronous, or if only nodes
+have finished that were stopped early or came too late for the last round: offline nodes have rounds left, so the run
+waits for them, also if they leave again, until it has taken twice the time at which the first wait started. Nodes that
+are offline then are cut off, and recorded as such.
 """
 
 from collections.abc import Sequence
@@ -33,34 +34,35 @@ if TYPE_CHECKING:
 WAIT_FACTOR = 2.0
 
 HOPELESS_DEPARTURES, AND_PER_NODE = 10_000, 200
-"""So many departures in a row, without one completed round among them, and the run would practically never end: a
-round that as few as one stay in a hundred is long enough for is completed long before."""
+"""Number of departures in a row, without a completed round, after which the run would practically never end: a round
+for which only one stay in a hundred is long enough is completed long before.
+"""
 
 IDLE_DEPARTURES = 1_000_000
-"""So many departures of nodes that have finished, and nothing else among them, and the others wait for ever."""
+"""Number of departures of finished nodes in a row, without other events, after which the others would wait forever."""
 
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """What the engine knows of one node.
+    """The engine's record of one node.
 
     Args:
         id: 0 .. num_nodes-1; the server, if there is one, is num_nodes.
         is_server: whether it is the server.
-        node: what its algorithm sees; the simulation makes it.
-        state: what its algorithm remembers.
+        node: the node as its algorithm sees it; the simulation makes it.
+        state: its algorithm's memory.
         best: its best model by validation loss; None: nothing is validated.
-        online: whether it is there.
-        joined: whether it has ever been there.
+        online: whether it is online.
+        joined: whether it has ever been online.
         finished: whether it has no round left to do.
         stopped: whether early stopping has ended its rounds.
-        at_stop: what it had then; None: it has not stopped.
-        first_round: of its present stay; peers wait for it from this round on.
-        round_num: the round that it is in.
+        at_stop: its snapshot at the stop; None: it has not stopped.
+        first_round: first round of its current stay; peers wait for it from this round on.
+        round_num: its current round.
         completed_rounds: rounds that it has completed, counted from the run's first.
         late: whether the server has closed the node's round without it; the node then joins the server's current round.
-        stay: number of its present stay; what was begun in an earlier one is void.
-        times_lost: how often it has lost its state.
+        stay: number of its current stay; work started in an earlier stay is void.
+        times_lost: number of times that it has lost its state.
     """
 
     id: int
@@ -81,22 +83,22 @@ class Member:
     times_lost: int = 0
 
     def on_the_way_to(self, completed: int) -> bool:
-        """Whether it takes part and has not yet completed so many rounds."""
+        """Whether it takes part and has not yet completed this number of rounds."""
         takes_part = self.online and not self.finished and not self.late
         return takes_part and self.completed_rounds < completed and self.first_round < completed
 
 
 class Membership:
-    """Counts of members by what they are doing.
+    """Counts of members by their activity.
 
-    A node that has finished comes and goes as the others do, since others may still ask it, but nothing waits for it.
+    A finished node still leaves and returns, since others may ask it, but nothing waits for it.
 
     Args:
         members: all nodes.
         synchronous: whether rounds wait for each other, see Run.in_step.
 
     Attributes:
-        server_waits: whether there is a server that waits until a node is there.
+        server_waits: whether there is a server that waits until a node is online.
         reached: rounds that the furthest member has completed.
         departures_in_vain: departures since a node last completed a round; 0 once a node has finished.
     """
@@ -114,16 +116,16 @@ class Membership:
         self._wait_until_s: float | None = None
         self._found: dict[int, Member] = {}
         self.departures_in_vain = 0
-        self._idle_departures = 0  # of finished nodes, in a row, while no other came, left or did a round
+        self._idle_departures = 0  # of finished nodes, in a row, while no other node joined, left or did a round
 
     def absent_from_start(self, member: Member) -> None:
-        """A newcomer: it has never been there."""
+        """Register a newcomer, which has never been online."""
         member.joined = member.online = False
         self._count(member, -1)
         self._num_busy -= 1
 
     def left(self, member: Member, returns_s: float) -> None:
-        """A node has left, to return at that time."""
+        """Register a departure until that time."""
         member.online = False
         member.stay += 1
         self._count(member, -1)
@@ -136,12 +138,12 @@ class Membership:
         self._returns_s[member.id] = returns_s
 
     def returns_at(self, member: Member, returns_s: float) -> None:
-        """A node that is away will return at that time."""
+        """Change the return time of an offline node."""
         if not member.finished:
             self._returns_s[member.id] = returns_s
 
     def came(self, member: Member) -> None:
-        """A node has returned or joined."""
+        """Register a node that has returned or joined."""
         member.online = True
         self._count(member, 1)
         if not member.finished:
@@ -150,7 +152,7 @@ class Membership:
         self._returns_s.pop(member.id, None)
 
     def completed(self, member: Member, rounds: int) -> None:
-        """A node has completed so many rounds."""
+        """Register the number of rounds that a node has completed."""
         self._idle_departures = 0
         if member is not self._server:
             self.departures_in_vain = 0
@@ -164,7 +166,7 @@ class Membership:
             self.reached = rounds
 
     def finished(self, member: Member, through: bool) -> None:
-        """A node has no round left to do; `through`: it has done the last one."""
+        """Register a node without rounds left; `through`: it has done the last one."""
         member.finished = True
         self._num_busy -= 1
         self._any_finished = True
@@ -172,26 +174,26 @@ class Membership:
         self.departures_in_vain = 0
 
     def num_training(self) -> int:
-        """Nodes that are online and have rounds to go, the server not counted."""
+        """Number of nodes that are online and have rounds left, without the server."""
         server = self._server
         return self._num_busy - (server is not None and server.online and not server.finished)
 
     def anyone_in(self, round_num: int) -> bool:
-        """Whether a node that is there takes part in a round of a server, or may have done it."""
+        """Whether an online node takes part in a round of a server, or may have done it."""
         return any(one.online and one.first_round <= round_num for one in self._members if not one.is_server)
 
     def serves_nobody(self, member: Member) -> bool:
-        """Whether it is the server, and no node is there that has rounds to go."""
+        """Whether it is the server, and no online node has rounds left."""
         return member is self._server and not self.num_training() and not self._any_through
 
     @property
     def hopeless(self) -> bool:
-        """Whether so many nodes have left since one last completed a round that the run would not end."""
+        """Whether the number of departures since the last completed round shows that the run would not end."""
         return self.departures_in_vain > HOPELESS_DEPARTURES + AND_PER_NODE * len(self._members)
 
     @property
     def only_finished_move(self) -> bool:
-        """Whether nodes that have finished have left so often that nothing else can happen any more."""
+        """Whether finished nodes have left so often that no other event can follow."""
         return self._idle_departures > IDLE_DEPARTURES
 
     def over(self, now_s: float) -> bool:
@@ -207,16 +209,16 @@ class Membership:
         return all(returns_s > self._wait_until_s for returns_s in self._returns_s.values())
 
     def cut_off(self) -> list[Member]:
-        """Members that joined, are away when the run is over, and had rounds to go."""
+        """Return the members that joined, are offline when the run is over, and had rounds left."""
         if self._synchronous and self._any_through:
             return []
         return [one for one in self._members if one.joined and not one.finished and not one.is_server]
 
     def any_on_the_way_to(self, completed: int) -> bool:
-        """Whether a node that takes part has not yet completed so many rounds.
+        """Whether a node that takes part has not yet completed this number of rounds.
 
-        Asked after every completion, it looks at each member only once or twice per round: it starts at the one that it
-        found last.
+        Called after every completion, it checks each member only once or twice per round: it starts at the last member
+        found.
         """
         found = self._found.get(completed)
         if found is not None and found.on_the_way_to(completed):
@@ -231,10 +233,10 @@ class Membership:
         return False
 
     def first_round_of(self, member: Member) -> int:
-        """The round in which a node begins that returns or joins now.
+        """Return the first round of a node that returns or joins now.
 
-        In synchronous runs members that have themselves just come do not count, or every return would push the run a
-        round further; and no round is done again by late comers that all members that did it have left.
+        In synchronous runs members that have just joined do not count, since otherwise every return would push the run
+        a round further; and late nodes do not repeat a round that only departed members did.
         """
         if self._synchronous:
             if self._server is not None and self.server_waits:
@@ -243,7 +245,7 @@ class Membership:
         return member.round_num if member.joined else self._median()
 
     def _median(self) -> int:
-        """Of the rounds that the members online have completed, the lower one of two; 0 without any."""
+        """Return the (lower) median of the rounds that online members have completed; 0 without online members."""
         below = 0
         for rounds in sorted(self._online_at):
             below += self._online_at[rounds]
@@ -252,7 +254,7 @@ class Membership:
         return 0
 
     def _stands_at(self, member: Member) -> int:
-        """Rounds that it has completed, or has missed as a newcomer of an asynchronous run."""
+        """Return the rounds that it has completed, or has missed as a newcomer of an asynchronous run."""
         return member.completed_rounds if self._synchronous else max(member.completed_rounds, member.first_round)
 
     def _count(self, member: Member, change: int) -> None:

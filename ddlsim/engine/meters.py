@@ -1,17 +1,18 @@
-"""What nodes do that costs energy, counted as it happens: steps, seconds of computing and of waiting.
+"""Meters of energy and privacy.
 
-Counted here and not from records, because only the engine knows what was begun and not finished: a training that a
-departure cuts short has cost its device the time until then, and of its steps the same share.
+The energy meter counts steps, and seconds of computing and waiting, as they occur. It does not use records, because
+only the engine knows unfinished work: a training that a departure cuts short has cost its device the time until then,
+and the same share of its steps.
 
 A device that computes several things at once (it scores a peer's model while it trains) computes during their union,
-and does the steps of all. Idle is a node that is online, has rounds to go, and computes nothing; after its rounds it
-may still compute what others ask for.
+and does the steps of all. A node is idle if it is online, has rounds left, and computes nothing; after its rounds it
+may still compute for others.
 
-Epsilon of every node so far, from what it has released.
+The privacy meter computes every node's epsilon from its releases so far.
 
-A training releases something when it ends, a message when it is sent. Nodes that complete a round at one instant may
+A training counts as a release when it ends, a message when it is sent. Nodes that complete a round at one instant may
 have started the next round at the same instant, depending on the order of events. So an evaluation counts all earlier
-releases, and of those at its own instant the ones of rounds that it evaluates.
+releases, and of the releases at its own instant only those of rounds that it evaluates.
 """
 
 import math
@@ -32,18 +33,18 @@ if TYPE_CHECKING:
 
 
 class DeviceMeter:
-    """One node's device; times are simulated seconds, and never earlier than those of a call before."""
+    """One node's device; times are simulated seconds that never decrease between calls."""
 
     __slots__ = ("_begun", "_busy_before_s", "_busy_s", "_busy_until_s", "_idle_s", "_online_since_s", "_steps")
 
     def __init__(self) -> None:
         self._steps, self._busy_s, self._busy_until_s = 0.0, 0.0, 0.0
-        self._begun: list[tuple[float, float, float]] = []  # start, end, steps of what has not ended
+        self._begun: list[tuple[float, float, float]] = []  # start, end, steps of unfinished work
         self._idle_s, self._busy_before_s = 0.0, 0.0  # of earlier stays
         self._online_since_s: float | None = 0.0
 
     def computes(self, steps: float, start_s: float, duration_s: float) -> None:
-        """The device begins with so many steps, which take so long."""
+        """Start this number of steps, of this duration."""
         self._settle(start_s)
         if duration_s <= 0:
             self._steps += steps
@@ -54,22 +55,22 @@ class DeviceMeter:
         self._busy_until_s = max(end_s, self._busy_until_s)
 
     def left(self, now_s: float) -> None:
-        """The node has left: what its device computes is aborted."""
+        """Abort the device's work, because the node has left."""
         self._steps, self._busy_s = self.steps(now_s), self.computing_s(now_s)
         self._begun.clear()
         self._busy_until_s = now_s
         self.through(now_s)
 
     def through(self, now_s: float) -> None:
-        """The node has no rounds left, or has left: it is idle no more."""
+        """End the node's idle time, because it has no rounds left or has left."""
         self._idle_s, self._online_since_s = self.idle_s(now_s), None
 
     def came(self, now_s: float) -> None:
-        """The node is there again."""
+        """Register the node's return."""
         self._online_since_s, self._busy_before_s = now_s, self.computing_s(now_s)
 
     def steps(self, now_s: float) -> float:
-        """Steps until now; of what has not ended the share that has passed."""
+        """Steps until now, including the completed share of unfinished work."""
         begun = ((start_s, min(end_s, now_s), end_s, steps) for start_s, end_s, steps in self._begun)
         return self._steps + sum(
             steps * (until_s - start_s) / (end_s - start_s) for start_s, until_s, end_s, steps in begun
@@ -80,29 +81,29 @@ class DeviceMeter:
         return self._busy_s - max(0.0, self._busy_until_s - now_s)
 
     def idle_s(self, now_s: float) -> float:
-        """Seconds until now in which the node was online, had rounds to go and computed nothing; what it computes for
-        others after its rounds takes none of them away."""
+        """Seconds until now in which the node was online, had rounds left and computed nothing; computing for others
+        after its rounds does not reduce them.
+        """
         if self._online_since_s is None:
             return self._idle_s
         busy_s = self.computing_s(now_s) - self._busy_before_s
         return self._idle_s + max(0.0, now_s - self._online_since_s - busy_s)
 
     def _settle(self, now_s: float) -> None:
-        """What has ended is only a number."""
+        """Add finished work to the totals."""
         if self._begun and self._begun[0][1] <= now_s:
             self._steps += sum(steps for _, end_s, steps in self._begun if end_s <= now_s)
             self._begun = [one for one in self._begun if one[1] > now_s]
 
 
 class EnergyMeter:
-    """All nodes of a run.
+    """Energy meter of all nodes of a run.
 
     Args:
-        num_nodes: with the server.
-        server: its number; None: there is none.
-        costs: of a unit of each.
+        num_nodes: number of nodes, including the server.
+        server: the server's id; None if there is none.
+        costs: energy per unit of each kind of work.
         now_s: the simulated time.
-        network: what counts bytes.
     """
 
     def __init__(
@@ -112,26 +113,26 @@ class EnergyMeter:
         self._server, self._costs, self._now_s, self._network = server, costs, now_s, network
 
     def computes(self, node: int, steps: float, start_s: float, duration_s: float) -> None:
-        """A device begins with so many steps, see clock.py."""
+        """Start this number of steps on a device, see clock.py."""
         self.devices[node].computes(steps, start_s, duration_s)
 
     def left(self, node: int) -> None:
-        """A node has left, or is not there at the start."""
+        """Register a node that has left, or is offline at the start."""
         self.devices[node].left(self._now_s())
 
     def came(self, node: int) -> None:
-        """A node is there again, or for the first time."""
+        """Register a node that has returned, or joined for the first time."""
         self.devices[node].came(self._now_s())
 
     def finished(self, node: int) -> None:
-        """A node has no rounds left."""
+        """Register a node without rounds left."""
         self.devices[node].through(self._now_s())
 
     def work(self, traffic: "Traffic | None" = None) -> Work:
-        """What all have done until now.
+        """Return the work of all nodes until now.
 
         Args:
-            traffic: that of this moment, if the caller has it already.
+            traffic: current traffic, if the caller already has it.
         """
         now_s, count = self._now_s(), len(self.devices)
         traffic = self._network.traffic if traffic is None else traffic
@@ -144,17 +145,17 @@ class EnergyMeter:
         return Work(steps, computing_s, idle_s, sent, received)
 
     def joules(self, work: Work) -> dict[str, np.ndarray]:
-        """By what they were spent on, see devices/joules.py."""
+        """Return joules by use, see devices/joules.py."""
         return joules(work, self._costs, self._server)
 
     def write(self, records: "Records", completed: int) -> None:
-        """Rows of all joules of every node until now, at an evaluation."""
+        """Write rows of all joules of every node until now, at an evaluation."""
         now_s = self._now_s()
         for node, value in enumerate(total(self.joules(self.work())).tolist()):
             records.row(now_s, node, completed, "joules", value)
 
     def rows(self, traffic: "Traffic | None" = None) -> list[dict[str, Any]]:
-        """One per node, of plain numbers: what it did, and the joules of each."""
+        """Return one row per node, of plain numbers: its work, and the joules of each kind."""
         work = self.work(traffic)
         arrays = {name: getattr(work, name) for name in Work.__dataclass_fields__} | self.joules(work)
         plain = {name: values.tolist() for name, values in arrays.items()}
@@ -165,7 +166,7 @@ class EnergyMeter:
 
 
 class PrivacyMeter:
-    """All nodes of a run; a server has no data.
+    """Privacy meter of all nodes of a run; a server has no data.
 
     Args:
         num_nodes: N.
@@ -189,7 +190,7 @@ class PrivacyMeter:
         self._newest_s = [0.0] * num_nodes
 
     def released(self, node: int, round_num: int, count: int = 1) -> None:
-        """Count releases of a node at this instant, in its round."""
+        """Count a node's releases at this instant, in its round."""
         now_s = self._now_s()
         if now_s > self._newest_s[node]:
             self._earlier[node] += self._newest[node].total()
@@ -197,11 +198,11 @@ class PrivacyMeter:
         self._newest[node][round_num] += count
 
     def epsilons(self, completed: int) -> list[float]:
-        """Epsilon per node when so many rounds are completed; infinity without noise."""
+        """Return epsilon per node when this number of rounds is completed; infinity without noise."""
         return [self._epsilon(self._one_release(node), self._count(node, completed)) for node in range(self._num_nodes)]
 
     def write(self, records: "Records", completed: int) -> None:
-        """Rows of every node's epsilon, at an evaluation; none where there is no guarantee."""
+        """Write rows of every node's epsilon, at an evaluation; none if there is no guarantee."""
         now_s = self._now_s()
         for node, value in enumerate(self.epsilons(completed)):
             if math.isfinite(value):

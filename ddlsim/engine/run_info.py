@@ -1,10 +1,8 @@
-"""The RunInfo port: what all nodes know of the run, and their streams of random numbers.
+"""The ports RunInfo, Clock and Log, and the publications of nodes.
 
-The Clock port: SimPy's time, and how long devices take.
-
-The Log port: what nodes write into the run's records.
-
-What a node holds ready for peers that pull, and the pulls that it cannot answer yet.
+RunInfo gives all nodes' knowledge of the run, and their streams of random numbers. Clock gives SimPy's time, and the
+duration of computing on devices. Log writes nodes' rows into the run's records. PullStore holds a node's publications,
+and the pulls that it cannot answer yet.
 """
 
 import math
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
 
 
 Graph = Sequence[Sequence[int]]
-"""Per node its neighbors."""
+"""Neighbors per node."""
 NO_LIMIT = 2**63 - 1
 """Above all rounds."""
 
@@ -54,8 +52,8 @@ class Run:
         own_starts: whether every node starts from another model.
 
     Attributes:
-        completed_by_all: rounds that somebody has completed, and no node that takes part now has yet to; the engine
-            keeps it up to date. A node that was away and comes back may be behind it.
+        completed_by_all: rounds that at least one node has completed, and every node that takes part now; the engine
+            updates it. A node that returns may be in an earlier round.
         in_step: whether nodes do their rounds together: in synchronous runs of algorithms that wait, and in either mode
             with a server.
     """
@@ -90,7 +88,7 @@ class Run:
         return found
 
     def rng_after(self, purpose: str, node: int, completed: int) -> np.random.Generator:
-        """Random numbers for what is looked at after so many rounds, whatever else was looked at before."""
+        """Return random numbers for observations after this number of rounds, independent of earlier observations."""
         return rng.stream(self.seed, purpose, node, completed)
 
     def rounds_taken(self, own_round: int) -> tuple[int, int]:
@@ -106,10 +104,10 @@ class Run:
         return 0, self.rounds - 1 if self.has_final_exchange else NO_LIMIT
 
     def neighbors(self, round_num: int) -> Graph:
-        """The round's graph, per node. The last one is kept, since nodes ask for one round's graph in a row.
+        """Return the round's graph, per node; the last one is cached, since nodes ask for one round's graph in a row.
 
         Raises:
-            DdlsimError: the algorithm has said that it does not heed it.
+            DdlsimError: the algorithm has declared that it does not use it.
         """
         if round_num != self._graph[0]:
             if not (self.heeds_topology or self.has_server):
@@ -122,7 +120,7 @@ class Run:
         return self._graph[1]
 
     def turns(self, round_num: int) -> np.ndarray:
-        """Per node its place in the round's random order, int [N]."""
+        """Return each node's position in the round's random order, int [N]."""
         if round_num not in self._turns:
             self._turns = {known: turns for known, turns in self._turns.items() if known >= self.completed_by_all}
             self._turns[round_num] = rng.stream(self.seed, "turns", round_num).permutation(self.num_nodes)
@@ -130,7 +128,7 @@ class Run:
 
 
 MOST_WAITING = 1000
-"""Nodes that wait for one event at most: one that leaves is searched for among them."""
+"""Maximum number of nodes that wait for one event: a node that leaves is searched for among them."""
 
 
 class SimulatedClock:
@@ -138,10 +136,10 @@ class SimulatedClock:
 
     Args:
         env: SimPy's environment.
-        step_time_s: seconds per local step, per node; an array [N] or what changes over time.
-        meter: what counts it, see energy_meter.py; None: nothing does.
-        forward_share: what a forward pass costs of a local step, per node [N]; None: FORWARD_SHARE.
-        about: what the manifest says of step times.
+        step_time_s: seconds per local step, per node; an array [N] or values that change over time.
+        meter: energy meter, see meters.py; None: no meter.
+        forward_share: cost of a forward pass as a share of a local step, per node [N]; None: FORWARD_SHARE.
+        about: the manifest's remark on step times.
     """
 
     __slots__ = ("_begun_s", "_env", "_event", "_forward_share", "_seconds", "_step_time_s", "_trace", "about", "meter")
@@ -157,7 +155,7 @@ class SimulatedClock:
         self._env = env
         self.meter = meter
         self._begun_s, self._seconds = -1.0, -1.0
-        self._event = env.event()  # the last one made, begun then and so long
+        self._event = env.event()  # last event, with its start and delay
         self.use(step_time_s, forward_share, about)
 
     def use(
@@ -166,7 +164,7 @@ class SimulatedClock:
         forward_share: "Sequence[float] | None" = None,
         about: "dict[str, Any] | None" = None,
     ) -> None:
-        """Devices take as long as this says for what they begin from now on."""
+        """Set the devices' durations of work that starts from now on."""
         self._trace = step_time_s if isinstance(step_time_s, StepTimeTrace) else None
         # Python's floats: numpy's would spread through SimPy's queue, where comparing them takes several times as long.
         self._step_time_s = [] if self._trace else np.asarray(step_time_s, dtype=float).tolist()
@@ -178,21 +176,21 @@ class SimulatedClock:
         return self._env.now
 
     def at_end_of_instant(self, call: Callable[[], None]) -> "simpy.Event":
-        """Calls once all other events of this instant have happened, but for messages that arrive at it."""
+        """Call once all other events of this instant have happened, except messages that arrive at it."""
         return ScheduledCall(self._env, lambda _: call(), 0.0, LATE)
 
     def event(self) -> "simpy.Event":
-        """An event that has not happened yet."""
+        """Return an event that has not happened yet."""
         return self._env.event()
 
     def after(self, seconds: float) -> "simpy.Event":
-        """An event that happens so many seconds from now.
+        """Return an event this number of seconds from now.
 
-        Nodes that ask one after the other for the same delay at the same instant get the same event, and go on in the
-        order in which they asked: SimPy's queue has one entry for all of them.
+        Nodes that ask in a row for the same delay at the same instant get the same event, and continue in the order in
+        which they asked: SimPy's queue has one entry for all of them.
 
         Raises:
-            DdlsimError: it is no time.
+            DdlsimError: the delay is not a valid time.
         """
         event, now_s = self._event, self._env.now
         if seconds == self._seconds and now_s == self._begun_s:
@@ -206,7 +204,7 @@ class SimulatedClock:
         return event
 
     def computing_s(self, node: int, steps: float, forward_passes: float = 0) -> float:
-        """How long a node takes for so many local steps and forward passes of a mini-batch, if it begins now."""
+        """Return a node's seconds for these local steps and forward passes of a mini-batch, if it starts now."""
         if forward_passes:
             steps += forward_passes * (FORWARD_SHARE if self._forward_share is None else self._forward_share[node])
         if self._trace is not None:
@@ -219,11 +217,11 @@ class SimulatedClock:
 
 
 class NodeLog:
-    """Rows of nodes that learn.
+    """Log of nodes that learn.
 
     Args:
-        records: where rows go.
-        measurements: what measures models.
+        records: destination of rows.
+        measurements: measurements of models.
         measured: names of the rows of the run's metrics.
     """
 
@@ -235,20 +233,20 @@ class NodeLog:
         self._measurements = measurements
 
     def measure(self, time_s: float, node: int, completed: int, name: str, model: "Model", kept: "Kept | None") -> None:
-        """Rows of a model's accuracy and loss, once they are known."""
+        """Write rows of a model's accuracy and loss, once they are known."""
         self._measurements.take(time_s, node, completed, name, model, kept)
 
 
 class SilentLog:
-    """Of a network-only run: values that stand in for learning steered what nodes would write, so it is left out."""
+    """Log of a network-only run: it discards rows, since placeholder values would determine them."""
 
     measured: Collection[str] = ()
 
     def row(self, time_s: float, node: int, completed: int, name: str, value: Any) -> None:
-        """Nothing."""
+        """Discard the row."""
 
     def measure(self, time_s: float, node: int, completed: int, name: str, model: "Model", kept: "Kept | None") -> None:
-        """Nothing."""
+        """Discard the row."""
 
 
 class PullStore:
@@ -265,12 +263,12 @@ class PullStore:
         self._closed = False
 
     def publish(self, round_num: int, stage: int | None, payload: dict[str, Any], oldest_needed: int) -> None:
-        """Makes a payload available.
+        """Make a payload available.
 
         Args:
             round_num: the round.
-            stage: of the round; None: this is all there is.
-            payload: what travels.
+            stage: stage of the round; None: there are no stages.
+            payload: content of the answers.
             oldest_needed: stages of earlier rounds than this are forgotten.
         """
         kept = {}
@@ -279,12 +277,12 @@ class PullStore:
         self._published = {**kept, (round_num, stage or 0): payload}
 
     def close(self) -> None:
-        """Nothing more will come: what was last published answers the pulls of its round and all later ones."""
+        """End publication: the last publication answers the pulls of its round and all later ones."""
         self._closed = True
 
     def answer_to(self, request: Message) -> dict[str, Any] | None:
-        """What to answer with: the first that is as new as the round and the stage asked for; in an asynchronous run,
-        and where nothing newer can come, the newest. None: not there yet.
+        """Return the answer: the first publication as new as the requested round and stage; in an asynchronous run, and
+        if nothing newer can follow, the newest. None: not available yet.
         """
         if not self._published:
             return None
@@ -297,19 +295,19 @@ class PullStore:
         )
 
     def wait(self, request: Message, stay: int) -> None:
-        """Keeps a request until something new is published.
+        """Store a request until the next publication.
 
         Args:
-            request: from a node that is there now.
-            stay: its present one; in a later one the answer would be none to what it asks by then.
+            request: request of a node that is online now.
+            stay: the node's current stay; in a later stay it no longer needs the answer.
         """
         self._waiting.append((request, stay))
 
     def take_waiting(self) -> list[tuple[Message, int]]:
-        """The requests that wait, each with the stay in which it was made; they are no longer kept."""
+        """Return and remove the waiting requests, each with the stay in which it was made."""
         taken, self._waiting = self._waiting, []
         return taken
 
     def clear(self) -> None:
-        """The node has lost its state."""
+        """Forget everything, because the node has lost its state."""
         self._published = {}

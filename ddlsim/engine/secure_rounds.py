@@ -1,13 +1,12 @@
 """Sums by secure aggregation in simulated time: its stages as messages on the network, and its drop-outs.
 
-For the protocol see network/messages/secure_aggregation.py. A server is the aggregator of all nodes; without one
-every node is
-the aggregator of those that send to it, which route through it what they tell each other. What a node pushes for a
-round waits at the node; its receivers' mailboxes get it when the sum that it is in has been unmasked. Answers are sent
-as soon as the news before has come, whatever the node does meanwhile, and making them takes no simulated time.
+For the protocol see network/messages/secure_aggregation.py. A server is the aggregator of all nodes; without one every
+node is the aggregator of its senders, which route their messages to each other through it. A payload pushed for a round
+waits at the node; its receivers' mailboxes get it when its sum has been unmasked. Answers are sent as soon as the
+preceding message has arrived, whatever the node does meanwhile, and computing them takes no simulated time.
 
 A user drops out when it leaves, when a message from or to it is lost for good, and when a stage closes without its
-answer (stage_timeout_s). When the aggregator stops waiting, or leaves, there is no sum.
+answer (stage_timeout_s). If the aggregator stops waiting, or leaves, there is no sum.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -44,13 +43,12 @@ class SecureRounds:
 
     Args:
         settings: scenario section `secure_aggregation`.
-        server: the one aggregator; None: every node is one.
+        server: the only aggregator; None: every node is an aggregator.
         members: all nodes, by id.
         clock: see clock.py.
         network: the links.
-        mailboxes: of the network.
-        send: hands messages to the network, and counts them.
-        tell: (aggregator, round, name, value) of what is recorded.
+        send: function that hands messages to the network, and counts them.
+        tell: function that records (aggregator, round, name, value).
     """
 
     def __init__(
@@ -68,15 +66,15 @@ class SecureRounds:
         self._members, self._clock, self._network, self._mailboxes = members, clock, network, mailboxes
         self._send, self._tell = send, tell
         self._sessions: dict[Key, Session] = {}
-        self._awaited: dict[int, set[Key]] = {}  # user -> sums that wait for it to begin
-        self._waits_for: dict[int, int] = {}  # aggregator -> the last round that it has waited for
+        self._awaited: dict[int, set[Key]] = {}  # user -> sums that wait for it to start
+        self._waits_for: dict[int, int] = {}  # aggregator -> last round that it has waited for
 
     def masks(self, sender: int) -> bool:
-        """Whether what a node pushes goes into a sum; the server's average does not."""
+        """Whether a node's pushes go into a sum; the server's average does not."""
         return sender != self._server
 
     def contribute(self, sender: int, receivers: Iterable[int], round_num: int, payload: Mapping[str, Any]) -> None:
-        """A node has something for a round's sum at every receiver."""
+        """Register a node's contribution to a round's sum at every receiver."""
         begun = []
         for receiver in receivers:
             self._awaited.get(sender, set()).discard((receiver, round_num))
@@ -95,7 +93,7 @@ class SecureRounds:
             self._send([self._message(sender, tuple(begun), round_num, ANSWERS[ADVERTISE], size)])
 
     def waits(self, node: int, round_num: int, senders: Iterable[int]) -> None:
-        """A node begins to wait for a round's messages: if it is an aggregator its users are known."""
+        """Handle the start of a node's wait for a round's messages: an aggregator's users are then known."""
         if self._server not in (None, node):
             return
         key = node, round_num
@@ -103,7 +101,7 @@ class SecureRounds:
         for old in [known for known in self._sessions if known[0] == node and known[1] < round_num]:
             self._abort(old, self._sessions.pop(old))
         session = self._sessions.setdefault(key, Session())
-        if session.stage is None:  # a server does a round again that all users had left
+        if session.stage is None:  # a server repeats a round that all users had left
             session = self._sessions[key] = Session()
         session.group = frozenset(senders) - {node}
         for user in sorted(session.pending - session.inputs.keys()):
@@ -115,13 +113,13 @@ class SecureRounds:
         self._go_on(key, session)
 
     def taken(self, node: int, round_num: int) -> None:
-        """A node waits no longer for a round's messages: its deadline may have passed before there was a sum."""
+        """Handle the end of a node's wait for a round's messages; its deadline may have passed before the sum."""
         session = self._sessions.get((node, round_num))
         if session is not None and session.group is not None:
             self._abort((node, round_num), session)
 
     def arrived(self, message: Message) -> None:
-        """A message of the protocol has arrived."""
+        """Handle the arrival of a protocol message."""
         (content,) = message.payload
         if content in NEWS:
             self._answer(message, NEWS.index(content))
@@ -135,23 +133,23 @@ class SecureRounds:
         self._go_on(key, session)
 
     def failed(self, message: Message) -> None:
-        """A message of the protocol will not arrive, or a node will not push what it is waited for."""
+        """Handle a protocol message that will not arrive, or a push that will not be sent."""
         news = message.kind == SECURE and next(iter(message.payload)) in NEWS
         user, aggregator = (message.receiver, message.src) if news else (message.src, message.receiver)
         self._drop((aggregator, message.round_num), user)
 
     def aggregator_left(self, node: int) -> None:
-        """A node goes away, or has no round left: its sums are of no use."""
+        """End the sums of an aggregator that goes offline or has no round left."""
         for key in [known for known in self._sessions if known[0] == node]:
             del self._sessions[key]
 
     def user_left(self, node: int) -> None:
-        """A node has gone away: it has dropped out of all sums."""
+        """Drop a node that has gone offline out of all sums."""
         for key in list(self._sessions):
             self._drop(key, node)
 
     def reconsider(self, node: int) -> None:
-        """A node has closed a round, or left: sums that it will not begin with go on without it."""
+        """Continue without the node the sums that it will not start, because it has closed a round or left."""
         for key in sorted(self._awaited.get(node, ())):
             if not self._may_begin(node, key[1]):
                 self._drop(key, node)
@@ -159,7 +157,7 @@ class SecureRounds:
     # --------------------------------------------------------------------------------------------------------------
 
     def _session_of(self, aggregator: int, round_num: int) -> Session | None:
-        """The sum of a round; None: the aggregator waits for later ones, or was away."""
+        """Return the sum of a round; None if the aggregator waits for later ones, or was offline."""
         if round_num < max(self._waits_for.get(aggregator, 0), self._members[aggregator].first_round):
             return None
         return self._sessions.setdefault((aggregator, round_num), Session())
@@ -170,7 +168,7 @@ class SecureRounds:
         return member.online and not member.stopped and max(member.first_round, member.completed_rounds) <= round_num
 
     def _drop(self, key: Key, user: int) -> None:
-        """A user is waited for no longer; what it has sent counts."""
+        """Stop waiting for a user; its sent contributions count."""
         session = self._sessions.get(key)
         self._awaited.get(user, set()).discard(key)
         if session is not None and session.stage is not None and user not in session.gone:
@@ -178,7 +176,7 @@ class SecureRounds:
             self._go_on(key, session)
 
     def _go_on(self, key: Key, session: Session) -> None:
-        """Begins the next stage when all that can still come of this one has come, or ends."""
+        """Start the next stage, or end, once all answers of this stage that can still arrive have arrived."""
         if session.group is None or session.stage is None:
             return
         users = sum(user in session.inputs or not self._members[user].stopped for user in session.group)
@@ -194,7 +192,7 @@ class SecureRounds:
             self._send_news(key, session)
 
     def _send_news(self, key: Key, session: Session) -> None:
-        """What begins a stage, to all that are still there."""
+        """Send the messages that start a stage, to all remaining users."""
         assert session.stage is not None
         (aggregator, round_num), content, users = key, NEWS[session.stage], session.passed[-1]
         there = tuple(user for user in users if user not in session.gone)
@@ -205,30 +203,30 @@ class SecureRounds:
             self._go_on(key, session)
 
     def _answer(self, news: Message, stage: int) -> None:
-        """A user's message of a stage, which goes back to where the news came from."""
+        """Send a user's answer of a stage back to the aggregator."""
         user, session = news.receiver, self._sessions.get((news.src, news.round_num))
         if session is None or session.stage != stage or user in session.gone or session.group is None:
             self._network.unused(news)
             return
-        users = session.passed[SHARE if stage == UNMASK else ADVERTISE]  # whose shares it has, or whose keys
+        users = session.passed[SHARE if stage == UNMASK else ADVERTISE]  # users whose shares, or keys, it has
         values = num_values(session.inputs[user]) if stage == COLLECT else 0
         size = answer_bytes(self._settings, stage, len(users), len(session.group), values)
         self._send([self._message(user, (news.src,), news.round_num, ANSWERS[stage], size)])
 
     def _deliver(self, key: Key, session: Session) -> None:
-        """The sum is there: the algorithm gets what is in it."""
+        """Deliver the sum's contents to the algorithm."""
         (aggregator, round_num), inputs, in_sum = key, session.inputs, session.passed[COLLECT]
         self._close(key, session, in_sum)
         for user in in_sum:
             self._mailboxes.deliver(Message(user, aggregator, round_num, PUSH, inputs[user], 0, 0))
 
     def _abort(self, key: Key, session: Session) -> None:
-        """There will be no sum."""
+        """Abort the sum."""
         if session.stage is not None:
             self._close(key, session, ())
 
     def _close(self, key: Key, session: Session, in_sum: Sequence[int]) -> None:
-        """Nothing is left to be done; what is not in the sum will not come."""
+        """Close the sum; payloads that are not in it will not arrive."""
         begun, group = session.inputs.keys(), session.group or frozenset()
         session.close()
         self._tell(*key, "secure_sum", len(in_sum))
@@ -243,7 +241,7 @@ class SecureRounds:
             return
 
         def over(_: Any) -> None:
-            if session.stage == stage and self._sessions.get(key) is session:  # else it has ended meanwhile
+            if session.stage == stage and self._sessions.get(key) is session:  # otherwise it has ended meanwhile
                 session.gone |= session.pending
                 self._go_on(key, session)
 

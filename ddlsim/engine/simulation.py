@@ -1,6 +1,6 @@
 """One run in simulated time: a SimPy process per node that drives its algorithm, round by round.
 
-The ports of a run as the engine makes them: its own clock, transport and run information in their places.
+EnginePorts are a run's ports with the engine's own clock, transport and run information.
 """
 
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EnginePorts(Ports):
-    """Ports of which the engine uses more than a node sees: it says which nodes come, go and end."""
+    """Ports with the additional methods that the engine uses, for nodes that join, leave and finish."""
 
     clock: SimulatedClock
     transport: NetworkTransport
@@ -47,13 +47,14 @@ class Simulation:
 
     Args:
         env: SimPy's environment.
-        algorithm: what every node does, see algorithms/base.py.
-        ports: what nodes see of the run; its transport and its clock's meter are told which nodes come and go.
-        members: all nodes by id, the server last; what their algorithm sees and remembers is made here.
-        churn: when nodes leave and return.
-        monitor: what measures completed rounds and says when the run has reached its target.
-        records: where rows go.
-        on_round: called when all that took part have completed a round: (completed, time_s, bytes sent).
+        algorithm: the algorithm of every node, see algorithms/base.py.
+        ports: the nodes' view of the run; its transport and its clock's meter are notified of nodes that join and
+            leave.
+        members: all nodes by id, the server last; the simulation makes their nodes and states.
+        churn: times at which nodes leave and return.
+        monitor: measures completed rounds and decides whether the run has reached its target.
+        records: destination of rows.
+        on_round: called when all nodes that took part have completed a round: (completed, time_s, bytes sent).
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class Simulation:
     ):
         self.env = env
         self.algorithm = algorithm
-        self._by_round: list[tuple[int, Algorithm]] = [(0, algorithm)]  # the first round of each, the newest first
+        self._by_round: list[tuple[int, Algorithm]] = [(0, algorithm)]  # first rounds, newest first
         self.ports, self._run, self._compute = ports, ports.run, ports.compute
         self.transport, self.meter = ports.transport, ports.clock.meter
         self.network = self.transport.network
@@ -80,12 +81,12 @@ class Simulation:
         self._on_round = on_round
         self._last_round = ports.run.rounds + 1 if algorithm.has_final_exchange else ports.run.rounds
         self._stop = env.event()
-        self._moved = False  # whether somebody has left or come, so that a model may change after it was measured
+        self._moved = False  # whether a node has left or returned, so that a model may change after it was measured
         self._over = False
         self._latest_s = 0.0
         self.clock_errors = 0
         self._returned: dict[int, simpy.Event] = {}
-        self._somebody = env.event()  # for a server that waits until a node is there
+        self._somebody = env.event()  # for a server that waits until a node is online
         for member in members:
             member.node = Node(member.id, ports, member.best)
         self.transport.answer = self._answer
@@ -105,29 +106,29 @@ class Simulation:
 
     @property
     def completed_by_all(self) -> int:
-        """Rounds that all nodes that took part have completed, a last exchange counted as one."""
+        """Rounds completed by all nodes that took part; a last exchange counts as one."""
         return self._run.completed_by_all
 
     @property
     def furthest(self) -> int:
-        """The number, from 0, of the latest round that a node has begun."""
+        """Number, from 0, of the latest round that a node has started."""
         return max(member.round_num for member in self.members)
 
     def use_algorithm(self, algorithm: "Algorithm") -> None:
-        """Nodes do every round that none of them has begun with an algorithm of the same kind and other options."""
+        """Use an algorithm of the same kind with other options for every round that no node has started."""
         self.algorithm = algorithm
         self._by_round.insert(0, (self.furthest + 1, algorithm))
 
     def use_churn(self, absences: "Absences", state_lost: bool) -> None:
-        """Nodes come and go by other absences from now on, see churn_process.py."""
+        """Replace the absences of nodes from now on, see churn_process.py."""
         self._churn.replace(self, self.members, absences, state_lost)
 
     def run(self) -> None:
-        """Runs until every node that is online has finished, or until the target is reached.
+        """Run until every online node has finished, or until the target is reached.
 
         Raises:
-            DdlsimError: if nodes wait for messages that never come (a fault of the algorithm); names them. If all nodes
-                have left for good.
+            DdlsimError: if nodes wait for messages that never arrive (a fault of the algorithm); names them. If all
+                nodes have left permanently.
         """
         try:
             with relaxed_gc(self._run.num_nodes):
@@ -253,7 +254,7 @@ class Simulation:
         self._stop_if_over()
 
     def _until_returned(self, member: Member) -> Generator[simpy.Event, Any, None]:
-        """Waits until a node is online; it may leave again at the instant of its return, before its life goes on."""
+        """Wait until a node is online; it may leave again at the instant of its return, before its process continues."""
         while True:
             try:
                 yield self._returned[member.id]
@@ -262,7 +263,7 @@ class Simulation:
                 continue
 
     def _end_at_once(self, member: Member, error: BaseException) -> None:
-        """Ends the simulation by an error in a node's life, before anything else that happens at this instant.
+        """End the simulation by an error in a node's process, before all other events of this instant.
 
         In SimPy an error that leaves a process waits its turn: other nodes would compute first.
         """
@@ -280,16 +281,16 @@ class Simulation:
         raise AssertionError("the algorithm that the run began with is of round 0")
 
     def _answer(self, offer: "Message") -> "Mapping[str, Any]":
-        """Answer of a node's algorithm to an offer, see Node.exchange."""
+        """Return the answer of a node's algorithm to an offer, see Node.exchange."""
         member = self.members[offer.receiver]
         return self._algorithm_of(member.round_num).answer(member.node, member.state, offer)
 
     def _start_afresh(self, member: Member) -> None:
-        """Gives a node its first state, or a new first one."""
+        """Give a node its first state, or a new one after a loss."""
         member.state = self.algorithm.start(member.node)
 
     def _validate(self, member: Member, best: "BestModel") -> None:
-        """Looks at what the trainings of the round were worth, and stops the node if its patience is over."""
+        """Validate the trainings of the round, and stop the node if its patience is exhausted."""
         now_s, completed = self.env.now, member.round_num + 1
         for loss in best.resolve(self._compute.value):
             self.ports.log.row(now_s, member.id, completed, "validation_loss", loss)
@@ -300,7 +301,7 @@ class Simulation:
             self.transport.stopped(member.id)
 
     def _catch_up(self, member: Member, round_num: int) -> None:
-        """Move a node to this round, or to the one that the server is in, if that is further."""
+        """Move a node to this round, or to the server's current round if that is later."""
         server = self.members[-1]
         if server.is_server and server.round_num > round_num:
             round_num = server.round_num
@@ -310,7 +311,7 @@ class Simulation:
             self.transport.opens(member.id, round_num)
 
     def _close_round_of(self, server: Member) -> None:
-        """The server has ended its round; nodes in it that it has not heard are late."""
+        """Close the server's round; nodes in it without a received message are late."""
         if not self.membership.anyone_in(server.round_num):
             self._records.row(self.env.now, server.id, server.round_num + 1, "empty", 1)
         if server.node.took_in != server.round_num:
@@ -334,14 +335,14 @@ class Simulation:
         self._tell_rounds()
         if member.stopped:
             member.at_stop = self.snapshot(member.id, completed)
-        if completed > monitor.evaluated and monitor.due(completed):  # else it has been measured without this node
+        if completed > monitor.evaluated and monitor.due(completed):  # otherwise it has been measured without this node
             monitor.completed(member.id, completed, self)
             self._measure_complete()
         next_round = None if member.stopped else max(member.first_round, completed)
         self.transport.round_closed(member.id, next_round)
 
     def _tell_rounds(self) -> None:
-        """Counts and tells the rounds that somebody has completed and no node is on the way to any more."""
+        """Count and report the rounds that at least one node has completed and no node still has to complete."""
         run, membership = self._run, self.membership
         while run.completed_by_all < membership.reached and not membership.any_on_the_way_to(run.completed_by_all + 1):
             run.completed_by_all += 1
@@ -353,8 +354,8 @@ class Simulation:
     # -- measuring (for the monitor) -------------------------------------------------------------------------------
 
     def any_on_the_way_to(self, completed: int) -> bool:
-        """Whether a node that takes part has not yet completed so many rounds; where rounds do not wait for each other,
-        the last one is on its way until the run is over, since nodes that are away are waited for.
+        """Whether a node that takes part has not yet completed this number of rounds; if rounds do not wait for each
+        other, the last one is incomplete until the run is over, since the run waits for offline nodes.
         """
         if self._over:
             return False
@@ -363,7 +364,7 @@ class Simulation:
         return self.membership.any_on_the_way_to(completed)
 
     def joined(self) -> Iterator[int]:
-        """All nodes that have ever been there, ascending."""
+        """Return all nodes that have ever been online, ascending."""
         return (member.id for member in self.members if member.joined)
 
     def now_s(self) -> float:
@@ -371,7 +372,9 @@ class Simulation:
         return self.env.now
 
     def snapshot(self, node: int, completed: int) -> Snapshot:
-        """What a node has now; of one that has stopped after so many rounds, what it had then."""
+        """Return the current snapshot of a node, or the snapshot at its stop if it has stopped after this number of
+        rounds.
+        """
         member = self.members[node]
         if member.at_stop is not None and member.completed_rounds == completed:
             return member.at_stop
@@ -391,7 +394,6 @@ class Simulation:
             self._stop.succeed()
 
     def _stop_if_over(self) -> None:
-        """See membership.py."""
         if self._stop.triggered or not self.membership.over(self.env.now):
             return
         self._over = True
@@ -403,7 +405,9 @@ class Simulation:
             self._stop.succeed()
 
     def _measure_ends(self) -> None:
-        """All have stopped before the last round: what they ended with is measured, unless it has been."""
+        """Measure the final models of nodes that have all stopped before the last round, unless they have been
+        measured.
+        """
         monitor = self.monitor
         reached = max(member.completed_rounds for member in self.members if not member.is_server)
         after = max(reached, monitor.evaluated + 1)
@@ -418,7 +422,9 @@ class Simulation:
     # -- churn (for the churn process) -----------------------------------------------------------------------------
 
     def leave(self, member: Member, returns_s: float) -> None:
-        """A node goes away: its flows and its training are aborted, its mail is lost; its state stays until then."""
+        """Take a node offline: its flows and its training are aborted, its received messages are lost; its state is
+        kept.
+        """
         self.membership.left(member, returns_s)
         if self.membership.hopeless:
             raise DdlsimError(self._why_hopeless())
@@ -436,7 +442,7 @@ class Simulation:
         self._stop_if_over()
 
     def stays_away(self, member: Member, returns_s: float) -> None:
-        """A node is away until another time than was said, or goes away now."""
+        """Change the return time of an offline node, or take the node offline now."""
         if not member.online:
             self.membership.returns_at(member, returns_s)
         else:
@@ -452,7 +458,7 @@ class Simulation:
             self._records.row(self.env.now, member.id, member.completed_rounds, "aborted", aborted)
 
     def come(self, member: Member) -> None:
-        """A node comes back stale, or afresh; a newcomer joins. One that has finished has no round to begin with."""
+        """Bring a node back with its old state or a new one, or let a newcomer join. A finished node starts no round."""
         if member.finished:
             self._is_back(member)
             if self._churn.state_lost:
@@ -482,7 +488,7 @@ class Simulation:
         self._records.row(self.env.now, member.id, member.completed_rounds, "online", 1)
 
     def _lose_state(self, member: Member) -> None:
-        """What it published and what it told others is gone; its next models are drawn anew."""
+        """Forget a node's publications and sent parameters; its next models are drawn again."""
         self.transport.forget(member.id)
         if member.best is not None:
             member.best.forget()

@@ -1,4 +1,4 @@
-"""What an algorithm returns and yields, looked at where it comes in."""
+"""Checks of the values that an algorithm returns and yields."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def no_steps(found: Any) -> str:
-    """Why what `round`, `join` or `finish` returns are no steps; empty: they are."""
+    """Return the reason why the result of `round`, `join` or `finish` is not a generator of steps; empty if it is."""
     if hasattr(found, "send"):
         return ""
     return (
@@ -23,17 +23,19 @@ def no_steps(found: Any) -> str:
 
 
 def no_candidates(found: Any, node: "Node") -> str:
-    """Why a node cannot answer queries with what `serving` returns; empty: it can, or is a server that has none."""
+    """Return the reason why a node cannot answer queries with the result of `serving`; empty if it can, or is a server
+    that has none.
+    """
     if isinstance(found, EvaluationCandidates) or (found is None and node.is_server):
         return ""
     return f"returns {kind_of(found)}, expected ddlsim.node.candidates.EvaluationCandidates(models)"
 
 
 def begun(algorithm: "Algorithm", method: str, found: Any) -> "Steps":
-    """The steps that `round`, `join` or `finish` returns.
+    """Return the steps that `round`, `join` or `finish` returns.
 
     Raises:
-        ScenarioError: there are none.
+        ScenarioError: the result is not a generator of steps.
     """
     wrong = no_steps(found)
     if wrong:
@@ -43,7 +45,7 @@ def begun(algorithm: "Algorithm", method: str, found: Any) -> "Steps":
 
 
 def no_verb(algorithm: "Algorithm", method: str, steps: "Steps", yielded: Any) -> ScenarioError:
-    """What is raised where a step is no verb; it names the line."""
+    """Return the error for a step that is not a verb; it names the line."""
     frame = getattr(steps, "gi_frame", None)
     file = own_code.shown_path(frame.f_code.co_filename) if frame else "?"
     return ScenarioError(
@@ -64,10 +66,10 @@ def unused_verb(algorithm: "Algorithm", method: str) -> ScenarioError:
 
 
 def candidates(algorithm: "Algorithm", node: "Node", state: Any) -> EvaluationCandidates | None:
-    """The models that a node would answer queries with; None: it is a server.
+    """Return the models that a node would answer queries with; None if it is a server.
 
     Raises:
-        ScenarioError: `serving` returns something else.
+        ScenarioError: `serving` returns another type.
     """
     found = algorithm.serving(node, state)
     wrong = no_candidates(found, node)

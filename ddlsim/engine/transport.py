@@ -42,22 +42,22 @@ class NetworkTransport:
     """Messages of one run.
 
     Args:
-        network: the links; this object listens to what arrives.
+        network: the links; this object handles arrivals.
         members: all nodes, by id.
         run: see run_info.py.
         clock: see clock.py.
-        compute: what scores models for other nodes, and encodes parameters.
+        compute: scores models for other nodes, and encodes parameters.
         protocol: scenario section `protocol`.
-        codec: how parameters in messages are compressed, see network/messages/compression.py; None: not at all.
-        privacy: how they are clipped and noised before that, see network/messages/gaussian.py; None: not at all.
-        secure: how sums are protected, see secure_rounds.py; None: not at all.
-        tell: (node, round, name, value) of what is recorded of that.
+        codec: compression of parameters in messages, see network/messages/compression.py; None: no compression.
+        privacy: clipping and noise before compression, see network/messages/gaussian.py; None: neither.
+        secure: protection of sums, see secure_rounds.py; None: no protection.
+        tell: function that records (node, round, name, value) of it.
         released: (node, round), called at each release of parameters under `privacy`.
 
     Attributes:
         network: the links.
-        contents: bytes by what messages hold, see network/messages/message.py.
-        contacts: messages of pairs by round, see network/messages/message.py; None: there are too many nodes.
+        contents: bytes by message content, see network/messages/message.py.
+        contacts: messages of pairs by round, see network/messages/message.py; None if there are too many nodes.
         answer: offer of an exchange -> its answer, by the receiver's algorithm; set by the simulation.
     """
 
@@ -95,23 +95,23 @@ class NetworkTransport:
         network.listen(self._delivered, self.fail)
 
     def use_protocol(self, protocol: "Protocol") -> None:
-        """Waits that begin from now on have this deadline."""
+        """Set the deadline of waits that start from now on."""
         self._deadline_s, self._keep_late = protocol.deadline_s, protocol.late == "keep"
         self._staleness_s = protocol.staleness_s
 
     def use_codec(self, codec: "Codec | None") -> None:
-        """Messages from now on are compressed in this way; copies that receivers had are of no use for it."""
+        """Compress messages from now on with this codec; copies that receivers had cannot be used with it."""
         self._encoders = None if codec is None else [self._encoder(codec, member.id) for member in self._members]
 
     # -- the port --------------------------------------------------------------------------------------------------
 
     def push(self, sender: int, receivers: Iterable[int], round_num: int, payload: Mapping[str, Any]) -> None:
-        """Sends the payload to every receiver."""
+        """Send the payload to every receiver."""
         receivers = tuple(receivers)
         self._push(sender, receivers, round_num, self._private(sender, payload, round_num) if receivers else payload)
 
     def publish(self, node: int, round_num: int, stage: int | None, payload: dict[str, Any]) -> None:
-        """Answers pulls with this payload from now on, also those that wait for it."""
+        """Answer pulls with this payload from now on, also waiting pulls."""
         self._store(node).publish(round_num, stage, payload, self._oldest())
         self._answer_waiting(node)
 
@@ -123,7 +123,7 @@ class NetworkTransport:
         keys: Sequence[str] | None,
         stages: Mapping[int, int] | None,
     ) -> None:
-        """Asks peers for what they publish."""
+        """Ask peers for their publications."""
         if stages is None:
             self._send(self._messages(node, peers, round_num, REQUEST, {}, keys))
             return
@@ -131,33 +131,33 @@ class NetworkTransport:
         self._send([message for messages in asked for message in messages])
 
     def ask_for_scores(self, node: int, peers: Sequence[int], round_num: int, model: "Model") -> None:
-        """Asks peers for the loss of a model on their training samples."""
+        """Ask peers for the loss of a model on their training samples."""
         payload = self._private(node, {"model": model}, round_num) if peers else {"model": model}
         self._send(self._messages(node, peers, round_num, SCORE_REQUEST, payload))
 
     def exchange(self, node: int, peers: Sequence[int], round_num: int, payload: Mapping[str, Any]) -> None:
-        """Offers the payload to peers, each of which answers when it arrives."""
+        """Offer the payload to peers; each answers when it arrives."""
         offered = self._private(node, payload, round_num) if peers else payload
         self._send(self._messages(node, peers, round_num, EXCHANGE, offered))
 
     def starts_with(self, node: int, models: "Sequence[Model]") -> None:
-        """A node has drawn models, which know no data."""
+        """Register models that a node has drawn, which contain no information on data."""
         if node < len(self._senders):
             self._senders[node].starts_with(models)
 
     def sent_in_clear(self, node: int) -> bool:
-        """Whether a node has sent parameters past that mechanism."""
+        """Whether a node has sent parameters without the privacy mechanism."""
         return False
 
     def wait(self, node: int, kind: str, round_num: int, senders: Iterable[int]) -> simpy.Event:
-        """An event that happens when all that can still come has come, or at the deadline."""
+        """Return an event that happens when all messages that can still arrive have arrived, or at the deadline."""
         if self._secure is not None and kind == PUSH:
             senders = tuple(senders)
             self._secure.waits(node, round_num, senders)
         return self._mailboxes.wait(node, kind, round_num, senders, self._deadline_s)
 
     def take(self, node: int, kind: str, round_num: int) -> list[Message]:
-        """The messages of a round that has been waited for."""
+        """Return the messages of a round after the wait for it."""
         if self._secure is not None and kind == PUSH:
             self._secure.taken(node, round_num)
         return self._mailboxes.take(node, kind, round_num, self._keep_late)
@@ -177,35 +177,35 @@ class NetworkTransport:
                 self.network.unused(to_one(message, node))
         return [message for message in taken if message.sent_s >= oldest_s]
 
-    # -- nodes that come, go and end (for the engine) --------------------------------------------------------------
+    # -- nodes that join, leave and finish (for the engine) -------------------------------------------------------
 
     def opens(self, node: int, round_num: int) -> None:
-        """A node may push messages of this round and later ones from now on."""
+        """Allow a node to push messages of this round and later ones from now on."""
         self._mailboxes.opens_at(node, round_num)
 
     def round_closed(self, node: int, next_round: int | None) -> None:
-        """A node has completed a round, and goes on with `next_round`; None: it never will push again."""
+        """Close a round of a node, which continues with `next_round`; None: it never pushes again."""
         self._mailboxes.closed(node, next_round)
         if self._secure is not None:
             self._secure.reconsider(node)
 
     def stopped(self, node: int) -> None:
-        """A node has ended its rounds early: what it has published answers all pulls from now on, of any round."""
+        """Stop a node early: its publication answers all pulls of any round from now on."""
         self._store(node).close()
         self._answer_waiting(node)
 
     def finished(self, node: int) -> None:
-        """A node has no round left to do: what comes from now on is of no use, and it publishes nothing more."""
+        """Finish a node without rounds left: later messages to it are unused, and it publishes nothing more."""
         self._mailboxes.close(node)
         self._turn_away(node)
         if self._secure is not None:
             self._secure.aggregator_left(node)
 
     def leaves(self, node: int) -> int:
-        """A node goes away: its flows are aborted, its mail and the pulls that it has not answered are lost.
+        """Take a node offline: its flows are aborted, its received messages and unanswered pulls are lost.
 
         Returns:
-            How many messages were on their way from or to it.
+            Number of messages that were on their way from or to it.
         """
         if self._secure is not None:
             self._secure.aggregator_left(node)
@@ -217,17 +217,19 @@ class NetworkTransport:
         return aborted
 
     def abandons_round(self, node: int) -> None:
-        """What a node that has left would still have sent is waited for no longer."""
+        """Stop waiting for messages of a node that has left."""
         self._mailboxes.reconsider(node)
         if self._secure is not None:
             self._secure.reconsider(node)
 
     def returns(self, node: int) -> None:
-        """A node is back on the network."""
+        """Bring a node back to the network."""
         self.network.return_node(node)
 
     def forget(self, node: int) -> None:
-        """A node has lost its state: what it published, and what it and others knew of each other's parameters."""
+        """Forget a node's publications, and its and others' copies of each other's parameters, because it has lost its
+        state.
+        """
         if node in self._stores:
             self._stores[node].clear()
         if node < len(self._senders):
@@ -238,7 +240,7 @@ class NetworkTransport:
                 encoder.forget_receiver(node)
 
     def waiting_for(self, node: int) -> list[tuple[str, int, list[int]]]:
-        """What a node still waits for, of which round, and from which nodes."""
+        """Return the kind of message that a node waits for, its round, and the nodes."""
         return [
             (what, round_num, senders)
             for kind, what in ((PUSH, "messages"), (RESPONSE, "answers to its pulls"), (SCORE, "scores"))
@@ -246,7 +248,7 @@ class NetworkTransport:
         ]
 
     def fail(self, message: Message) -> None:
-        """A message will never arrive: a node that waits for it, or for the answer to it, stops waiting."""
+        """End the wait for a message that will never arrive, or for the answer to it."""
         if message.kind == SECURE:
             if self._secure is not None:
                 self._secure.failed(message)
@@ -260,7 +262,7 @@ class NetworkTransport:
     # -- sending ---------------------------------------------------------------------------------------------------
 
     def _push(self, sender: int, receivers: tuple[int, ...], round_num: int, payload: Mapping[str, Any]) -> None:
-        """Sends what may leave of a payload to every receiver."""
+        """Send the permitted part of a payload to every receiver."""
         if self._secure is not None and self._secure.masks(sender):
             self._secure.contribute(sender, receivers, round_num, payload)
         elif self._encoders is not None:
@@ -269,7 +271,7 @@ class NetworkTransport:
             self._send([self._plain_message(sender, receivers, round_num, PUSH, payload)])
 
     def _send(self, messages: list[Message]) -> None:
-        """Hands messages to the network; to a node that is away nothing can be sent."""
+        """Hand messages to the network; nothing can be sent to an offline node."""
         if self.network.num_away:
             messages = [reachable for message in messages if (reachable := self._to_those_online(message))]
         self.network.add_headers(messages)
@@ -314,7 +316,7 @@ class NetworkTransport:
         return messages
 
     def _stream_for(self, sender: int, receivers: tuple[int, ...]) -> int | None:
-        """The receiver that has copies of its own of what a node sends; None: all share the same."""
+        """Return the receiver with separate copies of a node's messages; None: all receivers share the same."""
         return None
 
     def _plain_message(
@@ -326,7 +328,7 @@ class NetworkTransport:
         payload: Mapping[str, Any],
         keys: Sequence[str] | None = None,
     ) -> Message:
-        """One message to all receivers, its parameters as they are."""
+        """Return one message to all receivers, with unencoded parameters."""
         header_bytes = self.network.header_bytes
         if len(payload) == 1:  # nearly always
             (content,) = payload.values()
@@ -342,7 +344,7 @@ class NetworkTransport:
         )
 
     def _private(self, sender: int, payload: Mapping[str, Any], round_num: int) -> Mapping[str, Any]:
-        """What may leave of a payload; a server has no data of its own."""
+        """Return the permitted part of a payload; a server has no data."""
         return self._senders[sender].protect(payload) if sender < len(self._senders) else payload
 
     def _sender(self, privacy: "Privacy", node: int) -> PrivateSender:
@@ -369,13 +371,13 @@ class NetworkTransport:
         elif message.kind == EXCHANGE:
             node, payload = message.receiver, self._answer_to_offer(message)
             self._send(self._messages(node, (message.src,), message.round_num, RESPONSE, payload))
-        else:  # the mailbox knows what is too late
+        else:  # the mailbox knows which messages are too late
             self._mailboxes.deliver(message)
 
     def _oldest(self) -> int:
-        """The earliest round that an online node is in: pulls ask for none before. Looked up once a round.
+        """Return the earliest round of an online node: pulls ask for no earlier one. Computed once a round.
 
-        `completed_by_all` alone can be later: a node that was away and came back may be behind it.
+        `completed_by_all` can be later: a node that returns may be in an earlier round.
         """
         completed = self._run.completed_by_all
         if completed > self._oldest_as_of:
@@ -389,12 +391,12 @@ class NetworkTransport:
         return self._stores[node]
 
     def _answer(self, request: Message) -> None:
-        """Serves a peer's pull, or keeps it until the node has published for that round."""
+        """Answer a peer's pull, or keep it until the node has published for that round."""
         node = request.receiver
         payload = self._store(node).answer_to(request)
         if payload is None:
             self._store(node).wait(request, self._members[request.src].stay)
-            if self._members[node].finished:  # it came when there was no round left for it
+            if self._members[node].finished:  # it arrived when no round was left for it
                 self._turn_away(node)
             return
         if request.keys is not None:
@@ -403,7 +405,7 @@ class NetworkTransport:
         self._send(self._messages(node, (request.src,), request.round_num, RESPONSE, answer))
 
     def _answer_to_offer(self, offer: Message) -> Mapping[str, Any]:
-        """What leaves of the answer that the receiver's algorithm gives."""
+        """Send the permitted part of the answer of the receiver's algorithm."""
         return self._private(offer.receiver, as_sent(self.answer(offer)), offer.round_num)
 
     def _answer_waiting(self, node: int) -> None:
@@ -414,19 +416,19 @@ class NetworkTransport:
                 self.network.unused(request)
 
     def _turn_away(self, node: int) -> None:
-        """The pulls that a node has not answered never will be."""
+        """Reject the pulls that a node has not answered."""
         for request, stay in self._stores[node].take_waiting() if node in self._stores else ():
             self.network.unused(request)
             if self._still_asks(request, stay):
                 self.fail(request)
 
     def _still_asks(self, request: Message, stay: int) -> bool:
-        """Whether who has made a request in this stay has not left since: a node that returns asks anew."""
+        """Whether the sender of a request has not left since: a node that returns asks again."""
         asker = self._members[request.src]
         return asker.online and asker.stay == stay
 
     def _score(self, request: Message) -> None:
-        """Passes training samples through a peer's model, and sends the loss when the node's device is through."""
+        """Compute a peer's model on the training samples, and send the loss when the node's device has finished."""
         compute, member = self._compute, self._members[request.receiver]
         stay, asked_in = member.stay, self._members[request.src].stay
         batches = compute.batches_in("train", member.id)
