@@ -400,7 +400,7 @@ class AttackedTransport(NetworkTransport):
     def _not_withheld(
         self, conduct: "Conduct", receivers: tuple[int, ...], round_num: int, kind: str
     ) -> tuple[int, ...]:
-        """Return the receivers that a message is sent to; the others stop waiting for it, at once or at the deadline."""
+        """Return the receivers of a message; the others stop waiting for it, at once or at the deadline."""
         chance = conduct.withholds(self._round_of(conduct.node, round_num))
         if not chance:
             return receivers

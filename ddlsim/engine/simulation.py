@@ -254,7 +254,7 @@ class Simulation:
         self._stop_if_over()
 
     def _until_returned(self, member: Member) -> Generator[simpy.Event, Any, None]:
-        """Wait until a node is online; it may leave again at the instant of its return, before its process continues."""
+        """Wait until a node is online; it may leave again at the instant of its return."""
         while True:
             try:
                 yield self._returned[member.id]
@@ -458,7 +458,7 @@ class Simulation:
             self._records.row(self.env.now, member.id, member.completed_rounds, "aborted", aborted)
 
     def come(self, member: Member) -> None:
-        """Bring a node back with its old state or a new one, or let a newcomer join. A finished node starts no round."""
+        """Bring a node back with its old or a new state, or let a newcomer join. A finished node starts no round."""
         if member.finished:
             self._is_back(member)
             if self._churn.state_lost:

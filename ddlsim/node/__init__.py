@@ -1,1 +1,1 @@
-"""What an algorithm sees of the simulation: the node with its operations, and the five ports behind it."""
+"""An algorithm's view of the simulation: the node with its operations, and its five ports."""

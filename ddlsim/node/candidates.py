@@ -1,12 +1,12 @@
-"""What an algorithm hands over to be evaluated.
+"""Models for evaluation: an algorithm's candidates, and a node's best model by validation loss.
 
-The best model of a node by validation loss, and when it has gone too long without a better one.
+Early stopping ends a node that has trained too long without a better model.
 
-A node validates what each of its local trainings made, never a merged model, on its own validation samples: the mean
-over mini-batches of the batch mean loss, the samples in the same order every time, as the published codes of DAC and
-its successors do with images. (DAC's first code validates with batches of one sample; that of the synthetic problem
-shuffles. Where the last batch is smaller, its samples weigh more: another order every time would be noise, and the
-lowest loss the luckiest.) It stops when as many trainings in a row as its patience have brought no strictly lower loss.
+A node validates the result of each local training, never a merged model, on its own validation samples: the mean over
+mini-batches of the batch mean loss, the samples in the same order every time, as the published codes of DAC and its
+successors do with images. (DAC's first code validates with batches of one sample; that of the synthetic problem
+shuffles. If the last batch is smaller, its samples weigh more: a different order every time would be noise, and select
+the luckiest loss.) It stops when `patience` trainings in a row have given no strictly lower loss.
 """
 
 import math
@@ -30,11 +30,11 @@ Choice = Literal["train_loss", "validation_loss", "lowest_test_loss"]
 
 @dataclass(frozen=True)
 class EvaluationCandidates:
-    """What a node would answer queries with.
+    """Models that a node would answer queries with.
 
     Args:
         models: candidates, whole models in parts.
-        choose: the data whose loss picks one of several candidates. `lowest_test_loss` peeks at the test set.
+        choose: the data whose loss picks one of several candidates. `lowest_test_loss` uses the test set.
     Raises:
         DdlsimError: if there is no such choice, or no model.
     """
@@ -53,16 +53,16 @@ class EvaluationCandidates:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a node held when it completed an evaluated round.
+    """State of a node when it completed an evaluated round.
 
     Args:
         time_s: simulated time.
-        bytes_sent: bytes it had put on the wire.
-        serving: its candidates; None: a server.
-        best: its best model by validation loss; None: it has none, or nothing is validated.
-        seen: of algorithms that compare models, what is compared, see Algorithm.seen.
-        kept: what the learner keeps of its trainings, see learning/optimizer_state.py.
-        best_kept: what it kept of the training that made `best`.
+        bytes_sent: bytes that it had put on the wire.
+        serving: its candidates; None for a server.
+        best: its best model by validation loss; None if it has none, or nothing is validated.
+        seen: the compared part of the state, if the algorithm compares models, see Algorithm.seen.
+        kept: the learner's state of its trainings, see learning/optimizer_state.py.
+        best_kept: the learner's state of the training that made `best`.
     """
 
     time_s: float
@@ -75,10 +75,10 @@ class Snapshot:
 
 
 class BestModel:
-    """One node's record.
+    """A node's best model and its patience.
 
     Args:
-        patience: trainings without improvement after which it has `run_out`; None: it never does.
+        patience: trainings without improvement after which it has `run_out`; None: never.
     """
 
     def __init__(self, patience: int | None):
@@ -88,11 +88,11 @@ class BestModel:
 
     @property
     def run_out(self) -> bool:
-        """Whether the node's patience is over."""
+        """Whether the node's patience is exhausted."""
         return self._patience is not None and self._without_better >= self._patience
 
     def forget(self) -> None:
-        """Starts afresh: the node has lost its state."""
+        """Reset, because the node has lost its state."""
         self.model: Model | None = None
         self.kept: Any = None
         self.loss = math.inf
@@ -100,20 +100,20 @@ class BestModel:
         self._open.clear()
 
     def trained(self, model: "Model", validation: "Job", kept: Any = None) -> None:
-        """A local training has ended with this model; its validation may be computed later.
+        """Register the model of a finished local training; its validation may be computed later.
 
         Args:
-            model: what it has made.
-            validation: the losses of that model alone.
-            kept: what the learner keeps of the training beside it.
+            model: the trained model.
+            validation: the losses of that model only.
+            kept: the learner's state of the training.
         """
         self._open.append((model, validation, kept))
 
     def resolve(self, value: "Callable[[Job], Sequence[float]]") -> list[float]:
-        """Takes the validations since the last call into account.
+        """Evaluate the validations since the last call.
 
         Args:
-            value: job -> its value, which computes it.
+            value: function that computes a job's value.
 
         Returns:
             Their losses, oldest first.

@@ -1,12 +1,14 @@
-"""What an algorithm asks of a node, checked before anything of it is done.
+"""Checks of an algorithm's calls and records, and bookkeeping of its node.
 
-What a node's trainings began with, for what compares updates: aggregation rules, attacks.
+Calls are checked before they have any effect. Beginnings holds the parameters at the start of a node's trainings, for
+aggregation rules and attacks that compare updates.
 
-Values that are computed only when they are needed.
+Deferred values are computed only when they are needed.
 
-What an algorithm records, as metrics.jsonl can hold it.
+An algorithm's records are converted to values that metrics.jsonl can hold.
 
-Whom a node has sent a message of its round: each receiver gets one, a second would take the place of the first.
+Sent records the receivers of a node's messages of a round: each receiver gets one message, since a second would replace
+the first.
 """
 
 import sys
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def whole_steps(steps: Any) -> int:
-    """Raises DdlsimError unless it is a number of mini-batches."""
+    """Raise DdlsimError unless it is a number of mini-batches."""
     try:
         found = index(steps)
     except TypeError:
@@ -61,7 +63,7 @@ def node_ids(peers: Iterable[Any], count: int, asked: str) -> tuple[int, ...]:
 
 
 def check_part(only: str, model: "Model") -> None:
-    """Raises DdlsimError if a model has no part of this name."""
+    """Raise DdlsimError if a model has no part of this name."""
     names = [params.part.name for params in model]
     if only not in names:
         raise DdlsimError(
@@ -71,14 +73,14 @@ def check_part(only: str, model: "Model") -> None:
 
 
 def batches_asked(batches: int | None, one_pass: int) -> int:
-    """At most one pass over the data, which is what None asks for. Raises DdlsimError if none is asked for."""
+    """Return the number of mini-batches, at most one pass over the data; None: one pass. Raise DdlsimError if it is 0."""
     if batches is not None and batches < 1:
         raise DdlsimError(f"node.losses: expected at least one mini-batch, or None for one pass, got {batches}.")
     return one_pass if batches is None else min(batches, one_pass)
 
 
 def check_has_samples(node_id: int, is_server: bool, asked: str) -> None:
-    """Raises DdlsimError if a server is asked for what takes samples."""
+    """Raise DdlsimError if an operation that needs samples is called on a server."""
     if is_server:
         raise DdlsimError(
             f"node.{asked}: node {node_id} is the server, which has no samples and no device to compute with. Ask "
@@ -87,7 +89,7 @@ def check_has_samples(node_id: int, is_server: bool, asked: str) -> None:
 
 
 def check_weights(sources: int, weights: int) -> None:
-    """Raises DdlsimError unless there is a weight for each of the parameters to be merged, of which there are some."""
+    """Raise DdlsimError unless there are parameters to merge, and a weight for each."""
     if sources != weights or not sources:
         raise DdlsimError(
             f"node.merge: expected as many weights as parameters, at least one, got {weights} weights of {sources}."
@@ -95,7 +97,7 @@ def check_weights(sources: int, weights: int) -> None:
 
 
 class TrainingStarts:
-    """Parameters that came of the node's own training -> those it began with, as long as the former are in use."""
+    """Parameters trained by the node -> parameters at the start of that training, while the former are in use."""
 
     __slots__ = ("_of",)
 
@@ -103,24 +105,25 @@ class TrainingStarts:
         self._of: WeakKeyDictionary[Params, Params] = WeakKeyDictionary()
 
     def of(self, params: "Params") -> "Params | None":
-        """None: they come of no training of the node's own."""
+        """Return the parameters at the start of the training; None if the node has not trained these parameters."""
         return self._of.get(params)
 
     def trained(self, model: "Model", begun: "Model") -> None:
-        """A training has made the one of the other, part by part."""
+        """Register the start and the result of a training, part by part."""
         for own, start in zip(model, begun, strict=True):
-            if own is not start or own not in self._of:  # what stays frozen began where it was trained last
-                # By a handle of its own: the trainings of a node that merges nothing would hold each other.
+            if own is not start or own not in self._of:  # frozen parts keep the start of their last training
+                # By a separate handle: otherwise the trainings of a node that merges nothing would keep each other
+                # alive.
                 self._of[own] = copy(start)
 
     def made(self, of: "Params", made: "Params", taken: "Callable[[Params], Params]" = lambda start: start) -> None:
-        """Of parameters others have been made; their training began with what `taken` makes of theirs' beginning."""
+        """Register parameters derived from others; `taken` derives the start of their training from the others' start."""
         if of in self._of:
             self._of[made] = taken(self._of[of])
 
 
 def compared(ports: "Ports", node_id: int) -> bool:
-    """Whether something compares what a node has trained with what its training began with."""
+    """Whether anything compares a node's trained parameters with those at the start of the training."""
     conduct = None if ports.attackers is None else ports.attackers.of(node_id)
     if conduct is not None and conduct.compares_updates:
         return True
@@ -128,13 +131,13 @@ def compared(ports: "Ports", node_id: int) -> bool:
 
 
 class Deferred:
-    """A value that is computed when it is first asked for, by calling this.
+    """Value that is computed at the first call of this object.
 
-    Until then the work waits, and everything alike that other nodes ask for meanwhile runs with it in one wave.
+    Until then the work waits, and similar work of other nodes runs with it in one wave.
 
     Args:
-        compute: makes the value.
-        wire_bytes: what it counts in a message; None: as one number.
+        compute: function that computes the value.
+        wire_bytes: its bytes in a message; None: those of one number.
     """
 
     def __init__(self, compute: Callable[[], Any], wire_bytes: int | None = None):
@@ -148,23 +151,23 @@ class Deferred:
         return self._value
 
     def then(self, change: Callable[[Any], Any]) -> "Deferred":
-        """A function of this value, as late."""
+        """Return a deferred function of this value."""
         return Deferred(lambda: change(self()))
 
 
 WRITTEN = ROWS | rows_of(KNOWN.values())
-"""Names of rows that the simulator writes in one run or another, and reports read."""
+"""Names of rows that the simulator may write, and that reports read."""
 
 
 LARGEST = sys.float_info.max
-"""Readers of metrics.jsonl take numbers as float64."""
+"""Readers of metrics.jsonl read numbers as float64."""
 
 
 def refuse_written(name: str, measured: Collection[str]) -> None:
-    """Raises DdlsimError for a name under which reports would take a row for the simulator's.
+    """Raise DdlsimError for a name that reports would mistake for a row of the simulator.
 
     Args:
-        name: of the row.
+        name: name of the row.
         measured: the rows of the run's metrics.
     """
     if type(name) is not str:
@@ -177,13 +180,13 @@ def refuse_written(name: str, measured: Collection[str]) -> None:
 
 
 def plain(name: str, value: Any) -> Any:
-    """A value of JSON: NumPy's and torch's scalars as Python's numbers, arrays and tensors as lists.
+    """Return a JSON value: scalars of NumPy and torch as Python numbers, arrays and tensors as lists.
 
     Args:
-        name: of the rows, for the error's text.
-        value: what is to be recorded.
+        name: name of the rows, for the error's text.
+        value: value to be recorded.
     Raises:
-        DdlsimError: something else.
+        DdlsimError: unsupported type.
     """
     if type(value) is int and not -LARGEST <= value <= LARGEST:
         raise DdlsimError(
@@ -191,7 +194,7 @@ def plain(name: str, value: Any) -> Any:
         )
     if value is None or type(value) in (bool, int, float, str):  # nearly always
         return value
-    if hasattr(value, "tolist"):  # arrays and tensors of whatever size
+    if hasattr(value, "tolist"):  # arrays and tensors of any size
         value = value.tolist()
     if value is None or isinstance(value, bool | int | float | str):
         return value
@@ -207,11 +210,11 @@ def plain(name: str, value: Any) -> Any:
 
 
 class SendGuard:
-    """The round that a node has sent messages of last, and their receivers.
+    """Last round of a node's messages, and their receivers.
 
     Args:
         node_id: the sender.
-        transport: knows what receivers have taken.
+        transport: knows which messages receivers have taken.
     """
 
     __slots__ = ("_node_id", "_receivers", "_round_num", "_transport")
@@ -222,12 +225,12 @@ class SendGuard:
         self.forget()
 
     def forget(self) -> None:
-        """What it has sent so far is void."""
+        """Forget all messages sent so far."""
         self._round_num = -1
         self._receivers: tuple[int, ...] | set[int] = ()
 
     def note(self, receivers: tuple[int, ...], round_num: int) -> None:
-        """Raises DdlsimError for a second message to a node in a round, if it would replace the first one there."""
+        """Raise DdlsimError for a second message to a node in a round, if it would replace the first one there."""
         if round_num != self._round_num:
             self._round_num, self._receivers = round_num, receivers
             return

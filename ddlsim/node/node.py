@@ -1,9 +1,9 @@
-"""A node as an algorithm sees it: operations that take simulated time (verbs), and plain calls.
+"""The node that an algorithm uses: operations that take simulated time (verbs), and plain calls.
 
 A verb (train, losses, receive, pull, ...) is a method whose operation takes simulated time. It returns a `Verb`, which
-the algorithm yields, and gets the outcome back: `losses = yield node.losses(models, batches=10)`. Operations whose time
+the algorithm yields, and receives the outcome: `losses = yield node.losses(models, batches=10)`. Operations whose time
 on a device is negligible (handing messages to the network, merging, recording) are plain calls: a message travels while
-the node goes on.
+the node continues.
 """
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 Verb = tuple["simpy.Event", Callable[[], Any]]
-"""Something a node does that takes simulated time: the event of its end, and what then makes its outcome."""
+"""An operation that takes simulated time: the event of its end, and the function that then returns its outcome."""
 
 Steps = Generator[Verb, Any, None]
 """A round of an algorithm: a generator of verbs."""
@@ -60,8 +60,8 @@ class Node:
     Args:
         node_id: 0 .. num_nodes-1; the server, if there is one, is num_nodes.
         ports: the rest of the run.
-        best: where the outcome of each local training is validated; None: nothing is.
-        times_lost: how often the participant has lost its state; this node is what began afresh then.
+        best: record in which each local training is validated; None: no validation.
+        times_lost: number of times that the participant has lost its state; this node started after the last loss.
     """
 
     __slots__ = (
@@ -101,19 +101,19 @@ class Node:
         self._best = best
         self._times_lost = times_lost
         self._local_steps: int | None = None  # the same in all rounds
-        self._peers: tuple[int, Sequence[int]] = (-1, ())  # of the round asked for last
+        self._peers: tuple[int, Sequence[int]] = (-1, ())  # of the last requested round
         self._sent = SendGuard(node_id, ports.transport)
-        self.took_in = -1  # the round whose messages it has taken last, all at once
+        self.took_in = -1  # last round whose messages it has taken, all at once
         self._beginnings = TrainingStarts() if compared(ports, node_id) else None
-        self.kept: Kept | None = None  # by the learner, of its trainings
+        self.kept: Kept | None = None  # kept by the learner from its trainings
         self.round_num = 0  # the engine keeps it up to date
-        self.heard: set[int] = set()  # of a server: nodes whose messages of that round were among them
+        self.heard: set[int] = set()  # on a server: nodes whose messages of that round were among them
         self.unanswered = (
-            False  # of a node with a server: whether it waited for its message in vain; the engine resets it
+            False  # with a server: whether the node's wait for its message was in vain; the engine resets it
         )
-        self.open_verbs = 0  # verbs that have been made and not yielded; the engine counts them down
+        self.open_verbs = 0  # verbs created and not yet yielded; the engine counts them down
 
-    # -- what a node knows -----------------------------------------------------------------------------------------
+    # -- information on the node and the run ----------------------------------------------------------------------
 
     @property
     def now_s(self) -> float:
@@ -122,7 +122,7 @@ class Node:
 
     @property
     def num_nodes(self) -> int:
-        """How many nodes there are; a server is none of them."""
+        """Number of nodes, without the server."""
         return self._run.num_nodes
 
     @property
@@ -132,7 +132,7 @@ class Node:
 
     @property
     def rounds(self) -> int:
-        """How many rounds the run has."""
+        """Number of rounds of the run."""
         return self._run.rounds
 
     @property
@@ -149,17 +149,19 @@ class Node:
         return self._local_steps
 
     def begins_again(self) -> None:
-        """It has left, and comes back perhaps to the round that it left: what it sent then is void (for the engine)."""
+        """Forget the messages sent in this round, because the node may repeat it after its return. Called by the
+        engine.
+        """
         self._sent.forget()
         self.open_verbs = 0
 
     def settings_changed(self) -> None:
-        """The run goes on with other settings: what was derived from them is derived anew (for the engine)."""
+        """Discard values derived from settings, because the run continues with other settings. Called by the engine."""
         self._local_steps = None
 
     @property
     def num_samples(self) -> int:
-        """How many training samples this node has."""
+        """Number of this node's training samples."""
         check_has_samples(self.id, self.is_server, "num_samples")
         return self._compute.num_samples(self.id)
 
@@ -171,35 +173,35 @@ class Node:
 
     @property
     def true_cluster(self) -> int:
-        """The hidden cluster of this node; only oracle baselines may look."""
+        """Hidden cluster of this node; for oracle baselines only."""
         return int(self._run.node_cluster[self.id])
 
     def rng(self, purpose: str) -> np.random.Generator:
-        """This node's stream of random numbers for one purpose."""
+        """Return this node's stream of random numbers for one purpose."""
         return self._run.rng(purpose, self.id)
 
     def stream_seed(self, purpose: str, *, own: bool = True) -> int:
-        """An integer seed for one purpose: this node's own, or one that all nodes share."""
+        """Return an integer seed for one purpose: this node's own, or one shared by all nodes."""
         return random_streams.stream_seed(self._run.seed, purpose, *((self.id,) if own else ()))
 
     def random_peer(self, round_num: int) -> tuple[int, ...]:
-        """One of this round's peers, each as likely; none if there is none."""
+        """Return one of this round's peers, drawn uniformly; empty if there are no peers."""
         peers = self.peers(round_num)
         # The draw of `choice`, which would make an array of the peers first, at four times the cost.
         return (peers[int(self.rng("random peer").integers(len(peers)))],) if len(peers) else ()
 
     def peers(self, round_num: int) -> Sequence[int]:
-        """Neighbors in the topology's graph of this round, ascending."""
+        """Return the neighbors in the topology's graph of this round, ascending."""
         if round_num != self._peers[0]:
             self._peers = round_num, self._run.neighbors(round_num)[self.id]
         return self._peers[1]
 
     def cluster_members(self, cluster: int) -> tuple[int, ...]:
-        """The nodes of a cluster but for this one, ascending; only oracle baselines may look."""
+        """Return the other nodes of a cluster, ascending; for oracle baselines only."""
         return tuple(peer for peer in self.others() if self._run.node_cluster[peer] == cluster)
 
     def others(self) -> tuple[int, ...]:
-        """All other nodes, ascending."""
+        """Return all other nodes, ascending."""
         return tuple(peer for peer in range(self._run.num_nodes) if peer != self.id)
 
     # -- verbs that take time --------------------------------------------------------------------------------------
@@ -215,30 +217,31 @@ class Node:
         control: "Params | None" = None,
         steps_of_run: int | None = None,
     ) -> Verb:
-        """Local SGD steps on this node's samples; outcome: the trained model, part by part.
+        """Run local SGD steps on this node's samples; outcome: the trained model, part by part.
 
         With an objective that collects class means the outcome is (model, {label: mean of its features}).
 
-        With early stopping, or where the best model is evaluated, the node's validation samples are passed once more.
+        With early stopping, or if the best model is evaluated, one more pass is made over the node's validation
+        samples.
 
         Args:
             model: parts in order, (core, head, ...) or (model,).
             steps: number of mini-batches; local_steps by default.
             only: "core", "head", ... to train that part and freeze the others.
-            objective: what is minimized; None: the task's loss. Each view of an image takes the time of an image.
-            after_step: what is done to the model after every step, at no simulated time, such as the correction of its
-                gradient by a control variate. Each step is then a pass of its own over the samples, so that it draws
-                its mini-batch from all of them, and with training.optimizer_state `fresh` it has a new optimizer. Not
-                with an objective that collects class means; see Algorithm.steps_apart.
-            proximal: mu of a term `mu / 2 |w - w_0|^2` in the loss, with the given model as w_0; beside
+            objective: loss to minimize; None: the task's loss. Each view of an image takes the time of an image.
+            after_step: change of the model after every step, at no simulated time, such as the correction of its
+                gradient by a control variate. Each step is then a separate pass over the samples, so it draws its
+                mini-batch from all of them, and with training.optimizer_state `fresh` it has a new optimizer. Not with
+                an objective that collects class means; see Algorithm.steps_apart.
+            proximal: mu of a term `mu / 2 |w - w_0|^2` in the loss, with the given model as w_0; added to
                 training.proximal.
-            control: what is added to every gradient: a control variate, over the trained values of a model of one
-                part (see `trained_values`).
+            control: vector added to every gradient: a control variate, over the trained values of a model of one part
+                (see `trained_values`).
             steps_of_run: mini-batches that the algorithm trains on in all rounds, which give a schedule `per: step`
                 its length; local_steps in each by default.
 
         Raises:
-            DdlsimError: the model has no part `only`, or steps is no whole number, or the node is a server.
+            DdlsimError: the model has no part `only`, or steps is not a whole number, or the node is a server.
         """
         check_has_samples(self.id, self.is_server, "train")
         if only is not None:
@@ -271,13 +274,13 @@ class Node:
 
     @property
     def learning_rate(self) -> float:
-        """The scenario's when the run began, the same on all nodes and in all rounds, whatever a schedule or a branch
-        makes of it: see `learning_rates`.
+        """The scenario's learning rate at the start of the run, the same on all nodes and in all rounds, independent of
+        schedules and branches: see `learning_rates`.
         """
         return self._compute.learning_rate
 
     def learning_rates(self, steps: int | None = None) -> list[float]:
-        """The learning rate of every update of the next training (of local_steps mini-batches by default)."""
+        """Return the learning rate of every update of the next training (of local_steps mini-batches by default)."""
         return self._compute.learning_rates(self.local_steps if steps is None else steps, self.kept, self._terms())
 
     def losses(
@@ -290,18 +293,18 @@ class Node:
         later: bool = False,
         takes_time: bool = True,
     ) -> Verb:
-        """Mean loss of each model over mini-batches of this node's samples; outcome: a list of floats.
+        """Compute the mean loss of each model over mini-batches of this node's samples; outcome: a list of floats.
 
         Args:
             models: candidates.
             batches: mini-batches per model, at most one pass over the data; None: one pass.
             common: the same mini-batches for all models.
             split: "train" or "validation".
-            later: the outcome is a `Deferred`, for a node that has no use for the losses yet.
-            takes_time: false: the device is not charged for the forward passes.
+            later: whether the outcome is a `Deferred`, for a node that does not need the losses yet.
+            takes_time: whether the device is charged for the forward passes.
 
         Raises:
-            DdlsimError: there are no such samples, or no mini-batch is asked for.
+            DdlsimError: there are no such samples, or the number of mini-batches is 0.
         """
         check_has_samples(self.id, self.is_server, "losses")
         compute = self._compute
@@ -317,7 +320,7 @@ class Node:
         return self._after(duration_s, (lambda: value) if later else value)
 
     def sleep(self, seconds: float) -> Verb:
-        """Nothing happens for so many simulated seconds; outcome: None.
+        """Wait for this number of simulated seconds; outcome: None.
 
         Args:
             seconds: 0 or more.
@@ -325,19 +328,18 @@ class Node:
         return self._after(float(seconds), lambda: None)
 
     def receive(self, round_num: int, senders: Iterable[int] | None = None, *, wait: bool | None = None) -> Verb:
-        """Messages pushed to this node, ordered by sender, at most one of each.
+        """Receive messages pushed to this node, ordered by sender, at most one of each.
 
-        Synchronous: all of this round, once everything that can still come from `senders` (the round's peers by
-        default) has come, or at the deadline (protocol.deadline_s); what came too late for its own round is among them
-        if protocol.late is `keep`. Asynchronous: at once, the newest of every sender that has not been taken yet,
-        unless it was sent more than protocol.staleness_s ago. Where there is a last exchange after all rounds, its
-        messages wait for this node's own one, which takes no others.
+        Synchronous: all messages of this round, once every message that can still arrive from `senders` (the round's
+        peers by default) has arrived, or at the deadline (protocol.deadline_s); with protocol.late `keep`, messages
+        that arrived too late for their own round are included. Asynchronous: at once, the newest message of every
+        sender that has not been taken yet, unless it was sent more than protocol.staleness_s ago. Messages of a last
+        exchange after all rounds wait for this node's own last exchange, which takes no others.
 
         Args:
             round_num: the round.
             senders: the nodes whose messages are waited for; None: the round's peers.
-            wait: true: as in synchronous runs, whatever the mode; false: as in asynchronous ones; None: as the mode
-                has it.
+            wait: true: as in synchronous runs, whatever the mode; false: as in asynchronous runs; None: by the mode.
         """
         if not (self._run.synchronous if wait is None else wait):
             first, last = self._run.rounds_taken(self.round_num)
@@ -354,27 +356,27 @@ class Node:
         *,
         stages: Mapping[int, int] | None = None,
     ) -> Verb:
-        """Asks peers for what they publish, or for some keys of it; outcome: their messages, ordered by sender.
+        """Ask peers for their publications, or for some keys of them; outcome: their messages, ordered by sender.
 
-        Synchronous: a peer answers when it has published for this round. Asynchronous: with what it has now. The
+        Synchronous: a peer answers when it has published for this round. Asynchronous: with its newest publication. The
         deadline and late answers are as with `receive`, in both modes.
 
         Args:
             peers: the nodes to ask.
-            round_num: of the answers.
-            keys: of what they publish; None: everything.
-            stages: per peer the stage of the round that is asked for, where peers publish several; a number that
-                travels with the request. In synchronous runs the answer is just what was published then, even if the
-                peer is further by now. None: the first of the round, or the newest if peers publish without stages.
+            round_num: round of the answers.
+            keys: keys of their publications; None: all keys.
+            stages: per peer the requested stage of the round, if peers publish several; a number that travels with the
+                request. In synchronous runs the answer is exactly that stage, even if the peer has published later
+                ones. None: the first of the round, or the newest if peers publish without stages.
         """
         peers, round_num = node_ids(peers, self._num_members, "pull"), index(round_num)
         self._transport.pull(self.id, peers, round_num, keys, stages)
         return self._collect(RESPONSE, round_num, peers)
 
     def exchange(self, peers: Iterable[int], round_num: int, **payload: Any) -> Verb:
-        """Offer this to peers; outcome: their answers in time, ordered by sender.
+        """Offer a payload to peers; outcome: their answers in time, ordered by sender.
 
-        The algorithm of a peer answers when the offer arrives, whatever the peer is doing (`Algorithm.answer`). The
+        The algorithm of a peer answers when the offer arrives, whatever the peer does (`Algorithm.answer`). The
         deadline is as with `receive`; answers after it are discarded.
 
         Raises:
@@ -386,32 +388,33 @@ class Node:
         return event, lambda: [answer for answer in take() if answer.round_num == round_num]
 
     def score_remotely(self, peers: Iterable[int], model: "Model", round_num: int) -> Verb:
-        """Sends one's model to peers, which pass all their training samples through it and answer with the mean loss.
+        """Send a model to peers, which compute it on all their training samples and answer with the mean loss.
 
-        Outcome: their messages, ordered by sender, each with a `Deferred` loss as payload["loss"]. The deadline is
-        as with `receive`. A peer scores beside what else it does; that this slows its training is not modeled.
+        Outcome: their messages, ordered by sender, each with a `Deferred` loss as payload["loss"]. The deadline is as
+        with `receive`. A peer scores in parallel to its other work; a slower training meanwhile is not modeled.
         """
         peers, round_num = node_ids(peers, self._num_members, "score_remotely"), index(round_num)
         self._transport.ask_for_scores(self.id, peers, round_num, model)
         return self._collect(SCORE, round_num, peers)
 
     def turn_stages(self, peers: Iterable[int], round_num: int) -> dict[int, int]:
-        """Per peer 1 if its turn in this round comes before this node's, else 0.
+        """Return for each peer 1 if its turn in this round is before this node's, else 0.
 
-        The turns are a random order of all nodes, drawn anew each round and known to all. Pulling with these stages is
-        equivalent to processing the nodes in that order, without a node waiting longer than for what it asked.
+        The turns are a random order of all nodes, drawn in each round and known to all. Pulling with these stages is
+        equivalent to processing the nodes in that order, but a node waits only for the answers that it asked for.
         """
         turns = self._run.turns(round_num)
         return {peer: int(turns[peer] < turns[self.id]) for peer in peers}
 
     def compare(self, metric: str, own: "Model", peers: "Sequence[Model]", **references: Any) -> Deferred:
-        """Similarities of one's model to others', at no simulated time: they cost less than a single training step.
+        """Return similarities of the node's model to others', at no simulated time: they cost less than a single
+        training step.
 
         Args:
             metric: cosine_weights, cosine_gradients or inverse_l2.
             own: this node's model.
-            peers: the others'.
-            references: what is subtracted first (start, own_last, peers_last, alpha): see Compute in ports.py.
+            peers: the others' models.
+            references: parameters to subtract first (start, own_last, peers_last, alpha): see Compute in ports.py.
 
         Returns:
             Deferred list of floats, one per peer.
@@ -426,21 +429,19 @@ class Node:
     # -- messages and records --------------------------------------------------------------------------------------
 
     def send(self, peers: Iterable[int], round_num: int, **payload: Any) -> None:
-        """Hands one message per peer to the network.
+        """Hand one message per peer to the network.
 
         Numbers travel as 8 bytes, arrays and tensors as they are, texts in UTF-8, parameters as 4 bytes a value or as
         network.compression says (see network/messages/encoder.py: it follows the parameters that are sent under one
-        name, so
-        different things need different names, or different keys of a mapping under one). What is changed in place
-        after this call, receivers do not see; what they get they share, so that they leave it as it is.
+        name, so different things need different names, or different keys of a mapping under one). Receivers do not see
+        changes in place after this call; they share the received objects, and must not change them.
 
         Raises:
-            DdlsimError: something whose bytes on the wire cannot be told, see network/messages/encoder.py; a second
-            message to
-                a node that has not received the first one of this round, where nodes do their rounds together; or a
-                message of the last exchange before that, where nobody waits.
+            DdlsimError: a value whose bytes on the wire are unknown, see network/messages/encoder.py; a second message
+                to a node that has not received the first one of this round, if nodes do their rounds together; or a
+                message of the last exchange before that exchange, if no node waits.
         """
-        known = peers is self._peers[1]  # ids of its own topology need no check
+        known = peers is self._peers[1]  # ids of the node's own topology need no check
         receivers = tuple(peers) if known else node_ids(peers, self._num_members, "send")
         round_num = index(round_num)
         if self._run.in_step:
@@ -453,12 +454,13 @@ class Node:
         self._transport.push(self.id, receivers, round_num, as_sent(payload))
 
     def publish(self, round_num: int, *, stage: int | None = None, **payload: Any) -> None:
-        """Makes this available to peers that pull, now and later.
+        """Make this payload available to peers that pull, now and later.
 
         Args:
-            round_num: what peers that ask for this round, or an earlier one, get.
-            stage: for peers that ask for a stage of the round; earlier stages stay available to those that are behind.
-            payload: what travels; see `send`.
+            round_num: peers that ask for this round, or an earlier one, get this payload.
+            stage: for peers that ask for a stage of the round; earlier stages remain available to peers in earlier
+                stages.
+            payload: content of the answers; see `send`.
 
         Raises:
             DdlsimError: as `send`.
@@ -466,17 +468,17 @@ class Node:
         self._transport.publish(self.id, round_num, stage, as_sent(payload))
 
     def measure(self, name: str, model: "Model", round_num: int) -> None:
-        """Writes a row of how well a model does on this node's validation samples, for monitoring: costs no time."""
+        """Write a row of a model's quality on this node's validation samples, for monitoring, at no simulated time."""
         self._log.measure(self._clock.now_s, self.id, round_num + 1, name, model, self.kept)
 
     def record(self, name: str, value: Any, round_num: int) -> None:
-        """Writes one row of the run's metrics; the round counts as completed. A network-only run leaves such rows out,
-        since values that stand in for learning have steered what they would say.
+        """Write one row of the run's metrics; the round counts as completed. A network-only run omits such rows, since
+        placeholder values would determine them.
 
         Args:
-            name: of the rows; not that of a metric.
-            value: a number, a text, a truth value, None, or lists and mappings (with texts as keys) of them; arrays
-                and tensors are written as lists, and NumPy's scalars as numbers.
+            name: name of the rows; not that of a metric.
+            value: a number, a text, a boolean, None, or lists and mappings (with texts as keys) of them; arrays and
+                tensors are written as lists, and NumPy's scalars as numbers.
             round_num: the round.
 
         Raises:
@@ -488,15 +490,15 @@ class Node:
     # -- models, at no simulated time ------------------------------------------------------------------------------
 
     def init_models(self, count: int = 1, *, whole: bool = False, own: bool | None = None) -> "list[Model]":
-        """Fresh models of this node's architecture.
+        """Return new models of this node's architecture.
 
         Args:
-            count: how many.
+            count: number of models.
             whole: (model,) instead of (core, head, ...).
-            own: whether every node starts from other values, or all of one architecture from the same; None: as the
-                scenario's `init` says.
+            own: whether every node starts from different values, or all of one architecture from the same; None: by the
+                scenario's `init`.
 
-        A node that has lost its state draws its own start anew; the start that all share stays the same.
+        A node that has lost its state draws a new start of its own; a shared start does not change.
         """
         if not self._compute.draws_numbers:
             return self._compute.init_models(0, count, whole, self.id)
@@ -508,13 +510,13 @@ class Node:
         return models
 
     def started_from(self, params: "Params") -> "Params | None":
-        """What the node's training that ended with these parameters began with; None: they come from no training of
-        its own, or it is not kept (where neither the aggregation nor an attack compares updates).
+        """Return the parameters at the start of the node's training that ended with these parameters; None if the node
+        has not trained them, or if the start is not kept (neither the aggregation nor an attack compares updates).
         """
         return None if self._beginnings is None else self._beginnings.of(params)
 
     def merge(self, sources: "Sequence[Params]", weights: Sequence[float]) -> "Params":
-        """The weighted sum of parameters, in the given order: arithmetic, which no aggregation rule takes the place of.
+        """Return the weighted sum of parameters, in the given order; no aggregation rule replaces this sum.
 
         Args:
             sources: at least one, all of one size.
@@ -527,15 +529,15 @@ class Node:
         return self._compute.merge(sources, weights, self.id)
 
     def combine(self, models: "Mapping[int, Params]", weights: Mapping[int, float]) -> "Params":
-        """Parameters of several nodes as one: their weighted average, or what the scenario's `aggregation` makes of
-        them.
+        """Combine parameters of several nodes: their weighted average, or the result of the scenario's `aggregation`.
 
         Args:
             models: by node id, this node's own among them unless it has none (a server).
-            weights: of the same nodes, summing to 1; a rule leaves out those of weight 0, except this node's own.
+            weights: weights of the same nodes, summing to 1; a rule leaves out those of weight 0, except this node's
+                own.
 
         Returns:
-            The weighted sum in the order of node ids, or what the rule says.
+            The weighted sum in the order of node ids, or the rule's result.
 
         Raises:
             DdlsimError: the sizes differ.
@@ -555,8 +557,8 @@ class Node:
         )
 
     def average(self, own: "Params", received: "Mapping[int, Params]") -> "Params":
-        """The plain mean of the node's own parameters and those received, or what the scenario's `aggregation` makes
-        of them.
+        """Return the plain mean of the node's own parameters and the received ones, or the result of the scenario's
+        `aggregation`.
         """
         if not received:
             return own
@@ -564,12 +566,12 @@ class Node:
         return self.combine(everything, dict.fromkeys(everything, 1 / len(everything)))
 
     def moved(self, base: "Params | None", moves: "Mapping[int, Params]", each: float) -> "Params":
-        """`base` plus `each` times the sum of what other nodes sent; a rule takes the place of their mean.
+        """Return `base` plus `each` times the sum of the received changes; a rule replaces their mean.
 
         Args:
             base: None: zeros.
-            moves: by node id, at least one.
-            each: what one of them weighs.
+            moves: changes by node id, at least one.
+            each: weight of one of them.
         """
         nodes, known = sorted(node_ids(moves, self._num_members, "moved")), [] if base is None else [base]
         if self._aggregation is None:
@@ -578,32 +580,34 @@ class Node:
         return self.merge([*known, mean], [1.0] * len(known) + [each * len(nodes)])
 
     def mix(self, own: "Params", received: "Mapping[int, Params]", round_num: int) -> "Params":
-        """This node's row of the round's Metropolis-Hastings mixing matrix, see aggregation/base.py, or
-        what the scenario's `aggregation` makes of the same models.
+        """Mix by this node's row of the round's Metropolis-Hastings mixing matrix, see aggregation/base.py, or by the
+        scenario's `aggregation` of the same models.
 
-        Weights of neighbors whose message did not come fall to the node's own parameters.
+        Weights of neighbors whose message did not arrive are added to that of the node's own parameters.
         """
         weights = metropolis_hastings.row(self.id, self._run.neighbors(round_num), received)
         everything = {**received, self.id: own}
         return self.combine(everything, weights)
 
     def trained_values(self, params: "Params") -> "Params":
-        """Parameters without their buffers (BatchNorm statistics), to be sent or merged."""
+        """Return parameters without their buffers (BatchNorm statistics), to be sent or merged."""
         return self._part_of(params, self._compute.trained_values)
 
     def with_trained_values(self, params: "Params", values: "Params") -> "Params":
-        """Parameters with other trained values; their buffers stay, and what their training began with."""
+        """Return parameters with other trained values; their buffers and the start of their training are kept."""
         made = self._compute.with_trained_values(params, values)
         if self._beginnings is not None:
             self._beginnings.made(params, made)
         return made
 
     def classifier(self, head: "Params") -> "Params":
-        """The weights [classes, features] of a head's last linear layer, without bias, to be sent or compared."""
+        """Return the weights [classes, features] of a head's last linear layer, without bias, to be sent or compared."""
         return self._part_of(head, self._compute.classifier)
 
     def class_cosines(self, own: "Params", others: "Mapping[int, Params]") -> dict[int, float]:
-        """Per other node the mean over classes of the cosine between its classifier's rows and one's own."""
+        """Return for each other node the mean over classes of the cosine between its classifier's rows and the node's
+        own.
+        """
         if not others:
             return {}
         job = self._compute.class_cosine(own, list(others.values()))
@@ -612,7 +616,7 @@ class Node:
     # --------------------------------------------------------------------------------------------------------------
 
     def _part_of(self, params: "Params", taken: "Callable[[Params], Params]") -> "Params":
-        """What is taken of parameters; its training began with the same of what theirs began with."""
+        """Return a part of parameters; the start of its training is the same part of their start."""
         made = taken(params)
         if self._beginnings is not None:
             self._beginnings.made(params, made, taken)
@@ -627,11 +631,11 @@ class Node:
         )
 
     def _batch_rng(self, purpose: str) -> np.random.Generator | None:
-        """The stream that draws mini-batches; none where there are no samples to draw."""
+        """Return the stream that draws mini-batches; None if there are no samples to draw."""
         return self.rng(purpose) if self._compute.draws_numbers else None
 
     def _trained(self, outcome: Any, trained: "Model", kept: "Kept | None", validation: Any, steps: int) -> Any:
-        """A training is over; its outcome."""
+        """Finish a training; return its outcome."""
         self.kept = kept
         if self._released is not None:
             self._released(self.id, self.round_num, steps)

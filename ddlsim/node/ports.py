@@ -1,7 +1,7 @@
-"""The five ports through which a node reaches the rest of a run. An algorithm sees its node; a node sees these.
+"""The five ports through which a node reaches the rest of a run. An algorithm uses its node; a node uses these ports.
 
-One object stands behind each port and serves all nodes, so methods take the node's id where it matters. The engine
-implements Clock, Transport, RunInfo and Log; learning/learner.py and learning/size_learner.py implement Compute.
+One object implements each port for all nodes, so methods take the node's id if they need it. The engine implements
+Clock, Transport, RunInfo and Log; learning/learner.py and learning/size_learner.py implement Compute.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -25,27 +25,27 @@ if TYPE_CHECKING:
 
 
 class Clock(Protocol):
-    """Simulated time, and how long computing takes in it."""
+    """Simulated time, and the simulated duration of computing."""
 
     @property
     def now_s(self) -> float:
         """Simulated seconds since the start."""
 
     def after(self, seconds: float) -> "simpy.Event":
-        """An event that happens so many seconds from now."""
+        """Return an event this number of seconds from now."""
 
     def computing_s(self, node: int, steps: float, forward_passes: float = 0) -> float:
-        """Seconds that a node's device takes for so many local steps and forward passes if it begins now."""
+        """Return the seconds of a node's device for these local steps and forward passes if it starts now."""
 
 
 class Transport(Protocol):
-    """Messages of all nodes, as pushes, and as pulls of what a node has published. Messages come ordered by sender."""
+    """Messages of all nodes, as pushes, and as pulls of a node's publications. Messages are ordered by sender."""
 
     def push(self, sender: int, receivers: Iterable[int], round_num: int, payload: Mapping[str, Any]) -> None:
-        """Sends the payload to every receiver; to nodes that are away nothing can be sent."""
+        """Send the payload to every receiver; nothing can be sent to offline nodes."""
 
     def publish(self, node: int, round_num: int, stage: int | None, payload: dict[str, Any]) -> None:
-        """Answers pulls with this payload from now on, also those that wait for it."""
+        """Answer pulls with this payload from now on, also waiting pulls."""
 
     def pull(
         self,
@@ -55,43 +55,45 @@ class Transport(Protocol):
         keys: Sequence[str] | None,
         stages: Mapping[int, int] | None,
     ) -> None:
-        """Asks peers for what they publish."""
+        """Ask peers for their publications."""
 
     def ask_for_scores(self, node: int, peers: Sequence[int], round_num: int, model: "Model") -> None:
-        """Asks peers for the loss of a model on their training samples."""
+        """Ask peers for the loss of a model on their training samples."""
 
     def exchange(self, node: int, peers: Sequence[int], round_num: int, payload: Mapping[str, Any]) -> None:
-        """Offers the payload to peers, each of which answers when it arrives (`Algorithm.answer`)."""
+        """Offer the payload to peers; each answers when it arrives (`Algorithm.answer`)."""
 
     def starts_with(self, node: int, models: "Sequence[Model]") -> None:
-        """A node has drawn models, which know no data; private messages are told as changes of them."""
+        """Register models that a node has drawn, which contain no information on data; private messages contain the
+        change since then.
+        """
 
     def wait(self, node: int, kind: str, round_num: int, senders: Iterable[int]) -> "simpy.Event":
-        """An event that happens when everything that can still come from the senders for this round has come, or when
-        the round's deadline is over.
+        """Return an event that happens when every message of this round that can still arrive from the senders has
+        arrived, or at the round's deadline.
 
         Args:
             node: the node that waits.
-            kind: of the messages: PUSH, RESPONSE or SCORE of network/messages/message.py.
+            kind: kind of the messages: PUSH, RESPONSE or SCORE of network/messages/message.py.
             round_num: the round; messages of other rounds do not count.
-            senders: the nodes whose messages are waited for.
+            senders: the nodes whose messages the node waits for.
         """
 
     def take(self, node: int, kind: str, round_num: int) -> "list[Message]":
-        """The messages of a round that has been waited for; those of this and earlier rounds are kept no longer.
+        """Return the messages of a round after the wait for it, and forget the messages of this and earlier rounds.
 
         Args:
             node: the receiver.
-            kind: as of `wait`.
-            round_num: the round that ends; with protocol.late `keep`, of senders without a message of this round also
-                the newest that came after its own round had ended.
+            kind: as in `wait`.
+            round_num: the round that ends; with protocol.late `keep`, the result includes, for senders without a
+                message of this round, the newest message that arrived after its own round had ended.
 
         Returns:
             At most one message of each sender.
         """
 
     def has_taken(self, node: int, round_num: int) -> bool:
-        """Whether a node has taken pushed messages of this round, the last one that it took any of."""
+        """Whether this is the last round whose pushed messages the node has taken."""
 
     def take_newest(self, node: int, kind: str, oldest_round: int, newest_round: int) -> "list[Message]":
         """Return the newest message of every sender, if it is no older than protocol.staleness_s; only messages of
@@ -99,31 +101,31 @@ class Transport(Protocol):
 
         Args:
             node: the receiver.
-            kind: as of `wait`.
+            kind: as in `wait`.
             oldest_round: messages of earlier rounds are left out.
-            newest_round: messages of later rounds stay where they are.
+            newest_round: messages of later rounds are neither returned nor removed.
         """
 
 
 class Compute(Protocol):
-    """Real learning, or what stands in for it in network-only runs. Every call returns at once; work is done when a
-    value of it is needed (see learning/jobs.py).
+    """Real learning, or its placeholder in network-only runs. Every call returns at once; work is done when its value
+    is needed (see learning/jobs.py).
     """
 
     draws_numbers: bool
-    """Whether it uses the random numbers that it is given; false: nothing is computed, and None will do."""
+    """Whether it uses the random numbers passed to it; false: nothing is computed, and None is accepted."""
 
     def init_models(self, seed: int, count: int, whole: bool, node: int) -> "list[Model]":
-        """Fresh models of the node's architecture, in parts, or in one part where `whole`.
+        """Return new models of the node's architecture, in parts, or in one part if `whole`.
 
         Args:
-            seed: of their values; not used where `draws_numbers` is false.
-            count: how many; each begins with other values.
+            seed: seed of their values; not used if `draws_numbers` is false.
+            count: number of models; each starts with different values.
             whole: one part, (model,), instead of (core, head, ...).
-            node: whose architecture.
+            node: the node whose architecture is used.
 
         Raises:
-            DdlsimError: parts are wanted, and the core of the architecture has no trained values.
+            DdlsimError: parts are requested, and the core of the architecture has no trained values.
         """
 
     def train_towards(
@@ -137,16 +139,16 @@ class Compute(Protocol):
         objective: "Objective | None",
         terms: "TrainingContext" = ...,
     ) -> "tuple[Model, Kept | None, dict[int, Params]]":
-        """The trained model, what the node keeps of the training (the optimizer's state, its own buffers; `kept` is
-        that of its last one), and per label the means of features.
+        """Return the trained model, the node's state of the training (the optimizer's state, its own buffers; `kept` is
+        that of its last training), and per label the means of features.
         """
 
     @property
     def learning_rate(self) -> float:
-        """The scenario's when the run began, without its schedule."""
+        """The scenario's learning rate at the start of the run, without its schedule."""
 
     def learning_rates(self, steps: int, kept: "Kept | None", terms: "TrainingContext") -> list[float]:
-        """The learning rate of every update of a training."""
+        """Return the learning rate of every update of a training."""
 
     def losses(
         self,
@@ -158,16 +160,17 @@ class Compute(Protocol):
         split: str = "train",
         kept: "Kept | None" = None,
     ) -> "Job":
-        """Mean losses on the node's samples, of models with its own buffers; value: a list of floats, one per model.
+        """Compute mean losses on the node's samples, of models with its own buffers; value: a list of floats, one per
+        model.
 
         Args:
             node: the node that has the samples.
             models: candidates, part by part.
             num_batches: mini-batches per model.
-            rng: draws mini-batches; None: the samples in their order, and where `draws_numbers` is false.
-            common: the same mini-batches for all models.
+            rng: draws mini-batches; None: the samples in their order, or `draws_numbers` is false.
+            common: whether all models use the same mini-batches.
             split: "train" or "validation".
-            kept: of the node's last training.
+            kept: the learner's state of the node's last training.
         """
 
     def test(
@@ -178,15 +181,15 @@ class Compute(Protocol):
         kept: "Kept | None" = None,
         precision: str = "float32",
     ) -> "Job":
-        """Predictions on an evaluation set, with the own buffers of the node that `kept` is of; value: a list of
-        EvalResult, one per model.
+        """Compute predictions on an evaluation set, with the buffers of the node that `kept` belongs to; value: a list
+        of EvalResult, one per model.
 
         Args:
-            models: part by part.
+            models: models part by part.
             test_set: number of the evaluation set, or the node, for split "own validation".
             split: "test", "validation" or "own validation".
-            kept: of the last training of the node whose models these are.
-            precision: float32, or bf16: in bfloat16 where torch.autocast holds that to be safe.
+            kept: the learner's state of the last training of the models' node.
+            precision: float32, or bf16: bfloat16 for operations that torch.autocast considers safe.
         """
 
     def compare(
@@ -199,13 +202,15 @@ class Compute(Protocol):
         peers_last: "Sequence[Model]" = (),
         alpha: float = 0.0,
     ) -> "Job":
-        """Similarities of a model to others; value: a list of floats, one per peer."""
+        """Compute similarities of a model to others; value: a list of floats, one per peer."""
 
     def class_cosine(self, own: "Params", others: "Sequence[Params]") -> "Job":
-        """Mean over classes of the cosine between classifiers' rows; value: a list of floats, one per other."""
+        """Compute the mean over classes of the cosine between classifiers' rows; value: a list of floats, one per
+        other.
+        """
 
     def merge(self, sources: "Sequence[Params]", weights: Sequence[float], node: int | None = None) -> "Params":
-        """The weighted sum of parameters, in the given order.
+        """Return the weighted sum of parameters, in the given order.
 
         Args:
             sources: at least one, all of one size.
@@ -225,14 +230,14 @@ class Compute(Protocol):
         start: "Params | None",
         node: int | None = None,
     ) -> "Params":
-        """Parameters of several nodes, combined by a robust rule.
+        """Combine parameters of several nodes by a robust rule.
 
         Args:
             rule: the rule.
             sources: at least one, all of one size.
-            weights: what each would weigh in a plain average, summing to 1.
-            own: the place of the node's own among them; None: it has none (a server).
-            start: what the node's last training began with; None: it has not trained what is combined.
+            weights: weights in a plain average, summing to 1.
+            own: index of the node's own parameters among them; None: it has none (a server).
+            start: parameters at the start of the node's last training; None: it has not trained these parameters.
             node: the node that combines them.
 
         Raises:
@@ -240,13 +245,13 @@ class Compute(Protocol):
         """
 
     def trained_values(self, params: "Params") -> "Params":
-        """Parameters without buffers."""
+        """Return parameters without buffers."""
 
     def with_trained_values(self, params: "Params", values: "Params") -> "Params":
-        """Parameters with other trained values and their own buffers."""
+        """Return parameters with other trained values and their own buffers."""
 
     def classifier(self, head: "Params") -> "Params":
-        """The weights of a head's last linear layer."""
+        """Return the weights of a head's last linear layer."""
 
     def attack(
         self,
@@ -258,48 +263,48 @@ class Compute(Protocol):
         seed: int,
         sizes: tuple[int, int, int],
     ) -> "Params":
-        """What an attacked node sends in the place of parameters; see attacks/base.py: Seen."""
+        """Return the parameters that an attacked node sends instead; see attacks/base.py: Seen."""
 
     def compress(self, codec: Any, params: "Params", copy: "Params | None", seed: int) -> "Params":
-        """What receivers decode of parameters that a codec encodes."""
+        """Return the parameters that receivers decode after a codec has encoded them."""
 
     def resolve(self, jobs: "Sequence[Job]") -> list[Any]:
-        """What jobs compute, in one wave where possible: the only way in which values leave.
+        """Return the values of jobs, in one wave if possible: the only way to obtain values.
 
         Args:
-            jobs: of `losses`, `test`, `compare` or `class_cosine`.
+            jobs: jobs of `losses`, `test`, `compare` or `class_cosine`.
 
         Returns:
             The value of each job, in order.
         """
 
     def value(self, job: "Job") -> Any:
-        """What one job computes."""
+        """Return the value of one job."""
 
     def flush(self) -> None:
-        """Runs the jobs that were already pending at the last call. The engine calls it when all nodes have completed a
-        round, so that jobs do not pile up where no value is needed for long.
+        """Run the jobs that were already pending at the last call. The engine calls it when all nodes have completed a
+        round, so that jobs do not accumulate if no value is needed for a long time.
         """
 
     def launch_full(self, num_training: Callable[[], int]) -> None:
-        """Trainings may begin as soon as all nodes that train have asked for one. The engine calls it once.
+        """Allow a wave to start once every training node has requested one. Called once by the engine.
 
         Args:
-            num_training: how many nodes there are at present that train.
+            num_training: current number of nodes that train.
         """
 
     def num_samples(self, node: int) -> int:
-        """A node's training samples."""
+        """Return the number of a node's training samples."""
 
     def steps_per_epoch(self, node: int) -> int:
-        """Mini-batches in one pass over a node's training samples."""
+        """Return the number of mini-batches in one pass over a node's training samples."""
 
     def batches_in(self, split: str, node: int) -> int:
-        """Mini-batches in one pass over a node's samples of a split."""
+        """Return the number of mini-batches in one pass over a node's samples of a split."""
 
 
 class RunInfo(Protocol):
-    """What all nodes know of the run, and their streams of random numbers."""
+    """All nodes' knowledge of the run, and their streams of random numbers."""
 
     seed: int
     rounds: int
@@ -310,16 +315,16 @@ class RunInfo(Protocol):
     """Whether nodes do their rounds together, see Run in engine/run_info.py."""
     has_final_exchange: bool
     own_starts: bool
-    """Whether every node starts from another model."""
+    """Whether every node starts from a different model."""
     node_cluster: "np.ndarray"
     completed_by_all: int
-    """Rounds that no node which takes part now has yet to complete; the engine counts them."""
+    """Rounds that every node that takes part now has completed; counted by the engine."""
 
     def rng(self, purpose: str, node: int) -> "np.random.Generator":
-        """A node's stream of random numbers for one purpose."""
+        """Return a node's stream of random numbers for one purpose."""
 
     def local_steps(self, steps_per_epoch: int) -> int:
-        """Steps of one round, for a node with so many mini-batches of samples."""
+        """Return the steps of one round, for a node with this number of mini-batches of samples."""
 
     def rounds_taken(self, own_round: int) -> tuple[int, int]:
         """Return the first and the last round whose messages a node takes without waiting.
@@ -329,29 +334,29 @@ class RunInfo(Protocol):
         """
 
     def neighbors(self, round_num: int) -> Sequence[Sequence[int]]:
-        """Per node its neighbors in the round's graph, ascending."""
+        """Return each node's neighbors in the round's graph, ascending."""
 
     def turns(self, round_num: int) -> "np.ndarray":
-        """Per node its place in the round's random order, int [N]."""
+        """Return each node's position in the round's random order, int [N]."""
 
 
 class Log(Protocol):
     """Rows that nodes write into the run's records."""
 
     measured: Collection[str]
-    """Names of the rows of the run's metrics, which are no node's to write."""
+    """Names of the rows of the run's metrics, which nodes may not write."""
 
     def row(self, time_s: float, node: int, completed: int, name: str, value: Any) -> None:
-        """One value; `completed` counts the round that it belongs to as completed."""
+        """Write one value; `completed` counts its round as completed."""
 
     def measure(self, time_s: float, node: int, completed: int, name: str, model: "Model", kept: "Kept | None") -> None:
-        """Rows of a model's accuracy and loss on the node's validation samples, written once they are known."""
+        """Write rows of a model's accuracy and loss on the node's validation samples, once they are known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The five of one run; the rule by which its nodes combine models, None: their algorithm's plain average; who
-    attacks, None: all are honest; and what counts (node, round, steps) of private trainings.
+    """Ports of one run; its aggregation rule, None: the algorithm's own plain average; its attackers, None: all nodes
+    are honest; and the counter of (node, round, steps) of private trainings.
     """
 
     clock: Clock
