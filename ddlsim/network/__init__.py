@@ -1,6 +1,6 @@
 """The simulated network: links by name, flows that share them, mailboxes, and counts of bytes.
 
-To add a kind of link: a frozen dataclass that extends Links (see access_links.py), and a line here.
+To add a kind of link, write a frozen dataclass that extends Links (see access_links.py), and add a line here.
 """
 
 from ddlsim.foundation.registry import Registry

@@ -1,18 +1,18 @@
-"""How fast each node's access link is: uplink, downlink and latency, by name.
+"""Access links of nodes by name: uplink, downlink and latency.
 
 Quantiles of downlinks by access technology: 10,000 measurements each, repository mobilebandwidth (Apache-2.0).
-Quantiles of latency between internet sites: 227 sites, matrix published with Plexus (repository sacs-epfl/plexus,
-MIT), used there as one-way delay, and so here. What these do not hold (uplinks, latency of an access technology,
-fiber and datacenter links) is an assumption of the preset and a key of it.
+Quantiles of latency between internet sites: 227 sites, matrix published with Plexus (repository sacs-epfl/plexus, MIT),
+used there and here as one-way delay. Values missing in these sources (uplinks, latency of an access technology, fiber
+and datacenter links) are assumptions of the preset, and keys of it.
 
 A node's links are drawn from its own stream, so adding a node changes no other node's links.
 
-Capacities that change in simulated time, from a CSV of our own: node,time_s,uplink_mbps,downlink_mbps.
+Capacities that change in simulated time are read from ddlsim's CSV format: node,time_s,uplink_mbps,downlink_mbps.
 
-A server beside the nodes, for algorithms that have one: the last node, without samples, linked with all others.
+Algorithms with a server have one more node: the last node, without samples, linked with all others.
 
-It is a node like others in the simulated network, so that its messages take their time and bytes. It owns no data,
-never trains, is never away, is not evaluated, and waits for the messages of a round in either mode.
+It is an ordinary node of the simulated network, so its messages take time and bytes. It has no data, never trains, is
+never offline, is not evaluated, and waits for the messages of a round in either mode.
 """
 
 from abc import ABC, abstractmethod
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CapacityChange:
-    """From `time_s` on a node has these capacities."""
+    """Capacities of a node from `time_s` on."""
 
     time_s: float
     node: int
@@ -48,7 +48,7 @@ class CapacityChange:
 
 
 def load_changes(path: str, num_nodes: int) -> list[CapacityChange]:
-    """All changes of a file, in order of time; rows of one time in the order of the file.
+    """Return all changes of a file, in order of time; rows of one time in the order of the file.
 
     Raises:
         ScenarioError: the file cannot be read or has wrong rows.
@@ -69,9 +69,9 @@ def load_changes(path: str, num_nodes: int) -> list[CapacityChange]:
 def follow(
     env: "simpy.Environment", network: "Network", changes: Sequence[CapacityChange]
 ) -> Generator["simpy.Event", Any, None]:
-    """SimPy process that applies the changes as their time comes, those of the past at once.
+    """Apply the changes at their time, and past changes at once; a SimPy process.
 
-    It ends where the network is told to follow other changes.
+    It ends when the network starts to follow other changes.
     """
     network.followed = changes
     for change in changes:
@@ -99,12 +99,12 @@ class LinkTable:
         uplink_bytes_per_s, downlink_bytes_per_s: [N].
         latency_s: one-way: one number for every message, [N] access latencies (a message takes its sender's and its
             receiver's), or a function (src, dst) -> seconds.
-        changes: capacities that change later, in order of time.
+        changes: later changes of capacity, in order of time.
         shared_bytes_per_s: capacities of links that several nodes share.
         route: (src, dst) -> which of them a message crosses; None: none.
         holds_for_server: whether functions of pairs know a server, as node N, too; see network/access_links.py.
-        site_bytes_per_s: [2, N], what leads out of and into the place of each node, where nothing of its own limits it:
-            its utilization is of that; inf: of its own link. None: inf for all.
+        site_bytes_per_s: [2, N], capacity out of and into the site of each node without a limiting access link, the
+            base of its utilization; inf: its own link is the base. None: inf for all.
     """
 
     uplink_bytes_per_s: np.ndarray
@@ -118,21 +118,21 @@ class LinkTable:
 
 
 class Links(Part, ABC):
-    """What every entry of LINKS is."""
+    """Base class of every entry of LINKS."""
 
     has_graph: ClassVar[bool] = False
-    """Whether messages cross the edges of a graph of its own."""
+    """Whether messages cross the edges of a separate graph."""
 
     @abstractmethod
     def draw(self, num_nodes: int, seed: int) -> LinkTable:
-        """The access links of all nodes.
+        """Draw the access links of all nodes.
 
         Raises:
             ScenarioError: if they do not fit this many nodes.
         """
 
     def problems(self, num_nodes: int, seed: int) -> Iterator[Problem]:
-        """See Part; tries to draw. Override where that takes long and can refuse nothing."""
+        """Return the problems found by drawing. Override if drawing is slow and cannot fail."""
         self.draw(num_nodes, seed)
         return iter(())
 
@@ -152,13 +152,13 @@ class Uniform(Links):
     latency_ms: LatencyMs = 20.0
 
     def draw(self, num_nodes: int, seed: int) -> LinkTable:
-        """The links of all nodes."""
+        """Draw the links of all nodes."""
         return _same(num_nodes, self.uplink_mbps, self.downlink_mbps, ms_to_s(self.latency_ms))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measured(Links):
-    """What presets with measured downlinks have in common.
+    """Base of presets with measured downlinks.
 
     Args:
         uplink_ratio: uplink as a share of the downlink (an assumption).
@@ -171,11 +171,11 @@ class Measured(Links):
     """Downlinks at PERCENTILES."""
 
     def problems(self, num_nodes: int, seed: int) -> Iterator[Problem]:
-        """See Part; none, whatever is drawn."""
+        """Return no problems, since every draw is valid."""
         return iter(())
 
     def draw(self, num_nodes: int, seed: int) -> LinkTable:
-        """The links of all nodes."""
+        """Draw the links of all nodes."""
         draws = np.array([stream(seed, "links", node).random() for node in range(num_nodes)])
         down = mbps_to_bytes_per_s(_quantile(draws, np.log(self.measured_mbps)))
         return LinkTable(self.uplink_ratio * down, down, np.full(num_nodes, ms_to_s(self.latency_ms)))
@@ -183,7 +183,7 @@ class Measured(Links):
 
 @dataclass(frozen=True, kw_only=True)
 class Mobile4G(Measured):
-    """4G phones; downlinks as measured (median 26 Mbit/s)."""
+    """4G phones; measured downlinks (median 26 Mbit/s)."""
 
     uplink_ratio: Annotated[float, Gt(0)] = 0.25
     latency_ms: LatencyMs = 25.0
@@ -192,7 +192,7 @@ class Mobile4G(Measured):
 
 @dataclass(frozen=True, kw_only=True)
 class Mobile5G(Measured):
-    """5G phones; downlinks as measured (median 313 Mbit/s)."""
+    """5G phones; measured downlinks (median 313 Mbit/s)."""
 
     uplink_ratio: Annotated[float, Gt(0)] = 0.25
     latency_ms: LatencyMs = 10.0
@@ -201,7 +201,7 @@ class Mobile5G(Measured):
 
 @dataclass(frozen=True, kw_only=True)
 class Wifi6(Measured):
-    """Homes with Wi-Fi 6; downlinks as measured (median 333 Mbit/s)."""
+    """Homes with Wi-Fi 6; measured downlinks (median 333 Mbit/s)."""
 
     uplink_ratio: Annotated[float, Gt(0)] = 0.5
     latency_ms: LatencyMs = 8.0
@@ -210,7 +210,7 @@ class Wifi6(Measured):
 
 @dataclass(frozen=True, kw_only=True)
 class Wired(Links):
-    """What presets with the same wired access for all nodes have in common.
+    """Base of presets with the same wired access for all nodes.
 
     Args:
         uplink_mbps: Mbit/s a node can send.
@@ -223,7 +223,7 @@ class Wired(Links):
     latency_ms: LatencyMs
 
     def draw(self, num_nodes: int, seed: int) -> LinkTable:
-        """The links of all nodes."""
+        """Draw the links of all nodes."""
         access_s = np.full(num_nodes, ms_to_s(self.latency_ms))
         return _same(num_nodes, self.uplink_mbps, self.downlink_mbps, access_s)
 
@@ -248,7 +248,7 @@ class Datacenter(Wired):
 
 @dataclass(frozen=True, kw_only=True)
 class Internet(Links):
-    """Equal links between sites all over the internet; latencies of pairs as measured (median 67 ms one-way).
+    """Equal links between sites all over the internet; measured latencies of pairs (median 67 ms one-way).
 
     Args:
         uplink_mbps: Mbit/s a node can send.
@@ -259,7 +259,7 @@ class Internet(Links):
     downlink_mbps: Mbps = 100.0
 
     def draw(self, num_nodes: int, seed: int) -> LinkTable:
-        """The links of all nodes; a server is one more site."""
+        """Draw the links of all nodes; a server is one more site."""
         latency = PairLatency(stream_seed(seed, "pair latency"))
         return replace(_same(num_nodes, self.uplink_mbps, self.downlink_mbps, latency), holds_for_server=True)
 
@@ -295,7 +295,7 @@ class Table(Links):
     changes: str | None = None
 
     def draw(self, num_nodes: int, seed: int) -> LinkTable:
-        """The links of all nodes.
+        """Draw the links of all nodes.
 
         Raises:
             ScenarioError: a file cannot be read, has wrong rows, or lacks a node.
@@ -333,12 +333,12 @@ class Mix(Links):
     parts: tuple[MixPart, ...]
 
     def problems(self, num_nodes: int, seed: int) -> Iterator[Problem]:
-        """See Part; looks at the parts, whose links fit whatever is drawn."""
+        """Return the problems of the parts, whose links are valid for every draw."""
         if not self.parts:
             yield ("parts",), "expected at least one {kind, share}, got none"
 
     def draw(self, num_nodes: int, seed: int) -> LinkTable:
-        """The links of all nodes; there is at least one part."""
+        """Draw the links of all nodes; there is at least one part."""
         edges = np.cumsum([part.share for part in self.parts])
         draws = np.array([stream(seed, "link kind", node).random() for node in range(num_nodes)])
         chosen = np.searchsorted(edges / edges[-1], draws, side="right")
@@ -353,7 +353,7 @@ ACCESS_KINDS = {"4g": Mobile4G, "5g": Mobile5G, "wifi6": Wifi6, "fiber": Fiber, 
 
 
 def read_links(path: str) -> dict[int, tuple[float, float, float]]:
-    """Node -> (uplink Mbit/s, downlink Mbit/s, access latency ms) of a CSV file.
+    """Read node -> (uplink Mbit/s, downlink Mbit/s, access latency ms) from a CSV file.
 
     Raises:
         ScenarioError: the file cannot be read, has wrong rows or a node twice.
@@ -392,18 +392,18 @@ def _mix_bits(value: int) -> int:
 
 
 MOST_COMPARED = 100
-"""A median over more nodes than these is taken over as many of them, evenly spaced."""
+"""Maximum number of nodes in a median; of more nodes, this many are used, evenly spaced."""
 
 
 def with_server(links: LinkTable, num_nodes: int, bytes_per_s: float) -> LinkTable:
-    """Access links of the nodes and of a server.
+    """Return the access links of the nodes and of a server.
 
     Args:
-        links: of the nodes.
+        links: links of the nodes.
         num_nodes: their number, and the server's id.
-        bytes_per_s: the server's uplink and downlink. Its access latency is the median of the nodes'. Where latencies
-            are of pairs and the links know no place of a server, a message between it and a node takes the median of
-            that node's latencies with the others; and where they do not know its routes, it crosses no shared link.
+        bytes_per_s: the server's uplink and downlink. Its access latency is the median of the nodes'. If latencies are
+            of pairs and the links have no site for a server, a message between it and a node takes the median of that
+            node's latencies with the others; without routes of the server, its messages cross no shared link.
     """
     latency, route, sites = links.latency_s, links.route, links.site_bytes_per_s
     if isinstance(latency, np.ndarray):
@@ -423,12 +423,12 @@ def with_server(links: LinkTable, num_nodes: int, bytes_per_s: float) -> LinkTab
 
 
 def star(num_nodes: int) -> tuple[tuple[int, ...], ...]:
-    """Per node its neighbors: the server for all, all for the server."""
+    """Return each node's neighbors: the server for all nodes, all nodes for the server."""
     return (*((num_nodes,) for _ in range(num_nodes)), tuple(range(num_nodes)))
 
 
 def _beside_server(latency: Callable[[int, int], float], num_nodes: int) -> Callable[[int, int], float]:
-    """Latencies of pairs, those with the server as medians of the node's own."""
+    """Return latencies of pairs; those with the server are medians of the node's own."""
     compared = sorted({int(node) for node in np.linspace(0, num_nodes - 1, MOST_COMPARED)})
 
     @cache
@@ -448,5 +448,5 @@ def _beside_server(latency: Callable[[int, int], float], num_nodes: int) -> Call
 
 
 def _among(route: Callable[[int, int], Sequence[int]], num_nodes: int) -> Callable[[int, int], Sequence[int]]:
-    """Routes between nodes; none with the server."""
+    """Return routes between nodes; none with the server."""
     return lambda src, dst: route(src, dst) if max(src, dst) < num_nodes else ()

@@ -1,11 +1,12 @@
-"""Losses that come in bursts: the two states of Gilbert and Elliott, per sender, over simulated time.
+"""Burst losses, events at the end of an instant, and traffic counters. Losses in bursts follow the two states of
+Gilbert and Elliott, per sender, over simulated time.
 
 Gilbert, "Capacity of a burst-noise channel" (Bell System Technical Journal, 1960); Elliott, "Estimates of error rates
 for codes on burst-noise channels" (same journal, 1963). There a step is a bit; here messages are far apart and of all
-sizes, so that the states last exponentially distributed times, and a message meets that which its sender's link is in
-when it is sent.
+sizes, so the states last exponentially distributed times, and a message meets the state of its sender's link at the
+time of sending.
 
-Calls at a simulated time after all other events of that time; SimPy itself knows urgent and normal events only.
+Late calls run after all other events of their simulated time; SimPy itself has only urgent and normal events.
 
 Communication counters per ordered pair of nodes.
 """
@@ -26,8 +27,8 @@ class Bursts:
 
     Args:
         mean_good_s, mean_bad_s: mean length of a stay in each state, simulated seconds.
-        good, bad: chance that a message is lost in each state.
-        seed: of the states.
+        good, bad: probability that a message is lost in each state.
+        seed: seed of the states.
     """
 
     def __init__(self, mean_good_s: float, mean_bad_s: float, good: float, bad: float, seed: int):
@@ -38,7 +39,7 @@ class Bursts:
         self._now: dict[int, tuple[float, int]] = {}  # sender -> (end of its state, state: 1 is bad)
 
     def chance(self, sender: int, now_s: float) -> float:
-        """Chance that a message is lost that is sent now; times never go back."""
+        """Return the loss probability of a message sent now; times never decrease."""
         if sender not in self._stays:
             self._stays[sender] = self._drawn(sender)
             self._now[sender] = next(self._stays[sender])
@@ -47,7 +48,7 @@ class Bursts:
         return self._chances[self._now[sender][1]]
 
     def _drawn(self, sender: int) -> Iterator[tuple[float, int]]:
-        """Ends of stays and their states; the first state is that of the long run."""
+        """Draw ends of stays and their states; the first state follows the stationary distribution."""
         generator = rng.stream(self._seed, "loss bursts", sender)
         good_s, bad_s = self._means_s
         state, end_s = int(generator.random() < bad_s / (good_s + bad_s)), 0.0
@@ -58,17 +59,17 @@ class Bursts:
 
 
 LATE = EventPriority(NORMAL + 1)
-"""After all normal events of an instant, those that others of them bring about included."""
+"""After all normal events of an instant, including those that they trigger."""
 
 LATEST = EventPriority(LATE + 1)
-"""After the late ones, too."""
+"""After the late events."""
 
 LAST = EventPriority(LATEST + 1)
-"""After the latest ones, which bring messages: for what ends with an instant and has all that comes at it."""
+"""After the latest events, which deliver messages: for processes that end with an instant and need all its messages."""
 
 
 class ScheduledCall(simpy.Event):
-    """An event that calls back at the end of an instant.
+    """Event that calls a function at the end of an instant.
 
     Args:
         env: the environment whose clock counts.
@@ -87,11 +88,11 @@ class ScheduledCall(simpy.Event):
 
 
 def exact_delay(now_s: float, time_s: float) -> float:
-    """The delay after which SimPy's clock shows `time_s`, to the last bit; or a shorter one.
+    """Return the delay after which SimPy's clock shows `time_s`, to the last bit; or a shorter one.
 
-    SimPy adds the delay to its clock, and now_s + (time_s - now_s) may differ from time_s by a rounding. Then this is
-    the delay to a moment between, from which the difference is exact: a - b is, if b <= a <= 2 b (Sterbenz, "Floating
-    point computation", 1974, theorem 4.3.1).
+    SimPy adds the delay to its clock, and now_s + (time_s - now_s) may differ from time_s by a rounding. Then the
+    result is the delay to an intermediate time, from which the difference is exact: a - b is, if b <= a <= 2 b
+    (Sterbenz, "Floating point computation", 1974, theorem 4.3.1).
 
     Args:
         now_s: the time of the clock.
@@ -102,10 +103,10 @@ def exact_delay(now_s: float, time_s: float) -> float:
 
 
 def call_at(env: simpy.Environment, call: Callable[[], Any], time_s: float, priority: EventPriority) -> None:
-    """Calls when SimPy's clock shows a time, to the last bit, or now if that is over."""
+    """Call when SimPy's clock shows a time, to the last bit, or now if that time has passed."""
 
     def go_on(_: ScheduledCall) -> None:
-        if env.now < time_s:  # a moment between, see exact_delay
+        if env.now < time_s:  # an intermediate time, see exact_delay
             call_at(env, call, time_s, priority)
         else:
             call()
@@ -117,9 +118,9 @@ def call_at(env: simpy.Environment, call: Callable[[], Any], time_s: float, prio
 class Traffic:
     """One entry per ordered pair that had traffic, sorted by (src, dst); int64 arrays [pairs].
 
-    `messages`, `payload_bytes` and `header_bytes` are of messages that arrived and were of use, `wasted_bytes` of all
-    others that have ended (link_use.py tells them apart), `in_flight_bytes` of those still on their way. All bytes that
-    were put on the wire are the sum of the four.
+    `messages`, `payload_bytes` and `header_bytes` count messages that arrived and were used, `wasted_bytes` all other
+    ended messages (link_use.py distinguishes them), `in_flight_bytes` those still on their way. All bytes put on the
+    wire are the sum of the four.
     """
 
     src: np.ndarray
@@ -132,20 +133,20 @@ class Traffic:
 
     @property
     def on_the_wire(self) -> np.ndarray:
-        """All bytes that were put on the wire, [pairs]."""
+        """All bytes put on the wire, [pairs]."""
         return self.payload_bytes + self.header_bytes + self.wasted_bytes + self.in_flight_bytes
 
     def __len__(self) -> int:
         return len(self.src)
 
     def rows(self) -> Iterator[dict[str, int]]:
-        """The pairs as dictionaries of plain integers, keys in the order of the fields."""
+        """Return the pairs as dictionaries of plain integers, keys in the order of the fields."""
         names = [field.name for field in fields(self)]
         for values in zip(*(getattr(self, name).tolist() for name in names), strict=True):
             yield dict(zip(names, values, strict=True))
 
     def total(self) -> dict[str, int | None]:
-        """The sums over all pairs as one row of no pair, and the number of pairs."""
+        """Return the sums over all pairs as one row without a pair, and the number of pairs."""
         sums = {field.name: int(getattr(self, field.name).sum()) for field in fields(self)}
         return {**sums, "src": None, "dst": None, "pairs": len(self)}
 
@@ -153,10 +154,10 @@ class Traffic:
 def with_flying(
     ended: dict[str, np.ndarray], flying: tuple[np.ndarray, np.ndarray, np.ndarray], num_nodes: int
 ) -> Traffic:
-    """Traffic of what has ended, as columns sorted by pair, and of what is on its way.
+    """Return traffic of ended messages, as columns sorted by pair, and of messages on their way.
 
     Args:
-        ended: the fields of Traffic but `in_flight_bytes`.
+        ended: the fields of Traffic except `in_flight_bytes`.
         flying: (src, dst, bytes on the wire so far) of messages, int64; several may have one pair.
         num_nodes: N.
     """

@@ -1,4 +1,4 @@
-"""How long a message is on its way before its first byte, as a scenario or a caller says it."""
+"""Latency of messages before their first byte, as set by a scenario or a caller."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,9 +20,9 @@ class Latencies:
     """Latencies in nanoseconds.
 
     Args:
-        access_ns: per node that of its own link, int64 [N].
-        of_all_ns: of every message; OF_BOTH_ENDS: the sum of both its ends' access latencies.
-        of_pair_ns: (src, dst) -> of a message between them; None: `of_all_ns` holds.
+        access_ns: latency of each node's own link, int64 [N].
+        of_all_ns: latency of every message; OF_BOTH_ENDS: the sum of both its ends' access latencies.
+        of_pair_ns: (src, dst) -> latency of a message between them; None: `of_all_ns` applies.
     """
 
     access_ns: np.ndarray
@@ -30,12 +30,12 @@ class Latencies:
     of_pair_ns: Callable[[int, int], int] | None = None
 
     def of(self, src: int, dst: int) -> int:
-        """Of a message, or OF_BOTH_ENDS."""
+        """Return the latency of a message, or OF_BOTH_ENDS."""
         return self.of_all_ns if self.of_pair_ns is None else self.of_pair_ns(src, dst)
 
 
 def latencies(latency_s: Latency, num_nodes: int) -> Latencies:
-    """Latencies from seconds.
+    """Convert latencies from seconds.
 
     Args:
         latency_s: one number for every message; [N] access latencies, of which a message takes its sender's and its
@@ -43,7 +43,7 @@ def latencies(latency_s: Latency, num_nodes: int) -> Latencies:
         num_nodes: N.
     Raises:
         ValueError: an array of another shape.
-        ScenarioError: from the function, when it is asked: what it returns is no latency.
+        ScenarioError: from the function, when called, if its result is not a valid latency.
     """
     none = np.zeros(num_nodes, dtype=np.int64)
     if callable(latency_s):
@@ -61,12 +61,12 @@ def latencies(latency_s: Latency, num_nodes: int) -> Latencies:
 
 
 def to_ns(seconds: Any) -> np.ndarray:
-    """Whole nanoseconds, int64."""
+    """Convert to whole nanoseconds, int64."""
     return np.rint(np.asarray(seconds, dtype=float) * NS_PER_S).astype(np.int64)
 
 
 def _pair_ns(src: int, dst: int, seconds: float) -> int:
-    """What a function says of a message."""
+    """Return a function's latency of a message."""
     try:
         time_s = float(seconds)
     except (TypeError, ValueError):

@@ -1,14 +1,14 @@
-"""What became of the bytes that every node sent, how full its links were, and how long its messages queued.
+"""Use of every node's bytes, utilization of its links, and queueing of its messages.
 
-Bytes are counted for their sender. Those that were of use are told apart by the kind of their message (push, request,
-response; TCP's acknowledgements, which the receivers of messages send), those that were not by the reason:
+Bytes are counted for their sender. Used bytes are distinguished by the kind of their message (push, request, response;
+TCP's acknowledgements, which the receivers of messages send), unused bytes by the reason:
 
-- aborted: sender or receiver went away while the message was on its way, or it was given up;
+- aborted: sender or receiver went offline while the message was on its way, or it was given up;
 - lost: the network lost the message (network.drop_probability), whether it was sent again or not;
 - unused: the message arrived, but no algorithm ever saw it: its round had closed, it was too stale, a newer one of the
-  same sender took its place, or its receiver left, lost its state or was through before it looked.
+  same sender replaced it, or its receiver left, lost its state or had finished before it read the message.
 
-It is counted where messages end, in csrc/flow/link_use.h.
+csrc/flow/link_use.h counts the bytes when messages end.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -27,18 +27,18 @@ class NodeUse:
 
     Args:
         uplink_utilization, downlink_utilization: bytes carried / (capacity x time), 0 to 1, over the whole run, parts
-            of messages included; nan where links take no time (fidelity latency or ideal) or have no capacity. Of a
-            node without a link of its own (LinkTable.site_bytes_per_s): of the physical links at its place together,
-            messages to and from others at this place left out.
+            of messages included; nan if links take no time (fidelity latency or ideal) or have no capacity. For a node
+            without an own link (LinkTable.site_bytes_per_s): of all physical links at its site, without messages
+            between nodes of this site.
         sent_bytes, received_bytes: all bytes that the node's uplink and downlink carried.
-        push_bytes, request_bytes, response_bytes: of the sent, those of messages that were of use, headers included;
-            what secure aggregation sends counts as pushes.
-        ack_bytes: of the sent, TCP's acknowledgements (fidelity tcp), also of messages lost or given up later.
-        aborted_bytes, lost_bytes, unused_bytes: of the sent, those that were wasted, see above.
-        in_flight_bytes: of the sent, those of messages that are still on their way.
+        push_bytes, request_bytes, response_bytes: sent bytes of used messages, headers included; messages of secure
+            aggregation count as pushes.
+        ack_bytes: sent bytes of TCP's acknowledgements (fidelity tcp), also of messages lost or given up later.
+        aborted_bytes, lost_bytes, unused_bytes: wasted sent bytes, see above.
+        in_flight_bytes: sent bytes of messages that are still on their way.
         messages_received: messages that have arrived at the node.
-        queueing_s: mean time that these were in the network beyond what they would have been in an empty one: beyond
-            latency and bytes / the smallest capacity on the way, as capacities are on arrival; nan if there were none.
+        queueing_s: mean additional time of these messages compared with an empty network, which takes latency + bytes /
+            the smallest capacity on the way, with capacities at arrival; nan if there were none.
         max_queueing_s: the longest.
     """
 
@@ -59,14 +59,16 @@ class NodeUse:
     max_queueing_s: np.ndarray
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """A dictionary per node, of plain numbers; None for nan."""
+        """Return a dictionary per node, of plain numbers; None for nan."""
         names = [field.name for field in fields(self)]
         columns = [[None if value != value else value for value in getattr(self, name).tolist()] for name in names]
         for node, values in enumerate(zip(*columns, strict=True)):
             yield {"node": node, **dict(zip(names, values, strict=True))}
 
     def total(self) -> dict[str, Any]:
-        """One dictionary for all nodes: sums of bytes and messages, means of utilization, mean and longest queueing."""
+        """Return one dictionary for all nodes: sums of bytes and messages, means of utilization, mean and longest
+        queueing.
+        """
         found: dict[str, Any] = {"node": None}
         for field in fields(self):
             values = getattr(self, field.name)
@@ -83,7 +85,7 @@ def _mean(values: np.ndarray) -> float | None:
 
 
 KINDS = {PUSH: 0, REQUEST: 1, RESPONSE: 2, SCORE_REQUEST: 1, SCORE: 2, SECURE: 0, EXCHANGE: 1}
-"""What the bytes of a message count as, a Fate of csrc/flow/link_use.h; other kinds are not told apart."""
+"""Kind of message -> category of its bytes, a Fate of csrc/flow/link_use.h; other kinds are not distinguished."""
 
 
 def node_use(
@@ -94,15 +96,16 @@ def node_use(
     filled: float = 1.0,
     within: np.ndarray | None = None,
 ) -> NodeUse:
-    """Everything up to now.
+    """Return the use of all nodes up to now.
 
     Args:
-        account: what the extension has counted per node.
-        traffic: of this moment.
+        account: the extension's counts per node.
+        traffic: current traffic.
         now_s: simulated time.
         takes_time: whether bytes take time on links (fidelities flow and tcp).
         filled: the share of a link's capacity that the account's capacities are (network.tcp.utilization).
-        within: [2, N], bytes sent and received that did not cross the links that utilization is of; None: no bytes.
+        within: [2, N], bytes sent and received that did not cross the links on which utilization is based; None: no
+            bytes.
     """
     num_nodes = len(account["messages"])
     on_the_wire = traffic.on_the_wire
@@ -136,7 +139,7 @@ def node_use(
 def bytes_within(
     traffic: Traffic, route: Callable[[int, int], Sequence[int]] | None, site_bytes_per_s: np.ndarray | None
 ) -> np.ndarray:
-    """Bytes sent and received, [2, N], of nodes without links of their own that crossed no physical link either."""
+    """Return bytes sent and received, [2, N], of nodes without own links that crossed no physical link either."""
     if site_bytes_per_s is None or route is None:
         return np.zeros((2, 1))
     stays = np.array([not route(*pair) for pair in zip(traffic.src.tolist(), traffic.dst.tolist(), strict=True)], bool)
@@ -147,5 +150,5 @@ def bytes_within(
 
 
 def _divided(above: np.ndarray, below: np.ndarray) -> np.ndarray:
-    """above / below, nan where below is 0."""
+    """Return above / below, nan if below is 0."""
     return np.divide(above, below, out=np.full(len(above), np.nan), where=below > 0)

@@ -73,7 +73,7 @@ def check_part(only: str, model: "Model") -> None:
 
 
 def batches_asked(batches: int | None, one_pass: int) -> int:
-    """Return the number of mini-batches, at most one pass over the data; None: one pass. Raise DdlsimError if it is 0."""
+    """Return the mini-batches, at most one pass over the data; None: one pass. Raise DdlsimError if it is 0."""
     if batches is not None and batches < 1:
         raise DdlsimError(f"node.losses: expected at least one mini-batch, or None for one pass, got {batches}.")
     return one_pass if batches is None else min(batches, one_pass)
@@ -117,7 +117,7 @@ class TrainingStarts:
                 self._of[own] = copy(start)
 
     def made(self, of: "Params", made: "Params", taken: "Callable[[Params], Params]" = lambda start: start) -> None:
-        """Register parameters derived from others; `taken` derives the start of their training from the others' start."""
+        """Register parameters derived from others; `taken` derives their start."""
         if of in self._of:
             self._of[made] = taken(self._of[of])
 

@@ -601,7 +601,7 @@ class Node:
         return made
 
     def classifier(self, head: "Params") -> "Params":
-        """Return the weights [classes, features] of a head's last linear layer, without bias, to be sent or compared."""
+        """Return the weights [classes, features] of a head's last linear layer, without bias."""
         return self._part_of(head, self._compute.classifier)
 
     def class_cosines(self, own: "Params", others: "Mapping[int, Params]") -> dict[int, float]:
