@@ -1,4 +1,6 @@
-"""The hot path on parameter matrices: one Python function per native kernel; matrices of torch (CPU, CUDA) or numpy."""
+"""Kernels of the hot path on parameter matrices: one Python function per native kernel; matrices of torch (CPU, CUDA)
+or numpy.
+"""
 
 from ddlsim.kernels.isa import isa, isas, set_isa
 from ddlsim.kernels.matrices import aligned_rows

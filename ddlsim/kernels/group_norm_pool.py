@@ -1,8 +1,8 @@
 """Group normalization, ReLU and 2x2 max pooling as one layer, the part of GN-LeNet that is not convolution.
 
-Y. Wu and K. He, "Group Normalization", ECCV 2018. The three operations of torch each pass over the images and
-keep their outputs for the backward pass; the native kernel reads and writes each image once per direction and keeps,
-besides its input, two numbers per group and one byte per pooled pixel (benches/bench_group_norm_pool.py compares them).
+Y. Wu and K. He, "Group Normalization", ECCV 2018. The three operations of torch each pass over the images and keep
+their outputs for the backward pass; the native kernel reads and writes each image once per direction and keeps its
+input, two numbers per group and one byte per pooled pixel (benches/bench_group_norm_pool.py compares them).
 """
 
 import torch
@@ -128,7 +128,7 @@ def _forward(x, weight, bias, groups, eps, mean: int = 0, rstd: int = 0, winner:
 
 
 def _fits_native(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, groups: int) -> bool:
-    """Also false where something does not fit at all: torch then says what."""
+    """Whether the native kernel applies; also false for invalid arguments, for which torch then raises an error."""
     if torch._C._functorch.maybe_current_level() is not None or torch.compiler.is_compiling():
         return False
     tensors = (x, weight, bias)

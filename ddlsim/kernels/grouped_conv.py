@@ -1,18 +1,18 @@
 """Convolutions of many models' images in one launch, on a GPU: float32, by tensor cores, in three products of TF32.
 
-With images [b, N * C, H, W] of N models side by side, a convolution is N products of matrices,
+With images [b, N * C, H, W] of N models along the channels, a convolution is N products of matrices,
 
     outputs [O, pixels] = weights [O, kh * kw * C]  x  the values under the kernel [kh * kw * C, pixels],
 
-whose right side is read where it lies (an implicit matrix product). cuDNN's kernels for groups in float32 take several
-times as long for small models. A product in TF32 keeps three digits; each factor is split into two TF32 numbers, and
-three of their four products are summed, which keeps about six. The gradient by the images is a convolution of the
-outputs' gradient with turned kernels; that by the weights is a product over all pixels, split over the images so that
-all of the device works. Sums have a fixed order: the same bits every time. Infinite values give NaN.
+whose right side is read in place (an implicit matrix product). cuDNN's kernels for groups in float32 take several times
+as long for small models. A product in TF32 keeps three digits; each factor is split into two TF32 numbers, and three of
+their four products are summed, which keeps about six. The gradient by the images is a convolution of the outputs'
+gradient with turned kernels; that by the weights is a product over all pixels, split over the images so that all of the
+device works. Sums have a fixed order: the same bits every time. Infinite values give NaN.
 
 The kernels are written in Triton, which comes with PyTorch for CUDA.
 
-When convolutions of many models are computed by the kernels of grouped_conv.py, and when by cuDNN.
+A rule decides whether these kernels or cuDNN compute the convolutions of many models.
 """
 
 import textwrap
@@ -306,7 +306,7 @@ class _GroupedConv(torch.autograd.Function):
 def _spaced(
     gradients: torch.Tensor, size: tuple[int, ...], kernel: tuple[int, int], geometry: Geometry
 ) -> torch.Tensor:
-    """Gradients with so many zeros around and between them that turned kernels find those of images of a size."""
+    """Insert zeros around and between gradients so that turned kernels yield the gradients by images of `size`."""
     stride, padding, dilation = geometry
     reach = [(taps - 1) * by for taps, by in zip(kernel, dilation, strict=True)]
     (top, left), (rows, columns) = ((far - pad for far, pad in zip(reach, padding, strict=True)), gradients.shape[2:])
@@ -340,7 +340,7 @@ FEWEST_MODELS = 2
 MOST_MODELS = 2**15
 """With the parts that a gradient's sum is split into they are the third side of a grid, 65,535 at most."""
 MOST_PARTS = 2**21
-"""Values that these parts have beyond those of the gradient itself, at most."""
+"""Most values of these parts in addition to those of the gradient itself."""
 TF32_SINCE = (8, 0)
 """The compute capability."""
 
@@ -354,7 +354,7 @@ def stacked_conv2d(
     padding: Any,
     dilation: Any,
 ) -> torch.Tensor:
-    """A convolution of N models' images, each with kernels of its own; differentiable.
+    """Convolve N models' images, each with its own kernels; differentiable.
 
     Args:
         images: [b, N * C, H, W].

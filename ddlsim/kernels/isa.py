@@ -1,4 +1,4 @@
-"""Which instruction set the host's kernels use."""
+"""Instruction set of the host's kernels."""
 
 from ddlsim.foundation import native
 

@@ -1,4 +1,4 @@
-"""Parameter matrices as the kernels see them: address, row stride and shape of float32 rows."""
+"""Parameter matrices in the form that kernels take: address, row stride and shape of float32 rows."""
 
 import contextlib
 import functools
@@ -21,15 +21,16 @@ NAMES = {np.dtype(name): name for name in ("float32", "float64")}  # asking nump
 
 
 def aligned_rows(num_rows: int, num_columns: int, device: torch.device | str = "cpu") -> torch.Tensor:
-    """Zeros [num_rows, num_columns] float32 whose rows start on cache lines.
+    """Return zeros [num_rows, num_columns] float32 whose rows start on cache lines.
 
-    The row stride is the columns rounded up to 16 floats, and 16 more where it would be a multiple of 4,096 bytes,
-    since rows that far apart evict each other from the caches. The padding is zero and no part of the result. In host
-    memory, large matrices ask for huge pages (kernels walk down columns, and with small pages every row is another
+    The row stride is the columns rounded up to 16 floats, and 16 more if it would be a multiple of 4,096 bytes, since
+    rows at that distance evict each other from the caches. The padding is zero and not part of the result. In host
+    memory, large matrices request huge pages (kernels walk down columns, and with small pages every row is another
     entry of the address table) and take memory only as they are filled.
 
     Raises:
-        TypeError: numbers that are not whole. ValueError: numbers below zero. MemoryError: there is no such memory.
+        TypeError: if numbers are not whole. ValueError: if they are below zero. MemoryError: if the memory is not
+            available.
     """
     num_rows, num_columns = operator.index(num_rows), operator.index(num_columns)
     if num_rows < 0 or num_columns < 0:
@@ -73,7 +74,7 @@ class Rows(NamedTuple):
 
     @property
     def span(self) -> tuple[int, int]:
-        """The address of the first element, and the one behind the last; rows may run backwards."""
+        """Return the address of the first element, and the one after the last; rows may run backwards."""
         if not (self.num_rows and self.num_columns):
             return self.address, self.address
         last = (self.num_rows - 1) * self.stride
@@ -82,17 +83,18 @@ class Rows(NamedTuple):
 
 
 def rows_of(matrix: Matrix, name: str, dtypes: Sequence[str] = ("float32",), written: bool = False) -> Rows:
-    """Checks that native code can read a matrix where it lies.
+    """Check that native code can read a matrix in place.
 
     Args:
         matrix: [N, P], torch (CPU or CUDA) or numpy, columns contiguous, any row stride.
-        name: what to call it in errors.
+        name: its name in errors.
         dtypes: allowed element types, in the machine's byte order.
         written: whether it is written to: no row may share elements with another, and nothing be read-only.
 
     Raises:
-        TypeError: neither torch nor numpy, without memory of its own, masked, or another element type.
-        ValueError: not two-dimensional, columns not contiguous, a tensor that wants gradients, or not to be written.
+        TypeError: if it is neither torch nor numpy, has no memory of its own, is masked, or has another element type.
+        ValueError: if it is not two-dimensional, its columns are not contiguous, it is a tensor that requires
+            gradients, or it is read-only but `written`.
     """
     if isinstance(matrix, torch.Tensor):
         dtype, strides, address, device = _torch_layout(matrix, name)
@@ -163,11 +165,11 @@ def overlap(a: Rows, b: Rows) -> bool:
 
 
 def column_range(columns: tuple[int, int] | slice | None, num_columns: int) -> tuple[int, int]:
-    """The (start, stop) of a column range; None is all of them.
+    """Return the (start, stop) of a column range; None is all columns.
 
     Raises:
-        TypeError: neither two whole numbers nor a slice.
-        ValueError: it does not lie within the matrix, or it is a slice with a step.
+        TypeError: if it is neither two whole numbers nor a slice.
+        ValueError: if it is not within the matrix, or is a slice with a step.
     """
     if columns is None:
         return 0, num_columns
@@ -192,10 +194,10 @@ def first_numbers(count: int) -> np.ndarray:
 
 
 def as_longs(values: Matrix | Sequence[int], name: str, ndim: int = 1) -> np.ndarray:
-    """Row numbers, offsets or pairs as a contiguous int64 numpy array.
+    """Return row numbers, offsets or pairs as a contiguous int64 numpy array.
 
     Raises:
-        TypeError: not whole numbers (a mask of booleans is none either). ValueError: of other dimensions.
+        TypeError: if they are not whole numbers (nor is a mask of booleans). ValueError: if they have other dimensions.
     """
     refuse_mask(values, name)
     if isinstance(values, torch.Tensor):
@@ -210,7 +212,7 @@ def as_longs(values: Matrix | Sequence[int], name: str, ndim: int = 1) -> np.nda
 
 
 def check_row_numbers(numbers: np.ndarray, num_rows: int, name: str) -> None:
-    """Raises IndexError unless all row numbers lie in [0, num_rows)."""
+    """Raise IndexError unless all row numbers are in [0, num_rows)."""
     native.extension().check_row_numbers(numbers, num_rows, name)
 
 

@@ -1,7 +1,7 @@
 """Weighted merges of parameter rows: the sparse mixing matrix times the parameter matrix.
 
-The sum runs over the entries of a mixing row in their order, so a result is the same bits whatever the number of
-threads, the other rows merged in the same call, or the column range.
+The sum runs over the entries of a mixing row in their order, so a result has the same bits for any number of threads,
+the other rows merged in the same call, or the column range.
 """
 
 from typing import Any
@@ -28,23 +28,24 @@ from ddlsim.kernels.matrices import (
 def merge(
     params: Matrix, mixing: Any, columns: tuple[int, int] | slice | None = None, out: Matrix | None = None
 ) -> Matrix:
-    """Mixes the rows of a parameter matrix: out = mixing @ params over a column range.
+    """Mix the rows of a parameter matrix: out = mixing @ params over a column range.
 
     Args:
         params: [N, P] float32, torch (CPU or CUDA) or numpy.
-        mixing: [M, N] weights, usually row-stochastic: dense (zeros are no entries), scipy or torch sparse (CSR as it
-            is: unsorted and repeated entries are summed in their order). They are taken as they are, in float32.
-            A row without entries leaves params' row as it is (M = N), so that offline nodes keep their model.
-        columns: (start, stop) of the columns to merge; None: all.
-        out: [M, P] (the other columns stay) or [M, stop - start]; may be `params` itself, or the view of its columns
-            start..stop; None: a new matrix.
+        mixing: [M, N] weights, usually row-stochastic: dense (zeros are no entries), scipy or torch sparse (CSR
+            unchanged: unsorted and repeated entries are summed in their order). They are used unchanged, in float32. A
+            row without entries leaves params' row unchanged (M = N), so that offline nodes keep their model.
+        columns: (start, stop) of the columns to merge; None for all.
+        out: [M, P] (the other columns are unchanged) or [M, stop - start]; may be `params` itself, or the view of its
+            columns
+            start..stop; None for a new matrix.
 
     Returns:
         `out`, or the new matrix [M, stop - start].
 
     Raises:
-        TypeError: another type, element type or layout. IndexError: an entry of a row that is not there.
-        ValueError: shapes that do not fit, or an `out` that is read-only or overlaps itself or params otherwise.
+        TypeError: if a type, element type or layout is unsupported. IndexError: if an entry names a missing row.
+        ValueError: if shapes do not fit, or `out` is read-only or overlaps itself or params otherwise.
     """
     rows = rows_of(params, "params")
     start, stop = column_range(columns, rows.num_columns)
@@ -75,21 +76,21 @@ def merge_rows(
     targets: Matrix,
     columns: tuple[int, int] | slice | None = None,
 ) -> None:
-    """Merges rows of one matrix into rows of the same matrix, wherever they lie, without gathering them.
+    """Merge rows of one matrix into rows of the same matrix, in any places, without gathering them.
 
-    Row targets[r] becomes the sum of weights[e] * row sources[e] for e in indptr[r] .. indptr[r + 1]. A target may
-    be a source, of itself or of others: every source is read as it was before the call. A target without entries
-    stays as it is.
+    Row targets[r] becomes the sum of weights[e] * row sources[e] for e in indptr[r] .. indptr[r + 1]. A target may be a
+    source, of itself or of others: every source is read with its value before the call. A target without entries is
+    unchanged.
 
     Args:
         matrix: [rows, P] float32, torch (CPU or CUDA) or numpy; fastest as `aligned_rows`.
         indptr: [R + 1] integers; sources: [E] row numbers; weights: [E]; targets: [R] row numbers, all different.
-        columns: (start, stop) of the columns to merge; None: all.
+        columns: (start, stop) of the columns to merge; None for all.
 
     Raises:
-        IndexError: a row number outside the matrix.
-        ValueError: a target named twice, arrays that do not fit together, or a matrix that is not to be written.
-        TypeError: row numbers that are not whole numbers.
+        IndexError: if a row number is outside the matrix.
+        ValueError: if a target occurs twice, arrays do not fit together, or the matrix is read-only.
+        TypeError: if row numbers are not whole numbers.
     """
     rows = rows_of(matrix, "matrix", written=True)
     start, stop = column_range(columns, rows.num_columns)
@@ -122,7 +123,7 @@ def _csr_parts(mixing: Any, num_sources: int) -> tuple[int, np.ndarray, np.ndarr
 
 
 def _torch_csr(mixing: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Row offsets, columns and values of a sparse tensor of any layout; CSR as it is."""
+    """Return row offsets, columns and values of a sparse tensor of any layout; CSR is unchanged."""
     if mixing.layout in (torch.sparse_bsr, torch.sparse_bsc):
         mixing = mixing.to_sparse_coo()
     if mixing.layout != torch.sparse_csr:
@@ -150,7 +151,7 @@ def _as_floats(values: Any, name: str) -> np.ndarray:
 
 
 def _place(rows: Rows, start: int) -> tuple[int, int]:
-    """Where a column range begins, and how far its rows are apart."""
+    """Return the address of a column range, and the distance between its rows."""
     return rows.address + rows.itemsize * start, rows.stride
 
 

@@ -1,7 +1,7 @@
-"""Models to compare: which rows of which matrices, minus which references, over which columns; checked once.
+"""Models to compare, as rows of matrices minus optional references over ranges of columns; checked once.
 
-A row stands for row - reference where a reference is given; the difference is formed in float32 inside the kernel
-and never stored.
+A row means row - reference if there is a reference; the difference is formed in float32 inside the kernel and never
+stored.
 """
 
 from typing import NamedTuple

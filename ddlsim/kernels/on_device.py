@@ -1,6 +1,6 @@
 """The kernels for matrices on a CUDA device: ddlsim._cuda on torch's current stream, without waiting for it.
 
-Where ddlsim was installed without a CUDA compiler, plain torch (`plain.py`) does the same work more slowly.
+If ddlsim was installed without a CUDA compiler, plain torch (`plain.py`) does the same work more slowly.
 """
 
 from collections.abc import Sequence

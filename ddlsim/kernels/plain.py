@@ -1,4 +1,4 @@
-"""The kernels in plain torch, for CUDA devices where ddlsim was installed without a CUDA compiler."""
+"""The kernels in plain torch, for CUDA devices if ddlsim was installed without a CUDA compiler."""
 
 from collections.abc import Iterator
 

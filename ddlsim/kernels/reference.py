@@ -1,4 +1,4 @@
-"""What the kernels compute, in plain torch and float64: slow, obvious, and what the tests compare with."""
+"""Reference implementations of the kernels in plain torch and float64: slow, simple, and compared with by the tests."""
 
 import torch
 

@@ -1,18 +1,16 @@
 """Similarities of models: cosine of weights or of updates, inverse Euclidean distance, per-class cosine.
 
-Measures as in "Decentralized adaptive clustering" (DAC: cosine of weights and of updates, inverse L2) and in MAPL
-(mean cosine of the classifier's class rows). Sums, norms and divisions are float64; the result is cast last.
+Measures as in "Decentralized adaptive clustering" (DAC: cosine of weights and of updates, inverse L2) and in MAPL (mean
+cosine of the classifier's class rows). Sums, norms and divisions are float64; the result is cast last.
 
-Edges: a zero vector has cosine 0 with everything (norms are at least 1e-8, as in torch); identical models have
-inverse distance 1 / 1e-6; the diagonal of `inverse_l2` is 0, since a node is not its own peer, and a listed pair of a
-model with itself is one of identical models; NaN and infinity in a model make its similarities NaN or 0 by the rules of
-arithmetic, and touch no others. Products of single numbers are float32: numbers beyond 1e18 count as infinity, below
-1e-19 as zero.
+Edges: a zero vector has cosine 0 with everything (norms are at least 1e-8, as in torch); identical models have inverse
+distance 1 / 1e-6; the diagonal of `inverse_l2` is 0, since a node is not its own peer, and a listed pair of a model
+with itself is one of identical models; NaN and infinity in a model make its similarities NaN or 0 by the rules of
+arithmetic, and do not affect others. Products of single numbers are float32: numbers beyond 1e18 count as infinity,
+below 1e-19 as zero.
 
-Dot products and squared distances of parameter rows as float64 sums: what every similarity is made of.
-
-A pair has the same bits in every list that names it, and in every matrix; lists and matrices each have their own order
-of summation.
+Every similarity is computed from dot products and squared distances of parameter rows as float64 sums. A pair has the
+same bits in every list that names it, and in every matrix; lists and matrices each have their own order of summation.
 """
 
 import operator

@@ -1,7 +1,7 @@
-"""Small arrays on their way between the host and a device, without a wait of the host for what the device has to do.
+"""Transfers of small arrays between the host and a device, without a wait of the host for the device.
 
-A copy from or to pageable memory waits for the stream of the device; one from or to pinned memory does not. torch keeps
-pinned blocks for reuse, and gives one out again only when the copies with it are over.
+A copy from or to pageable memory waits for the stream of the device; a copy from or to pinned memory does not. torch
+keeps pinned blocks for reuse, and reuses one only after the copies with it have finished.
 """
 
 from collections.abc import Callable

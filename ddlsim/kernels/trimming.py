@@ -1,7 +1,7 @@
 """Coordinate-wise trimmed means and medians of parameter rows.
 
-What is left after trimming is summed in an order that depends on the number of rows and the cut alone, so a result is
-the same bits whatever the number of threads or the other rows computed in the same call.
+The values left after trimming are summed in an order that depends on the number of rows and the cut alone, so a result
+has the same bits for any number of threads and any other rows computed in the same call.
 """
 
 import numpy as np

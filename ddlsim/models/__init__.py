@@ -1,6 +1,6 @@
-"""Models by name; each marks its `core` (what all share) and its `head` (what FACADE, DePRL keep apart).
+"""Models by name; each marks its `core` (shared by all) and its `head` (which FACADE and DePRL separate from it).
 
-To add one: a file with a frozen dataclass derived from base.py's ModelSettings (fields = YAML keys) that offers
+A new one needs a file with a frozen dataclass derived from base.py's ModelSettings (fields = YAML keys) that offers
 `build(image_shape, num_classes)`, and a line in this table. It returns a SplitModel, or any module with submodules
 `core` and `head` whose forward is head(core(x)), or any whose last layer is linear (whole.py). torch is imported inside
 `build`, so listing and checking need none.

@@ -1,7 +1,4 @@
-"""What every model that a scenario can name has in common.
-
-The check that images fit a model, without torch.
-"""
+"""Settings common to all models that a scenario can name, and the check, without torch, that images fit a model."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -69,12 +66,12 @@ class ModelSettings(Part):
         raise NotImplementedError(f"{type(self).__name__} must define part_sizes()")
 
     def fitted(self, num_tokens: int | None, label_shape: tuple[int, ...]) -> "ModelSettings":
-        """The model for samples of so many different tokens, with labels of this shape per sample, asked before all
-        else. Default: as it is. Models of sequences fill in here what a scenario leaves open.
+        """Return the model for samples of `num_tokens` different tokens, with labels of this shape per sample; called
+        before all else. Default: the model unchanged. Models of sequences fill in the keys that a scenario leaves open.
 
         Args:
-            num_tokens: None: samples are no tokens.
-            label_shape: () of a single label.
+            num_tokens: number of different tokens; None if samples are not tokens.
+            label_shape: shape of one sample's labels; () for a single label.
         """
         return self
 
@@ -90,17 +87,17 @@ class ModelSettings(Part):
         """Raise ScenarioError unless samples of this shape fit; by default all do."""
 
     def build(self, image_shape: ImageShape, num_classes: int) -> "nn.Module":
-        """A fresh module; its random values come from torch's generator.
+        """Build a fresh module; its random values come from torch's generator.
 
-        Its submodules `core` and `head` are the parts, and its forward is head(core(x)). Of a module that has no such
-        two the last `nn.Linear` is the head and all else the core (whole.py).
+        Its submodules `core` and `head` are the parts, and its forward is head(core(x)). In a module without these two,
+        the last `nn.Linear` is the head and all else the core (whole.py).
 
         Args:
             image_shape: of one sample, (C, H, W) for images.
             num_classes: number of outputs.
 
         Raises:
-            ScenarioError: the options fit no network; says which key.
-            DataMissing, DataDamaged: files that the model begins with are not there, or do not fit it.
+            ScenarioError: if the options fit no network; names the key.
+            DataMissing, DataDamaged: if files of initial weights are missing, or do not fit the model.
         """
         raise NotImplementedError

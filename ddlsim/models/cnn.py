@@ -1,31 +1,28 @@
-"""Two small convolutional networks without normalization; the head is the last linear layer.
+"""Small networks for images: two CNNs without normalization, GN-LeNet, MAPL's AlexNet, fully connected models, and
+ResNet8.
 
-Source: Listo Zec et al., "Decentralized adaptive clustering of deep nets", 2022, and its follow-ups, as their codes run
-them. Where we differ: these end in logits (their log-softmax is part of the loss here), which trains alike.
+The two small convolutional networks have no normalization; the head is the last linear layer. Source: Listo Zec et al.,
+"Decentralized adaptive clustering of deep nets", 2022, and its follow-ups, as their codes run them. Difference: these
+end in logits (their log-softmax is part of the loss here), which trains alike.
 
-GN-LeNet: a LeNet with group normalization; core: the convolutions, head: the linear layer.
+GN-LeNet is a LeNet with group normalization; core: the convolutions, head: the linear layer. Source: Hsieh et al., "The
+non-IID data quagmire of decentralized machine learning", ICML 2020; in the form that the FACADE paper's code runs
+(Biswas et al., SaTML 2025): 3 x (5x5 convolution, 2 groups, ReLU, 2x2 max pooling). 89,834 parameters for 3x32x32
+images and 10 classes (core 79,584, head 10,250); 120,554 for 3x64x64. The "about 120k" and "250k" of the paper count 41
+classes.
 
-Source: Hsieh et al., "The non-IID data quagmire of decentralized machine learning", ICML 2020; in the form that the
-FACADE paper's code runs (Biswas et al., SaTML 2025): 3 x (5x5 convolution, 2 groups, ReLU, 2x2 max pooling). 89,834
-parameters for 3x32x32 images and 10 classes (core 79,584, head 10,250); 120,554 for 3x64x64. The "about 120k" and
-"250k" of the paper count 41 classes.
+MAPL's code calls a network with three convolutions AlexNet; core: up to the latent features. Source: the published code
+of Mukherjee, "Model agnostic peer-to-peer learning", 2023. The pooling has stride 1 after the first convolution and 2
+after the second, as there. 1,813,632 parameters in the core for three channels and 512 latent features.
 
-The three-convolution network that MAPL's code calls AlexNet; core: up to the latent features.
+The head of fully connected models is the last linear layer. Source of the mlp's default: Listo Zec et al.,
+"Decentralized adaptive clustering of deep nets", 2022, and follow-ups (784-512-20 with dropout 0.2: 412,180
+parameters).
 
-Source: the published code of Mukherjee, "Model agnostic peer-to-peer learning", 2023. The pooling has stride 1 after
-the first convolution and 2 after the second, as there. 1,813,632 parameters in the core for three channels and 512
-latent features.
-
-Fully connected models; the head is the last linear layer.
-
-Source of the mlp's default: Listo Zec et al., "Decentralized adaptive clustering of deep nets", 2022, and follow-ups
-(784-512-20 with dropout 0.2: 412,180 parameters).
-
-ResNet8: three residual blocks with batch normalization; core: stem and first block, head: the rest.
-
-Source: He et al., "Deep residual learning for image recognition", CVPR 2016; in the form that the FACADE paper's code
-runs on Flickr-Mammals (Biswas et al., SaTML 2025), whose heads hold blocks 2 and 3 and the linear layer, 94% of the
-parameters. 312,649 parameters and 1,353 buffer values for 3 channels and 41 classes (core 19,488, head 293,161).
+ResNet8 has three residual blocks with batch normalization; core: stem and first block, head: the rest. Source: He et
+al., "Deep residual learning for image recognition", CVPR 2016; in the form that the FACADE paper's code runs on
+Flickr-Mammals (Biswas et al., SaTML 2025), whose heads hold blocks 2 and 3 and the linear layer, 94% of the parameters.
+312,649 parameters and 1,353 buffer values for 3 channels and 41 classes (core 19,488, head 293,161).
 """
 
 from dataclasses import dataclass

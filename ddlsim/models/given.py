@@ -1,4 +1,4 @@
-"""A module, or what makes modules, that Python code gives in the place of a model's name."""
+"""A module, or a class or function that makes modules, from Python code instead of a model's name."""
 
 import copy
 import hashlib
@@ -18,18 +18,18 @@ from ddlsim.models.base import ImageShape, ModelSettings
 from ddlsim.models.whole import refuse_lazy
 
 ARGUMENTS = ("image_shape", "num_classes")
-"""What a class or function that makes modules may take, by name."""
+"""Arguments that a class or function that makes modules may take, by name."""
 MODULE_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 """Attributes of a module that hold the functions hooked on it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GivenModel(ModelSettings):
-    """Base of the classes that stand for a module, or for a class or function that makes modules.
+    """Base of the settings of a module, or of a class or function that makes modules.
 
     Args:
         sha256: digest of its source text and, of a module, of its structure and values; of a class or function without
-            arguments, of the structure of the module that it makes; null: as it is given.
+            arguments, of the structure of the module that it makes; null accepts the current one.
     """
 
     sha256: str | None = None
@@ -37,7 +37,7 @@ class GivenModel(ModelSettings):
     given: ClassVar[Any] = None
     """The module, or what makes it."""
     digest: ClassVar[str] = ""
-    """What `sha256` has to be."""
+    """Value that `sha256` must have."""
     written_as: ClassVar[Any] = None
     """The class or function whose text a manifest shows."""
     code: ClassVar[str | None] = None
@@ -67,14 +67,14 @@ class GivenModel(ModelSettings):
 
 
 def given_model(given: "nn.Module | Callable[..., nn.Module]") -> GivenModel:
-    """The model of a module, or of a class or function that makes modules.
+    """Return the model of a module, or of a class or function that makes modules.
 
     Args:
-        given: a module: every node begins with its values; or a class or function: modules are made anew, with random
-            values from the scenario's seed. It takes nothing, or `image_shape` and `num_classes`, or one of them, by
-            these names.
+        given: a module, with whose values every node starts; or a class or function, called to make fresh modules with
+            random values from the scenario's seed. It takes nothing, or `image_shape` and `num_classes`, or one of
+            them, by these names.
     Raises:
-        ScenarioError: if it takes something else, or if the module has parameters without a shape, or with hooks.
+        ScenarioError: if it takes other arguments, or if the module has parameters without a shape, or with hooks.
     """
     written_as = type(given) if isinstance(given, nn.Module) else given
     if not isinstance(given, nn.Module):
@@ -167,6 +167,6 @@ def _is_plain(value: Any) -> bool:
 
 
 def _name(given: Any) -> str:
-    """A name for scenarios and folders: that of the class or function."""
+    """Return a name for scenarios and folders, which is that of the class or function."""
     name = getattr(given, "__name__", type(given).__name__)
     return name if name.isidentifier() else "Model"

@@ -31,7 +31,7 @@ class HuggingFace(TextModel):
     """A model of Hugging Face's transformers by its kind: gpt2, bert, llama, ...; the head is a linear layer on it.
 
     Args:
-        architecture: a model type, as `model_type` in config.json; null: that of the folder, or gpt2.
+        architecture: a model type, as `model_type` in config.json; null for that of the folder, or gpt2.
         config: its configuration, such as {n_layer: 2, n_head: 2, n_embd: 64} of gpt2; the size of the vocabulary is
             that of the data. With a folder it may only repeat config.json.
         pretrained: none, or a folder with config.json and weights (save_pretrained); nothing is downloaded.
@@ -42,12 +42,12 @@ class HuggingFace(TextModel):
     pretrained: str = NONE
 
     def build(self, image_shape: ImageShape, num_classes: int) -> "SplitModel":
-        """A fresh model with random weights, or those of the folder.
+        """Build a fresh model with random weights, or those of the folder.
 
         Raises:
-            ScenarioError: there is no such kind, the configuration does not fit it, the folder holds another one, or it
-                predicts each next token while it sees it.
-            DataMissing, DataDamaged: the folder is not there, or holds no model.
+            ScenarioError: if the kind does not exist, the configuration does not fit it, the folder holds another kind,
+                or the model sees the next token while it predicts it.
+            DataMissing, DataDamaged: if the folder is missing, or holds no model.
         """
         from torch import nn
 
@@ -111,10 +111,10 @@ class HuggingFace(TextModel):
 
 @lru_cache(maxsize=1)
 def _read_folder(folder: Path, files: tuple[tuple[str, Any], ...]) -> Any:
-    """The model in a folder, kept until one of its `files` is in another state, since every node's begins with it.
+    """Return the model in a folder, cached until one of its `files` changes, because every node starts with it.
 
     Raises:
-        DataDamaged: weights cannot be read, or are missing.
+        DataDamaged: if weights cannot be read, or are missing.
     """
     from ddlsim.foundation.torch_state import forked_generators
 
@@ -148,7 +148,7 @@ def _refuse_unknown(given: Mapping[str, Value], config: Any, usual: Any, archite
 
 
 def _refuse_seeing_ahead(states: Any, architecture: str) -> None:
-    """Raises ScenarioError if what comes later in a text changes the states of what comes before."""
+    """Raise ScenarioError if later tokens of a text change the states of earlier ones."""
     import torch
 
     was_training = states.training

@@ -1,25 +1,26 @@
-"""The table of models: a file or module may also have a torch.nn.Module class, or a function that makes modules.
+"""The table of models, with the networks of torchvision and timm.
 
-The arguments of such a class or function are keys: `model: {name: ./nets.py:Net, width: 8}` is Net(width=8). It is
-given `image_shape` and `num_classes` where it takes them by these names.
+A file or module may also contain a torch.nn.Module class, or a function that makes modules. The arguments of such a
+class or function are keys: `model: {name: ./nets.py:Net, width: 8}` is Net(width=8). It receives `image_shape` and
+`num_classes` if it has arguments of these names.
 
-Weights that a network begins with: torchvision's, or those in a file of one's own.
+A network starts with random weights, torchvision's, or those in a user's file.
 
-torchvision's networks, stems as they are; core: everything up to the features, head: what makes logits of them.
+torchvision's networks have their original stems; core: everything up to the features, head: the layers from features to
+logits.
 
 Sources: He et al., "Deep residual learning for image recognition", CVPR 2016; Ma et al., "ShuffleNet V2", ECCV 2018;
 Szegedy et al., "Going deeper with convolutions", CVPR 2015; Krizhevsky, "One weird trick for parallelizing
-convolutional neural networks", 2014. With `latent` the net's own last layer becomes a linear layer to so many features
-and the head is ReLU and a linear layer, as in MAPL's code (Mukherjee, "Model agnostic peer-to-peer learning", 2023):
-whatever the network, heads of equal latent size are alike. Where we differ from that code: GoogLeNet has no auxiliary
-classifiers, which are never trained there. Other than three channels change the first convolution alone.
+convolutional neural networks", 2014. With `latent` the net's own last layer becomes a linear layer to `latent`
+features, and the head is ReLU and a linear layer, as in MAPL's code (Mukherjee, "Model agnostic peer-to-peer learning",
+2023): for any network, heads of equal latent size have the same layers. Difference from that code: GoogLeNet has no
+auxiliary classifiers, which are never trained there. Other than three channels change the first convolution alone.
 
 Trainable parameters of the core with 512 latent features and three channels: resnet18 11,439,168, shufflenet_v2
 1,778,404, googlenet 6,124,704; resnet18 as a whole with 100 classes 11,227,812, and 9,620 buffer values (20 counts).
 
-timm's image networks by name (Wightman, "PyTorch Image Models", 2019): pip install 'ddlsim[vision]'.
-
-The head is the network's last linear layer, the core all the rest (whole.py).
+timm's image networks are available by name (Wightman, "PyTorch Image Models", 2019): pip install 'ddlsim[vision]'. The
+head is the network's last linear layer, the core all the rest (whole.py).
 """
 
 import dataclasses
@@ -72,10 +73,10 @@ def _makes_modules(made: type) -> bool:
 
 @cache
 def settings_of(made: "Callable[..., nn.Module]") -> type[ModelSettings]:
-    """The model that stands for a class or function; its keys are the arguments that these take.
+    """Return the model of a class or function; its keys are the arguments of the class or function.
 
     Raises:
-        ScenarioError: if one has the name of a key of all models.
+        ScenarioError: if an argument has the name of a key of all models.
     """
     fields: list[Any] = []
     for key, argument in _signature(made).parameters.items():
@@ -138,17 +139,17 @@ WRAPPERS = ("state_dict", "model", "model_state_dict", "net")
 
 
 def load_pretrained(net: "nn.Module", pretrained: str, weights: str, last: str) -> None:
-    """Puts weights into a network, all but those of its last layer, whose classes are others.
+    """Load weights into a network, all but those of its last layer, whose classes differ.
 
     Args:
         net: a fresh network of torchvision.
         pretrained: torchvision, or the path of a file with a state dict (torch.save), also as training scripts wrap it
-            (state_dict, model, module.), or none: nothing is done.
+            (state_dict, model, module.), or none to keep the random weights.
         weights: torchvision's name of the network's weights, e.g. "ResNet18_Weights".
         last: name of the last layer in the network.
     Raises:
-        DataMissing: if the file is not there, or torchvision's did not come by download.
-        DataDamaged: if it is no state dict of this network.
+        DataMissing: if the file is missing, or torchvision's was not downloaded.
+        DataDamaged: if it is not a state dict of this network.
     """
     if pretrained == NONE:
         return
@@ -167,8 +168,8 @@ def load_pretrained(net: "nn.Module", pretrained: str, weights: str, last: str) 
 
 
 def _unwrapped(found: Mapping[str, Any], wanted: Sequence[str], last: str) -> "Mapping[str, torch.Tensor]":
-    """The weights in a checkpoint: below a wrapper's key, without a prefix of all names (module.), if all names then
-    fit; else the checkpoint as it is.
+    """Return the weights in a checkpoint: those under a wrapper's key, without a prefix of all names (module.), if all
+    names then fit; else the checkpoint unchanged.
     """
     for own in (found, *(found[key] for key in WRAPPERS if isinstance(found.get(key), Mapping))):
         ends = [name.removesuffix(wanted[0]) for name in map(str, own) if name.endswith(wanted[0])]
@@ -182,7 +183,7 @@ def _unwrapped(found: Mapping[str, Any], wanted: Sequence[str], last: str) -> "M
 
 @lru_cache(maxsize=2)
 def _read(pretrained: str, weights: str, state: tuple[int, int, int] | None) -> "dict[str, torch.Tensor]":
-    """A state dict; kept, since every node's model begins with it, until the file is in another `state`."""
+    """Read a state dict; it is cached until the file changes, because every node's model starts with it."""
     import torch
 
     if pretrained == TORCHVISION:
@@ -218,9 +219,9 @@ class ResNet18(ModelSettings):
     """torchvision's ResNet-18; images from 28 x 28 (they are not resized).
 
     Args:
-        latent: size of the features that the head gets; null: the net's own 512.
+        latent: size of the features that the head gets; null for the net's own 512.
         pretrained: none; torchvision: trained on ImageNet, downloaded; or the path of a state dict. All but the last
-            layer begins with these weights, and images must have three channels.
+            layer starts with these weights, and images must have three channels.
     """
 
     latent: Latent = None
@@ -387,7 +388,7 @@ class Timm(ModelSettings):
     Args:
         architecture: a name of timm.list_models().
         arguments: keys of timm.create_model and of the network, e.g. {img_size: 32, patch_size: 4}.
-        pretrained: none, or the path of a state dict; all but the last layer begins with these weights.
+        pretrained: none, or the path of a state dict; all but the last layer starts with these weights.
     """
 
     architecture: str

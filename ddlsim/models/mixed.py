@@ -1,4 +1,6 @@
-"""Several architectures in one run: every node trains its own, and only what they have in common can be merged."""
+"""Several architectures in one run: every node trains its own, and only parts that they have in common can be
+merged.
+"""
 
 import dataclasses
 from collections.abc import Callable
@@ -25,7 +27,7 @@ class Mixed(ModelSettings):
         models: names, or mappings with a name and keys, of other models.
         assign: round_robin: node i has entry i modulo their number; random: each node draws one; or per node the
             position of its entry in `models`.
-        latent: size of the features that every model hands to its head, for models that take one; null: as they are.
+        latent: size of the features that every model hands to its head, for models that take one; null for their own.
     """
 
     models: Annotated[tuple[str | dict[str, Any], ...], MinLen(1)]
@@ -63,7 +65,7 @@ class Mixed(ModelSettings):
         return dataclasses.replace(self, models=models)
 
     def builders(self, image_shape: ImageShape, num_classes: int) -> "dict[str, Callable[[], SplitModel]]":
-        """Per architecture, by a name of its own, what makes a fresh model.
+        """Return per architecture, by its own name, the function that makes a fresh model.
 
         Raises:
             ScenarioError: if the images do not fit one of them.
@@ -106,10 +108,10 @@ def _builder(part: Any, image_shape: ImageShape, num_classes: int) -> "Callable[
 
 
 def _make(entry: str | dict[str, Any], latent: int | None) -> Any:
-    """The model that an entry names.
+    """Return the model that an entry names.
 
     Raises:
-        ScenarioError: if there is no such model, or a key or value does not fit it.
+        ScenarioError: if the model does not exist, or a key or value does not fit it.
     """
     from pydantic import TypeAdapter, ValidationError
 

@@ -1,8 +1,8 @@
 """Modules for sequences of token ids that PyTorch computes alone with its fused kernels, and stacked with plain ones.
 
-The models of many nodes run side by side, as tensors of another class (ddlsim/learning/stacking) or under
-torch.func.vmap. Neither has a rule for cuDNN's LSTM, and vmap has none for fused attention: there the same sums are
-written out.
+The models of many nodes run together, as tensors of another class (ddlsim/learning/stacking) or under torch.func.vmap.
+Neither has a rule for cuDNN's LSTM, and vmap has none for fused attention; in these cases the same sums are written
+out.
 """
 
 import math
@@ -23,7 +23,7 @@ def of_torch(tensor: object) -> bool:
 
 
 class LastPosition(nn.Module):
-    """Features [n, T, D] -> those of the last position [n, D]."""
+    """Return the features of the last position [n, D] from features [n, T, D]."""
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         return features[:, -1]

@@ -1,6 +1,5 @@
-"""A model in two parts.
-
-The basic residual block of He et al., "Deep residual learning for image recognition", CVPR 2016.
+"""A model in two parts, and the basic residual block of He et al., "Deep residual learning for image recognition", CVPR
+2016.
 """
 
 import torch
@@ -27,7 +26,7 @@ class SplitModel(nn.Module):
 
 
 def latent_head(latent: int, num_classes: int) -> nn.Module:
-    """What makes logits of latent features: ReLU, then a linear layer."""
+    """Return a head on latent features: ReLU, then a linear layer."""
     return nn.Sequential(nn.ReLU(), nn.Linear(latent, num_classes))
 
 

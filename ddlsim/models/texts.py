@@ -3,8 +3,8 @@
 Sources: the LSTM's default is LEAF's for Shakespeare (Caldas et al., "LEAF: a benchmark for federated settings", 2018:
 embedding of 8, two layers of 256 units); the GPT is GPT-2's block (Radford et al., "Language models are unsupervised
 multitask learners", 2019) with its initialization; the mean of embeddings is fastText's (Joulin et al., "Bag of tricks
-for efficient text classification", 2017) without n-grams. Where we differ: the output layer does not share the
-embedding's weights, since the embedding is part of the core and the output layer is the head.
+for efficient text classification", 2017) without n-grams. Difference: the output layer does not share the embedding's
+weights, since the embedding is part of the core and the output layer is the head.
 """
 
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ddlsim.models.split import SplitModel
 
 UNKNOWN_TOKENS = 256
-"""How many tokens there are where neither scenario nor data says so: bytes."""
+"""Number of tokens if neither scenario nor data gives it: bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,8 +30,9 @@ class TextModel(ModelSettings):
     """Base of models over token ids.
 
     Args:
-        tokens: how many different ones there are; null: what the data says.
-        predicts: each: an output at every position; last: one, after the last position; null: as the labels are.
+        tokens: number of different tokens; null for that of the data.
+        predicts: each: an output at every position; last: one, after the last position; null for the one that fits the
+            labels.
     """
 
     tokens: Count | None = None

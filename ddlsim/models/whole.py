@@ -1,6 +1,6 @@
-"""A module that does not say what its core and head are: the head is its last linear layer, the core all the rest.
+"""A module without marked core and head: the head is its last linear layer, the core all the rest.
 
-Where an algorithm does not keep them apart, a module that cannot be cut so is all core.
+If an algorithm does not separate core and head, a module that cannot be cut is all core.
 """
 
 import copy
@@ -54,7 +54,7 @@ class WholeModel(nn.Module):
         return self.core
 
     def own_name(self, name: str) -> str:
-        """What a tensor is called in the module as it was built: core.0.weight -> 0.weight, head.bias -> fc.bias."""
+        """Return a tensor's name in the module as built: core.0.weight -> 0.weight, head.bias -> fc.bias."""
         part, _, rest = name.partition(".")
         if part == "core":
             return rest
@@ -89,19 +89,19 @@ def with_core_and_head(
     tell: Callable[[str], None],
     may_be_whole: bool = False,
 ) -> Build:
-    """What makes modules with submodules `core` and `head`, of what makes any.
+    """Return a builder of modules with submodules `core` and `head`, from a builder of any modules.
 
-    The first module is tried with one sample: its head of its core has to be what it computes whole.
+    The first module is tried with one sample: its head applied to its core must compute the same as the whole module.
 
     Args:
         build: makes a module.
         name: of the model, for messages.
         sample_shape: of one sample.
         dtype: of samples.
-        tell: takes one sentence where modules are cut, or are not.
-        may_be_whole: whether one that cannot be cut is all core; false: it is refused.
+        tell: called with one sentence if modules are cut, or are not.
+        may_be_whole: whether a module that cannot be cut is all core; if false, it is refused.
     Returns:
-        A function that raises ScenarioError where `build` makes no module, or one that cannot be cut.
+        A function that raises ScenarioError if `build` makes no module, or one that cannot be cut.
     """
     tried = is_whole = False
 
@@ -138,12 +138,13 @@ def with_core_and_head(
 def _first_cut(
     module: nn.Module, name: str, linear: str | None, shape: Sequence[int], dtype: torch.dtype
 ) -> WholeModel | None:
-    """A module cut before a layer; None, and the module as it was, where head(core(x)) is not what it computes.
+    """Cut a module before a layer; return None, and leave the module unchanged, if head(core(x)) differs from its
+    output.
 
     Args:
         module: as it was built.
         name: of the model, for messages.
-        linear: name of the layer; None: there is none.
+        linear: name of the layer, or None if there is none.
         shape: of a sample.
         dtype: of samples.
     """
@@ -171,7 +172,7 @@ def _first_cut(
 
 
 def _outcome(linear: str | None, whole: WholeModel | None) -> str:
-    """How a module was cut, in words."""
+    """Return a description of how a module was cut."""
     if whole is None:
         why = "has no nn.Linear" if linear is None else f"cannot be cut before {linear!r}, its last linear layer"
         return f" and {why}: all of it is the core"
@@ -193,7 +194,8 @@ def _has_parts(module: nn.Module) -> bool:
 
 
 _SAMPLES = 4
-"""Of one alone, a small core's features may all be positive, and a ReLU behind them be missed."""
+"""Number of samples of a trial: with one alone, a small core's features may all be positive, and a ReLU after them
+would go unnoticed."""
 _SIZES = (1.0, 10.0, 1000.0)
 """Of the samples' values: what cuts off those beyond a bound is seen by some."""
 
@@ -246,8 +248,8 @@ def _is_torch(module: nn.Module) -> bool:
 def _outputs(
     module: nn.Module, shape: Sequence[int], dtype: torch.dtype, count: int = 1, size: float = 1.0
 ) -> torch.Tensor | None:
-    """What a module in eval mode makes of a few samples; None where it cannot take them, or has no values (device
-    meta).
+    """Return the outputs of a module in eval mode for a few samples; None if it cannot take them, or has no values
+    (device meta).
 
     Raises:
         ScenarioError: if its forward returns nothing.
@@ -273,7 +275,9 @@ def _outputs(
 
 
 def _in_training(module: nn.Module, shape: Sequence[int], dtype: torch.dtype) -> object:
-    """What a module in training makes of a few samples, with the same random numbers every time; None as `_outputs`."""
+    """Return the outputs of a module in training for a few samples, with the same random numbers every time; None as in
+    `_outputs`.
+    """
     if _has_no_values(module):
         return None
     try:
