@@ -1,22 +1,21 @@
 """Messages between nodes in simulated time: the engine's only interface to the flow network (csrc/flow/flow_network.h).
 
-Outside, time is SimPy's float of seconds; inside it is a whole number of nanoseconds. A time enters rounded to the
-nearest nanosecond and leaves as ns / 1e9, which returns to the same nanosecond up to 2^50 ns (13 simulated days);
-later the resolution is that of a float of seconds, and a time is moved to the nearest one that keeps events in order.
+Python uses SimPy's float of seconds; the flow network uses whole nanoseconds. A time enters rounded to the nearest
+nanosecond and leaves as ns / 1e9, which returns to the same nanosecond up to 2^50 ns (13 simulated days); later the
+resolution is that of a float of seconds, and a time is moved to the nearest one that keeps events in order.
 
-SimPy drives everything. The network has at most one pending event in SimPy's queue: its next completion, or, where
-completions before SimPy's next event end no wait, the first that does. Whatever changes rates (a message is sent, a
-node leaves, a capacity changes) asks for one at the end of the same instant, so the changes of an instant are solved
-for together. Messages that end go into mailboxes in C++, in batches; Python is called when a wait of a process is over,
-and for messages that it handles itself.
+SimPy drives everything. The network has at most one pending event in SimPy's queue: its next completion, or, if
+completions before SimPy's next event end no wait, the first that does. Every change of rates (a message is sent, a node
+leaves, a capacity changes) requests one at the end of the same instant, so all changes of an instant are solved
+together. Messages that end go into mailboxes in C++, in batches; Python is called when a wait of a process is over, and
+for messages that it handles itself.
 
 Order at one instant:
 
-1. all events of SimPy, those that are triggered at this very instant included;
-2. `on_abort` for messages that could not be sent;
-3. the network's completions, as one batch. Processes whose waits it ends resume in this order: first those whose last
-   message Python handled (it brings a copy up to date, see encoder.py), then those whose last message went into a
-   mailbox in C++, then those whose message was lost; each group in order of sending. Then again from 1.
+1. all events of SimPy, including those triggered at this instant; 2. `on_abort` for messages that could not be sent; 3.
+the network's completions, as one batch. Processes whose waits it ends resume in this order: first those whose last
+message Python handled (it brings a copy up to date, see encoder.py), then those whose last message went into a mailbox
+in C++, then those whose message was lost; each group in order of sending. Then again from 1.
 """
 
 from collections.abc import Callable, Sequence
@@ -45,35 +44,35 @@ class Network:
     """The links of all nodes and every message on its way.
 
     A message waits for its latency, then shares uplink and downlink max-min fairly with the others (`flow`; `tcp` adds
-    what tcp.py says), or arrives after the latency alone (`latency`), or at the same instant (`ideal`). A message to
-    oneself arrives at the same instant and is not counted.
+    what tcp.py says), or arrives after the latency alone (`latency`), or at the same instant (`ideal`). A node's
+    message to itself arrives at the same instant and is not counted.
 
     Args:
         env: the simulation's; an ordinary one.
         num_nodes: N.
-        uplink_bytes_per_s, downlink_bytes_per_s: capacities, [N] or one for all; 0 stalls what is on the link.
+        uplink_bytes_per_s, downlink_bytes_per_s: capacities, [N] or one for all; 0 stalls the messages on the link.
         latency_s: one-way, before the first byte, see latencies.py.
         fidelity: flow, tcp, latency or ideal.
-        header_bytes: added to messages that do not say their own.
+        header_bytes: header added to messages that do not specify their own.
         on_delivery: called with each message that arrives and does not go into a mailbox, in order of (time, sending).
-        on_abort: called with each message that will never arrive: one end left (at once), one end was away when it
+        on_abort: called with each message that will never arrive: one end left (at once), one end was offline when it
             was sent (same instant), it was dropped (when its last byte would have arrived) or given up. Of a message to
             several nodes, once for each that does not get it, with that one as its receiver.
         drop_prob: chance that a message is lost on its way; its bytes are sent, and wasted.
-        bursts: what tells that chance over time instead; None: it is the same always.
-        on_drop: what follows a loss: the whole message again at once, or nothing.
-        timeout_s: a message that has not arrived so long after it was first sent is given up: what was sent of it is
-            wasted and nothing follows. None: it takes its time.
-        seed: of the losses.
+        bursts: loss model that gives this chance over time; None: constant chance.
+        on_drop: reaction to a loss: the whole message is sent again at once, or nothing.
+        timeout_s: a message that has not arrived so long after it was first sent is given up: its sent bytes are wasted
+            and nothing follows. None: no limit.
+        seed: seed of the losses.
         shared_bytes_per_s: capacities of links that several nodes share, [L].
         route: (src, dst) -> which of them (indices) a message crosses between its sender's uplink and its receiver's
             downlink.
-        site_bytes_per_s: what utilization is of, where a node has no link of its own, see LinkTable.
-        tcp: what fidelity `tcp` adds to `flow`.
+        site_bytes_per_s: base of utilization for nodes without an own link, see LinkTable.
+        tcp: additions of fidelity `tcp` to `flow`.
 
     Attributes:
-        followed: changes of capacity that are still to come, see capacity_trace.py.
-        num_failed: messages that never arrived.
+        followed: future changes of capacity, see access_links.py.
+        num_failed: number of messages that never arrived.
     """
 
     def __init__(
@@ -126,7 +125,7 @@ class Network:
         self._shared_bytes_per_s = [self._filled * capacity for capacity in shared_bytes_per_s]
         self._shared = [self._core.add_link(capacity) for capacity in self._shared_bytes_per_s]
         self._route, self._sites = route, site_bytes_per_s
-        self._within = np.zeros((2, 1))  # bytes as of link_use.py, more than present routes say
+        self._within = np.zeros((2, 1))  # bytes as in link_use.py, more than from current routes
         for node in range(num_nodes if site_bytes_per_s is not None else 0):
             self._measure_by_site(node, links[0][node], links[1][node])
         self._all_alike = self._sees_all_alike()
@@ -134,18 +133,18 @@ class Network:
         self._alarm_s = FOREVER_S
 
     def listen(self, on_delivery: Callable[[Message], None], on_abort: Callable[[Message], None]) -> None:
-        """From now on these are called, as described above."""
+        """Set the functions to call from now on, as described above."""
         self._on_delivery, self._on_abort = on_delivery, on_abort
 
     # -- messages --------------------------------------------------------------------------------------------------
 
     def use_mailboxes(self) -> Mailboxes:
-        """From now on messages whose kind has a mailbox go there, unless their `streams` are listened to."""
+        """From now on put messages whose kind has a mailbox there, unless their `streams` have a listener."""
         self._kinds |= {kind: (KINDS.get(kind, NOWHERE), box) for kind, box in BOXES.items()}
         return Mailboxes(self._transport, self._env)
 
     def add_headers(self, messages: Sequence[Message]) -> None:
-        """Adds the headers of TCP's segments, with fidelity `tcp`; once, before messages are counted and sent."""
+        """Add the headers of TCP's segments, with fidelity `tcp`; once, before messages are counted and sent."""
         if self._paths is None:
             return
         for message in messages:
@@ -153,7 +152,7 @@ class Network:
             message.header_bytes = own + self._paths.tcp.headers(message.payload_bytes + own)
 
     def send(self, messages: Sequence[Message]) -> None:
-        """Puts messages on their way at this instant, in this order; the same to several nodes is best one message."""
+        """Send messages at this instant, in this order; a payload for several nodes is best sent as one message."""
         now_s = self._env.now
         if now_s < self._alarm_s:
             self._look_at(now_s)
@@ -191,7 +190,7 @@ class Network:
             self._refuse(message, receiver)
 
     def _over_tcp(self, message: Message, receiver: int) -> dict[str, Any]:
-        """A message's weight, its window, and what goes back meanwhile."""
+        """Return a message's weight, its window, and its acknowledgements."""
         assert self._paths is not None
         src, paths = message.src, self._paths
         num_bytes = message.payload_bytes + (message.header_bytes or 0)
@@ -239,10 +238,10 @@ class Network:
     # -- nodes and links -------------------------------------------------------------------------------------------
 
     def remove_node(self, node: int) -> int:
-        """A node leaves: messages from and to it are aborted at once; what was sent of them is wasted.
+        """Remove a node: messages from and to it are aborted at once; their sent bytes are wasted.
 
         Returns:
-            How many there were.
+            Number of aborted messages.
         """
         self._look_at(self._env.now)
         self.num_away += self._transport.online(node)
@@ -252,12 +251,12 @@ class Network:
         return len(aborted)
 
     def return_node(self, node: int) -> None:
-        """A node that left is there again, with its links as they were."""
+        """Return a node to the network, with its previous links."""
         self.num_away -= not self._transport.online(node)
         self._transport.return_node(node)
 
     def set_capacity(self, node: int, uplink_bytes_per_s: float, downlink_bytes_per_s: float) -> None:
-        """New capacities from this instant on."""
+        """Set capacities from this instant on."""
         self._look_at(self._env.now)
         uplink, downlink = self._filled * uplink_bytes_per_s, self._filled * downlink_bytes_per_s
         self._transport.set_capacity(self._env.now, node, uplink, downlink)
@@ -272,7 +271,7 @@ class Network:
         route: Callable[[int, int], Sequence[int]] | None = None,
         site_bytes_per_s: np.ndarray | None = None,
     ) -> None:
-        """Other links from this instant on, as at the making of the network.
+        """Replace the links from this instant on, with arguments as for a new network.
 
         Messages that have been sent keep their latency and the shared links that they cross.
         """
@@ -292,7 +291,7 @@ class Network:
     def _use_sites(
         self, site_bytes_per_s: np.ndarray | None, route: Callable[[int, int], Sequence[int]] | None
     ) -> None:
-        """From now on utilization is of what leads to these places; capacities are set after it."""
+        """Base utilization on the links to these sites from now on; set capacities afterwards."""
         if self._sites is not None or site_bytes_per_s is not None:
             traffic = self.traffic
             until_now = bytes_within(traffic, self._route, self._sites)
@@ -300,7 +299,7 @@ class Network:
         self._sites = site_bytes_per_s
 
     def _measure_by_site(self, node: int, uplink_bytes_per_s: float, downlink_bytes_per_s: float) -> None:
-        """What utilization is of from now on: what leads to a node's place, or its links where these limit it."""
+        """Base utilization from now on: the links to a node's site, or its own links if these limit it."""
         if self._sites is None:
             return
         sites = self._sites[:, node]
@@ -314,7 +313,7 @@ class Network:
         timeout_s: float | None,
         bursts: Bursts | None = None,
     ) -> None:
-        """Other losses from this instant on; of messages that are sent from now on."""
+        """Replace the loss model for messages sent from now on."""
         self._drop_prob, self._on_drop, self._bursts = drop_prob, on_drop, bursts
         self._set_timeout(timeout_s)
         self._all_alike = self._sees_all_alike()
@@ -339,7 +338,7 @@ class Network:
 
     @property
     def num_sending(self) -> int:
-        """Messages that take part in the sharing of bandwidth at this instant; their latency is over."""
+        """Number of messages that share bandwidth at this instant, after their latency."""
         return len(self._core.rates()[0])
 
     # -- counters --------------------------------------------------------------------------------------------------
@@ -351,44 +350,44 @@ class Network:
 
     @property
     def traffic(self) -> Traffic:
-        """What was put on the wire until now, per ordered pair of nodes."""
+        """Return the bytes put on the wire until now, per ordered pair of nodes."""
         return with_flying(self._core.traffic(), self._transport.flying(self._env.now), self.num_nodes)
 
     def use(self, traffic: Traffic | None = None) -> NodeUse:
-        """What became of it, and how full links were until now, per node.
+        """Return the use of these bytes, and the utilization of links until now, per node.
 
         Args:
-            traffic: that of this moment, if the caller has it already; putting all pairs in order takes long.
+            traffic: current traffic, if the caller already has it; sorting all pairs is slow.
         """
         traffic = self.traffic if traffic is None else traffic
         within = self._within + bytes_within(traffic, self._route, self._sites)
         return node_use(self._transport.account(), traffic, self._env.now, self._takes_time, self._filled, within)
 
     def unused(self, message: Message) -> None:
-        """A message to one node has arrived and was of no use: its bytes count as wasted."""
+        """Count the bytes of an arrived message to one node as wasted, because it was not used."""
         kind = KINDS.get(message.kind, NOWHERE)
         self._transport.unused(message.src, message.dst, kind, message.payload_bytes, message.header_bytes)
 
     def bytes_sent(self, node: int) -> int:
-        """Bytes this node has put on the wire until now, parts of messages included."""
+        """Return the bytes that this node has put on the wire until now, including parts of messages."""
         return self._transport.bytes_sent(self._env.now, node)
 
     def all_bytes_sent(self) -> int:
-        """Bytes that all nodes have put on the wire until now, parts of messages included."""
+        """Return the bytes that all nodes have put on the wire until now, including parts of messages."""
         return self._transport.all_bytes_sent(self._env.now)
 
-    # -- what comes back -------------------------------------------------------------------------------------------
+    # -- completions ----------------------------------------------------------------------------------------------
 
     def _look_at(self, time_s: float) -> None:
-        """Makes sure that `_go_on` is called at the end of an instant, or of an earlier one."""
+        """Ensure that `_go_on` is called at the end of this instant or earlier."""
         if time_s >= self._alarm_s:
             return
         delay_s = exact_delay(self._env.now, time_s)
-        # An alarm that was to come later stays in SimPy's queue, which cannot remove it, and is not heeded.
+        # A later alarm remains in SimPy's queue, which cannot remove it, and is ignored.
         self._alarm, self._alarm_s = ScheduledCall(self._env, self._go_on, delay_s, LATEST), self._env.now + delay_s
 
     def _go_on(self, alarm: ScheduledCall) -> None:
-        """Everything else of this instant is done: what ends now ends."""
+        """Handle the completions of this instant, after all its other events."""
         if alarm is not self._alarm:
             return
         self._alarm, self._alarm_s = None, FOREVER_S
@@ -397,14 +396,14 @@ class Network:
         if next_s <= env.now:
             news, woken = self._transport.take_news()
             self._handle(news, woken)
-            next_s = env.now  # when resumed processes have done what they do at this instant
+            next_s = env.now  # after resumed processes have finished their work of this instant
         if next_s < FOREVER_S:
             self._look_at(next_s)
 
     def _handle(self, news: list[tuple[Message, int, bool, bool]], woken: list[simpy.Event]) -> None:
-        """Messages that ended and have no mailbox, were lost or given up: (message, receiver, lost, overdue).
+        """Handle ended messages that have no mailbox, were lost or given up: (message, receiver, lost, overdue).
 
-        `woken` are the events of waits that messages in mailboxes have ended. For the order see above.
+        `woken`: the events of waits ended by messages in mailboxes. For the order see above.
         """
         dropped = []
         for i, (message, receiver, lost, overdue) in enumerate(news):
@@ -414,7 +413,7 @@ class Network:
                 dropped.append(to_one(message, receiver))
             elif self._transport.arrived(i, self._env.now):
                 self._on_delivery(to_one(message, receiver))
-            else:  # its receiver left at this very instant, on account of a message before it
+            else:  # its receiver left at this instant, because of an earlier message
                 self._abort(to_one(message, receiver))
         succeed(woken)
         for message in dropped:

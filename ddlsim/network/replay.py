@@ -1,4 +1,4 @@
-"""The network alone: given flows over given links, when does each one end? The engine is the one that a run uses."""
+"""Replay of a list of flows over a list of links, by the network engine of runs."""
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -26,9 +26,10 @@ FLOW_COLUMNS = {
 
 @dataclass(frozen=True)
 class ReplayedFlow:
-    """One flow and when its last byte arrived; finish_s None: never.
+    """One flow and the arrival time of its last byte; finish_s None: never.
 
-    It stalled on a link of capacity zero, or would need longer than simulated time can be counted, 292 years.
+    A flow never finishes if it stalls on a link of capacity zero, or would need longer than the limit of simulated
+    time, 292 years.
     """
 
     start_s: float
@@ -38,14 +39,14 @@ class ReplayedFlow:
     finish_s: float | None
 
     def row(self) -> dict[str, float | int | None]:
-        """As a dictionary, keys in the order of the fields."""
+        """Return the flow as a dictionary, keys in the order of the fields."""
         return asdict(self)
 
 
 def replay(
     flows_path: str, links_path: str, physical_path: str | None = None, tcp: Tcp | None = None
 ) -> list[ReplayedFlow]:
-    """Sends the flows of one file over the links of another.
+    """Send the flows of one file over the links of another.
 
     Args:
         flows_path: CSV with the columns start_s,src,dst,bytes; flows that start together are taken in its order.
@@ -54,7 +55,7 @@ def replay(
         physical_path: graph of the network between the nodes, which are in it by their ids: an edge list or GraphML,
             each edge with bandwidth_mbps and latency_ms (see routed_links.py); flows are routed over it and share its
             links. None: nothing between the nodes' own links limits them.
-        tcp: what TCP adds, see tcp.py; None: flows alone.
+        tcp: additions of TCP, see tcp.py; None: plain flows.
 
     Returns:
         One row per flow, in the order of the file.
@@ -87,14 +88,14 @@ def finish_times(
     leaves: Mapping[int, float] | None = None,
     seed: int = 0,
 ) -> list[float | None]:
-    """When the last byte of each flow arrives, in seconds; None: never.
+    """Return the arrival time of each flow's last byte, in seconds; None: never.
 
     Args:
         flows: start_s, src, dst, bytes of each.
         links: node -> (uplink Mbit/s, downlink Mbit/s, access latency ms).
         physical_path, tcp: see replay.
-        leaves: node -> when it leaves for good; its flows end there.
-        seed: of random shares.
+        leaves: node -> time at which it leaves permanently; its flows end then.
+        seed: seed of random shares.
     """
     if not links:
         return []
@@ -146,7 +147,7 @@ def finish_times(
 def _table(
     links: Mapping[int, tuple[float, float, float]], nodes: tuple[int, ...], physical_path: str | None
 ) -> LinkTable:
-    """The links of all nodes, in this order, and what is shared between them; see finish_times."""
+    """Return the links of all nodes, in this order, and the shared links between them; see finish_times."""
     uplink_mbps, downlink_mbps, latency_ms = np.array([links[node] for node in nodes]).T
     uplinks, downlinks = mbps_to_bytes_per_s(uplink_mbps), mbps_to_bytes_per_s(downlink_mbps)
     access_s = ms_to_s(latency_ms)

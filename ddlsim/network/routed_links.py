@@ -1,4 +1,4 @@
-"""Links of a physical network that messages cross, apart from the topology of the nodes that exchange them.
+"""Links of a physical network that messages cross, separate from the topology of the nodes that exchange them.
 
 Every edge of the physical graph is a link in each direction (or one for both), which all messages routed over it share
 max-min fairly. A message takes the path of least latency, among those the one of fewest edges, among those at each step
@@ -35,13 +35,13 @@ class Routed(Links):
         file: its graph; each edge has bandwidth_mbps and latency_ms. Node ids are whole numbers, routers among them.
             Relative to the folder that the command is started in.
         format: edge_list (`node node bandwidth_mbps latency_ms` per line) or graphml.
-        hosts: per node of the scenario the id of the physical node that it sits at, several at one if need be; null:
-            the physical nodes in ascending order of their ids.
-        server_host: the id of the physical node that a server sits at, for algorithms that have one; null: the one from
-            which the latencies to all hosts have the smallest sum.
+        hosts: for each node of the scenario the id of its physical node, which several nodes may share; null: the
+            physical nodes in ascending order of their ids.
+        server_host: the id of the physical node of the server, for algorithms that have one; null: the node with the
+            smallest sum of latencies to all hosts.
         duplex: full: an edge carries its bandwidth in each direction; half: in both together.
-        uplink_mbps: what a node itself can send; null: only the physical links limit it.
-        downlink_mbps: what a node itself can receive; null: only the physical links limit it.
+        uplink_mbps: Mbit/s a node itself can send; null: only the physical links limit it.
+        downlink_mbps: Mbit/s a node itself can receive; null: only the physical links limit it.
     """
 
     has_graph: ClassVar[bool] = True
@@ -55,7 +55,7 @@ class Routed(Links):
     downlink_mbps: Mbps | None = None
 
     def draw(self, num_nodes: int, seed: int) -> LinkTable:
-        """The links of all nodes, and the physical ones between them.
+        """Draw the links of all nodes, and the physical links between them.
 
         Raises:
             ScenarioError: the file cannot be read, an edge lacks an attribute, a host is not in the graph, or two hosts
@@ -110,16 +110,16 @@ class Routed(Links):
 
 
 class Routes:
-    """The path of every pair of nodes, found when it is first asked for.
+    """Paths of pairs of nodes, each computed when it is first needed.
 
     Args:
         graph: the physical network.
-        hosts: per node its place in it.
-        full_duplex: whether each direction of an edge is a link of its own.
-        server_host: the place of a server, the node behind the last; None: the one nearest to all hosts together.
+        hosts: physical node of each node.
+        full_duplex: whether each direction of an edge is a separate link.
+        server_host: physical node of a server, the node after the last; None: the node nearest to all hosts together.
 
     Attributes:
-        capacities_bytes_per_s: per link; an edge's links stand side by side, in ascending order of the edges.
+        capacities_bytes_per_s: per link; the links of an edge are adjacent, in ascending order of the edges.
     """
 
     def __init__(self, graph: "nx.Graph", hosts: Sequence[int], full_duplex: bool, server_host: int | None = None):
@@ -138,7 +138,7 @@ class Routes:
         self._known: dict[tuple[int, int], tuple[tuple[int, ...], float]] = {}
 
     def links(self, src: int, dst: int) -> Sequence[int]:
-        """The links that a message crosses, in order."""
+        """Return the links that a message crosses, in order."""
         return self._path(src, dst)[0]
 
     def latency_s(self, src: int, dst: int) -> float:
@@ -146,7 +146,7 @@ class Routes:
         return self._path(src, dst)[1]
 
     def site_bytes_per_s(self, host: int) -> float:
-        """What the links of a place of the physical network carry together, in each direction."""
+        """Return the total capacity of the links of a physical node, in each direction."""
         others = (other for other in self._graph[host] if other != host)
         return float(sum(self.capacities_bytes_per_s[self._link[host, other]] for other in others))
 
@@ -165,7 +165,7 @@ class Routes:
         return self._server_host
 
     def _center(self) -> int:
-        """The place from which the latencies to all hosts have the smallest sum, of several the one of least id."""
+        """Return the node with the smallest sum of latencies to all hosts; among several, the one of least id."""
         import networkx as nx
 
         total: Counter[int] = Counter()
@@ -189,5 +189,5 @@ class Routes:
 
 
 def _length(one: int, other: int, edge: Mapping[str, float]) -> int:
-    """What an edge adds to a path that is compared with others, see HOPS."""
+    """Return an edge's contribution to a path's length, see HOPS."""
     return round(edge["latency_ms"] * 1e6) * HOPS + 1

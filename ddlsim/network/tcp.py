@@ -1,10 +1,10 @@
-"""What TCP adds to flows that share links max-min fairly: headers, acknowledgements, slow start, unequal shares.
+"""TCP's effects on flows that share links max-min fairly: headers, acknowledgements, slow start, unequal shares.
 
-Flow-level models of TCP and how far they carry: Velho, Schnorr, Casanova, Legrand, "On the validity of flow-level TCP
+Flow-level models of TCP and their validity: Velho, Schnorr, Casanova, Legrand, "On the validity of flow-level TCP
 network models for grid and cloud simulations", ACM TOMACS 23(4), 2013. SimGrid, which they calibrate, multiplies the
 bandwidth by 0.97 and latencies by 13.01, charges 5 % of a flow's rate to the way back, and weighs shares by round-trip
 times. Here headers and acknowledgements are counted, slow start is followed window by window (csrc/flow/windows.h), and
-latencies stay what they are; only `share_spread` and `utilization` are fitted. docs/trust.md shows each of these beside
+latencies are unchanged; only `share_spread` and `utilization` are fitted. docs/trust.md compares each of these with
 real TCP.
 """
 
@@ -22,30 +22,31 @@ UNIT_WEIGHT = 1024
 
 LONGEST_WEIGHT, LEAST_WEIGHT = 2**20, 16
 MIN_RTO_S = 0.2
-"""Linux' least retransmission time-out (TCP_RTO_MIN), beside the round-trip time: a window is halved for each that
-passes without data, down to the initial one (RFC 2861)."""
+"""Linux' least retransmission time-out (TCP_RTO_MIN), in addition to the round-trip time: a window is halved for each
+time-out that passes without data, down to the initial one (RFC 2861).
+"""
 
 
 @dataclass(frozen=True)
 class Tcp:
-    """How messages travel over TCP.
+    """TCP settings of messages.
 
     Args:
-        segment_bytes: of a message in one segment: 1448 of an Ethernet frame of 1500 with time stamps.
-        segment_header_bytes: beside them on the wire: 14 Ethernet, 20 IP, 32 TCP.
-        acks_per_segment: segments of only headers that go back for each: 0.5 with delayed acknowledgements.
-        connections: persistent: one per pair of nodes, there from the start (a new one when one of them has been away),
-            over which messages go one after the other; per_message: one for each message, whose set-up costs a round
-            trip before the first byte.
-        initial_window: segments that a connection may have on their way when it begins (RFC 6928: 10); then twice as
-            many in each round trip, until they fill the smallest link of the path; half of them for each time-out that
-            it rests. 0: no slow start.
-        shares: of links, among flows: equal; rtt: inversely to their round-trip times; random: drawn for each message.
+        segment_bytes: bytes of a message in one segment: 1448 of an Ethernet frame of 1500 with time stamps.
+        segment_header_bytes: additional bytes per segment on the wire: 14 Ethernet, 20 IP, 32 TCP.
+        acks_per_segment: segments of only headers sent back for each: 0.5 with delayed acknowledgements.
+        connections: persistent: one per pair of nodes, open from the start (a new one after one of them was offline),
+            which carries messages in turn; per_message: one for each message, whose set-up costs a round trip before
+            the first byte.
+        initial_window: segments that a connection may have on their way at its start (RFC 6928: 10); then twice as many
+            in each round trip, until they fill the smallest link of the path; half of them for each time-out that it
+            rests. 0: no slow start.
+        shares: flows' shares of links: equal; rtt: inversely to their round-trip times; random: drawn for each message.
             Rates by rtt are rounded down: 3,000 flows of a millisecond's round trip take 1 % longer over 1 Mbit/s, and
             4 % over 250 kbit/s.
-        share_spread: of random shares, standard deviation of their logarithm.
-        utilization: of links' capacity, what TCP fills: 1 behind fair queues; behind plain ones less, where data and
-            acknowledgements of both directions wait for each other (Zhang, Shenker, Clark, "Observations on the
+        share_spread: standard deviation of the logarithm of random shares.
+        utilization: share of links' capacity that TCP fills: 1 with fair queues; less with plain queues, in which data
+            and acknowledgements of both directions wait for each other (Zhang, Shenker, Clark, "Observations on the
             dynamics of a congestion control algorithm: the effects of two-way traffic", SIGCOMM 1991).
     """
 
@@ -59,30 +60,30 @@ class Tcp:
     utilization: float = 1.0
 
     def headers(self, num_bytes: int) -> int:
-        """Bytes of the headers of the segments that so many bytes fill; of none none."""
+        """Return the bytes of headers of the segments for this number of bytes; 0 for 0 bytes."""
         return -(-num_bytes // self.segment_bytes) * self.segment_header_bytes
 
     def segments(self, wire_bytes: int) -> int:
-        """How many there are in so many bytes, headers included."""
+        """Return the number of segments in this number of bytes, headers included."""
         return -(-wire_bytes // (self.segment_bytes + self.segment_header_bytes))
 
     def acks(self, wire_bytes: int) -> int:
-        """Bytes that go back meanwhile."""
+        """Return the bytes of acknowledgements sent back meanwhile."""
         return math.ceil(self.segments(wire_bytes) * self.acks_per_segment) * self.segment_header_bytes
 
     @property
     def first_window_bytes(self) -> int:
-        """Of the initial window, with headers; 0: no slow start."""
+        """Bytes of the initial window, with headers; 0: no slow start."""
         return self.initial_window * (self.segment_bytes + self.segment_header_bytes)
 
 
 class TcpPaths:
-    """What a network's messages take for it: round-trip times, random shares.
+    """TCP parameters of a network's messages: round-trip times, random shares.
 
     Args:
-        tcp: how messages travel.
-        latency_ns: (src, dst) -> one-way.
-        seed: of random shares.
+        tcp: TCP settings.
+        latency_ns: (src, dst) -> one-way latency.
+        seed: seed of random shares.
     """
 
     def __init__(self, tcp: Tcp, latency_ns: Callable[[int, int], int], seed: int):
@@ -92,19 +93,19 @@ class TcpPaths:
         self._streams: dict[int, np.random.Generator] = {}
 
     def latency_ns(self, src: int, dst: int) -> int:
-        """Nanoseconds before a message's first byte, the set-up of its connection included."""
+        """Return the nanoseconds before a message's first byte, including the set-up of its connection."""
         set_up_ns = self._round_trip_ns(src, dst) if self.tcp.connections == "per_message" and src != dst else 0
         return self._latency_ns(src, dst) + set_up_ns
 
     def window_ns(self, src: int, dst: int) -> int:
-        """The round-trip time in which a message's window is sent once; 0: it has none."""
+        """Return the round-trip time in which a message's window is sent once; 0: no window."""
         return self._round_trip_ns(src, dst) if self.tcp.initial_window > 0 else 0
 
     def _round_trip_ns(self, src: int, dst: int) -> int:
         return self._latency_ns(src, dst) + self._latency_ns(dst, src)
 
     def weight(self, src: int, dst: int) -> int:
-        """Of a message's share of links, 1024 being usual."""
+        """Return the weight of a message's share of links; 1024 is usual."""
         if self.tcp.shares == "equal" or src == dst:
             return UNIT_WEIGHT
         if self.tcp.shares == "rtt":
@@ -119,4 +120,4 @@ class TcpPaths:
 
 REFERENCE_RTT_S = 0.04
 SHORTEST_RTT_S = 0.001
-"""Round-trip times of rtt shares: that of weight 1024, and that below which queues and hosts count for more."""
+"""Round-trip times of rtt shares: that of weight 1024, and that below which queues and hosts have more effect."""

@@ -1,12 +1,12 @@
-"""Access links as others have recorded them: FedScale's phones, Mahimahi's packet traces, matrices of latencies.
+"""Access links from published recordings: FedScale's phones, Mahimahi's packet traces, matrices of latencies.
 
 Formats and units of the files: docs/traces.md.
 
-Latencies between sites from a file: WonderNetwork's pings, or a square matrix.
+Latencies between sites come from a file: WonderNetwork's pings, or a square matrix.
 
 WonderNetwork's pings are a CSV with the columns source,destination,timestamp,min,avg,max,mdev: ids of servers, and
-milliseconds there and back of 30 pings. Here a pair's latency is the mean of `avg` over its rows; a direction that was
-never measured has that of the other one, and a pair that was not measured at all the median of all that were.
+milliseconds there and back of 30 pings. Here a pair's latency is the mean of `avg` over its rows; a direction without
+measurements has the latency of the other one, and a pair without measurements the median of all measured pairs.
 """
 
 import csv
@@ -31,10 +31,10 @@ COLUMNS = ("source", "destination", "avg")
 
 
 def read_latencies(path: str) -> np.ndarray:
-    """Milliseconds from site (row) to site, as the file has them, float64 [sites, sites]; the diagonal is 0.
+    """Read milliseconds from site (row) to site, as in the file, float64 [sites, sites]; the diagonal is 0.
 
     Raises:
-        ScenarioError: the file cannot be read, or is neither of both.
+        ScenarioError: the file cannot be read, or has neither format.
     """
     expected = f"expected pings with the columns {', '.join(COLUMNS)}, or a square matrix of milliseconds"
     try:
@@ -72,7 +72,7 @@ def _of_pings(path: str, rows: list[list[str]]) -> np.ndarray:
 
 
 def _of_matrix(path: str, rows: list[list[str]], expected: str) -> np.ndarray:
-    """Cells that are negative or empty were not measured."""
+    """Read a matrix; negative or empty cells were not measured."""
     found = np.full((len(rows), len(rows)), np.nan)
     for number, row in enumerate(rows, 1):
         if len(row) != len(rows):
@@ -94,7 +94,7 @@ def _number(text: str) -> float | None:
 
 
 PACKET_BYTES = 1500
-"""Of one delivery opportunity of Mahimahi."""
+"""Bytes of one delivery opportunity of Mahimahi."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,21 +113,21 @@ class FedScale(Links):
     latency_ms: LatencyMs = 25.0
 
     def draw(self, num_nodes: int, seed: int) -> LinkTable:
-        """The links of all nodes."""
+        """Draw the links of all nodes."""
         down = mbps_to_bytes_per_s(drawn_phones(self.path, num_nodes, seed)[1] / 1e3)
         return LinkTable(self.uplink_ratio * down, down, np.full(num_nodes, ms_to_s(self.latency_ms)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mahimahi(Links):
-    """Capacities over time by packet traces of Mahimahi; each node draws a pair of traces and where in them it begins.
+    """Capacities over time by packet traces of Mahimahi; each node draws a pair of traces and its start in them.
 
     Args:
-        uplinks: files, one of each pair: a line per opportunity to deliver 1500 bytes, the millisecond it comes at.
-        downlinks: as many files.
+        uplinks: files, one of each pair: a line per opportunity to deliver 1500 bytes, with its time in milliseconds.
+        downlinks: the same number of files.
         interval_s: capacities are means over intervals of this length.
-        duration_s: traces are repeated for so long; then their mean rates hold.
-        random_start: whether nodes begin at a moment of their own; else at the traces' beginning.
+        duration_s: simulated seconds for which traces are repeated; afterwards their mean rates apply.
+        random_start: whether each node starts at a random time of its trace; otherwise at the trace's start.
         latency_ms: one-way latency of a node's access; a message takes it at both ends (traces hold none).
     """
 
@@ -139,7 +139,7 @@ class Mahimahi(Links):
     latency_ms: LatencyMs = 25.0
 
     def problems(self, num_nodes: int, seed: int) -> Iterator[tuple[tuple[str | int, ...], str]]:
-        """See Part; reads the files."""
+        """Return the problems of the files."""
         if len(self.uplinks) != len(self.downlinks):
             yield ("downlinks",), f"expected as many files as uplinks ({len(self.uplinks)}), got {len(self.downlinks)}"
             return
@@ -147,7 +147,7 @@ class Mahimahi(Links):
             read_opportunities(file)
 
     def draw(self, num_nodes: int, seed: int) -> LinkTable:
-        """The links of all nodes, and how they change."""
+        """Draw the links of all nodes, and their changes."""
         pairs = [tuple(map(read_opportunities, pair)) for pair in zip(self.uplinks, self.downlinks, strict=True)]
         first, changes = [], []
         for node in range(num_nodes):
@@ -164,7 +164,7 @@ class Mahimahi(Links):
         return LinkTable(capacities[:, 0], capacities[:, 1], np.full(num_nodes, ms_to_s(self.latency_ms)), changes)
 
     def _rates(self, trace_ms: np.ndarray, start_ms: int) -> list[float]:
-        """Bytes per second in each interval from a moment of the trace on, and last its mean."""
+        """Return bytes per second in each interval from a time of the trace on, and finally the trace's mean."""
         period_ms = int(trace_ms[-1])
         count = max(1, round(self.duration_s / self.interval_s))
         ends_ms = start_ms + 1e3 * self.interval_s * np.arange(count + 1)
@@ -176,14 +176,14 @@ class Mahimahi(Links):
 
 @dataclass(frozen=True, kw_only=True)
 class LatencyMatrix(Links):
-    """Equal links between sites whose latencies a file gives.
+    """Equal links between sites, with latencies from a file.
 
-    Each node draws its site, all different while they last, and so does a server.
+    Each node draws its site, without repetition while sites are left, and so does a server.
 
     Args:
         file: pings as WonderNetwork publishes them (a CSV with source, destination and avg), or a square matrix of
             milliseconds, a row per line, comma-separated.
-        round_trip: whether the file's latencies are there and back, as pings are; half of them are taken then.
+        round_trip: whether the file has round-trip latencies, like pings; half of them are used then.
         same_site_ms: one-way latency between nodes at one site.
         uplink_mbps: Mbit/s a node can send.
         downlink_mbps: Mbit/s a node can receive.
@@ -196,7 +196,7 @@ class LatencyMatrix(Links):
     downlink_mbps: Mbps = 100.0
 
     def draw(self, num_nodes: int, seed: int) -> LinkTable:
-        """The links of all nodes."""
+        """Draw the links of all nodes."""
         matrix_ms = read_latencies(self.file) / (2 if self.round_trip else 1)
         np.fill_diagonal(matrix_ms, self.same_site_ms)
         order = dealt(stream(seed, "latency sites"), len(matrix_ms), num_nodes + 1)
@@ -221,10 +221,10 @@ class SiteLatency:
 
 
 def read_opportunities(path: str) -> np.ndarray:
-    """Milliseconds of a packet trace of Mahimahi, int64, not descending; the last one is its length.
+    """Read the milliseconds of a packet trace of Mahimahi, int64, not descending; the last one is its length.
 
     Raises:
-        ScenarioError: the file cannot be read, or a line is no whole number, or comes before the one above.
+        ScenarioError: the file cannot be read, or a line is not a whole number, or is earlier than the previous line.
     """
     expected = "expected a packet trace of Mahimahi, a whole number of milliseconds per line"
     try:
