@@ -1,7 +1,7 @@
-"""What received models become: rules by name (scenario section `aggregation`), and the weights of plain averages.
+"""Aggregation of received models: rules by name (scenario section `aggregation`), and the weights of plain averages.
 
-A rule takes the place of the weighted average wherever an algorithm averages models of several nodes. To add one: a
-frozen dataclass (fields = YAML keys) that extends Aggregation (base.py), and a line in this table.
+A rule replaces the weighted average wherever an algorithm averages models of several nodes. To add one, write a frozen
+dataclass (fields = YAML keys) that extends Aggregation (base.py), and add a line to this table.
 """
 
 from ddlsim.foundation.registry import Registry

@@ -1,20 +1,19 @@
-"""The contract of aggregation rules, and what they answer: weighted sums of rows, trimmed coordinate by coordinate.
+"""The contract of aggregation rules, and their result: weighted sums of rows, trimmed coordinate by coordinate.
 
-Every rule here is one of two kinds, or one after the other: the rows are mixed linearly, with weights that depend on
-their distances, and in every coordinate the lowest and highest values are left out before the rest is averaged. A rule
-sees distances and weights alone, never the rows, so it is a function of small arrays; learning/row_operations.py
-measures
-the distances and computes the result by the kernels, on the CPU or on a GPU.
+Every rule has one or both of two steps: the rows are mixed linearly, with weights that depend on their distances, and
+in every coordinate the lowest and highest values are left out before the rest is averaged. A rule uses only distances
+and weights, never the rows, so it is a function of small arrays; learning/row_operations.py measures the distances and
+computes the result by the kernels, on the CPU or on a GPU.
 
-What a model weighs in a merge, by name.
+Weights of models in a merge have names.
 
 Sources: McMahan et al., AISTATS 2017 (FedAvg: by number of samples); Hagander, Listo Zec et al., "On the effects of
 similarity metrics in decentralized deep learning under distributional shift", algorithm 1 line 7 (FedSim: by
-similarity). A node's own model weighs, under FedSim, as much as the heaviest of the others.
+similarity). With FedSim, a node's own model has the largest weight of the other models.
 
-The algorithm's own weighted average, which every model joins.
+Mean is the algorithm's own weighted average of all models.
 
-Metropolis-Hastings weights of a graph.
+Metropolis-Hastings weights come from a graph.
 
 Source: Xiao, Boyd and Lashkari, "Distributed average consensus with least-mean-square deviation", JPDC 2007.
 """
@@ -31,18 +30,18 @@ from ddlsim.foundation.errors import ScenarioError, kind_of
 from ddlsim.foundation.part import Part
 
 Tolerated = Annotated[int, Ge(0)] | Annotated[float, Gt(0), Lt(0.5)]
-"""How many of the rows may be attackers': a number, or a share of the rows at hand, below one half, rounded down."""
+"""Maximum number of attackers' rows: a number, or a share of the received rows, below one half, rounded down."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """What a rule knows of the rows that it combines.
+    """A rule's information on the rows that it combines.
 
     Args:
-        weights: what the algorithm would give each row in its average, [n], summing to 1.
-        own: the place of the node's own row; None: it has none (a server).
-        distances: squared Euclidean distances, float64 [n, n]; None unless the rule needs them. Where it needs a
-        start, row and column n belong to that.
+        weights: each row's weight in the algorithm's average, [n], summing to 1.
+        own: index of the node's own row; None: it has none (a server).
+        distances: squared Euclidean distances, float64 [n, n]; None unless the rule needs them. If it needs a start,
+            row and column n belong to the start.
     """
 
     weights: np.ndarray
@@ -51,15 +50,15 @@ class Rows:
 
     @property
     def count(self) -> int:
-        """How many rows there are, n."""
+        """Number of rows, n."""
         return len(self.weights)
 
     @property
     def sqdist(self) -> np.ndarray:
-        """The distances of a rule that needs them.
+        """Return the distances, for a rule that needs them.
 
         Raises:
-            ScenarioError: the rule does not say that it does.
+            ScenarioError: the rule does not declare that it needs them.
         """
         if self.distances is None:
             raise ScenarioError("aggregation: a rule that reads rows.sqdist has to say `needs_distances = True`.")
@@ -71,9 +70,9 @@ class Combination:
     """The coordinate-wise trimmed mean of mixed rows.
 
     Args:
-        mixing: [m, n] weights of the rows in what is trimmed (with a start: [m, n + 1]); None: the rows themselves.
-        cut: how many of the lowest, and of the highest, values are left out in every coordinate.
-        kept: the place of a row that joins the mean untrimmed, and is not among those that are trimmed; None: none.
+        mixing: [m, n] weights of the rows in the trimmed rows (with a start: [m, n + 1]); None: the rows themselves.
+        cut: number of lowest, and of highest, values left out in every coordinate.
+        kept: index of a row that joins the mean untrimmed, and is not among the trimmed rows; None: none.
     """
 
     mixing: np.ndarray | None = None
@@ -82,20 +81,20 @@ class Combination:
 
 
 class Aggregation(Part, ABC):
-    """Base of all aggregation rules: how models of several nodes become one."""
+    """Base of all aggregation rules, which combine models of several nodes."""
 
     is_plain: ClassVar[bool] = False
     """Whether it is the algorithm's own weighted average."""
     needs_own: ClassVar[bool] = False
     """Whether it is defined around the node's own model, which a server does not have."""
     needs_distances: ClassVar[bool] = False
-    """Whether it looks at the distances between rows."""
+    """Whether it uses the distances between rows."""
     needs_start: ClassVar[bool] = False
-    """Whether it compares updates: what the node's last training began with is then one more row."""
+    """Whether it compares updates: the parameters at the start of the node's last training are then one more row."""
 
     @abstractmethod
     def combine(self, rows: Rows) -> Combination:
-        """How these rows become one.
+        """Return the combination of these rows.
 
         Args:
             rows: at least one; with `needs_own` the node's own is among them.
@@ -103,11 +102,12 @@ class Aggregation(Part, ABC):
 
 
 def unfit(found: Any, count: int, with_start: bool) -> str:
-    """Why what `combine` returns is no combination of so many rows, such as ": cut: expected ..."; empty: it is one.
+    """Return the reason why the result of `combine` is not valid for these rows, such as ": cut: expected ..."; empty
+    if it is.
 
     Args:
-        found: what it returns.
-        count: of rows that it was given.
+        found: result of `combine`.
+        count: number of input rows.
         with_start: whether the rule needs a start, which is one more row.
     """
     if not isinstance(found, Combination):
@@ -130,13 +130,13 @@ def unfit(found: Any, count: int, with_start: bool) -> str:
 
 
 def tolerated(asked: int | float, count: int, most: int) -> int:
-    """How many of `count` rows are taken to be attackers', at most `most` and never below 0."""
+    """Return the assumed number of attackers' rows among `count`, at most `most` and never below 0."""
     found = int(asked * count + 1e-9) if isinstance(asked, float) else asked  # 0.29 * 100 is 28.999999999999996
     return max(0, min(found, most))
 
 
 def weighted_sum(weights: "np.ndarray | Sequence[float]") -> Combination:
-    """One row as a weighted sum of all."""
+    """Return one row as a weighted sum of all."""
     return Combination(mixing=np.asarray(weights, np.float64)[None])
 
 
@@ -146,14 +146,14 @@ MergeName = Literal["fedavg", "fedsim", "uniform"]
 def weights(
     name: MergeName, own: int, samples: Mapping[int, int], scores: Mapping[int, float] | None = None
 ) -> dict[int, float]:
-    """What each model weighs; the weights sum to 1.
+    """Return the weight of each model; the weights sum to 1.
 
     Args:
         name: `fedavg` (by number of samples), `fedsim` (by score), `uniform`.
         own: the merging node.
-        samples: training samples of the node itself and of every node whose model is merged.
-        scores: of every such node but itself, for `fedsim`; negative ones count as 0, and if none is above 0 all models
-            weigh the same.
+        samples: number of training samples of the node itself and of every node whose model is merged.
+        scores: score of every such node except itself, for `fedsim`; negative scores count as 0, and if none is above 0
+            all models have equal weights.
 
     Returns:
         Node id -> weight.
@@ -181,19 +181,19 @@ class Mean(Aggregation):
 
 
 def row(node: int, neighbors: Sequence[Sequence[int]], received: Collection[int]) -> dict[int, float]:
-    """One node's row of the mixing matrix: 1 / (1 + the larger degree) for each neighbor, the rest for itself.
+    """Return one node's row of the mixing matrix: 1 / (1 + the larger degree) for each neighbor, the rest for itself.
 
-    Over all nodes the matrix is symmetric and doubly stochastic, so repeated mixing leads to the plain mean. Where
-    messages of several rounds come at once, of other graphs, they may be more than the node has neighbors; then their
-    number counts as its degree, so that no weight is negative.
+    Over all nodes the matrix is symmetric and doubly stochastic, so repeated mixing leads to the plain mean. Messages
+    of several rounds, with different graphs, may outnumber the node's neighbors; then their number counts as its
+    degree, so that no weight is negative.
 
     Args:
-        node: the row.
+        node: the node of the row.
         neighbors: per node its neighbors' ids; symmetric.
-        received: the nodes whose parameters came; the weights of other neighbors fall to the node itself.
+        received: the nodes whose parameters arrived; the weights of other neighbors are added to the node's own.
 
     Returns:
-        Node id -> weight, ordered by id, the node itself among them; they sum to 1.
+        Node id -> weight, ordered by id, including the node itself; they sum to 1.
     """
     degree = max(len(neighbors[node]), len(received))
     weights = {peer: 1 / (1 + max(degree, len(neighbors[peer]))) for peer in received}

@@ -1,4 +1,5 @@
-"""Rules that limit how far another model can pull a node's own: ClippedGossip and self-centered clipping.
+"""Rules that limit the influence of other models: ClippedGossip, self-centered clipping, cosine clipping and
+nearest-neighbor mixing.
 
 Sources: He, Karimireddy, Jaggi, "Byzantine-robust decentralized learning via ClippedGossip", 2022; Karimireddy, He,
 Jaggi, "Learning from history for Byzantine robust optimization", ICML 2021 (centered clipping, Algorithm 2). With
@@ -8,21 +9,21 @@ clip(z) = z min(1, tau / |z|) and the weights w of the algorithm's average a ste
 
 ClippedGossip takes one such step. Without a fixed radius, tau is the second largest distance of a neighbor's model from
 the node's own, as in the code of its authors (epfml/byzantine-robust-decentralized-optimizer, SelfCenteredClipping with
-tau None); `byzantine` sets how many of the largest distances are passed over (1 there). The radius of the paper's
-analysis needs to know the attackers, so neither their code nor ours uses it.
+tau None); `byzantine` sets the number of largest distances that are skipped (1 there). The radius of the paper's
+analysis depends on the attackers, so neither the authors' code nor ddlsim uses it.
 
-Cosine clipping: a neighbor counts as far as its update points where one's own does, and is no longer than that.
+Cosine clipping: a neighbor's update counts by its cosine with the node's own update, and is scaled to its length.
 
-Source: Cao, Fang, Liu, Gong, "FLTrust: Byzantine-robust federated learning via trust bootstrapping", NDSS 2021,
-without a server: the node's own samples take the place of the server's root data set, its own update that of the
-server's. With g_j = x_j - s, s being what the node's last training began with, and the node's own trust 1:
+Source: Cao, Fang, Liu, Gong, "FLTrust: Byzantine-robust federated learning via trust bootstrapping", NDSS 2021, without
+a server: the node's own samples replace the server's root data set, and its own update replaces the server's. With g_j
+= x_j - s, s being the start of the node's last training, and the node's own trust 1:
 
     trust_j = max(0, cos(g_j, g_own)),   x := s + sum_j trust_j (|g_own| / |g_j|) g_j / sum_j trust_j.
 
-Where the node has not trained what is averaged (another head of FACADE, say) there is no update to compare: its own
-parameters then stand for g_own, and those received for g_j (s = 0).
+If the node has not trained the averaged parameters (such as another head of FACADE) there is no update to compare: its
+own parameters then replace g_own, and the received ones g_j (s = 0).
 
-Nearest-neighbor mixing: every row becomes the mean of those nearest to it, and another rule takes these means.
+Nearest-neighbor mixing: every row becomes the mean of its nearest rows, and another rule combines these means.
 
 Source: Allouah, Farhadkhani, Guerraoui, Gupta, Pinot, Stephan, "Fixing by mixing: a recipe for optimal Byzantine ML
 under heterogeneity", AISTATS 2023, Algorithm 2: y_i is the mean of the n - f rows nearest to x_i, x_i among them.
@@ -42,12 +43,12 @@ from ddlsim.foundation.units import Count
 
 @dataclass(frozen=True, kw_only=True)
 class ClippedGossip(Aggregation):
-    """Neighbors pull by at most a radius that follows from their distances.
+    """Clips the neighbors' pull to a radius that follows from their distances.
 
     Args:
         byzantine: attackers among the neighbors: a number, or a share of the rows. The radius is the largest distance
             of the other neighbors.
-        radius: how far one pulls at most, as an L2 norm; null: it adapts.
+        radius: maximum pull of a neighbor, as an L2 norm; null: adaptive.
     """
 
     needs_own: ClassVar[bool] = True
@@ -56,7 +57,6 @@ class ClippedGossip(Aggregation):
     radius: Annotated[float, Gt(0)] | None = None
 
     def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
-        """See Part."""
         if self.radius is not None:
             yield "byzantine", "radius is given, and does not adapt"
 
@@ -73,11 +73,11 @@ class ClippedGossip(Aggregation):
 
 @dataclass(frozen=True, kw_only=True)
 class SelfCenteredClipping(Aggregation):
-    """Neighbors pull by at most a fixed radius, around the node's own model.
+    """Clips the neighbors' pull to a fixed radius, around the node's own model.
 
     Args:
-        radius: tau: how far one pulls at most, as an L2 norm.
-        iterations: steps, each around the outcome of the one before.
+        radius: tau: maximum pull of a neighbor, as an L2 norm.
+        iterations: number of steps, each around the result of the previous one.
     """
 
     needs_own: ClassVar[bool] = True
@@ -97,13 +97,13 @@ class SelfCenteredClipping(Aggregation):
 
 
 def _step(weights: np.ndarray, lengths: np.ndarray, radius: float, center: "np.ndarray | int | None") -> np.ndarray:
-    """Weights of the rows in v + sum_j w_j clip(x_j - v).
+    """Return the weights of the rows in v + sum_j w_j clip(x_j - v).
 
     Args:
         weights: w, [n].
         lengths: |x_j - v|, [n].
         radius: tau.
-        center: weights of the rows in v, [n], or the place of the row that it is.
+        center: weights of the rows in v, [n], or the index of the row equal to v.
     """
     if not isinstance(center, np.ndarray):
         place, center = center, np.zeros(len(weights))
@@ -115,7 +115,7 @@ def _step(weights: np.ndarray, lengths: np.ndarray, radius: float, center: "np.n
 
 @dataclass(frozen=True, kw_only=True)
 class CosineClipping(Aggregation):
-    """FLTrust without a server: updates count by their cosine with one's own, at its length."""
+    """FLTrust without a server: updates count by their cosine with the node's own, scaled to its length."""
 
     needs_own: ClassVar[bool] = True
     needs_distances: ClassVar[bool] = True
@@ -140,7 +140,7 @@ class NearestNeighborMixing(Aggregation):
     """Means of nearest rows, then another rule.
 
     Args:
-        byzantine: attackers among the rows: a number, or a share of them; also of the rule that follows.
+        byzantine: attackers among the rows: a number, or a share of them; also for the rule that follows.
         then: the rule that combines the means.
     """
 
@@ -170,9 +170,9 @@ class NearestNeighborMixing(Aggregation):
 
 
 def _distances_of(mixing: np.ndarray, distances: np.ndarray) -> np.ndarray:
-    """Squared distances of weighted means of rows, [m, m], from those of the rows; weights sum to 1.
+    """Return squared distances of weighted means of rows, [m, m], from those of the rows; weights sum to 1.
 
-    Symmetric, and 0 between equal means, so that what is equally far ties.
+    Symmetric, and 0 between equal means, so equal distances tie.
     """
     cross = mixing @ distances @ mixing.T
     spread = np.diag(cross) / 2

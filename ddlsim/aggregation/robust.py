@@ -1,20 +1,21 @@
-"""Krum and multi-Krum: the rows that lie nearest to most others.
+"""Krum, multi-Krum, coordinate-wise rules and the geometric median. Krum and multi-Krum select the rows nearest to most
+others.
 
 Source: Blanchard, El Mhamdi, Guerraoui, Stainer, "Machine learning with adversaries: Byzantine tolerant gradient
 descent", NeurIPS 2017. The score of a row is the sum of its squared distances from its n - f - 2 nearest others; the
 lowest scores win. Of equal scores the node's own row comes first, then the lowest node id. With fewer than f + 3 rows,
 for which the paper's score is not defined, f is as large as it can be.
 
-Rules that look at every coordinate alone: median, trimmed mean, and BRIDGE.
+Median, trimmed mean and BRIDGE treat every coordinate separately.
 
 Sources: Yin, Chen, Ramchandran, Bartlett, "Byzantine-robust distributed learning: towards optimal statistical rates",
 ICML 2018 (median, trimmed mean); Fang, Yang, Bajwa, "BRIDGE: Byzantine-resilient decentralized gradient descent", IEEE
 Transactions on Signal and Information Processing over Networks 2022 (variants T, M and K; its variant B, Bulyan, is not
-here). The weights of the algorithm's average play no part: order statistics count every row once.
+here). The weights of the algorithm's average are not used: order statistics count every row once.
 
-Where a node has fewer rows than twice the trim and one, the trim is as large as it can be, which is the median.
+If a node has fewer than 2 * trim + 1 rows, the trim is as large as possible, which gives the median.
 
-The geometric median: the point whose distances to all rows, weighted, have the smallest sum.
+The geometric median is the point with the smallest weighted sum of distances to all rows.
 
 Sources: Weiszfeld's iteration as in Pillutla, Kakade, Harchaoui, "Robust aggregation for federated learning" (RFA),
 IEEE Transactions on Signal Processing 2022, Algorithm 1 with its smoothing. Every iterate is a weighted sum of the
@@ -34,23 +35,23 @@ from ddlsim.foundation.units import Count
 
 @dataclass(frozen=True)
 class Ranked:
-    """Places of rows, the one of the lowest score first.
+    """Row indices, lowest score first.
 
     Args:
-        places: all of them.
+        places: all row indices.
     """
 
     places: np.ndarray
 
     def first(self, count: int) -> Combination:
-        """The mean of the first ones."""
+        """Return the mean of the first rows."""
         weights = np.zeros(len(self.places))
         weights[self.places[:count]] = 1 / count
         return weighted_sum(weights)
 
 
 def krum_order(rows: Rows, byzantine: int | float) -> Ranked:
-    """The rows by their scores."""
+    """Return the rows ordered by score."""
     n = rows.count
     f = tolerated(byzantine, n, max(0, n - 3))
     others = np.sort(rows.sqdist[:n, :n] + np.diag(np.full(n, np.inf)), axis=1)
@@ -61,7 +62,7 @@ def krum_order(rows: Rows, byzantine: int | float) -> Ranked:
 
 @dataclass(frozen=True, kw_only=True)
 class Krum(Aggregation):
-    """The one row that lies nearest to most others.
+    """The row nearest to most others.
 
     Args:
         byzantine: attackers among the rows: a number, or a share of them.
@@ -76,11 +77,11 @@ class Krum(Aggregation):
 
 @dataclass(frozen=True, kw_only=True)
 class MultiKrum(Aggregation):
-    """The mean of the rows that lie nearest to most others.
+    """The mean of the rows nearest to most others.
 
     Args:
         byzantine: attackers among the rows: a number, or a share of them.
-        selected: how many rows are averaged; null: all but so many as may be attackers'.
+        selected: number of averaged rows; null: all except the number of possible attackers' rows.
     """
 
     needs_distances: ClassVar[bool] = True
@@ -94,7 +95,7 @@ class MultiKrum(Aggregation):
 
 @dataclass(frozen=True, kw_only=True)
 class Median(Aggregation):
-    """In every coordinate the median of all rows, the node's own among them."""
+    """In every coordinate the median of all rows, including the node's own."""
 
     def combine(self, rows: Rows) -> Combination:
         return Combination(cut=(rows.count - 1) // 2)
@@ -105,7 +106,7 @@ class TrimmedMean(Aggregation):
     """In every coordinate the mean without the lowest and the highest values.
 
     Args:
-        trim: how many values are left out at each end: a number, or a share of the rows.
+        trim: values left out at each end: a number, or a share of the rows.
     """
 
     trim: Tolerated = 1
@@ -116,21 +117,20 @@ class TrimmedMean(Aggregation):
 
 @dataclass(frozen=True, kw_only=True)
 class Bridge(Aggregation):
-    """BRIDGE: screens what the neighbors have sent, and keeps the node's own model.
+    """BRIDGE: screens the neighbors' models, and keeps the node's own model.
 
     Args:
-        variant: T: the trimmed mean of the neighbors' values, into which the node's own goes untrimmed; M: the median
-            of all; K: the one that Krum selects.
+        variant: T: the trimmed mean of the neighbors' values, including the node's own untrimmed; M: the median of all;
+            K: the row that Krum selects.
         byzantine: attackers among the neighbors: a number, or a share of the rows.
     """
 
     needs_own: ClassVar[bool] = True
-    needs_distances: ClassVar[bool] = True  # of K alone
+    needs_distances: ClassVar[bool] = True  # of K only
     variant: Literal["T", "M", "K"] = "T"
     byzantine: Tolerated = 1
 
     def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
-        """See Part."""
         if self.variant == "M":
             yield "byzantine", "variant M is the median of all"
 
@@ -145,12 +145,12 @@ class Bridge(Aggregation):
 
 @dataclass(frozen=True, kw_only=True)
 class GeometricMedian(Aggregation):
-    """The point whose distances to all rows have the smallest sum, each weighted as in the algorithm's average.
+    """The point with the smallest sum of distances to all rows, weighted as in the algorithm's average.
 
     Args:
-        iterations: at most so many of Weiszfeld's steps.
-        smoothing: distances below this share of the rows' usual one count as so long. The usual one is the median over
-            rows of the median of their distances to the others, which a minority of attackers cannot set.
+        iterations: maximum number of Weiszfeld's steps.
+        smoothing: distances below this share of the rows' usual distance are raised to it. The usual distance is the
+            median over rows of the median of their distances to the others, which a minority of attackers cannot set.
     """
 
     needs_distances: ClassVar[bool] = True
@@ -163,7 +163,7 @@ class GeometricMedian(Aggregation):
 
 
 def _weiszfeld(distances: np.ndarray, masses: np.ndarray, iterations: int, smoothing: float) -> np.ndarray:
-    """Weights of the rows in their geometric median, [n].
+    """Return the weights of the rows in their geometric median, [n].
 
     The squared distance of sum_j w_j x_j from x_i is sum_j w_j d_ij - sum_jk w_j w_k d_jk / 2, for weights of sum 1.
     """
@@ -186,7 +186,7 @@ def _weiszfeld(distances: np.ndarray, masses: np.ndarray, iterations: int, smoot
 
 
 def _usual(distances: np.ndarray) -> float:
-    """The median over rows of the median of their squared distances to the others; the lower one of two each time."""
+    """Return the median over rows of the median of their squared distances to the others (the lower of two)."""
     count = len(distances)
-    of_rows = np.sort(distances, axis=1)[:, count // 2]  # behind a row's own, which is 0
+    of_rows = np.sort(distances, axis=1)[:, count // 2]  # after a row's own, which is 0
     return float(np.sort(of_rows)[(count - 1) // 2])

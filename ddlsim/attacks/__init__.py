@@ -1,6 +1,7 @@
-"""Attacks by name (scenario section `attacks`): what attacked nodes send, train on, or do to the network.
+"""Attacks by name (scenario section `attacks`): effects on attacked nodes' messages, training data, or network.
 
-To add one: a frozen dataclass (fields = YAML keys) that extends Attack (base.py), and a line in this table.
+To add an attack, write a frozen dataclass (fields = YAML keys) that extends Attack (base.py), and add a line to this
+table.
 """
 
 from ddlsim.foundation.registry import Registry

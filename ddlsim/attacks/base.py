@@ -1,15 +1,15 @@
-"""The contract of attacks: which nodes, from which round on, knowing what, and what they do.
+"""The contract of attacks: attacked nodes, first round, knowledge and effects.
 
-An attack changes what a node sends (`forge`), what it trains on (`poison`), whether it trains, or what it puts on the
-network. A node may be under several attacks: what it sends goes through them in the order of the scenario. What an
-attacker knows is part of the attack:
+An attack changes a node's parameters (`forge`), its training samples (`poison`), whether it trains, or its traffic. A
+node may be under several attacks: its messages pass through them in the order of the scenario. The attacker's knowledge
+is part of the attack:
 
-- own: what it has made itself, and what the other nodes under the same attack have (they collude);
-- neighbors: beside that, the newest parameters that it has received from each honest node;
-- all: the newest parameters that every honest node has sent or published, those of the current round included: where
-  rounds wait for each other such an attacker sends last, elsewhere at the end of the instant.
+- own: its own results, and those of the other nodes under the same attack (they collude);
+- neighbors: in addition, the newest parameters that it has received from each honest node;
+- all: the newest parameters that every honest node has sent or published, including those of the current round: if
+  rounds wait for each other such an attacker sends last, otherwise at the end of the instant.
 
-What an attack returns, to be sent or to be trained on, looked at before anything is.
+An attack's results are checked before they are sent or trained on.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,7 +38,7 @@ class OfCluster:
 
     Args:
         cluster: the cluster.
-        share: how many of them, as a share of the cluster's nodes.
+        share: share of the cluster's nodes.
     """
 
     cluster: CountOrZero
@@ -46,22 +46,22 @@ class OfCluster:
 
 
 Chosen = Annotated[float, Gt(0), Le(1)] | Annotated[tuple[CountOrZero, ...], MinLen(1)] | OfCluster
-"""Which nodes: a share of all, their ids, or those of a cluster."""
+"""Attacked nodes: a share of all, their ids, or those of a cluster."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What a forgery is made of: rows of one part, float32 [P], not to be written to.
+    """Input of a forgery: rows of one part, float32 [P], read-only.
 
     Args:
-        own: what the node would send if it were honest.
-        known: what it knows of others, in the order of node ids; never empty.
-        start: what the node's last training began with; None: it has not trained what is sent.
-        receiver: what the receiver has sent last; of attacks that send something else to every receiver.
+        own: the row that the node would send if it were honest.
+        known: known rows of other nodes, in the order of node ids; never empty.
+        start: the row at the start of the node's last training; None: it has not trained the sent row.
+        receiver: the receiver's last sent row, for attacks that send a different row to each receiver.
         seed: random integer of this forgery.
-        num_nodes: of the run.
-        num_attacked: of this attack.
-        accomplices: nodes under this attack among the receiver's neighbors, at least 1.
+        num_nodes: number of nodes of the run.
+        num_attacked: number of nodes under this attack.
+        accomplices: number of nodes under this attack among the receiver's neighbors, at least 1.
     """
 
     own: "torch.Tensor"
@@ -79,10 +79,10 @@ class Attack(Part):
     """Base of all attacks.
 
     Args:
-        nodes: which nodes: a share of all (0.2, drawn by the seed; the same share draws the same nodes in every attack,
-            a smaller one some of them), their ids ([3, 7]), or those of a cluster ({cluster: 1}, {cluster: 1, share:
-            0.5}).
-        start_round: the first round in which they attack, from 0.
+        nodes: attacked nodes: a share of all (0.2, drawn by the seed; the same share draws the same nodes in every
+            attack, a smaller one some of them), their ids ([3, 7]), or those of a cluster ({cluster: 1}, {cluster: 1,
+            share: 0.5}).
+        start_round: first round of the attack, from 0.
     """
 
     called_where: ClassVar[Mapping[str, str]] = {"forge": "forges", "poison": "poisons"}
@@ -96,9 +96,9 @@ class Attack(Part):
     trains: ClassVar[bool] = True
     """Whether nodes under it still train."""
     compares_updates: ClassVar[bool] = False
-    """Whether it needs what training began with."""
+    """Whether it needs the parameters at the start of the training."""
     per_receiver: ClassVar[bool] = False
-    """Whether every receiver is sent something else."""
+    """Whether it sends different parameters to each receiver."""
     needs_classes: ClassVar[bool] = False
 
     nodes: Chosen
@@ -106,21 +106,21 @@ class Attack(Part):
 
     @property
     def needs_messages(self) -> bool:
-        """Whether it does nothing where an algorithm sends nothing."""
+        """Whether it has no effect if an algorithm sends no messages."""
         return self.forges
 
     @property
     def knows(self) -> Knowledge:
-        """What the attacker knows."""
+        """The attacker's knowledge."""
         return "own"
 
     @property
     def only_cluster(self) -> int | None:
-        """The cluster that all attacked nodes are of; None: none is named."""
+        """Cluster of all attacked nodes; None: no cluster is named."""
         return self.nodes.cluster if isinstance(self.nodes, OfCluster) else None
 
     def count(self, clusters: Sequence[int]) -> int:
-        """How many nodes are under attack, of so many in each cluster."""
+        """Return the number of attacked nodes, from the number of nodes in each cluster."""
         if isinstance(self.nodes, tuple):
             return len(set(self.nodes))
         if isinstance(self.nodes, float):
@@ -128,10 +128,10 @@ class Attack(Part):
         return max(1, round(self.nodes.share * clusters[self.nodes.cluster]))
 
     def members(self, node_cluster: np.ndarray, seed: int) -> tuple[int, ...]:
-        """The nodes under attack, ascending.
+        """Return the nodes under attack, ascending.
 
         Args:
-            node_cluster: of every node, int [N].
+            node_cluster: cluster of every node, int [N].
             seed: the scenario's.
         """
         if isinstance(self.nodes, tuple):
@@ -148,28 +148,30 @@ class Attack(Part):
                     yield (("nodes", place), f"node ids are 0 to {num_nodes - 1} in this scenario, got {node}")
 
     def futile(self, attacked: int, num_nodes: int) -> str:
-        """Why so many attacked nodes among so many in the run attack nothing; empty (the default): they do."""
+        """Return the reason why this number of attacked nodes in a run of this size has no effect; empty (the default)
+        if it has.
+        """
         return ""
 
     def forge(self, seen: Seen) -> "torch.Tensor":
-        """What is sent in the place of `seen.own`, float32 [P]."""
+        """Return the row to send in place of `seen.own`, float32 [P]."""
         raise NotImplementedError
 
     def poison(
         self, inputs: "torch.Tensor", labels: "torch.Tensor", num_classes: int, rng: np.random.Generator
     ) -> "tuple[torch.Tensor, torch.Tensor]":
-        """The samples that the node trains on instead: as many, of the same shapes and types.
+        """Return the samples that the node trains on instead: the same number, shapes and types.
 
         Args:
             inputs: [n, ...]; labels: int64 [n].
-            num_classes: of the data set.
-            rng: the node's.
+            num_classes: number of classes of the data set.
+            rng: the node's random numbers.
         """
         raise NotImplementedError
 
 
 def mean_of(rows: "Sequence[torch.Tensor]") -> "torch.Tensor":
-    """The mean of rows, summed in their order: the same bits with any number of threads."""
+    """Return the mean of rows, summed in their order: the same bits with any number of threads."""
     total = rows[0].clone()
     for row in rows[1:]:
         total += row
@@ -177,7 +179,7 @@ def mean_of(rows: "Sequence[torch.Tensor]") -> "torch.Tensor":
 
 
 def wrong_tensor(found: Any, like: "torch.Tensor") -> str:
-    """Why something is no tensor of numbers in the place of another one, "a tensor [3] of ..."; empty: it is one."""
+    """Return the reason why an object cannot replace a tensor of numbers, "a tensor [3] of ..."; empty if it can."""
     import torch
 
     if not isinstance(found, torch.Tensor):
@@ -188,12 +190,12 @@ def wrong_tensor(found: Any, like: "torch.Tensor") -> str:
 
 
 def wrong_samples(found: Any, inputs: "torch.Tensor", labels: "torch.Tensor", num_classes: int, task: Task) -> str:
-    """Why what `poison` returns is not in the place of its input; empty if it is.
+    """Return the reason why the result of `poison` cannot replace its input; empty if it can.
 
     Args:
-        found: what it returns.
-        inputs, labels, num_classes: what it was given.
-        task: what is learned.
+        found: result of `poison`.
+        inputs, labels, num_classes: arguments of `poison`.
+        task: the task.
     """
     import torch
 

@@ -1,12 +1,13 @@
-"""Attacks that need nothing but what the node has made itself: sign flip, noise, model replacement.
+"""Attacks by forged parameters, idle nodes, network behavior and poisoned data, and the attacks of a run by node. Sign
+flip, noise and model replacement need only the node's own parameters.
 
 Sources: sign flip and noise as in Li, Xu, Chen, Giannakis, Ling, "RSA: Byzantine-robust stochastic aggregation
 methods", AAAI 2019; Bagdasaryan, Veit, Hua, Estrin, Shmatikov, "How to backdoor federated learning", AISTATS 2020
-(model replacement, equation 3). An update is what the node's last training has changed; what the node has not trained
-itself (another head, a vector, a model that it has merged since, as in a final all-reduce) is sent as if its training
-had begun with zeros.
+(model replacement, equation 3). An update is the change by the node's last training; parameters that the node has not
+trained itself (another head, a vector, a model that it has merged since, as in a final all-reduce) are sent as if their
+training had started from zeros.
 
-Attacks made of what others send: ALIE, inner-product manipulation, FOE, dissensus.
+ALIE, inner-product manipulation, FOE and dissensus use parameters sent by other nodes.
 
 Sources: Baruch, Baruch, Goldberg, "A little is enough: circumventing defenses for distributed learning", NeurIPS 2019,
 Algorithm 3 (ALIE); Xie, Koyejo, Gupta, "Fall of empires: breaking Byzantine-tolerant SGD by inner product
@@ -14,22 +15,22 @@ manipulation", UAI 2019 (on updates), and as Allouah et al., AISTATS 2023, run i
 that are averaged; He, Karimireddy, Jaggi, "Byzantine-robust decentralized learning via ClippedGossip", 2022, equation
 8 (dissensus).
 
-Attacks of nodes that do not train: free riders, and sybils, which are one node under several identities.
+Free riders and sybils (one node under several identities) do not train.
 
 Sources: Lin, Du, Liu, "Free-riders in federated learning: attacks and defenses", 2019; Douceur, "The Sybil attack",
 IPTPS 2002, and Fung, Yoon, Beschastnikh, "The limitations of federated learning in sybil settings", RAID 2020. They
-take the time that training would take, so nothing gives them away by it.
+take the time of a training, so their timing does not reveal them.
 
-Attacks on the network: sending too much, and sending nothing or late.
+Flooding and withholding attack the network: nodes send too much, nothing, or late.
 
-Attacks on what a node trains on: flipped labels, and a backdoor that a trigger opens.
+Label flip and backdoor poison a node's training data.
 
 Sources: label flip c -> C - 1 - c: Fang, Cao, Jia, Gong, "Local model poisoning attacks to Byzantine-robust federated
 learning", USENIX Security 2020, and Allouah et al., "Fixing by mixing", AISTATS 2023; trigger: Gu, Dolan-Gavitt, Garg,
-"BadNets", 2017. The backdoor's success is measured at every evaluation: the
-share of test samples of other classes that a node takes for the target once they bear the trigger (`backdoor_success`).
+"BadNets", 2017. The backdoor's success is measured at every evaluation: the share of test samples of other classes that
+a node classifies as the target when they bear the trigger (`backdoor_success`).
 
-Who attacks in a run, and how: the attacks of every node, from the scenario's list.
+Attackers holds the attacks of every node of a run, from the scenario's list.
 """
 
 from collections.abc import Sequence
@@ -53,11 +54,11 @@ Scale = Annotated[float, Gt(0), Le(1e6)]
 
 @dataclass(frozen=True, kw_only=True)
 class SignFlip(Attack):
-    """Sends the opposite of what it has learned.
+    """Sends the opposite of the learned update or model.
 
     Args:
-        of: update: the step that training has made is turned round; model: all parameters are.
-        scale: how much longer the turned vector is.
+        of: update: the sign of the training's change is flipped; model: that of all parameters.
+        scale: factor of the flipped vector's length.
     """
 
     forges: ClassVar[bool] = True
@@ -73,10 +74,10 @@ class SignFlip(Attack):
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianNoise(Attack):
-    """Adds Gaussian noise to what it sends.
+    """Adds Gaussian noise to the sent parameters.
 
     Args:
-        scale: the noise's standard deviation, as a multiple of that of the parameters sent.
+        scale: the noise's standard deviation, as a multiple of the standard deviation of the sent parameters.
     """
 
     forges: ClassVar[bool] = True
@@ -88,10 +89,10 @@ class GaussianNoise(Attack):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelReplacement(Attack):
-    """Sends its update many times as long, so that it outweighs those of others in an average.
+    """Sends its update scaled up, so that it outweighs those of others in an average.
 
     Args:
-        boost: gamma: how many times.
+        boost: gamma: scale of the update.
     """
 
     forges: ClassVar[bool] = True
@@ -105,7 +106,7 @@ class ModelReplacement(Attack):
 
 
 def noise_like(seen: Seen, scale: float) -> "torch.Tensor":
-    """Gaussian noise [P] of `scale` times the standard deviation of the node's own row."""
+    """Return Gaussian noise [P] of `scale` times the standard deviation of the node's own row."""
     import torch
 
     generator = torch.Generator().manual_seed(seen.seed)
@@ -117,7 +118,7 @@ Strength = Annotated[float, Gt(0), Le(1e6)]
 
 
 class CollusionSettings:
-    """What the attacker knows is an option of the attack."""
+    """Attack with the attacker's knowledge as an option."""
 
     knowledge: Knowledge
 
@@ -128,11 +129,12 @@ class CollusionSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ALIE(CollusionSettings, Attack):
-    """Sends the mean of known rows less some standard deviations: a little, in every coordinate.
+    """Sends the mean of known rows minus some standard deviations: a small change in every coordinate.
 
     Args:
-        z: how many; null: the most that still passes for one of a majority, by the paper's formula over all nodes of
-            the run. It gives 0, which is no attack, for one attacker, and for two among an even number of nodes.
+        z: number of standard deviations; null: the most that still passes as one of a majority, by the paper's formula
+            over all nodes of the run. It gives 0, which has no effect, for one attacker, and for two among an even
+            number of nodes.
         knowledge: own: the rows of the attacked nodes; neighbors: those received; all: those of all honest nodes.
     """
 
@@ -141,7 +143,6 @@ class ALIE(CollusionSettings, Attack):
     knowledge: Knowledge = "own"
 
     def futile(self, attacked: int, num_nodes: int) -> str:
-        """See Attack."""
         if attacked == 1 and self.knows == "own":
             return "one node that knows its own model alone has no spread to hide in"
         if self.z_of(num_nodes, attacked):
@@ -157,7 +158,7 @@ class ALIE(CollusionSettings, Attack):
         return mean - self.z_of(seen.num_nodes, seen.num_attacked) * variance.sqrt()
 
     def z_of(self, num_nodes: int, num_attacked: int) -> float:
-        """z, or z_max of the paper: as many supporters are needed as make a majority with the attackers."""
+        """Return z, or the paper's z_max: the required supporters form a majority with the attackers."""
         if self.z is not None:
             return self.z
         honest = max(1, num_nodes - num_attacked)
@@ -168,14 +169,14 @@ class ALIE(CollusionSettings, Attack):
 
 @dataclass(frozen=True, kw_only=True)
 class InnerProductManipulation(CollusionSettings, Attack):
-    """Sends a step against the mean of known updates.
+    """Sends a step opposite to the mean of known updates.
 
-    An update is a known row less what the attacker's own training began with, since it cannot know what theirs did:
-    exactly the paper's where all nodes begin a round with the same model (a server), and else with the disagreement of
-    nodes in it.
+    An update is a known row minus the start of the attacker's own training, since it cannot know the start of theirs:
+    exactly the paper's update if all nodes start a round with the same model (a server); otherwise it includes the
+    disagreement of nodes.
 
     Args:
-        epsilon: how long, as a multiple of the mean update.
+        epsilon: length of the step, as a multiple of the mean update.
         knowledge: own: the updates of the attacked nodes; neighbors: those received; all: those of all honest nodes.
     """
 
@@ -196,7 +197,7 @@ class FOE(CollusionSettings, Attack):
     """Fall of empires: sends (1 - tau) times the mean of known rows.
 
     Args:
-        tau: above 1 it points against the mean.
+        tau: above 1 the result is opposite to the mean.
         knowledge: own: the rows of the attacked nodes; neighbors: those received; all: those of all honest nodes.
     """
 
@@ -210,10 +211,10 @@ class FOE(CollusionSettings, Attack):
 
 @dataclass(frozen=True, kw_only=True)
 class Dissensus(Attack):
-    """Sends every neighbor what drives it away from its other neighbors; knows all.
+    """Sends every neighbor a row that drives it away from its other neighbors; knows all rows.
 
     Args:
-        strength: epsilon: how far; at 1 it undoes what the honest neighbors pull in a plain average.
+        strength: epsilon: size of the effect; at 1 it cancels the pull of the honest neighbors in a plain average.
     """
 
     forges: ClassVar[bool] = True
@@ -232,12 +233,12 @@ class Dissensus(Attack):
 
 @dataclass(frozen=True, kw_only=True)
 class FreeRider(Attack):
-    """Does not train, and sends what it has all the same.
+    """Does not train, but sends parameters.
 
-    Where an algorithm needs what training finds out beside the model (class means), it trains.
+    If an algorithm needs other results of training than the model (class means), it trains.
 
     Args:
-        send: stale: what it has got from others, as it is; random: numbers of the same spread.
+        send: stale: the unchanged model that it has from others; random: numbers of the same spread.
     """
 
     forges: ClassVar[bool] = True
@@ -250,7 +251,8 @@ class FreeRider(Attack):
 
 @dataclass(frozen=True, kw_only=True)
 class Sybil(Attack):
-    """Identities of one node: all send what the first of them (the lowest id) has sent last, after its other attacks.
+    """Identities of one node: all send the last parameters of the first of them (the lowest id), after its other
+    attacks.
 
     Only the first one trains.
     """
@@ -259,7 +261,6 @@ class Sybil(Attack):
     trains: ClassVar[bool] = False
 
     def futile(self, attacked: int, num_nodes: int) -> str:
-        """See Attack."""
         return "one node is one identity" if attacked == 1 else ""
 
     def forge(self, seen: Seen) -> "torch.Tensor":
@@ -268,7 +269,7 @@ class Sybil(Attack):
 
 @dataclass(frozen=True, kw_only=True)
 class Flooding(Attack):
-    """Sends junk beside every message, which fills links and is of no use; its bytes count as wasted.
+    """Sends junk with every message, which loads links; its bytes count as wasted.
 
     Args:
         factor: bytes of junk per byte of a message.
@@ -285,15 +286,15 @@ class Flooding(Attack):
 class Withholding(Attack):
     """Keeps messages back, or sends them late. Attacked nodes hold nothing back from each other.
 
-    What is held back counts as lost on its way: its receiver stops waiting at once, or with protocol.deadline_s then.
+    A message held back counts as lost on its way: its receiver stops waiting at once, or at protocol.deadline_s if it
+    is set.
 
     Args:
         probability: chance that a message to an honest node is never sent.
-        delay_s: simulated seconds that the node takes longer for every training, after which it sends.
+        delay_s: additional simulated seconds of every training, after which the node sends.
     """
 
     def futile(self, attacked: int, num_nodes: int) -> str:
-        """See Attack."""
         return "" if self.probability or self.delay_s else "probability and delay_s are 0"
 
     probability: Annotated[float, Ge(0), Le(1)] = 1.0
@@ -305,7 +306,7 @@ class Withholding(Attack):
 
 
 BACKDOOR = "backdoor"
-"""The split of test samples that bear a trigger."""
+"""Split of test samples that bear a trigger."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -324,13 +325,13 @@ class LabelFlip(Attack):
 
 @dataclass(frozen=True, kw_only=True)
 class Backdoor(Attack):
-    """Trains a trigger: samples that bear it are of the target class.
+    """Trains a trigger: samples that bear it get the label of the target class.
 
     Args:
         target: the class.
         fraction: share of the node's samples that bear the trigger.
-        size: of an image the pixels of the square in its lower right corner, at the largest value; of a row of numbers
-            or tokens the last so many, at the largest number, or as token 0.
+        size: for images, side in pixels of the square in the lower right corner, set to the largest value; for rows of
+            numbers or tokens, number of last entries, set to the largest number, or to token 0.
     """
 
     poisons: ClassVar[bool] = True
@@ -356,7 +357,7 @@ class Backdoor(Attack):
         return inputs, labels
 
     def triggered(self, inputs: "torch.Tensor") -> "torch.Tensor":
-        """Samples that bear the trigger, a copy."""
+        """Return a copy of the samples with the trigger."""
         found = inputs.clone()
         if not found.numel():
             return found
@@ -368,8 +369,8 @@ class Backdoor(Attack):
         return found
 
     def measured_on(self, inputs: "torch.Tensor", labels: "torch.Tensor") -> "tuple[torch.Tensor, torch.Tensor]":
-        """Test samples of other classes (at every position, if they have several) with the trigger, and the target as
-        their labels.
+        """Return test samples of other classes (at every position, if they have several) with the trigger, and the
+        target as their labels.
         """
         import torch
 
@@ -395,11 +396,11 @@ class Conduct:
     attacks: tuple[tuple[Attack, tuple[int, ...]], ...]
 
     def active(self, round_num: int) -> list[tuple[Attack, tuple[int, ...]]]:
-        """The attacks that are under way in a round."""
+        """Return the attacks that are active in a round."""
         return [(attack, nodes) for attack, nodes in self.attacks if round_num >= attack.start_round]
 
     def forging(self, round_num: int) -> list[tuple[Attack, tuple[int, ...]]]:
-        """Those of them that change what it sends."""
+        """Return the active attacks that change sent parameters."""
         return [(attack, nodes) for attack, nodes in self.active(round_num) if attack.forges]
 
     def idles(self, round_num: int) -> bool:
@@ -411,30 +412,30 @@ class Conduct:
 
     @property
     def leads_sybils(self) -> bool:
-        """Whether others send what it has sent last."""
+        """Whether other sybils send its last parameters."""
         return any(isinstance(attack, Sybil) and nodes[0] == self.node for attack, nodes in self.attacks)
 
     @property
     def per_receiver(self) -> bool:
-        """Whether every receiver is sent something else, or will be."""
+        """Whether it sends different parameters to each receiver, now or later."""
         return any(attack.per_receiver for attack, _ in self.attacks)
 
     def delay_s(self, round_num: int) -> float:
-        """Seconds that it takes longer for a training."""
+        """Return the additional seconds of a training."""
         return sum(attack.delay_s for attack, _ in self.active(round_num) if isinstance(attack, Withholding))
 
     def flood(self, round_num: int) -> float:
-        """Bytes of junk per byte of a message."""
+        """Return the bytes of junk per byte of a message."""
         return sum(attack.factor for attack, _ in self.active(round_num) if isinstance(attack, Flooding))
 
     def withholds(self, round_num: int) -> float:
-        """The chance that a message is never sent."""
+        """Return the chance that a message is never sent."""
         kept = [1 - attack.probability for attack, _ in self.active(round_num) if isinstance(attack, Withholding)]
         return 1 - float(np.prod(kept)) if kept else 0.0
 
     @property
     def compares_updates(self) -> bool:
-        """Whether what training began with is needed."""
+        """Whether an attack needs the parameters at the start of the training."""
         return any(attack.compares_updates for attack, _ in self.attacks)
 
 
@@ -456,10 +457,10 @@ class Attackers:
         }
 
     def of(self, node: int) -> Conduct | None:
-        """The attacks of one node; None: it is honest."""
+        """Return the attacks of one node; None if it is honest."""
         return self._of.get(node)
 
     @property
     def backdoor(self) -> Backdoor | None:
-        """The first backdoor, whose success is measured."""
+        """First backdoor, whose success is measured."""
         return next((attack for attack, _ in self.attacks if isinstance(attack, Backdoor)), None)
