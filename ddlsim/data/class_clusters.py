@@ -59,7 +59,7 @@ class ClassClusters(Partition):
     def assign_classes(
         self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator, num_classes: int
     ) -> list[np.ndarray]:
-        """See Partition.
+        """Deal the samples as Partition does.
 
         Raises:
             ScenarioError: if a class has too few samples, or clusters cannot share so many classes.

@@ -51,7 +51,7 @@ def finite(where: str, key: str, array: np.ndarray) -> np.ndarray:
 
 
 def not_negative(where: str, key: str, ids: np.ndarray) -> None:
-    """Raises DataDamaged if a token id is below 0, which would count from the end or be out of range."""
+    """Raise DataDamaged if a token id is below 0, which would count from the end or be out of range."""
     for start in range(0, len(ids), _ROWS):
         wrong = np.argwhere(ids[start : start + _ROWS] < 0)
         if len(wrong):
@@ -347,7 +347,7 @@ def load_dataset(data: Source, nodes: Any, seed: int, search: DataSearch) -> Dat
 
 
 def _check_values(dataset: Dataset) -> None:
-    """Raises DataDamaged if values that models would see are not finite, no token ids, or are divided by 0."""
+    """Raise DataDamaged if values that models would see are not finite, not token ids, or are divided by 0."""
     for split in dataset.splits:
         for what, array in zip(("samples", "labels"), dataset.samples(split), strict=True):
             if np.issubdtype(array.dtype, np.floating):

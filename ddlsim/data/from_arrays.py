@@ -36,12 +36,12 @@ def own_dataset(
     std: Sequence[float] | None = None,
     columns: Mapping[str, Mapping[str, np.ndarray]] | None = None,
 ) -> Dataset:
-    """The data set of arrays that `as_samples` and `as_labels` have made.
+    """Return the data set of arrays from `as_samples` and `as_labels`.
 
     Args:
         name: as in YAML.
         origin: where the arrays come from, for messages and the manifest.
-        splits: train, test and perhaps validation -> samples and labels.
+        splits: train, test and optionally validation -> samples and labels.
         task: classification, regression, next_token or multi_label.
         num_classes: number of labels; None: the highest label + 1; of a multi-label task as many as there are.
         mean: per channel or one for all, on the scale 0..1 of uint8 images; None: 0.5 for uint8, 0 for others.
@@ -129,7 +129,7 @@ def as_samples(where: str, key: str, array: np.ndarray, integers: bool = True) -
     array = array[:, None, :, None] if array.ndim == 2 else array[..., None] if array.ndim == 3 else array
     if array.dtype == np.uint8:
         return array
-    with np.errstate(over="ignore"):  # told below
+    with np.errstate(over="ignore"):  # reported below
         return finite(where, key, array.astype(np.float32, copy=False))
 
 
@@ -338,8 +338,8 @@ def read_items(
 
 
 def _refuse_random(where: str, split: str, data: Any, count: int) -> None:
-    """Raises DataDamaged if an item read twice differs: it would be read once, and its random transform frozen. All are
-    read twice if reading some moves a global random generator.
+    """Raise DataDamaged if an item read twice differs: it would be read once, and its random transform frozen. All
+    items are read twice if reading some changes a global random generator.
     """
     if isinstance(data, list | tuple):
         return
@@ -364,7 +364,7 @@ def _generators() -> tuple[Any, ...]:
 
 
 def _equal(one: Any, other: Any) -> bool:
-    """Whether two readings of a sample or label agree; of what is neither array nor picture it is not known."""
+    """Whether two readings of a sample or label agree, as far as they are arrays or pictures."""
     try:
         return np.array_equal(np.asarray(one), np.asarray(other), equal_nan=np.asarray(one).dtype.kind == "f")
     except (TypeError, ValueError, RuntimeError):

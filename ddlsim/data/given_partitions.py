@@ -44,7 +44,7 @@ class ByColumn(Partition):
     own_test: bool = False
 
     def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator) -> list[np.ndarray]:
-        """See Partition; `labels` are values of the column."""
+        """Deal the samples; `labels` are values of the column."""
         values, of, counts = np.unique(labels, return_inverse=True, return_counts=True)
         if values.dtype.kind in "US" and len(values) and not values[0]:
             raise ScenarioError(
@@ -106,7 +106,7 @@ class ByColumn(Partition):
 
 @dataclass(frozen=True, kw_only=True)
 class FromFile(Partition):
-    """A partition from a file: per node the indices of its training samples, and perhaps of its own test samples.
+    """A partition from a file: per node the indices of its training samples, and optionally of its own test samples.
 
     JSON: a list with one list of indices per node, or {"0": [...], "1": [...], ...}; with test samples {"train": ...,
     "test": ...}. npz: arrays named 0, 1, ..., or train_0, test_0, ... Indices count from 0 in the order of the data;
@@ -119,7 +119,7 @@ class FromFile(Partition):
     path: str
 
     def problems(self, num_nodes: int, seed: int) -> "Iterator[Problem]":
-        """See Part: whether the file is there and has these nodes."""
+        """Check that the file exists and has these nodes."""
         self._lists(num_nodes)
         return iter(())
 
@@ -186,7 +186,7 @@ class FromFile(Partition):
 
 @lru_cache(maxsize=4)
 def _read(path: Path, changed: int) -> dict[str, Any]:
-    """train, and perhaps test -> what the file has per node; `changed` is its time of change."""
+    """Read train, and optionally test -> the file's content per node; `changed` is its time of change."""
     if path.suffix == ".npz":
         return _read_npz(path)
     try:

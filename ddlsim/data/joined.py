@@ -82,7 +82,7 @@ class Joined(DataSettings):
         return Dataset("+".join(self.sets), *arrays, self.num_classes, mean, std, origin, domains=domains)
 
     def _check(self, name: str) -> None:
-        """Raises ScenarioError if a set needs keys, or has not one label for each of its images."""
+        """Raise ScenarioError if a set needs keys, or has not one label for each of its images."""
         try:
             one = self._one(name)
         except (TypeError, ScenarioError):  # it has keys without a default, or whose default alone is refused

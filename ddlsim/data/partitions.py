@@ -100,14 +100,15 @@ class Partition(Part, ABC):
         node_cluster: np.ndarray,
         rng: np.random.Generator,
     ) -> list[np.ndarray] | None:
-        """Deals the test set; None: nodes share their cluster's. Default: as `assign_test` does with its labels.
+        """Deal the test set; return None if nodes share their cluster's. Default: as `assign_test` does with its
+        labels.
 
         Args:
-            dataset, node_cluster, rng: as of `deal`.
+            dataset, node_cluster, rng: as in `deal`.
             pool: int64 [M], the test samples that are not held out for validation.
             owned: per node its training samples, with those that it keeps for its own validation.
         Raises:
-            ScenarioError: if the rule cannot be kept.
+            ScenarioError: if the rule cannot be satisfied.
         """
         sizes = np.bincount(node_cluster).tolist()
         dealt = self.assign_test_classes(dataset.test_labels[pool], sizes, rng, dataset.num_classes)
@@ -508,7 +509,7 @@ class Domains(Partition):
         return by_node(self.assign(domains, np.bincount(node_cluster).tolist(), rng), pool, node_cluster)
 
     def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator) -> list[np.ndarray]:
-        """See Partition; `labels` are domains."""
+        """Deal the samples; `labels` are domains."""
         return self._as_labels(len(clusters)).assign(labels, clusters, rng)
 
     def _as_labels(self, num_clusters: int) -> LabelClusters:

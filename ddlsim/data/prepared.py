@@ -139,7 +139,7 @@ def _of_domains(
 
 
 def _keep_a_part(owned: list[np.ndarray], fraction: float, seed: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Takes a random fraction, at least one sample, of each node's samples for its own validation."""
+    """Move a random fraction, at least one sample, of each node's samples to its own validation samples."""
     train, kept = [], []
     for node, own in enumerate(owned):
         count = max(1, round(fraction * len(own)))
@@ -217,7 +217,7 @@ class PreparedData:
         return np.stack([np.bincount(labels, minlength=self.num_classes) for _, labels in self.node_train])
 
     def release(self) -> None:
-        """Lets the samples go, once they are where they are used (on a GPU, say)."""
+        """Discard the samples, once they are where they are used (on a GPU, say)."""
         self.node_train, self.cluster_test = [], []
         self.cluster_validation = self.node_validation = None
 

@@ -171,7 +171,7 @@ def read_split(split: str, given: Any, task: str, layout: str | None) -> Pair:
         x, y = read_items(WHERE, split, given, channels_first=first)
         layout = (
             layout if is_tensor(x) or layout in (None, "signals") else "channels_last"
-        )  # that is what items have become
+        )  # the items after conversion
     else:
         todo = " An iterable data set can be read into a list: list(data)." if hasattr(given, "__iter__") else ""
         if hasattr(given, "batch_size") and hasattr(given, "dataset"):

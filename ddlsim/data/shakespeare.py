@@ -42,8 +42,7 @@ Roles = Mapping[str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class Shakespeare(DataSettings):
-    """Speeches of roles in Shakespeare's plays, by character or word; the column `speaker` names the role of each
-    sample.
+    """Speeches of roles in Shakespeare's plays, by character or word; the column `speaker` names the roles.
 
     The last part of each role's text is its test set.
 

@@ -152,7 +152,7 @@ def _arrays(path: Path, mapped: bool, advice: str) -> list[np.ndarray]:
     for key, array in zip(KERAS_KEYS, arrays, strict=True):
         if isinstance(array, np.memmap) and array.dtype.kind == "f" and array.dtype != np.float32:
             raise DataDamaged(f"{path}: {key} is {array.dtype}; data.mapped needs float32, which is read as it is.")
-        if not isinstance(array, np.ndarray):  # numpy hands out an entry without a head of its own as bytes
+        if not isinstance(array, np.ndarray):  # numpy returns an entry without a header as bytes
             raise damaged(path, f"{key} is no array", advice)
     return arrays
 

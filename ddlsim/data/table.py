@@ -148,7 +148,7 @@ class Table(DataSettings):
             others, missing = f"data.leave_out: [{name}] leaves the column out", frozenset(NO_NUMBER)
             if name == self.target:
                 if self.task == "regression":
-                    continue  # told with the target
+                    continue  # reported with the target
                 others, missing = "or name another target", frozenset()
             cure = f"Otherwise {others}; data.categorical: [{name}] takes it as words."
             note = refuse_odd_cells(origin, name, cells[name], cure, missing)

@@ -119,7 +119,7 @@ def _of_files(folder: Path, length: int) -> Windows:
     files = sorted(path for path in folder.glob("*.json") if not path.name.startswith("."))  # as macOS leaves
     if not files:
         raise damaged(folder, "expected LEAF's JSON files in it, found none")
-    pieces: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}  # a user may stand in several files
+    pieces: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}  # a user may occur in several files
     for path in files:
         for user, (texts, following) in _texts(path).items():
             wrong = next((text for text in texts if len(text) != length), None)

@@ -397,7 +397,7 @@ def why_no_kernels(device: torch.device) -> str:
         grouped_conv2d(pixel, pixel, None, 1, Geometry((1, 1), (0, 0), (1, 1)))
     except torch.OutOfMemoryError:
         raise
-    except Exception as error:  # Triton is missing, or what it needs: a C compiler, a folder for what it has compiled
+    except Exception as error:  # Triton, a C compiler, or a writable folder for compiled kernels is missing
         return f"{type(error).__name__}: {textwrap.shorten(str(error), 100, placeholder=' ...')}"
     return ""
 
@@ -407,7 +407,7 @@ def _fits(
 ) -> bool:
     """Whether places fit 32 bits, of gradients too, and no kernel sees nothing but padding."""
     if images.shape[1] != count * weights.shape[1] or len(weights) % count:
-        return False  # torch says what is wrong
+        return False  # torch raises the error
     reach = [(taps - 1) * by for taps, by in zip(weights.shape[2:], dilation, strict=True)]
     lengths = [length + 2 * far for length, far in zip(images.shape[2:], reach, strict=True)]
     most = len(images) * max(images.shape[1], len(weights)) * lengths[0] * lengths[1]

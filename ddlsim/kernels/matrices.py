@@ -14,7 +14,7 @@ from ddlsim.foundation import native
 
 FLOATS_PER_LINE = 16  # one 64-byte cache line
 PAGE_FLOATS = 1024
-HUGE_FROM_BYTES = 4 * 2**20  # two huge pages, at least one of which lies within
+HUGE_FROM_BYTES = 4 * 2**20  # two huge pages, at least one of which is within
 
 Matrix = torch.Tensor | np.ndarray
 NAMES = {np.dtype(name): name for name in ("float32", "float64")}  # asking numpy for a name takes microseconds
@@ -148,7 +148,7 @@ def _numpy_layout(matrix: np.ndarray, name: str) -> tuple[str, tuple[int, ...], 
 
 
 def refuse_mask(values: Any, name: str) -> None:
-    """Raises TypeError for a masked array, whose mask no kernel knows."""
+    """Raise TypeError for a masked array, because kernels ignore masks."""
     if isinstance(values, np.ma.MaskedArray):
         raise TypeError(f"{name} is a masked array, whose mask would be ignored: pass {name}.filled(...)")
 

@@ -34,7 +34,7 @@ def merge(
     columns: tuple[int, int, int],
     in_place: bool,
 ) -> None:
-    """Merges rows; arguments as `_native.merge_rows` has them, `columns` = (start, stop, start in the target)."""
+    """Merge rows; arguments as in `_native.merge_rows`, `columns` = (start, stop, start in the target)."""
     cuda = native.cuda()
     if cuda is None:
         plain.merge(source.matrix, target.matrix, indptr, sources, weights, targets, columns)

@@ -19,7 +19,7 @@ def uploaded(values: np.ndarray | torch.Tensor, device: torch.device) -> torch.T
 
 
 def downloaded(values: torch.Tensor) -> Callable[[], np.ndarray]:
-    """Begins to copy values to the host; what is returned waits until they are there."""
+    """Start copying values to the host; return a function that waits for them."""
     if values.device.type != "cuda":
         return values.numpy
     host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)

@@ -32,7 +32,7 @@ class Releases:
 
 
 def need_opacus() -> None:
-    """Raises DataMissing if Opacus is not installed; looked up without importing it, which takes seconds."""
+    """Raise DataMissing if Opacus is not installed; looked up without importing it, which takes seconds."""
     from importlib.util import find_spec
 
     if find_spec("opacus") is None:

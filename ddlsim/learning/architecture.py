@@ -101,7 +101,7 @@ def _check_measures(task: Task, found: Any) -> None:
 def _tried(task: Task, method: str, *arguments: Any) -> Any:
     try:
         return getattr(task, method)(*arguments)
-    except Exception as error:  # whatever a method of a user's does with what it is not made for
+    except Exception as error:  # any error of a user's method for inputs that it does not support
         given = ", ".join(_shown(each) for each in arguments if isinstance(each, torch.Tensor))
         text = " ".join(str(error).split())
         raise ScenarioError(
@@ -234,7 +234,7 @@ def read_architecture(
 
 
 def _refuse_torchscript(name: str, module: nn.Module) -> None:
-    """Raises ScenarioError for a module that is compiled, or has a part that is."""
+    """Raise ScenarioError for a module that is compiled, or has a part that is."""
     for key, part in module.named_modules():
         if isinstance(part, torch.jit.ScriptModule):
             which = name if key in ("", "core") else f"{key} of {name}"
@@ -261,7 +261,7 @@ def _draws_shared(name: str, build: Build, seed: int, inputs: Inputs) -> bool:
 
 
 def _refuse_statistics_of_batches(name: str, module: nn.Module) -> None:
-    """Raises ScenarioError if a BatchNorm predicts with the statistics of the samples at hand."""
+    """Raise ScenarioError if a BatchNorm predicts with the statistics of the samples at hand."""
     for key, each in module.named_modules():
         if isinstance(each, _BatchNorm) and each.running_mean is None and type(each).__module__.startswith("torch."):
             raise ScenarioError(
@@ -288,7 +288,7 @@ def _refuse_hidden_state(name: str, build: Build, seed: int, layout: Layout, inp
             for key in rows:
                 now[key].copy_(kept[key])
         same = torch.allclose(first, _in_training(module, some), atol=1e-6, rtol=1e-5, equal_nan=True)
-    except Exception:  # what is wrong with it is told elsewhere
+    except Exception:  # its error is reported elsewhere
         return
     if moved or not same:
         what = f"{name} in training gives something else when it is called again with the same values and samples"
@@ -314,7 +314,7 @@ def _check_outputs(
     try:
         with torch.no_grad(), forked_generators():
             outputs = module.eval()(inputs[:1].cpu())
-    except DdlsimError:  # says itself what is wrong, a compiled module of other sources for one
+    except DdlsimError:  # its message is complete (a compiled module of other sources, for example)
         raise
     except Exception as error:  # whatever a module of a user's does with inputs that it is not made for
         raise cannot_take(name, inputs.shape[1:], inputs.dtype, error) from error
@@ -331,10 +331,10 @@ def _check_outputs(
 
 
 def _check_training(name: str, build: Build, seed: int, inputs: Inputs, labels: torch.Tensor, task: Task) -> None:
-    """Computes gradients of a few samples.
+    """Compute gradients of a few samples.
 
     Raises:
-        ScenarioError: if there are none.
+        ScenarioError: if no gradient is computed.
     """
     (module,) = draw(build, seed)
     some = inputs[:FEW].cpu()

@@ -52,7 +52,7 @@ class Row:
         self.number = number
         self.node: int | None = None
         self.slot: int | None = None  # its place in the matrix; None: still to be computed
-        self.job: Any = None  # what computes it, see jobs.py: Job
+        self.job: Any = None  # the job that computes it, see jobs.py: Job
 
     @property
     def size(self) -> int:
@@ -60,7 +60,7 @@ class Row:
         return self.part.size
 
     def allocate(self) -> int:
-        """Gives it a place to be filled."""
+        """Allocate a place, to be filled."""
         self.slot = self.bank.allocate()
         return self.slot
 
@@ -158,7 +158,7 @@ class Bank:
         self._free.append(slot)
 
     def merge(self, targets: list[Row], sources: list[list[Row]], weights: list[list[float]]) -> None:
-        """Fills each target with the weighted sum of its sources, all targets in one native call.
+        """Fill each target with the weighted sum of its sources, all targets in one native call.
 
         Args:
             targets: rows without a place.
@@ -244,7 +244,7 @@ class Rows:
         return [row.values().cpu() for row in rows]
 
     def load(self, rows: Iterable[tuple[Row, torch.Tensor]]) -> None:
-        """Fills rows without values, float32 [P] each."""
+        """Fill rows without values, float32 [P] each."""
         for row, values in rows:
             row.allocate()
             row.values().copy_(values)
@@ -270,7 +270,7 @@ def stacked_rows(rows: Sequence[Row]) -> torch.Tensor:
 
 
 def store_rows(rows: Sequence[Row | None], values: torch.Tensor) -> None:
-    """Fills rows of one bank, which have their places, from a matrix [N, P] in one launch; None skips a row of it."""
+    """Fill rows of one bank, which have their places, from a matrix [N, P] in one launch; None skips a row of it."""
     kept = [(number, row) for number, row in enumerate(rows) if row is not None]
     if kept:
         numbers, targets = zip(*kept, strict=True)
@@ -307,11 +307,11 @@ def keep_freed_memory() -> bool:
 
 
 class LazyValue:
-    """A value that is computed elsewhere, perhaps still under way.
+    """A value that is computed elsewhere, possibly not finished.
 
     Args:
         values: waits for a list of values, this one among them; the same object for all values of the list.
-        place: of this one.
+        place: position of this one in the list.
     """
 
     def __init__(self, values: Callable[[], Sequence[Any]], place: int):
@@ -319,7 +319,7 @@ class LazyValue:
         self._place = place
 
     def get(self) -> Any:
-        """Waits for it."""
+        """Wait for the value and return it."""
         return self._values()[self._place]
 
 

@@ -235,18 +235,18 @@ class NodeDatasets:
         return TransformAugmenter(self._transforms, self._mean, self._std, seed)
 
     def forget_inputs(self) -> None:
-        """Keeps labels, and of inputs shape and type alone: where training is computed elsewhere."""
+        """Keep labels, and only shape and type of inputs, for training that is computed elsewhere."""
         self.train = [_outline(pair) for pair in self.train]
         self._node_validation = [_outline(pair) for pair in self._node_validation]
         self._cluster = {split: [_outline(pair) for pair in pairs] for split, pairs in self._cluster.items()}
 
     def keep_training_samples(self, nodes: Collection[int]) -> None:
-        """Lets the training samples of all other nodes go."""
+        """Discard the training samples of all other nodes."""
         self.train = [pair if node in nodes else _outline(pair) for node, pair in enumerate(self.train)]
         self._compact()
 
     def _compact(self) -> None:
-        """Lets stored images go that nodes and clusters leave out."""
+        """Discard stored images that nodes and clusters do not use."""
         lists = [self.train, self._node_validation, *self._cluster.values()]
         inputs = iter(compacted([pair[0] for pairs in lists for pair in pairs]))
         for pairs in lists:
@@ -297,7 +297,7 @@ def _outline(pair: Samples) -> Samples:
 
 
 class _Transfer:
-    """Brings samples to a device; what several pairs share is there once."""
+    """Transfers samples to a device; data shared by several pairs are transferred once."""
 
     def __init__(self, device: torch.device):
         self._device = device

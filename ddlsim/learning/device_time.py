@@ -19,7 +19,7 @@ class Mark(Protocol):
     """A place in the device's queue; torch.cuda.Event is one."""
 
     def synchronize(self) -> None:
-        """Waits until the device has passed it."""
+        """Wait until the device has passed the mark."""
 
     def elapsed_time(self, end_event: Any) -> float:
         """Milliseconds between two marks that have been passed."""

@@ -1,4 +1,4 @@
-"""Draws from the global random generators (torch, random, numpy) from a seed, one thread at a time."""
+"""Seeded use of the global random generators (torch, random, numpy), one thread at a time."""
 
 import random
 from collections.abc import Iterator

@@ -21,7 +21,7 @@ from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.torch_state import forked_generators
 
 APART = 0x5DEECE66D
-"""Keeps the masks' numbers apart from those of another generator with the job's seed (augmentation)."""
+"""Constant that separates the masks' numbers from those of another generator with the job's seed (augmentation)."""
 
 GAMMA = 0x9E3779B97F4A7C15
 _FACTORS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
@@ -98,7 +98,7 @@ def draws_from_torch(module: nn.Module, inputs: torch.Tensor) -> bool:
     own_dropouts(module)
     with torch.no_grad(), forked_generators():
         before = torch.get_rng_state()
-        with suppress(Exception):  # what is wrong with it is told elsewhere
+        with suppress(Exception):  # its error is reported elsewhere
             module(inputs)
         return not torch.equal(before, torch.get_rng_state())
 
@@ -107,7 +107,7 @@ def own_dropouts(module: nn.Module, device: torch.device | None = None) -> dict[
     """Replace every nn.Dropout by an OwnDropout; return them by name, in the order of the module. One that occurs in
     several places becomes several.
     """
-    found: dict[tuple[int, str], tuple[str, float]] = {}  # by what holds it, which may itself stand in several places
+    found: dict[tuple[int, str], tuple[str, float]] = {}  # by its owner, which may itself occur in several places
     for name, child in module.named_modules(remove_duplicate=False):
         if type(child) is nn.Dropout:
             holder, _, key = name.rpartition(".")

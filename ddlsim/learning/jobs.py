@@ -136,7 +136,7 @@ class Jobs:
         self.waves: dict[str, list[int]] = defaultdict(list)
 
     def submit(self, job: Job) -> Job:
-        """Enqueues a job; one that has run in the past is over at once, and the rows it fills stay without values."""
+        """Enqueue a job; one that has run in the past finishes at once, and the rows it fills stay without values."""
         job.number, self.num_submitted = self.num_submitted, self.num_submitted + 1
         if self.past is not None and self.past.has_run(job.number):
             job.finish(self.past.value(job.number) if job.computes_value else None)
@@ -150,7 +150,7 @@ class Jobs:
         return [job.number for job in self._pending], self._num_old
 
     def begin(self, num_old: int) -> None:
-        """The past is over: jobs run from here on.
+        """End the past: jobs run from here on.
 
         Args:
             num_old: pending jobs that were pending at the last flush of the past.
@@ -158,10 +158,10 @@ class Jobs:
         self.past, self._num_old = None, num_old
 
     def force(self, jobs: Iterable[Job]) -> None:
-        """Runs waves until all of `jobs` have run, or are dropped.
+        """Run waves until all of `jobs` have run, or are dropped.
 
-        Only kinds of jobs run that these jobs wait for, but of such a kind all jobs that are ready: what the other
-        nodes will soon need joins the wave, and what nothing needs yet waits for its own.
+        Only kinds of jobs run that these jobs wait for, but of such a kind all jobs that are ready: jobs that other
+        nodes will soon need join the wave, and kinds that nothing needs yet wait for their own.
         """
         needed = [job for job in jobs if not job.done]
         if needed and self.past is not None:
@@ -177,17 +177,17 @@ class Jobs:
         return [job.value for job in jobs]
 
     def settle(self) -> None:
-        """Waits for all values that are computed elsewhere."""
+        """Wait for all values that are computed elsewhere."""
         self._fetch(self._under_way)
         self._under_way = []
 
     def force_params(self, params: Iterable[Params]) -> None:
-        """Runs waves until these parameters are known."""
+        """Run waves until these parameters are known."""
         self.force([handle.row.job for handle in params if handle.row.job is not None])
 
     def flush(self) -> None:
-        """Runs what was already pending at the last flush, so that work does not pile up where no value is needed for
-        many rounds. What has been submitted since then is left: a wave of it may not be full yet.
+        """Run the jobs that were already pending at the last flush, so that work does not accumulate if no value is
+        needed for many rounds. Jobs submitted since then are left: a wave of them may not be full yet.
         """
         if self.past is not None:
             return
@@ -197,7 +197,7 @@ class Jobs:
         self._num_old = len(self._pending)
 
     def run_all(self) -> None:
-        """Runs everything that is pending."""
+        """Run all pending jobs."""
         self._drop()
         self.force(self._pending)
 
@@ -218,8 +218,8 @@ class Jobs:
         return next(kind for kind in self._kinds if kind in ready)
 
     def _drop(self) -> None:
-        """Lets go of jobs that have run or that nothing wants, the newest first: they may be all that older ones are
-        wanted for.
+        """Drop jobs that have run or whose results nothing needs, the newest first: they may be the only users of older
+        ones.
         """
         kept, num_old = [], 0
         while self._pending:
@@ -347,7 +347,7 @@ class LoggedPast:
         return number not in self._pending
 
     def value(self, number: int) -> Any:
-        """See Past; each value is handed out once."""
+        """Return the value, once."""
         while number not in self._read_ahead:
             try:
                 found, value = next(self._values)

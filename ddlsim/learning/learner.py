@@ -333,7 +333,7 @@ class Learner(RowOperations):
             self._full_waves = EagerWaves(self.jobs, num_training)
 
     def flush(self) -> None:
-        """Runs what has been pending for long, see jobs.py."""
+        """Run jobs that have been pending for long, see jobs.py."""
         self.jobs.flush()
 
     def num_samples(self, node: int) -> int:
@@ -364,11 +364,11 @@ class Learner(RowOperations):
         return self.backends.device_s()
 
     def keep_training_samples(self, nodes: Collection[int]) -> None:
-        """Lets the training samples of all other nodes go, poisoned ones among them."""
+        """Discard the training samples of all other nodes, including poisoned ones."""
         self.data.keep_training_samples({*nodes, *(number for number, node in self._owners.items() if node in nodes)})
 
     def close(self) -> None:
-        """Ends the worker threads."""
+        """End the worker threads."""
         self.backends.close()
 
     def _local_of(self, kept: Kept | None) -> Params | None:

@@ -90,14 +90,14 @@ class Training:
 def make_training(
     rows: Rows, asked: Request, kept_rows: KeptRows, mean_part: Part | None, local_part: Part
 ) -> Training:
-    """Numbers the rows of a training: the trained parts, moments, means, own buffers.
+    """Number the rows of a training: the trained parts, moments, means, own buffers.
 
     Args:
         rows: of the run.
-        asked: see there.
-        kept_rows: what the optimizer keeps of each part.
-        mean_part: what the mean of a label's features is; None: no labels are asked for.
-        local_part: the architecture's own buffers of a node, perhaps none.
+        asked: the request, see Request.
+        kept_rows: rows that the optimizer keeps of each part.
+        mean_part: part of the mean of a label's features; None if no labels are requested.
+        local_part: the architecture's own buffers of a node, if it has any.
     """
     model, kept = asked.model, asked.kept
     moves = [asked.only in (None, params.part.name) for params in model]

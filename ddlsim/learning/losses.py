@@ -66,7 +66,7 @@ def prototype_contrast(
 
 
 def prototype_uniformity(prototypes: torch.Tensor, temperature: float, variant: Variant = "thesis") -> torch.Tensor:
-    """Keeps prototypes of different labels apart (equation 5).
+    """Return the loss that separates prototypes of different labels (equation 5).
 
     Args:
         prototypes: [C, D].

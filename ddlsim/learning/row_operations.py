@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def aggregate(jobs: Sequence[AggregateSpec]) -> None:
-    """Computes jobs that are bound to rows: the sums and the trimmed means of a matrix each in one native call."""
+    """Compute jobs that are bound to rows: the sums and the trimmed means of a matrix each in one native call."""
     for job in jobs:
         job.target.allocate()  # banks may grow here, so it is done before views of them are taken
     for bank, places in by_bank([job.target for job in jobs]).items():
@@ -162,10 +162,10 @@ def _host(values: "np.ndarray | torch.Tensor") -> np.ndarray:
 
 @torch.no_grad()
 def attack(jobs: Sequence[AttackSpec]) -> None:
-    """Computes forgeries that are bound to rows, one after the other.
+    """Compute forgeries that are bound to rows, one after the other.
 
     Raises:
-        ScenarioError: one is no such row.
+        ScenarioError: if a forgery is not a valid row.
     """
     for job in jobs:
         job.target.allocate()  # banks may grow here, so it is done before views of them are taken
@@ -243,11 +243,11 @@ RowsOfModel = tuple[Row, ...]
 PairOfModels = tuple[RowsOfModel, RowsOfModel, RowsOfModel | None, RowsOfModel | None]
 """Two models, and what to subtract from each first (None: nothing)."""
 Values = Callable[[], np.ndarray]
-"""Waits for values [E] of pairs, float64."""
+"""Function that waits for values [E] of pairs, float64."""
 
 
 def compare(jobs: Sequence[SimilaritySpec]) -> list[Any]:
-    """The values of jobs that are bound to rows: per job its similarities, in the order of its peers; `Later`
+    """The values of jobs that are bound to rows: per job its similarities, in the order of its peers; `LazyValue`
     where a device computes them.
     """
     alike: dict[tuple, list[int]] = defaultdict(list)
@@ -332,7 +332,7 @@ def _products(pairs: Sequence[PairOfModels], kernel: Callable[..., Any]) -> Valu
         for columns in params.part.trainable_columns:
             found = kernel(matrix, pairs=positions, columns=columns, rows=rows, reference_rows=references)
             terms.append(downloaded(found) if isinstance(found, torch.Tensor) else partial(np.asarray, found))
-    count = len(pairs)  # what waits holds no rows
+    count = len(pairs)  # the waiting function holds no rows
     return lambda: sum((term() for term in terms), np.zeros(count))
 
 
@@ -354,7 +354,7 @@ VALUES_AT_ONCE = 2**24
 
 
 def compress(jobs: Sequence[CompressSpec]) -> None:
-    """Computes jobs that are bound to rows: all rows of one part and codec together."""
+    """Compute jobs that are bound to rows: all rows of one part and codec together."""
     groups: dict[tuple, list[CompressSpec]] = defaultdict(list)
     for job in jobs:
         job.target.allocate()  # banks may grow here, so it is done before views of them are taken

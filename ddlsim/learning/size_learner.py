@@ -98,7 +98,7 @@ class NoJobs:
 
 
 class SizeLearner:
-    """The Compute port of network-only runs (see node/ports.py): SizedParams stand in for Params, Known for Job.
+    """The Compute port of network-only runs (see node/ports.py): SizedParams replaces Params, Known replaces Job.
 
     Args:
         parts: per architecture, by its name for messages, the sizes of its parts in order.

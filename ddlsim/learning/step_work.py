@@ -48,7 +48,7 @@ def count_step(
             (module,) = draw(build, 0)
             inputs = torch.zeros((batch_size, *shape), dtype=dtype)
         forward, backward = _counted(module.train(), inputs)
-    except Exception:  # whatever a user's module does with zeros; the run itself says what is wrong with it
+    except Exception:  # any error of a user's module for zeros; the run itself reports it
         forward, backward = 0, 0
     if not forward or not backward:
         return StepWork.of_size(size, batch_size * (math.prod(shape) if is_sequence else 1))
@@ -81,7 +81,7 @@ def _counted(module: nn.Module, inputs: torch.Tensor) -> tuple[int, int]:
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # on TF32, which the flags leave as it is
+        warnings.simplefilter("ignore", UserWarning)  # on TF32, which the flags do not change
         plain = torch.backends.mkldnn.flags(enabled=False)
         with torch.enable_grad(), torch.random.fork_rng(devices=[]), plain, sdpa_kernel(SDPBackend.MATH):
             with _Counter() as forward:

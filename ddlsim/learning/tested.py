@@ -43,7 +43,7 @@ class MetricSum:
         self._samples = 0
 
     def add(self, outputs: torch.Tensor, labels: torch.Tensor, losses: torch.Tensor) -> None:
-        """Counts one batch.
+        """Count one batch.
 
         Args:
             outputs: [N, n, ...].
@@ -63,7 +63,9 @@ class MetricSum:
         return self.tested_later()()
 
     def tested_later(self) -> Callable[[], list[EvalResult]]:
-        """Begins to bring the counts to the host; what is returned waits for them, and gives what `tested` does."""
+        """Start copying the counts to the host; return a function that waits for them and returns the result of
+        `tested`.
+        """
         statistics = downloaded(torch.cat(self._batches, dim=1) if self._task.keeps_samples else self._batches[0])
         losses, samples = downloaded(self._losses), self._samples
 

@@ -17,10 +17,11 @@ def no_samples(node: int, split: str) -> DdlsimError:
 
 
 def check_model(what: str, model: Any) -> None:
-    """Raises DdlsimError unless it is (model,) or (core, head, ...): what is missing would be whatever was there last.
+    """Raise DdlsimError unless the model is (model,) or (core, head, ...): a missing part would keep its last loaded
+    values.
 
     Args:
-        what: is done with it, for the message.
+        what: operation on it, for the message.
         model: handles to rows of parameters.
     """
     if not isinstance(model, tuple | list):

@@ -21,15 +21,15 @@ def smallest_side(image_shape: ImageShape) -> int:
 
 
 def require(fits: bool, model: str, image_shape: ImageShape, wanted: str) -> None:
-    """Raises if images do not fit.
+    """Raise an error if images do not fit.
 
     Args:
-        fits: whether they do.
+        fits: whether they fit.
         model: the model's name in YAML.
         image_shape: (C, H, W) of the data.
         wanted: which shapes fit, e.g. "3 x 32 x 32".
     Raises:
-        ScenarioError: naming the shape that came and those that fit.
+        ScenarioError: if they do not fit; names the shape and those that fit.
     """
     if not fits:
         came = " x ".join(map(str, image_shape)) or "single numbers"
@@ -59,7 +59,7 @@ class ModelSettings(Part):
         return True
 
     only_size: ClassVar[bool] = False
-    """Whether it is nothing but numbers of values (`part_sizes`), for network-only runs."""
+    """Whether it consists only of numbers of values (`part_sizes`), for network-only runs."""
 
     def part_sizes(self) -> Mapping[str, int]:
         """Number of float32 values per part, where `only_size`."""

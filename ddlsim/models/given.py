@@ -95,7 +95,7 @@ def given_model(given: "nn.Module | Callable[..., nn.Module]") -> GivenModel:
         _refuse_gradient_hooks(given)
         text, code = text + _structure(given, with_values=True), _code_of(given)
     elif not set(ARGUMENTS) & set(inspect.signature(given).parameters):
-        with suppress(Exception), forked_generators():  # what is wrong with it is told where models are built
+        with suppress(Exception), forked_generators():  # its error is reported where models are built
             text += _structure(given(), with_values=False)
     attributes = {
         "given": given if isinstance(given, nn.Module) else staticmethod(given),
@@ -110,7 +110,7 @@ def given_model(given: "nn.Module | Callable[..., nn.Module]") -> GivenModel:
 
 
 def _refuse_gradient_hooks(given: nn.Module) -> None:
-    """Raises ScenarioError if a parameter has hooks, which no copy of it has."""
+    """Raise ScenarioError if a parameter has hooks, which no copy of it has."""
     for name, parameter in given.named_parameters():
         if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
             raise ScenarioError(

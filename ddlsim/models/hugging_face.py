@@ -137,8 +137,8 @@ def _read_folder(folder: Path, files: tuple[tuple[str, Any], ...]) -> Any:
 
 
 def _refuse_unknown(given: Mapping[str, Value], config: Any, usual: Any, architecture: str) -> None:
-    """Raises ScenarioError if a configuration has kept a key as a mere attribute, which `usual` has not: no model of it
-    looks there.
+    """Raise ScenarioError if a configuration has kept a key as a mere attribute that `usual` lacks: no model reads
+    it.
     """
     unknown = next((key for key in given if hasattr(config, key) and not hasattr(usual, key)), None)
     if unknown is not None:

@@ -56,12 +56,12 @@ PLAIN = (bool, int, float, str)
 
 
 class ModelTable(Registry):
-    """See Registry."""
+    """Registry of models, which also accepts classes and functions that make modules."""
 
     def _load_place(self, place: str) -> type:
         made = own_code.load_object(place)
         if isinstance(made, type) and (issubclass(made, Part) or not _makes_modules(made)):
-            return made  # what is wrong with it is told
+            return made  # its error is reported later
         return settings_of(made)
 
 
@@ -111,7 +111,7 @@ def settings_of(made: "Callable[..., nn.Module]") -> type[ModelSettings]:
 
 
 def _build(self: Any, image_shape: ImageShape, num_classes: int) -> "nn.Module":
-    """See ModelSettings."""
+    """Build a fresh module, as ModelSettings.build does."""
     arguments = _signature(self.made).parameters
     anything = any(each.kind is each.VAR_KEYWORD for each in arguments.values())  # torchvision's functions pass it on
     anything &= not _has_no_init(self.made)

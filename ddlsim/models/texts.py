@@ -39,7 +39,7 @@ class TextModel(ModelSettings):
     predicts: Literal["each", "last"] | None = None
 
     def fitted(self, num_tokens: int | None, label_shape: tuple[int, ...]) -> Self:
-        """See ModelSettings.
+        """Return the model with the number of tokens and the kind of prediction filled in.
 
         Raises:
             ScenarioError: if the data has more tokens than the model.

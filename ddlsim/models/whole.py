@@ -72,7 +72,7 @@ class UncutModel(SplitModel):
 
 
 def refuse_lazy(module: nn.Module, name: str) -> None:
-    """Raises ScenarioError if a parameter or buffer of a module has no shape yet (nn.LazyLinear and the like)."""
+    """Raise ScenarioError if a parameter or buffer of a module has no shape yet (nn.LazyLinear and the like)."""
     for tensor, values in (*module.named_parameters(), *module.named_buffers()):
         if is_lazy(values):
             raise ScenarioError(
@@ -112,7 +112,7 @@ def with_core_and_head(
             raise ScenarioError(f"model: build of {name} returns {kind_of(module)}, expected a torch.nn.Module.")
         refuse_lazy(module, name)
         if not tried:
-            module.float()  # as it is trained: in another precision it would not take the sample
+            module.float()  # as in training: in another precision it would not take the sample
         if _has_parts(module):
             if not tried:
                 _check_forward(module, name, sample_shape, dtype)
@@ -201,13 +201,13 @@ _SIZES = (1.0, 10.0, 1000.0)
 
 
 def _check_forward(module: nn.Module, name: str, shape: Sequence[int], dtype: torch.dtype) -> None:
-    """Raises ScenarioError if the forward of a module with core and head is something else than head(core(x))."""
+    """Raise ScenarioError if the forward of a module with core and head differs from head(core(x))."""
     if not isinstance(_outputs(module, shape, dtype, _SAMPLES), torch.Tensor):
-        return  # what is wrong with it is told where architectures are read
+        return  # its error is reported where architectures are read
     core, head = (module.get_submodule(part) for part in ("core", "head"))
     zeros = [each for each in module.parameters() if each.dim() > 1 and not each.any()]
     with torch.no_grad():
-        for each in zeros:  # a head that begins with zeros would hide what comes before it
+        for each in zeros:  # a head that starts with zeros would hide the layers before it
             each.fill_(0.1)
         same = all(
             _same(*(_outputs(each, shape, dtype, _SAMPLES, size) for each in (module, nn.Sequential(core, head))))
@@ -261,7 +261,7 @@ def _outputs(
         with torch.no_grad(), forked_generators():
             samples = _samples(shape, dtype, count)
             found = module.eval()(samples * size if dtype.is_floating_point else samples)
-    except Exception:  # why the module cannot take the sample is told where architectures are read
+    except Exception:  # the module's error is reported where architectures are read
         return None
     finally:
         module.train(training)
@@ -333,7 +333,7 @@ def _samples(shape: Sequence[int], dtype: torch.dtype, count: int) -> torch.Tens
 
 def _same(expected: object, found: object) -> bool:
     if not isinstance(expected, torch.Tensor):
-        return True  # what is wrong with it is told where architectures are read
+        return True  # its error is reported where architectures are read
     return (
         isinstance(found, torch.Tensor)
         and expected.shape == found.shape

@@ -51,7 +51,7 @@ def body(section: Section) -> str:
     """A section's table as text, and what must be known about it."""
     table = section.table
     assert table is not None
-    notes = [] if section.figure is not None else section.notes  # these are about what is drawn
+    notes = [] if section.figure is not None else section.notes  # notes on the figure
     return "\n".join([columns(table.header, table.rows, table.left), *([table.note] if table.note else []), *notes])
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-# Okabe and Ito's palette: distinct for color-blind readers; dashes tell the lines apart in print.
+# Okabe and Ito's palette: distinct for color-blind readers; dashes distinguish the lines in print.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 DASHES = ("-", "--", "-.", ":")
 
@@ -96,7 +96,7 @@ def quality_scale(metric: "Metric", values: np.ndarray) -> str:
 
 @contextmanager
 def written_below(folder: Path, option: str) -> Iterator[None]:
-    """Makes a folder for figures; that they cannot be written is the fault of an option of the command line."""
+    """Make a folder for figures; errors of writing name the option of the command line."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         yield

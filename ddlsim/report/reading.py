@@ -115,7 +115,7 @@ class _Metrics:
     _open: dict[int, dict[int, np.ndarray]] = field(default_factory=dict)
 
     def confusion(self, completed: int, node: int, matrix: np.ndarray) -> None:
-        """Keeps the newest alone, since all of them would be the largest part of a run by far."""
+        """Keep only the newest matrices, since all of them would be by far the largest part of a run."""
         self.newest[node] = [*self.newest.get(node, [])[-1:], (completed, node, matrix)]
         of_round = self._open.setdefault(completed, {})
         of_round[node] = matrix

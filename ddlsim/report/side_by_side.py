@@ -34,7 +34,7 @@ def save_comparison(
     over: str = "algorithm.tau",
     drawn: Drawn | None = None,
 ) -> list[str]:
-    """Writes the figure; the file's ending (png, pdf, svg) names its format.
+    """Write the figure; the file's ending (png, pdf, svg) names its format.
 
     Args:
         run_dirs: run directories, or folders with runs below them.
@@ -42,13 +42,13 @@ def save_comparison(
         figure: lines (comparing/lines.py); quality and bytes (here); merges or sweep (panels.py); or fair: lines of
             fair accuracy over rounds.
         over: of a sweep, the scenario's dotted key.
-        drawn: of lines, what they show.
+        drawn: contents of the lines.
     Returns:
-        What a reader of the lines must know.
+        Notes on the lines.
     Raises:
         DataMissing: if matplotlib is not installed.
-        ScenarioError: if a path is no run and holds none, the runs are not measured alike or did not record what is to
-            be drawn, or the ending is unknown.
+        ScenarioError: if a path is not a run and holds none, the runs have different metrics or lack the records for
+            the figure, or the ending is unknown.
     """
     matplotlib = need_matplotlib()
     path = Path(path)

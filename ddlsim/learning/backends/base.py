@@ -43,14 +43,14 @@ class Backend(Protocol):
 
     def run(self, kind: str, jobs: Sequence[Any]) -> Sequence[Any]:
         """Compute jobs that it takes: fill their rows, and return their values in order (None for a job without a
-        value), as `Later` if the host need not wait for them.
+        value), as `LazyValue` if the host need not wait for them.
         """
 
     def use_training(self, training: "Training") -> None:
         """Trainings from now on have these settings (scenario section `training`)."""
 
     def close(self) -> None:
-        """Ends what it has begun (threads); called once."""
+        """End its threads; called once."""
 
 
 class Waves(Protocol):
@@ -79,7 +79,7 @@ class Waves(Protocol):
         """Take over the reasons that backends of an earlier process had found."""
 
     def run(self, kind: str, specs: Sequence[JobSpec]) -> list[Any]:
-        """Computes a wave of one kind; returns the jobs' values in order, as `Later` if still being computed."""
+        """Compute a wave of one kind; return the jobs' values in order, as `LazyValue` if still being computed."""
 
     def detours(self) -> dict[str, dict[str, int]]:
         """Backend -> kind and reason -> how many jobs it passed on."""
@@ -91,7 +91,7 @@ class Waves(Protocol):
         """Trainings have these settings from now on."""
 
     def close(self) -> None:
-        """Ends threads and processes."""
+        """End threads and processes."""
 
 
 class Dispatcher:
@@ -130,7 +130,7 @@ class Dispatcher:
             found.update(reasons.get(name, {}))
 
     def run(self, kind: str, specs: Sequence[JobSpec]) -> list[Any]:
-        """Computes a wave of one kind; returns the jobs' values in order."""
+        """Compute a wave of one kind; return the jobs' values in order."""
         with self._device_time.of(kind):
             return self._once_each.run(specs, partial(self._run_distinct, kind))
 
@@ -171,7 +171,7 @@ class Dispatcher:
             backend.use_training(training)
 
     def close(self) -> None:
-        """Ends all backends."""
+        """End all backends."""
         for backend in self.backends:
             backend.close()
 
@@ -229,7 +229,7 @@ SHARE = 0.5
 
 
 class Gauge(Protocol):
-    """Tells what memory of a device is used."""
+    """Measures the used memory of a device."""
 
     def free(self) -> int:
         """Free memory, bytes."""
@@ -239,7 +239,7 @@ class Gauge(Protocol):
 
 
 class CudaGauge:
-    """See Gauge; by the counts of torch's allocator, for which nothing waits.
+    """Gauge by the counts of torch's allocator, which need no wait.
 
     Args:
         device: a GPU.
@@ -299,7 +299,7 @@ class Memory:
                 yield found
                 first = stop
                 continue
-            _give_back()  # only now: the error has held what was computed
+            _give_back()  # only now, because the error held the computed values
 
     def in_pieces(
         self, key: Hashable, jobs: Sequence[Any], run: Callable[[Sequence[Any]], list | None], measured: bool = False
@@ -340,7 +340,7 @@ class Memory:
 
 
 def _give_back() -> None:
-    """Lets go of memory that torch keeps for reuse."""
+    """Release memory that torch keeps for reuse."""
     torch.cuda.empty_cache()
 
 

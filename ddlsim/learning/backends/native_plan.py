@@ -213,7 +213,7 @@ def layers(module: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
     if type(module) is not nn.Sequential:
         yield name, module
         return
-    for child_name, child in module._modules.items():  # named_children leaves out what comes again
+    for child_name, child in module._modules.items():  # named_children leaves out repeated modules
         if child is not None:
             yield from layers(child, f"{name}.{child_name}")
 
@@ -232,7 +232,7 @@ class _Reader:
         self.part = CORE
 
     def take(self, name: str, layer: nn.Module) -> None:
-        """Adds a layer.
+        """Add a layer.
 
         Raises:
             NoPlan: if it does not fit.
@@ -510,9 +510,10 @@ def _close(expected: object, found: torch.Tensor) -> bool:
 
 
 def telling_values(layout: Layout) -> torch.Tensor:
-    """Finite values [P] for a model, none of them zero: no layer hides what another one does, nor grows out of bounds.
+    """Return finite values [P] for a model, none of them zero: no layer hides the effect of another one, nor do values
+    grow without bounds.
 
-    Weights have the spread of torch's initialization times two; vectors (biases, scales, running statistics) lie
+    Weights have the spread of torch's initialization times two; vectors (biases, scales, running statistics) are
     between 0.2 and 0.8, since a variance has to be positive.
     """
     found = torch.empty(layout.size)

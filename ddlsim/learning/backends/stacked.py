@@ -293,13 +293,13 @@ LOOKED_AT = 2
 
 
 class StackedBackend:
-    """See base.py: Backend.
+    """Backend that computes all nodes of a wave in one stacked model.
 
     Args:
         workers: modules on the device; float32 there means float32 from now on, not TF32, and the same bits every time.
         data: the nodes' samples and the clusters' evaluation sets, on the device.
         training: scenario section `training`.
-        alone: computes what turns out on the way not to be stackable.
+        alone: computes jobs that prove not to be stackable.
     """
 
     name = "stacked"
@@ -489,7 +489,7 @@ class StackedBackend:
 
 
 def _store(jobs: Sequence[TrainSpec], whole: torch.Tensor, local: torch.Tensor) -> None:
-    """Writes the rows of [N, P] and [N, P_local] to what the jobs promised, a launch per part."""
+    """Write the rows of [N, P] and [N, P_local] to what the jobs promised, a launch per part."""
     for part, values in enumerate(whole.split(jobs[0].sizes, dim=1)):
         store_rows([job.trained[part] for job in jobs], values)
     store_rows([job.new_local for job in jobs], local)

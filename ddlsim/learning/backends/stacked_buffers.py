@@ -27,10 +27,10 @@ class Buffer:
     """One buffer of a module.
 
     Args:
-        name: in the module.
+        name: its name in the module.
         shape: of the buffer.
         dtype: of the buffer.
-        columns: where it lies in the matrix of its kind.
+        columns: its columns in the matrix of its kind.
         source: MODEL or LOCAL, whose row `entry` is of; empty: a dropout's counter.
         entry: its place in that row.
     """
@@ -107,7 +107,7 @@ class StackedBuffers:
         return torch.cat(floats, dim=1), torch.cat([each.long() for each in numbers], dim=1)
 
     def write(self, moved: Matrices, only: str | None, whole: torch.Tensor, local: torch.Tensor) -> None:
-        """Puts the buffers after a training into rows, in place; of the part that was trained, None: of all."""
+        """Write the buffers after a training into rows, in place; of the trained part, or of all if None."""
         for buffer in self.found:
             if buffer.entry is not None and (only is None or buffer.name.startswith(only + ".")):
                 values = moved[not buffer.is_float][:, buffer.columns].to(buffer.dtype)

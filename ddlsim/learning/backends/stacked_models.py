@@ -94,7 +94,7 @@ class Way(Protocol):
 
 @dataclass(frozen=True)
 class LayerRules:
-    """See Way."""
+    """Computation layer by layer with stacked tensors."""
 
     name: ClassVar = "layer by layer"
 
@@ -130,7 +130,7 @@ class LayerRules:
 
 @dataclass(frozen=True)
 class VmapFallback:
-    """See Way."""
+    """Computation by torch.func.vmap."""
 
     name: ClassVar = "torch.func.vmap"
 

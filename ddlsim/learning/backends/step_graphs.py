@@ -20,7 +20,7 @@ rows never mix."""
 WARM_UPS = 3
 """Calls on a separate stream before recording, as torch requires: libraries initialize themselves in them."""
 CALLS_BEFORE = 2
-"""Calls as usual before a shape counts as one that repeats."""
+"""Calls without a graph before a shape counts as repeated."""
 STEPS_WORTH = 20
 """Number of steps from which a wave is recorded at once; a shorter wave is recorded if a similar one has run before."""
 MOST_GRAPHS = 32

@@ -128,7 +128,7 @@ class Workers:
             yield
 
     def close(self) -> None:
-        """Ends the threads."""
+        """End the threads."""
         if self._pool:
             self._pool.shutdown(cancel_futures=True)
 
@@ -179,7 +179,7 @@ KINDS = (TrainSpec.kind, LossSpec.kind, TestSpec.kind)
 
 
 class OneByOneBackend:
-    """See base.py: Backend.
+    """Backend with PyTorch's operators, one node after the other on each thread.
 
     Args:
         workers: threads with modules.
@@ -268,7 +268,7 @@ def telling_batches_of_one(job: TrainSpec) -> Iterator[None]:
 
 
 def allocate_outputs(jobs: Sequence[TrainSpec]) -> None:
-    """Gives all rows to be filled their places; banks may grow here, so it is done before views of them are taken."""
+    """Allocate places for all rows to be filled; banks may grow here, so it is done before views of them are taken."""
     for job in jobs:
         outputs: list[Row | None] = [*job.trained, *job.new_moments, *job.means.values(), job.new_local]
         for row in outputs:
@@ -286,7 +286,7 @@ def load_start(workspace: ModelWorkspace, job: TrainSpec, training: "Training") 
 
 
 def store_outcome(workspace: ModelWorkspace, job: TrainSpec, moments: OpenState | None) -> None:
-    """Writes what a training has made to its rows."""
+    """Write the results of a training to its rows."""
     workspace.store(job.trained, job.sizes)
     workspace.store_local(job.new_local)
     if moments is not None:
@@ -303,7 +303,7 @@ MOST_AUGMENTED_BYTES = 2**28
 
 
 class NativeBackend:
-    """See base.py: Backend.
+    """Backend with native plans, one node on each thread.
 
     Args:
         workers: threads with modules.

@@ -62,14 +62,14 @@ class ModelWorkspace:
                     self._views.append(view)
                 else:
                     owner, _, name = entry.name.rpartition(".")
-                    # .data: else a count that BatchNorm raises would make autograd refuse the statistics beside it
+                    # .data: else a count that BatchNorm raises would make autograd refuse the statistics next to it
                     self._buffers.append((self.module.get_submodule(owner), name, view.data))
         for module, name, view in self._buffers:
             module._buffers[name] = view.data
 
     @torch.no_grad()
     def load(self, parts: Sequence[Row | RowValues], start: int = 0) -> None:
-        """Takes over the values of a model, whole or part by part; or of its later parts, from column `start`."""
+        """Load the values of a model, whole or part by part, or of its later parts from column `start`."""
         self._gather_parameters(keep=False)
         stop = start
         for params in parts:
@@ -92,7 +92,7 @@ class ModelWorkspace:
 
     @torch.no_grad()
     def store(self, parts: Sequence[Row | None], sizes: Sequence[int]) -> None:
-        """Writes the present values to rows, in the same order as `load`; None skips a part."""
+        """Write the current values to rows, in the same order as `load`; None skips a part."""
         self.gather_buffers()
         start = 0
         for params, size in zip(parts, sizes, strict=True):
@@ -102,7 +102,7 @@ class ModelWorkspace:
 
     @torch.no_grad()
     def store_local(self, local: Row | None) -> None:
-        """Writes the node's own buffers to a row; None: nothing is to be written."""
+        """Write the node's own buffers to a row; None if nothing is to be written."""
         self.gather_buffers()
         if local is not None:
             local.values().copy_(self.local)
@@ -127,7 +127,7 @@ class ModelWorkspace:
 
     @torch.no_grad()
     def _checked_plan(self, image_shape: tuple[int, ...]) -> NativePlan | str:
-        """See plan_check.py; the values that are loaded stay."""
+        """Return the checked native plan, or the reason why there is none; the loaded values are unchanged."""
         kept = self.flat.clone(), self.local.clone()
         try:
             found = checked_plan(self.module, self.layout, self.flat, [*self.dropouts.values()], image_shape)
@@ -329,7 +329,7 @@ class ClassMeans:
 
     @torch.no_grad()
     def collect(self, features: torch.Tensor, labels: torch.Tensor) -> None:
-        """Counts features [n, D] of labels [n], unless the step is skipped."""
+        """Count features [n, D] of labels [n], unless the step is skipped."""
         if self._steps <= self._skipped:
             return
         for label in self._sums:
@@ -338,7 +338,7 @@ class ClassMeans:
             self._counts[label] += int(own.sum())
 
     def store(self, means: Mapping[int, Row | None]) -> None:
-        """Writes the means to rows by label; None skips one."""
+        """Write the means to rows by label; None skips one."""
         for label, row in means.items():
             if row is not None:
                 row.values().copy_(torch.as_tensor(self._sums[label] / max(1, self._counts[label])))

@@ -176,7 +176,7 @@ class OpenState:
         raise IndexError(column)
 
     def put_into(self, made: torch.optim.Optimizer, parameters: Sequence[tuple[str, slice, torch.Tensor]]) -> None:
-        """Gives an optimizer the memory of parameters: name in the module, columns of the flat vector, tensor.
+        """Load an optimizer's memory of parameters: name in the module, columns of the flat vector, tensor.
 
         Moments are views, which its steps change in place.
         """
@@ -201,14 +201,14 @@ class OpenState:
                 }
 
     def take_from(self, made: torch.optim.Optimizer, parameters: Sequence[tuple[str, slice, torch.Tensor]]) -> None:
-        """Takes the memory back after the last step."""
+        """Take the memory back after the last step."""
         if self._optimizer.moments is None:
             for name, _, parameter in parameters:
                 for key, value in made.state[parameter].items():
                     self._values[f"{name}:{key}"] = _as_tensor(value)
 
     def store(self, outputs: Sequence[Row | None]) -> None:
-        """Writes the present memory to rows: all moments of the first part, then of the second; None skips one."""
+        """Write the current memory to rows: all moments of the first part, then of the second; None skips one."""
         if self._optimizer.moments is None:
             for row in outputs:
                 if row is not None:
@@ -265,7 +265,7 @@ class StackedState:
         self.flats = [whole[:, trained] for whole in self._whole]
 
     def put_into(self, made: torch.optim.Optimizer, parameters: Sequence[tuple[str, slice, torch.Tensor]]) -> None:
-        """See OpenState; tensors hold a row per model."""
+        """Load the memory as OpenState does; tensors hold a row per model."""
         for _, columns, parameter in parameters:
             moments = [flat[:, columns].view(parameter.shape) for flat in self.flats]
             made.state[parameter] = torch_state(self._optimizer, self._steps, moments)
@@ -274,7 +274,7 @@ class StackedState:
         """Steps have changed the moments in place."""
 
     def store(self, outputs: Sequence[Sequence[Row | None]]) -> None:
-        """Writes the present memory to rows: per model as OpenState, a launch per part and moment."""
+        """Write the current memory to rows: per model as OpenState, a launch per part and moment."""
         for whole, flat in zip(self._whole, self.flats, strict=True):
             whole[:, self._trained] = flat
         targets = iter(zip(*outputs, strict=True))

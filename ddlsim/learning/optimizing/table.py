@@ -99,7 +99,7 @@ class SGD(Optimizer):
     @property
     def moments(self) -> tuple[str, ...] | None:
         if self.momentum and self.dampening:
-            return None  # torch takes the first gradient as it is, and of the next ones a share
+            return None  # torch uses the first gradient whole, and a share of the next ones
         return ("momentum_buffer",) if self.momentum else ()
 
     @property
@@ -179,7 +179,7 @@ BY_VALUE = {"Adadelta", "Adagrad", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop"
 
 
 class OptimizerTable(Registry):
-    """See Registry; names are torch's in any case (`adamw`, `AdamW`)."""
+    """Registry of optimizers; names are torch's in any case (`adamw`, `AdamW`)."""
 
     def __getitem__(self, name: str) -> type[Optimizer]:
         if own_code.is_place(name):
@@ -209,7 +209,7 @@ class OptimizerTable(Registry):
         return iter(dict.fromkeys(names))
 
     def name_given(self, cls: type) -> str:
-        """See Registry; takes a torch.optim.Optimizer class."""
+        """Register a torch.optim.Optimizer class."""
         made = cls if issubclass(cls, Optimizer) else _checked(cls.__name__, cls)
         found = self._known_name(made)
         if found is None:

@@ -11,7 +11,7 @@ from ddlsim.learning.remote.shard import Shard
 
 
 class InProcess:
-    """See calls.py: Workers; a reference is the result itself.
+    """Workers in this process; a reference is the result itself.
 
     Args:
         shards: one per worker.

@@ -80,7 +80,7 @@ class Workers(Protocol):
     """Rows under way from worker to worker should not be more."""
 
     def call(self, worker: int, method: str, *arguments: Any) -> Ref:
-        """Begins a call of a Shard's method; arguments may be what other calls will return."""
+        """Start a call of a Shard's method; arguments may be future results of other calls."""
 
     def calls(self, worker: int, method: str, results: int, *arguments: Any) -> list[Ref]:
         """Call a method that returns `count` results, each of which can be passed on separately."""
@@ -97,7 +97,7 @@ class Workers(Protocol):
         """Bytes that a worker can unpickle."""
 
     def close(self) -> None:
-        """Ends the processes."""
+        """End the processes."""
 
 
 AT_ONCE_BYTES = 2**26
@@ -123,7 +123,7 @@ class Recipe:
 
     Args:
         architecture, seed, count: see Architecture.draw.
-        place: of its model among those drawn.
+        place: position of its model among those drawn.
     """
 
     architecture: "Architecture"
@@ -164,7 +164,7 @@ class RemoteRows(Rows):
     def draw(
         self, architecture: "Architecture", parts: "Sequence[Part]", seed: int, count: int, node: int, known: bool
     ) -> list[tuple[Params, ...]]:
-        """See Rows; workers draw the models when they need them."""
+        """Draw fresh models; workers draw them when they need them."""
         models = [tuple(map(self.new, parts)) for _ in range(count)]
         for place, model in enumerate(models):
             for params in model:
@@ -192,7 +192,7 @@ class RemoteRows(Rows):
         return [found[row.number] for row in rows]
 
     def load(self, rows: Iterable[tuple[Row, torch.Tensor]]) -> None:
-        """See Rows; every row goes to the worker of the node that it was computed for."""
+        """Load rows; every row goes to the worker of the node that it was computed for."""
         for piece in _in_pieces((row, values) for row, values in rows if row.slot is None):
             of_worker: dict[int, list[tuple[Row, torch.Tensor]]] = defaultdict(list)
             for row, values in piece:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def _fails_once(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Whatever is called after a call that has failed fails for the same reason: it lacks the rows of that call."""
+    """Make all calls after a failed one fail for the same reason: the rows of that call are missing."""
 
     @wraps(method)
     def call(self: "Shard", *arguments: Any) -> Any:
@@ -58,7 +58,7 @@ class Shard:
 
     @_fails_once
     def wave(self, packed: bytes, *blocks: Block) -> list[Any] | None:
-        """Takes in rows of others, runs jobs, and returns their values if they have some."""
+        """Load received rows, run jobs, and return their values if they have some."""
         started = time.perf_counter()
         wave: Wave = pickle.loads(packed)
         self._parts |= wave.parts
@@ -86,7 +86,7 @@ class Shard:
 
     @_fails_once
     def load(self, parts: "dict[int, Part]", block: Block) -> None:
-        """Takes in rows whose values come from a checkpoint."""
+        """Load rows whose values come from a checkpoint."""
         self._parts |= parts
         self._take(block)
 
@@ -118,11 +118,13 @@ class Shard:
         }
 
     def close(self) -> None:
-        """Ends its threads."""
+        """End its threads."""
         self._learner.close()
 
     def _need(self, numbers: Iterable[int]) -> None:
-        """Raises WorkerLost if it lacks rows: a call that was to bring them has not run, its sender being lost."""
+        """Raise WorkerLost if rows are missing: a call that was to send them has not run, because its sender was
+        lost.
+        """
         for number in numbers:
             if number not in self._rows:
                 raise WorkerLost(f"a worker was lost: row {number}, which it was to send, has not come.")

@@ -60,7 +60,7 @@ class RemoteWaves:
         self._ask_all("know", {name: dict(found) for name, found in reasons.items()})
 
     def run(self, kind: str, specs: Sequence[JobSpec]) -> list[Any]:
-        """See Waves; values are Later."""
+        """Compute a wave of one kind; values are LazyValue."""
         return self._once_each.run(specs, partial(self._run_distinct, kind))
 
     def _run_distinct(self, kind: str, specs: Sequence[JobSpec]) -> list[Any]:
@@ -93,7 +93,7 @@ class RemoteWaves:
         return [number for number in reads if not self.rows.is_at(number, worker)]
 
     def _exported(self, lacking: Mapping[int, Sequence[int]]) -> tuple[dict[int, list[Ref]], Counter[int]]:
-        """Begins to send rows to the workers that lack them, with one call of every worker that has some.
+        """Start sending rows to the workers that lack them, with one call of every worker that has some.
 
         Returns:
             Per worker the blocks that it gets, and their bytes.
@@ -119,7 +119,7 @@ class RemoteWaves:
     def _send(
         self, worker: int, kind: str, specs: Sequence[JobSpec], drawn: tuple[Drawn, ...], blocks: Sequence[Ref]
     ) -> Ref:
-        """Begins a worker's part of a wave."""
+        """Start a worker's part of a wave."""
         rows = self.rows
         written = [row for spec in specs for number in spec.writes if (row := rows.get(number)) is not None]
         outputs = tuple((row.number, rows.part_number(row.part)) for row in written)
@@ -173,7 +173,7 @@ class RemoteWaves:
         return _summed(report["detours"] for report in self.reports())
 
     def device_s(self) -> dict[str, float]:
-        """See Waves; summed over workers."""
+        """Return the device seconds by kind, summed over workers."""
         found: Counter[str] = Counter()
         for report in self.reports():
             found.update(report["device_s"])

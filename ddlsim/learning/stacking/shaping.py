@@ -1,4 +1,4 @@
-"""Functions that rearrange values or reduce dimensions, applied to each model's tensor behind the dimension of
+"""Functions that rearrange values or reduce dimensions, applied to each model's tensor after the dimension of
 models.
 """
 

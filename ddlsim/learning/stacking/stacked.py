@@ -30,7 +30,7 @@ VIEWS = frozenset(f"{_ARRANGED} {_AS_IT_IS} __getitem__".split())
 
 
 class Stacked(StackedTensor):
-    """See StackedTensor.
+    """Stacked tensor whose functions follow the rules of this file.
 
     Raises:
         NotStackable: from calls of functions that have no rule here.

@@ -47,7 +47,7 @@ class StackedTensor(torch.Tensor):
         return made
 
     def __init__(self, plain: torch.Tensor, count: int, joined: bool = False):
-        """See the class; all is done in `__new__`, since a tensor's shape is."""
+        """Do nothing; `__new__` does all, since it sets a tensor's shape."""
 
     def __repr__(self) -> str:  # type: ignore[override]
         return f"{type(self).__name__}({self.count} x {list(self.shape)}, {'channels' if self.joined else 'rows'})"
@@ -67,7 +67,7 @@ class StackedTensor(torch.Tensor):
         return type(self)(plain, self.count, joined)
 
     def take_over(self, other: "StackedTensor") -> Self:
-        """Takes over another's values of the same shape, in the place of an operation that works in place."""
+        """Take over the values of another tensor of the same shape, for an operation in place."""
         if other.shape != self.shape or other.dtype != self.dtype:
             raise NotStackable(f"an operation in place that makes {list(other.shape)} of {list(self.shape)}")
         if any(each() is not None for each in self.related):

@@ -137,7 +137,7 @@ def quantile_975(freedom: int) -> float:
 
 
 def check_alike(runs: Sequence[Records]) -> None:
-    """Raises ScenarioError if runs are measured by different metrics."""
+    """Raise ScenarioError if runs are measured by different metrics."""
     kinds = {records.metric for records in runs}
     if len(kinds) > 1:
         raise ScenarioError(f"compare: runs measured by {' and '.join(sorted(kinds))} do not share an axis.")

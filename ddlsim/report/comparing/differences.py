@@ -77,7 +77,8 @@ def _reason(own: Sequence[Row]) -> str:
 def _differing(whole: Sequence[Settings]) -> dict[str, list[str | None]]:
     """Key -> the value of each row (None if the row lacks the key), of the keys whose values differ.
 
-    A key that only some parts of one kind have (the heads of FACADE, beside EL) is treated like the name of the part.
+    A key that only some parts of one kind have (the heads of FACADE, compared with EL) is treated like the name of the
+    part.
     """
     found: dict[str, list[str | None]] = {}
     for key in dict.fromkeys(key for own in whole for key in own):

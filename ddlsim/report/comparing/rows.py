@@ -53,7 +53,7 @@ class Row:
 
     scenario: str
     algorithm: str
-    settings: str  # what sets this row apart from others of its scenario and algorithm, e.g. "heads=3"
+    settings: str  # differences from other rows of its scenario and algorithm, e.g. "heads=3"
     data: str
     status: str
     evaluated_round: int | None

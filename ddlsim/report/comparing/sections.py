@@ -184,7 +184,7 @@ def table(runs: Sequence[tuple[Records, dict]], drawn: Drawn) -> Section:
     rows = compared(runs, drawn.group_by, target)
     said = [note for note in notes_of(rows) if not note.startswith("!!")]
     header, cells = cells_of(rows, True)
-    if len({row.data for row in rows}) == 1:  # said once, among what all runs have in common
+    if len({row.data for row in rows}) == 1:  # shown once, among the common settings of all runs
         header, cells = [header[0], *header[2:]], [[row[0], *row[2:]] for row in cells]
     about = "A row per setting: means over its runs, with the population standard deviation where there are several."
     about = " ".join([*(f"{line.removeprefix('!! ')}." for line in heading(rows, drawn.group_by)), about])

@@ -31,13 +31,13 @@ class LivePage:
     """The newest page of a run.
 
     Args:
-        make: what a directory's records show.
+        make: makes the page from a directory's records.
 
     Attributes:
-        directory: of the run; None: it is not known yet.
-        ending: the run is over: pages are made at once.
-        asked_s: when a browser asked last.
-        last_fetched: a browser has got the last page.
+        directory: of the run; None if it is not known yet.
+        ending: whether the run has ended, so that pages are made at once.
+        asked_s: time of the last request of a browser.
+        last_fetched: whether a browser has fetched the last page.
     """
 
     def __init__(self, make: Callable[[Path], Page]):
@@ -163,7 +163,7 @@ class LiveServer:
         self._page.directory = directory
 
     def close(self) -> None:
-        """Ends it; browsers that show the page get its last state before."""
+        """Stop the server, after browsers that show the page have received its last state."""
         if not self._thread.is_alive():
             return
         self._page.ending = True

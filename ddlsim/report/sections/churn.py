@@ -67,7 +67,7 @@ def count(records: Records, rows: Rows) -> Section:
     """Number of online nodes over time."""
     order = np.argsort(rows.time_s, kind="stable")
     first = {int(node): value for node, value in zip(rows.node[order][::-1], rows.value[order][::-1], strict=True)}
-    there = records.num_nodes - sum(value > 0 for value in first.values())  # what comes first was not there before
+    there = records.num_nodes - sum(value > 0 for value in first.values())  # first event: an arrival
     changes = np.where(rows.value[order] > 0, 1, -1)
     times, last = np.unique(rows.time_s[order], return_index=True)
     values = (there + np.cumsum(changes))[np.append(last[1:] - 1, len(changes) - 1)]

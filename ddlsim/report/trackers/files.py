@@ -21,11 +21,11 @@ TABLES = {
 
 
 def write_tables(records: "Records", folder: Path, kind: str) -> list[Path]:
-    """Writes evaluations, rounds, messages, links and rows (everything recorded); those that have rows.
+    """Write evaluations, rounds, messages, links and rows (everything recorded); those that have rows.
 
     Args:
         records: of a run.
-        folder: where to, made if it is not there.
+        folder: folder of the files, created if missing.
         kind: csv or parquet.
     Returns:
         The files.

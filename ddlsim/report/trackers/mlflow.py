@@ -12,7 +12,7 @@ STATES = {"done": "FINISHED", "stopped": "FINISHED", "interrupted": "KILLED"}
 
 
 class MLflow:
-    """See the file's head; the round is the step, keys of the scenario are parameters."""
+    """Tracker of MLflow; the round is the step, keys of the scenario are parameters."""
 
     def begin(self, about: About) -> None:
         from mlflow import MlflowClient

@@ -8,7 +8,7 @@ FOLDER = "tensorboard"
 
 
 class TensorBoard:
-    """See the file's head; values of the scenario are text under `scenario`."""
+    """Tracker of TensorBoard; values of the scenario are text under `scenario`."""
 
     def begin(self, about: About) -> None:
         from torch.utils.tensorboard import SummaryWriter

@@ -9,7 +9,7 @@ from ddlsim.report.trackers.base import About, Point, ended_with
 
 
 class Trackio:
-    """See the file's head; the round is the step. What Trackio prints goes to standard error."""
+    """Tracker of Trackio; the round is the step. Trackio's output goes to standard error."""
 
     def begin(self, about: About) -> None:
         import trackio
