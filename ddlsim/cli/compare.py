@@ -13,15 +13,13 @@ Runs = Annotated[list[Path], typer.Argument(help="Run directories, or folders wi
 
 
 class Format(StrEnum):
-    """How a comparison is printed; table and md are former names of text and markdown."""
+    """How a comparison is printed."""
 
     text = "text"
     csv = "csv"
     markdown = "markdown"
     latex = "latex"
     json = "json"
-    table = "table"
-    md = "md"
 
 
 class Figure(StrEnum):
@@ -59,9 +57,7 @@ def register(app: typer.Typer) -> None:
 def compare(
     context: typer.Context,
     runs: Runs,
-    format: Annotated[
-        Format, typer.Option(help="How to print it; table and md are former names of text and markdown.")
-    ] = Format.text,
+    format: Annotated[Format, typer.Option(help="How to print it.")] = Format.text,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
     group_by: Annotated[
         str | None,

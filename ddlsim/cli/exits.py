@@ -3,9 +3,7 @@
 import os
 import sys
 import traceback
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import typer
@@ -26,7 +24,7 @@ class Commands(TyperGroup):
     def invoke(self, ctx):
         _open_closed_streams()
         try:
-            with interruptible(), _former_names_told():
+            with interruptible():
                 found = super().invoke(ctx)
                 sys.stdout.flush()
                 return found
@@ -44,25 +42,6 @@ class Commands(TyperGroup):
                 raise
             _tell_unexpected(error, bool(ctx.params.get("verbose")))
             raise typer.Exit(FAILED) from error
-
-
-@contextmanager
-def _former_names_told() -> Iterator[None]:
-    """Keys of a scenario by their former names are a line on standard error each."""
-    from ddlsim.scenario.renamed import RenamedWarning
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("always", RenamedWarning)
-        others = warnings.showwarning
-
-        def show(message, category, *where, **more):
-            if issubclass(category, RenamedWarning):
-                say(f"WARNING: {message}")
-            else:
-                others(message, category, *where, **more)
-
-        warnings.showwarning = show
-        yield
 
 
 def say(text: str) -> None:

@@ -69,9 +69,6 @@ def read_links(path: Path) -> Links | None:
     names = [name for name in rows[0] if name not in ("node", "nodes")]
     with damage_of(path):
         table = np.array([[row[name] for name in names] for row in rows], dtype=float)
-        if "ack_bytes" not in names:  # before acknowledgements were counted apart
-            names, table = [*names, "ack_bytes"], np.column_stack([table, np.zeros(len(table))])
-        names = [name.replace("utilisation", "utilization") for name in names]  # as version 0.1 wrote it
         return Links(dict(zip(names, table.T, strict=True)), sum(row.get("nodes", 1) for row in rows))
 
 

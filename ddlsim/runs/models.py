@@ -136,24 +136,21 @@ def read_model(directory: Path, node: int, with_extra_parts: bool = False) -> "d
     return {name: values for name, values in found.items() if with_extra_parts or not name.startswith(extra)}
 
 
-def model_of(directory: Path, node: int, data_dir: Path | None = None, download: bool = True) -> "nn.Module":
+def model_of(directory: Path, node: int) -> "nn.Module":
     """The module of a node as the scenario builds it, with the values that the run kept; on the CPU, in eval mode.
 
     Args:
         directory: of the run.
         node: which one.
-        data_dir, download: where to look for data whose shape neither the manifest says, of a run of version 0.1, nor
-            its class, but only the data itself (a folder, a file).
     Raises:
         ScenarioError, RecordsDamaged: see `read_model`; also if the values do not fit the module any more.
-        DataMissing: if such data is not there.
     """
     from ddlsim.foundation.rng import stream_seed
     from ddlsim.learning.architecture import UNTRAINED, draw
 
     values, scenario = read_model(directory, node), scenario_of_models(directory)
     _warn_of_other_code(directory, scenario)
-    image_shape, num_classes, num_tokens, label_shape = _seen(directory, scenario, data_dir, download)
+    image_shape, num_classes, num_tokens, label_shape = _seen(directory)
     builders = scenario.model.fitted(num_tokens, label_shape).builders(image_shape, num_classes)
     assigned = scenario.model.assignment(scenario.nodes.count, scenario.seed)
     build = builders[assigned[node] if assigned else next(iter(builders))]
@@ -206,16 +203,10 @@ def _warn_of_other_code(directory: Path, scenario: "Scenario") -> None:
             )
 
 
-def _seen(directory: Path, scenario: "Scenario", data_dir: Path | None, download: bool) -> tuple[Any, ...]:
-    """What the models of a run were built for, see manifest.py: MODEL_SEES."""
-    from ddlsim.data import DataSearch, outline
-
-    told = read_manifest(directory).get("model_sees")
-    if told is not None:
-        return tuple(tuple(told[key]) if isinstance(told[key], list) else told[key] for key in MODEL_SEES)
-    search = DataSearch(data_dir, download)
-    seen = outline(scenario.data, scenario.nodes, scenario.validation, scenario.seed, search, scenario.task)
-    return tuple(getattr(seen, key) for key in MODEL_SEES)
+def _seen(directory: Path) -> tuple[Any, ...]:
+    """Return what the models of a run were built for, see manifest.py: MODEL_SEES."""
+    seen = read_manifest(directory)["model_sees"]
+    return tuple(tuple(seen[key]) if isinstance(seen[key], list) else seen[key] for key in MODEL_SEES)
 
 
 def export_model(directory: Path, node: int, out: Path, with_extra_parts: bool = False) -> tuple[int, str]:
@@ -265,4 +256,4 @@ def _why_none(directory: Path) -> str:
         told = json.loads((directory / "manifest.json").read_text())["models"]
         return told if told.startswith("none") else "no evaluation took place"
     except (OSError, ValueError, TypeError, KeyError):
-        return "it was made before models were kept, or has not ended"
+        return "the run has not ended"

@@ -19,7 +19,6 @@ from ddlsim.foundation.errors import ScenarioError
 from ddlsim.scenario.model import DEFAULTS, Scenario, to_plain
 from ddlsim.scenario.own_parts import with_given_parts, with_whole_path, with_whole_paths
 from ddlsim.scenario.parts import PART_PATHS, table
-from ddlsim.scenario.renamed import present_path, with_present_names
 from ddlsim.scenario.tree import (
     Mark,
     Problem,
@@ -256,7 +255,7 @@ def from_python(given: "str | Path | Mapping[str, Any] | Scenario", changes: Map
     elif isinstance(given, Mapping):
         found, name = dict(given), "scenario"
         base = found.pop("extends", None)
-        tree = with_present_names(_tree_of(found, "scenario"))
+        tree = _tree_of(found, "scenario")
         if base is not None:
             file = find(base)
             below = read_tree(file)
@@ -275,14 +274,12 @@ def _change(key: str, value: Any) -> tuple[tuple[str, ...], Tree]:
     """A change as `changed` takes it: as if the key had been given by --set."""
     if not isinstance(key, str):
         raise ScenarioError(f"set: expected dotted keys, such as training.learning_rate, got {key!r}.")
-    count, whole = key.count(".") + 1, value
-    for part in reversed(key.split(".")):
+    path, whole = tuple(key.split(".")), value
+    for part in reversed(path):
         whole = {part: whole}
-    tree = with_present_names(_tree_of(whole, f"set {key}"))
-    path: tuple[str, ...] = ()
-    for _ in range(count):  # names may be others by now
-        ((name, tree),) = tree.value.items()
-        path = (*path, name)
+    tree = _tree_of(whole, f"set {key}")
+    for part in path:
+        tree = tree.value[part]
     return long_path(path, tree), tree
 
 
@@ -331,7 +328,7 @@ def from_mapping(mapping: dict[str, Any], name: str = "scenario") -> Scenario:
     Raises:
         ScenarioError: every problem at once.
     """
-    return finish(with_present_names(_tree_of(mapping, "scenario")), name)
+    return finish(_tree_of(mapping, "scenario"), name)
 
 
 def with_fallback(scenario: Scenario) -> Scenario | None:
@@ -429,7 +426,7 @@ def _marks(tree: Tree) -> set[Mark]:
 def _read(file: Path, source: str, above: tuple[Path, ...]) -> Tree:
     """A file laid over what it extends."""
     try:
-        tree = with_present_names(parse_file(file.read_text(encoding="utf-8"), source))
+        tree = parse_file(file.read_text(encoding="utf-8"), source)
     except OSError as error:
         raise ScenarioError(f"{source}: cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
@@ -547,10 +544,4 @@ def parse_override(text: str) -> tuple[tuple[str, ...], Tree]:
     if path[0] == "extends":
         raise ScenarioProblems([Problem(mark, "extends", "can only stand in a file")])
     given = parse_value(value, mark, ".".join(path))
-    path = long_path(present_path(path, given), given)
-    for key in reversed(path):  # values are found by their path from the top
-        given = Tree({key: given}, mark)
-    given = with_present_names(given)
-    for key in path:
-        given = given.value[key]
-    return path, given
+    return long_path(path, given), given

@@ -421,7 +421,7 @@ def in_short(training: dict[str, Any]) -> dict[str, Any]:
     return {**{key: value for key, value in training.items() if key != "optimizer"}, **short, **flat}
 
 
-def as_version_0_1_had_it(training: dict[str, Any]) -> dict[str, Any]:
+def for_digest(training: dict[str, Any]) -> dict[str, Any]:
     """The section `training` with every default, as far as version 0.1 had its keys: runs keep the names that they had.
 
     Args:

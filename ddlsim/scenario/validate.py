@@ -42,10 +42,6 @@ _EXPECTED = {
 }
 
 
-MOVED = {"shared_init": "Write `init: shared` or `init: own` at the top level of the scenario, for all algorithms."}
-"""Key that algorithms had -> what to write now."""
-
-
 def validate(tree: Tree) -> tuple[Scenario | None, list[Problem]]:
     """Checks a tree that has been merged with the defaults.
 
@@ -229,8 +225,6 @@ def _unknown_key(tree: Tree, path: Path, owner: type[BaseModel]) -> str:
     glued = str(path[-1])
     if ":" in glued and glued.partition(":")[0] in allowed:
         return f"unknown key {glued!r}. {_apart(glued)}"
-    if str(path[-1]) in MOVED:
-        return f"{path[-1]!r} is no key of an algorithm any more. {MOVED[str(path[-1])]}"
     if owner is Scenario and len(path) > 1 and path[-1] in Scenario.model_fields:
         return f"unknown key {path[-1]!r}. It belongs to the top level of the scenario, beside {path[0]!r}."
     homes = [section for section, keys in _section_keys().items() if path[-1] in keys] if owner is Scenario else []

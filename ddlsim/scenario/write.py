@@ -12,7 +12,7 @@ from ruamel.yaml.representer import RoundTripRepresenter
 from ddlsim.foundation import own_code
 from ddlsim.scenario.model import Scenario, to_plain
 from ddlsim.scenario.own_parts import origins
-from ddlsim.scenario.tree import as_version_0_1_had_it
+from ddlsim.scenario.tree import for_digest
 
 
 class _Representer(RoundTripRepresenter):
@@ -45,7 +45,7 @@ def digest(scenario: Scenario) -> str:
     its text.
     """
     said = {key: value for key, value in to_plain(scenario).items() if key not in ("name", "description", "paper")}
-    said["training"] = as_version_0_1_had_it(said["training"])
+    said["training"] = for_digest(said["training"])
     for path, default in ADDED_LATER.items():
         section, _, key = path.rpartition(".")
         keys = said[section] if section else said

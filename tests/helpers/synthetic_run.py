@@ -61,6 +61,7 @@ _LINK = {
     "push_bytes": 9 * 10**8,
     "request_bytes": 0,
     "response_bytes": 0,
+    "ack_bytes": 0,
     "aborted_bytes": 10**8,
     "lost_bytes": 0,
     "unused_bytes": 0,

@@ -12,6 +12,7 @@ ZERO = {
     "push_bytes": 0,
     "request_bytes": 0,
     "response_bytes": 0,
+    "ack_bytes": 0,
     "aborted_bytes": 0,
     "lost_bytes": 0,
     "unused_bytes": 0,

@@ -11,7 +11,6 @@ from ddlsim.runs.reproduce.kept import file_of, folder_of, kept
 from ddlsim.runs.reproduce.measures import MEASURES, measured
 from ddlsim.runs.reproduce.result import Result, standing
 from ddlsim.runs.reproduce.table import console_table
-from ddlsim.scenario import renamed
 from ddlsim.scenario.load import is_matrix
 
 ROOT = Path(__file__).parents[2]
@@ -90,15 +89,6 @@ def test_results_of_other_settings_are_not_shown(filled, write):
     assert kept(changed, changed.cells[0], folder) == {}
     published = read_matrix(write(("mean: 9000.0, std: 100.0", "mean: 8000.0, std: 50.0")))
     assert len(kept(published, published.cells[0], folder)) == 2  # published numbers change no result
-
-
-def test_results_from_before_a_key_was_renamed_are_still_those_of_the_cell(filled, monkeypatch):
-    matrix, folder = filled
-    path = folder / "tiny" / "slow+ring.json"
-    path.write_text(path.read_text().replace('"learning_rate"', '"step_size"'))
-    assert kept(matrix, matrix.cells[0], folder) == {}
-    monkeypatch.setitem(renamed.KEYS, ("training", "step_size"), "learning_rate")
-    assert len(kept(matrix, matrix.cells[0], folder)) == 2
 
 
 def test_shortened_runs_have_a_place_of_their_own(filled, write):

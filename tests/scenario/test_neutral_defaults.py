@@ -46,11 +46,7 @@ def test_init_chooses_how_many_models_the_nodes_start_from(tmp_path, algorithm, 
     assert len({row["value"] for row in rows if row["name"] == "test_loss"}) == starts
 
 
-def test_former_key_of_an_algorithm_names_the_new_one():
-    with pytest.raises(
-        ScenarioError, match=r"algorithm\.shared_init: .* Write `init: shared` or `init: own` at the top"
-    ):
-        load("smoke", ["algorithm={name: el, shared_init: true}"])
+def test_init_below_an_algorithm_is_an_error_that_names_its_place():
     with pytest.raises(ScenarioError, match=r"'init'\. It belongs to the top level of the scenario"):
         load("smoke", ["algorithm={name: dac, init: own}"])
 

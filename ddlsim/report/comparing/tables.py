@@ -28,8 +28,6 @@ from ddlsim.tasks.base import ACCURACY
 
 Format = Literal["text", "csv", "markdown", "latex", "json"]
 FORMATS = ("text", "csv", "markdown", "latex", "json")
-FORMER = {"table": "text", "md": "markdown"}
-"""Formats by the names that version 0.1 had for them."""
 
 
 def compare(
@@ -68,7 +66,7 @@ def table_of(rows: list[Row], format: str = "text", by_keys: bool = False, studi
         by_keys: whether the user chose the keys that separate rows; their values then replace scenario and algorithm.
         studied: see `heading` in differences.py.
     """
-    format, above = FORMER.get(format, format), heading(rows, studied)
+    above = heading(rows, studied)
     if format == "json":
         return table_text({"schema_version": 1, "heading": above, "rows": [row.plain() for row in rows]}, indent=2)
     if format == "csv":

@@ -19,11 +19,11 @@ from ddlsim.foundation.errors import ScenarioError
 from ddlsim.report.summary import honest_part
 from ddlsim.runs.directory import write_json
 from ddlsim.runs.manifest import file_digests
-from ddlsim.runs.reproduce.matrix import Cell, Matrix, settings_of
+from ddlsim.runs.reproduce.matrix import Cell, Matrix
 from ddlsim.runs.reproduce.measures import measured
 from ddlsim.runs.reproduce.running import ORIGIN, Run
 from ddlsim.scenario.own_parts import origins
-from ddlsim.scenario.tree import Mark, from_plain
+from ddlsim.scenario.tree import Mark
 
 FROM_MANIFEST = ("device", "cpu", "threads", "started")
 RESULTS_FILE = Mark("results file")
@@ -123,9 +123,8 @@ def kept(matrix: Matrix, cell: Cell, folder: Path) -> dict[int, dict[str, Any]]:
 
 
 def _same_settings(found: dict[str, Any], cell: Cell) -> bool:
-    """Whether a file's results are of the cell as it is now; keys that have been renamed since are the same."""
-    settings = found.get("settings")
-    return isinstance(settings, dict) and settings_of(from_plain(settings, RESULTS_FILE)) == cell.settings
+    """Whether a file's results have the cell's current settings."""
+    return found.get("settings") == cell.settings
 
 
 NO_INPUTS: dict[str, Any] = {"code": [], "files": {}}

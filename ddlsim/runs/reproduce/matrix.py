@@ -25,7 +25,6 @@ The keys of a matrix file, and of its cells; matrix.py shows one and makes scena
 """
 
 import fnmatch
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
@@ -39,7 +38,6 @@ from ddlsim.foundation.errors import ScenarioError
 from ddlsim.runs.reproduce.measures import MEASURES
 from ddlsim.scenario.load import apply_overrides, extended, find, finish, merge
 from ddlsim.scenario.model import Scenario
-from ddlsim.scenario.renamed import RenamedWarning, with_present_names
 from ddlsim.scenario.tree import Problem, ScenarioProblems, Tree, did_you_mean, in_order, in_short, parse_file
 from ddlsim.scenario.validate import check_section
 from ddlsim.tasks.base import Metric
@@ -417,10 +415,8 @@ def _cluster_problems(tree: Tree, whole: MatrixFile, cells: Sequence[Cell]) -> l
 
 
 def settings_of(tree: Tree) -> dict[str, Any]:
-    """What a cell says that can change its results, by present names; defaults that it leaves unsaid are not in it."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RenamedWarning)  # files with former names are told of when they are read
-        said = with_present_names(tree).plain()
+    """Return the settings of a cell that can change its results, without defaults."""
+    said = tree.plain()
     if isinstance(said.get("training"), dict):
         said["training"] = in_short(said["training"])
     return {key: value for key, value in said.items() if key not in NO_SETTINGS}
