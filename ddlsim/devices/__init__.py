@@ -1,6 +1,6 @@
-"""How fast nodes compute, by name.
+"""Computing speed of nodes, by name.
 
-To add one: a frozen dataclass that extends Devices (see base.py), and a line here.
+To add a kind of devices, write a frozen dataclass that extends Devices (see base.py), and add a line here.
 """
 
 from ddlsim.foundation.registry import Registry

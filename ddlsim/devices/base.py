@@ -1,19 +1,19 @@
-"""What a kind of devices offers: seconds per local step of every node, fixed or over time.
+"""The contract of devices: seconds per local step of every node, fixed or over time.
 
 Step times are either seconds, or factors of a base that follows from the model: see `Devices.scales`.
 
-Devices whose speed changes in simulated time, from a CSV of our own: time_s,node,step_time_s.
+Speeds that change in simulated time come from ddlsim's CSV format: time_s,node,step_time_s.
 
 A device works at one rate, 1 / step_time_s steps per second, until its next row; a training that runs across a change
 does its first steps at the old rate and the rest at the new one.
 
-Phones as FedScale's capacity trace has them: how long they compute, how fast their link is.
+FedScale's capacity trace gives the computing time and the link of phones.
 
 FedScale's file (Lai et al., "FedScale: Benchmarking Model and System Performance of Federated Learning at Scale", ICML
 2022, `client_device_capacity`) is a pickle: device -> {computation: ms, communication: kbit/s}, of 500,000 devices.
 FedScale takes 3 x computation for a training step on one sample (forward, and twice as long backward), and the same
-rate in both directions; so do we. The one figure of computation holds for every model there: `time_factor` fits it to
-another one.
+rate in both directions; so does ddlsim. FedScale uses its single figure of computation for every model: `time_factor`
+adapts it to another model.
 
 The file is read without running any code in it. A node draws its phone once, the same for device and links.
 """
@@ -38,11 +38,11 @@ from ddlsim.foundation.rng import stream
 from ddlsim.foundation.units import MAX_STEP_S, Count
 
 FORWARD_SHARE = 1 / 3
-"""Where a model's operations are not counted, a forward pass costs a third of a training step (forward, gradient by
+"""Cost of a forward pass as a share of a training step, if a model's operations are not counted (forward, gradient by
 inputs, gradient by weights).
 """
 FLOPS_PER_VALUE = 6
-"""Operations of a training step per trained value and sample where they cannot be counted: two forward, four back."""
+"""Operations of a training step per trained value and sample if they cannot be counted: two forward, four backward."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,9 @@ class StepWork:
     """Floating-point operations of one architecture on one mini-batch of training.
 
     Args:
-        forward_flops: of a forward pass.
-        training_flops: of a training step, the forward pass included.
-        counted: false: FLOPS_PER_VALUE for every value and sample instead of a count.
+        forward_flops: operations of a forward pass.
+        training_flops: operations of a training step, including the forward pass.
+        counted: whether operations were counted; false: FLOPS_PER_VALUE for every value and sample.
     """
 
     forward_flops: float
@@ -61,13 +61,13 @@ class StepWork:
 
     @classmethod
     def of_size(cls, size: int, samples: int) -> "StepWork":
-        """The estimate for a model of which only the number of parameters counts: 6 operations for each and sample."""
+        """Return the estimate by the number of parameters alone: 6 operations for each parameter and sample."""
         training = float(FLOPS_PER_VALUE * max(1, size) * samples)
         return cls(training / 3, training, counted=False)
 
     @property
     def forward_share(self) -> float:
-        """What a forward pass costs of a training step."""
+        """Cost of a forward pass as a share of a training step."""
         return self.forward_flops / self.training_flops
 
 
@@ -76,19 +76,19 @@ class StepTimeTrace:
     """Seconds per step of every node over time.
 
     Args:
-        times_s: per node the times from which its values hold, ascending, the first one 0.
-        step_times_s: per node as many values.
+        times_s: per node the times from which its values apply, ascending, the first one 0.
+        step_times_s: per node the same number of values.
     """
 
     times_s: tuple[tuple[float, ...], ...]
     step_times_s: tuple[tuple[float, ...], ...]
 
     def __len__(self) -> int:
-        """The number of nodes."""
+        """Return the number of nodes."""
         return len(self.times_s)
 
     def duration_s(self, node: int, steps: float, start_s: float) -> float:
-        """How long `steps` steps (whole or not) take a node that begins with them at `start_s`."""
+        """Return the seconds that `steps` steps (whole or not) take a node that starts them at `start_s`."""
         times_s, step_times_s = self.times_s[node], self.step_times_s[node]
         at = bisect_right(times_s, start_s) - 1
         now_s = start_s
@@ -102,20 +102,21 @@ class StepTimeTrace:
 
 
 class Devices(Part, ABC):
-    """What every entry of DEVICES is."""
+    """Base class of every entry of DEVICES."""
 
     @property
     def measures(self) -> bool:
-        """Whether a run measures step times on its own machine when it starts. Default: no."""
+        """Whether a run measures step times on its own machine when it starts. Default: false."""
         return False
 
     @property
     def scales(self) -> bool:
-        """Whether `draw` returns factors of `base_step_s` instead of seconds. Default: seconds."""
+        """Whether `draw` returns factors of `base_step_s` instead of seconds. Default: false."""
         return False
 
     def base_step_s(self, architecture: str, work: StepWork) -> float:
-        """Seconds per local step of an architecture, which `draw`'s factors multiply; called where `scales` is true.
+        """Return seconds per local step of an architecture, which `draw`'s factors multiply; called if `scales` is
+        true.
 
         Raises:
             ScenarioError: if they are not known.
@@ -124,37 +125,37 @@ class Devices(Part, ABC):
 
     @property
     def source(self) -> tuple[str | None, str]:
-        """The device's name (None: the part's own) and where step times come from: given, estimated or measured."""
+        """The device's name (None: the part's own) and the source of step times: given, estimated or measured."""
         return None, "given"
 
     @abstractmethod
     def draw(self, num_nodes: int, seed: int) -> np.ndarray | StepTimeTrace:
-        """Seconds per local step, float64 [num_nodes], or what changes over time (see StepTimeTrace).
+        """Draw seconds per local step, float64 [num_nodes], or a StepTimeTrace for changing speeds.
 
         Raises:
             ScenarioError: if they do not fit this many nodes.
         """
 
     def problems(self, num_nodes: int, seed: int) -> Iterator[Problem]:
-        """See Part; tries to draw. Override where that takes long and can refuse nothing."""
+        """Return the problems found by drawing. Override if drawing is slow and cannot fail."""
         self.draw(num_nodes, seed)
         return iter(())
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trace(Devices):
-    """Every node's speed over time is given in a file.
+    """Every node's speed over time, from a file.
 
     Args:
-        path: CSV with the columns time_s,node,step_time_s: seconds per local step from that time on, the last value for
-            ever; each node needs a row at time 0; nodes that the run does not have are skipped. Relative to the folder
-            that the command is started in.
+        path: CSV with the columns time_s,node,step_time_s: seconds per local step from that time on, the last value
+            permanently; each node needs a row at time 0; nodes that the run does not have are skipped. Relative to the
+            folder that the command is started in.
     """
 
     path: str
 
     def draw(self, num_nodes: int, seed: int) -> StepTimeTrace:
-        """The trace of all nodes.
+        """Return the trace of all nodes.
 
         Raises:
             ScenarioError: the file cannot be read, has wrong rows or a node twice at one time, or lacks a node at 0.
@@ -184,7 +185,7 @@ class Trace(Devices):
 
 
 TRAINING_OVER_INFERENCE = 3
-"""A training step takes so many times as long as a forward pass."""
+"""Duration of a training step as a multiple of a forward pass."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,8 +195,8 @@ class FedScale(Devices):
     Args:
         path: FedScale's pickle; read without running any code in it. Relative to the folder that the command is started
             in.
-        samples_per_step: samples of a local step, of each of which a phone's time is taken: training.batch_size.
-        time_factor: how many times longer this model takes than FedScale's.
+        samples_per_step: samples of a local step, each of which takes the phone's time: training.batch_size.
+        time_factor: duration of this model as a multiple of FedScale's.
     """
 
     path: str
@@ -203,10 +204,10 @@ class FedScale(Devices):
     time_factor: Annotated[float, Gt(0)] = 1.0
 
     def draw(self, num_nodes: int, seed: int) -> np.ndarray:
-        """Seconds per step, float64 [num_nodes].
+        """Draw seconds per step, float64 [num_nodes].
 
         Raises:
-            ScenarioError: the file cannot be read, or is not what FedScale's looks like; a step is too long.
+            ScenarioError: the file cannot be read, or does not have FedScale's format; a step is too long.
         """
         ms = drawn_phones(self.path, num_nodes, seed)[0]
         found = TRAINING_OVER_INFERENCE * ms / 1e3 * self.samples_per_step * self.time_factor
@@ -216,7 +217,9 @@ class FedScale(Devices):
 
 
 def drawn_phones(path: str, num_nodes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Milliseconds of computation and kbit/s of communication of each node's phone, float64 [num_nodes] each."""
+    """Return the milliseconds of computation and kbit/s of communication of each node's phone, float64 [num_nodes]
+    each.
+    """
     table = _read_capacities(path, state_of(path))
     rows = [int(stream(seed, "fedscale phone", node).integers(len(table))) for node in range(num_nodes)]
     return table[rows, 0], table[rows, 1]
@@ -224,12 +227,12 @@ def drawn_phones(path: str, num_nodes: int, seed: int) -> tuple[np.ndarray, np.n
 
 @lru_cache(maxsize=1)
 def _read_capacities(path: str, state: tuple[int, int, int] | None) -> np.ndarray:
-    """Computation (ms) and communication (kbit/s) of every device, float64 [devices, 2], in the file's order.
+    """Read computation (ms) and communication (kbit/s) of every device, float64 [devices, 2], in the file's order.
 
-    They are kept while the file is in this state.
+    They are cached while the file is unchanged.
 
     Raises:
-        ScenarioError: it cannot be read, is not what FedScale's looks like, or holds more than data.
+        ScenarioError: it cannot be read, does not have FedScale's format, or contains more than data.
     """
     expected = "expected FedScale's pickle of capacities"
     devices = read_data_only(path, expected)

@@ -1,11 +1,11 @@
 """Figures of power, of energy per byte and of grids, each with its source.
 
-A preset stands for the keys of the scenario's section `energy` that it names; a key that is given goes before it.
+A preset sets the keys of the scenario's section `energy` that it lists; a key in the scenario overrides it.
 
-- Power of a device while it computes is its power limit, as its maker states it: an upper bound on what it draws.
+- Power of a device while it computes is its power limit, as its maker states it: an upper bound of its power.
 - Energy per byte of a phone's radio is the slope of power over throughput in the model of Huang, Qian, Gerber, Mao,
   Sen, Spatscheck, "A Close Examination of Performance and Power Characteristics of 4G LTE Networks" (MobiSys 2012,
-  table 4). 1 mW per Mbit/s is 1e-9 J per bit. What the radio draws whatever its throughput (1288 mW on LTE, 818 mW on
+  table 4). 1 mW per Mbit/s is 1e-9 J per bit. The radio's power independent of throughput (1288 mW on LTE, 818 mW on
   3G, 133 mW on Wi-Fi, and the tail after a transfer) is left out: a radio that carries little costs more than this.
 - Energy per byte of the wired internet, core and access networks without the ends' own equipment: 0.06 kWh/GB in 2015,
   Aslan, Mayers, Koomey, France, "Electricity Intensity of Internet Data Transmission" (Journal of Industrial Ecology
@@ -29,7 +29,7 @@ class Preset:
     """Values of keys of the section `energy`.
 
     Args:
-        about: what it is, and where the figures come from.
+        about: description and sources of the figures.
         values: key -> value.
     """
 

@@ -1,4 +1,4 @@
-"""Joules from what nodes did: a pure function of counts, so that a finished run can be costed by other figures."""
+"""Joules of nodes' work: a pure function of counts, so a finished run can be evaluated with other figures."""
 
 from dataclasses import dataclass
 
@@ -10,15 +10,15 @@ PARTS = ("compute_j", "idle_j", "upload_j", "download_j")
 
 @dataclass(frozen=True)
 class Costs:
-    """What a unit of each costs.
+    """Energy per unit of each kind of work.
 
     Args:
-        j_per_step: joules of a local step; None: `watts` holds.
-        watts: power while computing, W; None: computing costs nothing, unless `j_per_step` holds.
+        j_per_step: joules of a local step; None: `watts` applies.
+        watts: power while computing, W; None: computing costs nothing, unless `j_per_step` is set.
         idle_w: power while online and not computing, W.
         j_per_byte_up, j_per_byte_down: joules per byte that a node's uplink and downlink carried.
         server_w: power of the server from start to end, W.
-        gco2_per_kwh: grams of CO2 equivalents per kWh; None: not known.
+        gco2_per_kwh: grams of CO2 equivalents per kWh; None: unknown.
     """
 
     j_per_step: float | None = None
@@ -32,13 +32,14 @@ class Costs:
 
 @dataclass(frozen=True)
 class Work:
-    """What nodes have done until a moment, arrays [nodes]; a server is the last.
+    """Work of nodes until a point in time, arrays [nodes]; a server is the last.
 
     Args:
         steps: local steps computed, float64; a forward pass is a third of one.
         computing_s: simulated seconds in which the device computed.
-        idle_s: simulated seconds in which the node was online, had rounds to go and did not compute.
-        sent_bytes, received_bytes: that its uplink and downlink carried, also in vain and of parts of messages, int64.
+        idle_s: simulated seconds in which the node was online, had rounds left and did not compute.
+        sent_bytes, received_bytes: bytes that its uplink and downlink carried, including wasted bytes and parts of
+            messages, int64.
     """
 
     steps: np.ndarray
@@ -49,12 +50,12 @@ class Work:
 
 
 def joules(work: Work, costs: Costs, server: int | None = None) -> dict[str, np.ndarray]:
-    """Joules by what they were spent on, float64 [nodes] each, by the names in PARTS.
+    """Return joules by use, float64 [nodes] each, by the names in PARTS.
 
     Args:
-        work: of all nodes.
-        costs: of a unit of each.
-        server: the number of the server, which computes nothing and has a power of its own; None: there is none.
+        work: work of all nodes.
+        costs: energy per unit of each kind of work.
+        server: the id of the server, which computes nothing and has a separate power; None if there is none.
     """
     by_step = costs.j_per_step is not None
     compute = costs.j_per_step * work.steps if by_step else (costs.watts or 0.0) * work.computing_s
@@ -70,10 +71,10 @@ def joules(work: Work, costs: Costs, server: int | None = None) -> dict[str, np.
 
 
 def total(parts: dict[str, np.ndarray]) -> np.ndarray:
-    """All joules of each node, float64 [nodes]."""
+    """Return all joules of each node, float64 [nodes]."""
     return sum((parts[name] for name in PARTS[1:]), parts[PARTS[0]])
 
 
 def grams(joules: np.ndarray | float, gco2_per_kwh: float) -> np.ndarray | float:
-    """Grams of CO2 equivalents that so many joules emit."""
+    """Return grams of CO2 equivalents of these joules."""
     return joules / J_PER_KWH * gco2_per_kwh

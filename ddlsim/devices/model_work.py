@@ -1,4 +1,4 @@
-"""Devices whose step times follow from the model: its floating-point operations over a rate, or a measurement.
+"""Devices with step times from the model: its floating-point operations over a rate, or a measurement.
 
 The operations of a training step are counted once per architecture (learning/step_work.py). A device's effective rate
 is its peak in single precision times a utilization: the share of the peak that training reaches. A step takes its
@@ -10,12 +10,12 @@ Peaks are of single precision (32 bit, without tensor cores). Sources:
   Smartphone GPU based Training: Lessons Learned" (PerCom workshops 2022, arXiv:2202.10100).
 - raspberry_pi_5, laptop_cpu: High-Performance Linpack in double precision, measured by Geerling
   (github.com/geerlingguy/top500-benchmark): 30.2 GFLOP/s on a Raspberry Pi 5, 104.7 on a MacBook Air with M2. Single
-  precision is taken as twice as fast.
+  precision is assumed to be twice as fast.
 - rtx_4090, a100, h100: the makers' data sheets as TechPowerUp, Lockwood and HPC Tech list them: 82.6 TFLOP/s, 19.5 and
   67 (SXM).
 - t4: 8.1 TFLOP/s (NVIDIA's announcement, 2018).
 
-The utilizations are estimated: 0.15 of what Linpack reaches on CPUs, 0.3 of the data sheet on GPUs.
+The utilizations are estimated: 0.15 of Linpack's rate on CPUs, 0.3 of the data sheet on GPUs.
 """
 
 from collections.abc import Mapping
@@ -51,7 +51,7 @@ class Preset:
     utilization: float
 
     def step_s(self, flops: float) -> float:
-        """Seconds of a training step of so many operations."""
+        """Return the seconds of a training step of this number of operations."""
         return LAUNCH_S + flops / (self.peak_flops_per_s * self.utilization)
 
 
@@ -73,8 +73,8 @@ class Estimated(Devices):
     A forward pass takes the share of a step that its operations have.
 
     Args:
-        device: what every node computes on. Effective rates in GFLOP/s: phone 15, raspberry_pi_5 9, laptop_cpu 31, t4
-            2,400, rtx_4090 25,000, a100 5,900, h100 20,000 (sources: ddlsim/devices/model_work.py).
+        device: device of every node. Effective rates in GFLOP/s: phone 15, raspberry_pi_5 9, laptop_cpu 31, t4 2,400,
+            rtx_4090 25,000, a100 5,900, h100 20,000 (sources: ddlsim/devices/model_work.py).
     """
 
     device: Device = "laptop_cpu"
@@ -98,7 +98,7 @@ class Estimated(Devices):
 class Calibrated(Devices):
     """Every node's step takes as long as on this machine's CPU, measured when the run starts.
 
-    The measured times stand in the run's scenario.yaml, so a resumed or repeated run uses the same ones.
+    The run's scenario.yaml stores the measured times, so a resumed or repeated run uses the same ones.
 
     Args:
         step_times_s: measured seconds per local step of each architecture; null: they are measured when the run starts.

@@ -1,4 +1,4 @@
-"""How long computing takes on a simulated device: seconds per local SGD step, per node, as a scenario gives them."""
+"""Computing time of simulated devices: seconds per local SGD step, per node, as set by a scenario."""
 
 import functools
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ class Constant(Devices):
 
 @dataclass(frozen=True, kw_only=True)
 class PerNode(Devices):
-    """Every node's speed is given.
+    """Every node's speed, as a list.
 
     Args:
         step_times_s: seconds per local step, one per node.
@@ -56,7 +56,7 @@ class LogNormal(Devices):
     Args:
         median_step_time_s: median seconds per local step; null: the model's own work on `device`, as with devices
             estimated.
-        device: what the median node computes on; see devices estimated.
+        device: device of the median node; see devices estimated.
         sigma: standard deviation of the logarithm; 0.5 makes the slowest of a hundred about three times the median.
     """
 
@@ -76,15 +76,15 @@ class LogNormal(Devices):
         return PRESETS[self.device].step_s(work.training_flops)
 
     def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
-        """The device, where the median is given."""
+        """Return the device as unused if the median is set."""
         if not self.scales:
             yield "device", "median_step_time_s is given"
 
     def draw(self, num_nodes: int, seed: int) -> np.ndarray:
-        """Seconds per step, float64 [num_nodes], or factors of the base.
+        """Draw seconds per step, float64 [num_nodes], or factors of the base.
 
         Raises:
-            ScenarioError: a node would be slower than can be counted.
+            ScenarioError: a node's step time exceeds the representable range.
         """
         factors = _normal(num_nodes, seed)
         median = 1.0 if self.median_step_time_s is None else self.median_step_time_s
@@ -99,13 +99,15 @@ class LogNormal(Devices):
 
 @functools.lru_cache(maxsize=1)
 def _normal(num_nodes: int, seed: int) -> np.ndarray:
-    """Standard normal numbers, one of each node's own stream [N]; kept from the check of a scenario to its run."""
+    """Return standard normal numbers, one of each node's own stream [N]; cached from the check of a scenario to its
+    run.
+    """
     return np.array([stream(seed, "device", node).normal() for node in range(num_nodes)])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Table(Devices):
-    """Every node's speed is given in a file.
+    """Every node's speed, from a file.
 
     Args:
         path: CSV with the columns node,step_time_s, one row per node; nodes that the run does not have are skipped.

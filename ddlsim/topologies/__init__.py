@@ -1,6 +1,7 @@
-"""Topologies by name: for each round an undirected networkx graph that says which nodes may exchange messages.
+"""Topologies by name: for each round an undirected networkx graph of the nodes that may exchange messages.
 
-To add one: a frozen dataclass (fields = YAML keys) that extends Topology (base.py), and a line in this table.
+To add a topology, write a frozen dataclass (fields = YAML keys) that extends Topology (base.py), and add a line to this
+table.
 """
 
 from ddlsim.foundation.registry import Registry

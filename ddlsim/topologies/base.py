@@ -1,4 +1,4 @@
-"""What a topology offers, and the neighbors of every node in a round. See the table in __init__.py for all of them."""
+"""The contract of topologies, and the neighbors of every node in a round. __init__.py has the table of topologies."""
 
 import functools
 from abc import ABC, abstractmethod
@@ -13,50 +13,51 @@ if TYPE_CHECKING:
     import networkx as nx
 
 CACHED_ROUNDS, CACHED_NODES = 64, 2_000_000
-"""Graphs kept: so many rounds, fewer where they have more nodes than this together."""
+"""Number of rounds whose graphs are cached, and their maximum total number of nodes."""
 
 Neighbors = Sequence[tuple[int, ...]]
-"""Per node the ids of its neighbors, ascending."""
+"""For each node the ids of its neighbors, ascending."""
 
 
 class Topology(Part, ABC):
-    """A rule that says for each round which nodes may exchange messages; entries of TOPOLOGIES are frozen dataclasses.
+    """A rule that gives the pairs of nodes that may exchange messages, for each round; entries of TOPOLOGIES are frozen
+    dataclasses.
 
-    To write one: give `graph`; `check` where not every number of nodes will do; `dynamic` where rounds differ.
+    A subclass defines `graph`; `check` if not every number of nodes is valid; `dynamic` if rounds differ.
     """
 
     dynamic: bool = True
-    """Whether each round has a graph of its own; false: one graph serves all rounds."""
+    """Whether each round has a new graph; false: one graph serves all rounds."""
 
     def check(self, num_nodes: int) -> None:
-        """Raises ScenarioError where no such graph exists on this many nodes; draws nothing. Default: all sizes fit."""
+        """Raise ScenarioError if no such graph exists on this many nodes; draws nothing. Default: none."""
 
     def problems(self, num_nodes: int, seed: int) -> Iterator[Problem]:
-        """See Part; asks `check`."""
+        """Return the problems found by `check`."""
         self.check(num_nodes)
         return iter(())
 
     def unused(self, num_nodes: int, seed: int) -> tuple[str, ...]:
-        """Names of what its edges say of links, which no topology uses. Default: nothing."""
+        """Names of edge attributes of links, which no topology uses. Default: none."""
         return ()
 
     @abstractmethod
     def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.Graph":
-        """The undirected graph of a round, nodes 0..num_nodes-1, without self-loops.
+        """Return the undirected graph of a round, nodes 0..num_nodes-1, without self-loops.
 
         Args:
-            num_nodes: how many nodes.
-            round_num: the round, from 0; 0 where the topology is static.
+            num_nodes: number of nodes.
+            round_num: the round, from 0; 0 if the topology is static.
             seed: the scenario's seed.
         Raises:
             ScenarioError: no such graph exists, or no connected one was found.
         """
 
     def neighbors(self, num_nodes: int, round_num: int, seed: int) -> Neighbors:
-        """Per node the sorted ids of its neighbors in `graph`. Override where a graph object costs too much.
+        """Return for each node the sorted ids of its neighbors in `graph`. Override if a graph object costs too much.
 
         Raises:
-            ScenarioError: it is no graph of these nodes.
+            ScenarioError: the graph's nodes are not 0..num_nodes-1.
         """
         graph, found = self.graph(num_nodes, round_num, seed), None
         with suppress(AttributeError, KeyError, TypeError, ValueError):
@@ -76,7 +77,7 @@ class Topology(Part, ABC):
 
 
 def misdrawn(graph: "nx.Graph") -> str:
-    """Why a graph does not say who are neighbors, "returns ..., expected ..."; empty: it does."""
+    """Return the reason why a graph does not define neighbors, "returns ..., expected ..."; empty if it does."""
     if graph.is_directed() or graph.is_multigraph():
         return f"returns {kind_of(graph)}, expected an undirected networkx.Graph"
     if any(node in others for node, others in graph.adj.items()):
@@ -87,19 +88,19 @@ def misdrawn(graph: "nx.Graph") -> str:
 class StaticTopology(Topology):
     """A topology that is the same in all rounds."""
 
-    dynamic = False  # without an annotation: no key of the dataclasses below
+    dynamic = False  # without an annotation: not a key of the dataclasses below
 
 
 def neighbors(topology: Topology, num_nodes: int, round_num: int, seed: int) -> Neighbors:
-    """The neighbors of every node in one round; cached, and one entry for all rounds if the topology is static.
+    """Return the neighbors of every node in one round; cached, with one entry for all rounds if the topology is static.
 
     Args:
         topology: an entry of TOPOLOGIES.
-        num_nodes: how many nodes, ids 0..num_nodes-1.
+        num_nodes: number of nodes, ids 0..num_nodes-1.
         round_num: the round, from 0.
         seed: the scenario's seed.
     Returns:
-        Per node the sorted ids of its neighbors.
+        For each node the sorted ids of its neighbors.
     Raises:
         ScenarioError: if no such graph exists or no connected one is found, or the topology cannot be hashed.
     """
@@ -115,7 +116,7 @@ def neighbors(topology: Topology, num_nodes: int, round_num: int, seed: int) -> 
 
 
 def forget() -> None:
-    """Graphs are drawn, or read from their files, anew: what a file holds may have changed since an earlier run."""
+    """Clear cached graphs, since files may have changed since an earlier run."""
     _cache.cache_clear()
 
 

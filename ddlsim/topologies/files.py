@@ -1,6 +1,6 @@
-"""Graphs from files, with errors that name the file, the line and what was expected.
+"""Graphs from files, with errors that name the file, the line and the expected value.
 
-A graph of one's own, from a file.
+The topology `file` is a user-supplied graph.
 """
 
 from dataclasses import dataclass
@@ -18,12 +18,14 @@ EDGE_ATTRIBUTES = ("bandwidth_mbps", "latency_ms")
 
 
 def read_edge_list(path: str, key: str = "topology.path") -> "nx.Graph":
-    """The undirected graph of an edge list: `node node`, `node node bandwidth_mbps latency_ms`, or networkx's dialect.
+    """Read the undirected graph of an edge list: `node node`, `node node bandwidth_mbps latency_ms`, or networkx's
+    dialect.
 
-    A first line of one number is that of the nodes, as in the files of DecentralizePy.
+    A first line with one number gives the number of nodes, as in DecentralizePy's files.
 
     Raises:
-        ScenarioError: if a line is none of these, or has other values than an earlier one of the same edge; says which.
+        ScenarioError: if a line has none of these forms, or other values than an earlier line of the same edge; names
+            the line.
     """
     import networkx as nx
 
@@ -48,7 +50,7 @@ def read_edge_list(path: str, key: str = "topology.path") -> "nx.Graph":
                 edges = [(int(words[0]), int(words[1]), attributes)]
             else:
                 edges = list(nx.parse_edgelist([line], nodetype=int).edges(data=True))
-                if not edges:  # networkx leaves out what has no two words
+                if not edges:  # networkx skips lines of fewer than two words
                     raise ValueError
         except (TypeError, ValueError) as error:
             raise ScenarioError(
@@ -65,7 +67,7 @@ def read_edge_list(path: str, key: str = "topology.path") -> "nx.Graph":
 
 
 def _add_edge(graph: "nx.Graph", one: int, other: int, attributes: dict[str, Any], place: str) -> None:
-    """Adds an edge; the same one again must have the same capacity and latency, which are those of both directions."""
+    """Add an edge; a repeated edge must have the same capacity and latency, which apply to both directions."""
     if graph.has_edge(one, other):
         before, now = (tuple(map(found.get, EDGE_ATTRIBUTES)) for found in (graph.edges[one, other], attributes))
         if before != now:
@@ -77,10 +79,10 @@ def _add_edge(graph: "nx.Graph", one: int, other: int, attributes: dict[str, Any
 
 
 def read_graphml(path: str, key: str = "topology.path") -> "nx.Graph":
-    """The undirected graph of a GraphML file, node ids as integers.
+    """Read the undirected graph of a GraphML file, node ids as integers.
 
     Raises:
-        ScenarioError: if networkx cannot read it, it is directed, ids are no whole numbers, or two edges of the same
+        ScenarioError: if networkx cannot read it, it is directed, ids are not whole numbers, or two edges of the same
             nodes have other values.
     """
     import xml.etree.ElementTree as ElementTree
@@ -122,13 +124,14 @@ class File(StaticTopology):
     """A graph read from a file; the same in all rounds.
 
     `edge_list`: one edge per line, `node node`, or networkx's `node node {'weight': 2}`; `#` starts a comment; a first
-    line of one number is that of the nodes, with edges or without. `graphml`: undirected. A topology says who talks to
-    whom: a file whose edges have `bandwidth_mbps` or `latency_ms` is one for `network.links`, `routed`.
+    line with one number gives the number of nodes, with or without edges. `graphml`: undirected. A topology defines
+    which nodes communicate: a file whose edges have `bandwidth_mbps` or `latency_ms` belongs in `network.links`,
+    `routed`.
 
     Args:
         path: the file, relative to the folder that the command is started in.
         format: edge_list or graphml.
-        connected: refuse a graph in several pieces; false: accept it.
+        connected: whether a graph in several pieces is an error.
     """
 
     path: str
@@ -136,16 +139,15 @@ class File(StaticTopology):
     connected: bool = True
 
     def check(self, num_nodes: int) -> None:
-        """Raise ScenarioError if the file is not there or is no graph of nodes 0..num_nodes-1."""
+        """Raise ScenarioError if the file is missing or not a graph of nodes 0..num_nodes-1."""
         self.graph(num_nodes, 0, 0)
 
     def unused(self, num_nodes: int, seed: int) -> tuple[str, ...]:
-        """See Topology."""
         edges = self.graph(num_nodes, 0, seed).edges(data=True)
         return tuple(name for name in EDGE_ATTRIBUTES if any(name in found for _, _, found in edges))
 
     def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.Graph":
-        """The graph in the file.
+        """Return the graph in the file.
 
         Raises:
             ScenarioError: if the file cannot be read, is directed, has self-loops, is in several pieces although

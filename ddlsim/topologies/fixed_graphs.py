@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Ring(StaticTopology):
-    """Every node knows the one before and the one after it; the same in all rounds."""
+    """Every node is linked with the previous and the next one; the same in all rounds."""
 
     def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.Graph":
-        """The ring 0-1-...-(n-1)-0; two nodes share one edge, one node has none."""
+        """Return the ring 0-1-...-(n-1)-0; two nodes share one edge, one node has none."""
         import networkx as nx
 
         return nx.cycle_graph(num_nodes) if num_nodes > 2 else nx.path_graph(num_nodes)
@@ -25,10 +25,10 @@ class Ring(StaticTopology):
 
 @dataclass(frozen=True, kw_only=True)
 class Complete(StaticTopology):
-    """Every node knows every other; the same in all rounds."""
+    """Every node is linked with every other; the same in all rounds."""
 
     def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.Graph":
-        """The complete graph."""
+        """Return the complete graph."""
         import networkx as nx
 
         return nx.complete_graph(num_nodes)
@@ -54,7 +54,7 @@ class Torus(StaticTopology):
         self.shape(num_nodes)
 
     def shape(self, num_nodes: int) -> tuple[int, int]:
-        """Rows and columns for this many nodes.
+        """Return rows and columns for this many nodes.
 
         Raises:
             ScenarioError: if they do not multiply to `num_nodes`.
@@ -74,7 +74,7 @@ class Torus(StaticTopology):
         return rows, columns
 
     def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.Graph":
-        """The torus; a side of length 2 gives one edge, not two."""
+        """Return the torus; a side of length 2 gives one edge, not two."""
         import networkx as nx
 
         rows, columns = self.shape(num_nodes)
@@ -84,10 +84,10 @@ class Torus(StaticTopology):
 
 @dataclass(frozen=True, kw_only=True)
 class Star(StaticTopology):
-    """One node in the middle knows all others, they know only it; the same in all rounds.
+    """One center node is linked with all others, and they only with it; the same in all rounds.
 
     Args:
-        center: id of the node in the middle.
+        center: id of the center node.
     """
 
     center: CountOrZero = 0
@@ -98,7 +98,7 @@ class Star(StaticTopology):
             raise ScenarioError(f"topology.center: node ids are 0..{num_nodes - 1}, got {self.center}.")
 
     def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.Graph":
-        """The star."""
+        """Return the star."""
         import networkx as nx
 
         self.check(num_nodes)

@@ -1,4 +1,4 @@
-"""Any graph generator of networkx by its name: barabasi_albert_graph, hypercube_graph, random_geometric_graph, ..."""
+"""Graph generators of networkx by name: barabasi_albert_graph, hypercube_graph, random_geometric_graph, ..."""
 
 import inspect
 from collections.abc import Iterator, Mapping
@@ -23,13 +23,13 @@ class FromNetworkx(RandomTopology):
     """A graph generator of networkx by its name, with its arguments; by default one graph for all rounds.
 
     The generator's argument `n` is the number of nodes and `seed` follows the scenario's, unless `arguments` has them;
-    others have the generator's own defaults. The graph must be undirected and have as many nodes as the scenario;
-    its nodes are numbered in their order, links of a node to itself are left out.
+    other arguments have the generator's own defaults. The graph must be undirected and have as many nodes as the
+    scenario; its nodes are numbered in their order, self-loops are left out.
 
     Args:
         generator: name of a function of networkx, with or without `_graph` at its end.
         arguments: its arguments by name, such as {m: 2} of barabasi_albert_graph.
-        dynamic: a new graph in each round, of a generator that draws; false: one graph for all rounds.
+        dynamic: whether each round has a new graph, for generators that draw; false: one graph for all rounds.
     """
 
     generator: str
@@ -41,17 +41,17 @@ class FromNetworkx(RandomTopology):
         self._call(num_nodes, 0)
 
     def problems(self, num_nodes: int, seed: int) -> Iterator[Problem]:
-        """See Part; a graph that is drawn in no time is drawn as for the first round."""
+        """Return the problems; graphs that are quick to draw are drawn for the first round."""
         self.check(num_nodes)
         if num_nodes <= DRAWN_IN_NO_TIME:
             self.graph(num_nodes, 0, seed)
         return iter(())
 
     def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.Graph":
-        """The graph of a round.
+        """Return the graph of a round.
 
         Raises:
-            ScenarioError: if networkx refuses the arguments, or the graph does not have these nodes.
+            ScenarioError: if networkx rejects the arguments, or the graph does not have these nodes.
         """
         return self.drawn(num_nodes, round_num, seed, lambda draw_seed: self._draw(num_nodes, draw_seed))
 
@@ -83,7 +83,7 @@ class FromNetworkx(RandomTopology):
         return graph
 
     def _call(self, num_nodes: int, seed: int) -> tuple[Any, dict[str, Any]]:
-        """The generator and what it is called with."""
+        """Return the generator and its arguments."""
         make = _generator(self.generator)
         parameters = inspect.signature(make).parameters
         own: Mapping[str, Any] = self.arguments
@@ -100,7 +100,7 @@ class FromNetworkx(RandomTopology):
 
 
 def _made(make: Any, arguments: dict[str, Any]) -> Any:
-    """What the generator gives; those that seed numpy's old generator take no seed of more than 32 bits."""
+    """Return the generator's graph; generators that seed numpy's old generator take no seed of more than 32 bits."""
     try:
         return make(**arguments)
     except ValueError as error:
@@ -110,10 +110,10 @@ def _made(make: Any, arguments: dict[str, Any]) -> Any:
 
 
 def _generator(name: str) -> Any:
-    """The function of networkx.
+    """Return the function of networkx.
 
     Raises:
-        ScenarioError: if there is none of this name among its generators.
+        ScenarioError: if networkx has no generator of this name.
     """
     import difflib
 

@@ -1,10 +1,10 @@
 """Random regular graphs of many nodes, in numpy: a pairing of stubs, repaired until it is a simple graph.
 
 The configuration model (Bollobas, "A probabilistic proof of an asymptotic formula for the number of labeled regular
-graphs", 1980): every node has `degree` stubs, all stubs are paired at random. Loops and double edges, about
-(degree^2 - 1) / 4 of them whatever the size, are each switched with an edge drawn at random, which keeps all degrees,
-until none is left (McKay and Wormald, "Uniform generation of random regular graphs of moderate degree", 1990). Their
-method also rejects some switchings to be exactly uniform; with so few of them among millions of edges we do not.
+graphs", 1980): every node has `degree` stubs, all stubs are paired at random. Loops and double edges, about (degree^2 -
+1) / 4 of them for any size, are each switched with an edge drawn at random, which keeps all degrees, until none is left
+(McKay and Wormald, "Uniform generation of random regular graphs of moderate degree", 1990). Their method also rejects
+some switchings to be exactly uniform; this module does not, because few of millions of edges are switched.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,8 @@ MAX_REPAIRS = 1_000
 
 
 class EqualLists(Sequence[tuple[int, ...]]):
-    """Per node a tuple of as many node ids, kept as one array, 4 bytes an entry instead of 40, until one is asked for.
+    """Equally long tuples of node ids, one per node, stored in one array with 4 bytes an entry instead of 40 until
+    requested.
 
     Args:
         table: int32 [nodes, degree].
@@ -30,7 +31,7 @@ class EqualLists(Sequence[tuple[int, ...]]):
 
     @cached_property
     def _rows(self) -> list[tuple[int, ...]]:
-        return list(map(tuple, self.table.tolist()))  # all at once, at a quarter of the time of one by one
+        return list(map(tuple, self.table.tolist()))  # all at once, in a quarter of the time of one by one
 
     def __len__(self) -> int:
         return len(self.table)
@@ -44,14 +45,14 @@ class EqualLists(Sequence[tuple[int, ...]]):
 
 
 def random_regular(degree: int, num_nodes: int, seed: int) -> EqualLists:
-    """A random simple graph in which every node has `degree` neighbors.
+    """Return a random simple graph in which every node has `degree` neighbors.
 
     Args:
         degree: below num_nodes; degree x num_nodes is even.
-        num_nodes: how many nodes, at best far more than degree^2.
-        seed: of the draw.
+        num_nodes: number of nodes, preferably far more than degree^2.
+        seed: seed of the draw.
     Returns:
-        Per node its neighbors, ascending.
+        For each node its neighbors, ascending.
     Raises:
         DdlsimError: if the repair does not end (a graph that is nearly complete).
     """
@@ -70,11 +71,13 @@ def random_regular(degree: int, num_nodes: int, seed: int) -> EqualLists:
 
 
 def is_connected(graph: EqualLists) -> bool:
-    """Whether every node can be reached from every other: labels fall to the least one around, with short cuts."""
+    """Whether every node can be reached from every other: labels decrease to the least neighboring label, with
+    shortcuts.
+    """
     label = np.arange(len(graph), dtype=np.int32)
     while True:
         lower = np.minimum(label, label[graph.table].min(axis=1))
-        # A label that has fallen takes the whole tree under its root along.
+        # A label that decreases takes the whole tree under its root along.
         np.minimum.at(lower, label, lower)
         while not np.array_equal(lower, lower[lower]):
             lower = lower[lower]
@@ -84,7 +87,7 @@ def is_connected(graph: EqualLists) -> bool:
 
 
 def _not_simple(edges: np.ndarray, num_nodes: int) -> np.ndarray:
-    """Indices of loops and of all but the first of equal edges."""
+    """Return the indices of loops and of all equal edges except the first."""
     low, high = edges.min(axis=1).astype(np.int64), edges.max(axis=1)
     names = low * num_nodes + high
     order = np.argsort(names, kind="stable")

@@ -1,8 +1,8 @@
 """Random graphs, by default one for all rounds.
 
 Sources: random regular graphs per round as in the FACADE paper (Biswas et al., SaTML 2025) and Epidemic Learning (De
-Vos et al., NeurIPS 2023). Where we differ: a disconnected draw is drawn again instead of being patched with ring edges,
-so a regular graph stays regular.
+Vos et al., NeurIPS 2023). Difference: a disconnected draw is repeated instead of being patched with ring edges, so a
+regular graph stays regular.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,27 +20,28 @@ if TYPE_CHECKING:
     import networkx as nx
 
 MAX_DRAWS = 100
-"""How often one round's graph is drawn before giving up on a connected one."""
+"""Maximum number of draws of one round's graph in search of a connected one."""
 
 Drawn = TypeVar("Drawn")
 
 SMALL = 32
-"""Regular graphs of up to so many nodes are drawn at once whatever their degree."""
+"""Regular graphs of up to this many nodes are drawn directly for any degree."""
 LARGE, LARGE_IF_DENSE = 2_000, 20_000
 """Regular graphs of more nodes than this are drawn by pairing (large.py), in a tenth of networkx's time. Dense graphs,
-of a degree above the square root of the nodes, only from the second size on: pairing leaves much to repair in them."""
+of a degree above the square root of the nodes, only from the second size on, since pairing leaves many edges to repair
+in them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RandomTopology(Topology):
-    """What random graphs have in common.
+    """Base of random graphs.
 
-    A disconnected draw is drawn again from the next stream of the same round, up to 100 times, then it is an error.
+    A disconnected draw is repeated from the next stream of the same round, up to 100 times, then it is an error.
 
     Args:
         dynamic: whether each round has a new graph, or one graph serves all rounds.
-        seed: fixes the graphs whatever the scenario's seed; null: they follow the scenario's seed.
-        connected: redraw until the graph is connected; false: take the first draw.
+        seed: seed of the graphs, independent of the scenario's; null: the scenario's seed.
+        connected: whether the draw is repeated until the graph is connected; false: use the first draw.
     """
 
     dynamic: bool = False
@@ -55,12 +56,13 @@ class RandomTopology(Topology):
         draw: Callable[[int], Drawn],
         is_connected: Callable[[Drawn], bool] | None = None,
     ) -> Drawn:
-        """The first connected one of at most MAX_DRAWS draws, each from its own stream; the first if that will do.
+        """Return the first connected one of at most MAX_DRAWS draws, each from its own stream; the first draw if
+        `connected` is false.
 
         Args:
-            num_nodes, round_num, seed: as of `graph`.
+            num_nodes, round_num, seed: as in `graph`.
             draw: a seed -> a graph.
-            is_connected: None: as networkx says.
+            is_connected: test of connectivity; None: networkx's.
         """
         if is_connected is None:
             import networkx as nx
@@ -84,13 +86,14 @@ class RandomTopology(Topology):
 class RandomRegular(RandomTopology):
     """Every node has the same number of neighbors, drawn at random.
 
-    Up to 2,000 nodes networkx draws (20,000 if degree^2 is more than the number of nodes); larger graphs come from a
-    pairing of our own, so from other random numbers. Where more than 32 nodes have more than half of all edges, those
-    that are left out are drawn: networkx would take minutes for the others, or for ever.
+    Up to 2,000 nodes networkx draws (20,000 if degree^2 is more than the number of nodes); larger graphs come from
+    ddlsim's own pairing, with other random numbers. If more than 32 nodes have more than half of all edges, the missing
+    edges are drawn instead, since networkx would take minutes for the others, or never end.
 
     Args:
         degree: neighbors per node; below the number of nodes, and degree x nodes is even.
-        connected: redraw until the graph is connected; false: take the first draw (degree 1 is a random matching).
+        connected: whether the draw is repeated until the graph is connected; false: use the first draw (degree 1 is a
+            random matching).
     """
 
     why: ClassVar[Mapping[str, str]] = {
@@ -118,7 +121,7 @@ class RandomRegular(RandomTopology):
             )
 
     def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.Graph":
-        """The graph of a round, of many nodes the one of `neighbors`, else `networkx.random_regular_graph`."""
+        """Return the graph of a round, for many nodes from `neighbors`, otherwise `networkx.random_regular_graph`."""
         import networkx as nx
 
         if self._is_large(num_nodes):
@@ -137,7 +140,7 @@ class RandomRegular(RandomTopology):
         return self.drawn(num_nodes, round_num, seed, lambda s: nx.random_regular_graph(self.degree, num_nodes, seed=s))
 
     def neighbors(self, num_nodes: int, round_num: int, seed: int) -> Neighbors:
-        """Of many nodes, without a graph object."""
+        """Return the neighbors, for many nodes without a graph object."""
         if not self._is_large(num_nodes):
             return super().neighbors(num_nodes, round_num, seed)
         from ddlsim.topologies.large import is_connected, random_regular
@@ -159,7 +162,7 @@ class ErdosRenyi(RandomTopology):
     edge_probability: Annotated[float, Gt(0), Le(1)]
 
     def check(self, num_nodes: int) -> None:
-        """Raises ScenarioError if the probability is so small that floating-point numbers cannot tell it from none."""
+        """Raise ScenarioError if the probability is too small for floating-point numbers to distinguish it from 0."""
         if 1 - self.edge_probability == 1:
             raise ScenarioError(
                 f"topology.edge_probability: {self.edge_probability:g} is no edge at all in double precision. "
@@ -167,7 +170,7 @@ class ErdosRenyi(RandomTopology):
             )
 
     def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.Graph":
-        """The graph of a round: `networkx.fast_gnp_random_graph`."""
+        """Return the graph of a round: `networkx.fast_gnp_random_graph`."""
         import networkx as nx
 
         return self.drawn(
@@ -177,7 +180,7 @@ class ErdosRenyi(RandomTopology):
 
 @dataclass(frozen=True, kw_only=True)
 class WattsStrogatz(RandomTopology):
-    """Small world: a ring where each node knows its nearest ones and some edges are rewired at random.
+    """Small world: a ring in which each node is linked with its nearest ones and some edges are rewired at random.
 
     Args:
         degree: nearest neighbors on the ring before rewiring; even, below the number of nodes.
@@ -195,7 +198,7 @@ class WattsStrogatz(RandomTopology):
             raise ScenarioError(f"topology.degree: must be even (half on each side of the ring), got {self.degree}.")
 
     def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.Graph":
-        """The graph of a round: `networkx.watts_strogatz_graph`."""
+        """Return the graph of a round: `networkx.watts_strogatz_graph`."""
         import networkx as nx
 
         def draw(draw_seed: int) -> "nx.Graph":
@@ -206,7 +209,7 @@ class WattsStrogatz(RandomTopology):
 
 @dataclass(frozen=True, kw_only=True)
 class BarabasiAlbert(RandomTopology):
-    """Scale-free: nodes come one after the other and prefer neighbors that have many (Barabasi and Albert, 1999).
+    """Scale-free: nodes are added in turn and prefer neighbors of high degree (Barabasi and Albert, 1999).
 
     Args:
         edges: links that every new node brings; below the number of nodes.
@@ -220,14 +223,16 @@ class BarabasiAlbert(RandomTopology):
             raise _too_few_nodes("edges", self.edges, num_nodes)
 
     def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.Graph":
-        """The graph of a round: `networkx.barabasi_albert_graph`."""
+        """Return the graph of a round: `networkx.barabasi_albert_graph`."""
         import networkx as nx
 
         return self.drawn(num_nodes, round_num, seed, lambda s: nx.barabasi_albert_graph(num_nodes, self.edges, seed=s))
 
 
 def _too_few_nodes(key: str, value: int, num_nodes: int) -> ScenarioError:
-    """Also what a scenario without the section `topology` is told, so it says what else there is."""
+    """Return an error that lists the other topologies, since it also appears for scenarios without the section
+    `topology`.
+    """
     return ScenarioError(
         f"topology.{key}: must be below the number of nodes ({num_nodes}), got {value}. Choose a smaller one, another "
         "topology (complete, ring), or more nodes."
