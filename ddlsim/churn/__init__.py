@@ -1,6 +1,6 @@
-"""When nodes are away, by name.
+"""Churn, the times at which nodes are offline, by name.
 
-To add one: a frozen dataclass that offers `absences(num_nodes, seed)` (see schedule.py), and a line here.
+To add one, write a frozen dataclass that defines `absences(num_nodes, seed)` (see schedule.py), and add a line here.
 """
 
 from ddlsim.foundation.registry import Registry

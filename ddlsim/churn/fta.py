@@ -1,4 +1,4 @@
-"""Nodes that come and go as recorded in the Failure Trace Archive: its table `event_trace`.
+"""Churn from the Failure Trace Archive: its table `event_trace`.
 
 Kondo, Javadi, Iosup, Epema, "The Failure Trace Archive" (CCGrid 2010). A line is an interval: event_id, component_id,
 node_id, platform_id, node_name, event_type (1: available; every other number: not), event_start_time, event_stop_time
@@ -32,12 +32,13 @@ AVAILABLE = "1"
 class FailureTrace(Churn):
     """Nodes are online as machines of a trace of the Failure Trace Archive; each node draws its machine.
 
-    Before its first and after its last recorded interval a machine is away. The trace begins with its earliest one.
+    Before its first and after its last recorded interval a machine is offline. The trace starts with its earliest
+    interval.
 
     Args:
         path: the trace's file event_trace, unpacked. Relative to the folder that the command is started in.
-        time_scale: how many times faster than in life: 3600 makes an hour a simulated second.
-        start_s: how much of the trace's beginning is left out, in its own seconds.
+        time_scale: speed-up over real time: 3600 makes an hour a simulated second.
+        start_s: start of the run in the trace, in the trace's seconds; earlier intervals are left out.
     """
 
     path: str
@@ -45,7 +46,7 @@ class FailureTrace(Churn):
     start_s: Annotated[float, Ge(0)] = 0.0
 
     def check(self, num_nodes: int) -> None:
-        """Reads the file.
+        """Read and check the file.
 
         Raises:
             ScenarioError: it cannot be read, has wrong lines, or no machine that is ever available.
@@ -53,7 +54,7 @@ class FailureTrace(Churn):
         read_events(self.path)
 
     def problems(self, num_nodes: int, seed: int) -> Iterator[Problem]:
-        """See Part; reads the file, and tells a start_s after which no machine is available."""
+        """Return the file's problems, and report a start_s after which no machine is available."""
         machines = read_events(self.path).values()
         last_s = max((end_s for online in machines for _, end_s in online), default=0.0)
         if last_s <= self.start_s:
@@ -64,7 +65,7 @@ class FailureTrace(Churn):
             )
 
     def absences(self, num_nodes: int, seed: int) -> Absences:
-        """Per node the gaps of its machine; all machines are different while they last."""
+        """Return for each node the gaps of its machine; machines repeat only when all are used."""
         machines = list(read_events(self.path).values())
         drawn = [machines[place] for place in dealt(stream(seed, "failure trace"), len(machines), num_nodes)]
         return {node: scaled(gaps(self._from_start(online)), self.time_scale) for node, online in enumerate(drawn)}
@@ -75,7 +76,8 @@ class FailureTrace(Churn):
 
 
 def read_events(path: str) -> dict[str, list[OfflineInterval]]:
-    """Machine -> its intervals of availability, in order and apart, in seconds since the earliest interval of the file.
+    """Read machine -> its intervals of availability, in order and apart, in seconds since the earliest interval of the
+    file.
 
     Raises:
         ScenarioError: see `FailureTrace.check`.
@@ -107,7 +109,7 @@ def read_events(path: str) -> dict[str, list[OfflineInterval]]:
 
 
 def _table(lines: list[str]) -> tuple[list[str], list[tuple[int, list[str]]]]:
-    """The names of the columns, and per line that is no comment its number, from 1, and its cells."""
+    """Return the names of the columns, and for each line that is not a comment its number, from 1, and its cells."""
     columns = list(COLUMNS)
     rows: list[tuple[int, list[str]]] = []
     for number, line in enumerate(lines, 1):
@@ -120,7 +122,7 @@ def _table(lines: list[str]) -> tuple[list[str], list[tuple[int, list[str]]]]:
 
 
 def _of_other_components(path: str, columns: list[str], rows: list[tuple[int, list[str]]]) -> Iterator[str]:
-    """A sentence on every node with lines of several components."""
+    """Return a sentence on every node with lines of several components."""
     if "component_id" not in columns:
         return
     places = columns.index("node_id"), columns.index("component_id")
@@ -142,7 +144,7 @@ def _cells(line: str) -> list[str]:
 
 
 def _interval(cells: list[str], places: list[int]) -> OfflineInterval | None:
-    """Start and end in seconds, or None if the line is none that a trace has."""
+    """Return start and end in seconds, or None if the line is not a valid trace line."""
     if len(cells) <= max(places) or not cells[places[1]].isdecimal():
         return None
     try:

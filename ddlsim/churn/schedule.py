@@ -1,18 +1,18 @@
-"""When nodes are away, as a scenario says it outright; drawn and recorded absences: sessions.py, traces.py.
+"""Absences of nodes, listed in a scenario or drawn at random; traces.py and fta.py read recorded absences.
 
-Every entry of CHURNS offers `absences(num_nodes, seed)`: per node its absences (start_s, end_s) in simulated seconds,
+Every entry of CHURNS defines `absences(num_nodes, seed)`: per node its absences (start_s, end_s) in simulated seconds,
 in order; a node without any is always online. They may be drawn lazily and never end: the simulation takes the next one
-when the node is back. An absence that ends at infinity is for good.
+when the node has returned. An absence that ends at infinity is permanent.
 
-Nodes that come and go at random: stays online and absences alternate, drawn from Weibull distributions.
+Random sessions alternate stays online and absences, drawn from Weibull distributions.
 
 The presets are fits of (time between failures, outage length) to logs of the Failure Trace Archive (Javadi, Kondo,
 Iosup, Epema, "The Failure Trace Archive: Enabling the comparison of failure measurements and models of distributed
-systems", JPDC 2013), as the OpenDC simulator collects them; a time between failures is taken for a stay online.
+systems", JPDC 2013), as the OpenDC simulator collects them; a time between failures is used as a stay online.
 
-A run finds its nodes in the middle of a stay or an absence: the rest of the first one is drawn as a renewal process in
-equilibrium has it (Cox, "Renewal Theory", 1962), so the share of nodes online is the same at the start as later. With
-the presets' long tails this matters: if all stays began with the run, most nodes would leave in its first minutes.
+A run finds its nodes in the middle of a stay or an absence: the rest of the first one is drawn as in a renewal process
+in equilibrium (Cox, "Renewal Theory", 1962), so the share of nodes online is the same at the start as later. With the
+presets' long tails this matters: if all stays started with the run, most nodes would leave in its first minutes.
 
 Every node draws from its own stream, so adding a node changes no other node's sessions.
 """
@@ -38,25 +38,25 @@ Absences = Mapping[int, Iterable[OfflineInterval]]
 
 @dataclass(frozen=True, kw_only=True)
 class Churn(Part):
-    """What every kind of churn has.
+    """Base of every kind of churn.
 
     Args:
-        state: what a node that comes back remembers: `kept`, all that it knew when it left, or `lost`, nothing; then
-            it starts afresh, from models drawn anew or from the start that all nodes share, as its algorithm does.
+        state: memory of a node that returns: `kept`, its state when it left, or `lost`, nothing; then it restarts, from
+            newly drawn models or from the start that all nodes share, by its algorithm.
     """
 
     state: Literal["kept", "lost"] = "kept"
 
     def check(self, num_nodes: int) -> None:
-        """Raises ScenarioError where this many nodes do not fit. Default: all do."""
+        """Raise ScenarioError if this number of nodes is invalid. Default: all are valid."""
 
     def problems(self, num_nodes: int, seed: int) -> Iterator[Problem]:
-        """See Part; asks `check`."""
+        """Return the problems found by `check`."""
         self.check(num_nodes)
         return iter(())
 
     def absences(self, num_nodes: int, seed: int) -> "Absences":
-        """Per node its absences, in order; a node that is never away may be left out."""
+        """Return each node's absences, in order; a node that is never offline may be left out."""
         raise NotImplementedError(f"{type(self).__name__} must define absences(num_nodes, seed)")
 
 
@@ -66,8 +66,8 @@ class Absence:
 
     Args:
         node: node id.
-        start_s: when it leaves, simulated seconds; 0: it is not there at the start.
-        end_s: when it returns, or joins the run; .inf: never.
+        start_s: time at which it leaves, simulated seconds; 0: it is offline at the start.
+        end_s: time at which it returns, or joins the run; .inf: never.
     """
 
     __pydantic_config__: ClassVar = {"strict": True, "extra": "forbid", "allow_inf_nan": True}
@@ -88,7 +88,7 @@ class Schedule(Churn):
     offline: tuple[Absence, ...]
 
     def problems(self, num_nodes: int, seed: int) -> Iterator[Problem]:
-        """Absences of nodes that do not exist, and those that end before they start."""
+        """Return absences of nodes that do not exist, and absences that end before they start."""
         for i, absence in enumerate(self.offline):
             if absence.node >= num_nodes:
                 text = f"node ids are 0 to {num_nodes - 1} in this scenario, got {absence.node}"
@@ -98,7 +98,7 @@ class Schedule(Churn):
                 yield ("offline", i, "end_s"), text
 
     def absences(self, num_nodes: int, seed: int) -> Absences:
-        """Per node its absences (start, end) in simulated seconds, in order."""
+        """Return each node's absences (start, end) in simulated seconds, in order."""
         found: dict[int, list[OfflineInterval]] = {}
         for absence in self.offline:
             found.setdefault(absence.node, []).append((absence.start_s, absence.end_s))
@@ -106,7 +106,7 @@ class Schedule(Churn):
 
 
 def merged(intervals: Iterable[OfflineInterval]) -> list[OfflineInterval]:
-    """Intervals in order; those that touch or overlap are one, those without length are none."""
+    """Return intervals in order; merge those that touch or overlap, and drop those without length."""
     found: list[OfflineInterval] = []
     for start_s, end_s in sorted(each for each in intervals if each[1] > each[0]):
         if found and start_s <= found[-1][1]:
@@ -122,7 +122,7 @@ Fit = tuple[float, float]
 
 @dataclass(frozen=True)
 class Lengths:
-    """Weibull distribution of how long something lasts.
+    """Weibull distribution of durations.
 
     Args:
         shape: 1 is the exponential distribution; below 1 the longer it has lasted, the longer it will.
@@ -137,14 +137,14 @@ class Lengths:
         return self.scale_s * math.gamma(1 + 1 / self.shape)
 
     def draw(self, rng: np.random.Generator) -> float:
-        """A whole length, seconds."""
+        """Draw a whole length, seconds."""
         return self.scale_s * float(rng.weibull(self.shape))
 
     def draw_rest(self, rng: np.random.Generator) -> float:
-        """What is left, seconds, of the length under way at a random moment.
+        """Draw the remaining seconds of the length that is active at a random time.
 
-        A moment finds long lengths more often: with density x f(x) / mean, under which (x / scale)^shape is gamma
-        distributed with parameter 1 + 1 / shape; and it finds each anywhere in its course.
+        A random time falls into long lengths more often: with density x f(x) / mean, under which (x / scale)^shape is
+        gamma distributed with parameter 1 + 1 / shape; and uniformly within each length.
         """
         whole = self.scale_s * float(rng.gamma(1 + 1 / self.shape)) ** (1 / self.shape)
         return whole * float(rng.random())
@@ -152,21 +152,21 @@ class Lengths:
 
 @dataclass(frozen=True, kw_only=True)
 class Sessions(Churn, ABC):
-    """Stays and absences that alternate for ever.
+    """Stays and absences that alternate without end.
 
     Args:
-        initially_online: share of nodes online at the start; by default what it is in the long run, the mean stay as a
-            share of mean stay and mean absence.
+        initially_online: share of nodes online at the start; by default the long-run share, the mean stay as a share of
+            mean stay and mean absence.
     """
 
     initially_online: Annotated[float, Interval(ge=0, le=1)] | None = None
 
     @abstractmethod
     def lengths(self) -> tuple[Lengths, Lengths]:
-        """Of stays online and of absences."""
+        """Return the distributions of stays online and of absences."""
 
     def absences(self, num_nodes: int, seed: int) -> Absences:
-        """Per node its absences, drawn one by one and without end."""
+        """Return each node's absences, drawn one by one and without end."""
         online, offline = self.lengths()
         share = self.initially_online
         if share is None:
@@ -216,7 +216,7 @@ class Weibull(Sessions):
 
 @dataclass(frozen=True, kw_only=True)
 class Preset(Sessions, ABC):
-    """Sessions as they were measured.
+    """Sessions with measured distributions.
 
     Args:
         time_scale: how many times faster than in life: 3600 makes an hour a simulated second.
@@ -269,7 +269,7 @@ def _from_fits(online: Fit, offline: Fit, time_scale: float) -> tuple[Lengths, L
 def _alternate(
     rng: np.random.Generator, online: Lengths, offline: Lengths, initially_online: float
 ) -> Iterator[tuple[float, float]]:
-    """Absences of one node, without end."""
+    """Yield absences of one node, without end."""
     if rng.random() < initially_online:
         leaves_s = online.draw_rest(rng)
     else:

@@ -1,9 +1,9 @@
-"""Nodes that come and go as recorded: a CSV of our own, and the availability trace of FedScale.
+"""Recorded churn: ddlsim's CSV format, and the availability trace of FedScale.
 
 FedScale's file (Lai et al., "FedScale: Benchmarking Model and System Performance of Federated Learning at Scale", ICML
 2022) is a pickle: device -> {duration, inactive: [s, ..], finish_time: s, active: [s, ..], model}. A device is online
-from active[i] to inactive[i], and all over again every finish_time seconds. Where they let an interval that ends before
-it starts count for nothing, here it goes on past finish_time into the next repetition.
+from active[i] to inactive[i], and again every finish_time seconds. FedScale ignores an interval that ends before it
+starts; here it continues past finish_time into the next repetition.
 
 Of a pickle only data is read, see pickled_data.py.
 """
@@ -28,20 +28,20 @@ MAX_TIME_S = 1e18
 
 @dataclass(frozen=True, kw_only=True)
 class Trace(Churn):
-    """Nodes are online when a file says so.
+    """Nodes are online in the intervals of a file.
 
     Args:
-        path: CSV with the columns node,start_s,end_s: intervals ONLINE; every node needs one at least, and after its
-            last one it is gone for good. Nodes that the run does not have are skipped. Relative to the folder that the
-            command is started in.
-        time_scale: how many times faster than in the file: 3600 makes an hour a simulated second.
+        path: CSV with the columns node,start_s,end_s: intervals ONLINE; every node needs at least one, and after its
+            last one it is offline permanently. Nodes that the run does not have are skipped. Relative to the folder
+            that the command is started in.
+        time_scale: speed-up over the file's time: 3600 makes an hour a simulated second.
     """
 
     path: str
     time_scale: Annotated[float, Gt(0)] = 1.0
 
     def check(self, num_nodes: int) -> None:
-        """Reads the file.
+        """Read and check the file.
 
         Raises:
             ScenarioError: it cannot be read, has wrong rows, or lacks a node.
@@ -49,7 +49,7 @@ class Trace(Churn):
         self.absences(num_nodes, 0)
 
     def absences(self, num_nodes: int, seed: int) -> Absences:
-        """Per node the gaps between its intervals, the last one without end."""
+        """Return for each node the gaps between its intervals, the last one without end."""
         online = read_online(self.path)
         missing = next((node for node in range(num_nodes) if node not in online), None)
         if missing is not None:
@@ -66,22 +66,22 @@ class FedScale(Churn):
     Args:
         path: FedScale's pickle; read without running any code in it. Relative to the folder that the command is started
             in.
-        time_scale: how many times faster than in life: 3600 makes an hour a simulated second.
+        time_scale: speed-up over real time: 3600 makes an hour a simulated second.
     """
 
     path: str
     time_scale: Annotated[float, Gt(0)] = 1.0
 
     def check(self, num_nodes: int) -> None:
-        """Reads the file.
+        """Read and check the file.
 
         Raises:
-            ScenarioError: it cannot be read, is not what FedScale's looks like, or holds more than data.
+            ScenarioError: it cannot be read, does not have FedScale's format, or contains more than data.
         """
         read_fedscale(self.path)
 
     def absences(self, num_nodes: int, seed: int) -> Absences:
-        """Per node the gaps of its phone, repeated every finish_time."""
+        """Return for each node the gaps of its phone, repeated every finish_time."""
         phones = list(read_fedscale(self.path).values())
         drawn = (phones[int(stream(seed, "churn", node).integers(len(phones)))] for node in range(num_nodes))
         return {
@@ -120,7 +120,7 @@ def read_fedscale(path: str) -> dict[Any, Mapping[str, Any]]:
     """Device -> {active, inactive, finish_time, ..} of FedScale's pickle, in the file's order.
 
     Raises:
-        ScenarioError: it cannot be read, is not what FedScale's looks like, or holds more than data.
+        ScenarioError: it cannot be read, does not have FedScale's format, or contains more than data.
     """
     expected = "expected FedScale's pickle of availability"
     devices = read_data_only(path, expected)
@@ -196,6 +196,6 @@ def _repeated_gaps(online: Sequence[OfflineInterval], period_s: float) -> Iterat
 
 
 def scaled(absences: Iterator[OfflineInterval], time_scale: float) -> Iterator[OfflineInterval]:
-    """The same, so many times faster."""
+    """Return the absences sped up by this factor."""
     for left_s, back_s in absences:
         yield left_s / time_scale, back_s / time_scale

@@ -1,4 +1,4 @@
-"""What is learned: the loss, what nodes are measured by, and what counts as better, each task by name.
+"""Tasks by name: their losses, their metrics, and the better direction of each metric.
 
 To add one: a file with a frozen dataclass derived from base.py's Task (fields = YAML keys), and a line in this table.
 torch is imported inside its methods, so listing and checking need none.

@@ -3,9 +3,9 @@
 A task is asked for everything that depends on what is learned: the loss that training lowers, how many outputs a model
 has, what an evaluation counts, what becomes of these counts, and whether more or less of it is better.
 
-What can be wrong with labels, for messages.
+Checks of labels return texts for messages.
 
-What a node is measured by, as reports need to know it: its name, its words, and which direction is better.
+A metric has a name, words for reports, and a better direction.
 
 Scores of predictions: pure functions of arrays, as scikit-learn and torchmetrics define them.
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def not_classes(labels: np.ndarray, num_classes: int, shape: tuple[int, ...] | None = None) -> str:
-    """Why labels are no classes 0..num_classes-1, one or T per sample; empty if they are.
+    """Return the reason why labels are not classes 0..num_classes-1, one or T per sample; empty if they are.
 
     Args:
         labels: of any shape.
@@ -87,12 +87,12 @@ class Metric:
 
     @property
     def scale(self) -> int:
-        """What values are multiplied by where they are shown: 100 for shares."""
+        """Factor of displayed values: 100 for shares."""
         return 100 if self.share else 1
 
     @property
     def unit(self) -> Literal["percent", "number"]:
-        """How its numbers are printed."""
+        """Unit of printed numbers."""
         return "percent" if self.share else "number"
 
     @property
@@ -194,7 +194,7 @@ def taken(metric: Metric, beside: Iterable[Metric]) -> str:
 
 
 def metric_named(name: str) -> Metric:
-    """What is known of a metric by its name alone: of a task from outside that more is better."""
+    """Return the metric of this name; for an unknown name, a metric of which higher is better."""
     return KNOWN.get(name, Metric(name))
 
 
@@ -211,7 +211,7 @@ def loss_rows(metric: Metric, records_loss: bool) -> tuple[str, ...]:
 
 
 def metric_of(manifest: Mapping[str, Any]) -> Metric:
-    """What the nodes of a run were measured by.
+    """Return the metric of a run's nodes.
 
     Args:
         manifest: of the run; one without `metric` is older than tasks by name.
@@ -249,7 +249,7 @@ class Task(Part, ABC):
     """numpy's name of the labels' type."""
 
     labels_in_words: ClassVar[str] = "any"
-    """Which labels it takes, for messages."""
+    """Description of valid labels, for messages."""
 
     measured: ClassVar[tuple[Metric, ...]]
     """All that its evaluations measure."""
@@ -276,11 +276,11 @@ class Task(Part, ABC):
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """What is recorded at an evaluation, `judged_by` first. Default: all that is measured."""
+        """Metrics recorded at an evaluation, `judged_by` first. Default: all measured metrics."""
         return (self.judged_by, *(each for each in self.measured if each is not self.judged_by))
 
     def num_outputs(self, num_classes: int, label_shape: tuple[int, ...]) -> int:
-        """How many values a model returns, per label where a sample has several.
+        """Return the number of values that a model returns, per label if a sample has several.
 
         Args:
             num_classes: what the data set says.
@@ -293,13 +293,14 @@ class Task(Part, ABC):
         return (*label_shape, num_outputs)
 
     def wrong_labels(self, labels: np.ndarray, num_classes: int) -> str:
-        """What is wrong with labels [n, ...], n at least 1, `must be ..., got ...`; empty if nothing is. Default:
-        nothing."""
+        """Return the problem of labels [n, ...], n at least 1, `must be ..., got ...`; empty if there is none. Default:
+        none.
+        """
         return ""
 
     @abstractmethod
     def loss(self, outputs: "torch.Tensor", labels: "torch.Tensor", reduction: Reduction = "mean") -> "torch.Tensor":
-        """What training lowers, differentiable.
+        """Return the differentiable training loss.
 
         Args:
             outputs: of a model, float32 [n, ...].
@@ -309,7 +310,7 @@ class Task(Part, ABC):
 
     @abstractmethod
     def statistics(self, outputs: "torch.Tensor", labels: "torch.Tensor") -> "torch.Tensor":
-        """What an evaluation counts in one batch, for N models side by side.
+        """Return the statistics of one batch of an evaluation, for N stacked models.
 
         Args:
             outputs: [N, n, ...].
@@ -320,7 +321,7 @@ class Task(Part, ABC):
 
     @abstractmethod
     def measures(self, statistics: np.ndarray, loss: float) -> Mapping[str, float]:
-        """What the statistics of one model come to over its evaluation set.
+        """Return the metrics of one model from its statistics over the evaluation set.
 
         Args:
             statistics: [...], the sum over batches; or [samples, ...] where it `keeps_samples`.

@@ -41,7 +41,7 @@ class Classification(Task):
     """One of several classes per sample: cross-entropy, judged by accuracy.
 
     Args:
-        metric: what nodes are judged by: accuracy; or f1_macro, with accuracy recorded beside it.
+        metric: metric that nodes are judged by: accuracy; or f1_macro, with accuracy recorded beside it.
     """
 
     has_classes: ClassVar = True
@@ -57,7 +57,6 @@ class Classification(Task):
         return tuple(dict.fromkeys((self.judged_by, ACCURACY, *further)))
 
     def wrong_labels(self, labels: np.ndarray, num_classes: int) -> str:
-        """See Task."""
         return not_classes(labels, num_classes)
 
     def loss(self, outputs: "torch.Tensor", labels: "torch.Tensor", reduction: Reduction = "mean") -> "torch.Tensor":
@@ -82,12 +81,11 @@ class Classification(Task):
         return _counts(cells.flatten(), count * classes * classes).view(count, classes, classes)
 
     def measures(self, statistics: np.ndarray, loss: float) -> Mapping[str, float]:
-        """See Task."""
         return {"accuracy": float(np.trace(statistics) / statistics.sum()), "f1_macro": f1_of_confusion(statistics)}
 
 
 def _counts(values: "torch.Tensor", size: int) -> "torch.Tensor":
-    """How often each of 0 .. size-1 is among values int64 [n], int64 [size]."""
+    """Return the counts of 0 .. size-1 among values int64 [n], int64 [size]."""
     import torch
 
     if values.device.type == "cpu":
@@ -105,8 +103,8 @@ class MultiLabel(Task):
     classification with an AUROC.
 
     Args:
-        metric: what nodes are judged by: f1_macro (mean over labels), f1_micro (of all labels' counts together), or
-            auroc (mean over labels); all are recorded.
+        metric: metric that nodes are judged by: f1_macro (mean over labels), f1_micro (of all labels' counts together),
+            or auroc (mean over labels); all are recorded.
     """
 
     keeps_samples: ClassVar = True
@@ -124,7 +122,6 @@ class MultiLabel(Task):
         return (num_outputs,)
 
     def wrong_labels(self, labels: np.ndarray, num_classes: int) -> str:
-        """See Task."""
         if labels.ndim == 2 and np.isin(labels, (0, 1)).all():
             return ""
         found = f", {labels.min()}..{labels.max()}" if labels.size else ""
@@ -146,7 +143,6 @@ class MultiLabel(Task):
         return torch.stack([outputs, labels.to(outputs.dtype)], dim=2)
 
     def measures(self, statistics: np.ndarray, loss: float) -> Mapping[str, float]:
-        """See Task."""
         scores, labels = statistics[:, 0], statistics[:, 1] > 0
         predicted = scores > 0
         return {
@@ -170,7 +166,6 @@ class Regression(Task):
         return 1
 
     def wrong_labels(self, labels: np.ndarray, num_classes: int) -> str:
-        """See Task."""
         if labels.ndim == 1 and labels.dtype == np.float32 and np.isfinite(labels).all():
             return ""
         return f"must be {self.labels_in_words}, got {labels.dtype} {list(labels.shape)}"
@@ -182,11 +177,10 @@ class Regression(Task):
         return F.mse_loss(outputs.squeeze(-1), labels, reduction=reduction)
 
     def statistics(self, outputs: "torch.Tensor", labels: "torch.Tensor") -> "torch.Tensor":
-        """Nothing, [N, 0]: the loss says it all."""
+        """Return empty statistics, [N, 0]: the loss is sufficient."""
         return outputs.new_zeros(len(outputs), 0)
 
     def measures(self, statistics: np.ndarray, loss: float) -> Mapping[str, float]:
-        """See Task."""
         return {"mse": loss}
 
 
@@ -201,7 +195,7 @@ class NextToken(Task):
     A sample's loss is the mean over its positions. Labels of -100 (padding) do not count; every sample has others.
 
     Args:
-        metric: what nodes are judged by: perplexity (e to the mean loss per token), or token_accuracy; both are
+        metric: metric that nodes are judged by: perplexity (e to the mean loss per token), or token_accuracy; both are
             recorded.
     """
 
@@ -211,7 +205,6 @@ class NextToken(Task):
     metric: Literal["perplexity", "token_accuracy"] = "perplexity"
 
     def wrong_labels(self, labels: np.ndarray, num_classes: int) -> str:
-        """See Task."""
         counted = labels != IGNORED
         empty = int((~counted.reshape(len(labels), -1).any(axis=1)).sum())
         if empty:
@@ -248,7 +241,6 @@ class NextToken(Task):
         return torch.stack(list(sums), dim=1)
 
     def measures(self, statistics: np.ndarray, loss: float) -> Mapping[str, float]:
-        """See Task."""
         total, right, counted = statistics.tolist()
         if not counted:
             return {"perplexity": math.nan, "token_accuracy": math.nan}

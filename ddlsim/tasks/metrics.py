@@ -1,9 +1,9 @@
-"""What a run achieved, for which clusters and at what cost: pure functions of recorded arrays.
+"""Metrics of a run's results by cluster, and their cost: pure functions of recorded arrays.
 
 Definitions follow Biswas et al., "Fair Decentralized Learning" (FACADE, SaTML 2025), as its published numbers were
 computed: rates per class from each node's confusion matrix, averaged over the nodes of a cluster; demographic parity
-and equalized odds as means over classes (the paper's text says sums); fair accuracy with lambda 2/3. Where we differ:
-any number of clusters, by the largest gap between two of them, and accuracies are fractions, 0 to 1.
+and equalized odds as means over classes (the paper's text says sums); fair accuracy with lambda 2/3. Differences: any
+number of clusters, by the largest gap between two of them, and accuracies are fractions, 0 to 1.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ import numpy as np
 
 FAIR_LAMBDA = 2 / 3
 ROUNDING = 1e-12
-"""By how much of itself a mean may be off."""
+"""Relative rounding error allowed for a mean."""
 
 Ints = Sequence[int] | np.ndarray
 Floats = Sequence[float] | np.ndarray
@@ -217,7 +217,7 @@ def interpolated_cost_to_target(curve: Floats, costs: Floats, target: float, fal
 
 @dataclass(frozen=True)
 class Settlement:
-    """How far the nodes' choices of heads have come to rest, and whether clusters chose apart.
+    """Convergence of the nodes' choices of heads, and whether clusters chose different heads.
 
     `settled_after` is the index of the first choice from which on no node's head changed: 0 if none ever changed, None
     if a head changed at the last one. `heads` is the majority head of each cluster (the lowest of equals),
@@ -249,7 +249,7 @@ def settlement(heads: np.ndarray, node_cluster: Ints) -> Settlement:
 
 
 def head_counts(heads: np.ndarray, node_cluster: Ints) -> np.ndarray:
-    """How many nodes of each cluster chose each head.
+    """Return the number of nodes of each cluster that chose each head.
 
     Args:
         heads: one chosen head per node, [N].
