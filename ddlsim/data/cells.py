@@ -25,11 +25,11 @@ NUMBER_LIKE = {
     r"(\d{4}-\d{1,2}-\d{1,2}|\d{4}/\d{1,2}/\d{1,2}|\d{1,2}[./-]\d{1,2}[./-]\d{2,4})([ T].*)?": "a date",
     r"\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?": "a time",
 }
-"""Pattern -> what a cell of it is."""
+"""Pattern -> description of a cell that matches."""
 
 
 def numbers_of(cells: Sequence[str], missing: Set[str] = frozenset()) -> np.ndarray | None:
-    """A column as float64, nan where empty or `missing`; None: it holds words, such as 18_25, which Python would read
+    """A column as float64, nan where empty or `missing`; None if it holds words, such as 18_25, which Python would read
     as 1825.
     """
     found = [np.nan if not cell or cell in missing else _number(cell) for cell in cells]

@@ -69,7 +69,7 @@ Task = Literal["classification", "regression", "next_token", "multi_label"]
 DOWNLOAD_TIMEOUT_S = 20.0
 """Seconds to wait for a silent server; without a limit a machine that drops packets hangs for minutes."""
 _ROWS = 4096
-"""Samples that are looked at together where the whole array may not fit into memory."""
+"""Number of samples that are checked together if the whole array may not fit into memory."""
 
 
 @dataclass(frozen=True)
@@ -304,7 +304,7 @@ class DataSearch:
         Args:
             name: the data set, as in YAML.
             wanted: the relative paths that were looked for in each folder.
-            layout: what has to be in them, a sentence.
+            layout: required contents of the folders, a sentence.
             why: why it was not downloaded either; None if there is nothing to download.
         """
         lines = [f"data: {name} is not on this machine." + (f" It was not downloaded: {why}." if why else "")]
@@ -330,7 +330,7 @@ class Source(Protocol):
 
 
 def load_dataset(data: Source, nodes: Any, seed: int, search: DataSearch) -> Dataset:
-    """The data set of a scenario: read from where it is, or made from the seed.
+    """Return the data set of a scenario, read from its files or made from the seed.
 
     Args:
         data: an entry of DATASETS.
@@ -420,10 +420,10 @@ class DataSettings(Part):
         return None
 
     def load(self, search: "DataSearch") -> "Dataset":
-        """The data set, read from where it is.
+        """Return the data set, read from its files.
 
         Raises:
-            DataMissing: if it is nowhere. DataDamaged: if it cannot be read.
+            DataMissing: if it is not found. DataDamaged: if it cannot be read.
         """
         raise NotImplementedError(f"{type(self).__name__} must define load(search)")
 

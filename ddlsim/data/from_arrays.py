@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 MANY_CLASSES = 1000
-"""So many classes may be counted from the highest label even where there are fewer samples."""
+"""Number of classes that may be counted from the highest label even if there are fewer samples."""
 
 Pair = tuple[np.ndarray, np.ndarray]
 """Samples and labels of one split."""
@@ -40,7 +40,7 @@ def own_dataset(
 
     Args:
         name: as in YAML.
-        origin: where the arrays come from, for messages and the manifest.
+        origin: origin of the arrays, for messages and the manifest.
         splits: train, test and optionally validation -> samples and labels.
         task: classification, regression, next_token or multi_label.
         num_classes: number of labels; None: the highest label + 1; of a multi-label task as many as there are.

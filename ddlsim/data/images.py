@@ -40,7 +40,7 @@ SPLIT_SEED = 0
 _READING = 3
 """Version of the way in which pictures are read; files of another version in the cache are re-created."""
 _PICTURES = 1024
-"""Pictures that are decoded before they are written to where they are kept."""
+"""Number of pictures that are decoded before they are written to the cache."""
 
 Sample = tuple[Path, int]
 """An image file and its class."""
@@ -68,7 +68,7 @@ class Imagenette(DataSettings):
 
         Raises:
             DataMissing: if it is in none of the places and did not come by download.
-            DataDamaged: if what is there cannot be read.
+            DataDamaged: if the files cannot be read.
         """
         wanted = ["imagenette.npz", "imagenette2-160"]
         found, why = next(search.candidates(wanted), None), None
@@ -277,7 +277,7 @@ def squared(image: "Image", size: int) -> np.ndarray:
 
 
 _ROWS = 4096
-"""Samples that are looked at together where the whole array may not fit into memory."""
+"""Number of samples that are checked together if the whole array may not fit into memory."""
 _TOLERANCE = 1e-3
 """Largest amount by which values may lie outside 0..1, as resizing produces."""
 

@@ -303,7 +303,7 @@ def prepare(
 
 
 def _digest(indices: Sequence[np.ndarray]) -> str:
-    """SHA-256 of what is dealt to whom, in hex."""
+    """SHA-256 of the assignment of samples to nodes, in hex."""
     digest = hashlib.sha256()
     for each in indices:
         digest.update(f"{len(each)} ".encode())
@@ -402,9 +402,9 @@ class DatasetSpec:
         image_shape: (C, H, W); of samples that are no images their shape.
         samples: a node's samples of "train" and "validation", the mean over nodes, in whole samples.
         about: for the manifest.
-        task: what is learned, or the name of an entry of TASKS.
+        task: the task, or the name of an entry of TASKS.
         dtype: numpy's name of the samples' type.
-        num_tokens: how many different tokens samples consist of; None: they are no tokens.
+        num_tokens: number of different tokens in samples; None if they are not tokens.
         label_shape: of one sample's labels; () of a single one.
     """
 

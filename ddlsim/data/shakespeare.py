@@ -126,7 +126,7 @@ class Shakespeare(DataSettings):
         )
 
     def _of_plays(self, search: DataSearch) -> tuple[dict[str, Windows], str]:
-        """Training and test windows of the roles that have some of both, and where the text is from."""
+        """Training and test windows of the roles that have some of both, and the origin of the text."""
         roles, origin = self._roles(search)
         stride = self.stride or self.length
         by_split: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]] = {"train": {}, "test": {}}

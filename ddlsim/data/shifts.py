@@ -80,7 +80,7 @@ class Shift(Part, ABC):
     def apply_to_bytes(
         self, images: Uint8Images, labels: np.ndarray, cluster: int, setting: Setting
     ) -> tuple[Uint8Images, np.ndarray] | None:
-        """As `apply`, to images that stay bytes: what they are after normalizing must be the same to the last bit.
+        """Apply the shift to images that stay bytes: their normalized values must be the same to the last bit.
 
         None, the default: the shift works on normalized values, so the images are kept as these, in four times the
         memory.

@@ -183,7 +183,7 @@ class _Standard(DataSettings):
 
         Raises:
             DataMissing: if it is in none of the places and did not come by download.
-            DataDamaged: if what is there cannot be read.
+            DataDamaged: if the files cannot be read.
         """
         found = self._find(search)
         why = None

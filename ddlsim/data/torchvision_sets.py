@@ -120,7 +120,7 @@ class Torchvision(DataSettings):
         raise search.missing(self.dataset, [self.dataset], layout.rstrip(), failed)
 
     def _read(self, where: str, split: str, data: Any) -> Pair:
-        """Images and labels; of all at once where the class has them as an array."""
+        """Read images and labels, all at once if the class has them as an array."""
         size = self.size
         change = (lambda image: squared(image, size)) if size else (lambda image: image)
         try:

@@ -77,7 +77,7 @@ class ClusterView:
         """Samples as this cluster sees them.
 
         Raises:
-            ScenarioError: the shift writes into them, or what it returns are no samples.
+            ScenarioError: if the shift writes into them, or returns invalid samples.
         """
         images, labels = samples
         if isinstance(images, MappedSamples):

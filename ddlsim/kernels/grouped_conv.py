@@ -30,7 +30,7 @@ PIXELS, INNER, WARPS, STAGES = 128, 16, 4, 3
 W_COLUMNS, W_PIXELS, W_WARPS, W_STAGES = 64, 16, 4, 3
 """Of a block of the weights' gradient: its columns, pixels in one product, warps, and blocks loaded ahead."""
 MOST_OUTPUTS = 32
-"""Channels that come out, in a block."""
+"""Output channels in a block, at most."""
 ENOUGH_BLOCKS = 528
 """So many blocks keep all of a large device busy."""
 
@@ -385,7 +385,7 @@ def _on_tensor_cores(images: torch.Tensor, weights: torch.Tensor) -> bool:
 
 @cache
 def why_no_kernels(device: torch.device) -> str:
-    """Why a device has no use for the kernels; empty where they run. They are tried on one pixel."""
+    """Return the reason why a device cannot use the kernels; empty if they run. They are tried on one pixel."""
     if device.type != "cuda" or torch.version.hip:
         return "they are for CUDA"
     if torch.cuda.get_device_capability(device) < TF32_SINCE:

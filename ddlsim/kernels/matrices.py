@@ -62,7 +62,7 @@ def padded_stride(num_columns: int) -> int:
 
 
 class Rows(NamedTuple):
-    """A checked matrix: what is handed to native code, and where it lives."""
+    """A checked matrix in the form passed to native code, and its device."""
 
     address: int
     stride: int  # floats (or doubles) from row to row

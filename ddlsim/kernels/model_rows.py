@@ -50,7 +50,7 @@ def models_of(
 
     Args:
         params: [N, P] float32, torch or numpy.
-        reference: [P], one for all models, or [n, P], one row per model; None: nothing is subtracted.
+        reference: [P], one for all models, or [n, P], one row per model; None to subtract nothing.
         columns: (start, stop) of the columns to compare; None: all.
         rows: [n] row numbers of the models in `params`; None: all rows.
         reference_rows: [n] row numbers of the models' references in `reference`, or in `params` where that is None.

@@ -61,7 +61,7 @@ def trimmed_mean_rows(
         indptr: [R + 1]; sources: [E] row numbers, at least one of each target.
         cuts: [R] how many values are left out at each end, below half the number of sources.
         out: [M, P], written; targets: [R] rows of it, all different.
-        kept: [R] a row of `params` that joins the mean untrimmed, or -1; None: none does.
+        kept: [R] a row of `params` that joins the mean untrimmed, or -1; None if none does.
 
     Raises:
         IndexError: a row number outside its matrix.

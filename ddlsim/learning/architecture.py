@@ -35,7 +35,7 @@ def check_task(task: Task, outputs: torch.Tensor, labels: torch.Tensor) -> None:
     """Check that a task accepts a model's outputs and the data's labels.
 
     Args:
-        task: what is learned.
+        task: the task.
         outputs: of one sample, float32 [1, ...].
         labels: of that sample, [1, ...].
 
@@ -195,7 +195,7 @@ def read_architecture(
         buffers: what becomes of floating-point buffers.
         samples: inputs [n, ...] and labels [n] or [n, T] that it has to fit; None: any.
         num_outputs: values that it has to return per label.
-        task: what is learned; its loss and metrics are tried on that sample; None: a classification.
+        task: the task; its loss and metrics are tried on that sample; None: a classification.
 
     Raises:
         ScenarioError: if it does not fit the samples or trains complex numbers, or see Layout.

@@ -78,7 +78,7 @@ class RowValues:
     """The values of a row outside of its matrix, to be loaded in the row's place.
 
     Args:
-        part: what it holds.
+        part: the part that it holds.
         values: float32 [P].
     """
 

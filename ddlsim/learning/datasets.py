@@ -284,7 +284,9 @@ class NodeDatasets:
         ]
 
     def evaluation(self, split: str, cluster: int) -> Samples:
-        """A cluster's copy of an evaluation set, or, as "own validation", what a node (not a cluster) validates on."""
+        """A cluster's copy of an evaluation set, or, as "own validation", the validation samples of a node (not a
+        cluster).
+        """
         if split == "own validation":
             return self.local("validation", cluster)
         return self._cluster[split][cluster]

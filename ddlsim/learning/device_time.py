@@ -50,7 +50,7 @@ class DeviceTime:
             self._close_oldest()
 
     def seconds(self) -> dict[str, float]:
-        """Kind of work -> seconds so far; waits for what is under way."""
+        """Return kind of work -> seconds so far; waits for work under way."""
         while self._open:
             self._close_oldest()
         return dict(self._seconds)

@@ -217,9 +217,9 @@ class AggregateSpec(JobSpec):
     Args:
         rule: see ddlsim.aggregation.base: Aggregation.
         sources: in the order of node ids.
-        weights: what the algorithm would give each in its average.
-        own: the place of the node's own among them; None: it has none (a server).
-        start: what the node's last training began with, for rules that compare updates; None: it is not known.
+        weights: weight of each in the algorithm's average.
+        own: the place of the node's own among them; None if it has none (a server).
+        start: the model at the start of the node's last training, for rules that compare updates; None if unknown.
         target: the new row.
     """
 
@@ -271,10 +271,10 @@ class CompressSpec(JobSpec):
 
     Args:
         codec: see ddlsim.network.messages.compression: Codec.
-        source: what the sender has.
-        copy: what the receivers held before, if the codec keeps copies.
+        source: the sender's row.
+        copy: the receivers' previous row, if the codec keeps copies.
         seed: random integer of this encoding.
-        target: what the receivers decode.
+        target: the row that the receivers decode.
     """
 
     kind = "compression"

@@ -22,7 +22,7 @@ the other, and each would train alone.
 
 Replay: a resumed run is repeated up to a cut without computing anything, and continues from there.
 
-Simulated events are repeated; every job of the earlier process that had run by then is over as soon as it is enqueued:
+Simulated events are repeated; every job of the earlier process that had run by then finishes as soon as it is enqueued:
 its value comes from a log, and the rows that it fills stay without values until the cut. There the rows that are still
 held are loaded, and jobs run from then on. Jobs and rows have the same numbers in both processes, by which values and
 rows are found; the counts at the cut are checked.
@@ -69,9 +69,9 @@ class Job:
     """One deferred computation, as the queue and the holders of its value have it.
 
     Args:
-        spec: what is computed.
+        spec: its specification.
         inputs: rows that must be known before it can run.
-        outputs: rows that it will fill; none: it computes a value.
+        outputs: rows that it will fill; empty if it computes a value.
     """
 
     def __init__(self, spec: JobSpec, inputs: Sequence[Row], outputs: Sequence[Row]):
@@ -93,7 +93,7 @@ class Job:
 
     @property
     def wanted(self) -> bool:
-        """False once nothing can ever see what it computes."""
+        """Whether its result can still be used."""
         return self.computes_value or any(output() is not None for output in self._outputs)
 
     def finish(self, value: Any = None) -> None:
@@ -258,7 +258,7 @@ class Jobs:
 
 
 class EagerWaves:
-    """Launches full waves of training. What is launched, and when, depends on simulated events alone.
+    """Launches full waves of training. The launched jobs and their times depend on simulated events alone.
 
     Args:
         jobs: the queue.

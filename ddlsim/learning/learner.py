@@ -239,10 +239,10 @@ class Learner(RowOperations):
             node: the node that has the data.
             models: candidates.
             num_batches: mini-batches per model.
-            rng: draws them; None: they are the first ones of the samples in their order.
+            rng: draws them; None for the first ones of the samples in their order.
             common: the same batches for every model; otherwise each model gets its own.
             split: "train" or "validation".
-            kept: what the node keeps of its trainings, see `train_towards`.
+            kept: state that the node keeps from its trainings, see `train_towards`.
         Raises:
             DdlsimError: if one is no whole model, or the node has no such samples.
         """
@@ -270,7 +270,7 @@ class Learner(RowOperations):
         kept: Kept | None = None,
         precision: str = "float32",
     ) -> Job:
-        """Predictions of models on an evaluation set; `kept` is what the node keeps of its trainings.
+        """Evaluate models on an evaluation set; `kept` is the state that the node keeps from its trainings.
 
         Raises:
             DdlsimError: if one is no whole model.

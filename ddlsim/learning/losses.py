@@ -82,7 +82,7 @@ def prototype_uniformity(prototypes: torch.Tensor, temperature: float, variant: 
 
 
 def proximity(now: Iterable[torch.Tensor], before: Iterable[torch.Tensor]) -> torch.Tensor:
-    """The sum over tensors of the mean squared distance from what they were."""
+    """Return the sum over tensors of the mean squared distance from their values at the start."""
     return torch.stack([F.mse_loss(a, b) for a, b in zip(now, before, strict=True)]).sum()
 
 

@@ -239,7 +239,7 @@ class RowOperations:
 
 
 def serial(params: Params | None) -> int | None:
-    """The number of its row, where there is one."""
+    """Return the number of its row, if it has one."""
     return None if params is None else params.serial
 
 

@@ -55,7 +55,7 @@ class PrivateGradients:
         steps: see there.
         module: in training.
         loss: (outputs [1, ...], labels [1, ...]) -> the loss of a sample.
-        device: where it is computed; noise is drawn there.
+        device: device of the computation, on which noise is drawn.
         at_once: whether the samples of a batch may be computed together; not with dropout, whose masks are drawn step
             by step.
     """

@@ -63,7 +63,7 @@ def aggregate(jobs: Sequence[AggregateSpec]) -> None:
 
 
 def _combined(job: AggregateSpec) -> tuple[list[Row], Combination]:
-    """The rows that count, the start as the last one where it does, and what becomes of them.
+    """Return the rows that count (the start last, if it counts) and their combination.
 
     Raises:
         ScenarioError: a rule from outside does not say what.
@@ -241,14 +241,14 @@ def _poisoned(
 
 RowsOfModel = tuple[Row, ...]
 PairOfModels = tuple[RowsOfModel, RowsOfModel, RowsOfModel | None, RowsOfModel | None]
-"""Two models, and what to subtract from each first (None: nothing)."""
+"""Two models, and the rows to subtract from each first (None to subtract nothing)."""
 Values = Callable[[], np.ndarray]
 """Function that waits for values [E] of pairs, float64."""
 
 
 def compare(jobs: Sequence[SimilaritySpec]) -> list[Any]:
-    """The values of jobs that are bound to rows: per job its similarities, in the order of its peers; `LazyValue`
-    where a device computes them.
+    """The values of jobs that are bound to rows: per job its similarities, in the order of its peers; `LazyValue` if a
+    device computes them.
     """
     alike: dict[tuple, list[int]] = defaultdict(list)
     for index, job in enumerate(jobs):
@@ -337,7 +337,9 @@ def _products(pairs: Sequence[PairOfModels], kernel: Callable[..., Any]) -> Valu
 
 
 def _rows_of(pairs: Sequence[PairOfModels], part: int) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
-    """Rows of one part of the different models, the rows to subtract from them (None: nothing), and the pairs."""
+    """Rows of one part of the different models, the rows to subtract from them (None to subtract nothing), and the
+    pairs.
+    """
     place: dict[tuple[int | None, int | None], int] = {}
     positions = []
     for a, b, minus_a, minus_b in pairs:

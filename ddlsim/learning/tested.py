@@ -28,12 +28,12 @@ class EvalResult(NamedTuple):
 
 
 class MetricSum:
-    """The statistics of N models side by side.
+    """The statistics of N models.
 
     Args:
-        task: what is counted.
+        task: defines the counts.
         count: N.
-        device: where.
+        device: device of the counts.
     """
 
     def __init__(self, task: Task, count: int, device: torch.device):

@@ -64,7 +64,7 @@ def shown_figure(inches: tuple[float, float]) -> "tuple[Figure, Axes]":
     from matplotlib.figure import Figure
 
     class Shown(Figure):
-        """A figure with what a notebook asks an object for."""
+        """A figure with the method by which notebooks show objects."""
 
         def _repr_png_(self) -> bytes:
             file = io.BytesIO()
@@ -239,8 +239,8 @@ def in_cluster_share(records: Records) -> tuple[np.ndarray, np.ndarray] | None:
     """Share of a round's pulls that stayed within the puller's cluster.
 
     Returns:
-        Rounds [R] in which any node pulled, and the share per cluster, float [R, C], NaN where a cluster pulled
-        nothing; None if no node ever pulled.
+        Rounds [R] in which any node pulled, and the share per cluster, float [R, C], NaN if a cluster pulled nothing;
+            None if no node ever pulled.
     """
     rows = records.rows.get("pulled_from")
     if rows is None or not len(rows):

@@ -43,7 +43,7 @@ def class_counts(directory: Path) -> np.ndarray | None:
 
 
 def distribution_figure(records: "Records", counts: np.ndarray) -> "Figure":
-    """Heat map of the training samples, nodes ordered by cluster; white where a node has none of a class."""
+    """Heat map of the training samples, nodes ordered by cluster; white if a node has no sample of a class."""
     order = np.argsort(records.node_cluster, kind="stable")
     figure, axes = new_figure(records)
     image = axes.imshow(
@@ -179,7 +179,7 @@ def communication_figure(records: Records) -> "Figure":
 
 
 def heads_figure(records: Records) -> "Figure":
-    """Head chosen by every node in every round, nodes ordered by cluster; white where a node chose none."""
+    """Head chosen by every node in every round, nodes ordered by cluster; white if a node chose none."""
     from matplotlib.colors import BoundaryNorm, ListedColormap
 
     rounds, heads = records.head_rounds()

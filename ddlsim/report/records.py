@@ -16,7 +16,7 @@ from ddlsim.tasks.base import VALIDATION, VALIDATION_LOSS, Metric, loss_rows, me
 
 @dataclass(frozen=True)
 class Rows:
-    """All rows of one metric in the order of recording; `node` is -1 where a row belongs to no node."""
+    """All rows of one metric in the order of recording; `node` is -1 if a row belongs to no node."""
 
     time_s: np.ndarray  # float [R], simulated
     node: np.ndarray  # int [R]
@@ -137,7 +137,7 @@ class Records:
         return int(self.node_cluster.max()) > 0
 
     def cluster_label(self, cluster: int) -> str:
-        """A cluster's name in figures and tables; where there is one, all nodes are meant."""
+        """Return a cluster's name in figures and tables; with one cluster, a name for all nodes."""
         return f"cluster {cluster}" if self.has_clusters else "all nodes"
 
     @property
@@ -294,7 +294,7 @@ class Records:
 
     @property
     def has_classes(self) -> bool:
-        """Whether each sample has one class; fairness over classes is defined where there are several clusters."""
+        """Whether each sample has one class; fairness over classes is defined for several clusters."""
         return self.manifest.get("has_classes", self.metric == "accuracy")
 
     @cached_property
@@ -310,8 +310,9 @@ class Records:
 
     @property
     def fairness(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """Demographic parity and equalized odds at each evaluation of `curve`, float [E] each, nan where a node has
-        not written its confusion matrix; None if no evaluation has them."""
+        """Demographic parity and equalized odds at each evaluation of `curve`, float [E] each, nan if a node has not
+        written its confusion matrix; None if no evaluation has them.
+        """
         found = np.array([self.parities.get(int(number), (np.nan, np.nan)) for number in self.curve.round])
         return (found[:, 0], found[:, 1]) if np.isfinite(found).any() else None
 

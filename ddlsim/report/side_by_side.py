@@ -74,9 +74,8 @@ def save_comparison(
 
 
 def comparison_figure(runs: Sequence[Records]) -> "Figure":
-    """Left: what the nodes are judged by (accuracy in percent, say), of each run's largest cluster (solid) and its
-    worst other cluster (dashed) over simulated time. Right: bytes of all nodes by cause. A run is named by its
-    directory.
+    """Left: the judging metric (accuracy in percent, say), of each run's largest cluster (solid) and its worst other
+    cluster (dashed) over simulated time. Right: bytes of all nodes by cause. A run is named by its directory.
     """
     need_matplotlib()
     from matplotlib.figure import Figure

@@ -217,7 +217,7 @@ def _bytes(records: Records) -> dict:
 
 
 def _energy(records: Records) -> dict:
-    """Joules of the whole run by what they were spent on; of a run that has not ended those at the last evaluation."""
+    """Joules of the whole run by purpose; of a run that has not ended those at the last evaluation."""
     grid = records.gco2_per_kwh
     if records.energy is not None:
         return records.energy.summary(records.node_cluster, grid)
@@ -287,7 +287,7 @@ def _estimated(records: Records) -> list[str]:
 
 
 def _final_exchange(records: Records) -> dict:
-    """Bytes of the exchange after the last round, and what it changed in the metric; nothing where there was none."""
+    """Bytes of the exchange after the last round, and its change of the metric; empty without such an exchange."""
     every, before = records.evaluations, records.curve
     if len(before) == len(every):
         return {}

@@ -91,7 +91,7 @@ def _device_lines(step_times: dict | None) -> list[tuple[str, str]]:
 
 
 def step_times_text(step_times: dict) -> str:
-    """The device, the shortest and longest step, and where they come from."""
+    """Return the device, the shortest and longest step, and the source of these times."""
     shortest, longest = (short_seconds_text(seconds) for seconds in step_times["step_s"])
     text = f"{step_times['device']}, {shortest}{'' if shortest == longest else f' to {longest}'} per step"
     if step_times["source"] == "given":
@@ -169,7 +169,7 @@ def _quality_lines(summary: dict) -> list[tuple[str, str]]:
 
 
 def _of_clusters(summary: dict, metric: str) -> list[float | None]:
-    """Values of the clusters, where there are several."""
+    """Return the values of the clusters, if there are several."""
     return (summary[metric]["clusters"] or []) if has_clusters(summary) else []
 
 
@@ -200,7 +200,7 @@ def _attack_lines(summary: dict) -> list[tuple[str, str]]:
 
 
 def _attack_name(attack: dict) -> str:
-    """With what it knows, which is a part of what an attack is."""
+    """Return an attack's name with its knowledge, which is part of the attack."""
     return f"{attack['name']} (knows {attack['knows']})" if "knows" in attack else attack["name"]
 
 
@@ -258,7 +258,7 @@ def _secure_lines(secure: dict | None) -> list[tuple[str, str]]:
 
 
 def costs_text(costs: dict) -> str:
-    """Bytes and time, and joules and emissions where they were counted."""
+    """Return bytes and time, and joules and emissions if they were counted."""
     told = [bytes_text(costs["bytes"]), seconds_text(costs["sim_time_s"])]
     if "joules" in costs:
         told.append(joules_text(costs["joules"]))

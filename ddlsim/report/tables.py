@@ -70,7 +70,7 @@ def read_energy(path: Path) -> Energy | None:
 
 
 def grid_of(scenario: dict) -> float | None:
-    """Grams of CO2 equivalents per kWh of a scenario as resolved; None: it does not say."""
+    """Return the grams of CO2 equivalents per kWh of a resolved scenario; None if it sets none."""
     energy = scenario.get("energy") or {}
     given = energy.get("gco2_per_kwh")
     preset = KINDS["grid"].get(energy.get("grid") or "")

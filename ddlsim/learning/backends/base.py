@@ -73,7 +73,7 @@ class Waves(Protocol):
 
     @property
     def reasons(self) -> Mapping[str, dict[str, str]]:
-        """Backend -> architecture -> what the backend has found out by trying, and keeps."""
+        """Backend -> architecture -> the results of the backend's trials, which it keeps."""
 
     def know(self, reasons: Mapping[str, Mapping[str, str]]) -> None:
         """Take over the reasons that backends of an earlier process had found."""
@@ -225,7 +225,7 @@ PASS_BYTES = 2**32
 MEASURED_JOBS = 64
 """Number of trainings of a larger wave, enough to fill a device, by which the memory of one training is measured."""
 SHARE = 0.5
-"""Of the memory that is free when that has been measured, what a wave may take."""
+"""Share of the memory free after that measurement that a wave may take."""
 
 
 class Gauge(Protocol):

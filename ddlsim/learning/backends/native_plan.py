@@ -64,7 +64,7 @@ class NativePlan:
     """A native plan over the flat vector of one module, for one thread.
 
     Args:
-        network: what the module is.
+        network: the module's layers.
         flat: float32 [P], the module's values.
         image_shape: (C, H, W).
 
@@ -128,10 +128,10 @@ class NativePlan:
             batches: rows of each step.
             settings: scenario section `training`.
             only: "core" or "head" to train that part alone.
-            moments: what the optimizer remembers, changed in place.
+            moments: the optimizer's state, changed in place.
             rates: learning rate per step.
             proximal: mu of the proximal term.
-            control: [P] added to every gradient; None: nothing.
+            control: [P] added to every gradient; None if nothing is added.
             dropout_keys: of the module's dropouts, see dropout.py.
         """
         flats = [flat.data_ptr() for flat in moments.flats] if moments else []

@@ -121,7 +121,7 @@ Answers = tuple[Sequence[tuple[int, int]], Callable[[], Iterable[Any]]]
 
 @dataclass(frozen=True)
 class Question:
-    """One model, what it is asked about, and where the answer goes.
+    """One model, the images that it is evaluated on, and the place of the result.
 
     Args:
         model: computed.
@@ -367,7 +367,7 @@ class StackedBackend:
             return list(self._alone.run(kind, jobs))
 
     def reasons(self) -> dict[str, dict[str, str]]:
-        """Per architecture what it has found out about training and evaluation; filled as it goes."""
+        """Per architecture the reasons found about training and evaluation; filled as it goes."""
         return {name: models.reasons for name, models in self._stacked.items()}
 
     def close(self) -> None:
@@ -489,7 +489,7 @@ class StackedBackend:
 
 
 def _store(jobs: Sequence[TrainSpec], whole: torch.Tensor, local: torch.Tensor) -> None:
-    """Write the rows of [N, P] and [N, P_local] to what the jobs promised, a launch per part."""
+    """Write the rows of [N, P] and [N, P_local] to the rows that the jobs fill, a launch per part."""
     for part, values in enumerate(whole.split(jobs[0].sizes, dim=1)):
         store_rows([job.trained[part] for job in jobs], values)
     store_rows([job.new_local for job in jobs], local)

@@ -170,7 +170,7 @@ def _of_type(rows: torch.Tensor, entry: Entry) -> torch.Tensor:
 
 
 def _as_words(values: torch.Tensor, entry: Entry) -> torch.Tensor:
-    """The reverse: what the columns of an entry hold, float32 [N, columns]."""
+    """Reverse the conversion: return the contents of the columns of an entry, float32 [N, columns]."""
     if entry.dtype == torch.float32:
         return values
     words = torch.zeros(len(values), entry.stop - entry.start, device=values.device)

@@ -55,11 +55,11 @@ class StepGraphs:
         self._without: set[Hashable] = set()  # shapes for which there is no right graph
 
     def wave(self, key: Hashable, function: Function, count: int, steps: int) -> Function:
-        """The function for the steps of one wave; what it returns may be written again by the next call.
+        """The function for the steps of one wave; the next call may overwrite its result.
 
         Args:
             key: which function it is; together with the inputs' shapes it decides which graph serves.
-            function: what is called.
+            function: the function to call.
             count: N, of all inputs.
             steps: how often it will be called.
         """

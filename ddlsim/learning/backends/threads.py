@@ -61,7 +61,7 @@ class Workers:
 
     Args:
         architectures: by name.
-        device: where the modules live.
+        device: device of the modules.
         threads: number of threads.
     """
 
@@ -120,7 +120,7 @@ class Workers:
 
     @contextmanager
     def drawing(self, seed: int | None) -> Iterator[None]:
-        """torch's generators draw from a seed, and no other thread draws meanwhile; None: nothing is drawn."""
+        """torch's generators draw from a seed, and no other thread draws meanwhile; None if nothing is drawn."""
         if seed is None:
             yield
             return

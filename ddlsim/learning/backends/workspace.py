@@ -35,7 +35,7 @@ class ModelWorkspace:
 
     Args:
         architecture: how the module is made, and its layout.
-        device: where it lives.
+        device: device of the module.
     """
 
     def __init__(self, architecture: Architecture, device: torch.device):
@@ -113,7 +113,7 @@ class ModelWorkspace:
         return None if isinstance(found, str) else found
 
     def why_no_plan(self, images: Inputs) -> str:
-        """Why PyTorch has to do it; empty where it has not."""
+        """Return the reason why PyTorch has to compute; empty if a plan does."""
         found = self._plan_or_reason(images)
         return found if isinstance(found, str) else ""
 

@@ -201,7 +201,7 @@ class CosineRestarts(Schedule):
 
 @dataclass(frozen=True, kw_only=True)
 class OneCycle(Schedule):
-    """Up to the full rate and down again far below where it began (OneCycleLR; Smith, Topin 2018).
+    """Up to the full rate and down again far below its start (OneCycleLR; Smith, Topin 2018).
 
     Args:
         rise: share of the run in which the rate grows.

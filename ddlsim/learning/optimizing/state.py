@@ -134,7 +134,7 @@ def state_part(optimizer: Optimizer, part: Part, kept: bool = True) -> Part:
 
 
 def _as_tensor(value: Any) -> torch.Tensor | None:
-    """A value of an optimizer's state as a tensor; None: it is neither a tensor nor a number."""
+    """Return a value of an optimizer's state as a tensor; None if it is neither a tensor nor a number."""
     if isinstance(value, torch.Tensor):
         return value
     if isinstance(value, bool | int):
@@ -146,10 +146,10 @@ class OpenState:
     """The optimizer's memory in one training while it runs.
 
     Args:
-        optimizer: whose it is.
-        before: per part what was kept, or None where nothing was.
+        optimizer: its optimizer.
+        before: per part the kept state, or None if nothing was kept.
         sizes: per part its number of values.
-        device: where the model is.
+        device: device of the model.
     """
 
     def __init__(
@@ -229,11 +229,11 @@ class StackedState:
 
     Args:
         optimizer: one with moments.
-        before: per model what was kept of each part, or None where nothing was.
+        before: per model the kept state of each part, or None if nothing was kept.
         sizes: per part its number of values.
         trained: columns of a whole model that are trained, as an index.
         first: the first of them.
-        device: where the models are.
+        device: device of the models.
 
     Attributes:
         flats: one matrix [N, W] per moment.

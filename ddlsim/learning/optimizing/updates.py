@@ -7,7 +7,7 @@ In this order, as in a plain loop over batches:
    mu / 2 |w - w_0|^2 in the loss (Li et al., "Federated optimization in heterogeneous networks", MLSys 2020);
 3. `clip_norm` scales the gradient of a model whose L2 norm is larger down to it (torch.nn.utils.clip_grad_norm_), and
    `clip_value` cuts each value off (clip_grad_value_);
-4. a control variate is added (SCAFFOLD's c - c_i): it corrects what has been sampled, and is not clipped itself;
+4. a control variate is added (SCAFFOLD's c - c_i): it corrects the sampled gradient, and is not clipped itself;
 5. the optimizer steps, with the update's own learning rate; groups of parameters whose rate a user-defined optimizer
     has changed keep the ratio to the update's rate.
 

@@ -206,7 +206,7 @@ class RemoteRows(Rows):
         return self._worker_of[-1 if node is None else self.owners.get(node, node)]
 
     def holder_of(self, number: int) -> int | None:
-        """A worker that has a row; None: it is to be drawn."""
+        """Return a worker that has a row; None if it is to be drawn."""
         holders = self._holders[number]
         return _lowest(holders) if holders else None
 

@@ -162,7 +162,7 @@ class RemoteWaves:
         }
 
     def reports(self) -> list[dict[str, Any]]:
-        """Per worker what it has done, see shard.py: Shard.report."""
+        """Return the report of each worker, see shard.py: Shard.report."""
         return self._ask_all("report")
 
     @property

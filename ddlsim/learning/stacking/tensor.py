@@ -126,7 +126,7 @@ _LOGIC = (
 _COPIES = "float double half bfloat16 long int bool type_as to detach clone contiguous zeros_like ones_like"
 NAMES = frozenset(f"{_ACTIVATIONS} {_FUNCTIONS} {_ARITHMETIC} {_LOGIC} {_COPIES}".split())
 OPERATORS = {"__iadd__": "add", "__isub__": "sub", "__imul__": "mul", "__itruediv__": "div"}
-"""Those that work in place, and what they compute."""
+"""Operators in place, and the operation of each."""
 
 
 def rule_of(name: str, func: Any) -> Callable[..., Any] | None:

@@ -53,7 +53,7 @@ class Curve:
 
     Args:
         round: rounds completed, int [E].
-        x: what the axis shows: rounds, simulated seconds, bytes or joules of all nodes, float [E].
+        x: values of the axis: rounds, simulated seconds, bytes or joules of all nodes, float [E].
         y: the measure, float [E]; accuracies 0 to 1.
         spread: half the height of the band around it, float [E]; 0 for a single run.
         runs: n.
@@ -85,7 +85,7 @@ def curve_of(records: Records, x: Axis, y: str | None = None) -> Curve:
     Args:
         records: of the run.
         x: rounds, time, bytes or joules.
-        y: a metric that evaluations record, or one of VIEWS; None: what the nodes are judged by.
+        y: a metric that evaluations record, or one of VIEWS; None for the judging metric.
     Raises:
         ScenarioError: if the run has no such values or costs, or x is unknown.
     """
@@ -144,7 +144,7 @@ def check_alike(runs: Sequence[Records]) -> None:
 
 
 def measure_of(records: Records, y: str | None = None) -> np.ndarray:
-    """A measure at every evaluation, float [E], nan where it is not known; y and errors as of `curve_of`."""
+    """A measure at every evaluation, float [E], nan if not known; y and errors as in `curve_of`."""
     measure = records.metric if y is None else str(y)
     evaluations, sizes = records.curve, np.bincount(records.node_cluster)
     if not len(evaluations):
@@ -215,10 +215,10 @@ def lines_figure(
     Args:
         runs: all measured by the same metric.
         x: rounds, time (simulated), bytes or joules (of all nodes).
-        y: a metric, or a view of it, see curves.py; None: what the nodes are judged by.
+        y: a metric, or a view of it, see curves.py; None for the judging metric.
         group_by: dotted keys whose values make the lines; None: every key in which runs differ, but for the seed.
         band: std, ci (95 %) or none.
-        target: a value of y to be marked by a line; None: none.
+        target: a value of y to be marked by a line; None for no line.
     Raises:
         DataMissing: if matplotlib is not installed. ScenarioError: if the runs do not share a metric, or have no such
             values.
@@ -300,7 +300,7 @@ def _missing(measured: Sequence[set[int]], evaluated: Sequence[list[int]]) -> li
 
 
 def legend(own: Group) -> str:
-    """A group's label, with the number of its runs if there are several, and what is wrong with them."""
+    """A group's label, with the number of its runs if there are several, and their faults."""
     words: list[Any] = [own.label]
     if len(own.runs) > 1:
         words.append(f"({len(own.runs)} seeds)" if len(set(own.seeds)) == len(own.runs) else f"({len(own.runs)} runs)")

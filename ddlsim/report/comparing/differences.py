@@ -66,7 +66,7 @@ def _names(own: Sequence[Row], rows: Sequence[Row]) -> str:
 
 
 def _reason(own: Sequence[Row]) -> str:
-    """Why, where it is known."""
+    """Return the reason, if it is known."""
     algorithms = {row.values.get("algorithm.name") for row in own}
     regular = all(row.values.get("topology.name") in REGULAR for row in own)
     if algorithms == {"el", "dpsgd"} and regular:

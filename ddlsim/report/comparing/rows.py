@@ -35,7 +35,7 @@ class Target:
 
     Args:
         value: accuracies 0 to 1.
-        measure: of what, see curves.py; None: what the nodes are judged by.
+        measure: its measure, see curves.py; None for the judging metric.
     """
 
     value: float

@@ -117,7 +117,7 @@ def cells_of(rows: list[Row], by_keys: bool) -> tuple[list[str], list[list[str]]
 
 
 def _is_shown(cost: str, rows: Sequence[Row]) -> bool:
-    """Whether a cost has a column: energy only where a run has counted it."""
+    """Whether a cost has a column: energy only if a run has counted it."""
     counted = cost.removeprefix("target_")
     return counted not in (*ENERGY, "epsilon") or any(row.numbers.get(counted) for row in rows)
 

@@ -134,7 +134,7 @@ class Blocks:
 
     @property
     def notes(self) -> list[str]:
-        """A sentence on blocks, where there are any."""
+        """A sentence on blocks, if there are any."""
         return [] if self.single else [f"{sum(map(len, self.nodes)):,} nodes are shown in {len(self.nodes)} blocks."]
 
     def means(self, values: np.ndarray) -> np.ndarray:
@@ -193,7 +193,7 @@ def blocks_of(node_cluster: np.ndarray, most: int = MOST_ROWS) -> Blocks:
 
 
 def axes(records: Records) -> list[Axis]:
-    """Rounds, simulated time, bytes and, where it was counted, energy at the evaluations."""
+    """Rounds, simulated time, bytes and, if counted, energy at the evaluations."""
     evaluations = records.curve
     found = [Axis("round", evaluations.round), Axis("simulated time", evaluations.time_s, "seconds")]
     sent = evaluations.bytes_sent
@@ -205,7 +205,7 @@ def axes(records: Records) -> list[Axis]:
 
 
 def cluster_name(cluster: int, sizes: np.ndarray) -> str:
-    """A cluster with its number of nodes; all nodes, where there is one cluster."""
+    """Return a cluster with its number of nodes, or all nodes if there is one cluster."""
     if len(sizes) == 1:
         return f"all {sizes[0]} nodes"
     return f"cluster {cluster} ({sizes[cluster]} node{'s' if sizes[cluster] > 1 else ''})"

@@ -53,7 +53,7 @@ class Point:
 
 
 class Tracker(Protocol):
-    """Writes one run to one tool; what it raises ends it and not the run."""
+    """Writes one run to one tool; its exceptions end the tracker and not the run."""
 
     def begin(self, about: About) -> None:
         """Before the first point."""
