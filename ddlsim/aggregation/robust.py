@@ -1,4 +1,6 @@
-"""Krum, multi-Krum, coordinate-wise rules and the geometric median. Krum and multi-Krum select the rows nearest to most
+"""Krum, multi-Krum, coordinate-wise rules and the geometric median.
+
+Krum and multi-Krum select the rows nearest to most
 others.
 
 Source: Blanchard, El Mhamdi, Guerraoui, Stainer, "Machine learning with adversaries: Byzantine tolerant gradient

@@ -1,5 +1,6 @@
-"""Attacks by forged parameters, idle nodes, network behavior and poisoned data, and the attacks of a run by node. Sign
-flip, noise and model replacement need only the node's own parameters.
+"""Attacks by forged parameters, idle nodes, network behavior and poisoned data, and the attacks of a run by node.
+
+Sign flip, noise and model replacement need only the node's own parameters.
 
 Sources: sign flip and noise as in Li, Xu, Chen, Giannakis, Ling, "RSA: Byzantine-robust stochastic aggregation
 methods", AAAI 2019; Bagdasaryan, Veit, Hua, Estrin, Shmatikov, "How to backdoor federated learning", AISTATS 2020
@@ -251,8 +252,7 @@ class FreeRider(Attack):
 
 @dataclass(frozen=True, kw_only=True)
 class Sybil(Attack):
-    """Identities of one node: all send the last parameters of the first of them (the lowest id), after its other
-    attacks.
+    """Identities of one node: all send the last parameters of the first (the lowest id), after its other attacks.
 
     Only the first one trains.
     """

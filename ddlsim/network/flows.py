@@ -1,4 +1,6 @@
-"""Burst losses, events at the end of an instant, and traffic counters. Losses in bursts follow the two states of
+"""Burst losses, events at the end of an instant, and traffic counters.
+
+Losses in bursts follow the two states of
 Gilbert and Elliott, per sender, over simulated time.
 
 Gilbert, "Capacity of a burst-noise channel" (Bell System Technical Journal, 1960); Elliott, "Estimates of error rates

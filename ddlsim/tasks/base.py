@@ -239,7 +239,7 @@ class Task(Part, ABC):
     is defined."""
 
     keeps_samples: ClassVar[bool] = False
-    """Whether `statistics` are of each sample, [N, n, ...], and laid one behind the other, for what cannot be summed
+    """Whether `statistics` are of each sample, [N, n, ...], and concatenated, for scores that cannot be summed
     (ranks of scores); otherwise they are summed over batches."""
 
     records_loss: ClassVar[bool] = True
