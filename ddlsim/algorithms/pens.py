@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Memory:
-    """How often each peer was among the best, and the last round that counted."""
+    """Count of each peer's rounds among the best, and the last counted round."""
 
     kept: "Counter[int]"
     counted: int = -1

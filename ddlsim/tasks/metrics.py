@@ -142,7 +142,7 @@ def fair_accuracy(cluster_accuracy: np.ndarray, fair_lambda: float = FAIR_LAMBDA
 
 
 def sampling_error(share: Floats, samples: int, population: int) -> np.ndarray:
-    """How far a share counted on a simple random sample is from that of the whole population, with 95 % confidence.
+    """Return the largest error of a share from a simple random sample, at 95 % confidence.
 
     The further end of Wilson's score interval ("Probable inference, the law of succession, and statistical inference",
     JASA 1927), which holds near 0 and 1 as well, with n (N - 1) / (N - n) samples in the place of n: the variance is

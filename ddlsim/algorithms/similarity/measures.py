@@ -62,7 +62,7 @@ SimilarityName = Literal["inverse_loss", "cosine_weights", "cosine_gradients", "
 
 @dataclass(frozen=True)
 class ComparedModel:
-    """What is known of a model.
+    """Information on a model.
 
     Args:
         model: its parameters.

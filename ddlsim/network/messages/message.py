@@ -1,4 +1,4 @@
-"""What one node sends to another, or to several.
+"""Messages from one node to one or several others.
 
 Bytes by what messages hold (model, core, prototypes, ...) and by round, counted as they are handed to the network.
 
@@ -34,7 +34,7 @@ BOXES = {PUSH: 0, RESPONSE: 1, SCORE: 2}
 
 @dataclass(slots=True)
 class Message:
-    """What one node sends to another, or the same to several.
+    """Message from one node to one or several others.
 
     Args:
         src: sender.
