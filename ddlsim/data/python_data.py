@@ -43,7 +43,7 @@ class Arrays(DataSettings):
 
     Only Python code can set `train`, `test`, `validation`, `columns` (name -> one value per training sample, or split
     -> values), `layout` (channels_first or channels_last, of samples with four axes; signals: floating [N, C, T], which
-        models get unchanged) and `augment`, a transform of training samples, which becomes training.augmentation.
+    models get unchanged) and `augment`, a transform of training samples, which becomes training.augmentation.
 
     Args:
         sha256: of the samples; represents them in a scenario's text.
