@@ -8,12 +8,7 @@
 `docs/python.md` is the tutorial. What is named here is imported when it is used first, torch when a run needs it.
 """
 
-import os
-
 __version__ = "0.1.0"
-
-_PROCESS = os.getpid()
-"""The process that imported ddlsim; another one is a fork of it."""
 
 TYPE_CHECKING = False  # as in typing, whose import takes longer than all else here
 if TYPE_CHECKING:

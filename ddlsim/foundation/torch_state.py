@@ -5,17 +5,28 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
 
-import ddlsim
 from ddlsim.foundation.errors import DdlsimError
 
 _drawing = threading.RLock()
-_forked = os.getpid() != ddlsim._PROCESS or (
-    multiprocessing.parent_process() is not None and multiprocessing.get_start_method(True) != "spawn"
-)
+_FORKED_WITHOUT_EXEC = 0x40
+"""Linux's PF_FORKNOEXEC, a flag in /proc/self/stat: the process was forked and still runs its parent's program."""
+
+
+def _is_a_fork() -> bool:
+    """Whether the process is a fork of one that perhaps used torch, also where only the fork imported ddlsim."""
+    try:
+        flags = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[6])
+    except (OSError, ValueError, IndexError):
+        return multiprocessing.parent_process() is not None and multiprocessing.get_start_method(True) != "spawn"
+    return bool(flags & _FORKED_WITHOUT_EXEC)
+
+
+_forked = _is_a_fork()
 
 
 def _after_fork() -> None:

@@ -2,13 +2,14 @@
 
 from typing import TYPE_CHECKING
 
+from ddlsim.foundation.units import FLOAT32_BYTES
 from ddlsim.network.messages.message import HEADER
 
 if TYPE_CHECKING:
     from ddlsim.engine.simulation import Simulation
     from ddlsim.network.flows import Traffic
 
-PASSED = "all passed (bytes, clock, messages, payloads)"
+PASSED = "all passed (bytes, clock, messages, parameters)"
 
 
 def violations(simulation: "Simulation", traffic: "Traffic | None") -> list[str]:
@@ -37,4 +38,9 @@ def violations(simulation: "Simulation", traffic: "Traffic | None") -> list[str]
         found.append(f"{messages} messages were sent, and {ended} arrived, failed or are on their way")
     if carried > handed or (messages == arrived and carried != handed):
         found.append(f"messages hold {handed} bytes of payloads and headers, and {carried} bytes of messages arrived")
+    found += [
+        f"a message with {count} parameters in {content} was counted as {num_bytes} bytes"
+        for content, num_bytes, count in simulation.transport.contents.parameters()
+        if num_bytes != count * FLOAT32_BYTES
+    ]
     return found

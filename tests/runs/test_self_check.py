@@ -17,7 +17,7 @@ def test_summary_says_that_all_checks_have_passed(tmp_path):
     losses = {"network.drop_probability": 0.3, "network.on_drop": "drop", "mode": "async"}
     for name, changes in (("sync", {}), ("async", losses)):
         summary = run(tmp_path / name, algorithm="el", set=changes).summary
-        assert summary["checks"] == "all passed (bytes, clock, messages, payloads)"
+        assert summary["checks"] == "all passed (bytes, clock, messages, parameters)"
         assert "self-checks" in table(summary, terminal=False)
 
 
@@ -26,6 +26,7 @@ def test_summary_says_that_all_checks_have_passed(tmp_path):
     [
         ("ddlsim.network.network.Network.all_bytes_sent", "nodes sent 7 bytes, pairs"),
         ("ddlsim.network.messages.message.PayloadBreakdown.count", "0 messages were sent"),
+        ("ddlsim.engine.transport.content_bytes", "parameters in model was counted as 7 bytes"),
     ],
 )
 def test_wrong_count_is_a_fault_of_ddlsim(tmp_path, monkeypatch, broken, text):

@@ -2,6 +2,8 @@
 
 import multiprocessing
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -93,6 +95,25 @@ def test_wave_that_changes_the_default_dtype_is_an_error():
             jobs._run_wave("train")
     finally:
         torch.set_default_dtype(torch.float32)
+
+
+ONLY_THE_FORK_IMPORTS_DDLSIM = """
+import os, sys, torch
+torch.set_num_threads(2)
+torch.randn(1000, 1000).sin().sum()
+if child := os.fork():
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+import ddlsim
+ddlsim.run("smoke", set={"rounds": 2, "evaluation.samples": 20}, out=sys.argv[1], progress="none")
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.full
+def test_run_ends_in_a_fork_of_a_process_that_used_torch_but_not_ddlsim(tmp_path):
+    command = [sys.executable, "-c", ONLY_THE_FORK_IMPORTS_DDLSIM, str(tmp_path / "run")]
+    subprocess.run(command, timeout=100, check=True, start_new_session=True)
+    assert ddlsim.load(tmp_path / "run").status == "done"
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -12,14 +12,13 @@ Rounds are taken out as they end, so that little is held. Of a run of more than 
 its pairs and rounds would be the largest of its records by far; communication.jsonl has the sums over all rounds.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    pass
     from ddlsim.network.messages.encoder import Follower, Sizes
-
 
 PUSH, REQUEST, RESPONSE = "push", "request", "response"
 SCORE_REQUEST, SCORE = "score request", "score"
@@ -101,6 +100,7 @@ class PayloadBreakdown:
     def __init__(self) -> None:
         self._alike: dict[tuple[int, str, int, int | None], int] = {}  # (round, content, its bytes, header) -> messages
         self._counts: dict[tuple[int, str], list[int]] = {}  # (round, content) -> [messages, bytes], of all others
+        self._parameters: dict[tuple[str, int], int] = {}  # (content, its bytes) -> parameters, of the first such one
 
     def count(self, messages: "Sequence[Message]") -> None:
         """Adds messages; one to oneself is on no wire."""
@@ -113,10 +113,24 @@ class PayloadBreakdown:
             if len(message.payload) == 1:  # nearly always, and then it weighs what the message does
                 (key,) = message.payload
                 shape = message.round_num, key, message.payload_bytes, message.header_bytes
-                alike[shape] = alike.get(shape, 0) + count
+                known = alike.get(shape, 0)
+                if not known:
+                    self._count_parameters(key, message)
+                alike[shape] = known + count
                 continue
             for key, num_bytes in ((HEADER, message.header_bytes or 0), *message.sizes):
                 _add(self._counts, message.round_num, key, count, num_bytes)
+
+    def _count_parameters(self, key: str, message: Message) -> None:
+        part = getattr(message.payload[key], "part", None)
+        if part is not None and not message.sizes:  # messages that were encoded list their sizes
+            entries = getattr(part, "entries", None)  # absent in network-only runs, which know sizes alone
+            shapes = {entry.start: math.prod(entry.shape) for entry in entries or ()}  # tied tensors share columns
+            self._parameters.setdefault((key, message.payload_bytes), sum(shapes.values()) if entries else part.size)
+
+    def parameters(self) -> Iterator[tuple[str, int, int]]:
+        """Content, counted bytes and parameters of each size of an uncompressed message with parameters alone."""
+        return ((key, num_bytes, count) for (key, num_bytes), count in self._parameters.items())
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """One per round and content, in this order; `round` counts completed rounds, as in metrics.jsonl."""
