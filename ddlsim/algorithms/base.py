@@ -41,7 +41,8 @@ class Algorithm(Part, ABC):
     has_server: ClassVar[bool] = False
     """Whether there is one more node, the last, that all other nodes are linked with (`node.is_server`). A node that
     joins or returns then starts with the round after the current round of the other nodes; a node whose round the
-    server has closed without it ends that round, then joins the server's current one (see `joins_anew`). A pull is
+    server has closed without it ends that round, then joins the server's current one (see `rejoins_after_absence`). A
+    pull is
     answered with the publication of its round, in either mode.
     """
 
@@ -54,14 +55,15 @@ class Algorithm(Part, ABC):
     """Content of messages: models or large parts of them, a few vectors, or nothing."""
 
     averages: ClassVar[bool] = True
-    """Whether models or vectors of several nodes are averaged, by `node.combine`, `average`, `mix` or `moved`."""
+    """Whether models or vectors of several nodes are averaged, by `node.aggregate`, `average`, `mix` or
+    `add_deltas`."""
 
-    steps_apart: ClassVar[bool] = False
+    splits_local_steps: ClassVar[bool] = False
     """Whether each local step is a separate training (`after_step` of `node.train`): then keys that span several steps,
     `training.proximal` and `training.accumulate`, are unavailable.
     """
 
-    joins_anew: ClassVar[bool] = False
+    rejoins_after_absence: ClassVar[bool] = False
     """Whether a node calls `join` after every absence and every round that the server closed without it, and not only
     when it starts with a new state.
     """
@@ -79,14 +81,14 @@ class Algorithm(Part, ABC):
     """
 
     @property
-    def heeds_topology(self) -> bool:
+    def uses_topology(self) -> bool:
         """Whether nodes exchange with their peers in the topology (`node.peers`), and not with a server, with freely
         chosen nodes, or with no node. Default: true if there is no server.
         """
         return not self.has_server
 
     @property
-    def sums_only(self) -> bool:
+    def needs_only_sums(self) -> bool:
         """Whether the messages of a round are only summed over the nodes that are waited for, weighted by sender and
         content: then secure aggregation can hide its terms. Default: false.
         """
@@ -100,7 +102,7 @@ class Algorithm(Part, ABC):
 
     def join(self, node: "Node", state: Any, round_num: int) -> "Steps":
         """Prepare the next round of a node that joins a running simulation, or returns without its state (or with it,
-        see `joins_anew`). Default: nothing.
+        see `rejoins_after_absence`). Default: nothing.
         """
         return
         yield

@@ -51,7 +51,7 @@ class DePRL(WithFinalAllReduce):
             yield "core_steps", "local_training is epochs"
 
     @property
-    def sums_only(self) -> bool:
+    def needs_only_sums(self) -> bool:
         return True
 
     def start(self, node: "Node") -> State:

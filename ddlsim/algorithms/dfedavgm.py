@@ -31,7 +31,7 @@ class DFedAvgM(Algorithm):
     expects_graph: ClassVar[GraphKind] = "static"
 
     @property
-    def sums_only(self) -> bool:
+    def needs_only_sums(self) -> bool:
         return True
 
     def start(self, node: "Node") -> State:

@@ -8,7 +8,8 @@ later, or returns, first fetches the average with which the other nodes start it
 
 The server's rounds set the pace of the run. A node that is too late for protocol.deadline_s, or that gets no average
 because a message was lost, ends its training and joins the server's current round: it fetches the current average
-first. Its late model is discarded, or counts in the server's current round with protocol.late keep. Evaluations do not
+first. Its late model is discarded, or counts in the server's current round with protocol.late_messages keep.
+Evaluations do not
 wait for late nodes; a late node is tested with its model at that time.
 
 Rounds are synchronous by definition: in `mode: async` too the server waits for the models of a round and a node for the
@@ -47,11 +48,11 @@ class FedAvg(Algorithm):
     may_change: ClassVar[frozenset[str]] = frozenset({"weights"})
     has_server: ClassVar[bool] = True
     one_start: ClassVar[bool] = True
-    joins_anew: ClassVar[bool] = True
+    rejoins_after_absence: ClassVar[bool] = True
     weights: Literal["samples", "uniform"] = "samples"
 
     @property
-    def sums_only(self) -> bool:
+    def needs_only_sums(self) -> bool:
         return True
 
     def start(self, node: "Node") -> State:
@@ -78,7 +79,7 @@ class FedAvg(Algorithm):
                 shares = {m.src: m.payload["samples"] if self.weights == "samples" else 1 for m in inbox}
                 total = sum(shares.values())
                 weights = {peer: share / total for peer, share in shares.items()}
-                state.average = node.combine({m.src: m.payload["model"] for m in inbox}, weights)
+                state.average = node.aggregate({m.src: m.payload["model"] for m in inbox}, weights)
                 node.send([m.src for m in inbox], round_num, model=state.average)
             return
         (model,) = state.model = yield self.local_training(node, state)

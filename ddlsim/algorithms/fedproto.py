@@ -46,7 +46,7 @@ class FedProto(Algorithm):
     may_change: ClassVar[frozenset[str]] = frozenset({"proto_weight"})
     exchanges: ClassVar[Literal["models", "vectors", "nothing"]] = "vectors"
     has_server: ClassVar[bool] = True
-    joins_anew: ClassVar[bool] = True
+    rejoins_after_absence: ClassVar[bool] = True
     needs_core: ClassVar[bool] = True
     own_loss: ClassVar[bool] = True
     needs_classes: ClassVar[bool] = True
@@ -96,5 +96,5 @@ class FedProto(Algorithm):
         means = {}
         for label in sorted({label for prototypes in received.values() for label in prototypes}):
             held = {peer: prototypes[label] for peer, prototypes in received.items() if label in prototypes}
-            means[label] = node.combine(held, dict.fromkeys(held, 1 / len(held)))
+            means[label] = node.aggregate(held, dict.fromkeys(held, 1 / len(held)))
         return means

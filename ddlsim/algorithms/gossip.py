@@ -67,5 +67,5 @@ class GossipLearning(Algorithm):
         weights = ages if self.merge == "age" else dict.fromkeys(models, 1)
         if inbox:
             total = sum(weights.values())
-            state.model = node.combine(models, {n: weight / total for n, weight in weights.items()})
+            state.model = node.aggregate(models, {n: weight / total for n, weight in weights.items()})
             state.age = max(ages.values())

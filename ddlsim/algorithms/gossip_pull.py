@@ -120,7 +120,7 @@ class GossipPull(Algorithm):
             )
 
     @property
-    def heeds_topology(self) -> bool:
+    def uses_topology(self) -> bool:
         return False
 
     @property
@@ -205,7 +205,9 @@ class GossipPull(Algorithm):
         seen = [ComparedModel(others[peer].model, others[peer].last) for peer in peers]
         similarity = self.similarity_measure(node)
         assert similarity is not None
-        found = similarity.look(node.id, ComparedModel(own.model, own.last), seen, own.start, compute, rng, node.kept)
+        found = similarity.look(
+            node.id, ComparedModel(own.model, own.last), seen, own.start, compute, rng, node.local_state
+        )
         return found.then(lambda values: dict(zip(peers, values, strict=True)))
 
     # --------------------------------------------------------------------------------------------------------------
@@ -277,7 +279,7 @@ class GossipPull(Algorithm):
         before = state.model
         models = {peer: payload["model"] for peer, payload in received.items()} | {node.id: state.model}
         if list(weights) != [node.id]:
-            state.model = node.combine({peer: models[peer] for peer in weights}, weights)
+            state.model = node.aggregate({peer: models[peer] for peer in weights}, weights)
         if self.record_merges:
             node.measure("before_merge", (before,), round_num)
             node.measure("after_merge", (state.model,), round_num)

@@ -64,10 +64,10 @@ class State:
 class GTSGD(Algorithm):
     """Gradient tracking (DIGing, GT-SGD; K-GT with more than one local step)."""
 
-    steps_apart: ClassVar[bool] = True
+    splits_local_steps: ClassVar[bool] = True
 
     @property
-    def sums_only(self) -> bool:
+    def needs_only_sums(self) -> bool:
         return True
 
     def start(self, node: "Node") -> State:

@@ -39,7 +39,7 @@ class Local(Algorithm):
     monitored_similarity: MonitoredSimilarity = "inverse_loss"
 
     @property
-    def heeds_topology(self) -> bool:
+    def uses_topology(self) -> bool:
         return False
 
     def start(self, node: "Node") -> State:

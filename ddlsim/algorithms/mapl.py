@@ -125,7 +125,7 @@ class MAPL(Algorithm):
         return ("variant code",) if self.variant == "code" else ()
 
     @property
-    def heeds_topology(self) -> bool:
+    def uses_topology(self) -> bool:
         return False
 
     def extra_parts(self, latent: int, num_classes: int) -> "dict[str, nn.Module]":
@@ -241,7 +241,7 @@ class MAPL(Algorithm):
         weights = {peer: float(state.weights[peer]) for peer in received}
         everything = {**received, node.id: own}
         weights[node.id] = 1 - sum(weights.values())
-        return node.combine(everything, weights)
+        return node.aggregate(everything, weights)
 
 
 def _neighbors(node: "Node", weights: np.ndarray) -> "tuple[int, ...]":

@@ -37,7 +37,7 @@ class MeanHeads(Algorithm):
 
     exchanges: ClassVar[Literal["models", "vectors", "nothing"]] = "vectors"
     has_server: ClassVar[bool] = True
-    joins_anew: ClassVar[bool] = True
+    rejoins_after_absence: ClassVar[bool] = True
     needs_core: ClassVar[bool] = True
 
     def objective(self) -> "Objective | None":
@@ -45,7 +45,7 @@ class MeanHeads(Algorithm):
         return None
 
     @property
-    def sums_only(self) -> bool:
+    def needs_only_sums(self) -> bool:
         return True
 
     def start(self, node: "Node") -> State:
@@ -70,7 +70,7 @@ class MeanHeads(Algorithm):
             inbox = yield node.receive(round_num, wait=True)
             if inbox:
                 heads = {m.src: m.payload["head"] for m in inbox}
-                state.mean = node.combine(heads, dict.fromkeys(heads, 1 / len(heads)))
+                state.mean = node.aggregate(heads, dict.fromkeys(heads, 1 / len(heads)))
                 node.send([m.src for m in inbox], round_num, head=state.mean)
             return
         core, head = state.trained = yield node.train(state.model, objective=self.objective())

@@ -72,12 +72,12 @@ class Scaffold(Algorithm):
 
     has_server: ClassVar[bool] = True
     one_start: ClassVar[bool] = True
-    joins_anew: ClassVar[bool] = True
+    rejoins_after_absence: ClassVar[bool] = True
     global_rate: Annotated[float, Gt(0), Le(1000)] = 1.0
     sends: Literal["variates", "changes"] = "variates"
 
     @property
-    def sums_only(self) -> bool:
+    def needs_only_sums(self) -> bool:
         return self.sends == "changes"
 
     def start(self, node: "Node") -> State:
@@ -102,7 +102,7 @@ class Scaffold(Algorithm):
                 moves = {m.src: node.merge([m.payload["model"], state.model], [1.0, -1.0]) for m in inbox}
                 state.model = self._moved(node, state.model, moves)
                 changes = self._changes(node, state, {message.src: message.payload["control"] for message in inbox})
-                state.common = node.moved(state.common, changes, 1 / node.num_nodes)
+                state.common = node.add_deltas(state.common, changes, 1 / node.num_nodes)
                 node.send([m.src for m in inbox], round_num, model=state.model, control=state.common)
             return
         rate_sum, first = sum(node.learning_rates()), state.model
@@ -124,10 +124,10 @@ class Scaffold(Algorithm):
 
     def _moved(self, node: "Node", model: "Params", moves: "dict[int, Params]") -> "Params":
         """Return the server's x after the nodes' changes; eta_g scales only changes of trained values."""
-        moved = node.moved(model, moves, self.global_rate / len(moves))
+        moved = node.add_deltas(model, moves, self.global_rate / len(moves))
         if self.global_rate == 1:
             return moved
-        averaged = node.moved(model, moves, 1 / len(moves))
+        averaged = node.add_deltas(model, moves, 1 / len(moves))
         return node.with_trained_values(averaged, node.trained_values(moved))
 
     def _changes(self, node: "Node", state: State, sent: "dict[int, Params]") -> "dict[int, Params]":

@@ -64,11 +64,11 @@ class SGP(Algorithm):
     graph: Literal["topology", "exponential"] = "topology"
 
     @property
-    def heeds_topology(self) -> bool:
+    def uses_topology(self) -> bool:
         return self.graph == "topology"
 
     @property
-    def sums_only(self) -> bool:
+    def needs_only_sums(self) -> bool:
         return self.graph == "topology"
 
     def start(self, node: "Node") -> State:
@@ -109,5 +109,5 @@ class SGP(Algorithm):
         models = {node.id: state.model} | {m.src: m.payload["model"] for m in inbox}
         weights = {node.id: share * (1 + max(0, sent - len(inbox)))} | {m.src: m.payload["weight"] for m in inbox}
         total = sum(weights.values())
-        state.model = node.combine(models, {n: weight / total for n, weight in weights.items()})
+        state.model = node.aggregate(models, {n: weight / total for n, weight in weights.items()})
         state.weight = total * min(1.0, (1 + sent) / (1 + len(inbox)))

@@ -124,7 +124,7 @@ def build_run(scenario: "Scenario", prepared: "PreparedData | DatasetSpec") -> "
     from ddlsim.topologies.base import forget, neighbors
 
     num_nodes, has_server = scenario.nodes.count, scenario.algorithm.has_server
-    if scenario.algorithm.heeds_topology:
+    if scenario.algorithm.uses_topology:
         scenario.topology.check(num_nodes)
     forget()
     graph = star(num_nodes)
@@ -137,7 +137,7 @@ def build_run(scenario: "Scenario", prepared: "PreparedData | DatasetSpec") -> "
         local_steps=scenario.training.steps,
         synchronous=scenario.mode == "sync",
         has_server=has_server,
-        heeds_topology=scenario.algorithm.heeds_topology,
+        uses_topology=scenario.algorithm.uses_topology,
         has_final_exchange=scenario.algorithm.has_final_exchange,
         own_starts=scenario.init == "own" and not scenario.algorithm.one_start,
         waits=scenario.algorithm.waits,

@@ -50,7 +50,7 @@ Chosen = Annotated[float, Gt(0), Le(1)] | Annotated[tuple[CountOrZero, ...], Min
 
 
 @dataclass(frozen=True)
-class Seen:
+class AttackInput:
     """Input of a forgery: rows of one part, float32 [P], read-only.
 
     Args:
@@ -153,7 +153,7 @@ class Attack(Part):
         """
         return ""
 
-    def forge(self, seen: Seen) -> "torch.Tensor":
+    def forge(self, seen: AttackInput) -> "torch.Tensor":
         """Return the row to send in place of `seen.own`, float32 [P]."""
         raise NotImplementedError
 

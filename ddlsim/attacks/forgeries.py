@@ -42,7 +42,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 import numpy as np
 from annotated_types import Ge, Gt, Le, Lt
 
-from ddlsim.attacks.base import Attack, Knowledge, Seen, mean_of
+from ddlsim.attacks.base import Attack, AttackInput, Knowledge, mean_of
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.units import END_OF_TIME_S, Count, CountOrZero
 
@@ -67,7 +67,7 @@ class SignFlip(Attack):
     of: Literal["update", "model"] = "update"
     scale: Scale = 1.0
 
-    def forge(self, seen: Seen) -> "torch.Tensor":
+    def forge(self, seen: AttackInput) -> "torch.Tensor":
         if self.of == "model" or seen.start is None:
             return seen.own * -self.scale
         return seen.start - self.scale * (seen.own - seen.start)
@@ -84,7 +84,7 @@ class GaussianNoise(Attack):
     forges: ClassVar[bool] = True
     scale: Scale = 1.0
 
-    def forge(self, seen: Seen) -> "torch.Tensor":
+    def forge(self, seen: AttackInput) -> "torch.Tensor":
         return seen.own + noise_like(seen, self.scale)
 
 
@@ -100,13 +100,13 @@ class ModelReplacement(Attack):
     compares_updates: ClassVar[bool] = True
     boost: Scale = 10.0
 
-    def forge(self, seen: Seen) -> "torch.Tensor":
+    def forge(self, seen: AttackInput) -> "torch.Tensor":
         if seen.start is None:
             return seen.own * self.boost
         return seen.start + self.boost * (seen.own - seen.start)
 
 
-def noise_like(seen: Seen, scale: float) -> "torch.Tensor":
+def noise_like(seen: AttackInput, scale: float) -> "torch.Tensor":
     """Return Gaussian noise [P] of `scale` times the standard deviation of the node's own row."""
     import torch
 
@@ -153,7 +153,7 @@ class ALIE(CollusionSettings, Attack):
             "they know. Set z, such as 1.5, or attack more nodes"
         )
 
-    def forge(self, seen: Seen) -> "torch.Tensor":
+    def forge(self, seen: AttackInput) -> "torch.Tensor":
         mean = mean_of(seen.known)
         variance = mean_of([(row - mean).square() for row in seen.known])
         return mean - self.z_of(seen.num_nodes, seen.num_attacked) * variance.sqrt()
@@ -186,7 +186,7 @@ class InnerProductManipulation(CollusionSettings, Attack):
     epsilon: Strength = 1.0
     knowledge: Knowledge = "all"
 
-    def forge(self, seen: Seen) -> "torch.Tensor":
+    def forge(self, seen: AttackInput) -> "torch.Tensor":
         mean = mean_of(seen.known)
         if seen.start is None:
             return -self.epsilon * mean
@@ -206,7 +206,7 @@ class FOE(CollusionSettings, Attack):
     tau: Strength = 2.0
     knowledge: Knowledge = "all"
 
-    def forge(self, seen: Seen) -> "torch.Tensor":
+    def forge(self, seen: AttackInput) -> "torch.Tensor":
         return (1 - self.tau) * mean_of(seen.known)
 
 
@@ -226,7 +226,7 @@ class Dissensus(Attack):
     def knows(self) -> Knowledge:
         return "all"
 
-    def forge(self, seen: Seen) -> "torch.Tensor":
+    def forge(self, seen: AttackInput) -> "torch.Tensor":
         center = seen.own if seen.receiver is None else seen.receiver
         pull = mean_of(seen.known) - center
         return center - (self.strength * len(seen.known) / seen.accomplices) * pull
@@ -246,7 +246,7 @@ class FreeRider(Attack):
     trains: ClassVar[bool] = False
     send: Literal["stale", "random"] = "stale"
 
-    def forge(self, seen: Seen) -> "torch.Tensor":
+    def forge(self, seen: AttackInput) -> "torch.Tensor":
         return seen.own if self.send == "stale" else noise_like(seen, 1.0)
 
 
@@ -263,7 +263,7 @@ class Sybil(Attack):
     def futile(self, attacked: int, num_nodes: int) -> str:
         return "one node is one identity" if attacked == 1 else ""
 
-    def forge(self, seen: Seen) -> "torch.Tensor":
+    def forge(self, seen: AttackInput) -> "torch.Tensor":
         return seen.known[0]
 
 

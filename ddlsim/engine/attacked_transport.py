@@ -357,7 +357,7 @@ class AttackedTransport(NetworkTransport):
 
     def _around(self, receiver: int, round_num: int) -> Sequence[int]:
         """Return the nodes that send to a receiver in a round."""
-        all_with_all = not self._run.heeds_topology or round_num >= self._run.rounds
+        all_with_all = not self._run.uses_topology or round_num >= self._run.rounds
         anybody = receiver == self._run.server or all_with_all
         return range(self._run.num_nodes) if anybody else self._run.neighbors(round_num)[receiver]
 

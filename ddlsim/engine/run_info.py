@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ddlsim.engine.evaluation.monitor import Records
     from ddlsim.engine.meters import EnergyMeter
     from ddlsim.learning.job_types import Model
-    from ddlsim.learning.optimizing.state import Kept
+    from ddlsim.learning.optimizing.state import LocalState
 
 
 Graph = Sequence[Sequence[int]]
@@ -47,7 +47,7 @@ class Run:
         synchronous: whether rounds wait for messages.
         has_server: whether there is one more node, the last, that serves the others.
         waits: whether a round of a synchronous run waits for messages, see Algorithm.waits.
-        heeds_topology: whether nodes exchange with their neighbors in the graph, see Algorithm.
+        uses_topology: whether nodes exchange with their neighbors in the graph, see Algorithm.
         has_final_exchange: whether models are exchanged once more after the last round.
         own_starts: whether every node starts from another model.
 
@@ -66,7 +66,7 @@ class Run:
     synchronous: bool = True
     has_server: bool = False
     waits: bool = True
-    heeds_topology: bool = True
+    uses_topology: bool = True
     has_final_exchange: bool = False
     own_starts: bool = False
     completed_by_all: int = field(default=0, init=False)
@@ -110,10 +110,10 @@ class Run:
             DdlsimError: the algorithm has declared that it does not use it.
         """
         if round_num != self._graph[0]:
-            if not (self.heeds_topology or self.has_server):
+            if not (self.uses_topology or self.has_server):
                 raise DdlsimError(
                     "node.peers: the algorithm says that it does not heed the topology. A class of one's own that does "
-                    "defines heeds_topology as True; one that does not names whom it hears: node.receive(round_num, "
+                    "defines uses_topology as True; one that does not names whom it hears: node.receive(round_num, "
                     "senders)."
                 )
             self._graph = round_num, self.graph_of(round_num)
@@ -232,9 +232,11 @@ class NodeLog:
         self.measured = measured
         self._measurements = measurements
 
-    def measure(self, time_s: float, node: int, completed: int, name: str, model: "Model", kept: "Kept | None") -> None:
+    def measure(
+        self, time_s: float, node: int, completed: int, name: str, model: "Model", local_state: "LocalState | None"
+    ) -> None:
         """Write rows of a model's accuracy and loss, once they are known."""
-        self._measurements.take(time_s, node, completed, name, model, kept)
+        self._measurements.take(time_s, node, completed, name, model, local_state)
 
 
 class SilentLog:
@@ -245,7 +247,9 @@ class SilentLog:
     def row(self, time_s: float, node: int, completed: int, name: str, value: Any) -> None:
         """Discard the row."""
 
-    def measure(self, time_s: float, node: int, completed: int, name: str, model: "Model", kept: "Kept | None") -> None:
+    def measure(
+        self, time_s: float, node: int, completed: int, name: str, model: "Model", local_state: "LocalState | None"
+    ) -> None:
         """Discard the row."""
 
 

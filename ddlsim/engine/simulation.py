@@ -213,7 +213,7 @@ class Simulation:
                 steps.close()
                 member.node.begins_again()
                 yield from self._until_returned(member)
-                joins = joins or self._churn.state_lost or algorithm.joins_anew
+                joins = joins or self._churn.state_lost or algorithm.rejoins_after_absence
                 continue
             except KeyboardInterrupt as signal:
                 self._end_at_once(member, signal)
@@ -238,7 +238,7 @@ class Simulation:
             if (member.late or member.node.unanswered) and not member.stopped:  # unanswered: a message was lost
                 member.node.begins_again()
                 self._catch_up(member, member.round_num + 1)
-                joins = algorithm.joins_anew
+                joins = algorithm.rejoins_after_absence
                 continue
             if member.is_server:
                 self._close_round_of(member)
@@ -314,7 +314,7 @@ class Simulation:
         """Close the server's round; nodes in it without a received message are late."""
         if not self.membership.anyone_in(server.round_num):
             self._records.row(self.env.now, server.id, server.round_num + 1, "empty", 1)
-        if server.node.took_in != server.round_num:
+        if server.node.last_received_round != server.round_num:
             return
         for member in self.members[:-1]:
             takes_part = member.online and not member.finished and member.round_num <= server.round_num
@@ -384,8 +384,8 @@ class Simulation:
             candidates(self.algorithm, member.node, member.state),
             member.best.model if member.best else None,
             self.algorithm.seen(member.state) if self.monitor.compares_models else None,
-            member.node.kept,
-            member.best.kept if member.best else None,
+            member.node.local_state,
+            member.best.local_state if member.best else None,
         )
 
     def _measure_complete(self) -> None:

@@ -96,7 +96,7 @@ class NetworkTransport:
 
     def use_protocol(self, protocol: "Protocol") -> None:
         """Set the deadline of waits that start from now on."""
-        self._deadline_s, self._keep_late = protocol.deadline_s, protocol.late == "keep"
+        self._deadline_s, self._keep_late = protocol.deadline_s, protocol.late_messages == "keep"
         self._staleness_s = protocol.staleness_s
 
     def use_codec(self, codec: "Codec | None") -> None:
@@ -164,7 +164,7 @@ class NetworkTransport:
 
     def has_taken(self, node: int, round_num: int) -> bool:
         """Whether a node has taken pushed messages of this round."""
-        return self._members[node].node.took_in == round_num
+        return self._members[node].node.last_received_round == round_num
 
     def take_newest(self, node: int, kind: str, oldest_round: int, newest_round: int) -> list[Message]:
         """Return the newest message of every sender, if it is no older than protocol.staleness_s."""
@@ -433,7 +433,7 @@ class NetworkTransport:
         stay, asked_in = member.stay, self._members[request.src].stay
         batches = compute.batches_in("train", member.id)
         rng = self._run.rng("scoring batches", member.id) if compute.draws_numbers else None
-        job = compute.losses(member.id, [request.payload["model"]], batches, rng, kept=member.node.kept)
+        job = compute.losses(member.id, [request.payload["model"]], batches, rng, local_state=member.node.local_state)
         loss = Deferred(lambda: compute.value(job)[0])
 
         def scored(_: simpy.Event) -> None:

@@ -24,7 +24,7 @@ from ddlsim.learning.layout import Buffers
 from ddlsim.learning.local_trainings import LocalTrainings
 from ddlsim.learning.made_params import RowOperations, ShapeChecks, handles, serial, serials
 from ddlsim.learning.objective import Objective
-from ddlsim.learning.optimizing.state import Kept, KeptRows
+from ddlsim.learning.optimizing.state import KeptRows, LocalState
 from ddlsim.learning.row_operations import PoisonedNodes
 from ddlsim.learning.training_context import TrainingContext
 from ddlsim.learning.whole_models import CORE, MODEL, check_model, no_samples
@@ -181,10 +181,10 @@ class Learner(RowOperations):
         steps: int,
         rng: np.random.Generator | None,
         only: str | None,
-        kept: Kept | None,
+        local_state: LocalState | None,
         objective: Objective | None,
         terms: TrainingContext = TrainingContext(),  # noqa: B008  frozen
-    ) -> tuple[Model, Kept, dict[int, Params]]:
+    ) -> tuple[Model, LocalState, dict[int, Params]]:
         """Train a model on a node's samples.
 
         Args:
@@ -193,7 +193,7 @@ class Learner(RowOperations):
             steps: number of mini-batches.
             rng: draws them.
             only: part to train, with the others returned unchanged; None for all.
-            kept: state that the node kept from its last training; None without.
+            local_state: state that the node kept from its last training; None without.
             objective: the loss; None for the task's loss.
             terms: place of the training in the run, and the algorithm's additions to its gradients.
 
@@ -205,11 +205,11 @@ class Learner(RowOperations):
         """
         assert rng is not None
         check_model("node.train", model)
-        made = self._trainings.make(node, model, steps, rng, only, kept or Kept(), objective, terms)
+        made = self._trainings.make(node, model, steps, rng, only, local_state or LocalState(), objective, terms)
         job = self._submit(made.spec, made.reads, made.writes)
         if self._full_waves is not None:
             self._full_waves.submitted(node, job)
-        return made.trained, made.kept, made.means
+        return made.trained, made.local_state, made.means
 
     def private_step(self, node: int) -> Releases:
         """Return the release of a node's samples by one step of private training."""
@@ -219,9 +219,9 @@ class Learner(RowOperations):
     def learning_rate(self) -> float:
         return self._first_rate
 
-    def learning_rates(self, steps: int, kept: Kept | None, terms: TrainingContext) -> list[float]:
+    def learning_rates(self, steps: int, local_state: LocalState | None, terms: TrainingContext) -> list[float]:
         """The learning rate of every update of a training, see local_trainings.py."""
-        return self._trainings.learning_rates(steps, kept, terms)
+        return self._trainings.learning_rates(steps, local_state, terms)
 
     def losses(
         self,
@@ -231,7 +231,7 @@ class Learner(RowOperations):
         rng: np.random.Generator | None,
         common: bool = False,
         split: str = "train",
-        kept: Kept | None = None,
+        local_state: LocalState | None = None,
     ) -> Job:
         """Mean losses of models on a node's own data, over at most one pass of it.
 
@@ -242,7 +242,7 @@ class Learner(RowOperations):
             rng: draws them; None for the first ones of the samples in their order.
             common: the same batches for every model; otherwise each model gets its own.
             split: "train" or "validation".
-            kept: state that the node keeps from its trainings, see `train_towards`.
+            local_state: state that the node keeps from its trainings, see `train_towards`.
         Raises:
             DdlsimError: if one is no whole model, or the node has no such samples.
         """
@@ -258,7 +258,7 @@ class Learner(RowOperations):
             batches = (draw_batches(rng, samples, batch_size, num_batches),) * len(models)
         else:
             batches = tuple(draw_batches(rng, samples, batch_size, num_batches) for _ in models)
-        numbers, local = tuple(map(serials, models)), self._local_of(kept)
+        numbers, local = tuple(map(serials, models)), self._local_of(local_state)
         spec = LossSpec(node=node, models=numbers, batches=batches, split=split, local=serial(local))
         return self._submit(spec, handles(*models, local))
 
@@ -267,17 +267,17 @@ class Learner(RowOperations):
         models: Sequence[Model],
         test_set: int,
         split: str = "test",
-        kept: Kept | None = None,
+        local_state: LocalState | None = None,
         precision: str = "float32",
     ) -> Job:
-        """Evaluate models on an evaluation set; `kept` is the state that the node keeps from its trainings.
+        """Evaluate models on an evaluation set; `local_state` is the state that the node keeps from its trainings.
 
         Raises:
             DdlsimError: if one is no whole model.
         """
         for model in models:
             check_model("serving", model)
-        local, numbers = self._local_of(kept), tuple(map(serials, models))
+        local, numbers = self._local_of(local_state), tuple(map(serials, models))
         spec = TestSpec(models=numbers, split=split, cluster=test_set, local=serial(local), precision=precision)
         return self._submit(spec, handles(*models, local))
 
@@ -371,9 +371,9 @@ class Learner(RowOperations):
         """End the worker threads."""
         self.backends.close()
 
-    def _local_of(self, kept: Kept | None) -> Params | None:
+    def _local_of(self, local_state: LocalState | None) -> Params | None:
         """The row of a node's own buffers, if predictions depend on it."""
-        if kept is None or kept.local is None:
+        if local_state is None or local_state.local is None:
             return None
-        predicts = self.architectures[kept.local.part.architecture].layout.predicts_with_local
-        return kept.local if predicts else None
+        predicts = self.architectures[local_state.local.part.architecture].layout.predicts_with_local
+        return local_state.local if predicts else None

@@ -20,7 +20,7 @@ from ddlsim.learning.job_types import Model, TrainSpec
 from ddlsim.learning.layout import Entry, Part
 from ddlsim.learning.objective import Objective
 from ddlsim.learning.optimizing.schedules import rates
-from ddlsim.learning.optimizing.state import Kept, KeptRows, OptimizerState
+from ddlsim.learning.optimizing.state import KeptRows, LocalState, OptimizerState
 from ddlsim.learning.optimizing.updates import updates_of
 from ddlsim.learning.private_steps import PrivateSteps, draw_poisson_batches, sample_rate
 from ddlsim.learning.row_operations import PoisonedNodes
@@ -40,7 +40,7 @@ class Request:
         model: model at the start, part by part.
         batches: sample indices per step.
         only: part that is trained alone; None for all.
-        kept: state that the node kept from its last training.
+        local_state: state that the node kept from its last training.
         objective: the loss; None for the task's loss.
         seed: of the random numbers drawn in it; None if none are drawn.
         rates: learning rate per update.
@@ -55,7 +55,7 @@ class Request:
     model: Model
     batches: Batches
     only: str | None
-    kept: Kept
+    local_state: LocalState
     objective: Objective | None
     seed: int | None
     rates: Sequence[float]
@@ -75,7 +75,7 @@ class Training:
         reads: handles to the rows that it reads.
         writes: handles to those that it fills.
         trained: the resulting model; parts that are not trained are unchanged.
-        kept: state that the node keeps afterwards.
+        local_state: state that the node keeps afterwards.
         means: by label the mean of its features.
     """
 
@@ -83,7 +83,7 @@ class Training:
     reads: list[Params]
     writes: list[Params]
     trained: Model
-    kept: Kept
+    local_state: LocalState
     means: dict[int, Params]
 
 
@@ -99,7 +99,7 @@ def make_training(
         mean_part: part of the mean of a label's features; None if no labels are requested.
         local_part: the architecture's own buffers of a node, if it has any.
     """
-    model, kept = asked.model, asked.kept
+    model, local_state = asked.model, asked.local_state
     moves = [asked.only in (None, params.part.name) for params in model]
     trained = tuple(rows.new(params.part) if own else params for params, own in zip(model, moves, strict=True))
     moments = [
@@ -108,7 +108,7 @@ def make_training(
     ]
     means = {} if mean_part is None else {label: rows.new(mean_part) for label in asked.labels}
     local = rows.new(local_part) if local_part.size else None
-    before = [kept.moments.get(params.part.name) for params in model] if kept_rows.kept else []
+    before = [local_state.moments.get(params.part.name) for params in model] if kept_rows.kept else []
     targets = dict(asked.objective.targets) if asked.objective else {}
     spec = TrainSpec(
         node=asked.node,
@@ -128,7 +128,7 @@ def make_training(
         control=_number(asked.control),
         means={label: params.serial for label, params in means.items()},
         last_pass=asked.last_pass,
-        local=_number(kept.local),
+        local=_number(local_state.local),
         new_local=_number(local),
         private=asked.private,
     )
@@ -136,22 +136,22 @@ def make_training(
         *model,
         *(row for each in before if each for row in each.rows),
         *targets.values(),
-        kept.local,
+        local_state.local,
         asked.control,
     ]
     made = [params for params, own in zip(trained, moves, strict=True) if own]
     writes = [*made, *(row for of_part in moments for row in of_part), *means.values(), local]
-    moments_then = _moments_then(asked, moves, moments) if kept_rows.kept else kept.moments
-    keeps = Kept(moments_then, local, kept.batches + len(asked.batches))
+    moments_then = _moments_then(asked, moves, moments) if kept_rows.kept else local_state.moments
+    keeps = LocalState(moments_then, local, local_state.batches + len(asked.batches))
     return Training(spec, _held(reads), _held(writes), trained, keeps, means)
 
 
 def _moments_then(asked: Request, moves: Sequence[bool], rows: Sequence[tuple]) -> dict[str, OptimizerState]:
     """Return the optimizer's state of each part after the training."""
-    found = dict(asked.kept.moments)
+    found = dict(asked.local_state.moments)
     for params, own, new in zip(asked.model, moves, rows, strict=True):
         if own:
-            last = asked.kept.moments.get(params.part.name)
+            last = asked.local_state.moments.get(params.part.name)
             found[params.part.name] = OptimizerState(len(asked.rates) + (last.steps if last else 0), new)
     return found
 
@@ -202,7 +202,7 @@ class LocalTrainings:
         steps: int,
         rng: np.random.Generator,
         only: str | None,
-        kept: Kept,
+        local_state: LocalState,
         objective: Objective | None,
         terms: TrainingContext,
     ) -> Training:
@@ -228,10 +228,10 @@ class LocalTrainings:
             model=model,
             batches=batches,
             only=only,
-            kept=kept,
+            local_state=local_state,
             objective=objective,
             seed=seed,
-            rates=self.learning_rates(steps, kept, terms),
+            rates=self.learning_rates(steps, local_state, terms),
             proximal=settings.proximal + terms.proximal,
             control=terms.control,
             labels=labels,
@@ -246,15 +246,15 @@ class LocalTrainings:
         samples = self._data.num_samples("train", node)
         return batches_per_pass(samples, self._settings.batch_size, self._settings.drop_last)
 
-    def learning_rates(self, steps: int, kept: Kept | None, terms: TrainingContext) -> list[float]:
+    def learning_rates(self, steps: int, local_state: LocalState | None, terms: TrainingContext) -> list[float]:
         """Return the learning rate of every update of a training.
 
         Args:
             steps: its mini-batches.
-            kept: state that the node kept from its last training.
+            local_state: state that the node kept from its last training.
             terms: its place in the run.
         """
-        settings, batches = self._settings, 0 if kept is None else kept.batches
+        settings, batches = self._settings, 0 if local_state is None else local_state.batches
         starts = range(0, updates_of(steps, settings.accumulate) * settings.accumulate, settings.accumulate)
         per_round = settings.schedule is None or settings.schedule.per == "round"
         total = terms.rounds if per_round else terms.steps

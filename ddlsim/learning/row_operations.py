@@ -24,7 +24,7 @@ import torch
 
 from ddlsim import kernels
 from ddlsim.aggregation.base import Aggregation, Combination, Rows, unfit, weighted_sum
-from ddlsim.attacks.base import Seen, wrong_samples, wrong_tensor
+from ddlsim.attacks.base import AttackInput, wrong_samples, wrong_tensor
 from ddlsim.attacks.forgeries import BACKDOOR
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.own_code import is_from_outside
@@ -170,7 +170,7 @@ def attack(jobs: Sequence[AttackSpec]) -> None:
     for job in jobs:
         job.target.allocate()  # banks may grow here, so it is done before views of them are taken
     for job in jobs:
-        seen = Seen(
+        seen = AttackInput(
             job.own.values(),
             [row.values() for row in job.known],
             None if job.start is None else job.start.values(),

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ddlsim.learning.jobs import Job
     from ddlsim.learning.layout import Buffers, Part
     from ddlsim.learning.objective import Objective
-    from ddlsim.learning.optimizing.state import Kept
+    from ddlsim.learning.optimizing.state import LocalState
     from ddlsim.learning.training_context import TrainingContext
 
 MODEL = "model"
@@ -191,29 +191,29 @@ class SizeLearner:
         steps: int,
         rng: "np.random.Generator | None",
         only: str | None,
-        kept: "Kept | None",
+        local_state: "LocalState | None",
         objective: "Objective | None",
         terms: "TrainingContext | None" = None,
-    ) -> "tuple[Model, Kept | None, dict[int, Params]]":
+    ) -> "tuple[Model, LocalState | None, dict[int, Params]]":
         """Return a model of the same size, and the optimizer's state; with class means, those of all classes."""
         check_model("node.train", model)
         if only is None and objective is None:
             serials = self._serials
-            return tuple([_sized(params.part, next(serials)) for params in model]), kept, {}
+            return tuple([_sized(params.part, next(serials)) for params in model]), local_state, {}
         trained = tuple(self._params(params.part) if only in (None, params.part.name) else params for params in model)
         means: dict[int, Params] = {}
         if objective is not None and objective.class_means:
             told = self._latent_sizes.get(self._architecture_of(node))
             size = told() if told else self._classifier_sizes(model[1].part)[0] // self._num_classes
             means = {label: self._params(SizedPart("class mean", size, (size,))) for label in range(self._num_classes)}
-        return trained, kept, means
+        return trained, local_state, means
 
     @property
     def learning_rate(self) -> float:
         """1; no gradient is multiplied by it."""
         return 1.0
 
-    def learning_rates(self, steps: int, kept: "Kept | None", terms: "TrainingContext") -> list[float]:
+    def learning_rates(self, steps: int, local_state: "LocalState | None", terms: "TrainingContext") -> list[float]:
         """All alike; no gradient is multiplied by them."""
         return [1.0] * steps
 
@@ -274,7 +274,7 @@ class SizeLearner:
         rng: "np.random.Generator | None",
         common: bool = False,
         split: str = "train",
-        kept: "Kept | None" = None,
+        local_state: "LocalState | None" = None,
     ) -> "Job":
         """The same loss for every model."""
         for model in models:
@@ -286,7 +286,7 @@ class SizeLearner:
         models: "Sequence[Model]",
         test_set: int,
         split: str = "test",
-        kept: "Kept | None" = None,
+        local_state: "LocalState | None" = None,
         precision: str = "float32",
     ) -> "Job":
         """The same loss for every model, and no predictions."""

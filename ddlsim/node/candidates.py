@@ -61,8 +61,8 @@ class Snapshot:
         serving: its candidates; None for a server.
         best: its best model by validation loss; None if it has none, or nothing is validated.
         seen: the compared part of the state, if the algorithm compares models, see Algorithm.seen.
-        kept: the learner's state of its trainings, see learning/optimizer_state.py.
-        best_kept: the learner's state of the training that made `best`.
+        local_state: the learner's state of its trainings, see learning/optimizer_state.py.
+        best_local_state: the learner's state of the training that made `best`.
     """
 
     time_s: float
@@ -70,8 +70,8 @@ class Snapshot:
     serving: EvaluationCandidates | None
     best: "Model | None" = None
     seen: Any = None
-    kept: Any = None
-    best_kept: Any = None
+    local_state: Any = None
+    best_local_state: Any = None
 
 
 class BestModel:
@@ -94,20 +94,20 @@ class BestModel:
     def forget(self) -> None:
         """Reset, because the node has lost its state."""
         self.model: Model | None = None
-        self.kept: Any = None
+        self.local_state: Any = None
         self.loss = math.inf
         self._without_better = 0
         self._open.clear()
 
-    def trained(self, model: "Model", validation: "Job", kept: Any = None) -> None:
+    def trained(self, model: "Model", validation: "Job", local_state: Any = None) -> None:
         """Register the model of a finished local training; its validation may be computed later.
 
         Args:
             model: the trained model.
             validation: the losses of that model only.
-            kept: the learner's state of the training.
+            local_state: the learner's state of the training.
         """
-        self._open.append((model, validation, kept))
+        self._open.append((model, validation, local_state))
 
     def resolve(self, value: "Callable[[Job], Sequence[float]]") -> list[float]:
         """Evaluate the validations since the last call.
@@ -119,12 +119,12 @@ class BestModel:
             Their losses, oldest first.
         """
         found = []
-        for model, job, kept in self._open:
+        for model, job, local_state in self._open:
             (loss,) = value(job)
             found.append(loss)
             better = loss < self.loss
             self._without_better = 0 if better else self._without_better + 1
             if better:
-                self.model, self.loss, self.kept = model, loss, kept
+                self.model, self.loss, self.local_state = model, loss, local_state
         self._open.clear()
         return found

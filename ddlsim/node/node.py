@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ddlsim.learning.bank import Params
     from ddlsim.learning.job_types import Model
     from ddlsim.learning.objective import Objective
-    from ddlsim.learning.optimizing.state import Kept
+    from ddlsim.learning.optimizing.state import LocalState
     from ddlsim.network.messages.message import Message
     from ddlsim.node.candidates import BestModel
     from ddlsim.node.ports import Ports
@@ -83,10 +83,10 @@ class Node:
         "heard",
         "id",
         "is_server",
-        "kept",
+        "last_received_round",
+        "local_state",
         "open_verbs",
         "round_num",
-        "took_in",
         "unanswered",
     )
 
@@ -103,9 +103,9 @@ class Node:
         self._local_steps: int | None = None  # the same in all rounds
         self._peers: tuple[int, Sequence[int]] = (-1, ())  # of the last requested round
         self._sent = SendGuard(node_id, ports.transport)
-        self.took_in = -1  # last round whose messages it has taken, all at once
+        self.last_received_round = -1  # last round whose messages it has taken, all at once
         self._beginnings = TrainingStarts() if compared(ports, node_id) else None
-        self.kept: Kept | None = None  # kept by the learner from its trainings
+        self.local_state: LocalState | None = None  # of its trainings, held for the learner
         self.round_num = 0  # the engine keeps it up to date
         self.heard: set[int] = set()  # on a server: nodes whose messages of that round were among them
         self.unanswered = (
@@ -232,7 +232,7 @@ class Node:
             after_step: change of the model after every step, at no simulated time, such as the correction of its
                 gradient by a control variate. Each step is then a separate pass over the samples, so it draws its
                 mini-batch from all of them, and with training.optimizer_state `fresh` it has a new optimizer. Not with
-                an objective that collects class means; see Algorithm.steps_apart.
+                an objective that collects class means; see Algorithm.splits_local_steps.
             proximal: mu of a term `mu / 2 |w - w_0|^2` in the loss, with the given model as w_0; added to
                 training.proximal.
             control: vector added to every gradient: a control variate, over the trained values of a model of one part
@@ -257,20 +257,24 @@ class Node:
                 return self._after(duration_s, lambda: model)
         rng, terms = self._batch_rng("training batches"), self._terms(proximal, control, steps_of_run)
         if after_step is None:
-            trained, kept, means = compute.train_towards(self.id, model, steps, rng, only, self.kept, objective, terms)
+            trained, local_state, means = compute.train_towards(
+                self.id, model, steps, rng, only, self.local_state, objective, terms
+            )
         else:
             assert objective is None or not objective.class_means
-            trained, kept, means = model, self.kept, {}
+            trained, local_state, means = model, self.local_state, {}
             for _ in range(steps):
-                trained, kept, means = compute.train_towards(self.id, trained, 1, rng, only, kept, objective, terms)
+                trained, local_state, means = compute.train_towards(
+                    self.id, trained, 1, rng, only, local_state, objective, terms
+                )
                 trained = after_step(trained)
         validation = None
         if self._best is not None:
-            validation = compute.losses(self.id, [trained], batches, None, split="validation", kept=kept)
+            validation = compute.losses(self.id, [trained], batches, None, split="validation", local_state=local_state)
         outcome = (trained, means) if objective is not None and objective.class_means else trained
         if self._beginnings is not None:
             self._beginnings.trained(trained, model)
-        return self._after(duration_s, partial(self._trained, outcome, trained, kept, validation, steps))
+        return self._after(duration_s, partial(self._trained, outcome, trained, local_state, validation, steps))
 
     @property
     def learning_rate(self) -> float:
@@ -281,7 +285,9 @@ class Node:
 
     def learning_rates(self, steps: int | None = None) -> list[float]:
         """Return the learning rate of every update of the next training (of local_steps mini-batches by default)."""
-        return self._compute.learning_rates(self.local_steps if steps is None else steps, self.kept, self._terms())
+        return self._compute.learning_rates(
+            self.local_steps if steps is None else steps, self.local_state, self._terms()
+        )
 
     def losses(
         self,
@@ -314,7 +320,7 @@ class Node:
         if not one_pass:
             raise no_samples(self.id, split)
         batches = batches_asked(batches, one_pass)
-        job = compute.losses(self.id, models, batches, self._batch_rng("loss batches"), common, split, self.kept)
+        job = compute.losses(self.id, models, batches, self._batch_rng("loss batches"), common, split, self.local_state)
         value = Deferred(lambda: compute.value(job))
         duration_s = self._clock.computing_s(self.id, 0.0, len(models) * batches if takes_time else 0)
         return self._after(duration_s, (lambda: value) if later else value)
@@ -331,7 +337,8 @@ class Node:
         """Receive messages pushed to this node, ordered by sender, at most one of each.
 
         Synchronous: all messages of this round, once every message that can still arrive from `senders` (the round's
-        peers by default) has arrived, or at the deadline (protocol.deadline_s); with protocol.late `keep`, messages
+        peers by default) has arrived, or at the deadline (protocol.deadline_s); with protocol.late_messages `keep`,
+        messages
         that arrived too late for their own round are included. Asynchronous: at once, the newest message of every
         sender that has not been taken yet, unless it was sent more than protocol.staleness_s ago. Messages of a last
         exchange after all rounds wait for this node's own last exchange, which takes no others.
@@ -469,7 +476,7 @@ class Node:
 
     def measure(self, name: str, model: "Model", round_num: int) -> None:
         """Write a row of a model's quality on this node's validation samples, for monitoring, at no simulated time."""
-        self._log.measure(self._clock.now_s, self.id, round_num + 1, name, model, self.kept)
+        self._log.measure(self._clock.now_s, self.id, round_num + 1, name, model, self.local_state)
 
     def record(self, name: str, value: Any, round_num: int) -> None:
         """Write one row of the run's metrics; the round counts as completed. A network-only run omits such rows, since
@@ -528,7 +535,7 @@ class Node:
         check_weights(len(sources), len(weights))
         return self._compute.merge(sources, weights, self.id)
 
-    def combine(self, models: "Mapping[int, Params]", weights: Mapping[int, float]) -> "Params":
+    def aggregate(self, models: "Mapping[int, Params]", weights: Mapping[int, float]) -> "Params":
         """Combine parameters of several nodes: their weighted average, or the result of the scenario's `aggregation`.
 
         Args:
@@ -544,7 +551,7 @@ class Node:
         """
         nodes, rule = sorted(models), self._aggregation
         if nodes and not 0 <= nodes[0] <= nodes[-1] < self._num_members:
-            node_ids(nodes, self._num_members, "combine")
+            node_ids(nodes, self._num_members, "aggregate")
         if rule is None:
             return self.merge([models[node] for node in nodes], [weights[node] for node in nodes])
         nodes = [node for node in nodes if weights[node] > 0 or node == self.id] or nodes
@@ -563,9 +570,9 @@ class Node:
         if not received:
             return own
         everything = {**received, self.id: own}
-        return self.combine(everything, dict.fromkeys(everything, 1 / len(everything)))
+        return self.aggregate(everything, dict.fromkeys(everything, 1 / len(everything)))
 
-    def moved(self, base: "Params | None", moves: "Mapping[int, Params]", each: float) -> "Params":
+    def add_deltas(self, base: "Params | None", moves: "Mapping[int, Params]", each: float) -> "Params":
         """Return `base` plus `each` times the sum of the received changes; a rule replaces their mean.
 
         Args:
@@ -573,10 +580,10 @@ class Node:
             moves: changes by node id, at least one.
             each: weight of one of them.
         """
-        nodes, known = sorted(node_ids(moves, self._num_members, "moved")), [] if base is None else [base]
+        nodes, known = sorted(node_ids(moves, self._num_members, "add_deltas")), [] if base is None else [base]
         if self._aggregation is None:
             return self.merge([*known, *(moves[node] for node in nodes)], [1.0] * len(known) + [each] * len(nodes))
-        mean = self.combine(moves, dict.fromkeys(moves, 1 / len(moves)))
+        mean = self.aggregate(moves, dict.fromkeys(moves, 1 / len(moves)))
         return self.merge([*known, mean], [1.0] * len(known) + [each * len(nodes)])
 
     def mix(self, own: "Params", received: "Mapping[int, Params]", round_num: int) -> "Params":
@@ -587,7 +594,7 @@ class Node:
         """
         weights = metropolis_hastings.row(self.id, self._run.neighbors(round_num), received)
         everything = {**received, self.id: own}
-        return self.combine(everything, weights)
+        return self.aggregate(everything, weights)
 
     def trained_values(self, params: "Params") -> "Params":
         """Return parameters without their buffers (BatchNorm statistics), to be sent or merged."""
@@ -634,13 +641,15 @@ class Node:
         """Return the stream that draws mini-batches; None if there are no samples to draw."""
         return self.rng(purpose) if self._compute.draws_numbers else None
 
-    def _trained(self, outcome: Any, trained: "Model", kept: "Kept | None", validation: Any, steps: int) -> Any:
+    def _trained(
+        self, outcome: Any, trained: "Model", local_state: "LocalState | None", validation: Any, steps: int
+    ) -> Any:
         """Finish a training; return its outcome."""
-        self.kept = kept
+        self.local_state = local_state
         if self._released is not None:
             self._released(self.id, self.round_num, steps)
         if self._best is not None:
-            self._best.trained(trained, validation, kept)
+            self._best.trained(trained, validation, local_state)
         return outcome
 
     def _collect(self, kind: str, round_num: int, senders: Iterable[int]) -> Verb:
@@ -652,7 +661,7 @@ class Node:
         return event, partial(transport.take, self.id, kind, round_num)
 
     def _take_pushed(self, round_num: int) -> "list[Message]":
-        self.took_in = round_num
+        self.last_received_round = round_num
         taken = self._transport.take(self.id, PUSH, round_num)
         if self._run.server is not None:
             self.heard = {message.src for message in taken if message.round_num == round_num}

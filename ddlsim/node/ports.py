@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ddlsim.learning.job_types import Model
     from ddlsim.learning.jobs import Job
     from ddlsim.learning.objective import Objective
-    from ddlsim.learning.optimizing.state import Kept
+    from ddlsim.learning.optimizing.state import LocalState
     from ddlsim.learning.training_context import TrainingContext
     from ddlsim.network.messages.message import Message
 
@@ -85,7 +85,8 @@ class Transport(Protocol):
         Args:
             node: the receiver.
             kind: as in `wait`.
-            round_num: the round that ends; with protocol.late `keep`, the result includes, for senders without a
+            round_num: the round that ends; with protocol.late_messages `keep`, the result includes, for senders
+            without a
                 message of this round, the newest message that arrived after its own round had ended.
 
         Returns:
@@ -135,11 +136,12 @@ class Compute(Protocol):
         steps: int,
         rng: "np.random.Generator | None",
         only: str | None,
-        kept: "Kept | None",
+        local_state: "LocalState | None",
         objective: "Objective | None",
         terms: "TrainingContext" = ...,
-    ) -> "tuple[Model, Kept | None, dict[int, Params]]":
-        """Return the trained model, the node's state of the training (the optimizer's state, its own buffers; `kept` is
+    ) -> "tuple[Model, LocalState | None, dict[int, Params]]":
+        """Return the trained model, the node's state of the training (the optimizer's state, its own buffers;
+        `local_state` is
         that of its last training), and per label the means of features.
         """
 
@@ -147,7 +149,7 @@ class Compute(Protocol):
     def learning_rate(self) -> float:
         """The scenario's learning rate at the start of the run, without its schedule."""
 
-    def learning_rates(self, steps: int, kept: "Kept | None", terms: "TrainingContext") -> list[float]:
+    def learning_rates(self, steps: int, local_state: "LocalState | None", terms: "TrainingContext") -> list[float]:
         """Return the learning rate of every update of a training."""
 
     def losses(
@@ -158,7 +160,7 @@ class Compute(Protocol):
         rng: "np.random.Generator | None",
         common: bool = False,
         split: str = "train",
-        kept: "Kept | None" = None,
+        local_state: "LocalState | None" = None,
     ) -> "Job":
         """Compute mean losses on the node's samples, of models with its own buffers; value: a list of floats, one per
         model.
@@ -170,7 +172,7 @@ class Compute(Protocol):
             rng: draws mini-batches; None: the samples in their order, or `draws_numbers` is false.
             common: whether all models use the same mini-batches.
             split: "train" or "validation".
-            kept: the learner's state of the node's last training.
+            local_state: the learner's state of the node's last training.
         """
 
     def test(
@@ -178,17 +180,18 @@ class Compute(Protocol):
         models: "Sequence[Model]",
         test_set: int,
         split: str = "test",
-        kept: "Kept | None" = None,
+        local_state: "LocalState | None" = None,
         precision: str = "float32",
     ) -> "Job":
-        """Compute predictions on an evaluation set, with the buffers of the node that `kept` belongs to; value: a list
+        """Compute predictions on an evaluation set, with the buffers of the node that `local_state` belongs to;
+        value: a list
         of EvalResult, one per model.
 
         Args:
             models: models part by part.
             test_set: number of the evaluation set, or the node, for split "own validation".
             split: "test", "validation" or "own validation".
-            kept: the learner's state of the last training of the models' node.
+            local_state: the learner's state of the last training of the models' node.
             precision: float32, or bf16: bfloat16 for operations that torch.autocast considers safe.
         """
 
@@ -263,7 +266,7 @@ class Compute(Protocol):
         seed: int,
         sizes: tuple[int, int, int],
     ) -> "Params":
-        """Return the parameters that an attacked node sends instead; see attacks/base.py: Seen."""
+        """Return the parameters that an attacked node sends instead; see attacks/base.py: AttackInput."""
 
     def compress(self, codec: Any, params: "Params", copy: "Params | None", seed: int) -> "Params":
         """Return the parameters that receivers decode after a codec has encoded them."""
@@ -349,7 +352,9 @@ class Log(Protocol):
     def row(self, time_s: float, node: int, completed: int, name: str, value: Any) -> None:
         """Write one value; `completed` counts its round as completed."""
 
-    def measure(self, time_s: float, node: int, completed: int, name: str, model: "Model", kept: "Kept | None") -> None:
+    def measure(
+        self, time_s: float, node: int, completed: int, name: str, model: "Model", local_state: "LocalState | None"
+    ) -> None:
         """Write rows of a model's accuracy and loss on the node's validation samples, once they are known."""
 
 

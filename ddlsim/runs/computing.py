@@ -108,7 +108,7 @@ def _neighbors(scenario: "Scenario") -> list[list[int]]:
     from ddlsim.topologies.base import neighbors
 
     count = scenario.nodes.count
-    if not scenario.algorithm.heeds_topology:
+    if not scenario.algorithm.uses_topology:
         return [[] for _ in range(count)]
     found = neighbors(scenario.topology, count, round_num=0, seed=scenario.seed)
     return [list(own) for own in found]

@@ -51,7 +51,7 @@ class KeptModels:
     def take(self, node: int, snapshot: "Snapshot", tested: "Model", kept: Any) -> None:
         """An evaluation has tested a model of a node."""
         if self.which == "best" and snapshot.best is not None:
-            tested, kept = snapshot.best, snapshot.best_kept
+            tested, kept = snapshot.best, snapshot.best_local_state
         self.held[node] = tested, kept
 
 

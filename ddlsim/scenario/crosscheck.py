@@ -52,7 +52,7 @@ def cross_problems(scenario: Scenario) -> Iterator[tuple[Place, str]]:
         yield from _attacked(("attacks", number), attack, scenario)
     for place, part in (
         (("partition",), scenario.partition),
-        (("topology",), scenario.topology if scenario.algorithm.heeds_topology else None),
+        (("topology",), scenario.topology if scenario.algorithm.uses_topology else None),
         (("network", "links"), scenario.network.links),
         (("devices",), scenario.devices),
         (("churn",), scenario.churn),
@@ -158,7 +158,7 @@ def _training(scenario: Scenario) -> Iterator[tuple[Place, str]]:
         ("proximal", 0.0, "it would hold each step to the model that the step began with, and do nothing"),
         ("accumulate", 1, "every mini-batch makes an update"),
     ):
-        if scenario.algorithm.steps_apart and getattr(training, key) != common:
+        if scenario.algorithm.splits_local_steps and getattr(training, key) != common:
             text = f"expected {common:g}: {scenario.algorithm_name} corrects every local step by itself, so that {why}"
             yield ("training", key), text
     if training.schedule is not None:
@@ -213,7 +213,7 @@ def _secure(scenario: Scenario) -> Iterator[tuple[Place, str]]:
     if settings is None:
         return
     place, most = ("secure_aggregation",), scenario.nodes.count - (not scenario.algorithm.has_server)
-    if not scenario.algorithm.sums_only:
+    if not scenario.algorithm.needs_only_sums:
         text = f"hides single models, and {scenario.algorithm_name}, with these options, needs them: it compares or "
         text += (
             "chooses among them. Use one of: fedavg, fedprox, fedsim, dpsgd, el, dfedavgm, scaffold (sends: changes)"
@@ -231,8 +231,11 @@ def _secure(scenario: Scenario) -> Iterator[tuple[Place, str]]:
         yield ("network", "compression", "name"), text
     if scenario.mode == "async":
         yield ("mode",), "expected sync with secure_aggregation: a sum is over the nodes of one round"
-    if scenario.protocol.late == "keep":
-        yield ("protocol", "late"), "expected drop with secure_aggregation: a sum is over the nodes of one round"
+    if scenario.protocol.late_messages == "keep":
+        yield (
+            ("protocol", "late_messages"),
+            "expected drop with secure_aggregation: a sum is over the nodes of one round",
+        )
     for number, attack in enumerate(scenario.attacks):
         if attack.knows == "neighbors":
             text = "secure_aggregation hides from an attacked node what its neighbors send; expected own or all"
@@ -289,7 +292,7 @@ def _attacked(place: Place, attack: Any, scenario: Scenario) -> Iterator[tuple[P
 def _links_of_topology(scenario: Scenario) -> Iterator[tuple[Place, str]]:
     """A graph whose edges say what links can do, with links that do not ask."""
     network, unused = scenario.network, ()
-    if not scenario.algorithm.heeds_topology or network.links.has_graph:
+    if not scenario.algorithm.uses_topology or network.links.has_graph:
         return
     with suppress(ScenarioError):  # told by the topology itself
         unused = scenario.topology.unused(scenario.nodes.count, scenario.seed)

@@ -30,7 +30,7 @@ def _of_graph(scenario: Scenario) -> list[str]:
     """A line if the algorithm is defined for another kind of graph than the scenario's."""
     algorithm, dynamic = scenario.algorithm, scenario.topology.dynamic
     expected, name = algorithm.expects_graph, scenario.algorithm_name
-    if not algorithm.heeds_topology or expected == "any" or (expected == "dynamic") == dynamic:
+    if not algorithm.uses_topology or expected == "any" or (expected == "dynamic") == dynamic:
         return []
     if expected == "static":
         same = " On a regular graph it then computes the same as el." if name == "dpsgd" else ""
@@ -99,7 +99,7 @@ def _of_network(scenario: Scenario) -> Iterator[tuple[Place, str]]:
     elif scenario.mode == "sync" and scenario.algorithm.waits:
         yield ("protocol", "staleness_s"), "mode is sync, where rounds wait for their own messages"
     if scenario.mode == "sync" and protocol.deadline_s is None and scenario.churn is None and waits_for_all:
-        yield ("protocol", "late"), "no message is too late without protocol.deadline_s or churn"
+        yield ("protocol", "late_messages"), "no message is too late without protocol.deadline_s or churn"
 
 
 def _same_in_either_mode(scenario: Scenario) -> str | None:
@@ -118,7 +118,7 @@ def _of_training(scenario: Scenario) -> Iterator[tuple[Place, str]]:
     training = scenario.training
     sgd = parts.table("optimizer").label_of(training.optimizer) == "sgd"
     plain = sgd and not training.optimizer.nesterov
-    if scenario.algorithm.steps_apart and training.optimizer_state == "fresh" and plain:
+    if scenario.algorithm.splits_local_steps and training.optimizer_state == "fresh" and plain:
         yield (
             ("training", "optimizer", "momentum"),
             "each local step begins with a new optimizer (optimizer_state fresh)",

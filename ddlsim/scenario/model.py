@@ -409,7 +409,8 @@ class Protocol(Section):
             comes at that very instant; null: it waits for all nodes that are online. What is on its way by then flies
             on; network.timeout_s ends that. In mode async only pulls and the rounds of servers wait at all. With a
             server, a node that is too late joins the server's current round with the current model.
-        late: messages that come after their round has closed: drop: they are lost; keep: they count in the round that
+        late_messages: messages that come after their round has closed: drop: they are lost; keep: they count in the
+        round that
             the receiver is in, the newest of each sender.
         staleness_s: simulated seconds from the sending of a model to its merge, after which it no longer counts; null:
             no limit. For nodes that do not wait: in mode async without a server, and by gossip in either mode. They
@@ -418,12 +419,12 @@ class Protocol(Section):
 
     why: ClassVar[Mapping[str, str]] = {
         "deadline_s": "a synchronous round waits for all nodes that are online",
-        "late": "without a deadline or churn no message is late",
+        "late_messages": "without a deadline or churn no message is late",
         "staleness_s": "no paper of these algorithms drops old models",
     }
 
     deadline_s: Annotated[float, Gt(0), Lt(END_OF_TIME_S)] | None = None
-    late: Literal["drop", "keep"] = "drop"
+    late_messages: Literal["drop", "keep"] = "drop"
     staleness_s: Annotated[float, Ge(0), Lt(END_OF_TIME_S)] | None = None
 
 

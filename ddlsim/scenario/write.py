@@ -46,6 +46,7 @@ def digest(scenario: Scenario) -> str:
     """
     said = {key: value for key, value in to_plain(scenario).items() if key not in ("name", "description", "paper")}
     said["training"] = for_digest(said["training"])
+    said["protocol"]["late"] = said["protocol"].pop("late_messages")  # names of run directories depend on this key
     for path, default in ADDED_LATER.items():
         section, _, key = path.rpartition(".")
         keys = said[section] if section else said

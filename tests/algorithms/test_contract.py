@@ -52,7 +52,7 @@ FINISHED = {
         "rounds=4",
         "evaluation={every: 2, samples: 50}",
     ),
-    ("sync", "harsh"): (*HARSH, CHURN, "protocol={deadline_s: 0.3, late: drop, staleness_s: 0}"),
+    ("sync", "harsh"): (*HARSH, CHURN, "protocol={deadline_s: 0.3, late_messages: drop, staleness_s: 0}"),
     ("async", "harsh"): (
         *HARSH,
         "network.on_drop=drop",
@@ -432,7 +432,7 @@ def test_compressed_messages_take_fewer_bytes_and_less_time(name, without_learni
 
 def test_deadline_frees_the_fast_from_a_slow_node(name, without_learning, completions):
     slow = "devices={name: per_node, step_times_s: [0.05, 0.05, 0.05, 0.05, 0.05, 0.05, 0.05, 1]}"
-    without_learning(slow, "protocol={deadline_s: 0.7, late: keep}")
+    without_learning(slow, "protocol={deadline_s: 0.7, late_messages: keep}")
     times = {node: time_s for node, completed, time_s in completions if completed == 6}
     if ALGORITHMS[name].has_server:  # its rounds of 0.7 s are those of the run, and node 7 is late for all of them
         assert 7 not in times and max(times[node] for node in range(7)) == pytest.approx(6 * 0.7, abs=0.1)

@@ -49,7 +49,7 @@ def test_without_waiting_it_takes_the_final_models_that_have_come_and_no_round_t
 
 def test_late_notices_of_the_last_round_are_no_models(tmp_path):
     devices = "devices={name: per_node, step_times_s: [0.02, 0.03, 0.04, 0.05, 0.06, 0.1, 0.2, 0.4]}"
-    late = ("protocol={deadline_s: 0.1, late: keep}", "evaluation.every=4")
+    late = ("protocol={deadline_s: 0.1, late_messages: keep}", "evaluation.every=4")
     sets = ("rounds=4", devices, *late, "algorithm={name: el, variant: local, fanout: 2}")
     assert runs.run(load(SMOKE, sets), out=tmp_path)["status"] == "done"
 

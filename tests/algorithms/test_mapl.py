@@ -24,7 +24,7 @@ class GraphNode:
     def others(self):
         return (1, 2, 3)
 
-    def combine(self, models, weights):
+    def aggregate(self, models, weights):
         return sum(models[peer] * weights[peer] for peer in sorted(models))
 
     def pull(self, peers, round_num, keys):

@@ -30,7 +30,7 @@ def test_a_late_client_takes_the_server_s_current_model_and_costs_it_no_time(alg
             update, slow = slow - RATE * (slow - CENTERS[2]), current
             trained = np.vstack([trained, update]) if late == "keep" else trained
         server.append(trained.mean(0))
-    protocol = f"protocol={{deadline_s: 5, late: {late}}}"
+    protocol = f"protocol={{deadline_s: 5, late_messages: {late}}}"
     name = f"algorithm={{name: {algorithm}}}"
     models, time_s = quadratic_run(*KEYS, protocol, name, rate=RATE, starts=np.zeros((3, 1)), centers=CENTERS)
     assert models == pytest.approx(np.stack([server[-1], server[-1], slow]), abs=1e-12)

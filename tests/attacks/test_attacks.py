@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ddlsim.attacks import ATTACKS
-from ddlsim.attacks.base import OfCluster, Seen
+from ddlsim.attacks.base import AttackInput, OfCluster
 from ddlsim.attacks.forgeries import Attackers, LabelFlip, SignFlip
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.learning.bank import Rows
@@ -30,7 +30,7 @@ def seen(own=(2.0, 4.0), known=((1.0, 1.0), (3.0, 5.0)), start=(1.0, 1.0), recei
     def row(values):
         return None if values is None else torch.tensor(values)
 
-    return Seen(row(own), [row(one) for one in known], row(start), row(receiver), seed, 10, 2)
+    return AttackInput(row(own), [row(one) for one in known], row(start), row(receiver), seed, 10, 2)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_noise_has_the_spread_that_is_asked_for_and_comes_from_its_seed_alone():
     own = torch.randn(20_000, generator=torch.Generator().manual_seed(0)) * 3
 
     def added(seed):
-        return attack("gaussian_noise", scale=2.0).forge(Seen(own, [own], None, None, seed, 10, 2)) - own
+        return attack("gaussian_noise", scale=2.0).forge(AttackInput(own, [own], None, None, seed, 10, 2)) - own
 
     assert added(5).std().item() == pytest.approx(6, rel=0.02)
     assert torch.equal(added(5), added(5)) and not torch.equal(added(5), added(6))

@@ -12,7 +12,7 @@ class Scoring(NoLearning):
     def batches_in(self, split, node):
         return 1.5
 
-    def losses(self, node, models, batches, rng, kept=None):
+    def losses(self, node, models, batches, rng, local_state=None):
         return models
 
     def value(self, job):

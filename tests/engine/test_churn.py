@@ -183,7 +183,7 @@ def test_newcomer_that_leaves_while_it_asks_asks_again_when_it_is_back():
 )
 def test_who_returns_asks_where_it_begins_afresh_or_its_algorithm_says_so(lost, anew, asked):
     class Asking(Counting):
-        joins_anew = anew
+        rejoins_after_absence = anew
 
         def join(self, node, state, round_num):
             found.append(round_num)

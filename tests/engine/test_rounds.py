@@ -89,7 +89,7 @@ def test_a_round_closes_at_its_deadline_and_drops_what_is_late(how):
 @pytest.mark.parametrize("how", ["push", "wait"])
 def test_what_comes_at_the_very_instant_of_the_deadline_has_come(how, late):
     exchange = Exchange(how)
-    simulate(exchange, rounds=30, deadline_s=0.01, late=late, step_time_s=np.array([0.1, 0.1, 0.1]))
+    simulate(exchange, rounds=30, deadline_s=0.01, late_messages=late, step_time_s=np.array([0.1, 0.1, 0.1]))
     assert exchange.got == {
         (node, r): [(peer, r) for peer in range(3) if peer != node] for node in range(3) for r in range(30)
     }
@@ -98,13 +98,13 @@ def test_what_comes_at_the_very_instant_of_the_deadline_has_come(how, late):
 @pytest.mark.parametrize("how", ["push", "pull"])
 def test_a_late_message_that_is_kept_is_merged_one_round_later(how):
     exchange = Exchange(how)
-    simulate(exchange, deadline_s=0.5, late="keep")
+    simulate(exchange, deadline_s=0.5, late_messages="keep")
     assert [exchange.got[0, r] for r in range(3)] == [[(1, 0)], [(1, 1), (2, 0)], [(1, 2)]]
 
 
 def test_a_late_message_does_not_close_the_round_that_it_comes_into():
     exchange = Exchange()
-    simulate(exchange, deadline_s=0.5, late="keep")
+    simulate(exchange, deadline_s=0.5, late_messages="keep")
     assert exchange.at_s[0, 1] == pytest.approx(1.2)  # and not 1.01
 
 
@@ -205,7 +205,7 @@ def test_speed_follows_a_trace():
 
 @pytest.mark.parametrize(("late", "wasted"), [(False, 2), (True, 0)])
 def test_late_messages_that_are_dropped_count_as_wasted(late, wasted):
-    simulation = simulate(Exchange(), deadline_s=0.5, late="keep" if late else "drop", rounds=2)
+    simulation = simulate(Exchange(), deadline_s=0.5, late_messages="keep" if late else "drop", rounds=2)
     # node 2's messages of round 0 come to nodes 0 and 1 in their round 1: of use there, or of none; those of round 1
     # come when the two are through
     use = simulation.network.use()

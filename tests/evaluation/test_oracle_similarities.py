@@ -34,7 +34,7 @@ class Vectors:
     def batches_in(self, split, node):
         return 7
 
-    def losses(self, node, models, batches, rng, common, kept=None):
+    def losses(self, node, models, batches, rng, common, local_state=None):
         assert (node, batches, common) == (3, 7, True)
         return [1.0 * value[0] for (value,) in models]
 

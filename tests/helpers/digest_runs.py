@@ -20,7 +20,7 @@ rounds: 4
 mode: sync
 compute_device: cpu
 nodes: {clusters: [5, 3], placement: contiguous}
-protocol: {deadline_s: null, late: drop, staleness_s: null}
+protocol: {deadline_s: null, late_messages: drop, staleness_s: null}
 model: {name: mlp, hidden: [8]}
 data: {name: fashion-mnist-mini}
 partition: {name: uniform}
@@ -125,7 +125,7 @@ RUNS: dict[str, tuple[str, ...]] = {
     "dpsgd, bursts of losses, deadline": (
         DPSGD,
         SLOW_AND_FAST,
-        "protocol={deadline_s: 0.1, late: keep, staleness_s: null}",
+        "protocol={deadline_s: 0.1, late_messages: keep, staleness_s: null}",
         "network.loss_bursts={mean_good_s: 0.5, mean_bad_s: 0.2, bad: 0.5}",
         "network.on_drop=drop",
     ),

@@ -48,10 +48,10 @@ class NumberNode:
         weights = metropolis_hastings.row(self.id, self.neighbors(round_num), received)
         return self.merge([{**received, self.id: own}[peer] for peer in weights], list(weights.values()))
 
-    def combine(self, models, weights):
+    def aggregate(self, models, weights):
         return self.merge([models[peer] for peer in sorted(models)], [weights[peer] for peer in sorted(models)])
 
-    def moved(self, base, moves, each):
+    def add_deltas(self, base, moves, each):
         known = [] if base is None else [base]
         return self.merge([*known, *(moves[node] for node in sorted(moves))], [1] * len(known) + [each] * len(moves))
 

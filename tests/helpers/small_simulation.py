@@ -42,7 +42,7 @@ class NoLearning:
     def merge(self, sources, weights, node=None):
         return None
 
-    def test(self, models, test_set, split="test", kept=None, precision="float32"):
+    def test(self, models, test_set, split="test", local_state=None, precision="float32"):
         return [((1.0,), 0.0, np.eye(2))]
 
     def resolve(self, jobs):

@@ -117,9 +117,11 @@ def test_a_model_is_evaluated_with_the_buffers_of_the_node_that_evaluates(make_n
     kept = [
         learner.train_towards(node, learner.init_models(node)[0], 5, rng(node), None, None, None)[1] for node in (0, 1)
     ]
-    values = [learner.value(learner.losses(0, [model], 5, rng(), kept=each))[0] for each in (None, *kept, kept[0])]
+    values = [
+        learner.value(learner.losses(0, [model], 5, rng(), local_state=each))[0] for each in (None, *kept, kept[0])
+    ]
     assert values[1] == values[3] and len(set(values[:3])) == 3
-    tests = [learner.value(learner.test([model], 0, kept=each))[0][1] for each in (None, *kept)]
+    tests = [learner.value(learner.test([model], 0, local_state=each))[0][1] for each in (None, *kept)]
     assert len(set(tests)) == 3
 
 
@@ -130,7 +132,7 @@ def test_shared_buffers_need_no_evaluation_of_their_own_on_each_node(make_norm):
     calls = []
     run = learner.backends._run_distinct
     learner.backends._run_distinct = lambda kind, specs: calls.append(len(specs)) or run(kind, specs)
-    learner.jobs.force([learner.test([model], 0, kept=each) for each in kept])
+    learner.jobs.force([learner.test([model], 0, local_state=each) for each in kept])
     assert calls == [1]
 
 
@@ -173,7 +175,7 @@ def test_a_wave_on_a_gpu_equals_one_on_a_cpu(make_norm, as_on_a_gpu, buffers):
             learner.train_towards(node, learner.init_models(node)[0], 4, rng(node), None, None, None)[:2]
             for node in (0, 1)
         ]
-        tests = [learner.test([model], node, kept=kept) for node, (model, kept) in enumerate(done)]
+        tests = [learner.test([model], node, local_state=kept) for node, (model, kept) in enumerate(done)]
         rows = [params for model, kept in done for params in (*model, kept.local)]
         learner.jobs.force_params(rows)
         learner.jobs.force(tests)

@@ -397,7 +397,7 @@ def test_batch_normalization_is_pytorchs(isa, make_learner, monkeypatch, buffers
         model, kept, stream = learner.init_models(0)[0], None, np.random.default_rng(5)
         for _ in range(2):
             model, kept, _ = learner.train_towards(0, model, 6, stream, only, kept, None)
-        losses = learner.value(learner.losses(0, [model], 3, np.random.default_rng(6), kept=kept))
+        losses = learner.value(learner.losses(0, [model], 3, np.random.default_rng(6), local_state=kept))
         flat = torch.cat([params.values() for params in model])
         layout = learner.architecture_of(0).layout
         local = {entry.name: entry.view(kept.local.values()) for entry in layout.local.entries}

@@ -28,8 +28,8 @@ class Compute:
     def batches_in(self, split, node):
         return 3
 
-    def losses(self, node, models, batches, rng, common=False, split="train", kept=None):
-        self.validated.append((models, kept))
+    def losses(self, node, models, batches, rng, common=False, split="train", local_state=None):
+        self.validated.append((models, local_state))
         return "losses"
 
 
@@ -57,7 +57,7 @@ def test_all_steps_are_one_training_where_nothing_is_done_between_them(compute):
 def test_after_every_step_the_model_is_changed_and_the_optimizer_goes_on(compute):
     node = node_of(compute)
     verb = node.train((10.0,), steps=3, after_step=lambda model: (model[0] * 2,))
-    assert (verb[0], verb[1](), node.kept) == (3, (2 * (2 * (2 * 11 + 1) + 1),), 3)
+    assert (verb[0], verb[1](), node.local_state) == (3, (2 * (2 * (2 * 11 + 1) + 1),), 3)
     assert compute.calls == [((10.0,), 1, None), ((22.0,), 1, 1), ((46.0,), 1, 2)]
 
 

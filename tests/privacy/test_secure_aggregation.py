@@ -254,7 +254,7 @@ def test_what_is_learned_is_the_same_and_takes_longer(tmp_path, algorithm):
         ({"aggregation": {"name": "median"}}, "looks at single models, which secure_aggregation hides"),
         ({"network": {"compression": {"name": "int8"}}}, "leave network.compression out"),
         ({"mode": "async"}, "expected sync"),
-        ({"protocol": {"deadline_s": 9.0, "late": "keep"}}, "expected drop"),
+        ({"protocol": {"deadline_s": 9.0, "late_messages": "keep"}}, "expected drop"),
         ({"secure_aggregation": {"threshold": 5}}, "an aggregator has 4 users at most in this scenario, got 5"),
         ({"attacks": [{"name": "alie", "nodes": [0], "knowledge": "neighbors"}]}, "expected own or all"),
     ],

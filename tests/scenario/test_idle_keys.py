@@ -14,7 +14,10 @@ NOTES = [
     ("network.server_mbps=5", "network.server_mbps has no effect: facade has no server"),
     ("energy={watts: 5, device: jetson_nano_5w}", "energy.device has no effect: energy.watts is given"),
     ("energy={watts: 5, server_w: 3}", "energy.server_w has no effect: facade has no server"),
-    ("protocol.late=keep", "protocol.late has no effect: no message is too late without protocol.deadline_s or churn"),
+    (
+        "protocol.late_messages=keep",
+        "protocol.late_messages has no effect: no message is too late without protocol.deadline_s or churn",
+    ),
     (
         ("algorithm={name: fedavg}", "mode=async"),
         "mode has no effect: the rounds of fedavg wait for its server in either mode",
@@ -76,7 +79,7 @@ def test_a_key_that_does_nothing_is_told(change, told):
         ("validation={source: train, fraction: 0.3}",),
         ("network={on_drop: drop, drop_probability: 0.1}",),
         ("algorithm={name: fedavg}", "network.server_mbps=5", "energy={watts: 5, server_w: 3}"),
-        ("protocol={late: keep, deadline_s: 3}",),
+        ("protocol={late_messages: keep, deadline_s: 3}",),
         ("algorithm={name: el, variant: local, fanout: 2}",),
         ("algorithm={name: dac, loss_batches: local_steps}",),
         ("algorithm={name: dac, variant: facade, similarity: cosine_weights, two_hop: min}",),

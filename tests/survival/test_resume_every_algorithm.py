@@ -40,7 +40,7 @@ FEATURES = {
     "early-stopping": (*KEPT, *STOPPING),
     "best-model": ("validation={source: node, fraction: 0.2}", "evaluation.evaluated_model=best"),
     "deadline": (
-        "protocol={deadline_s: 0.3, late: keep, staleness_s: 0.4}",
+        "protocol={deadline_s: 0.3, late_messages: keep, staleness_s: 0.4}",
         "devices={name: lognormal, median_step_time_s: 0.05}",
     ),
     "augmentation": ("training.augmentation=crop_flip",),

@@ -138,7 +138,7 @@ class Similarity:
         start: "Params | None",
         compute: "Compute",
         rng: "np.random.Generator",
-        kept: Any = None,
+        local_state: Any = None,
     ) -> Deferred:
         """The same, for monitoring: takes no simulated time.
 
@@ -147,12 +147,12 @@ class Similarity:
             own, peers, start: as of `measure`.
             compute: see node/ports.py.
             rng: draws mini-batches.
-            kept: what the learner keeps of the node's trainings.
+            local_state: what the learner keeps of the node's trainings.
         """
         models = [(peer.model,) for peer in peers]
         if self.name == "inverse_loss":
             batches = compute.batches_in("train", node) if self.batches is None else self.batches
-            losses = compute.losses(node, models, batches, rng, common=True, kept=kept)
+            losses = compute.losses(node, models, batches, rng, common=True, local_state=local_state)
             return Deferred(lambda: [self.of_loss(loss) for loss in compute.value(losses)])
         job = compute.compare(self.name, (own.model,), models, **self._references(own, peers, start))
         return Deferred(lambda: self._numbers(compute.value(job)))

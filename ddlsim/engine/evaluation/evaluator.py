@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ddlsim.learning.bank import Params
     from ddlsim.learning.job_types import Model
     from ddlsim.learning.jobs import Job
-    from ddlsim.learning.optimizing.state import Kept
+    from ddlsim.learning.optimizing.state import LocalState
     from ddlsim.learning.tested import EvalResult
     from ddlsim.scenario.model import Evaluation
 
@@ -45,7 +45,9 @@ class Measurements:
         self._metric = metric
         self._open: list[tuple[float, int, int, str, Job]] = []
 
-    def take(self, time_s: float, node: int, completed: int, name: str, model: "Model", kept: "Kept | None") -> None:
+    def take(
+        self, time_s: float, node: int, completed: int, name: str, model: "Model", local_state: "LocalState | None"
+    ) -> None:
         """Measures a model on a node's validation samples; costs no simulated time.
 
         Args:
@@ -54,9 +56,9 @@ class Measurements:
             completed: the rows' round.
             name: the rows are <metric>_<name> (accuracy_before_merge) and loss_<name>.
             model: what to measure.
-            kept: what the learner keeps of the node's trainings.
+            local_state: what the learner keeps of the node's trainings.
         """
-        job = self._learner.test([model], node, "own validation", kept)
+        job = self._learner.test([model], node, "own validation", local_state)
         self._open.append((time_s, node, completed, name, job))
 
     def write(self) -> None:
@@ -243,8 +245,10 @@ class Evaluator:
         if self._stops_early:
             self._measured = {node: list(map(weakref.ref, _parts(serving))) for node, (serving, _) in served.items()}
         tests = [
-            self._compute.test(serving.models, int(self._test_set[node]), kept=kept, precision=self._precision)
-            for node, (serving, kept) in served.items()
+            self._compute.test(
+                serving.models, int(self._test_set[node]), local_state=local_state, precision=self._precision
+            )
+            for node, (serving, local_state) in served.items()
         ]
         choices = [self._enqueue_choice(node, completed, *of_node) for node, of_node in served.items()]
         chosen_by = [job for job in choices if job is not None]
@@ -256,9 +260,9 @@ class Evaluator:
             lowest = _lowest([loss for _, loss, _ in tested])
             chosen = lowest if choice is None else _lowest(losses[id(choice)])
             values[node] = self._write(node, completed, snapshot, tested, chosen, lowest)
-            serving, kept = served[node]
-            tested_models[node] = serving.models[chosen], kept
-            self._on_model(node, snapshot, serving.models[chosen], kept)
+            serving, local_state = served[node]
+            tested_models[node] = serving.models[chosen], local_state
+            self._on_model(node, snapshot, serving.models[chosen], local_state)
         if self._validates:
             self._write_validation(completed, snapshots, tested_models)
         if self._measures_backdoor:
@@ -278,8 +282,8 @@ class Evaluator:
     ) -> None:
         """The share of test samples of other classes that each node takes for the backdoor's target."""
         jobs = [
-            self._compute.test([model], int(self._test_set[node]), BACKDOOR, kept)
-            for node, (model, kept) in models.items()
+            self._compute.test([model], int(self._test_set[node]), BACKDOOR, local_state)
+            for node, (model, local_state) in models.items()
         ]
         for node, ((_, _, confusion),) in zip(models, self._compute.resolve(jobs), strict=True):
             # All of its samples count as the target.
@@ -291,7 +295,10 @@ class Evaluator:
         self, completed: int, snapshots: dict[int, Snapshot], models: "dict[int, tuple[Model, Any]]"
     ) -> None:
         """Metrics and loss of the tested models on each node's validation samples."""
-        jobs = [self._compute.test([model], node, "own validation", kept) for node, (model, kept) in models.items()]
+        jobs = [
+            self._compute.test([model], node, "own validation", local_state)
+            for node, (model, local_state) in models.items()
+        ]
         for node, ((values, loss, _),) in zip(models, self._compute.resolve(jobs), strict=True):
             time_s = snapshots[node].time_s
             for metric, value in zip(self._metrics, values, strict=True):
@@ -301,15 +308,17 @@ class Evaluator:
     def _candidates(self, snapshot: Snapshot, serving: EvaluationCandidates) -> tuple[EvaluationCandidates, Any]:
         """What is tested of a node, and what it keeps of its trainings beside."""
         if self._tests_best and snapshot.best is not None:
-            return EvaluationCandidates([snapshot.best]), snapshot.best_kept
-        return serving, snapshot.kept
+            return EvaluationCandidates([snapshot.best]), snapshot.best_local_state
+        return serving, snapshot.local_state
 
-    def _enqueue_choice(self, node: int, completed: int, serving: EvaluationCandidates, kept: Any) -> "Job | None":
+    def _enqueue_choice(
+        self, node: int, completed: int, serving: EvaluationCandidates, local_state: Any
+    ) -> "Job | None":
         if len(serving.models) == 1 or serving.choose == "lowest_test_loss":
             return None
         split = "train" if serving.choose == "train_loss" else "validation"
         rng = self._rng("evaluation batches", node, completed)
-        return self._compute.losses(node, serving.models, SELECTION_BATCHES, rng, True, split, kept)
+        return self._compute.losses(node, serving.models, SELECTION_BATCHES, rng, True, split, local_state)
 
     def _write(
         self, node: int, completed: int, snapshot: Snapshot, tested: "list[EvalResult]", chosen: int, lowest: int

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     pass
     from ddlsim.learning.job_types import Model
     from ddlsim.learning.jobs import Job
-    from ddlsim.learning.optimizing.state import Kept
+    from ddlsim.learning.optimizing.state import LocalState
     from ddlsim.node.candidates import Snapshot
 
 
@@ -40,7 +40,7 @@ class Tester(Protocol):
         models: "Sequence[Model]",
         test_set: int,
         split: str = "test",
-        kept: "Kept | None" = None,
+        local_state: "LocalState | None" = None,
         precision: str = "float32",
     ) -> "Job":
         """Predictions on an evaluation set; value: a list of EvalResult, one per model."""
@@ -53,7 +53,7 @@ class Tester(Protocol):
         rng: "np.random.Generator | None",
         common: bool = False,
         split: str = "train",
-        kept: "Kept | None" = None,
+        local_state: "LocalState | None" = None,
     ) -> "Job":
         """Mean losses on the node's samples; value: a list of floats, one per model."""
 

@@ -38,7 +38,7 @@ class OptimizerState:
 
 
 @dataclass(frozen=True)
-class Kept:
+class LocalState:
     """State that one training leaves to the next evaluations and trainings of the same node; it is never sent.
 
     Args:

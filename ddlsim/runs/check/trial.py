@@ -105,13 +105,13 @@ def attack_problems(part: Any, scenario: "Scenario", outline: Any) -> Iterator[s
     """What it forges has the shape of what it was given; what it poisons are samples and labels."""
     import torch
 
-    from ddlsim.attacks.base import Seen, wrong_samples
+    from ddlsim.attacks.base import AttackInput, wrong_samples
 
     if part.forges:
         rows = [row.clone() for row in torch.linspace(-1, 1, ROWS * VALUES).reshape(ROWS, VALUES)]
         start = torch.zeros(VALUES) if part.compares_updates else None
         receiver = torch.ones(VALUES) if part.per_receiver else None
-        seen = Seen(rows[0].clone(), rows, start, receiver, 1, scenario.nodes.count, 1)
+        seen = AttackInput(rows[0].clone(), rows, start, receiver, 1, scenario.nodes.count, 1)
         yield from _wrong_tensor(method(part, "forge"), part.forge(seen), rows[0])
     if part.poisons and outline is not None:
         inputs = torch.zeros(SAMPLES, *outline.image_shape, dtype=getattr(torch, outline.dtype))
@@ -131,7 +131,7 @@ def aggregation_problems(part: Any, scenario: "Scenario", outline: Any) -> Itera
     from ddlsim.topologies.base import neighbors
 
     rows = scenario.nodes.count
-    if scenario.algorithm.heeds_topology and rows <= MOST_DRAWN:
+    if scenario.algorithm.uses_topology and rows <= MOST_DRAWN:
         rows = 1 + max(map(len, neighbors(scenario.topology, rows, 0, scenario.seed)))
     rows = min(rows, MOST_ROWS)
     seen = rows + part.needs_start
