@@ -2,7 +2,9 @@
 
 `isa`: a test that asks for it runs on every instruction set that this machine's kernels have.
 
-The embedded data set is decompressed once per process: that takes 60 ms, which is a fifth of a small run.
+The embedded data set is decompressed once per process and the digest of the source files computed once: that takes
+80 ms, more than half of a small run. Objects that exist before a test file are frozen: each run ends with a search for
+cyclic garbage, which otherwise takes 0.3 s in a process that holds the whole test suite.
 
 A shell's background jobs ignore SIGINT, and so would every run that a test interrupts: here it is heard again.
 
@@ -10,6 +12,7 @@ Tests of random examples (hypothesis) try the same 150 each time; `pytest --hypo
 The profiles are named here since the option is read before the conftest.py of folders below.
 """
 
+import gc
 import os
 import signal
 from functools import cache
@@ -33,10 +36,20 @@ def pytest_configure(config):
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def existing_objects_are_frozen():
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session", autouse=True)
-def embedded_data_is_decompressed_once():
+def fixed_cost_of_a_run_is_paid_once():
+    from ddlsim.runs.cluster import cluster
+
     read = cache(standard.read_keras_npz)
     with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(cluster, "_code_on_disk", cache(cluster._code_on_disk))
+        patched.setattr(cluster, "version_of", cache(cluster.version_of))
         copies = lambda path: tuple(array.copy() for array in read(path))  # noqa: E731
         patched.setattr(standard, "read_keras_npz", copies)
         yield
