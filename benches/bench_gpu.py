@@ -26,7 +26,7 @@ SIZES = [(100, 62_006), (1000, 62_006), pytest.param((52, 11_200_000), marks=pyt
 
 
 @pytest.fixture(autouse=True)
-def only_where_it_tells(benchmark):
+def skip_without_gpu(benchmark):
     if not (ON_GPU or benchmark.disabled):
         pytest.skip("no CUDA device")
 

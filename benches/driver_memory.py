@@ -122,9 +122,9 @@ def main(nodes: int = 100_000, rounds: int = 5, actors: int = 2, algorithm: str 
         out = Path(folder) / "run"
         executor = Executor(name="ray", workers=actors, cpus_per_worker=1, object_store_gb=0.5)
         runs.run(load(SCENARIO, settings), out=out, executor=executor, checkpoint_every=Every(), callbacks=[Memory()])
-        told = json.loads((out / "manifest.json").read_text())["executor"]
+        executor = json.loads((out / "manifest.json").read_text())["executor"]
     print(f"{nodes} nodes, {rounds} rounds of {algorithm}, {actors} actors: at most {resident_mib('VmHWM')} MiB")
-    print(f"calls {told['calls']}, rows that would have moved {told['moved_bytes'] / 1e9:.2f} GB")
+    print(f"calls {executor['calls']}, rows that would have moved {executor['moved_bytes'] / 1e9:.2f} GB")
 
 
 if __name__ == "__main__":

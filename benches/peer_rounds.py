@@ -247,10 +247,10 @@ def measured(words: list[str], rounds: int) -> tuple[float, float, dict]:
             largest = max(largest, _sample(process.pid, cpu_s))
             time.sleep(0.25)
         out.seek(0)
-        told = out.read().strip().splitlines()
+        lines = out.read().strip().splitlines()
     if process.returncode:
         sys.exit(f"{words[0]} has failed")
-    return sum(cpu_s.values()), largest / 1024, json.loads(told[-1])
+    return sum(cpu_s.values()), largest / 1024, json.loads(lines[-1])
 
 
 def _sample(session: int, cpu_s: dict[int, float]) -> int:

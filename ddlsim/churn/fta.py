@@ -127,11 +127,11 @@ def _of_other_components(path: str, columns: list[str], rows: list[tuple[int, li
         return
     places = columns.index("node_id"), columns.index("component_id")
     first: dict[str, str] = {}
-    told = set()
+    reported = set()
     for number, cells in rows:
         node, component = (cells[at] if at < len(cells) else "" for at in places)
-        if first.setdefault(node, component) != component and node not in told:
-            told.add(node)
+        if first.setdefault(node, component) != component and node not in reported:
+            reported.add(node)
             yield (
                 f"{path}:{number}: node_id {node} has lines of component_id {first[node]} and {component}, each with "
                 "an availability of its own. Keep those of one."

@@ -71,11 +71,11 @@ def _write(section, notes: list[str], out: Path | None) -> None:
 
     text = io.StringIO()
     YAML(typ="safe", pure=True).dump({"devices": section}, text)
-    told = "".join(f"# {note}\n" for note in ["measured by ddlsim calibrate", *notes]) + text.getvalue()
+    output = "".join(f"# {note}\n" for note in ["measured by ddlsim calibrate", *notes]) + text.getvalue()
     if out is None:
-        typer.echo(told, nl=False)
+        typer.echo(output, nl=False)
         return
-    out.write_text(told)
+    out.write_text(output)
     typer.echo(f"wrote {out}", err=True)
 
 

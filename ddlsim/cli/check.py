@@ -119,8 +119,8 @@ def _sweep_line(path: str, overrides: list[str]) -> str:
     points = read_sweep(path, None, overrides)
     refused = [point for point in points if point.scenario is None]
     if refused:
-        told = "\n".join(f"{path}: {point.name}: {point.refusal}" for point in refused)
-        raise ScenarioError(f"{told}\n{len(refused)} of {len(points)} runs cannot be run.")
+        refusals = "\n".join(f"{path}: {point.name}: {point.refusal}" for point in refused)
+        raise ScenarioError(f"{refusals}\n{len(refused)} of {len(points)} runs cannot be run.")
     return f"{path}: ok. Sweep: {len(points)} runs"
 
 

@@ -116,6 +116,6 @@ def _as_paper(matrix: "Matrix", cell: Any, resolved: dict[str, Any]) -> dict[str
     apart = ("seed", "name", "compute_device")
     differ = [key for key in theirs if key not in apart and own.get(key) != theirs[key]]
     if differ:
-        told = ", ".join(f"{key} {own.get(key)} (there {theirs[key]})" for key in differ[:8])
-        paper["note"] = f"this run differs from the cell {cell.name} of {matrix.name}: {told}"
+        differences = ", ".join(f"{key} {own.get(key)} (there {theirs[key]})" for key in differ[:8])
+        paper["note"] = f"this run differs from the cell {cell.name} of {matrix.name}: {differences}"
     return paper

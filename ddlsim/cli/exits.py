@@ -92,7 +92,7 @@ def message_of(error: DdlsimError) -> str:
 def _own_line(error: Exception) -> str | None:
     """What was raised, with its line in a file that a scenario names; None: it has nothing to do with one."""
     own_code = sys.modules.get("ddlsim.foundation.own_code")
-    return own_code.told(error) if own_code else None
+    return own_code.user_frame(error) if own_code else None
 
 
 def _is_click(error: Exception) -> bool:

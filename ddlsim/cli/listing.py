@@ -182,8 +182,8 @@ def type_text(schema: dict[str, Any]) -> str:
         return "{" + ", ".join(schema.get("properties", {})) + "}"
     words = {"integer": "int", "number": "number", "string": "text", "boolean": "true | false", "null": "null"}
     bounds = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
-    told = {key: sign for key, sign in bounds.items() if abs(schema.get(key, MAX_COUNT)) != MAX_COUNT}
-    limits = " and ".join(f"{sign} {schema[key]:g}" for key, sign in told.items())
+    stated_bounds = {key: sign for key, sign in bounds.items() if abs(schema.get(key, MAX_COUNT)) != MAX_COUNT}
+    limits = " and ".join(f"{sign} {schema[key]:g}" for key, sign in stated_bounds.items())
     return " ".join(filter(None, (words.get(schema.get("type", ""), "any"), limits)))
 
 

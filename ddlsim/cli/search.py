@@ -82,7 +82,7 @@ def run_search(wanted: "Wanted", jobs: int, quiet: bool) -> None:
     except KeyboardInterrupt:
         say("Interrupted. The same command goes on with the search.")
         raise typer.Exit(INTERRUPTED) from None
-    typer.echo(_told(study, wanted))
+    typer.echo(_study_text(study, wanted))
     if failed:
         say(f"{len(failed)} of {trials} runs failed:")
         for each in failed:
@@ -90,7 +90,7 @@ def run_search(wanted: "Wanted", jobs: int, quiet: bool) -> None:
         raise typer.Exit(RUNS_FAILED)
 
 
-def _told(study: "Study", wanted: "Wanted") -> str:
+def _study_text(study: "Study", wanted: "Wanted") -> str:
     """The five best trials, and how many there are of each kind."""
     from optuna.trial import TrialState
 

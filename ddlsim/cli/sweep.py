@@ -113,7 +113,7 @@ def sweep(
             from ddlsim.runs.sweeps.pool import run_points
 
             given = {"data_dir": data_dir, "fallback": fallback, "download": download, "checkpoint_every": Every()}
-            failed = _told(missing, run_points(missing, *by_ray, given), quiet) if missing else []
+            failed = _report_runs(missing, run_points(missing, *by_ray, given), quiet) if missing else []
         else:
             failed = _run(missing, [*options, "-q"], jobs, quiet)
     except KeyboardInterrupt:
@@ -153,7 +153,7 @@ def _run(missing: "list[Point]", options: list[str], jobs: int, quiet: bool) -> 
     from ddlsim.runs.sweeps import pool
     from ddlsim.runs.sweeps.points import words_of
 
-    return _told(missing, pool.run_jobs([pool.Job(p.name, words_of(p, options)) for p in missing], jobs), quiet)
+    return _report_runs(missing, pool.run_jobs([pool.Job(p.name, words_of(p, options)) for p in missing], jobs), quiet)
 
 
 def _ray_of(executor: str, cpus: int | None, gpus: int | None) -> "tuple[Executor, Resources] | None":
@@ -170,7 +170,7 @@ def _ray_of(executor: str, cpus: int | None, gpus: int | None) -> "tuple[Executo
     return found, Resources(cpus or 1, gpus or 0)
 
 
-def _told(missing: "list[Point]", ends: "Iterator[Ended]", quiet: bool) -> list[tuple[str, str]]:
+def _report_runs(missing: "list[Point]", ends: "Iterator[Ended]", quiet: bool) -> list[tuple[str, str]]:
     """Tells of each run when it has ended; what failed, with its cause."""
     from ddlsim.report.summary import honest_part
     from ddlsim.report.text import seconds_text
@@ -186,13 +186,13 @@ def _told(missing: "list[Point]", ends: "Iterator[Ended]", quiet: bool) -> list[
             if len(missing) > 1 and len(failed) == done and shares_refusal(missing, ended.code, ended.cause):
                 kind = DataMissing if ended.code == DataMissing.exit_code else ScenarioError
                 raise kind(f"{ended.cause}\nThe grid does not change this, so none of the {len(missing)} runs was run.")
-            told = f"FAILED: {failed[-1][1]}"
+            outcome = f"FAILED: {failed[-1][1]}"
         else:
             value = Metric(**summary["judged_by"]).text(honest_part(summary)[summary["metric"]]["all"])
-            told = f"{summary['metric']} {value}  ({seconds_text(summary['wall_s'])})"
+            outcome = f"{summary['metric']} {value}  ({seconds_text(summary['wall_s'])})"
         if not quiet:
             left_s = (time.perf_counter() - started) / done * (len(missing) - done)
-            say(f"[{done}/{len(missing)}] {ended.job.name}: {told}  ETA {seconds_text(left_s)}")
+            say(f"[{done}/{len(missing)}] {ended.job.name}: {outcome}  ETA {seconds_text(left_s)}")
     return failed
 
 

@@ -309,13 +309,13 @@ def read_items(
             ) from error
         if not isinstance(item, tuple | list) or len(item) != 2:
             raise DataDamaged(
-                f"{where}: {split}: item {index} of the {type(data).__name__} is {told(item)}, expected a pair "
+                f"{where}: {split}: item {index} of the {type(data).__name__} is {describe(item)}, expected a pair "
                 "(sample, label). Wrap it in a Dataset whose __getitem__ returns such pairs."
             )
         if isinstance(item[0], tuple | list) and any(getattr(each, "shape", None) for each in item[0]):
             raise DataDamaged(
-                f"{where}: {split}: sample {index} of the {type(data).__name__} is {told(item[0])} arrays, and models "
-                "take one input. Join them in __getitem__ by torch.cat, and take them apart in the model's forward."
+                f"{where}: {split}: sample {index} of the {type(data).__name__} is {describe(item[0])} arrays, and "
+                "models take one input. Join them in __getitem__ by torch.cat, and split them in the model's forward."
             )
         sample = as_array(where, f"sample {index} of {split}", _as_colors(change(_upright(item[0])), where))
         if samples is None:
@@ -401,11 +401,11 @@ def as_array(where: str, key: str, value: Any) -> np.ndarray:
         found = _plain(value.detach().cpu()).numpy() if is_tensor(value) else value
         found = found if isinstance(found, np.ndarray) else np.asarray(found)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise DataDamaged(f"{where}: {key}: expected an array or tensor, got {told(value)}: {error}") from error
+        raise DataDamaged(f"{where}: {key}: expected an array or tensor, got {describe(value)}: {error}") from error
     if isinstance(found, np.ma.MaskedArray):
         found = _unmasked(where, key, found)
     if found.dtype == object:
-        what = "an array of objects" if isinstance(value, np.ndarray) else told(value)
+        what = "an array of objects" if isinstance(value, np.ndarray) else describe(value)
         what += odd_cell(found, getattr(value, "columns", None))
         raise DataDamaged(
             f"{where}: {key}: expected an array or tensor of numbers, got {what}. Give a transform that "
@@ -443,7 +443,7 @@ def is_tensor(value: Any) -> bool:
     return hasattr(value, "detach") and hasattr(value, "numpy")
 
 
-def told(value: Any) -> str:
+def describe(value: Any) -> str:
     """Return a description of a value, for messages."""
     if isinstance(value, Mapping):
         return f"a {type(value).__name__} with keys {', '.join(map(str, list(value)[:6]))}"

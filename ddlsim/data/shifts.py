@@ -403,8 +403,8 @@ def _untouched(shift: Shift, method: str) -> Iterator[None]:
     except ValueError as error:
         if "read-only" not in str(error):
             raise
-        told = own_code.told(error, {own_code.source_file(type(shift)) or ""})
-        place = f"{told.split(': ')[0]}: " if told else ""
+        frame = own_code.user_frame(error, {own_code.source_file(type(shift)) or ""})
+        place = f"{frame.split(': ')[0]}: " if frame else ""
         raise ScenarioError(
             f"{place}shift: {method} of {type(shift).__qualname__} writes into its input, which other clusters see "
             f"too ({error}). Leave images and labels as they are, and return new arrays, such as 1 - labels."

@@ -185,7 +185,7 @@ def shown_path(path: str | Path | None) -> str:
         return str(path)
 
 
-def told(error: BaseException | None, files: "set[str] | None" = None) -> str | None:
+def user_frame(error: BaseException | None, files: "set[str] | None" = None) -> str | None:
     """An exception with the innermost line of it that lies in one of the files: "mine.py:12: KeyError: 'x'".
 
     Args:
@@ -255,8 +255,8 @@ def _run(path: Path, source: bytes) -> tuple[str, ModuleType]:
             del sys.modules[name]
         else:
             sys.modules[name] = before
-        told_of = told(error, {str(path)}) or f"{shown_path(path)}: {type(error).__name__}: {error}"
-        raise ScenarioError(f"importing {shown_path(path)} raises {told_of}") from error
+        found = user_frame(error, {str(path)}) or f"{shown_path(path)}: {type(error).__name__}: {error}"
+        raise ScenarioError(f"importing {shown_path(path)} raises {found}") from error
     _loaded[path] = digest, module
     return _loaded[path]
 

@@ -203,8 +203,8 @@ class SizeLearner:
         trained = tuple(self._params(params.part) if only in (None, params.part.name) else params for params in model)
         means: dict[int, Params] = {}
         if objective is not None and objective.class_means:
-            told = self._latent_sizes.get(self._architecture_of(node))
-            size = told() if told else self._classifier_sizes(model[1].part)[0] // self._num_classes
+            latent_size = self._latent_sizes.get(self._architecture_of(node))
+            size = latent_size() if latent_size else self._classifier_sizes(model[1].part)[0] // self._num_classes
             means = {label: self._params(SizedPart("class mean", size, (size,))) for label in range(self._num_classes)}
         return trained, local_state, means
 

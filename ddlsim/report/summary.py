@@ -67,7 +67,7 @@ def summary_of(records: Records) -> dict:
             "judged_by": records.judged_by.plain(),
             "also_measured": [metric.plain() for metric in records.also_measured],
             **_quality(records),
-            **_told_apart(records),
+            **_honest_and_attacked(records),
             "timetable": _timetable(records),
             "bytes": _bytes(records),
             "links": None if records.links is None else records.links.summary(),
@@ -114,7 +114,7 @@ def read_all(
             yield records, summary
 
 
-def _told_apart(records: Records) -> dict:
+def _honest_and_attacked(records: Records) -> dict:
     """Figures of honest and of attacked nodes apart; nothing where all are honest."""
     attacked = records.attacked
     if not attacked.any():
@@ -232,7 +232,7 @@ def _privacy(records: Records) -> dict:
 
     `unprotected` are nodes without epsilon, since they sent without noise.
     """
-    told = {name: records.scenario["privacy"].get(name) for name in ("kind", "noise_multiplier", "delta", "accountant")}
+    rule = {name: records.scenario["privacy"].get(name) for name in ("kind", "noise_multiplier", "delta", "accountant")}
     last = records.evaluations.values.get("epsilon")
     spent = None if last is None or not len(last) else last[-1][: records.num_nodes]
     if spent is not None and np.isnan(spent).all():
@@ -240,7 +240,7 @@ def _privacy(records: Records) -> dict:
     mean, most = (None, None) if spent is None else (metrics.over_nodes(spent), float(np.nanmax(spent)))
     unprotected = records.num_nodes if spent is None and len(records.evaluations) else 0
     unprotected = unprotected if spent is None else int(np.isnan(spent).sum())
-    return {**told, "epsilon": {"mean": mean, "max": most, "unprotected": unprotected}}
+    return {**rule, "epsilon": {"mean": mean, "max": most, "unprotected": unprotected}}
 
 
 def _secure(records: Records) -> dict:
@@ -249,9 +249,9 @@ def _secure(records: Records) -> dict:
     inputs, dropouts = (
         records.rows[name].value if name in records.rows else np.zeros(0) for name in ("secure_sum", "secure_dropouts")
     )
-    told = {name: settings.get(name) for name in ("protocol", "threshold", "value_bits")}
+    rule = {name: settings.get(name) for name in ("protocol", "threshold", "value_bits")}
     sums = int((inputs > 0).sum())
-    return {**told, "sums": sums, "failed": len(inputs) - sums, "dropouts": int(dropouts.sum())}
+    return {**rule, "sums": sums, "failed": len(inputs) - sums, "dropouts": int(dropouts.sum())}
 
 
 def _target(records: Records) -> dict:

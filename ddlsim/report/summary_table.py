@@ -259,14 +259,14 @@ def _secure_lines(secure: dict | None) -> list[tuple[str, str]]:
 
 def costs_text(costs: dict) -> str:
     """Return bytes and time, and joules and emissions if they were counted."""
-    told = [bytes_text(costs["bytes"]), seconds_text(costs["sim_time_s"])]
+    texts = [bytes_text(costs["bytes"]), seconds_text(costs["sim_time_s"])]
     if "joules" in costs:
-        told.append(joules_text(costs["joules"]))
+        texts.append(joules_text(costs["joules"]))
     if "epsilon" in costs:
-        told.append(f"epsilon {number_text(costs['epsilon'], 2)}")
+        texts.append(f"epsilon {number_text(costs['epsilon'], 2)}")
     if "gco2" in costs:
-        told.append(f"{grams_text(costs['gco2'])} CO2e")
-    return ", ".join(told)
+        texts.append(f"{grams_text(costs['gco2'])} CO2e")
+    return ", ".join(texts)
 
 
 def settlement_text(settlement: dict) -> str:

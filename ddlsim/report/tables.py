@@ -88,13 +88,13 @@ def energy_lines(summary: dict) -> list[tuple[str, str]]:
     if found is None or found["joules"] is None:
         return []
     parts = [f"{title} {joules_text(found[name])}" for name, title in TITLES.items() if found.get(name)]
-    told = [("energy", joules_text(found["joules"]) + (f" ({', '.join(parts)})" if parts else ""))]
+    rows = [("energy", joules_text(found["joules"]) + (f" ({', '.join(parts)})" if parts else ""))]
     if found.get("node_mean") is not None:
         most = "" if found["node_max"] is None else f", at most {joules_text(found['node_max'])}"
-        told.append(("energy per node", f"mean {joules_text(found['node_mean'])}{most}"))
+        rows.append(("energy per node", f"mean {joules_text(found['node_mean'])}{most}"))
     if found["gco2"] is not None:
-        told.append(("emissions", f"{grams_text(found['gco2'])} CO2e"))
-    return told
+        rows.append(("emissions", f"{grams_text(found['gco2'])} CO2e"))
+    return rows
 
 
 def table_rows(found: Energy, node_cluster: np.ndarray) -> list[list[str]]:

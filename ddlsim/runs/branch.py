@@ -15,7 +15,7 @@ from ddlsim.foundation.errors import RecordsDamaged, RecordsFailed, ScenarioErro
 from ddlsim.foundation.interrupts import interruptible
 from ddlsim.report.reading import read as read_records
 from ddlsim.runs import directory as directories
-from ddlsim.runs.branch_history import MISSING, Stage, changes, read_stages, refuse_fixed, told
+from ddlsim.runs.branch_history import MISSING, Stage, changes, changes_text, read_stages, refuse_fixed
 from ddlsim.runs.callbacks import Progress
 from ddlsim.runs.checkpoint import State, checkpoints_of, copy_checkpoint, read_state, remove_checkpoints
 from ddlsim.runs.computing import about_executor, computes_on, make_learner
@@ -27,11 +27,11 @@ from ddlsim.runs.manifest import (
     made_with,
     need_given_parts,
     read_manifest,
+    recorded_environment,
     refuse_edited,
     refuse_others,
     same_files,
     start_manifest,
-    told_with,
 )
 from ddlsim.runs.repetition import ReplayToCheckpoint
 from ddlsim.scenario.own_parts import origins
@@ -82,7 +82,7 @@ class Branch:
     @property
     def label(self) -> str:
         """What reports say of it."""
-        return f"branched from {self.parent} after round {self.from_round}: {told(dict(self.changed))}"
+        return f"branched from {self.parent} after round {self.from_round}: {changes_text(dict(self.changed))}"
 
     @property
     def default_path(self) -> Path:
@@ -175,7 +175,7 @@ def branch(planned: Branch, out: Path | None, anyway: bool, options: Options) ->
             found = _usable_checkpoint(planned, console.message)
             if not anyway:
                 now = made_with(planned.before, device)
-                then = told_with(planned.manifest) if found is None else found[1].made_with
+                then = recorded_environment(planned.manifest) if found is None else found[1].made_with
                 refuse_others(planned.parent, then, now if found else {key: now.get(key) for key in then})
             learner = make_learner(planned.stages[0].scenario, prepared, device, options, console.message)
             try:

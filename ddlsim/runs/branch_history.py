@@ -145,7 +145,7 @@ def refuse_fixed(changed: dict[str, tuple[Any, Any]], scenario: "Scenario") -> N
         )
 
 
-def told(changed: dict[str, tuple[Any, Any]]) -> str:
+def changes_text(changed: dict[str, tuple[Any, Any]]) -> str:
     """The changes in words: `network.links.uplink_mbps 100 -> 10, churn null -> {...}`."""
     each = [f"{key} {_short(was)} -> {_short(now)}" for key, (was, now) in changed.items()]
     return ", ".join(each) or "nothing changed"

@@ -213,8 +213,8 @@ def _where(error: Exception) -> str:
     while trace is not None:
         files.add(trace.tb_frame.f_code.co_filename)
         trace = trace.tb_next
-    told = own_code.told(error, files - {__file__})
-    return f": {told or f'{type(error).__name__}: {error}'}"
+    frame = own_code.user_frame(error, files - {__file__})
+    return f": {frame or f'{type(error).__name__}: {error}'}"
 
 
 class LiveReport(Callback):

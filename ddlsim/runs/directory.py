@@ -189,13 +189,13 @@ def same_code(directory: Path, *scenarios: "Scenario") -> bool:
         now = origins(*scenarios)
         if not now:
             return True
-        told = json.loads((directory / "manifest.json").read_text()).get("plugins", ())
-        return all(map(_is_told, now)) and [*map(_code, now)] == [*map(_code, told)]
+        recorded = json.loads((directory / "manifest.json").read_text()).get("plugins", ())
+        return all(map(_is_identified, now)) and [*map(_code, now)] == [*map(_code, recorded)]
     except (OSError, ValueError, AttributeError):
         return False
 
 
-def _is_told(origin: dict[str, Any]) -> bool:
+def _is_identified(origin: dict[str, Any]) -> bool:
     """Whether it is known which state of a part's code this is."""
     return any(origin.get(key) for key in (("sha256",) if "sha256" in origin else ("distribution", "version")))
 

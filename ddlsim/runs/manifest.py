@@ -204,16 +204,23 @@ def made_with(scenarios: "Sequence[Scenario]", device: str) -> dict[str, str | N
     """
     from ddlsim.scenario.own_parts import origins
 
-    return {**versions(), "plugins": _told(origins(*scenarios)), "device": _device_name(device), "cpu": cpu_name()}
+    return {
+        **versions(),
+        "plugins": _plugins_text(origins(*scenarios)),
+        "device": _device_name(device),
+        "cpu": cpu_name(),
+    }
 
 
-def told_with(manifest: Mapping[str, Any]) -> dict[str, str | None]:
+def recorded_environment(manifest: Mapping[str, Any]) -> dict[str, str | None]:
     """As `made_with`, as far as the manifest of a run tells it."""
     keys = ("ddlsim", "code", "python", *PACKAGES, "device", "cpu")
-    return {key: manifest[key] for key in keys if key in manifest} | {"plugins": _told(manifest.get("plugins") or ())}
+    return {key: manifest[key] for key in keys if key in manifest} | {
+        "plugins": _plugins_text(manifest.get("plugins") or ())
+    }
 
 
-def _told(plugins: Iterable[dict[str, Any]]) -> str:
+def _plugins_text(plugins: Iterable[dict[str, Any]]) -> str:
     """What tells the code of parts from outside from another."""
     return json.dumps([_without_text(origin) for origin in plugins], sort_keys=True)
 
@@ -222,9 +229,9 @@ def _without_text(origin: dict[str, Any]) -> dict[str, Any]:
     """What tells a part's code from another; its SHA-256 stands for its text, wherever that came from, and for what its
     repository says, which other files change as well.
     """
-    untold = {"source", "path"} if origin.get("source") is not None else set()
+    omitted = {"source", "path"} if origin.get("source") is not None else set()
     return {
-        key: value for key, value in origin.items() if key not in untold | ({"git"} if origin.get("sha256") else set())
+        key: value for key, value in origin.items() if key not in omitted | ({"git"} if origin.get("sha256") else set())
     }
 
 
@@ -321,8 +328,8 @@ def _differ(name: str, then: str | None, now: str | None) -> str:
         for key in sorted({*were, *are}):
             was, has = were.get(key, {}), are.get(key, {})
             fields = sorted(field for field in {*was, *has} if was.get(field) != has.get(field))
-            told = ", ".join(f"{field} was {was.get(field)}, is {has.get(field)}" for field in fields)
-            found += [f"the code of {' '.join(key)} ({told})"] if fields else []
+            differences = ", ".join(f"{field} was {was.get(field)}, is {has.get(field)}" for field in fields)
+            found += [f"the code of {' '.join(key)} ({differences})"] if fields else []
     return "; ".join(found) or f"{name} was {then}, is {now}"
 
 

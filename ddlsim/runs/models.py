@@ -253,7 +253,7 @@ def _state(learner: "Learner", node: int, model: "Model", beside: Any) -> "dict[
 
 def _why_none(directory: Path) -> str:
     try:
-        told = json.loads((directory / "manifest.json").read_text())["models"]
-        return told if told.startswith("none") else "no evaluation took place"
+        reason = json.loads((directory / "manifest.json").read_text())["models"]
+        return reason if reason.startswith("none") else "no evaluation took place"
     except (OSError, ValueError, TypeError, KeyError):
         return "the run has not ended"

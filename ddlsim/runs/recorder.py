@@ -36,7 +36,7 @@ class Recorder:
         self._file: TextIO | None = None
         self._torn = False  # a write has failed: the last line may be half there
         if path:
-            with _told(path):
+            with _write_errors(path):
                 self._file = path.open("w", encoding="utf-8")
 
     def row(self, time_s: float, node: int | None, round_num: int, name: str, value: Any) -> None:
@@ -83,7 +83,7 @@ class Recorder:
         if self._file is None or self._file.closed:
             return
         try:
-            with _told(self._path):
+            with _write_errors(self._path):
                 self._file.close()
         except RecordsFailed:
             self._torn = True
@@ -120,7 +120,7 @@ class ContactsFile:
         self._held += rows
         if hold or (self._begun and not self._held):
             return
-        with _told(self._path), self._path.open("a" if self._begun else "w", encoding="utf-8") as file:
+        with _write_errors(self._path), self._path.open("a" if self._begun else "w", encoding="utf-8") as file:
             file.writelines(row_text(row) + "\n" for row in self._held)
         self._held, self._begun = [], True
 
@@ -160,7 +160,7 @@ def write_contents(path: Path, contents: PayloadBreakdown) -> None:
 def _write_rows(path: Path, rows: Iterable[dict]) -> None:
     """All rows or no file at all: sums of half the rows would be wrong."""
     try:
-        with _told(path), path.open("w", encoding="utf-8") as file:
+        with _write_errors(path), path.open("w", encoding="utf-8") as file:
             for row in rows:
                 file.write(row_text(row) + "\n")
     except RecordsFailed:
@@ -170,7 +170,7 @@ def _write_rows(path: Path, rows: Iterable[dict]) -> None:
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _write_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:

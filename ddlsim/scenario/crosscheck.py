@@ -328,10 +328,10 @@ def _refusal(place: Place, attempt: Callable[[], Any]) -> Iterator[tuple[Place, 
         else:
             yield place, text
     except Exception as error:  # a class of the user's that is not finished yet
-        told = own_code.told(error)
-        if told is None:
+        frame = own_code.user_frame(error)
+        if frame is None:
             raise
-        yield place, told
+        yield place, frame
 
 
 def _validation(scenario: Scenario) -> Iterator[tuple[Place, str]]:

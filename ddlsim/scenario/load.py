@@ -396,7 +396,7 @@ def _fitting_fallback(main: Tree, fallback: Tree) -> tuple[Tree, list[str]]:
     return fallback, notes
 
 
-def _fallback_problems(main: Tree, fallback: Tree, told: list[Problem]) -> list[Problem]:
+def _fallback_problems(main: Tree, fallback: Tree, reported: list[Problem]) -> list[Problem]:
     """What would be wrong with the fallback applied; what is wrong without it as well is told already."""
     if not fallback.is_mapping:
         return [Problem(fallback.mark, "fallback", "expected a mapping (key: value) or null")]
@@ -410,7 +410,7 @@ def _fallback_problems(main: Tree, fallback: Tree, told: list[Problem]) -> list[
     _, found = validate(merge(main, fallback))
     own = _marks(fallback) | {fallback.key}
     for problem in found:
-        if any(problem.mark == one.mark and problem.path == one.path for one in told):
+        if any(problem.mark == one.mark and problem.path == one.path for one in reported):
             continue
         if problem.mark in own:
             problems.append(Problem(problem.mark, f"fallback.{problem.path}", problem.text))

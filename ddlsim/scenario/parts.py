@@ -96,7 +96,7 @@ class NamedPart:
         except (ValueError, ScenarioError) as error:  # the part's own __post_init__
             raise PydanticCustomError("refused", "{text}", {"text": str(error)}) from error
         except Exception as error:
-            text = own_code.told(error)
+            text = own_code.user_frame(error)
             if text is None:
                 raise
             raise PydanticCustomError("refused", "{text}", {"text": text}) from error

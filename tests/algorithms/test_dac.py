@@ -82,15 +82,15 @@ def test_hagander_variant_trains_once_more_at_first_merges_by_samples_and_believ
     assert known.measured.tolist() == [True, False, False, False, False, True, False, False]
 
 
-@pytest.mark.parametrize(("drawn", "told"), [([5, 0], 1.0), ([0, 5], 9.0)])
-def test_last_is_the_peer_that_was_drawn_last_after_those_whose_answers_are_late(drawn, told):
+@pytest.mark.parametrize(("drawn", "similarity"), [([5, 0], 1.0), ([0, 5], 9.0)])
+def test_last_is_the_peer_that_was_drawn_last_after_those_whose_answers_are_late(drawn, similarity):
     node, dac = NumberNode(num_nodes=8), DAC(two_hop="last", sampled_peers=2)
     state = dac.start(node)
     state.memory.drawn = drawn
     received = {0: {"table": table(n4=1.0)}, 5: {"table": table(n4=9.0)}, 7: {"table": table(n4=3.0, n6=2.0)}}
     dac._learn(node, state, received, later({0: 5.0, 5: 4.0, 7: 6.0}))
     known = state.memory.knowledge().scores
-    assert known[4] == told and known[6] == 2.0
+    assert known[4] == similarity and known[6] == 2.0
 
 
 def test_table_travels_with_four_bytes_and_a_bit_per_node():

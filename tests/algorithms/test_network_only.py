@@ -120,15 +120,15 @@ def test_compressed_messages_have_the_same_sizes_as_with_learning(tmp_path, name
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         (["network.links.uplink_mbps=0"], r"0\.\d+ .* nothing can happen .* 24 messages are on links without "),
         (["network.links.uplink_mbps=1e-12"], "24 messages are on links without capacity, or with too little"),
         (["devices.step_time_s=9e8"], "simulated time has passed 9e.09 s in round 2 of node 0"),
     ],
 )
-def test_a_run_that_cannot_go_on_says_why_and_keeps_its_records(tmp_path, changes, told):
-    with pytest.raises(DdlsimError, match=told):
+def test_a_run_that_cannot_go_on_says_why_and_keeps_its_records(tmp_path, changes, message):
+    with pytest.raises(DdlsimError, match=message):
         run(tmp_path / "run", "facade", "learning=none", *changes)
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "failed"
     kept = {path.name for path in (tmp_path / "run").iterdir()}
@@ -150,9 +150,9 @@ def test_totals_are_the_sums_over_pairs(tmp_path):
 
 def test_reports_of_network_only_runs_hold_times_and_no_accuracy(tmp_path):
     run(tmp_path / "run", "facade", "learning=none")
-    told = report([tmp_path / "run"])
-    assert "Nodes through each round" in told and "bytes per node" in told
-    assert "accuracy" not in told and "target" not in told
+    text = report([tmp_path / "run"])
+    assert "Nodes through each round" in text and "bytes per node" in text
+    assert "accuracy" not in text and "target" not in text
     assert "only the network ran" in compare([tmp_path / "run"])
 
 
@@ -183,15 +183,15 @@ def test_learning_none_is_an_option_of_the_command_line(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         (["model={name: sizes}"], "model.name: is only a size and cannot learn"),
         (["learning=none", "model={name: sizes}", "algorithm={name: mapl}"], "model.name: is only a size, and mapl"),
         (["learning=none", "evaluation.stop_at_target=true"], "stop_at_target: needs an accuracy"),
     ],
 )
-def test_what_needs_learning_says_so(changes, told):
-    with pytest.raises(Exception, match=told):
+def test_what_needs_learning_says_so(changes, message):
+    with pytest.raises(Exception, match=message):
         load(SMOKE, changes)
 
 

@@ -11,21 +11,21 @@ from ddlsim.report.summary_table import table
 
 class Diary(ddlsim.Callback):
     def __init__(self):
-        self.told = []
+        self.events = []
 
     def on_start(self, started):
         assert (started.directory / "manifest.json").is_file()
-        self.told.append(("start", started.rounds, started.after_round, started.scenario["name"]))
+        self.events.append(("start", started.rounds, started.after_round, started.scenario["name"]))
 
     def on_round(self, completed):
-        self.told.append(("round", completed.round))
+        self.events.append(("round", completed.round))
 
     def on_evaluation(self, evaluation):
-        self.told.append(("evaluation", evaluation.round, len(evaluation.values), len(evaluation.clusters)))
+        self.events.append(("evaluation", evaluation.round, len(evaluation.values), len(evaluation.clusters)))
         self.last = evaluation
 
     def on_end(self, summary):
-        self.told.append(("end", summary["status"]))
+        self.events.append(("end", summary["status"]))
 
 
 class Until(ddlsim.Callback):
@@ -49,7 +49,7 @@ def test_callbacks_are_told_every_round_and_evaluation_in_their_order(scenario, 
     diary = Diary()
     run = ddlsim.run(scenario(), out=tmp_path / "run", callbacks=[diary])
     rounds = [event for number in (1, 2) for event in (("round", number), ("evaluation", number, 3, 2))]
-    assert diary.told == [("start", 2, 0, "small"), *rounds, ("end", "done")]
+    assert diary.events == [("start", 2, 0, "small"), *rounds, ("end", "done")]
     assert diary.last.mean == run.summary["accuracy"]["all"] and diary.last.metric == "accuracy"
     assert diary.last.bytes_sent == run.summary["bytes"]["total"]
 
@@ -61,8 +61,8 @@ def test_an_exchange_after_the_last_round_is_no_round_of_its_own(scenario, tmp_p
         out=tmp_path / "run",
         callbacks=[diary],
     )
-    assert [event for event in diary.told if event[0] == "round"] == [("round", 1), ("round", 2)]
-    assert ("evaluation", 3, 3, 2) in diary.told
+    assert [event for event in diary.events if event[0] == "round"] == [("round", 1), ("round", 2)]
+    assert ("evaluation", 3, 3, 2) in diary.events
 
 
 def test_callbacks_change_no_result(finished, tmp_path):
@@ -76,8 +76,8 @@ def test_one_can_end_the_run_and_the_summary_says_so(scenario, tmp_path, hook):
     run = ddlsim.run(scenario(rounds=9), out=tmp_path / "run", callbacks=[Until(hook, 2, stop), diary])
     assert run.status == "stopped" and run.summary["stopped"] == {"round": 2, "reason": "enough"}
     assert json.loads((run.dir / "summary.json").read_text())["stopped"]["reason"] == "enough"
-    assert diary.told[-1] == ("end", "stopped")
-    assert diary.told[-2][:2] == (hook.removeprefix("on_"), 2)  # those behind it are told all the same
+    assert diary.events[-1] == ("end", "stopped")
+    assert diary.events[-2][:2] == (hook.removeprefix("on_"), 2)  # those behind it are told all the same
     assert "status stopped, ended after round 2 by a callback: enough" in table(run.summary, terminal=False)
 
 
@@ -86,7 +86,7 @@ def test_a_run_that_was_ended_in_a_round_can_be_resumed_to_the_end_it_would_have
     diary = Diary()
     assert ddlsim.resume(run.dir, callbacks=[diary]).summary["stopped"] is None
     assert (run.dir / "metrics.jsonl").read_bytes() == (finished.dir / "metrics.jsonl").read_bytes()
-    assert diary.told[0] == ("start", 2, 1, "small") and ("round", 1) not in diary.told
+    assert diary.events[0] == ("start", 2, 1, "small") and ("round", 1) not in diary.events
 
 
 def test_a_run_that_was_ended_at_an_evaluation_is_branched_there(scenario, tmp_path):
@@ -105,7 +105,7 @@ def test_one_that_raises_fails_the_run_and_keeps_what_was_computed(scenario, tmp
     assert f"kept in {tmp_path / 'run'}" in str(caught.value)
     run = ddlsim.load(tmp_path / "run")
     assert run.status == "failed" and run.summary["evaluated_round"] == (1 if hook == "on_round" else 2)
-    assert diary.told[-1] == ("end", "failed")
+    assert diary.events[-1] == ("end", "failed")
 
 
 def test_one_that_raises_at_the_end_leaves_a_finished_run(scenario, tmp_path):
@@ -116,7 +116,7 @@ def test_one_that_raises_at_the_end_leaves_a_finished_run(scenario, tmp_path):
     diary = Diary()
     with pytest.raises(ddlsim.CallbackFailed, match=r"in on_end: .*no idea"):
         ddlsim.run(scenario(learning="none"), out=tmp_path / "run", callbacks=[Bad(), diary])
-    assert ddlsim.load(tmp_path / "run").status == "done" and diary.told[-1] == ("end", "done")
+    assert ddlsim.load(tmp_path / "run").status == "done" and diary.events[-1] == ("end", "done")
 
 
 class Meddler(ddlsim.Callback):
@@ -138,7 +138,7 @@ def test_what_callbacks_write_into_is_their_own(finished, tmp_path):
     diary = Diary()
     run = ddlsim.run(finished.scenario, out=tmp_path / "run", callbacks=[Meddler(), diary])
     assert (run.dir / "metrics.jsonl").read_bytes() == (finished.dir / "metrics.jsonl").read_bytes()
-    assert run.summary["accuracy"] == finished.summary["accuracy"] and diary.told[-1] == ("end", "done")
+    assert run.summary["accuracy"] == finished.summary["accuracy"] and diary.events[-1] == ("end", "done")
     assert run.summary["accuracy"] == json.loads((run.dir / "summary.json").read_text())["accuracy"]
 
 
@@ -150,7 +150,7 @@ def test_one_can_end_the_run_before_its_first_round(scenario, tmp_path):
     diary = Diary()
     run = ddlsim.run(scenario(), out=tmp_path / "run", callbacks=[Never(), diary])
     assert run.status == "stopped" and run.summary["stopped"] == {"round": 0, "reason": "not today"}
-    assert [event[0] for event in diary.told] == ["start", "end"]
+    assert [event[0] for event in diary.events] == ["start", "end"]
 
 
 def test_a_working_directory_that_changes_meanwhile_takes_no_records_along(scenario, here):

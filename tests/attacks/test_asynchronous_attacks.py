@@ -91,13 +91,13 @@ def test_an_attack_on_updates_knows_what_a_published_model_began_with(tmp_path, 
     def trained(self, model, *args, **kwargs):
         event, outcome = train(self, model, *args, **kwargs)
 
-        def told():
+        def take():
             made = outcome()
             began.update((own.serial, begun) for own, begun in zip(made, model, strict=True))
             held.append(made)
             return made
 
-        return event, told
+        return event, take
 
     def forged(self, attack_, own, known, start, *rest):
         made = attack(self, attack_, own, known, start, *rest)

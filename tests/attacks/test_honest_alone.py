@@ -30,11 +30,11 @@ TARGET = 0.3
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """Two nodes out of eight learn wrong labels, and nothing is exchanged."""
-    directory, told = tmp_path_factory.mktemp("attacked") / "run", []
+    directory, evaluations = tmp_path_factory.mktemp("attacked") / "run", []
 
     class Told(Callback):
         def on_evaluation(self, evaluation):
-            told.append(evaluation)
+            evaluations.append(evaluation)
 
     settings = (
         "algorithm={name: local}",
@@ -43,19 +43,19 @@ def run(tmp_path_factory):
         "rounds=40",
     )
     runs.run(load(SMOKE, settings), out=directory, callbacks=[Told()])
-    return read(directory), told
+    return read(directory), evaluations
 
 
 def test_a_target_is_reached_by_honest_nodes(run):
-    records, told = run
+    records, evaluations = run
     values = records.evaluations.values["accuracy"]
     honest = np.delete(values, ATTACKED, axis=1).mean(1)
     assert values[-1].mean() < TARGET <= honest[-1]  # the run has stopped at it
     assert (honest[:-1] < TARGET).all()
     assert summary_of(records)["target"]["round"] == len(honest)
-    assert [evaluation.mean for evaluation in told] == pytest.approx(honest)
-    assert told[-1].attacked == ATTACKED
-    assert not np.isnan(told[-1].values).any()
+    assert [evaluation.mean for evaluation in evaluations] == pytest.approx(honest)
+    assert evaluations[-1].attacked == ATTACKED
+    assert not np.isnan(evaluations[-1].values).any()
 
 
 def test_curves_are_of_honest_nodes(run):

@@ -39,15 +39,15 @@ def test_lines_of_settings_are_drawn_with_values_axes_and_tables(browser, file, 
     page.locator("#curve-accuracy .choice button", has_text="round").click()
     chart = page.locator("#curve-accuracy .chart")
     chart.focus()
-    told = []
+    readings = []
     for _ in range(4):
         chart.press("ArrowRight")
-        told.append(page.locator("#curve-accuracy [aria-live]").inner_text())
+        readings.append(page.locator("#curve-accuracy [aria-live]").inner_text())
     page.locator("#curve-accuracy details.twin summary").click()
     page.locator("#curve-accuracy tbody tr").first.wait_for()
     rows = page.locator("#curve-accuracy tbody tr").all_inner_texts()
     page.close()
-    assert [one.split(",")[0] for one in told] == ["round 20", "round 30", "round 40", "round 60"]
-    assert EVIL in told[1] and " at 30" in told[0] and " at " not in told[3]
+    assert [one.split(",")[0] for one in readings] == ["round 20", "round 30", "round 40", "round 60"]
+    assert EVIL in readings[1] and " at 30" in readings[0] and " at " not in readings[3]
     assert len(rows) == 5 and [row.split("\t")[2] for row in rows] == ["20", "40", "60", "30", "60"]
     assert trouble == []

@@ -82,8 +82,8 @@ def test_keys_move_through_a_chart_and_zoom(shown):
     chart.focus()
     for key in ("ArrowRight", "ArrowRight"):
         chart.press(key)
-    told = page.locator("#quality [aria-live]").inner_text()
-    assert told.startswith("round 80,") and "cluster 0 (30 nodes)" in told
+    reading = page.locator("#quality [aria-live]").inner_text()
+    assert reading.startswith("round 80,") and "cluster 0 (30 nodes)" in reading
     chart.press("+")
     assert page.evaluate("!!document.querySelector('#quality .u-axis')")
     heat = page.locator("#nodes canvas")

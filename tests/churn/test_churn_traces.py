@@ -115,7 +115,7 @@ def test_builtin_containers_and_numbers_are_read(protocol):
 
 
 @pytest.mark.parametrize(
-    ("devices", "told"),
+    ("devices", "message"),
     [
         ([1, 2], "a dict of devices, got \\[1, 2\\]"),
         ({7: 3}, "device 7: expected a dict, got 3"),
@@ -124,8 +124,8 @@ def test_builtin_containers_and_numbers_are_read(protocol):
         ({7: phone([1], [2], math.nan)}, "device 7: finish_time: expected seconds above 0, got nan"),
     ],
 )
-def test_pickle_of_another_form_is_refused(tmp_path, devices, told):
-    with pytest.raises(ScenarioError, match=told):
+def test_pickle_of_another_form_is_refused(tmp_path, devices, message):
+    with pytest.raises(ScenarioError, match=message):
         FedScale(path=store(tmp_path, devices)).check(1)
 
 

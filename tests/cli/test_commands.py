@@ -106,18 +106,18 @@ def test_json_is_one_object_on_stdout(ddlsim, replaced):
 
 
 @pytest.mark.parametrize(
-    ("outcome", "code", "told"),
+    ("outcome", "code", "message"),
     [
         (DataMissing("no cifar10; get it there"), 3, "no cifar10; get it there"),
         (KeyboardInterrupt(), 130, "Interrupted."),
         (RuntimeError("broken\nmore"), 1, "Failed: RuntimeError: broken (`ddlsim -v ...` shows the traceback)"),
     ],
 )
-def test_errors_are_one_message_and_an_exit_code(ddlsim, replaced, outcome, code, told):
+def test_errors_are_one_message_and_an_exit_code(ddlsim, replaced, outcome, code, message):
     replaced(outcome)
     result = ddlsim("run", SMOKE)
     assert result.exit_code == code
-    assert result.stderr.strip() == told
+    assert result.stderr.strip() == message
     assert result.stdout == ""
 
 

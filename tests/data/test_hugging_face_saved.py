@@ -40,15 +40,15 @@ def saved(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("keys", "told"),
+    ("keys", "message"),
     [
         ({}, r"test; it has train\. Set data\.test: null"),
         ({"train": "train[:50%]", "test": None}, r"train\[:50%\]; it has train\."),
         ({"validation": "val", "test": None}, r"val; it has train\."),
     ],
 )
-def test_a_single_split_is_not_taken_for_another_one(saved, keys, told):
-    with pytest.raises(ScenarioError, match=f"has no split {told}"):
+def test_a_single_split_is_not_taken_for_another_one(saved, keys, message):
+    with pytest.raises(ScenarioError, match=f"has no split {message}"):
         saved(Rows(6), **keys)
 
 

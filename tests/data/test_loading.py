@@ -277,7 +277,7 @@ def entry(head: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("spoilt", "told"),
+    ("spoilt", "message"),
     [
         (b"no numpy at all", "x_test is no array"),
         (entry(b"{'descr': '|u1', 'fortran_order': False, 'shape': (4L, '\n"), "cannot be read"),
@@ -286,11 +286,11 @@ def entry(head: bytes) -> bytes:
         (entry(b"{'descr': 3, 'fortran_order': [], 'shape': 7}\n"), "cannot be read"),
     ],
 )
-def test_an_array_with_a_damaged_head_is_data_damaged(tmp_path, spoilt, told):
+def test_an_array_with_a_damaged_head_is_data_damaged(tmp_path, spoilt, message):
     keras_npz(tmp_path / "mine.npz", x_test=None)
     with zipfile.ZipFile(tmp_path / "mine.npz", "a") as file:
         file.writestr("x_test.npy", spoilt)
-    with pytest.raises(DataDamaged, match=told):
+    with pytest.raises(DataDamaged, match=message):
         Npz(path=str(tmp_path / "mine.npz")).load(offline(tmp_path))
 
 

@@ -105,7 +105,7 @@ def assemble(
     Args:
         make_network: environment -> Network.
         metered: what energy costs, if it is counted; see devices/joules.py.
-        secure: how sums are protected, a SecureAggregation; what is recorded of that is in `told`.
+        secure: how sums are protected, a SecureAggregation; what is recorded of that is in `rows`.
         evaluated: whether rows of accuracy are recorded at the end; they are in `records.rows`.
         protocol: keys of the scenario section `protocol`.
     """
@@ -117,8 +117,8 @@ def assemble(
     network = make_network(env)
     meter = None if metered is None else EnergyMeter(num_nodes, None, metered, lambda: env.now, network)
     clock, measurements = SimulatedClock(env, step_time_s, meter), Measurements(compute, records, task.judged_by)
-    told = []
-    settings = Protocol(**protocol), None, None, secure, lambda *row: told.append((env.now, *row))
+    rows = []
+    settings = Protocol(**protocol), None, None, secure, lambda *row: rows.append((env.now, *row))
     transport = NetworkTransport(network, members, run, clock, compute, *settings)
     monitor = NoMonitor()
     if evaluated:
@@ -131,5 +131,5 @@ def assemble(
     churn = ChurnProcess(env, members, dict(absences), state_lost)
     ports = EnginePorts(clock, transport, compute, run, SilentLog())
     made = Simulation(env, algorithm, ports, members, churn, monitor, records)
-    made.records, made.compute, made.told = records, compute, told
+    made.records, made.compute, made.rows = records, compute, rows
     return made

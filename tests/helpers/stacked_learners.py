@@ -20,6 +20,6 @@ def assert_equal_models(found, expected):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
 
 
-def told(learner) -> dict[str, int]:
+def fallback_reasons(learner) -> dict[str, int]:
     """Why jobs were not stacked."""
     return learner.detours.get("stacked", {})

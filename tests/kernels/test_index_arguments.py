@@ -25,13 +25,13 @@ NO_NUMBERS = {
 
 @pytest.mark.parametrize("kind", NO_NUMBERS)
 def test_what_is_no_list_of_rows_is_refused_by_name(params, kind):
-    make, error, told = NO_NUMBERS[kind]
+    make, error, message = NO_NUMBERS[kind]
     merged = {"indptr": [0, 1, 2], "sources": [1, 2], "weights": [1.0, 1.0], "targets": [0, 3]}
     rows = [0, 1, 2, 3, 4]
     compared = {"pairs": [[0, 1], [2, 3]], "rows": rows, "reference_rows": rows}
     for name in ("pairs", "rows", "reference_rows", "indptr", "sources", "targets"):
         bad = make(np.array((merged | compared)[name]))
-        with pytest.raises(error, match=told) as caught:
+        with pytest.raises(error, match=message) as caught:
             merge_rows(params, **merged | {name: bad}) if name in merged else cosine(params, **{name: bad})
         assert re.match(rf"{name}\b", str(caught.value))
 

@@ -59,7 +59,7 @@ UNREADABLE = {
 
 @pytest.mark.parametrize("kind", UNREADABLE)
 def test_a_matrix_that_kernels_cannot_read_is_refused_by_every_door(params, kind):
-    make, error, told = UNREADABLE[kind]
+    make, error, message = UNREADABLE[kind]
     matrix = make(params)
     doors = {
         "params": [
@@ -78,7 +78,7 @@ def test_a_matrix_that_kernels_cannot_read_is_refused_by_every_door(params, kind
     }
     for name, calls in doors.items():
         for call in calls:
-            with pytest.raises(error, match=told) as caught:
+            with pytest.raises(error, match=message) as caught:
                 call(matrix)
             assert name in str(caught.value)
 
@@ -201,7 +201,7 @@ def test_rows_of_nothing(params):
 
 
 @pytest.mark.parametrize(
-    ("shape", "error", "told"),
+    ("shape", "error", "message"),
     [
         ((-1, 5), ValueError, "at least 0, not -1 and 5"),
         ((3, -2), ValueError, "at least 0, not 3 and -2"),
@@ -211,6 +211,6 @@ def test_rows_of_nothing(params):
         ((2**30, 2**30), MemoryError, "no memory for"),
     ],
 )
-def test_rows_that_cannot_be_are_not_made(shape, error, told):
-    with pytest.raises(error, match=told):
+def test_rows_that_cannot_be_are_not_made(shape, error, message):
+    with pytest.raises(error, match=message):
         aligned_rows(*shape)

@@ -68,7 +68,7 @@ def test_rows_need_not_be_stochastic(isa, params):
 
 @pytest.mark.filterwarnings("ignore:Sparse")
 @pytest.mark.parametrize(
-    ("mixing", "error", "told"),
+    ("mixing", "error", "message"),
     [
         (np.eye(5) * 1j, TypeError, "mixing must be real numbers, not complex128"),
         (sparse.eye(5, format="csr") * 1j, TypeError, "mixing must be real numbers, not complex128"),
@@ -85,8 +85,8 @@ def test_rows_need_not_be_stochastic(isa, params):
         (torch.ones(2, 5, 5).to_sparse(), ValueError, r"mixing must be \[targets, 5\], not \[2, 5, 5\]"),
     ],
 )
-def test_what_is_no_mixing_matrix_is_refused(params, mixing, error, told):
-    with pytest.raises(error, match=told):
+def test_what_is_no_mixing_matrix_is_refused(params, mixing, error, message):
+    with pytest.raises(error, match=message):
         merge(params, mixing)
 
 

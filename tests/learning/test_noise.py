@@ -133,15 +133,15 @@ class Counting(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("buffer", "told"), [(True, "buffer core.2.calls of net changes"), (False, "net in training gives something else")]
+    ("buffer", "text"), [(True, "buffer core.2.calls of net changes"), (False, "net in training gives something else")]
 )
-def test_what_changes_in_training_outside_state_dict_is_refused_since_nodes_would_share_it(make_learner, buffer, told):
+def test_what_changes_in_training_outside_state_dict_is_refused_since_nodes_would_share_it(make_learner, buffer, text):
     def build(persistent=False):
         return SplitModel(
             nn.Sequential(nn.Flatten(), nn.Linear(72, 16), Counting(buffer, persistent), nn.Dropout()), nn.Linear(16, 3)
         )
 
-    with pytest.raises(ScenarioError, match=told):
+    with pytest.raises(ScenarioError, match=text):
         make_learner(builders={"net": build})
     if buffer:
         make_learner(builders={"net": lambda: build(persistent=True)})

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from stacked_learners import assert_equal_models, rng, told, train_all
+from stacked_learners import assert_equal_models, fallback_reasons, rng, train_all
 from torch import nn
 
 from ddlsim.models.split import SplitModel
@@ -93,7 +93,7 @@ def test_why_they_train_alone_is_told(pair):
     for network, why in ((around(Jitter), "random numbers"), (hooked_parameter, "hooks")):
         _, stacked = pair(builders={"own": network})
         train_all(stacked)
-        ((reason, count),) = told(stacked).items()
+        ((reason, count),) = fallback_reasons(stacked).items()
         assert why in reason and count == 3
 
 

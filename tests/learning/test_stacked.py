@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 import torch
-from stacked_learners import assert_equal_models, rng, told, train_all
+from stacked_learners import assert_equal_models, fallback_reasons, rng, train_all
 from torch import nn
 
 from ddlsim.learning.backends import stacked as sample_pool
@@ -113,7 +113,7 @@ def test_what_moves_during_training_is_stacked_too(pair, module, keys, only):
     plain, stacked = pair(builders={"net": module}, learning_rate=0.01, **keys)
     for found, expected in zip(trained_twice(stacked, only), trained_twice(plain, only), strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5, equal_nan=True)
-    assert not told(stacked)
+    assert not fallback_reasons(stacked)
 
 
 @pytest.mark.parametrize("common", [True, False])
@@ -130,7 +130,7 @@ def test_losses(pair, common, whole, batch_norm, split):
         jobs = [learner.losses(node, its, 2 + node, rng(node), common, split) for node, its in models.items()]
         learner.jobs.force(jobs)
         assert learner.jobs.waves["head losses"] == [3]
-        assert not any("head losses" in reason for reason in told(learner))
+        assert not any("head losses" in reason for reason in fallback_reasons(learner))
         found.append(learner.resolve(jobs))
     np.testing.assert_allclose(found[1], found[0], rtol=1e-5)
 
@@ -146,7 +146,7 @@ def test_predictions(pair, split, batch_norm):
             for node, own in models.items()
         ]
         learner.jobs.force(jobs)
-        assert not told(learner)
+        assert not fallback_reasons(learner)
         found.append([tested for job in jobs for tested in learner.value(job)])
     for (_, loss, confusion), (_, its_loss, expected) in zip(found[1], found[0], strict=True):
         assert confusion.dtype == expected.dtype and np.array_equal(confusion, expected)
@@ -193,13 +193,13 @@ def test_one_core_is_computed_once_for_all_its_heads(pair, monkeypatch):
 def test_what_cannot_be_stacked_goes_one_by_one(pair, module, reason):
     plain, stacked = pair(builders={"own": module})
     assert_equal_models(train_all(stacked), train_all(plain))
-    ((found, count),) = told(stacked).items()
+    ((found, count),) = fallback_reasons(stacked).items()
     assert found.startswith("training: " + reason) and count == 3
     jobs = [learner.test([learner.init_models(node)[0] for node in range(2)], 0) for learner in (plain, stacked)]
     (_, loss, _), (_, other, _) = plain.value(jobs[0])
     (_, found_loss, _), (_, found_other, _) = stacked.value(jobs[1])
     assert [found_loss, found_other] == pytest.approx([loss, other], rel=1e-5)
-    assert [key.startswith("evaluation: " + reason) for key in told(stacked)] == [False, True]
+    assert [key.startswith("evaluation: " + reason) for key in fallback_reasons(stacked)] == [False, True]
 
 
 @pytest.mark.parametrize("unlucky", [1, 3, 4])
@@ -231,7 +231,7 @@ def test_one_batch_that_agrees_is_enough_to_train_layer_by_layer(pair, monkeypat
 def test_reasons_are_told(make_learner, as_on_a_gpu, changes, reason):
     learner = as_on_a_gpu(make_learner(**changes))
     train_all(learner)
-    ((found, count),) = told(learner).items()
+    ((found, count),) = fallback_reasons(learner).items()
     assert found.startswith("training: " + reason) and count == 3
 
 
@@ -249,13 +249,13 @@ def test_a_node_alone_with_its_batch_sizes_is_stacked_too(pair):
         learner.jobs.force_params([params for model in models for params in model])
         found.append([torch.cat([params.values() for params in model]) for model in models])
     assert_equal_models(found[1], found[0])
-    assert not told(learner)
+    assert not fallback_reasons(learner)
 
 
 def test_a_node_alone_with_an_odd_number_of_words_of_its_own_is_stacked_too(pair):
     plain, stacked = pair(builders={"net": counting})
     assert_equal_models(train_all(stacked, nodes=(0,)), train_all(plain, nodes=(0,)))
-    assert plain.architectures["net"].layout.local.size == 3 and not told(stacked)
+    assert plain.architectures["net"].layout.local.size == 3 and not fallback_reasons(stacked)
 
 
 def test_diverged_models_are_stacked_too(pair):

@@ -126,20 +126,20 @@ def records_something_else(function, inputs):
 
 
 @pytest.mark.parametrize(
-    ("record", "told"),
+    ("record", "message"),
     [
         (cannot_record, "could not be recorded (operation not permitted when stream is capturing)"),
         (records_something_else, "computed something else than its steps"),
     ],
 )
-def test_without_a_right_graph_steps_are_launched_one_by_one(record, told):
+def test_without_a_right_graph_steps_are_launched_one_by_one(record, message):
     graphs = StepGraphs(record, MOST)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(8):
             x = torch.randn(3)
             assert torch.equal(call(graphs, "neg", negated, x)[0], -x)
-    assert [told in str(warning.message) for warning in caught] == [True]
+    assert [message in str(warning.message) for warning in caught] == [True]
 
 
 def test_a_graph_that_fails_leaves_the_others():

@@ -75,7 +75,7 @@ def test_a_node_that_the_physical_network_lacks_is_named(routed):
 
 
 @pytest.mark.parametrize(
-    ("links", "told"),
+    ("links", "message"),
     [
         ("0,8,8,1e300\n", "links.csv:2: latency_ms: expected a finite number from 0 to below 1e+09, got '1e300'"),
         ("0,1e308,8,0\n", "links.csv:2: uplink_mbps: expected a finite number from 0 to below 5e+08, got '1e308'"),
@@ -85,10 +85,10 @@ def test_a_node_that_the_physical_network_lacks_is_named(routed):
         ("0,8,8," + "9" * 100_000, "links.csv:2: latency_ms: expected a finite number from 0 to below 1e+09, got '999"),
     ],
 )
-def test_links_that_cannot_be_are_told_in_a_short_line(replayed, links, told):
+def test_links_that_cannot_be_are_told_in_a_short_line(replayed, links, message):
     with pytest.raises(ScenarioError) as error:
         replayed("start_s,src,dst,bytes\n0,0,0,1\n", "node,uplink_mbps,downlink_mbps,latency_ms\n" + links)
-    assert told in str(error.value)
+    assert message in str(error.value)
     assert "\n" not in str(error.value) and len(str(error.value)) < 500
 
 
@@ -108,7 +108,7 @@ def test_a_flow_that_needs_longer_than_time_can_be_counted_never_ends(replayed):
 
 
 @pytest.mark.parametrize(
-    ("physical", "told"),
+    ("physical", "message"),
     [
         ("0 9 80 1e300\n1 9 80 5\n9 2 8 25\n", "--physical: expected latency_ms of 0 to below 1e+09 on every edge of"),
         ("0 1 8 0\n", "--physical: "),
@@ -116,9 +116,9 @@ def test_a_flow_that_needs_longer_than_time_can_be_counted_never_ends(replayed):
         ("\udcff", "--physical: "),
     ],
 )
-def test_what_is_wrong_with_a_physical_network_is_told_of_the_option(routed, physical, told, tmp_path):
+def test_what_is_wrong_with_a_physical_network_is_told_of_the_option(routed, physical, message, tmp_path):
     physical.encode("utf-8", "surrogateescape")
     with pytest.raises(ScenarioError) as error:
         routed("start_s,src,dst,bytes\n0,0,1,1\n", physical)
-    assert str(error.value).startswith(told)
+    assert str(error.value).startswith(message)
     assert "physical.txt" in str(error.value)

@@ -202,7 +202,7 @@ def test_paths_do_not_depend_on_the_order_of_edges_in_the_file():
 
 
 @pytest.mark.parametrize(
-    ("edges", "keys", "told"),
+    ("edges", "keys", "message"),
     [
         (["0 1 8 0", "1 2"], {}, "expected bandwidth_mbps of 0 to below 5e.08 on every edge.*got none between 1 and 2"),
         (["0 1 8 0", "1 2 8 -1"], {}, "expected latency_ms of 0 to below .* got -1.0 between 1 and 2"),
@@ -213,8 +213,8 @@ def test_paths_do_not_depend_on_the_order_of_edges_in_the_file():
         (["0 1 8 0", "1 2 fast"], {}, "links.file: .*net.txt:2: expected"),
     ],
 )
-def test_networks_that_do_not_fit_say_so(network, edges, keys, told):
-    with pytest.raises(ScenarioError, match=told):
+def test_networks_that_do_not_fit_say_so(network, edges, keys, message):
+    with pytest.raises(ScenarioError, match=message):
         Routed(file=network(*edges), **keys).draw(3, seed=0)
 
 

@@ -100,10 +100,10 @@ def test_a_run_tells_the_file_of_the_module(model):
     import json
 
     assert runs.run(model("{name: ./nets.py:Net}"), out=Path("out"))["rounds"] == 2
-    told = next(
+    origin = next(
         each for each in json.loads(Path("out/manifest.json").read_text())["plugins"] if each["kind"] == "model"
     )
-    assert told["path"].endswith("nets.py") and len(told["sha256"]) == 64
+    assert origin["path"].endswith("nets.py") and len(origin["sha256"]) == 64
 
 
 @pytest.mark.parametrize(

@@ -205,9 +205,9 @@ def test_a_neighbor_of_another_file_is_not_taken_for_one_s_own(write, here, monk
         write(text, folder=folder)
         (here / folder / "beside_them.py").write_text(f"HOW = {folder!r}\n")
     load("one/s.yaml")
-    told = r"mine\.py imports beside_them and gets one/beside_them\.py, .*another name"
+    message = r"mine\.py imports beside_them and gets one/beside_them\.py, .*another name"
     try:
-        with pytest.raises(ScenarioError, match=told):
+        with pytest.raises(ScenarioError, match=message):
             load("other/s.yaml")
         (here / "other" / "beside_them.py").unlink()
         load("other/s.yaml")

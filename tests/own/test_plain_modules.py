@@ -20,8 +20,8 @@ from ddlsim.scenario import from_mapping
 SAMPLE = torch.linspace(-1, 1, 5).reshape(1, 5)
 
 
-def cut(build, told=None, may_be_whole=False):
-    tell = (told if told is not None else []).append
+def cut(build, notes=None, may_be_whole=False):
+    tell = (notes if notes is not None else []).append
     return with_core_and_head(build, "Net", (5,), torch.float32, tell, may_be_whole)
 
 
@@ -45,10 +45,12 @@ def test_core_and_head_compute_what_the_module_does():
 
 
 def test_the_run_says_once_which_layer_is_the_head():
-    told = []
-    build = cut(Named, told)
+    notes = []
+    build = cut(Named, notes)
     build(), build()
-    assert told == ["model: Net has no submodules core and head: its head is its last linear layer, 'top.fc' (4 -> 3)."]
+    assert notes == [
+        "model: Net has no submodules core and head: its head is its last linear layer, 'top.fc' (4 -> 3)."
+    ]
 
 
 def test_rows_hold_core_and_head():
@@ -68,8 +70,8 @@ def test_a_module_that_is_a_linear_layer_is_all_head():
 
 
 def test_a_module_with_core_and_head_stays_as_it_is():
-    told = []
-    assert type(cut(lambda: SplitModel(nn.Linear(5, 4), nn.Linear(4, 3)), told)()) is SplitModel and told == []
+    notes = []
+    assert type(cut(lambda: SplitModel(nn.Linear(5, 4), nn.Linear(4, 3)), notes)()) is SplitModel and notes == []
 
 
 class Between(SplitModel):
@@ -160,14 +162,14 @@ def test_what_cannot_be_cut_is_all_core_where_it_may_be(build, why):
     torch.manual_seed(1)
     expected = [build().eval() for _ in range(2)]
     torch.manual_seed(1)
-    told: list[str] = []
-    made = cut(build, told, may_be_whole=True)
+    notes: list[str] = []
+    made = cut(build, notes, may_be_whole=True)
     for module in expected:
         whole = made().eval()
         assert torch.equal(whole(SAMPLE), module(SAMPLE))
         names = {whole.own_name(name): each for name, each in whole.state_dict().items()}
         assert list(names) == list(module.state_dict())
-    assert len(told) == 1 and why in told[0]
+    assert len(notes) == 1 and why in notes[0]
     parts = read_architecture("Net", made).layout.parts
     assert parts["head"].size == 0 and parts["core"].size == sum(each.numel() for each in module.parameters())
 

@@ -102,8 +102,8 @@ def test_a_node_that_has_sent_without_noise_has_no_guarantee(tmp_path, nodes, st
     assert spent["unprotected"] == unprotected
     assert (spent["max"] is None) == (unprotected == 5) and (spent["max"] == pytest.approx(spent["mean"]))
     last = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").open()]
-    told = {row["node"] for row in last if row["name"] == "epsilon" and row["round"] == 2}
-    assert told == set(range(5)) - set(nodes)
+    protected = {row["node"] for row in last if row["name"] == "epsilon" and row["round"] == 2}
+    assert protected == set(range(5)) - set(nodes)
     shown = table(summary, terminal=False)
     assert ("2 nodes sent without noise: no guarantee" in shown) == (unprotected == 2)
     assert ("no guarantee" in shown) == bool(unprotected)

@@ -93,7 +93,7 @@ def test_three_users_and_their_bytes_by_hand():
     }
     assert made.network.all_bytes_sent() == sum(found.values())
     assert algorithm.ended_s == [3.5]  # seven messages one after the other
-    assert made.told == [(3.5, HERE, 0, "secure_sum", 3)]
+    assert made.rows == [(3.5, HERE, 0, "secure_sum", 3)]
 
 
 def test_encryption_adds_its_bytes_to_each_pair_of_shares():
@@ -105,7 +105,7 @@ def test_a_node_that_leaves_before_its_input_has_come_is_left_out_and_unmasked()
     algorithm, made, found = run(absences={0: [(2.2, 1e6)]})
     assert algorithm.got == [[1, 2]]
     assert found["unmasking_shares"] == 2 * 3 * 32  # seeds of two, the mask key of the third
-    assert made.told == [(3.5, HERE, 0, "secure_sum", 2), (3.5, HERE, 0, "secure_dropouts", 1)]
+    assert made.rows == [(3.5, HERE, 0, "secure_sum", 2), (3.5, HERE, 0, "secure_dropouts", 1)]
 
 
 def test_the_input_of_a_node_that_leaves_after_it_has_come_is_in_the_sum():
@@ -118,14 +118,14 @@ def test_a_node_that_never_comes_is_no_user():
     algorithm, made, found = run(absences={0: [(0.0, 1e6)]})
     assert algorithm.got == [[1, 2]]
     assert found["encrypted_shares"] == 2 * 64
-    assert made.told == [(3.5, HERE, 0, "secure_sum", 2)]
+    assert made.rows == [(3.5, HERE, 0, "secure_sum", 2)]
 
 
 @pytest.mark.parametrize("leaves_s", [0.2, 1.2, 2.2])
 def test_below_the_threshold_there_is_no_sum(leaves_s):
     algorithm, made, _ = run(absences={0: [(leaves_s, 1e6)]}, secure={"threshold": 3})
     assert algorithm.got == [[]]
-    assert [row[3:] for row in made.told] == [("secure_sum", 0), ("secure_dropouts", 3)]
+    assert [row[3:] for row in made.rows] == [("secure_sum", 0), ("secure_dropouts", 3)]
 
 
 def test_a_stage_that_times_out_goes_on_without_the_slow():
@@ -137,22 +137,22 @@ def test_a_stage_that_times_out_goes_on_without_the_slow():
 def test_at_the_deadline_there_is_no_sum_yet():
     algorithm, made, _ = run(deadline_s=2.9)
     assert algorithm.got == [[]]
-    assert made.told[0] == (2.9, HERE, 0, "secure_sum", 0)
+    assert made.rows[0] == (2.9, HERE, 0, "secure_sum", 0)
 
 
 def test_an_input_that_comes_after_its_round_makes_no_second_sum():
     """Node 2 begins each round half a second after the aggregator has given the round up, which goes on meanwhile."""
     algorithm, made, _ = run(ToOne((0.0, 0.0, 3.4, 0.0)), rounds=3, deadline_s=2.9, secure={"threshold": 3})
     assert algorithm.got == [[], [], []]
-    assert [row[2] for row in made.told if row[3] == "secure_sum"] == [0, 1, 2]
+    assert [row[2] for row in made.rows if row[3] == "secure_sum"] == [0, 1, 2]
 
 
 def test_an_aggregator_that_is_away_has_no_sum_when_a_stage_would_have_timed_out():
     """It leaves while node 2, which never answers, is waited for."""
     absences = {2: [(0.1, 100.0)], HERE: [(1.0, 3.0)]}
     late = ToOne((0.0, 0.0, 50.0, 0.0))
-    told = run(late, absences, secure={"stage_timeout_s": 1.5})[1].told
-    assert not told
+    rows = run(late, absences, secure={"stage_timeout_s": 1.5})[1].rows
+    assert not rows
 
 
 def test_every_byte_of_a_sum_has_exactly_one_fate():
@@ -167,7 +167,7 @@ def test_rounds_are_sums_of_their_own():
     algorithm, made, _ = run(rounds=3, absences={0: [(2.2, 3.0)]})
     assert algorithm.got[0] == [1, 2]
     assert algorithm.got[2] == [0, 1, 2]
-    assert len(made.told) == 4
+    assert len(made.rows) == 4
 
 
 class Neighbors(Plain):
@@ -202,7 +202,7 @@ def test_with_churn_and_losses_a_sum_has_enough_inputs_or_none(seed, lossy):
     inputs = [count for counts in algorithm.got for count in counts]
     assert set(inputs) <= {0, 3, 4, 5}
     assert max(inputs) == 5
-    sums = [row[4] for row in made.told if row[3] == "secure_sum"]
+    sums = [row[4] for row in made.rows if row[3] == "secure_sum"]
     assert sorted(count for count in sums if count) == sorted(count for count in inputs if count)
 
 

@@ -20,7 +20,7 @@ def test_an_address_is_part_of_the_name():
 
 
 @pytest.mark.parametrize(
-    ("text", "options", "told"),
+    ("text", "options", "message"),
     [
         ("slurm", {}, "expected local, ray"),
         ("ray:", {}, "expected local, ray"),
@@ -31,8 +31,8 @@ def test_an_address_is_part_of_the_name():
         ("ray", {"object_store_gb": 0.01}, "--object-store-gb"),
     ],
 )
-def test_a_wrong_option_is_one_error(text, options, told):
-    with pytest.raises(ScenarioError, match=told):
+def test_a_wrong_option_is_one_error(text, options, message):
+    with pytest.raises(ScenarioError, match=message):
         executor_of(text, **options)
 
 
@@ -51,9 +51,10 @@ def test_an_address_where_nothing_listens_is_one_error_at_once():
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"), [(None, "no answer within 0 s"), (b"HTTP/1.1 400 Bad Request", "does not speak Ray's protocol")]
+    ("answer", "message"),
+    [(None, "no answer within 0 s"), (b"HTTP/1.1 400 Bad Request", "does not speak Ray's protocol")],
 )
-def test_a_server_that_is_no_head_of_a_cluster_is_one_error(monkeypatch, answer, told):
+def test_a_server_that_is_no_head_of_a_cluster_is_one_error(monkeypatch, answer, text):
     monkeypatch.setattr(cluster, "ANSWER_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -68,7 +69,7 @@ def test_a_server_that_is_no_head_of_a_cluster_is_one_error(monkeypatch, answer,
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
-        with pytest.raises(DdlsimError, match=told):
+        with pytest.raises(DdlsimError, match=text):
             cluster._check_answers(f"127.0.0.1:{server.getsockname()[1]}")
         thread.join(5)
 

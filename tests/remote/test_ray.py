@@ -43,10 +43,10 @@ def connected():
 @pytest.mark.full
 def test_a_run_survives_a_killed_worker_and_writes_the_same_bytes(tmp_path, monkeypatch):
     whole = run_whole(tmp_path / "whole", SETTINGS)
-    out, told, killed = tmp_path / "run", Progress.round, []
+    out, report_round, killed = tmp_path / "run", Progress.round, []
 
     def kill_one(self, completed, *rest):
-        told(self, completed, *rest)
+        report_round(self, completed, *rest)
         if completed == 4 and not killed:
             workers = json.loads((out / "manifest.json").read_text())["executor"]["workers"]
             killed.append(workers[1]["pid"])

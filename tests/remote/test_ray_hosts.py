@@ -52,10 +52,10 @@ def hosts(request):
 def test_a_run_goes_on_without_a_host_that_is_gone(tmp_path, monkeypatch, hosts):
     made, added = hosts
     whole = run_whole(tmp_path / "whole", SETTINGS)
-    out, told = tmp_path / "run", Progress.round
+    out, report_round = tmp_path / "run", Progress.round
 
     def remove_one(self, completed, *rest):
-        told(self, completed, *rest)
+        report_round(self, completed, *rest)
         if completed == 3 and len(added) == 3:
             made.remove_node(added.pop(), allow_graceful=False)
 
@@ -81,10 +81,10 @@ def test_a_thousand_nodes_on_three_hosts_of_which_one_is_killed_write_the_bytes_
     made, added = hosts
     scenario = load(THOUSAND)
     runs.run(scenario, out=tmp_path / "here")
-    out, told, killed = tmp_path / "run", Progress.round, []
+    out, report_round, killed = tmp_path / "run", Progress.round, []
 
     def kill_one(self, completed, *rest):
-        told(self, completed, *rest)
+        report_round(self, completed, *rest)
         if completed == 11 and not killed:
             killed.append(added[1].all_processes["raylet"][0].process.pid)
             os.kill(killed[0], signal.SIGKILL)
@@ -116,10 +116,10 @@ def test_a_store_and_a_disk_that_are_full_are_one_error(tmp_path):
 def test_a_run_whose_hosts_are_all_gone_ends_with_one_error_and_is_resumed_here(tmp_path, monkeypatch, hosts):
     made, added = hosts
     whole = run_whole(tmp_path / "whole", SETTINGS)
-    out, told = tmp_path / "run", Progress.round
+    out, report_round = tmp_path / "run", Progress.round
 
     def remove_all(self, completed, *rest):
-        told(self, completed, *rest)
+        report_round(self, completed, *rest)
         while completed == 3 and added:
             made.remove_node(added.pop(), allow_graceful=False)
 

@@ -41,7 +41,7 @@ def test_the_manifest_says_what_computed_and_how_much_travelled(tmp_path, monkey
     with workers_here(monkeypatch):
         scenario = load(SMOKE, ("algorithm={name: dpsgd}", "topology={name: ring}", "rounds=4"))
         runs.run(scenario, out=tmp_path / "run", executor=Executor(name="ray", workers=2))
-    told = json.loads((tmp_path / "run" / "manifest.json").read_text())["executor"]
-    assert (told["name"], [worker["nodes"] for worker in told["workers"]]) == ("ray", [4, 4])
-    assert told["moved_bytes"] == 16 * ROW_BYTES
-    assert told["moved_between"] == [[0, 1, 8 * ROW_BYTES], [1, 0, 8 * ROW_BYTES]]
+    executor = json.loads((tmp_path / "run" / "manifest.json").read_text())["executor"]
+    assert (executor["name"], [worker["nodes"] for worker in executor["workers"]]) == ("ray", [4, 4])
+    assert executor["moved_bytes"] == 16 * ROW_BYTES
+    assert executor["moved_between"] == [[0, 1, 8 * ROW_BYTES], [1, 0, 8 * ROW_BYTES]]

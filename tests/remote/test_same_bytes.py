@@ -103,8 +103,8 @@ def test_a_host_where_nodes_would_get_other_samples_is_refused(tmp_path, monkeyp
     path.write_text(json.dumps(np.arange(800).reshape(8, 100).tolist()))
     settings = (settings_of("el"), f"partition={{name: file, path: {path}}}", "shift={name: none}")
     monkeypatch.setattr(computing, "read_data", read_on_another_host)
-    told = "partition: what nodes get of the data is not what the run was made on"
-    with workers_here(monkeypatch), pytest.raises(DdlsimError, match=told):
+    message = "partition: what nodes get of the data is not what the run was made on"
+    with workers_here(monkeypatch), pytest.raises(DdlsimError, match=message):
         on_workers(tmp_path / "run", settings, three())
 
 

@@ -30,9 +30,9 @@ def test_a_mean_over_fewer_runs_than_the_row_has_says_so(make_run):
     (row,) = json.loads(compare(runs, "json"))["rows"]
     assert row["numbers"]["accuracy_1"] == pytest.approx({"mean": 0.6, "std": 0.0, "runs": 1})
     assert "runs" not in row["numbers"]["accuracy_0"]
-    told = "accuracy_1, fair_accuracy, demographic_parity, equalized_odds: over 1 of 2 runs, others have none"
-    assert "  60.00 (1/2)  " in compare(runs) and f"facade: {told}" in compare(runs)
-    assert next(csv.DictReader(io.StringIO(compare(runs, "csv"))))["labels"] == told
+    label = "accuracy_1, fair_accuracy, demographic_parity, equalized_odds: over 1 of 2 runs, others have none"
+    assert "  60.00 (1/2)  " in compare(runs) and f"facade: {label}" in compare(runs)
+    assert next(csv.DictReader(io.StringIO(compare(runs, "csv"))))["labels"] == label
 
 
 def test_published_numbers_stand_beside(two_seeds):

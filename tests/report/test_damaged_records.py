@@ -27,7 +27,7 @@ def changed(directory, file, line, **values):
 
 
 @pytest.mark.parametrize(
-    ("file", "line", "values", "told"),
+    ("file", "line", "values", "message"),
     [
         ("metrics.jsonl", 3, {"round": None}, r"metrics\.jsonl:3: no 'round' in this row"),
         ("metrics.jsonl", 5, {"time_s": "x"}, r'metrics\.jsonl:5: time_s: expected a number, got "x"'),
@@ -37,13 +37,13 @@ def changed(directory, file, line, **values):
         ("communication.jsonl", 2, {"payload_bytes": "9"}, r"communication\.jsonl:2: payload_bytes: expected a whole"),
     ],
 )
-def test_a_wrong_row_is_told_with_its_line(make_run, file, line, values, told):
-    with pytest.raises(RecordsDamaged, match=told):
+def test_a_wrong_row_is_told_with_its_line(make_run, file, line, values, message):
+    with pytest.raises(RecordsDamaged, match=message):
         read(changed(make_run(), file, line, **values))
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "message"),
     [
         ({"node_cluster": [0, 0, 10**9]}, r"manifest\.json: node_cluster: expected the cluster of every node"),
         ({"node_cluster": "x"}, r"manifest\.json: node_cluster"),
@@ -53,8 +53,8 @@ def test_a_wrong_row_is_told_with_its_line(make_run, file, line, values, told):
         ({"wall_s": "1"}, r"manifest\.json: wall_s: expected a number, got '1'"),
     ],
 )
-def test_a_wrong_manifest_is_told_with_its_key(make_run, values, told):
-    with pytest.raises(RecordsDamaged, match=told):
+def test_a_wrong_manifest_is_told_with_its_key(make_run, values, message):
+    with pytest.raises(RecordsDamaged, match=message):
         read(make_run(**values))
 
 

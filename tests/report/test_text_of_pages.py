@@ -16,5 +16,5 @@ SECONDS = [59.95, 59.97, 61.5, 62.5, 63.5, 380, 3599.4, 3599.6, 3629, 3630, 3690
 def test_durations_on_a_page_are_those_of_the_text():
     script = resources.files("ddlsim.report.html").joinpath("assets", "format.js").read_text()
     asked = f"{script}\nconsole.log(JSON.stringify({SECONDS}.map(FORMATS.seconds)))"
-    told = subprocess.run(["node", "-e", asked], capture_output=True, text=True, check=True, timeout=60).stdout
-    assert json.loads(told) == [seconds_text(seconds) for seconds in SECONDS]
+    output = subprocess.run(["node", "-e", asked], capture_output=True, text=True, check=True, timeout=60).stdout
+    assert json.loads(output) == [seconds_text(seconds) for seconds in SECONDS]

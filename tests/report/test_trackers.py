@@ -36,16 +36,16 @@ class Notes:
     """A tracker that remembers what it is told."""
 
     def __init__(self):
-        self.told = []
+        self.calls = []
 
     def begin(self, about):
-        self.told.append(about)
+        self.calls.append(about)
 
     def point(self, point):
-        self.told.append(point)
+        self.calls.append(point)
 
     def end(self, summary):
-        self.told.append(summary["status"])
+        self.calls.append(summary["status"])
 
 
 @pytest.fixture(scope="module")
@@ -83,9 +83,9 @@ def test_a_tracker_is_told_during_the_run_what_the_records_say_afterwards(tmp_pa
     notes = Notes()
     monkeypatch.setattr("ddlsim.runs.callbacks.make_tracker", lambda name: notes)
     run = ddlsim.run(SMALL, out=tmp_path / "run", track=["tensorboard:mine"])
-    about, *told, status = notes.told
+    about, *calls, status = notes.calls
     assert about.project == "mine" and status == "done"
-    for live, recorded in zip(told, points(run.records), strict=True):
+    for live, recorded in zip(calls, points(run.records), strict=True):
         assert isinstance(live, Point) and live.round == recorded.round
         assert live.values == pytest.approx({name: recorded.values[name] for name in live.values})
         assert set(recorded.values) - set(live.values) <= {n for n in recorded.values if n.startswith("test_loss")}
@@ -95,8 +95,8 @@ def test_two_projects_of_one_tracker_are_both_told(tmp_path, monkeypatch):
     made = []
     monkeypatch.setattr("ddlsim.runs.callbacks.make_tracker", lambda name: made.append(Notes()) or made[-1])
     ddlsim.run(SMALL, out=tmp_path / "run", track=["wandb:mine", "wandb:ours"])
-    assert [notes.told[0].project for notes in made] == ["mine", "ours"]
-    assert all(notes.told[-1] == "done" for notes in made)
+    assert [notes.calls[0].project for notes in made] == ["mine", "ours"]
+    assert all(notes.calls[-1] == "done" for notes in made)
 
 
 def test_files_have_no_project(run):

@@ -203,8 +203,8 @@ def test_every_measure_has_a_title_of_its_own():
     assert len(set(titles)) == len(titles)
 
 
-@pytest.mark.parametrize(("text", "told"), [("<<<<<<< HEAD\n{}", "cannot be read"), ("[]", "is no results file")])
-def test_a_file_that_is_no_results_file_is_told_and_not_written_over(filled, tmp_path, text, told):
+@pytest.mark.parametrize(("text", "message"), [("<<<<<<< HEAD\n{}", "cannot be read"), ("[]", "is no results file")])
+def test_a_file_that_is_no_results_file_is_told_and_not_written_over(filled, tmp_path, text, message):
     matrix, folder = filled
     path = folder / "tiny" / "slow+ring.json"
     path.write_text(text)
@@ -213,7 +213,7 @@ def test_a_file_that_is_no_results_file_is_told_and_not_written_over(filled, tmp
         lambda: results(matrix, [run], folder),
         lambda: ResultStore(matrix, folder).keep(run, summary(1.0)),
     ):
-        with pytest.raises(ScenarioError, match=told):
+        with pytest.raises(ScenarioError, match=message):
             attempt()
     assert path.read_text() == text
 

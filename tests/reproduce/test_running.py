@@ -139,8 +139,8 @@ def test_a_cluster_without_honest_nodes_has_no_value_and_the_others_have(matrix)
 def test_an_accuracy_of_nodes_that_have_all_diverged_is_none(matrix, share, mean):
     result = result_of(matrix, matrix.cells[0], [(1, summary(0.5, [0.5, 0.5]) | {"diverged": share})])
     assert result.mean == mean
-    told = console_table(matrix, [result])
-    assert ("diverged" in told) and ("some nodes have diverged with the seeds 1" in told) == (share < 1)
+    table = console_table(matrix, [result])
+    assert ("diverged" in table) and ("some nodes have diverged with the seeds 1" in table) == (share < 1)
 
 
 def test_settings_from_the_command_line_are_told(write):

@@ -21,17 +21,17 @@ def test_an_earlier_run_is_moved_aside_and_never_overwritten(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("status", "told"),
+    ("status", "text"),
     [("running", " that was killed before its end"), ("interrupted", r" \(status interrupted\)"), ("done", "")],
 )
-def test_what_was_moved_aside_is_told_with_how_it_ended(tmp_path, status, told, capsys):
+def test_what_was_moved_aside_is_told_with_how_it_ended(tmp_path, status, text, capsys):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "manifest.json").write_text(json.dumps({"status": status}))
     if status == "done":
         (tmp_path / "run" / "summary.json").write_text('{"status": "done"}')
     with run_directory(tmp_path / "run", print):
         pass
-    assert re.fullmatch(rf"\S+run held an earlier run{told}; it is now \S+run\.earlier-1\.\n", capsys.readouterr().out)
+    assert re.fullmatch(rf"\S+run held an earlier run{text}; it is now \S+run\.earlier-1\.\n", capsys.readouterr().out)
 
 
 def test_an_earlier_run_in_the_current_folder_is_moved_aside(tmp_path, monkeypatch):
@@ -98,8 +98,8 @@ def holder(tmp_path):
 
 
 def test_a_directory_that_a_run_writes_into_is_refused_with_its_process_and_since_when(tmp_path, holder):
-    told = rf"writing into it since 20\d\d-.* \(process {holder.pid} on .*\)\. Wait for its end, or name another path"
-    with pytest.raises(DirectoryInUse, match=told), run_directory(tmp_path / "run"):
+    text = rf"writing into it since 20\d\d-.* \(process {holder.pid} on .*\)\. Wait for its end, or name another path"
+    with pytest.raises(DirectoryInUse, match=text), run_directory(tmp_path / "run"):
         pass
     assert (tmp_path / "run" / "manifest.json").exists()  # nothing was moved
 

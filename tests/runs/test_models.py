@@ -56,10 +56,10 @@ def test_the_module_of_a_node_predicts_what_the_run_says(ran, model, algorithm):
     scenario, out, _ = ran(f"algorithm={{name: {algorithm}}}", f"model={{name: {model}}}", *FEW)
     node = json.loads((out / "manifest.json").read_text())["node_cluster"].index(0)
     rows = [json.loads(line) for line in (out / "metrics.jsonl").open()]
-    told = [row["value"] for row in rows if row["name"] == "accuracy" and row["node"] == node]
+    accuracies = [row["value"] for row in rows if row["name"] == "accuracy" and row["node"] == node]
     module = runs.model_of(out, node)
     assert not module.training
-    assert accuracy(module, scenario) == pytest.approx(told[-1], abs=2e-3)
+    assert accuracy(module, scenario) == pytest.approx(accuracies[-1], abs=2e-3)
 
 
 def test_a_model_needs_no_files_of_other_parts(ran, tmp_path, monkeypatch):
@@ -112,8 +112,8 @@ def test_an_exported_model_loads_into_a_module_and_is_as_good_as_the_run_says(ra
     module = scenario.model.build((1, 28, 28), 10)
     module.load_state_dict(load_file(tmp_path / "net.safetensors"))
     rows = [json.loads(line) for line in (out / "metrics.jsonl").open()]
-    told = [row["value"] for row in rows if row["name"] == "accuracy" and row["node"] == node]
-    assert accuracy(module, scenario) == pytest.approx(told[-1], abs=2e-3)
+    accuracies = [row["value"] for row in rows if row["name"] == "accuracy" and row["node"] == node]
+    assert accuracy(module, scenario) == pytest.approx(accuracies[-1], abs=2e-3)
 
 
 def test_models_of_parts_are_exported_whole_and_the_chosen_head_is_taken(ran):
@@ -163,12 +163,12 @@ def test_the_manifest_says_which_models_are_kept_and_why(ran, monkeypatch):
     _, large, _ = ran("algorithm={name: el}", name="large")
     _, asked, _ = ran("algorithm={name: el}", "records.models=last", name="asked")
     _, none, _ = ran("algorithm={name: el}", "learning=none", name="none")
-    told = {
+    which = {
         path.name: json.loads((path / "manifest.json").read_text())["models"] for path in (kept, large, asked, none)
     }
-    assert told["kept"].startswith("last: together ") and "above 256 MB" in told["kept"]
-    assert told["large"].startswith("none: together ") and "records.models: last keeps them" in told["large"]
-    assert (told["asked"], told["none"]) == ("last: as records.models says", "none: nothing is learned")
+    assert which["kept"].startswith("last: together ") and "above 256 MB" in which["kept"]
+    assert which["large"].startswith("none: together ") and "records.models: last keeps them" in which["large"]
+    assert (which["asked"], which["none"]) == ("last: as records.models says", "none: nothing is learned")
     assert [(path / MODELS).exists() for path in (kept, large, asked, none)] == [True, False, True, False]
     with pytest.raises(ScenarioError, match=r"large: has no models\.safetensors: none: together .* MB"):
         read_model(large, 0)

@@ -57,12 +57,12 @@ def test_an_exported_model_gets_the_runs_accuracy_in_plain_pytorch(run, tests, t
     from ddlsim.cli import app
 
     file = tmp_path / "net.safetensors"
-    told = CliRunner().invoke(app, ["export", str(run.dir), "--node", "1", "-o", str(file)]).output
+    output = CliRunner().invoke(app, ["export", str(run.dir), "--node", "1", "-o", str(file)]).output
     with safe_open(file, "pt") as opened:
         about = opened.metadata()
     mean, std = (torch.tensor(json.loads(about[key])).view(1, -1, 1, 1) for key in ("mean", "std"))
     assert (about["layout"], about["dtype"], about["shape"]) == ("[N, C, H, W]", "float32", "[1, 28, 28]")
-    assert about["classes"] == "10" and about["mean"] in told and about["std"] in told and "[N, C, H, W]" in told
+    assert about["classes"] == "10" and about["mean"] in output and about["std"] in output and "[N, C, H, W]" in output
     net = Net()
     net.load_state_dict(load_file(file))
     x = torch.from_numpy(tests[0]).permute(0, 3, 1, 2).float() / int(about["divided_by"])

@@ -212,8 +212,8 @@ def test_an_earlier_run_that_is_moved_aside_is_told(tmp_path, capsys):
 
 def test_the_manifest_tells_how_long_each_file_is(tmp_path):
     runs.run(load(SMOKE, (EL, "rounds=1", "learning=none")), out=tmp_path / "run")
-    told = json.loads((tmp_path / "run" / "manifest.json").read_text())["files"]
-    assert told == {path.name: path.stat().st_size for path in (tmp_path / "run").glob("*.jsonl")}
+    sizes = json.loads((tmp_path / "run" / "manifest.json").read_text())["files"]
+    assert sizes == {path.name: path.stat().st_size for path in (tmp_path / "run").glob("*.jsonl")}
     assert summarize(tmp_path / "run")["labels"] == [
         "learning: none: only the network ran; where learned values steer, every loss was taken as equal"
     ]

@@ -38,13 +38,13 @@ def test_an_alias_bomb_among_the_scenarios_does_not_stop_the_list(here):
 
 def test_an_alias_bomb_of_merge_keys_and_in_an_option(problems):
     lines = [f"{name}: &{name} {{<<: [{', '.join([f'*{below}'] * 9)}]}}" for below, name in pairwise("abcdefghi")]
-    (told,) = problems("\n".join(["a: &a {x: 1}", *lines]) + "\n")
-    assert told.startswith("test.yaml:1:1: aliases (*name) stand for more than 100,000 values")
+    (message,) = problems("\n".join(["a: &a {x: 1}", *lines]) + "\n")
+    assert message.startswith("test.yaml:1:1: aliases (*name) stand for more than 100,000 values")
     bomb = "&a [x, x]"
     for level in "bcdefghijklmnopqrst":
         bomb = f"&{level} [{bomb}, *{chr(ord(level) - 1)}]"
-    (told,) = problems(sets=[f"paper={{x: {bomb}}}"])
-    assert "aliases (*name) stand for more than 100,000 values" in told
+    (message,) = problems(sets=[f"paper={{x: {bomb}}}"])
+    assert "aliases (*name) stand for more than 100,000 values" in message
 
 
 def test_ordinary_anchors_go_on_working(write):
@@ -60,21 +60,21 @@ def test_ordinary_anchors_go_on_working(write):
 
 def test_aliases_that_stand_too_deep_are_told(problems):
     chain = "b0: &b0 [1]\n" + "".join(f"b{i}: &b{i} [*b{i - 1}]\n" for i in range(1, 3000))
-    (told,) = problems(chain)
-    assert told.endswith(": lists or mappings stand too deep in each other")
+    (message,) = problems(chain)
+    assert message.endswith(": lists or mappings stand too deep in each other")
 
 
 @pytest.mark.parametrize("depth", [110, 150, 300, 600])
 def test_depth_that_the_parser_takes_is_told_all_the_same(problems, depth):
-    (told,) = problems(more=f"paper: {{x: {'[' * depth}{']' * depth}}}\n")
-    assert told.endswith(": lists or mappings stand too deep in each other")
+    (message,) = problems(more=f"paper: {{x: {'[' * depth}{']' * depth}}}\n")
+    assert message.endswith(": lists or mappings stand too deep in each other")
 
 
 @pytest.mark.parametrize("value", ["!!int foo", "!!float foo", "!!bool foo", "!!int ''", "!!int 3.5", "1" * 5000])
 def test_scalars_that_are_not_what_they_say_are_told(problems, value):
-    (told,) = problems(more=f"seed: {value}\n")
-    assert told.startswith("test.yaml:7:7: seed: cannot be read as ")
-    assert len(told) < 200
+    (message,) = problems(more=f"seed: {value}\n")
+    assert message.startswith("test.yaml:7:7: seed: cannot be read as ")
+    assert len(message) < 200
 
 
 @pytest.mark.parametrize("value", ["{<<: 3}", "{<<: [3]}"])
@@ -101,8 +101,8 @@ def test_a_merge_key_takes_mappings(problems, value):
 )
 @pytest.mark.parametrize("value", [HUGE, 2**63, 2 * 10**9])
 def test_counts_have_a_bound(problems, option, value):
-    (told,) = problems(sets=[f"{option}={value}"])
-    assert told.startswith(f"--set {option}={value}: {option}: expected a number of at most 1")
+    (message,) = problems(sets=[f"{option}={value}"])
+    assert message.startswith(f"--set {option}={value}: {option}: expected a number of at most 1")
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_counts_have_a_bound(problems, option, value):
     ],
 )
 def test_counts_of_named_parts_have_a_bound(problems, option):
-    assert any("expected a number of at most 1" in told for told in problems(sets=[option.format(HUGE)]))
+    assert any("expected a number of at most 1" in message for message in problems(sets=[option.format(HUGE)]))
 
 
 @pytest.mark.parametrize(
@@ -132,24 +132,24 @@ def test_counts_of_named_parts_have_a_bound(problems, option):
     ],
 )
 def test_times_and_rates_have_a_bound(problems, option, bound):
-    assert all(f"expected a number below {bound}" in told for told in problems(sets=[option]))
+    assert all(f"expected a number below {bound}" in message for message in problems(sets=[option]))
 
 
 def test_a_size_on_the_wire_has_a_bound(problems):
-    (told,) = problems(sets=["learning=none", f"model={{name: sizes, core: {HUGE}}}"])
-    assert "model.core: expected a number below 1.09951e+12" in told
+    (message,) = problems(sets=["learning=none", f"model={{name: sizes, core: {HUGE}}}"])
+    assert "model.core: expected a number below 1.09951e+12" in message
 
 
 @pytest.mark.parametrize("clusters", [f"[{HUGE}]", "[1000000000]", "[6000000, 6000000]"])
 def test_nodes_have_a_bound(problems, clusters):
-    (told,) = problems(sets=[f"nodes.clusters={clusters}"])
-    assert "nodes.clusters" in told and "expected a" in told and "at most 1" in told
+    (message,) = problems(sets=[f"nodes.clusters={clusters}"])
+    assert "nodes.clusters" in message and "expected a" in message and "at most 1" in message
 
 
 @pytest.mark.parametrize("clusters", ["[0]", "[x]", "[-3]"])
 def test_a_list_whose_only_entry_is_wrong_is_not_called_empty(problems, clusters):
-    (told,) = problems(sets=[f"nodes.clusters={clusters}"])
-    assert ": nodes.clusters[0]: expected a " in told
+    (message,) = problems(sets=[f"nodes.clusters={clusters}"])
+    assert ": nodes.clusters[0]: expected a " in message
 
 
 def test_a_million_nodes_are_not_too_many(write):

@@ -5,7 +5,7 @@ from ddlsim.scenario import load
 
 
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("more", "message"),
     [
         ("topology: {degree: 9}", "7:20: topology.degree: must be below the number of nodes (8), got 9."),
         ("topology: {name: star, center: 8}", "7:32: topology.center: node ids are 0..7, got 8."),
@@ -25,9 +25,9 @@ from ddlsim.scenario import load
         ("network: {links: {name: mix, parts: []}}", "7:37: network.links.parts: expected at least one"),
     ],
 )
-def test_keys_that_do_not_fit_each_other(problems, more, told):
+def test_keys_that_do_not_fit_each_other(problems, more, message):
     (found,) = problems(more=more + "\n")
-    assert found.startswith(f"test.yaml:{told}")
+    assert found.startswith(f"test.yaml:{message}")
 
 
 @pytest.mark.parametrize("model", ["{name: linear}", "{name: mlp, hidden: []}", "{name: mixed, models: [mlp, linear]}"])
@@ -62,16 +62,16 @@ def test_losses_of_classes_need_classes(problems, algorithm):
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "told"),
+    ("algorithm", "message"),
     [
         ("oracle, deluded: 1, deluded_cluster: 2", "deluded_cluster: clusters are 0 to 1 in this scenario, got 2"),
         ("oracle, deluded: 4, deluded_cluster: 1", "deluded: cluster 1 has 3 nodes, got 4"),
         ("dac, record_similarities: [7, 8]", "record_similarities: node ids are 0 to 7 in this scenario, got 8"),
     ],
 )
-def test_nodes_and_clusters_that_an_algorithm_names_must_be_there(problems, algorithm, told):
+def test_nodes_and_clusters_that_an_algorithm_names_must_be_there(problems, algorithm, message):
     (found,) = problems(sets=[f"algorithm={{name: {algorithm}}}"])
-    assert f"algorithm.{told}" in found
+    assert f"algorithm.{message}" in found
 
 
 def test_a_topology_that_a_server_takes_the_place_of_refuses_nothing(write, problems):
@@ -87,7 +87,7 @@ def test_odd_degree_on_an_odd_number_of_nodes(problems):
 
 
 @pytest.mark.parametrize(
-    ("sets", "told"),
+    ("sets", "message"),
     [
         (["training.epochs=1", "training.local_steps=2"], "training.epochs: a round is so many epochs or"),
         (["training.optimizer_state=kept"], "training.optimizer_state: sgd without momentum has no state"),
@@ -95,15 +95,15 @@ def test_odd_degree_on_an_odd_number_of_nodes(problems):
         (["evaluation.evaluated_model=best"], "evaluation.evaluated_model: needs validation samples, but"),
     ],
 )
-def test_local_training_that_contradicts_itself(problems, sets, told):
+def test_local_training_that_contradicts_itself(problems, sets, message):
     (found,) = problems(sets=sets)
-    assert told in found
+    assert message in found
 
 
 def test_data_of_no_domains_cannot_be_dealt_by_domain_even_to_one_cluster(problems):
     sets = ["nodes.clusters=[4]", "shift={name: none}", "partition={name: domains}", "algorithm={name: el}"]
-    told = "partition.name: deals one domain to each cluster; fashion-mnist-mini has none"
-    assert any(told in found for found in problems(sets=sets))
+    message = "partition.name: deals one domain to each cluster; fashion-mnist-mini has none"
+    assert any(message in found for found in problems(sets=sets))
 
 
 def test_a_probability_that_is_nothing_in_floating_point_is_refused(problems):
@@ -117,7 +117,7 @@ def test_a_learning_rate_beyond_single_precision_is_refused(problems):
 
 
 @pytest.mark.parametrize(
-    ("sets", "told"),
+    ("sets", "message"),
     [
         (["shift={name: color}"], "channels"),
         (
@@ -140,8 +140,8 @@ def test_a_learning_rate_beyond_single_precision_is_refused(problems):
         (["nodes.clusters=[10001]"], "nodes.clusters: 10000 training samples are fewer than the 10001 nodes"),
     ],
 )
-def test_what_the_shape_of_known_data_forbids_is_told_before_it_is_read(problems, sets, told):
-    assert any(told in found for found in problems(sets=sets))
+def test_what_the_shape_of_known_data_forbids_is_told_before_it_is_read(problems, sets, message):
+    assert any(message in found for found in problems(sets=sets))
 
 
 @pytest.mark.parametrize(

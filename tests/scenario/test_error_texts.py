@@ -67,8 +67,8 @@ def test_option_is_its_own_place(problems):
 
 @pytest.mark.parametrize("key", ["local_steps", "early_stopping"])  # the second is near `learning`
 def test_key_of_another_section_is_sent_home(problems, key):
-    (told,) = problems(more=f"{key}: 3\n")
-    assert told.startswith(f"test.yaml:7:1: {key}: unknown key {key!r}. It belongs under 'training'.")
+    (message,) = problems(more=f"{key}: 3\n")
+    assert message.startswith(f"test.yaml:7:1: {key}: unknown key {key!r}. It belongs under 'training'.")
 
 
 def test_repeated_keys_are_all_told(problems):
@@ -79,8 +79,8 @@ def test_repeated_keys_are_all_told(problems):
 
 
 def test_bad_yaml_has_a_place(problems):
-    (told,) = problems("rounds: [1, 2\nnodes: 3\n")
-    assert told.startswith("test.yaml:2:6: not valid YAML: while parsing a flow sequence")
+    (message,) = problems("rounds: [1, 2\nnodes: 3\n")
+    assert message.startswith("test.yaml:2:6: not valid YAML: while parsing a flow sequence")
 
 
 @pytest.mark.parametrize("text", ["- a\n", "hello\n"])
@@ -89,12 +89,12 @@ def test_top_level_must_be_a_mapping(problems, text):
 
 
 def test_missing_keys_are_named_where_they_belong(problems):
-    told = problems("rounds: 3\nnodes: {}\nalgorithm: {heads: 2}\nmodel: {name: mlp}\ndata: {name: npz}\n")
-    assert "test.yaml:2:1: nodes.clusters: required key 'clusters' is missing" in told
+    message = problems("rounds: 3\nnodes: {}\nalgorithm: {heads: 2}\nmodel: {name: mlp}\ndata: {name: npz}\n")
+    assert "test.yaml:2:1: nodes.clusters: required key 'clusters' is missing" in message
     place = "test.yaml:3:1: algorithm.name"
-    assert any(one.startswith(f"{place}: required key 'name' is missing. Known names: facade, el,") for one in told)
-    assert "test.yaml:5:1: data.path: required key 'path' is missing" in told
-    assert "test.yaml:1:1: training.learning_rate: required key 'learning_rate' is missing" in told
+    assert any(one.startswith(f"{place}: required key 'name' is missing. Known names: facade, el,") for one in message)
+    assert "test.yaml:5:1: data.path: required key 'path' is missing" in message
+    assert "test.yaml:1:1: training.learning_rate: required key 'learning_rate' is missing" in message
 
 
 def test_a_colon_without_a_space_is_told(problems):
@@ -125,8 +125,8 @@ def test_either_type_is_named_when_neither_came(problems):
 
 
 def test_unknown_key_inside_a_list_entry(problems):
-    told = problems(more="churn: {name: schedule, offline: [{node: 1, start_s: 2, end_s: 3, ned_s: 4}]}\n")
-    assert told == [
+    message = problems(more="churn: {name: schedule, offline: [{node: 1, start_s: 2, end_s: 3, ned_s: 4}]}\n")
+    assert message == [
         "test.yaml:7:67: churn.offline[0].ned_s: unknown key 'ned_s'. Did you mean 'end_s'? "
         "Allowed here: node, start_s, end_s"
     ]
@@ -147,8 +147,8 @@ def test_override_without_key_or_value(problems, text):
 
 
 def test_name_that_could_leave_the_run_folder_is_refused(problems):
-    (told,) = problems(sets=["name=../../etc"])
-    assert "letters, digits" in told
+    (message,) = problems(sets=["name=../../etc"])
+    assert "letters, digits" in message
 
 
 def test_file_that_is_not_there_offers_a_near_one(here):
@@ -175,14 +175,14 @@ def test_what_stands_too_deep_is_told(problems):
 
 
 @pytest.mark.parametrize(
-    ("option", "told"),
+    ("option", "message"),
     [
         ("algorithm={name: el, name: facade}", "algorithm.name: key 'name' is written twice"),
         ("rounds=&a [*a]", "rounds[0]: an alias (*name) cannot stand inside what it names"),
     ],
 )
-def test_an_options_own_value_is_told_with_its_whole_path(problems, option, told):
-    assert problems(sets=[option]) == [f"--set {option}: {told}"]
+def test_an_options_own_value_is_told_with_its_whole_path(problems, option, message):
+    assert problems(sets=[option]) == [f"--set {option}: {message}"]
 
 
 @pytest.mark.parametrize(
@@ -199,12 +199,12 @@ def test_an_options_own_value_is_told_with_its_whole_path(problems, option, told
     ],
 )
 def test_infinity_is_no_number_of_anything(problems, key):
-    (told,) = problems(more="devices: {name: constant}", sets=[f"{key}=.inf"])
-    assert told.startswith(f"--set {key}=.inf: {key}: expected ") and told.endswith(", got .inf")
+    (message,) = problems(more="devices: {name: constant}", sets=[f"{key}=.inf"])
+    assert message.startswith(f"--set {key}=.inf: {key}: expected ") and message.endswith(", got .inf")
 
 
 @pytest.mark.parametrize(
-    ("option", "told"),
+    ("option", "message"),
     [
         ("network.links.latency_ms=1e9", "network.links.latency_ms: expected a number below 1e+09, got 1000000000.0"),
         (
@@ -218,9 +218,9 @@ def test_infinity_is_no_number_of_anything(problems, key):
         ),
     ],
 )
-def test_what_simulated_time_cannot_count_is_refused(problems, option, told):
+def test_what_simulated_time_cannot_count_is_refused(problems, option, message):
     (found,) = problems(more="devices: {name: constant}", sets=[option])
-    assert found.startswith(f"--set {option}: {told}")
+    assert found.startswith(f"--set {option}: {message}")
 
 
 def test_only_an_absence_may_end_at_infinity(write):
@@ -230,13 +230,13 @@ def test_only_an_absence_may_end_at_infinity(write):
 
 @pytest.mark.parametrize("text", ['description: "\\U00110000"\n', 'description: "\\UFFFFFFFF"\n'])
 def test_an_escape_that_names_no_character_is_bad_yaml(problems, text):
-    (told,) = problems(text)
-    assert told.startswith("test.yaml:1:1: not valid YAML: an escape")
+    (message,) = problems(text)
+    assert message.startswith("test.yaml:1:1: not valid YAML: an escape")
 
 
 def test_an_escape_in_an_option_that_names_no_character_is_bad_yaml(problems):
-    (told,) = problems(sets=['description="\\U00110000"'])
-    assert told.startswith("--set description=") and "not valid YAML: an escape" in told
+    (message,) = problems(sets=['description="\\U00110000"'])
+    assert message.startswith("--set description=") and "not valid YAML: an escape" in message
 
 
 @pytest.mark.full
@@ -258,6 +258,6 @@ def test_the_caret_stands_under_its_character_in_a_line_that_is_cut(here):
     (here / "test.yaml").write_text("{" + " " * 900 + "rounds: -7, " + " " * 900 + "c: 1}\n")
     with pytest.raises(ScenarioError) as caught:
         load("test.yaml")
-    (told,) = (str(problem) for problem in caught.value.problems if problem.path == "rounds")
-    _, line, caret = told.split("\n")
+    (message,) = (str(problem) for problem in caught.value.problems if problem.path == "rounds")
+    _, line, caret = message.split("\n")
     assert line[caret.index("^") :].startswith("-7, ")

@@ -65,11 +65,11 @@ NOTES = [
 ]
 
 
-@pytest.mark.parametrize(("change", "told"), NOTES)
-def test_a_key_that_does_nothing_is_told(change, told):
+@pytest.mark.parametrize(("change", "message"), NOTES)
+def test_a_key_that_does_nothing_is_told(change, message):
     changes = ["topology.dynamic=false", *([change] if isinstance(change, str) else change)]
     (note,) = [note for note in idle_notes(load("smoke", changes)) if " is defined for " not in note]
-    assert note.startswith(f"NOTE: {told}") and note.endswith(".")
+    assert note.startswith(f"NOTE: {message}") and note.endswith(".")
 
 
 @pytest.mark.parametrize(

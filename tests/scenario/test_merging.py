@@ -162,7 +162,7 @@ def test_override_inside_the_fallback(write):
 
 
 @pytest.mark.parametrize(
-    ("fallback", "told"),
+    ("fallback", "message"),
     [
         ("rounds: 0", "test.yaml:7:20: fallback.rounds: expected a number of at least 1, got 0"),
         ("data: {name: x}", "test.yaml:7:25: fallback.data.name: unknown name 'x'."),
@@ -171,9 +171,9 @@ def test_override_inside_the_fallback(write):
         ("nodes: {clusters: [2, 2]}", "test.yaml:1:1: topology.degree: with the fallback applied: must be below"),
     ],
 )
-def test_fallback_is_checked_as_if_it_were_applied(problems, fallback, told):
+def test_fallback_is_checked_as_if_it_were_applied(problems, fallback, message):
     (found,) = problems(more=f"fallback: {{{fallback}}}\n")
-    assert found.startswith(told)
+    assert found.startswith(message)
 
 
 def test_error_outside_the_fallback_is_told_once(problems):

@@ -58,7 +58,7 @@ def test_lists_become_tuples_and_whole_numbers_floats(write):
 
 
 @pytest.mark.parametrize(
-    ("keys", "told"),
+    ("keys", "message"),
     [
         ("loops: 0", "model.loops: expected a number of at least 1, got 0"),
         ("loops: true", "model.loops: expected a whole number, got true"),
@@ -76,9 +76,9 @@ def test_lists_become_tuples_and_whole_numbers_floats(write):
         ),
     ],
 )
-def test_types_and_bounds_are_kept(problems, keys, told):
+def test_types_and_bounds_are_kept(problems, keys, message):
     option = f"model={{name: knot, {keys}}}"
-    assert problems(sets=[option]) == [f"--set {option}: {told}"]
+    assert problems(sets=[option]) == [f"--set {option}: {message}"]
 
 
 def test_part_is_written_with_all_its_keys(write, here):

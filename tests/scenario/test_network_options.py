@@ -13,7 +13,7 @@ def test_compression_is_a_named_part_of_the_network(write):
 
 
 @pytest.mark.parametrize(
-    ("option", "told"),
+    ("option", "message"),
     [
         (
             "network.compression={name: topk}",
@@ -29,8 +29,8 @@ def test_compression_is_a_named_part_of_the_network(write):
         ("network.on_drop=resend", "network.on_drop: expected one of retransmit, drop, got 'resend'"),
     ],
 )
-def test_wrong_options_are_told(problems, option, told):
-    assert problems(sets=[option]) == [f"--set {option}: {told}"]
+def test_wrong_options_are_told(problems, option, message):
+    assert problems(sets=[option]) == [f"--set {option}: {message}"]
 
 
 def test_list_and_schema_know_all_compressions():

@@ -43,5 +43,5 @@ def test_another_path_of_the_file_that_is_there_leaves_its_keys(write, here):
 
 
 def test_a_name_that_is_nearly_one_that_people_type_is_led_to_it(problems):
-    (told,) = problems(sets=["topology.name=fuly_connected"])
-    assert "Did you mean 'fully_connected'?" in told
+    (message,) = problems(sets=["topology.name=fuly_connected"])
+    assert "Did you mean 'fully_connected'?" in message

@@ -68,21 +68,21 @@ def knowing(measured: dict, heard: dict | None = None) -> Knowledge:
     return known
 
 
-@pytest.mark.parametrize(("rule", "told"), [("max", 7.0), ("min", 9.0)])
-def test_whose_word_counts(rule, told):
+@pytest.mark.parametrize(("rule", "similarity"), [("max", 7.0), ("min", 9.0)])
+def test_whose_word_counts(rule, similarity):
     """Node 0 asks 1 (similarity 5) and 2 (similarity 3); both know node 4."""
     tables = {1: knowing({4: 7.0}), 2: knowing({4: 9.0})}
     known = knowing({}).learn(0, {1: 5.0, 2: 3.0}, tables, rule, chained=False)
-    assert known.scores[4] == told
+    assert known.scores[4] == similarity
     assert not known.measured[4]
 
 
-@pytest.mark.parametrize(("drawn", "told"), [((1, 2, 3), 9.0), ((3, 2, 1), 7.0)])
-def test_the_word_of_the_peer_drawn_last_counts_however_alike(drawn, told):
+@pytest.mark.parametrize(("drawn", "similarity"), [((1, 2, 3), 9.0), ((3, 2, 1), 7.0)])
+def test_the_word_of_the_peer_drawn_last_counts_however_alike(drawn, similarity):
     tables = {1: knowing({4: 7.0}), 2: knowing({4: 9.0}), 3: knowing({5: 1.0})}  # 3 does not know node 4
     scores = {1: 5.0, 2: 3.0, 3: 1.0}
     known = knowing({}).learn(0, {peer: scores[peer] for peer in drawn}, tables, "last", chained=True)
-    assert known.scores[4] == told and known.scores[5] == 1.0
+    assert known.scores[4] == similarity and known.scores[5] == 1.0
 
 
 def test_what_was_measured_is_not_overruled_by_hearsay():

@@ -290,17 +290,17 @@ def test_a_sweep_file_may_name_the_combinations_that_are_meant(ddlsim):
 
 
 @pytest.mark.parametrize(
-    ("cells", "told"),
+    ("cells", "message"),
     [
         ("[ring/lnog]", r"sweep.yaml:8:9: cells[0]: no value 'lnog' on this axis. Did you mean 'long'?"),
         ("[ring]", "cells[0]: expected one value of each of the 2 axes, parted by /, got 'ring'"),
         ("[]", "no combination of the sweep is left"),
     ],
 )
-def test_a_combination_that_is_none_is_told_with_its_place(ddlsim, cells, told):
+def test_a_combination_that_is_none_is_told_with_its_place(ddlsim, cells, message):
     Path("sweep.yaml").write_text(SWEEP + f"cells: {cells}\n")
     done = ddlsim("sweep", "sweep.yaml")
-    assert done.exit_code == 2 and told in done.stderr
+    assert done.exit_code == 2 and message in done.stderr
 
 
 def test_a_sweep_file_is_run_by_written_scenarios(ddlsim, started):

@@ -131,8 +131,8 @@ def test_a_search_on_the_fallback_s_data_says_so_and_never_goes_on_with_other_da
     np.savez(lacking, **npz)
     done = CliRunner().invoke(app, [*words, "--trials", "2"])
     assert done.exit_code == 2
-    told = " ".join(done.output.split())
-    assert "runs on the data that the scenario asks for, the trials before it ran on fashion-mnist-mini (fall" in told
+    output = " ".join(done.output.split())
+    assert "runs on the data that the scenario asks for, the trials before it ran on fashion-mnist-mini (fall" in output
 
 
 @pytest.mark.full
@@ -173,8 +173,8 @@ def test_a_search_that_cannot_be_made_is_one_clear_error(tmp_path, words, why):
 
 def test_a_search_without_validation_samples_is_refused(tmp_path):
     done = CliRunner().invoke(app, ["sweep", SMOKE, "--search", "optuna", "--grid", RATE, "--out", str(tmp_path / "s")])
-    told = " ".join(done.output.split())
-    assert done.exit_code == 2 and "never by test data" in told and "--set validation.source=node" in told
+    output = " ".join(done.output.split())
+    assert done.exit_code == 2 and "never by test data" in output and "--set validation.source=node" in output
 
 
 def test_validation_rows_are_of_validation_samples(tmp_path):

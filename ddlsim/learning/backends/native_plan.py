@@ -472,7 +472,7 @@ def checked_plan(
         plan = NativePlan(network_of(module, layout), flat, image_shape)
     except NoPlan as reason:
         return str(reason)
-    flat.copy_(telling_values(layout))
+    flat.copy_(probe_values(layout))
     return plan if _computes_the_same(plan, module, dropouts, image_shape) else "its forward does more than its layers"
 
 
@@ -509,7 +509,7 @@ def _close(expected: object, found: torch.Tensor) -> bool:
     return torch.allclose(found, expected, atol=1e-3 * (1 + expected.abs().max().item()), rtol=1e-3)
 
 
-def telling_values(layout: Layout) -> torch.Tensor:
+def probe_values(layout: Layout) -> torch.Tensor:
     """Return finite values [P] for a model, none of them zero: no layer hides the effect of another one, nor do values
     grow without bounds.
 

@@ -236,7 +236,7 @@ class OneByOneBackend:
             control,
             private,
         )
-        with telling_batches_of_one(job), self._workers.drawing(job.seed if workspace.draws_shared else None):
+        with explain_batch_of_one(job), self._workers.drawing(job.seed if workspace.draws_shared else None):
             local_steps(workspace, *steps)
         means.store(job.means)
         store_outcome(workspace, job, moments)
@@ -253,7 +253,7 @@ class OneByOneBackend:
 
 
 @contextmanager
-def telling_batches_of_one(job: TrainSpec) -> Iterator[None]:
+def explain_batch_of_one(job: TrainSpec) -> Iterator[None]:
     """Turn BatchNorm's error for a mini-batch of one sample into a ScenarioError that names the cure."""
     try:
         yield
@@ -352,7 +352,7 @@ class NativeBackend:
         control = None if job.control is None else workspace.over_all_columns(job.control.values())
         kept = workspace.buffers_outside(job.only)
         steps = (inputs, labels, batches, self._training, job.only, moments, job.rates, job.proximal, control, keys)
-        with telling_batches_of_one(job):
+        with explain_batch_of_one(job):
             plan.train(*steps)
         for layer in workspace.module.modules():
             if isinstance(layer, torch.nn.BatchNorm2d) and layer.num_batches_tracked is not None:

@@ -88,7 +88,7 @@ def records_digest(records: Records) -> str:
     return hashlib.sha256(b"".join(hashlib.sha256(path.read_bytes()).digest() for path in paths)).hexdigest()
 
 
-def untold(records: Records) -> list[str]:
+def parts_without_digest(records: Records) -> list[str]:
     """Return the names of the run's user-defined parts whose code has no digest."""
     plugins = records.manifest.get("plugins") or ()
     return [each["name"] for each in plugins if "sha256" in each and not each["sha256"]]
@@ -123,12 +123,12 @@ def group(runs: Sequence[Records], by: Sequence[str] | None = None, apart: str |
         members.setdefault(json.dumps([own.get(key) for key in keys]), []).append(index)
     chosen = [own[0] for own in members.values()]
     settings = [whole[index] for index in chosen]
-    telling = keys if by is not None else _telling(settings, keys)
-    labels = _labels(settings, telling, [runs[index] for index in chosen], by is not None)
+    distinct_keys = keys if by is not None else _distinct_keys(settings, keys)
+    labels = _labels(settings, distinct_keys, [runs[index] for index in chosen], by is not None)
     return [
         Group(
             label,
-            {key: whole[own[0]].get(key) for key in telling},
+            {key: whole[own[0]].get(key) for key in distinct_keys},
             tuple(runs[index] for index in own),
             tuple(sorted({key for key in names if len({json.dumps(whole[i].get(key)) for i in own}) > 1})),
         )
@@ -146,7 +146,7 @@ def _goes_with(key: str, apart: str, whole: Sequence[Settings]) -> bool:
     return all(len(found) == 1 for found in values.values())
 
 
-def _telling(groups: list[Settings], keys: list[str]) -> list[str]:
+def _distinct_keys(groups: list[Settings], keys: list[str]) -> list[str]:
     """Return the keys that separate the groups."""
     found = [key for key in keys if _differ(groups, key)]
     scenarios = {own.get("name") for own in groups}
@@ -171,12 +171,12 @@ def part_of(key: str) -> str:
     return f"{section}.name" if section and last != "name" else ""
 
 
-def _labels(groups: list[Settings], telling: list[str], runs: Sequence[Records], asked: bool) -> list[str]:
+def _labels(groups: list[Settings], distinct_keys: list[str], runs: Sequence[Records], asked: bool) -> list[str]:
     """Return a description of each group: short; full texts if short ones coincide, and otherwise with a number."""
-    found = [_label(own, groups, telling, records, asked) for own, records in zip(groups, runs, strict=True)]
+    found = [_label(own, groups, distinct_keys, records, asked) for own, records in zip(groups, runs, strict=True)]
     times = Counter(found)
     found = [
-        label if times[label] == 1 else _label(own, groups, telling, records, asked, whole=True)
+        label if times[label] == 1 else _label(own, groups, distinct_keys, records, asked, whole=True)
         for label, own, records in zip(found, groups, runs, strict=True)
     ]
     times = Counter(found)
@@ -185,7 +185,7 @@ def _labels(groups: list[Settings], telling: list[str], runs: Sequence[Records],
 
 
 def _label(
-    own: Settings, groups: list[Settings], telling: list[str], records: Records, asked: bool, whole: bool = False
+    own: Settings, groups: list[Settings], distinct_keys: list[str], records: Records, asked: bool, whole: bool = False
 ) -> str:
     """Return a short description of a group.
 
@@ -196,9 +196,9 @@ def _label(
         asked: whether the user chose the keys: a group without any of them may hold runs with little in common.
         whole: whether all differences are shown, unless very long.
     """
-    lasts = [key.rsplit(".", 1)[-1] for key in telling]
+    lasts = [key.rsplit(".", 1)[-1] for key in distinct_keys]
     words = []
-    for key in telling:
+    for key in distinct_keys:
         alike = groups if asked else [other for other in groups if other.get(part_of(key)) == own.get(part_of(key))]
         if key not in own or (len(groups) > 1 and len({other.get(key) for other in alike}) == 1):
             continue
@@ -207,7 +207,7 @@ def _label(
         named = last == "name" and not shown.lstrip("-").replace(".", "").isdigit() and shown not in ("none", "null")
         words.append(shown if named else f"{key if lasts.count(last) > 1 else last}={shown}")
     if not words and asked and len(groups) > 1:
-        missing = [(key, last) for key, last in zip(telling, lasts, strict=True) if key not in own]
+        missing = [(key, last) for key, last in zip(distinct_keys, lasts, strict=True) if key not in own]
         words = [f"{key if lasts.count(last) > 1 else last}=none" for key, last in missing]
     return ", ".join(words) or str(records.manifest.get("algorithm"))
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.report.comparing.curves import measure_of, metric_of_measure
-from ddlsim.report.comparing.groups import Settings, compared_settings, group, records_digest, untold
+from ddlsim.report.comparing.groups import Settings, compared_settings, group, parts_without_digest, records_digest
 from ddlsim.report.records import Records
 from ddlsim.report.summary import published, quality
 from ddlsim.report.summary_table import exchange_text
@@ -167,7 +167,7 @@ def _row(
         published=_published_of_all([published(own.scenario, len(summary["cluster_sizes"])) for _, own in members]),
         target=summary["target"][metric] if target is None else target.value,
         reached=sum(cost["target_round"] is not None for cost in reaching),
-        labels=[*dict.fromkeys(text for own, _ in members for text in own["labels"]), *_untold(members)],
+        labels=[*dict.fromkeys(text for own, _ in members for text in own["labels"]), *_digest_notes(members)],
         setting=label,
         measure=measure,
         mixed=mixed,
@@ -188,9 +188,11 @@ def _published_of_all(each: list[dict[str, float]]) -> dict[str, float]:
     return {name: value for name, value in first.items() if all(own.get(name) == value for own in others)}
 
 
-def _untold(members: list[tuple[dict, Records]]) -> list[str]:
+def _digest_notes(members: list[tuple[dict, Records]]) -> list[str]:
     """Return a sentence on user-defined parts whose code may differ between the runs of a row."""
-    names = sorted({name for _, records in members for name in untold(records)}) if len(members) > 1 else []
+    names = (
+        sorted({name for _, records in members for name in parts_without_digest(records)}) if len(members) > 1 else []
+    )
     return [f"the code of {', '.join(names)} has no source file and may differ between runs"] * bool(names)
 
 

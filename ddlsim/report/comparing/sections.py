@@ -141,8 +141,8 @@ def commands(groups: Sequence[Group], names: dict[int, str]) -> Section:
     lines = []
     for own in groups:
         for records in own.runs:
-            told = " ".join(f"{names[id(records)]}: {own.label}, seed {records.scenario.get('seed', 0)}".split())
-            lines += [f"# {told}", records.command or "# (not recorded)"]
+            title = " ".join(f"{names[id(records)]}: {own.label}, seed {records.scenario.get('seed', 0)}".split())
+            lines += [f"# {title}", records.command or "# (not recorded)"]
     return Section("commands", "Commands", ABOUT, REPEATS, code="\n".join(lines))
 
 
@@ -221,14 +221,14 @@ def charts(groups: Sequence[Group], drawn: Drawn) -> list[Section]:
     return found
 
 
-def chart(groups: Sequence[Group], measure: str, drawn: Drawn, told: Sequence[Records] = ()) -> Section:
+def chart(groups: Sequence[Group], measure: str, drawn: Drawn, noted: Sequence[Records] = ()) -> Section:
     """Return a line per setting over rounds, simulated time and bytes.
 
     Args:
         groups: of runs that have the measure.
         measure: see curves.py.
         drawn: the first axis, the band, and the marked value.
-        told: runs on whose averaging notes are made.
+        noted: runs on whose averaging notes are made.
     """
     counted = all(records.evaluations.joules is not None for own in groups for records in own.runs)
     order = [drawn.x, *(name for name in AXES if name != drawn.x and (name != "joules" or counted))]
@@ -256,7 +256,7 @@ def chart(groups: Sequence[Group], measure: str, drawn: Drawn, told: Sequence[Re
             _marks(groups, measure, drawn),
             log=shown.falling and bool((values[np.isfinite(values)] > 0).all()),
         ),
-        notes=notes(told, drawn.group_by, None if measure == judged_by.name else measure) if told else (),
+        notes=notes(noted, drawn.group_by, None if measure == judged_by.name else measure) if noted else (),
     )
 
 
@@ -288,9 +288,9 @@ def _what(groups: Sequence[Group], measure: str, metric: str) -> str:
             (only,) = lambdas
             share, rest = f"{only:.3g}", f"{1 - only:.3g}"
         return f"Fair accuracy = {share} × mean accuracy of the clusters + {rest} × (1 − gap from best to worst)"
-    told = VIEWS.get(measure)
-    if told:
-        return told[:1].upper() + told[1:]
+    view = VIEWS.get(measure)
+    if view:
+        return view[:1].upper() + view[1:]
     return f"Mean of {measure.replace('_', ' ')}" if measure.startswith("cluster_") else "Mean over all nodes"
 
 

@@ -101,9 +101,9 @@ def _document(page: Page, budget: Budget, version: str) -> str:
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
         f"connect-src {live}; base-uri 'none'; form-action 'none'"
     )
-    told = f' data-version="{_text(version)}" data-ended="{str(page.ended).lower()}"' if version else ""
+    attributes = f' data-version="{_text(version)}" data-ended="{str(page.ended).lower()}"' if version else ""
     return f"""<!doctype html>
-<html lang="en" data-theme="auto"{told}>
+<html lang="en" data-theme="auto"{attributes}>
 <head>
 <meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="{policy}">
@@ -164,7 +164,7 @@ def _navigation(sections: Sequence[Section]) -> str:
 def _section(section: Section, notes: Sequence[str], figure: str) -> str:
     title = _text(section.title)
     about = f'<p class="about">{_text(section.about)}</p>' if section.about else ""
-    told = "".join(f'<p class="note">{_text(note)}</p>' for note in (*section.notes, *notes))
+    note_list = "".join(f'<p class="note">{_text(note)}</p>' for note in (*section.notes, *notes))
     if section.figure is not None:
         body = (
             f'<figure><div class="figure" id="figure-{section.key}" data-figure="{section.key}" data-title="{title}">'
@@ -175,7 +175,7 @@ def _section(section: Section, notes: Sequence[str], figure: str) -> str:
         body = "" if section.table is None else _table(section.table, title, section.open)
     if section.code:
         body = f"<pre><code data-copy>{_text(section.code)}</code></pre>{body}"
-    inside = f"<h3>{title}</h3>{about}{body}{told}"
+    inside = f"<h3>{title}</h3>{about}{body}{note_list}"
     mark = hashlib.sha256((inside + figure).encode()).hexdigest()[:12]
     long = ' class="long"' if section.figure is None else ""
     return f'<section id="{section.key}"{long} data-hash="{mark}">{inside}</section>\n'

@@ -54,8 +54,8 @@ def scenario(records: Records, context: Context) -> Section:
         differs = default is not MISSING and json_text(default) != json_text(value)
         if differs:
             strong.append(len(lines))
-        told = json_text(default) if differs else "" if default is not MISSING else "(no default)"
-        lines.append((key, json_text(value), told) if context.explained else (key, json_text(value)))
+        default_text = json_text(default) if differs else "" if default is not MISSING else "(no default)"
+        lines.append((key, json_text(value), default_text) if context.explained else (key, json_text(value)))
     header = ("key", "value", "default, where it differs") if context.explained else ("key", "value")
     about = "As it was resolved, with every default written out"
     about += f"; {len(strong)} keys differ from their defaults." if context.explained else "."

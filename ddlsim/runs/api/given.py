@@ -100,15 +100,15 @@ def listed(where: str, given: Any, example: str, kind: Any = object) -> list[Any
     Raises:
         ScenarioError: if it is a single value, or one of the values is something else.
     """
-    found, told = None, f"{where}: expected a list, such as {example}"
+    found, expected = None, f"{where}: expected a list, such as {example}"
     if isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping) and not callable(given):
         with suppress(TypeError):  # an array without axes
             found = list(given)
     if found is None:
-        raise ScenarioError(f"{told}, got {kind_of(given)}. Put a single value into brackets.")
+        raise ScenarioError(f"{expected}, got {kind_of(given)}. Put a single value into brackets.")
     for value in found:
         if not isinstance(value, kind):
-            raise ScenarioError(f"{told}, got {kind_of(value)} in it.")
+            raise ScenarioError(f"{expected}, got {kind_of(value)} in it.")
     return found
 
 
@@ -175,9 +175,9 @@ def tell_other_values(directory: Path, given: Mapping[str, Any]) -> None:
         if differ and now["name"] == then.get("name"):
             if "sha256" in differ and key == "model":  # which is told with more, when the scenario is read
                 continue
-            told = ", ".join(f"{name} is {then.get(name)!r} there, {now[name]!r} here" for name in differ)
+            differences = ", ".join(f"{name} is {then.get(name)!r} there, {now[name]!r} here" for name in differ)
             text = (
-                f"{key}: the run in {directory} has another {type(part).__name__} ({told:.300}), and goes on with that."
+                f"{key}: the run in {directory} has another {type(part).__name__} ({differences:.300}), and continues."
             )
             if "sha256" in differ:
                 raise ScenarioError(f"{text} Give the same samples again; with others it is another run.")

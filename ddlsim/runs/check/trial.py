@@ -228,22 +228,22 @@ class Trial:
         try:
             found.extend(attempt())
         except Exception as error:
-            found.append(self._told(error))
+            found.append(self._error_text(error))
         return found
 
-    def _told(self, error: Exception) -> str:
+    def _error_text(self, error: Exception) -> str:
         """An exception with the line of the user's that it went through, or else the class that it must be about."""
-        told = own_code.told(error, self.files)
+        frame = own_code.user_frame(error, self.files)
         text = " ".join(f"{type(error).__name__}: {error}".split())
         key = str(error).partition(":")[0].partition(".")[0]
         parts = [self.outside[key]] if key in self.outside else list(self.outside.values())
         place = ", ".join(filter(None, (_written_at(type(part)) for part in parts)))
-        place = told.split(": ")[0] if told else place
+        place = frame.split(": ")[0] if frame else place
         if isinstance(error, DdlsimError):  # its text says what is wrong
             stated = re.match(r"\S+\.py:\d+: ", str(error))
             return str(error) if stated or not place else f"{place}: {error}"
         trial = f"a trial ({self.small.nodes.count} nodes, {ROUNDS} rounds) raises {text:.500}"
-        return told or (f"{place}: {trial}" if place else trial)
+        return frame or (f"{place}: {trial}" if place else trial)
 
     # -- parts alone -----------------------------------------------------------------------------------------------
 

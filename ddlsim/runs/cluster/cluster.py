@@ -190,9 +190,9 @@ def connect(executor: Executor, cpus: int | None = None) -> None:
             )
     except Exception as error:  # whatever Ray says of a cluster that it cannot reach or start
         where = "started" if executor.address is None else f"reached at {executor.address}"
-        told = " ".join(str(error).split())
+        reason = " ".join(str(error).split())
         raise DdlsimError(
-            f"--executor: no Ray cluster could be {where}: {type(error).__name__}: {told:.300} `ddlsim doctor "
+            f"--executor: no Ray cluster could be {where}: {type(error).__name__}: {reason:.300} `ddlsim doctor "
             "--executor ray` looks at what is there."
         ) from error
 

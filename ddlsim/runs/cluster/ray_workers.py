@@ -164,7 +164,7 @@ class RayWorkers:
         answers = [self.wait(ref) for ref in refs]
         lacking = [worker for worker, answer in enumerate(answers) if answer == NEEDS_DATA]
         if lacking:
-            with _told(self._ray):
+            with _ray_errors(self._ray):
                 shipped = self._ray.put(prepared)
             refs = [self._actors[worker].start.remote(code, packed[worker], shipped) for worker in lacking]
             for worker, ref in zip(lacking, refs, strict=True):
@@ -174,18 +174,18 @@ class RayWorkers:
 
     def call(self, worker: int, method: str, *arguments: Any) -> Ref:
         """See Workers."""
-        with _told(self._ray):
+        with _ray_errors(self._ray):
             return self._actors[worker].do.remote(method, *arguments)
 
     def calls(self, worker: int, method: str, results: int, *arguments: Any) -> list[Ref]:
         """See Workers."""
-        with _told(self._ray):
+        with _ray_errors(self._ray):
             found = self._actors[worker].do.options(num_returns=results).remote(method, *arguments)
         return [found] if results == 1 else found
 
     def wait(self, ref: Ref) -> Any:
         """See Workers."""
-        with _told(self._ray):
+        with _ray_errors(self._ray):
             return self._ray.get(ref)
 
     def packed(self, value: Any) -> bytes:
@@ -241,7 +241,7 @@ class RayWorkers:
 
 
 @contextmanager
-def _told(ray: Any) -> Iterator[None]:
+def _ray_errors(ray: Any) -> Iterator[None]:
     """Turns errors of Ray, the module, into ours."""
     try:
         yield

@@ -254,8 +254,10 @@ def _refuse_shared_directories(found: Iterable[Point]) -> None:
         names.setdefault(point.directory, []).append(point.name)
     directory, shared = max(names.items(), key=lambda item: len(item[1]))
     if len(set(shared)) > 1:
-        told = " and ".join(map(repr, dict.fromkeys(shared)))
-        raise ScenarioError(f"runs of the sweep would share the directory {directory}: {told}. Give them other names.")
+        duplicates = " and ".join(map(repr, dict.fromkeys(shared)))
+        raise ScenarioError(
+            f"runs of the sweep would share the directory {directory}: {duplicates}. Give them other names."
+        )
     if len(shared) > 1:
         raise ScenarioError(f"{len(shared)} runs of the sweep have the name {shared[0]!r}. Give every value once.")
 
@@ -306,18 +308,18 @@ def point_of(base: Base, combination: Sequence[Value], seed: int | None) -> Poin
     return Point(title, directory, scenario, "", words)
 
 
-def _refuse_hidden(options: Sequence[str], told: Sequence[str]) -> None:
+def _refuse_hidden(options: Sequence[str], naming_options: Sequence[str]) -> None:
     """Raises ScenarioError if a value that a run is named by holds a key to which another option gives another value,
     which goes before it.
 
     Args:
         options: of the run, "KEY=VALUE".
-        told: those that it is named by.
+        naming_options: those of them in the name of the run.
     """
     from ddlsim.scenario.load import parse_override
 
     given = {option: parse_override(option) for option in options}
-    for whole in told:
+    for whole in naming_options:
         path, tree = given[whole]
         for option, (longer, value) in given.items():
             inner = tree if longer[: len(path)] == path and longer != path else None

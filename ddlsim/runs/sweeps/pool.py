@@ -267,8 +267,8 @@ def _ended(ray: Any, ref: Any, point: "Point") -> Ended:
     try:
         outcome: Outcome = ray.get(ref)
     except ray.exceptions.RayError as error:
-        told = " ".join(str(error).split())
-        return Ended(job, IN_VAIN, f"lost {RETRIES + 1} times: {type(error).__name__}: {told:.200}")
+        reason = " ".join(str(error).split())
+        return Ended(job, IN_VAIN, f"lost {RETRIES + 1} times: {type(error).__name__}: {reason:.200}")
     _write(point.directory, outcome.files)
     return Ended(job, outcome.code, outcome.cause)
 

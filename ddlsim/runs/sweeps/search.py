@@ -250,7 +250,7 @@ class _Trial:
     trial: "optuna.Trial"
     point: Point
     process: pool.Started
-    told: set[int]
+    reported: set[int]
     size: int = -1
     value: float | None = None
     pruned: bool = False
@@ -372,8 +372,8 @@ def _start(wanted: Search, study: "optuna.Study", trial: "optuna.Trial", cores: 
     point = replace(point_of(wanted.base, values, None), name=name, directory=place)
     if point.scenario is None:
         return Ended(name, "failed", None, point.refusal)
-    told = set(study.trials[trial.number].intermediate_values)
-    return _Trial(trial, point, pool.start(pool.Job(name, words_of(point, wanted.options)), cores), told)
+    reported = set(study.trials[trial.number].intermediate_values)
+    return _Trial(trial, point, pool.start(pool.Job(name, words_of(point, wanted.options)), cores), reported)
 
 
 def _look(wanted: Search, study: "optuna.Study", one: _Trial, ended: bool) -> None:
@@ -392,9 +392,9 @@ def _look(wanted: Search, study: "optuna.Study", one: _Trial, ended: bool) -> No
     one.size = size
     for step, value in wanted.aim.curve(records, ended):
         one.value = value
-        if step in one.told:
+        if step in one.reported:
             continue
-        one.told.add(step)
+        one.reported.add(step)
         one.trial.report(one.value, step)
         if not ended and not one.pruned and one.trial.should_prune():
             one.pruned = True

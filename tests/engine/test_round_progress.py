@@ -19,7 +19,7 @@ SETTINGS = {
 SLOW_LAST = {"devices": {"name": "per_node", "step_times_s": [0.1, 0.1, 0.2, 0.4]}}
 
 
-class Told(ddlsim.Callback):
+class Rounds(ddlsim.Callback):
     """Notes what it is told, and ends the run after a round."""
 
     def __init__(self, last=99):
@@ -33,9 +33,9 @@ class Told(ddlsim.Callback):
 
 
 def run(tmp_path, last=99, **changes):
-    told = Told(last)
-    found = ddlsim.run({**SETTINGS, **changes}, callbacks=[told], out=tmp_path / "run")
-    return told.rounds, found.summary
+    progress = Rounds(last)
+    found = ddlsim.run({**SETTINGS, **changes}, callbacks=[progress], out=tmp_path / "run")
+    return progress.rounds, found.summary
 
 
 def away(node, start_s, end_s):
@@ -56,11 +56,11 @@ def away(node, start_s, end_s):
     ],
 )
 def test_each_round_is_told_once_when_all_that_are_there_have_done_it(tmp_path, changes, times_s):
-    told, _ = run(tmp_path, **changes)
-    assert told == [(number, pytest.approx(time_s)) for number, time_s in enumerate(times_s, 1)]
+    progress, _ = run(tmp_path, **changes)
+    assert progress == [(number, pytest.approx(time_s)) for number, time_s in enumerate(times_s, 1)]
 
 
 def test_a_run_can_be_ended_after_a_round_in_which_a_node_joins(tmp_path):
-    told, summary = run(tmp_path, last=2, **away(3, 0.0, 1.5))
-    assert [number for number, _ in told] == [1, 2]
+    progress, summary = run(tmp_path, last=2, **away(3, 0.0, 1.5))
+    assert [number for number, _ in progress] == [1, 2]
     assert (summary["status"], summary["stopped"]) == ("stopped", {"round": 2, "reason": "enough"})
