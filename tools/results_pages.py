@@ -1,4 +1,4 @@
-"""Makes docs/results/README.md and the page of every table from the result files beside them."""
+"""Write docs/results/README.md and the page of every table from the stored results in that folder."""
 
 import sys
 from pathlib import Path

@@ -38,13 +38,13 @@ def reproduce(
     download: Download = True,
     jobs: Jobs = 1,
     table: Annotated[bool, typer.Option("--table", help="Run nothing, show what is there.")] = False,
-    kept: Annotated[
+    stored: Annotated[
         Path | None,
         typer.Option(
             "--results",
             file_okay=False,
-            help="Folder of a small results file per cell: written after each run, and shown. A seed that is in it "
-            "is not run again.",
+            help="Folder of the stored results, a file per table: written after each run, and shown. A seed that is "
+            "in it is not run again.",
         ),
     ] = None,
     quiet: Quiet = False,
@@ -55,10 +55,10 @@ def reproduce(
     code is then 5. The table is also written to <out>/table.md.
     """
     from ddlsim.runs.reproduce import Outcome, ResultStore, console_table, markdown_table, read_matrix, results, runs_of
-    from ddlsim.runs.reproduce.kept import folder_of
+    from ddlsim.runs.reproduce.stored_results import table_name
 
     checked = read_matrix(matrix, overrides, cells)
-    folder = out or folder_of(checked, Path("runs"))
+    folder = out or Path("runs") / table_name(checked)
     runs = runs_of(checked, folder, seeds, cells)
     outcome = Outcome(interrupted=False, failures=())
     if not table:
@@ -68,17 +68,17 @@ def reproduce(
             if not quiet:
                 typer.echo(text, err=True)
 
-        keeper = ResultStore(checked, kept) if kept else None
+        store = ResultStore(checked, stored) if stored else None
         outcome = run_all(
             runs,
             data_dir=data_dir,
             download=download,
             jobs=jobs,
             tell=tell,
-            keep=keeper.keep if keeper else lambda *_: None,
-            kept=keeper.has if keeper else lambda _: False,
+            add=store.add if store else lambda *_: None,
+            stored=store.read() if store else {},
         )
-    found = results(checked, runs, kept)
+    found = results(checked, runs, stored)
     typer.echo(console_table(checked, found))
     if any(result.seeds for result in found):
         folder.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,7 @@ from ddlsim.network.replay import finish_times
 from ddlsim.network.tcp import Tcp
 
 ROOT = Path(__file__).parents[2]
-FLOWS = ROOT / "docs" / "results" / "trust" / "flows"
+FLOWS = ROOT / "docs" / "results" / "trust" / "flows.json"
 
 PLAIN = Tcp(acks_per_segment=0, initial_window=0)
 VARIANTS: dict[str, Tcp | None] = {
@@ -93,9 +93,8 @@ class Measured:
         return np.array([np.nanmax(taken_s[rounds == number]) for number in range(rounds.max() + 1)])
 
 
-def read(path: Path) -> Measured:
-    """A file of measure_flows.py."""
-    stored = json.loads(path.read_text())
+def measured_of(stored: dict[str, Any]) -> Measured:
+    """Return a setting that measure_flows.py has stored."""
     flows = [dict(zip(("start_s", "src", "dst", "bytes"), flow, strict=True)) for flow in stored["flows"]]
     links = dict(enumerate(tuple(link) for link in stored["links"]))
     leaves = {int(node): time_s for node, time_s in stored["leaves"].items()}
@@ -109,8 +108,9 @@ def read_all(
     queue: str, packets: int = 100, congestion: str = "cubic", connections: str = "persistent"
 ) -> list[Measured]:
     """All cases that were measured in one setting, by name."""
-    pattern = f"*+{queue}{packets}+{congestion}+{connections}.json"
-    return [found for path in sorted(FLOWS.glob(pattern)) if len((found := read(path)).taken_s)]
+    setting = {"queue": queue, "packets": packets, "congestion": congestion, "connections": connections}
+    stored = json.loads(FLOWS.read_text()).values()
+    return [measured_of(each) for each in stored if each["taken_s"] and setting.items() <= each.items()]
 
 
 def fit_utilization(cases: Sequence[Measured], tcp: Tcp, tried: Sequence[float], seeds: Sequence[int] = (0,)) -> float:

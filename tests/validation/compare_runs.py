@@ -13,7 +13,7 @@ import ddlsim
 from ddlsim.scenario import load
 
 HERE = Path(__file__).parent
-RUNS = HERE.parents[1] / "docs" / "results" / "trust" / "runs"
+RUNS = HERE.parents[1] / "docs" / "results" / "trust" / "runs.json"
 TCP = {"network.fidelity": "tcp"}
 FITTED = {
     "pfifo": {**TCP, "network.tcp": {"shares": "random", "utilization": PLAIN_QUEUE.utilization}},
@@ -73,4 +73,4 @@ class MeasuredRun:
 
 def read_runs() -> list[MeasuredRun]:
     """All that are stored."""
-    return [MeasuredRun(json.loads(path.read_text())) for path in sorted(RUNS.glob("*.json"))]
+    return [MeasuredRun(stored) for stored in json.loads(RUNS.read_text()).values()]

@@ -1,8 +1,8 @@
-"""Measures cases of flows over real TCP and stores the times, one JSON file per setting.
+"""Measures cases of flows over real TCP and stores the times of all settings in one JSON file.
 
-    python tests/validation/measure_flows.py incast el_8 --queue pfifo --repeats 3 --out docs/results/trust/flows
+    python tests/validation/measure_flows.py incast el_8 --queue pfifo --repeats 3 --out docs/results/trust/flows.json
 
-A file that is there gets the new repetitions added, if its flows and links are the same. A repetition in which the
+Repetitions of a stored setting are added to it, if its flows and links are the same. A repetition in which the
 relay forwarded a frame, or the sender came round to its sockets, more than 5 ms too late, since the machine was busy
 with something else, is not stored: it is counted, and measured again, at most three times.
 """
@@ -51,23 +51,32 @@ def measure(case: Case, queue: str, packets: int, congestion: str, connections: 
     return ReplayToCheckpoint(taken_s, testbed.dropped, max(testbed.latest_s, sender.stalled_s))
 
 
-def store(path: Path, setting: dict[str, Any], found: ReplayToCheckpoint) -> None:
-    """Adds a repetition to a file; one that the machine disturbed is only counted."""
+def store(path: Path, name: str, setting: dict[str, Any], found: ReplayToCheckpoint) -> None:
+    """Adds a repetition to a setting in a file; one that the machine disturbed is only counted."""
+    table = json.loads(path.read_text()) if path.exists() else {}
     empty = {**setting, "disturbed": 0, "latest_s": [], "dropped": [], "taken_s": []}
-    known = empty
-    if path.exists():
-        known = empty | json.loads(path.read_text())
-        if any(known[key] != json.loads(json.dumps(value)) for key, value in setting.items()):
-            raise SystemExit(f"{path} holds another setting; remove it to measure anew")
+    known = table[name] = empty | table.get(name, {})
+    if any(known[key] != json.loads(json.dumps(value)) for key, value in setting.items()):
+        raise SystemExit(f"{path}: {name} has other flows or links. Remove it to measure it again.")
     if found.latest_s > TOO_LATE_S:
         known["disturbed"] += 1
     else:
         known["latest_s"].append(found.latest_s)
         known["dropped"].append(found.dropped)
         known["taken_s"].append(found.taken_s)
+    write_table(path, table)
+
+
+def write_table(path: Path, table: dict[str, dict[str, Any]]) -> None:
+    """Writes a table by name, a line for each value of a name's entry, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = ",\n".join(f" {json.dumps(key)}: {json.dumps(value)}" for key, value in known.items())
-    path.write_text("{\n" + text + "\n}\n")
+    entries = []
+    for name, values in table.items():
+        lines = ",\n".join(f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in values.items())
+        entries.append(f" {json.dumps(name)}: {{\n{lines}\n }}")
+    draft = path.with_suffix(".draft")
+    draft.write_text("{\n" + ",\n".join(entries) + "\n}\n")
+    draft.replace(path)
 
 
 def main() -> None:
@@ -101,13 +110,13 @@ def main() -> None:
             "flows": case.flows,
             "leaves": {str(host): time_s for host, time_s in case.leaves.items()},
         }
-        file = given.out / f"{name}+{given.queue}{given.packets}+{given.congestion}+{given.connections}.json"
+        entry = f"{name}+{given.queue}{given.packets}+{given.congestion}+{given.connections}"
         for _ in range(given.repeats):
             for _ in range(TRIES):
                 found = measure(case, given.queue, given.packets, given.congestion, given.connections)
-                store(file, setting, found)
+                store(given.out, entry, setting, found)
                 longest_s = max(s for s in found.taken_s if s is not None)
-                print(f"{file.name} {longest_s:.3f} s longest, {found.latest_s:.4f} s late", file=sys.stderr)
+                print(f"{entry} {longest_s:.3f} s longest, {found.latest_s:.4f} s late", file=sys.stderr)
                 if found.latest_s <= TOO_LATE_S:
                     break
 

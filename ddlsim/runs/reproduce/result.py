@@ -10,17 +10,13 @@ about it.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from ddlsim.runs.reproduce.kept import kept, values_of
 from ddlsim.runs.reproduce.matrix import Cell, Matrix
 from ddlsim.runs.reproduce.running import Run
-
-if TYPE_CHECKING:
-    pass
-
+from ddlsim.runs.reproduce.stored_results import ResultStore, run_values
 
 CLOSE = 2.0
 """Published standard deviations within which a cell counts as reproduced."""
@@ -86,16 +82,15 @@ def results(matrix: Matrix, runs: Sequence[Run], folder: Path | None = None) -> 
         runs: see `runs_of`.
         folder: of result files; a run that is there counts before its file. None: only runs count.
     """
-    found = []
+    found, stored = [], {} if folder is None else ResultStore(matrix, folder).read()
     for cell in matrix.cells:
         own = [run for run in runs if run.cell is cell]
         if not own:
             continue
-        values = {} if folder is None else kept(matrix, cell, folder)
         wanted = {run.scenario.seed for run in own}
-        values = {seed: value for seed, value in values.items() if seed in wanted}
+        values = {seed: value for seed, value in stored.get(cell.name, {}).items() if seed in wanted}
         values |= {
-            run.scenario.seed: values_of(matrix, run, summary) for run in own if (summary := run.summary()) is not None
+            run.scenario.seed: run_values(matrix, run, summary) for run in own if (summary := run.summary()) is not None
         }
         found.append(result_of(matrix, cell, sorted(values.items())))
     return found
@@ -107,7 +102,7 @@ def result_of(matrix: Matrix, cell: Cell, own: list[tuple[int, dict[str, Any]]])
     Args:
         matrix: the one that has the cell.
         cell: which.
-        own: seed and its values, see `values_of`.
+        own: seed and its values, see `run_values`.
     """
     scale = matrix.judged_by.scale
     valued = [values for _, values in own if _is_whole(values)]
@@ -141,6 +136,10 @@ def result_of(matrix: Matrix, cell: Cell, own: list[tuple[int, dict[str, Any]]])
 def _is_whole(values: Mapping[str, Any]) -> bool:
     """Whether nodes have a value: where training has diverged they have none, or an infinite one, or one by chance."""
     return values["all"] is not None and bool(np.isfinite(values["all"])) and values.get("diverged", 0) < 1
+
+
+STANDINGS = ("reproduced", "outside", "no verdict", "no number", "not run")
+"""Columns of the overview."""
 
 
 def standing(result: Result, matrix: Matrix) -> str:

@@ -6,9 +6,10 @@ fails is told at the end, with all others that did.
 
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.runs.directory import complete_summary, same_scenario, write_json
@@ -111,8 +112,8 @@ def reproduce(
     download: bool = True,
     jobs: int = 1,
     tell: Callable[[str], None] = lambda _: None,
-    keep: Callable[[Run, dict], None] = lambda *_: None,
-    kept: Callable[[Run], bool] = lambda _: False,
+    add: Callable[[Run, dict], None] = lambda *_: None,
+    stored: Mapping[str, Collection[int]] = MappingProxyType({}),
 ) -> Outcome:
     """Runs what has not been run yet.
 
@@ -124,15 +125,17 @@ def reproduce(
         download: whether torchvision may download.
         jobs: processes that run side by side.
         tell: takes progress, line by line.
-        keep: called with every run that has come to its end, now or earlier, and its summary.
-        kept: whether the numbers of a run are known without its directory; such a run is not run again.
+        add: called with every run that is complete, now or earlier, and its summary.
+        stored: seeds with stored results, by cell; they are not run again.
     """
     there = {run.directory: run.summary() for run in runs}
-    wanted = [run for run in runs if there[run.directory] is None and not kept(run)]
+    wanted = [
+        run for run in runs if there[run.directory] is None and run.scenario.seed not in stored.get(run.cell.name, ())
+    ]
     for run in runs:
         summary = there[run.directory]
         if summary is not None:
-            keep(run, summary)
+            add(run, summary)
     if len(wanted) < len(runs):
         tell(f"{len(runs) - len(wanted)} of {len(runs)} runs are there already.")
     options = [] if data_dir is None else ["--data-dir", str(data_dir)]
@@ -151,7 +154,7 @@ def reproduce(
                 tell(f"{place} {failures[-1]}")
             else:
                 write_json(run.directory / ORIGIN, origin)
-                keep(run, summary)
+                add(run, summary)
                 tell(f"{place} {_line(run, summary, done, len(wanted), time.perf_counter() - started)}")
     except KeyboardInterrupt:
         return Outcome(True, tuple(failures))

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ddlsim.report.text import columns, markdown, number_text
-from ddlsim.runs.reproduce.kept import overrides_in
 from ddlsim.runs.reproduce.matrix import Matrix, PublishedMeasure, Shape, Verdict, read_matrix
 from ddlsim.runs.reproduce.measures import MEASURES
-from ddlsim.runs.reproduce.result import Result, common_distance, results, standing
+from ddlsim.runs.reproduce.result import STANDINGS, Result, common_distance, results, standing
 from ddlsim.runs.reproduce.running import runs_of
+from ddlsim.runs.reproduce.stored_results import read_table
 
 
 def verdicts(matrix: Matrix, found: Sequence[Result]) -> list[tuple[Shape, Verdict]]:
@@ -141,12 +141,9 @@ def _notes(matrix: Matrix, found: Sequence[Result]) -> list[str]:
 
 
 INTRODUCTION = """\
-# Published tables, and how much of them is reproduced
+# Published tables: what is reproduced
 
-This page and those of the tables are made from the JSON files beside them by `python tools/results_pages.py`; the files
-are written by `ddlsim reproduce NAME --results docs/results`. Each holds, per seed, our numbers with the command, the
-commit (where it is known), the machine and the date. Pages that no row below links to are written by hand: they hold
-results that are not in these files, such as shortened runs, and what explains a result.
+{summary}
 
 *reproduced*: our mean lies within two published standard deviations of the published mean. *outside*: further away,
 or more than 2 points away if the paper reports no standard deviation over seeds, or diverged. *no verdict*: within 2
@@ -158,33 +155,47 @@ Published deviations are population deviations of few seeds. Even an identical m
 *outside* in 29 % of all cells with one seed of ours and three published ones, in 22 % with one and four, and in 22 %
 with two and three (Student's t distribution).
 """
+FILES = """\
+## Files
+
+`python tools/results_pages.py` makes this page and those of the tables from one JSON file per table, which
+`ddlsim reproduce NAME --results docs/results` writes. It holds, per seed, our numbers with the command, the commit (if
+known), the machine and the date. Pages that no row above links to are written by hand: they hold results that are not
+in these files, such as shortened runs, and explanations of results.
+"""
 
 
 def write_pages(folder: Path, matrices: Sequence[Path | str]) -> list[Path]:
     """Writes README.md and a page per matrix that has results.
 
     Args:
-        folder: of result files; the pages are written into it.
+        folder: folder of results files; the pages are written into it.
         matrices: files of matrices, or their names.
 
     Returns:
         The pages.
     """
     rows, outside, missing, pages = [], [], [], []
+    total: Counter[str] = Counter()
     for path in matrices:
         matrix = read_matrix(path)
         found = results(matrix, runs_of(matrix, folder / "none"), folder)
-        name = matrix.name
+        counts = Counter(standing(result, matrix) for result in found)
+        total += counts
         if any(result.seeds for result in found):
-            pages.append(folder / f"{name}.md")
+            pages.append(folder / f"{matrix.name}.md")
             pages[-1].write_text(markdown_table(matrix, found), encoding="utf-8")
-            name = f"[{name}]({name}.md)"
-        rows.append([name, *_counts(matrix, found)])
+            rows.append(
+                [f"[{matrix.name}]({matrix.name}.md)", str(len(found)), *(str(counts[name]) for name in STANDINGS)]
+            )
+            rows[-1].append(_shapes_count(matrix, found))
         outside += _outside(matrix, found)
         missing += _missing(matrix, found)
+    rows.sort(key=lambda row: -int(row[2]))
     rows += _shortened(folder, matrices, pages)
-    header = ["table", "cells", "reproduced", "outside", "no verdict", "no number", "not run", "shapes"]
-    parts = [INTRODUCTION, markdown(header, rows, left=1)]
+    counted = ", ".join(f"{total[name]} {name}" for name in STANDINGS)
+    summary = f"{total.total()} cells of {len(matrices)} tables: {counted}."
+    parts = [INTRODUCTION.format(summary=summary), markdown(["table", "cells", *STANDINGS, "shapes"], rows, left=1)]
     if outside:
         rows = [[f"{matrix}: {cell}", *distance, reason] for matrix, cell, *distance, reason in outside]
         header = ["cell", "difference", "in std", "reason"]
@@ -192,16 +203,13 @@ def write_pages(folder: Path, matrices: Sequence[Path | str]) -> list[Path]:
     if missing:
         parts += ["", "## Cells not run", "", markdown(["table", "cells", "why"], missing, left=3)]
     pages.append(folder / "README.md")
-    pages[-1].write_text("\n".join([*parts, ""]), encoding="utf-8")
+    pages[-1].write_text("\n".join([*parts, "", FILES]), encoding="utf-8")
     return pages
 
 
-def _counts(matrix: Matrix, found: Sequence[Result]) -> list[str]:
-    of = Counter(standing(result, matrix) for result in found)
-    counts = [str(of[name]) for name in ("reproduced", "outside", "no verdict", "no number", "not run")]
+def _shapes_count(matrix: Matrix, found: Sequence[Result]) -> str:
     judged = [verdict for _, verdict in verdicts(matrix, found) if verdict in ("holds", "does not hold")]
-    shapes = f"{judged.count('holds')} of {len(judged)}" if matrix.shapes else "-"
-    return [str(len(found)), *counts, shapes]
+    return f"{judged.count('holds')} of {len(judged)}" if matrix.shapes else "-"
 
 
 def _outside(matrix: Matrix, found: Sequence[Result]) -> list[tuple[str, ...]]:
@@ -228,7 +236,7 @@ def _distance(matrix: Matrix, result: Result) -> tuple[str, str]:
 
 def _missing(matrix: Matrix, found: Sequence[Result]) -> list[list[str]]:
     count = sum(not result.seeds for result in found)
-    return [[matrix.name, f"{count} of {len(found)}", matrix.not_run]] if count and matrix.not_run else []
+    return [[matrix.name, f"{count} of {len(found)}", matrix.not_run or "-"]] if count else []
 
 
 def _unexplained(result: Result) -> str:
@@ -242,15 +250,13 @@ def _shortened(folder: Path, matrices: Sequence[Path | str], pages: list[Path]) 
     rows = []
     for path in matrices:
         plain = read_matrix(path)
-        for held in sorted(folder.glob(f"{plain.name}+*")):
-            if not held.is_dir():  # a page that was made of one
-                continue
-            overrides = overrides_in(held)
+        for stored in sorted(folder.glob(f"{plain.name}+*.json")):
+            overrides = read_table(stored)["overrides"]
             matrix = read_matrix(path, overrides)
             found = [r for r in results(matrix, runs_of(matrix, folder / "none"), folder) if r.seeds]
             if found:
-                pages.append(folder / f"{held.name}.md")
+                pages.append(folder / f"{stored.stem}.md")
                 pages[-1].write_text(markdown_table(matrix, found), encoding="utf-8")
-                text = f"[{plain.name}, with {' '.join(overrides)}]({held.name}.md)"
+                text = f"[{plain.name}, with {' '.join(overrides)}]({stored.stem}.md)"
                 rows.append([text, str(len(found)), *["-"] * 6])
     return rows

@@ -1,6 +1,6 @@
 """A real run beside its simulation: eight processes in eight namespaces, and ddlsim, from one scenario.
 
-    python tests/validation/deployment/deploy.py el --queue fair --out docs/results/trust/runs
+    python tests/validation/deployment/deploy.py el --queue fair --out docs/results/trust/runs.json
 
 Stored are per node and round the seconds of computing, training and completing, the accuracy of every evaluation, the
 largest difference between the models of both, and what ddlsim says the times are, with fidelity `flow` and `tcp`.
@@ -25,6 +25,7 @@ import numpy as np
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
+from measure_flows import write_table  # noqa: E402
 from node import flat  # noqa: E402
 from testbed import QUEUES, HostLink, Testbed, missing  # noqa: E402
 
@@ -183,10 +184,10 @@ def main() -> None:
     else:
         found = pickle.loads(given.measured.read_bytes())
     result = compared(found)
-    given.out.mkdir(parents=True, exist_ok=True)
+    table = json.loads(given.out.read_text()) if given.out.exists() else {}
     stem = f"{found['name']}+{found['queue']}{found['packets']}"
-    taken = len(list(given.out.glob(f"{stem}*.json")))  # repetitions beside the first have numbers
-    (given.out / (f"{stem}+{taken}.json" if taken else f"{stem}.json")).write_text(json.dumps(result) + "\n")
+    stored = sum(name == stem or name.startswith(f"{stem}+") for name in table)  # later repetitions have numbers
+    write_table(given.out, {**table, f"{stem}+{stored}" if stored else stem: result})
 
 
 if __name__ == "__main__":
