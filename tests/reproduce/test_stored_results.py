@@ -205,7 +205,9 @@ def test_every_measure_has_a_title_of_its_own():
     assert len(set(titles)) == len(titles)
 
 
-@pytest.mark.parametrize(("text", "message"), [("<<<<<<< HEAD\n{}", "cannot be read"), ("[]", "expected a results file")])
+@pytest.mark.parametrize(
+    ("text", "message"), [("<<<<<<< HEAD\n{}", "cannot be read"), ("[]", "expected a results file")]
+)
 def test_invalid_results_file_is_reported_and_not_overwritten(filled, tmp_path, text, message):
     matrix, folder = filled
     path = folder / "tiny.json"
