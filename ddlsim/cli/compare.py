@@ -26,7 +26,6 @@ class Figure(StrEnum):
     """What a figure of several runs shows."""
 
     lines = "lines"
-    quality = "quality"
     merges = "merges"
     sweep = "sweep"
     fair = "fair"
@@ -93,9 +92,8 @@ def compare(
     figure: Annotated[
         Figure,
         typer.Option(
-            help="lines: a line per setting, see --x and --y; quality: clusters over time, and bytes by cause; merges: "
-            "accuracy before and after each merge, a panel per run; sweep: quality over the values of a setting; "
-            "fair: lines of fair accuracy over rounds."
+            help="lines: a line per setting, see --x and --y; merges: accuracy before and after each merge, a panel "
+            "per run; sweep: quality over the values of a setting; fair: lines of fair accuracy over rounds."
         ),
     ] = Figure.lines,
     over: Annotated[str, typer.Option(help="Of a sweep, the setting's dotted key.")] = "algorithm.tau",
@@ -129,7 +127,7 @@ def compare(
         if open_it:
             typer.launch(str(path.resolve()))
     if plot:
-        from ddlsim.report.side_by_side import save_comparison
+        from ddlsim.report.comparing.figures import save_comparison
 
         for note in save_comparison(runs, plot, figure.value, over, drawn):
             say(f"{plot}: {note}")

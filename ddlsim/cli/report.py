@@ -99,7 +99,7 @@ def _as_text(runs: list[Path], plots: Path | None) -> None:
 
 def _plots(runs: list[Path], plots: Path, damaged: list[DdlsimError]) -> None:
     """Figures of each run in a folder of its own; of those that are damaged it has been told already."""
-    from ddlsim.report.plots import save_plots
+    from ddlsim.report.run_report import save_plots
 
     for run, below in _folders(runs).items():
         with suppress(RecordsDamaged) if damaged else nullcontext():

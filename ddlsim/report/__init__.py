@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ddlsim.report.comparing.tables import compare
-    from ddlsim.report.depth import report
+    from ddlsim.report.run_report import report
 
 __all__ = ["compare", "report"]
 
@@ -16,7 +16,7 @@ def __getattr__(name: str) -> Any:
 
         return compare
     if name == "report":
-        from ddlsim.report.depth import report
+        from ddlsim.report.run_report import report
 
         return report
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,17 +1,10 @@
-"""JSON-lines files of a run, also of an unfinished or killed one.
-
-Messages between nodes are read by round from contacts.jsonl (see network/messages/message.py).
-"""
+"""JSON-lines files of a run, also of an unfinished or killed one."""
 
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType, NoneType
-
-import numpy as np
 
 from ddlsim.foundation.errors import DdlsimError, RecordsDamaged
 
@@ -24,7 +17,7 @@ ANYTHING: Mapping[str, type] = MappingProxyType({})
 
 
 def json_lines(path: Path, kinds: "Mapping[str, type | tuple[type, ...]]" = ANYTHING) -> Iterator[dict]:
-    """Return the objects of a JSON-lines file; a last line that a crash cut short is left out.
+    """Return the objects of a JSON-lines file, none if it is missing; a last line that a crash cut short is left out.
 
     Args:
         path: the file.
@@ -32,6 +25,8 @@ def json_lines(path: Path, kinds: "Mapping[str, type | tuple[type, ...]]" = ANYT
     Raises:
         RecordsDamaged: if another line is not JSON, or does not match `kinds`; names the line.
     """
+    if not path.is_file():
+        return
     with path.open(encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(file, 1):
             try:
@@ -73,47 +68,3 @@ def _wrong(row: dict, key: str, kind: "type | tuple[type, ...]") -> str:
     kinds = kind if isinstance(kind, tuple) else (kind,)
     words = " or ".join(dict.fromkeys(_WORDS[one] for one in kinds if one is not int or float not in kinds))
     return f"{key}: expected {words}, got {json.dumps(row[key])[:60]}"
-
-
-COLUMNS = ("src", "dst", "messages", "bytes")
-
-
-@dataclass(frozen=True)
-class Contacts:
-    """One entry per round and ordered pair that exchanged messages in it, all int arrays [entries].
-
-    `round` counts completed rounds, as in metrics.jsonl; `bytes` are payloads and headers as handed to the network.
-    """
-
-    round: np.ndarray
-    src: np.ndarray
-    dst: np.ndarray
-    messages: np.ndarray
-    bytes: np.ndarray
-
-    @cached_property
-    def rounds(self) -> np.ndarray:
-        """Rounds in which any message was sent, ascending."""
-        return np.unique(self.round)
-
-
-def read_contacts(path: Path, num_nodes: int) -> Contacts | None:
-    """Return the file's entries; None if the file is missing, or nothing was sent (yet).
-
-    Raises:
-        RecordsDamaged: if its rows are not run records.
-    """
-    if not path.is_file():
-        return None
-    parts: list[np.ndarray] = []
-    for row in json_lines(path, {"round": int, **dict.fromkeys(COLUMNS, list)}):
-        with damage_of(path):
-            columns = np.array([row[name] for name in COLUMNS], dtype=np.int64)
-            parts.append(np.vstack([np.full(columns.shape[1], row["round"]), columns]))
-    if not parts:
-        return None
-    found = Contacts(*np.hstack(parts))
-    nodes = np.concatenate([found.src, found.dst])
-    if len(nodes) and not (nodes.min() >= 0 and nodes.max() <= num_nodes):
-        raise RecordsDamaged(f"{path}: a row is of a node that the run does not have; it has {num_nodes}.")
-    return found if len(found.src) else None

@@ -6,15 +6,16 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from ddlsim.foundation.errors import RecordsDamaged, ScenarioError
 from ddlsim.foundation.strict_json import row_number
-from ddlsim.report.json_lines import MAYBE_NODE, NUMBER, damage_of, json_lines, read_contacts
-from ddlsim.report.link_table import read_links
+from ddlsim.report.json_lines import MAYBE_NODE, NUMBER, damage_of, json_lines
+from ddlsim.report.record_files import Energy, Links, read_contacts
 from ddlsim.report.records import Communication, Records, Rows
-from ddlsim.report.tables import read_energy
 from ddlsim.tasks import metrics
 
 MANIFEST = "manifest.json"
@@ -42,12 +43,12 @@ def read(run_dir: str | Path) -> Records:
             scenario=read_scenario(directory, manifest),
             rows=found.rows,
             communication=_read_communication(directory / "communication.jsonl", len(manifest["node_cluster"])),
-            links=read_links(directory / "links.jsonl"),
+            links=Links.read(directory / "links.jsonl"),
             contacts=read_contacts(directory / "contacts.jsonl", len(manifest["node_cluster"])),
             confusions=[entry for pair in found.newest.values() for entry in pair],
             parities=found.parities,
             learns_graph=found.learns_graph,
-            energy=read_energy(directory / "energy.jsonl"),
+            energy=Energy.read(directory / "energy.jsonl"),
         )
 
 
@@ -141,7 +142,7 @@ def _read_metrics(path: Path, node_cluster: np.ndarray, attacked: Sequence[int] 
     columns: dict[str, list[tuple]] = {}
     found = _Metrics(node_cluster, attacked)
     kinds = {"time_s": NUMBER, "node": MAYBE_NODE, "round": int, "name": str}
-    for row in json_lines(path, kinds) if path.is_file() else ():
+    for row in json_lines(path, kinds):
         node = -1 if row["node"] is None else _node(path, row["node"], len(node_cluster))
         if row["name"] == "confusion":
             matrix = _confusion(path, row)
@@ -197,50 +198,53 @@ def _read_communication(path: Path, num_nodes: int) -> Communication | None:
     return Communication(*np.array(rows, dtype=np.int64).reshape(-1, len(names)).T, num_pairs)
 
 
+class Manifest(BaseModel):
+    """The manifest's keys on which reports rely; null is like a missing key."""
+
+    model_config = ConfigDict(strict=True)
+
+    node_cluster: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
+    status: str | None = None
+    scenario: str | None = None
+    algorithm: str | None = None
+    device: str | None = None
+    step_times: dict[str, Any] | None = None
+    as_published: list[str] | None = None
+    task: str | None = None
+    metric: dict[str, Any] | None = None
+    also_measured: list[Any] | None = None
+    seed: int | None = None
+    rounds: int | None = None
+    wall_s: float | None = None
+    peak_rss_mib: float | None = None
+    data: dict[str, Any] | None = None
+    labels: list[str] | None = None
+    attacks: list[Any] | None = None
+    stopped: dict[str, Any] | None = None
+    files: dict[str, Any] | None = None
+
+    @field_validator("node_cluster")
+    @classmethod
+    def _check_clusters(cls, value: list[int]) -> list[int]:
+        if max(value) >= len(value):
+            raise ValueError("expected clusters below the number of nodes")
+        return value
+
+
 def _read_manifest(path: Path) -> dict:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
+        Manifest.model_validate(found)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = "".join(f"{part}: " for part in first["loc"])
+        reason = first["msg"].replace("Input should be", "expected")
+        raise RecordsDamaged(f"{path}: {key}{reason}, got {first['input']!r:.60}.") from error
     except json.JSONDecodeError as error:
         raise RecordsDamaged(f"{path}:{error.lineno}: not JSON: {error.msg}.") from error
     except (ValueError, RecursionError) as error:
         raise RecordsDamaged(f"{path}: not JSON: {error}.") from error
-    if not isinstance(found, dict):
-        raise RecordsDamaged(f"{path}: expected a JSON object, got {found!r:.60}.")
-    clusters = found.get("node_cluster")
-    if not (
-        clusters and isinstance(clusters, list) and all(type(c) is int and 0 <= c < len(clusters) for c in clusters)
-    ):
-        raise RecordsDamaged(f"{path}: node_cluster: expected the cluster of every node, got {clusters!r:.60}.")
-    for key, kind, words in _MANIFEST_KINDS:
-        if found.get(key) is not None and not isinstance(found[key], kind):
-            raise RecordsDamaged(f"{path}: {key}: expected {words}, got {found[key]!r:.60}.")
-    for key in ("labels", "as_published"):
-        if not all(isinstance(text, str) for text in found.get(key) or ()):
-            raise RecordsDamaged(f"{path}: {key}: expected a list of texts, got {found[key]!r:.60}.")
     return found
-
-
-_MANIFEST_KINDS = (
-    ("status", str, "text"),
-    ("scenario", str, "text"),
-    ("algorithm", str, "text"),
-    ("device", str, "text"),
-    ("step_times", dict, "an object"),
-    ("as_published", list, "a list"),
-    ("task", str, "text"),
-    ("metric", dict, "an object"),
-    ("also_measured", list, "a list"),
-    ("seed", int, "a whole number"),
-    ("rounds", int, "a whole number"),
-    ("wall_s", NUMBER, "a number"),
-    ("peak_rss_mib", NUMBER, "a number"),
-    ("data", dict, "an object"),
-    ("labels", list, "a list"),
-    ("attacks", list, "a list"),
-    ("stopped", dict, "an object"),
-    ("files", dict, "an object"),
-)
-"""Types of the manifest's keys on which reports rely."""
 
 
 def read_scenario(directory: Path, manifest: dict) -> dict:

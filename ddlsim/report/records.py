@@ -7,9 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ddlsim.report.json_lines import Contacts, torn_line
-from ddlsim.report.link_table import Links
-from ddlsim.report.tables import Energy, grid_of
+from ddlsim.report.json_lines import torn_line
+from ddlsim.report.record_files import Contacts, Energy, Links, grid_of
 from ddlsim.tasks import metrics
 from ddlsim.tasks.base import VALIDATION, VALIDATION_LOSS, Metric, loss_rows, metric_of
 
@@ -181,6 +180,14 @@ class Records:
     def traffic_matrix(self) -> np.ndarray:
         """Bytes put on the wire from row to column, float [N, N], or [N + 1, N + 1] with a server."""
         return self.communication.matrix(self.num_nodes + ("server" in self.group_of))
+
+    @property
+    def title(self) -> str:
+        """Scenario, algorithm, seed, and the name of fallback data, for figures."""
+        data = self.manifest.get("data") or {}
+        fallback = f", FALLBACK DATA {data.get('name')}" if data.get("fallback") else ""
+        about = (self.manifest.get(name) for name in ("scenario", "algorithm", "seed"))
+        return "{}, {}, seed {}".format(*about) + fallback
 
     @property
     def command(self) -> str:

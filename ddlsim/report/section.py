@@ -42,11 +42,15 @@ class Axis:
         name: `round`, `simulated time`, ...
         values: [P], ascending; empty where each line has its own.
         unit: how they are written.
+        names: of the values 0, 1, ..., which are then no numbers.
+        log: whether it is logarithmic.
     """
 
     name: str
     values: np.ndarray
     unit: Unit = "count"
+    names: Sequence[str] = ()
+    log: bool = False
 
 
 @dataclass(frozen=True)

@@ -2,20 +2,23 @@
 
 import sys
 
-from ddlsim.report.tables import energy_lines as energy_lines
 from ddlsim.report.text import (
+    FLOPS,
+    SHORT_SECONDS,
     bytes_text,
     columns,
-    flops_text,
     grams_text,
     joules_text,
     number_text,
     percent_text,
+    prefixed,
     printable,
     seconds_text,
-    short_seconds_text,
 )
 from ddlsim.tasks.base import Metric
+
+PURPOSES = {"compute_j": "computing", "idle_j": "idle", "upload_j": "sending", "download_j": "receiving"}
+"""Columns of energy.jsonl -> words."""
 
 
 def fallback_line(name: str) -> str:
@@ -53,7 +56,7 @@ def rows(summary: dict) -> list[tuple[str, str]]:
         *_attack_lines(summary),
         ("bytes sent", _bytes_line(traffic)),
         *_exchange_lines(summary),
-        *((what, value + _mark("joules", summary)) for what, value in energy_lines(summary)),
+        *((what, value + _mark("joules", summary)) for what, value in _energy_lines(summary)),
         *_privacy_lines(summary.get("privacy")),
         *_secure_lines(summary.get("secure_aggregation")),
         *_device_lines(summary.get("step_times")),
@@ -92,12 +95,12 @@ def _device_lines(step_times: dict | None) -> list[tuple[str, str]]:
 
 def step_times_text(step_times: dict) -> str:
     """Return the device, the shortest and longest step, and the source of these times."""
-    shortest, longest = (short_seconds_text(seconds) for seconds in step_times["step_s"])
+    shortest, longest = (prefixed(seconds, SHORT_SECONDS) for seconds in step_times["step_s"])
     text = f"{step_times['device']}, {shortest}{'' if shortest == longest else f' to {longest}'} per step"
     if step_times["source"] == "given":
         return text
     flops = step_times["flops"].values()
-    fewest, most = flops_text(min(flops)), flops_text(max(flops))
+    fewest, most = prefixed(min(flops), FLOPS), prefixed(max(flops), FLOPS)
     operations = fewest if fewest == most else f"{fewest} to {most}"
     how = f"{operations}, {step_times['source']}" + ("" if step_times["counted"] else " from the model's size")
     cure = "; run `ddlsim calibrate` for your device" if step_times["source"] == "estimated" else ""
@@ -235,6 +238,21 @@ def _target_lines(target: dict, judged_by: Metric) -> list[tuple[str, str]]:
         (f"{name}, first evaluation", f"round {target['round']}, {costs_text(target)}"),
         ("  interpolated", f"round {between['round']:.1f}, {costs_text(between)}"),
     ]
+
+
+def _energy_lines(summary: dict) -> list[tuple[str, str]]:
+    """Return the lines of a summary on energy: name and value."""
+    found = summary.get("energy")
+    if found is None or found["joules"] is None:
+        return []
+    parts = [f"{title} {joules_text(found[name])}" for name, title in PURPOSES.items() if found.get(name)]
+    lines = [("energy", joules_text(found["joules"]) + (f" ({', '.join(parts)})" if parts else ""))]
+    if found.get("node_mean") is not None:
+        most = "" if found["node_max"] is None else f", at most {joules_text(found['node_max'])}"
+        lines.append(("energy per node", f"mean {joules_text(found['node_mean'])}{most}"))
+    if found["gco2"] is not None:
+        lines.append(("emissions", f"{grams_text(found['gco2'])} CO2e"))
+    return lines
 
 
 def _privacy_lines(privacy: dict | None) -> list[tuple[str, str]]:

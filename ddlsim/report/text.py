@@ -10,38 +10,55 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ddlsim.report.section import Unit
+
+BYTES = (1.0, "B"), (1e3, "kB"), (1e6, "MB"), (1e9, "GB"), (1e12, "TB")
+JOULES = (1e-3, "mJ"), (1.0, "J"), (1e3, "kJ"), (1e6, "MJ"), (1e9, "GJ"), (1e12, "TJ")
+GRAMS = (1e-3, "mg"), (1.0, "g"), (1e3, "kg"), (1e6, "t")
+FLOPS = (1.0, "FLOP"), (1e3, "kFLOP"), (1e6, "MFLOP"), (1e9, "GFLOP"), (1e12, "TFLOP"), (1e15, "PFLOP")
+SHORT_SECONDS = (1e-3, "ms"), (1.0, "s")
+
+
+def prefixed(value: float | None, units: Sequence[tuple[float, str]]) -> str:
+    """Return a value that is not below 0 with three digits, in the largest unit of which it has one whole."""
+    if value is None or math.isnan(value):
+        return "-"
+    size, name = next((unit for unit in reversed(units) if abs(value) >= 0.9995 * unit[0]), units[0])
+    if not value:
+        size, name = next(unit for unit in units if unit[0] == 1)
+    digits = ".3g" if abs(value) < 99.95 * size and (size, name) != BYTES[0] else ".0f"
+    return f"{value / size:{digits}} {name}"
+
 
 def bytes_text(count: float | None) -> str:
     """Bytes in decimal units, e.g. `9.8 GB`."""
-    if count is None or math.isnan(count):
-        return "-"
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if abs(count) < 999.5 or unit == "TB":
-            break
-        count /= 1000
-    return f"{count:.0f} {unit}" if unit == "B" else f"{count:.3g} {unit}" if count < 100 else f"{count:.0f} {unit}"
+    return prefixed(count, BYTES)
 
 
-def unit_of_bytes(largest: float) -> tuple[str, float]:
-    """The decimal unit in which values up to this many bytes are read best, and its size."""
-    units = ("B", "kB", "MB", "GB", "TB")
-    power = 0 if not largest or math.isnan(largest) else min(len(units) - 1, max(0, int(math.log10(largest) // 3)))
-    return units[power], 1000.0**power
+def joules_text(joules: float | None) -> str:
+    """Joules with a decimal prefix, e.g. `3.6 MJ`; see docs/energy.md for kWh."""
+    return prefixed(joules, JOULES)
 
 
-def unit_of_joules(largest: float) -> tuple[str, float]:
-    """The unit in which joules up to this many are read best, and its size."""
-    units = ("J", "kJ", "MJ", "GJ", "TJ")
-    power = 0 if not largest or math.isnan(largest) else min(len(units) - 1, max(0, int(math.log10(largest) // 3)))
-    return units[power], 1000.0**power
+def grams_text(grams: float | None) -> str:
+    """A mass in the unit that is read best, e.g. `4.2 kg`."""
+    return prefixed(grams, GRAMS)
 
 
-def unit_of_seconds(largest: float) -> tuple[str, float]:
-    """The unit of time in which values up to this many seconds are read best, and its size in seconds."""
-    for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
-        if largest >= 2 * size:
-            return unit, size
-    return "s", 1.0
+def unit_of(unit: Unit, values: Sequence[np.ndarray]) -> tuple[str, float]:
+    """Return the unit in which an axis of these values is read best, and its size."""
+    if unit in ("number", "count"):
+        return "", 1.0
+    if unit == "percent":
+        return "%", 0.01
+    known = np.concatenate([np.ravel(each) for each in values] or [np.zeros(0)])
+    largest = max(known[np.isfinite(known)], default=0.0)
+    if unit == "seconds":
+        long = ("d", 86400.0), ("h", 3600.0), ("min", 60.0)
+        return next((each for each in long if largest >= 2 * each[1]), ("s", 1.0))
+    units = [each for each in (BYTES if unit == "bytes" else JOULES) if each[0] >= 1]
+    size, name = next((each for each in reversed(units) if largest >= each[0]), units[0])
+    return name, size
 
 
 def seconds_text(seconds: float | None) -> str:
@@ -60,37 +77,6 @@ def seconds_text(seconds: float | None) -> str:
         return f"{minutes // 60}h{minutes % 60:02d}m"
     hours = round(seconds / 3600)
     return f"{hours // 24}d{hours % 24:02d}h"
-
-
-def joules_text(joules: float | None) -> str:
-    """Joules with a decimal prefix, e.g. `3.6 MJ`; see docs/energy.md for kWh."""
-    return _prefixed(joules, ((1e-3, "mJ"), (1.0, "J"), (1e3, "kJ"), (1e6, "MJ"), (1e9, "GJ"), (1e12, "TJ")))
-
-
-def grams_text(grams: float | None) -> str:
-    """A mass in the unit that is read best, e.g. `4.2 kg`."""
-    return _prefixed(grams, ((1e-3, "mg"), (1.0, "g"), (1e3, "kg"), (1e6, "t")))
-
-
-def _prefixed(value: float | None, units: Sequence[tuple[float, str]]) -> str:
-    """A value not below 0 with three digits, in the largest unit of which it has one whole."""
-    if value is None or math.isnan(value):
-        return "-"
-    fitting = [unit for unit in units if abs(value) >= 0.9995 * unit[0]]
-    size, name = fitting[-1] if fitting else units[0] if value else units[1]
-    return f"{value / size:.3g} {name}" if abs(value) < 99.95 * size else f"{value / size:.0f} {name}"
-
-
-def flops_text(count: float) -> str:
-    """Floating-point operations with a decimal prefix, e.g. `6.1 MFLOP`."""
-    units = (1.0, "FLOP"), (1e3, "kFLOP"), (1e6, "MFLOP"), (1e9, "GFLOP"), (1e12, "TFLOP"), (1e15, "PFLOP")
-    return _prefixed(count, units)
-
-
-def short_seconds_text(seconds: float) -> str:
-    """A step time with three digits, e.g. `0.41 ms`; below a microsecond and above a second too."""
-    size, unit = (1.0, "s") if seconds >= 0.9995 or not seconds else (1e-3, "ms")
-    return f"{seconds / size:.3g} {unit}"
 
 
 def percent_text(share: float | None) -> str:

@@ -236,7 +236,7 @@ def test_figures_from_the_command_line(ddlsim, tmp_path):
     assert ddlsim("run", SMOKE, "--out", str(run), "--set", "rounds=2").exit_code == 0
     assert ddlsim("compare", str(run), "--plot", str(tmp_path / "both.png")).exit_code == 0
     assert (tmp_path / "both.png").stat().st_size > 1000
-    assert "accuracy_time.png" in ddlsim("report", str(run), "--plots", str(tmp_path / "figures")).stdout
+    assert "quality.png" in ddlsim("report", str(run), "--plots", str(tmp_path / "figures")).stdout
     assert (tmp_path / "figures" / "seed-1" / "samples.png").is_file()
 
 

@@ -1,12 +1,11 @@
-"""Learned graphs in records: rows that stay, edges, weight inside clusters, figures."""
+"""Learned graphs in records: rows that stay, edges, weight inside clusters."""
 
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from ddlsim.report.figures import matrices_figure, network_figure, read_graphs, sparsity_figure
+from ddlsim.report.collaboration import read_graphs
 
 
 @pytest.fixture
@@ -41,16 +40,3 @@ def test_edges_count_other_nodes_and_weight_inside_counts_oneself(directory):
 def test_run_without_graph_has_none(tmp_path):
     (tmp_path / "metrics.jsonl").write_text("")
     assert read_graphs(tmp_path, 3) is None
-
-
-def test_figures_show_first_and_last_round_and_count_edges(directory):
-    pytest.importorskip("matplotlib")
-    records = SimpleNamespace(node_cluster=np.array([0, 1, 0]))
-    graphs = read_graphs(directory, 3)
-    shown = matrices_figure(records, graphs).axes
-    assert [axes.get_title() for axes in shown[:2]] == ["round 1", "round 2"]
-    assert shown[1].images[0].get_array().tolist() == [[0.6, 0.0, 0.4], [0.0, 1.0, 0.0], [0.5, 0.0, 0.5]]  # 0, 2, 1
-    assert network_figure(records, graphs).axes[0].get_title() == "round 2: 2 directed edges"
-    edges, inside = sparsity_figure(records, graphs).axes
-    assert edges.lines[0].get_ydata().tolist() == [3, 2]
-    assert inside.lines[1].get_ydata() == pytest.approx([0.5, 0.5])

@@ -13,7 +13,7 @@ from ddlsim.report.comparing.groups import group
 from ddlsim.report.comparing.rows import Target
 from ddlsim.report.comparing.tables import compare
 from ddlsim.report.reading import read
-from ddlsim.report.text import comma_separated, latex, markdown, unit_of_bytes, unit_of_seconds
+from ddlsim.report.text import comma_separated, latex, markdown, unit_of
 from ddlsim.tasks.base import ACCURACY, F1_MACRO
 
 
@@ -115,7 +115,8 @@ def test_labels_that_even_whole_texts_would_not_tell_apart_have_numbers(with_key
 
 def test_tables_and_figures_have_the_labels_and_a_note_for_each(with_keys):
     pytest.importorskip("matplotlib")
-    from ddlsim.report.comparing.curves import lines_figure, notes
+    from ddlsim.report.comparing.curves import Drawn, notes
+    from ddlsim.report.comparing.figures import lines_figure
 
     runs = with_keys(
         *(f"attacks: [{{name: sign_flip, nodes: {nodes}}}]\nsize: {size}" for nodes in (0.25, 0.5) for size in (1, 2))
@@ -125,7 +126,7 @@ def test_tables_and_figures_have_the_labels_and_a_note_for_each(with_keys):
     assert [row["setting"] for row in csv.DictReader(io.StringIO(table))] == [f"attacks={label}" for label in expected]
     assert compare([own.directory for own in runs], by=["attacks"]).count("averaged over runs that differ in size") == 2
     assert [note.partition(":")[0] for note in notes(runs, ["attacks"])] == [f"attacks={label}" for label in expected]
-    lines = lines_figure(runs, group_by=["attacks"]).axes[0].lines
+    lines = lines_figure(runs, Drawn(group_by=["attacks"])).axes[0].lines[:2]
     assert [line.get_label() for line in lines] == [f"attacks={label} (2 runs)" for label in expected]
 
 
@@ -233,32 +234,28 @@ def test_a_line_ends_at_the_last_round_that_all_of_its_runs_have_evaluated(make_
 
 def test_one_line_per_setting_with_a_mark_at_each_evaluation_and_a_band(settings):
     pytest.importorskip("matplotlib")
-    from ddlsim.report.comparing.curves import lines_figure
+    from ddlsim.report.comparing.curves import Drawn
+    from ddlsim.report.comparing.figures import lines_figure
 
-    figure = lines_figure(settings(["el", "dac"], (0, 1)), "bytes", target=0.7)
+    figure = lines_figure(settings(["el", "dac"], (0, 1)), Drawn("bytes", at=0.7))
     (axes,) = figure.axes
     el, dac, target = axes.lines
     assert [line.get_label() for line in (el, dac)] == ["el (2 seeds)", "dac (2 seeds)"]
     assert el.get_marker() not in ("", "None") and len(axes.collections) == 2
     assert el.get_ydata() == pytest.approx([100 * 16 / 30 + 5, 85]) and el.get_xdata() == pytest.approx([0.603, 1.203])
-    assert axes.get_xlabel() == "sent by all nodes (kB)" and target.get_ydata()[0] == 70
-
-
-def test_no_color_comes_twice_however_many_lines():
-    pytest.importorskip("matplotlib")
-    from ddlsim.report.figures import styles
-
-    for count in (1, 7, 8, 30):
-        assert len({style["color"] for style in styles(count)}) == count
+    assert axes.get_xlabel() == "bytes sent by all nodes (kB)" and target.get_ydata()[0] == 70
 
 
 def test_nothing_of_many_long_labels_is_cut_off(settings):
     pytest.importorskip("matplotlib")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    from ddlsim.report.comparing.curves import lines_figure
+    from ddlsim.report.comparing.curves import Drawn
+    from ddlsim.report.comparing.figures import lines_figure
 
-    figure = lines_figure(settings([f"el, a_key_with_a_long_name: a_long_value_{number}" for number in range(9)]))
+    figure = lines_figure(
+        settings([f"el, a_key_with_a_long_name: a_long_value_{number}" for number in range(9)]), Drawn()
+    )
     FigureCanvasAgg(figure).draw()
     whole = figure.bbox
     for text in figure.legends[0].get_texts():
@@ -271,12 +268,12 @@ def test_nothing_of_many_long_labels_is_cut_off(settings):
     ("largest", "unit"), [(0, "B"), (999, "B"), (5e3, "kB"), (1.2e6, "MB"), (3e9, "GB"), (4e15, "TB")]
 )
 def test_bytes_have_the_unit_of_their_range(largest, unit):
-    assert unit_of_bytes(largest)[0] == unit
+    assert unit_of("bytes", [np.array([largest])])[0] == unit
 
 
 @pytest.mark.parametrize(("largest", "unit"), [(0, "s"), (119, "s"), (121, "min"), (7300, "h"), (200_000, "d")])
 def test_seconds_have_the_unit_of_their_range(largest, unit):
-    assert unit_of_seconds(largest)[0] == unit
+    assert unit_of("seconds", [np.array([largest])])[0] == unit
 
 
 def test_the_cost_of_a_target_is_a_mean_over_the_seeds_that_reached_it(settings):

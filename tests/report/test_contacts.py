@@ -5,19 +5,10 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from ddlsim.report.figures import (
-    TRUE_SIMILARITY,
-    in_cluster_share,
-    merge_quality,
-    merges_figure,
-    pulls_figure,
-    similarities,
-    true_similarity_figure,
-)
-from ddlsim.report.panels import merge_panels
-from ddlsim.report.plots import save_plots
+from ddlsim.report.collaboration import TRUE_SIMILARITY, in_cluster_share, merge_quality, pull_counts, similarities
 from ddlsim.report.reading import read
-from ddlsim.report.sections.peers import merges
+from ddlsim.report.run_report import save_plots
+from ddlsim.report.sections.peers import merges, similarity_sections
 from ddlsim.tasks.base import KNOWN
 
 
@@ -75,26 +66,19 @@ def test_true_similarities_are_no_measured_ones(make_run):
     assert sorted(similarities(records, TRUE_SIMILARITY)) == [0, 2]
 
 
-def test_true_similarities_are_drawn_as_a_line_and_a_band_per_cluster(make_run):
-    pytest.importorskip("matplotlib")
-    records = read(make_run(rows=make_run.rows() + TRUE))
-    found = similarities(records, TRUE_SIMILARITY)
-    (axes,) = true_similarity_figure(records, 0, *found[0]).axes
-    assert [(line.get_label(), line.get_ydata().tolist()) for line in axes.lines] == [
+def test_true_similarities_are_a_line_and_a_band_per_cluster(make_run):
+    first, second = (section.figure for section in similarity_sections(read(make_run(rows=make_run.rows() + TRUE))))
+    assert [(one.label, one.values.tolist()) for one in first.series] == [
         ("cluster 0 (its own)", [0.5, 0.75]),
         ("cluster 1", [0.25, 0.125]),
     ]
-    (axes,) = true_similarity_figure(records, 2, *found[2]).axes
-    assert axes.lines[0].get_ydata() == pytest.approx([0.2])  # both are of cluster 0
-    low_and_high = axes.collections[0].get_paths()[0].vertices[:, 1]
-    assert (low_and_high.min(), low_and_high.max()) == pytest.approx((0.1, 0.3))
+    (line,) = second.series  # both peers are of cluster 0
+    assert (line.values[0], line.low[0], line.high[0]) == pytest.approx((0.2, 0.1, 0.3))
 
 
-def test_pulls_are_counted_from_row_to_column_in_the_order_of_clusters(make_run):
-    pytest.importorskip("matplotlib")
-    records = read(make_run(rows=make_run.rows() + PULLS, node_cluster=[1, 0, 0]))
-    image = pulls_figure(records).axes[0].images[0].get_array()  # order 1, 2, 0; 0 pulled twice from 1, once from 2
-    assert image.tolist() == [[None, None, 1], [None, None, 1], [2, 1, None]]
+def test_pulls_are_counted_from_row_to_column(make_run):
+    counts = pull_counts(read(make_run(rows=make_run.rows() + PULLS)))
+    assert counts.tolist() == [[0, 2, 1], [1, 0, 0], [1, 0, 0]]
 
 
 def test_accuracy_before_and_after_merging_is_the_mean_of_a_cluster(make_run):
@@ -103,34 +87,25 @@ def test_accuracy_before_and_after_merging_is_the_mean_of_a_cluster(make_run):
     assert accuracy[0] == pytest.approx(np.array([[0.6, 0.6], [0.1, 0.3]]))
 
 
-def test_merges_of_nodes_that_attack_count_for_nobody(make_run):
+def test_attackers_are_excluded_from_merges(make_run):
     about = {"attacks": [{"name": "label_flip", "nodes": [2]}]}
     _, accuracy = merge_quality(read(make_run(rows=make_run.rows() + MERGES, **about)))
     assert accuracy[0, 0] == pytest.approx([0.6, 0.6]) and np.isnan(accuracy[0, 1]).all()
 
 
 @pytest.mark.parametrize(
-    ("metric", "name", "axis", "factor"),
-    [
-        ("accuracy", "accuracy", "accuracy (%)", 100),
-        ("auroc", "auroc", "area under the ROC curve", 1),
-        ("mse", "loss", "loss", 1),
-    ],
+    ("metric", "name", "words"),
+    [("accuracy", "accuracy", "accuracy"), ("auroc", "auroc", "area under the ROC curve"), ("mse", "loss", "loss")],
 )
-def test_merges_are_drawn_as_what_was_measured(make_run, metric, name, axis, factor):
-    """An error says what the loss says, so that the loss alone is recorded."""
-    pytest.importorskip("matplotlib")
+def test_merges_are_drawn_by_the_recorded_metric(make_run, metric, name, words):
+    """For an error only the loss is recorded."""
     measured = [row | {"name": row["name"].replace("accuracy", name)} for row in MERGES]
     plain = [row | {"name": row["name"].replace("accuracy", metric)} for row in make_run.rows()]
-    records = read(make_run(rows=plain + measured, metric=asdict(KNOWN[metric])))
-    assert records.metric == metric
-    figure = merges_figure(records, *merge_quality(records))
-    assert figure.axes[0].get_ylabel() == f"validation {axis}"
-    assert figure.axes[0].lines[1].get_ydata() == pytest.approx([factor * 0.6])
-    assert merge_panels([records]).axes[0].get_ylabel() == f"validation {axis}"
-    (section,) = merges(records)
-    assert section.title.lower() == f"{axis.removesuffix(' (%)').lower()} before and after merging"
-    assert section.figure.unit == ("percent" if factor == 100 else "number")
+    (section,) = merges(read(make_run(rows=plain + measured, metric=asdict(KNOWN[metric]))))
+    assert section.title.lower() == f"{words} before and after merging".lower()
+    assert section.figure.y == f"validation {words}"
+    assert section.figure.unit == ("percent" if metric == "accuracy" else "number")
+    assert section.figure.series[1].values == pytest.approx([0.6])
 
 
 def test_what_was_not_recorded_is_not_shown(make_run):
@@ -142,7 +117,7 @@ def test_figures_are_saved(make_run, tmp_path):
     pytest.importorskip("matplotlib")
     run = make_run(rows=make_run.rows() + PULLS + MEASURED + TRUE + MERGES)
     names = {path.stem for path in save_plots(run, tmp_path / "plots")}
-    assert {"contacts", "pulls", "similarities_0", "true_similarities_0", "true_similarities_2", "merges"} <= names
+    assert {"pulls", "pulls_inside", "similarities_0", "true_similarities_0", "true_similarities_2", "merges"} <= names
 
 
 def test_a_stopped_node_counts_in_later_merges_with_what_it_then_held(make_run):

@@ -7,9 +7,11 @@ import pytest
 
 from ddlsim import runs
 from ddlsim.report import report
-from ddlsim.report.payload_table import contents_figure, read_contents
-from ddlsim.report.plots import class_counts, distribution_figure, save_plots
 from ddlsim.report.reading import read
+from ddlsim.report.record_files import read_contents, read_samples
+from ddlsim.report.run_report import save_plots
+from ddlsim.report.sections.peers import samples
+from ddlsim.report.sections.traffic import contents
 from ddlsim.scenario import load
 
 ROWS = [(1, "core", 4, 4000), (1, "header", 4, 40), (2, "header", 2, 20), (3, "core", 2, 2000), (3, "header", 2, 20)]
@@ -42,23 +44,21 @@ def test_report_prints_sums_and_means_of_rounds_that_have_some(run):
     assert ["core", "6", "kB", "3", "kB"] in found and ["header", "80", "B", "27", "B"] in found
 
 
-def test_contents_figure_draws_a_line_per_content_with_gaps(run):
-    pytest.importorskip("matplotlib")
-    (axes,) = contents_figure(read(run), *read_contents(run)).axes
-    core, header = (line.get_ydata() for line in axes.lines)
-    assert np.isnan(core[1]) and core[[0, 2]] == pytest.approx([4e-3, 2e-3])
-    assert header == pytest.approx([40e-6, 20e-6, 20e-6])
+def test_contents_have_a_line_each_with_gaps(run):
+    core, header = (one.values for one in contents(read(run))[1].figure.series)
+    assert np.isnan(core[1]) and core[[0, 2]].tolist() == [4000, 2000]
+    assert header.tolist() == [40, 20, 20]
 
 
-def test_distribution_figure_orders_nodes_by_cluster_and_leaves_zeros_white(run):
-    pytest.importorskip("matplotlib")
-    image = distribution_figure(read(run), class_counts(run)).axes[0].images[0].get_array()
-    assert image.tolist() == [[None, 7], [5, None], [2, 2]]  # node 1 is cluster 0
+def test_samples_are_ordered_by_cluster_and_zeros_are_empty(run):
+    (section,) = samples(read(run))
+    values = section.figure.frames[0].values
+    assert np.array_equal(values, [[np.nan, 7], [5, np.nan], [2, 2]], equal_nan=True)  # node 1 is cluster 0
 
 
 def test_run_without_these_files_has_no_such_figures(make_run):
     directory = make_run()
-    assert read_contents(directory) is None and class_counts(directory) is None
+    assert read_contents(directory) is None and read_samples(directory) is None
 
 
 SHARDS = ("partition={name: shards, shards_per_node: 2}", "rounds=2", "learning=real", "shift={name: none}")
@@ -67,7 +67,7 @@ SHARDS = ("partition={name: shards, shards_per_node: 2}", "rounds=2", "learning=
 def test_tiny_run_records_both(tmp_path):
     scenario = load("scenarios/smoke.yaml", (*SHARDS, "algorithm={name: facade, heads: 2}"))
     runs.run(scenario, out=tmp_path / "run")
-    counts = class_counts(tmp_path / "run")
+    counts = read_samples(tmp_path / "run")
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     assert counts.shape == (8, 10)
     assert counts.sum() == manifest["data"]["per_node"]["total"]
@@ -78,7 +78,7 @@ def test_tiny_run_records_both(tmp_path):
 
 def test_large_networks_record_no_samples_of_nodes(tmp_path):
     runs.run(load("scenarios/smoke.yaml", (*SHARDS, "records.detail=total")), out=tmp_path / "run")
-    assert class_counts(tmp_path / "run") is None and read_contents(tmp_path / "run") is not None
+    assert read_samples(tmp_path / "run") is None and read_contents(tmp_path / "run") is not None
 
 
 def test_regression_records_sizes_alone(tmp_path):
@@ -93,6 +93,6 @@ def test_regression_records_sizes_alone(tmp_path):
         "shift={name: none}",
     )
     runs.run(load("scenarios/smoke.yaml", settings), out=tmp_path / "run")
-    assert class_counts(tmp_path / "run").shape == (8, 1)
+    assert read_samples(tmp_path / "run").shape == (8, 1)
     pytest.importorskip("matplotlib")
     assert "samples" in {path.stem for path in save_plots(tmp_path / "run", tmp_path / "plots")}

@@ -45,12 +45,12 @@ def test_a_wrong_row_is_told_with_its_line(make_run, file, line, values, message
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"node_cluster": [0, 0, 10**9]}, r"manifest\.json: node_cluster: expected the cluster of every node"),
+        ({"node_cluster": [0, 0, 10**9]}, r"manifest\.json: node_cluster: Value error, expected clusters below"),
         ({"node_cluster": "x"}, r"manifest\.json: node_cluster"),
-        ({"status": {}}, r"manifest\.json: status: expected text, got \{\}"),
-        ({"labels": [1]}, r"manifest\.json: labels: expected a list of texts"),
-        ({"data": 3}, r"manifest\.json: data: expected an object, got 3"),
-        ({"wall_s": "1"}, r"manifest\.json: wall_s: expected a number, got '1'"),
+        ({"status": {}}, r"manifest\.json: status: expected a valid string, got \{\}"),
+        ({"labels": [1]}, r"manifest\.json: labels: 0: expected a valid string, got 1"),
+        ({"data": 3}, r"manifest\.json: data: expected a valid dictionary, got 3"),
+        ({"wall_s": "1"}, r"manifest\.json: wall_s: expected a valid number, got '1'"),
     ],
 )
 def test_a_wrong_manifest_is_told_with_its_key(make_run, values, message):

@@ -1,28 +1,16 @@
-"""Curves of runs: a metric at each evaluation over its cost, and means over seeds.
+"""Curves of runs: a metric at each evaluation over its cost, and means over seeds."""
 
-A figure compares settings: a line each over rounds, simulated time or bytes, with a band over its seeds.
-
-Needs matplotlib, the optional extra `plot`.
-"""
-
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.report.comparing.groups import Group, group
-from ddlsim.report.figures import shown_figure, styles
 from ddlsim.report.records import Records
-from ddlsim.report.text import unit_of_bytes, unit_of_joules, unit_of_seconds
 from ddlsim.tasks import metrics
 from ddlsim.tasks.base import Metric, metric_named
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 
 Axis = Literal["rounds", "time", "bytes", "joules"]
 Band = Literal["std", "ci", "none"]
@@ -181,16 +169,16 @@ def measure_of(records: Records, y: str | None = None) -> np.ndarray:
     )
 
 
-WIDTH_INCHES, CHARACTER_INCHES = 6.4, 0.068
-
-
 @dataclass(frozen=True)
 class Drawn:
     """Contents of the lines on a page or in a figure.
 
     Args:
-        x, y, group_by, band: see `lines_figure`.
-        at: a value of y to be marked; None if no value is marked.
+        x: rounds, time (simulated), bytes or joules (of all nodes).
+        y: a metric, or a view of it; None for the judging metric.
+        group_by: dotted keys whose values make the lines; None: every key in which runs differ, but for the seed.
+        band: std, ci (95 %) or none.
+        at: a value of y to be marked; None for the scenarios' targets.
     """
 
     x: Axis = "time"
@@ -200,79 +188,11 @@ class Drawn:
     at: float | None = None
 
 
-def lines_figure(
-    runs: Sequence[Records],
-    x: Axis = "time",
-    y: str | None = None,
-    group_by: Sequence[str] | None = None,
-    band: Band = "std",
-    target: float | None = None,
-) -> "Figure":
-    """One line per setting: the mean over its seeds, a band around it and a mark at every evaluation.
-
-    A line has the rounds that all of its runs have evaluated.
-
-    Args:
-        runs: all measured by the same metric.
-        x: rounds, time (simulated), bytes or joules (of all nodes).
-        y: a metric, or a view of it, see curves.py; None for the judging metric.
-        group_by: dotted keys whose values make the lines; None: every key in which runs differ, but for the seed.
-        band: std, ci (95 %) or none.
-        target: a value of y to be marked by a line; None for no line.
-    Raises:
-        DataMissing: if matplotlib is not installed. ScenarioError: if the runs do not share a metric, or have no such
-            values.
-    """
-    check_alike(runs)
-    groups = group(runs, group_by)
-    curves = [mean_curve(own, x, y, band) for own in groups]
-    labels = [legend(own) for own in groups]
-    columns = max(1, int(WIDTH_INCHES / (0.6 + CHARACTER_INCHES * max(map(len, labels)))))
-    lines = math.ceil(len(labels) / columns)
-    figure, axes = shown_figure((WIDTH_INCHES, 3.8 + 0.19 * lines))
-    judged_by = runs[0].judged_by
-    shown = metric_of_measure(y or judged_by.name, runs[0])
-    scale = shown.scale
-    x_title, unit = axis_of(x, [curve.x for curve in curves])
-    for curve, label, style in zip(curves, labels, styles(len(curves)), strict=True):
-        axes.plot(curve.x / unit, scale * curve.y, label=label, markersize=3.5, linewidth=1.4, **style)
-        if curve.spread.any():
-            low, high = scale * (curve.y - curve.spread), scale * (curve.y + curve.spread)
-            axes.fill_between(curve.x / unit, low, high, color=style["color"], alpha=0.18, linewidth=0)
-    if target is not None:
-        axes.axhline(scale * target, color="0.4", linewidth=0.9, linestyle=":")
-    axes.set_xlabel(x_title)
-    axes.locator_params(axis="x", integer=x == "rounds")
-    view = "" if y in (None, shown.name) else f", {y}".replace("_", " ")
-    axes.set_ylabel(f"{shown.words}{view}{' (%)' if shown.share else ''}")
-    axes.grid(alpha=0.3)
-    if not any(len(curve.y) for curve in curves):
-        empty = "no evaluations" if y is None else f"no {y} in common".replace("_", " ")
-        axes.text(0.5, 0.5, empty, transform=axes.transAxes, ha="center", color="0.4")
-    figure.legend(loc="outside lower center", ncols=min(columns, len(labels)), fontsize=8, frameon=False)
-    return figure
-
-
-def axis_of(x: Axis, values: Sequence[np.ndarray]) -> tuple[str, float]:
-    """The title of the x axis with its unit, and the unit's size, by the largest value of all lines."""
-    largest = max((float(own.max()) for own in values if len(own)), default=0.0)
-    if x == "bytes":
-        unit, size = unit_of_bytes(largest)
-        return f"sent by all nodes ({unit})", size
-    if x == "joules":
-        unit, size = unit_of_joules(largest)
-        return f"spent by all nodes ({unit})", size
-    if x == "time":
-        unit, size = unit_of_seconds(largest)
-        return f"simulated time ({unit})", size
-    return "rounds", 1.0
-
-
 def notes(runs: Sequence[Records], group_by: Sequence[str] | None = None, y: str | None = None) -> list[str]:
     """Return notes on the lines: settings that were averaged, and rounds that some runs lack.
 
     Args:
-        runs, group_by, y: as in `lines_figure`.
+        runs, group_by, y: see `Drawn`.
     """
     found: list[str] = []
     for own in group(runs, group_by):

@@ -11,10 +11,10 @@ import numpy as np
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.report.comparing.curves import measure_of, metric_of_measure
 from ddlsim.report.comparing.groups import Settings, compared_settings, group, parts_without_digest, records_digest
+from ddlsim.report.record_files import emitted
 from ddlsim.report.records import Records
 from ddlsim.report.summary import published, quality
 from ddlsim.report.summary_table import exchange_text
-from ddlsim.report.tables import emitted
 from ddlsim.tasks import metrics
 from ddlsim.tasks.base import Metric
 

@@ -8,8 +8,8 @@ from ddlsim.devices.joules import PARTS
 from ddlsim.report.records import Records, Rows
 from ddlsim.report.section import Axis, Bars, Frame, Heat, Lines, Section, Series, Table
 from ddlsim.report.sections.about import blocks_of, cluster_name
-from ddlsim.report.tables import TITLES, table_rows
-from ddlsim.report.text import seconds_text
+from ddlsim.report.summary_table import PURPOSES
+from ddlsim.report.text import joules_text, seconds_text
 
 GROUP = "Churn"
 BINS = 240
@@ -134,21 +134,28 @@ def over_time(records: Records) -> Section | None:
 
 
 def by_purpose(records: Records) -> Section | None:
-    """Joules by purpose, per cluster and of a server."""
+    """Joules by purpose, per cluster and of a server: means over their nodes."""
     energy, clusters = records.energy, records.node_cluster
     if energy is None:
         return None
     about = "Of the whole run, aborted trainings and wasted bytes included."
     if not energy.by_node:
         values = np.array([[energy.values[name].sum() for name in PARTS]])
-        figure = Bars(["all nodes"], list(TITLES.values()), values, "joules")
+        figure = Bars(["all nodes"], list(PURPOSES.values()), values, "joules")
         return Section("energy", "Energy by purpose", ENERGY, about, figure=figure)
-    rows = table_rows(energy, clusters)
-    groups = [np.flatnonzero(clusters == cluster) for cluster in range(int(clusters.max()) + 1)]
+    groups = {records.cluster_label(c): np.flatnonzero(clusters == c) for c in range(int(clusters.max()) + 1)}
     if len(energy.joules) > len(clusters):
-        groups.append(np.array([len(clusters)]))
-    values = np.array([[energy.values[name][nodes].mean() for name in PARTS] for nodes in groups])
-    header = ["per node", "computing", "idle", *(f"{title} J" for title in TITLES.values()), "all J"]
+        groups["server"] = np.array([len(clusters)])
+    values = np.array([[energy.values[name][nodes].mean() for name in PARTS] for nodes in groups.values()])
+    rows = [
+        [
+            name,
+            *(seconds_text(float(energy.values[column][nodes].mean())) for column in ("computing_s", "idle_s")),
+            *(joules_text(float(joules)) for joules in (*of_group, energy.joules[nodes].mean())),
+        ]
+        for (name, nodes), of_group in zip(groups.items(), values, strict=True)
+    ]
+    header = ["per node", "computing", "idle", *(f"{title} J" for title in PURPOSES.values()), "all J"]
     table = Table(header, rows, title="Energy per node, mean over a cluster")
-    figure = Bars([row[0] for row in rows], list(TITLES.values()), values, "joules")
+    figure = Bars(list(groups), list(PURPOSES.values()), values, "joules")
     return Section("energy", "Energy by purpose", ENERGY, f"Mean over the nodes of a cluster. {about}", table, figure)

@@ -2,15 +2,16 @@
 
 import numpy as np
 
-from ddlsim.report.figures import (
+from ddlsim.report.collaboration import (
     TRUE_SIMILARITY,
     in_cluster_share,
     measured_at_merges,
     merge_quality,
+    pull_counts,
     read_graphs,
     similarities,
 )
-from ddlsim.report.plots import class_counts
+from ddlsim.report.record_files import read_samples
 from ddlsim.report.records import Records
 from ddlsim.report.section import Axis, Frame, Heat, Lines, Mark, Section, Series
 from ddlsim.report.sections import tables
@@ -24,7 +25,14 @@ MOST_NODES = 8
 
 def peer_sections(records: Records) -> list[Section]:
     """The sections, as far as the algorithm has recorded something to draw."""
-    return [*heads(records), *pulls(records), *measured(records), *merges(records), *graphs(records), *samples(records)]
+    return [
+        *heads(records),
+        *pulls(records),
+        *similarity_sections(records),
+        *merges(records),
+        *graphs(records),
+        *samples(records),
+    ]
 
 
 def heads(records: Records) -> list[Section]:
@@ -76,21 +84,37 @@ def heads(records: Records) -> list[Section]:
 
 
 def pulls(records: Records) -> list[Section]:
-    """Share of pulls within a cluster, over rounds."""
-    found = in_cluster_share(records)
-    if found is None or not records.has_clusters:
+    """Number of pulls between nodes, and the share of pulls within a cluster over rounds."""
+    counts, found = pull_counts(records), in_cluster_share(records)
+    if counts is None or found is None:
         return []
+    blocks = blocks_of(records.node_cluster)
+    sums = blocks.pairs(counts)
+    pairs = Heat(
+        [Frame("pulls", np.where(sums > 0, sums, np.nan), "count")],
+        blocks.labels,
+        blocks.labels,
+        f"puller, {blocks.row_title}",
+        "from node",
+        borders=blocks.borders,
+        square=True,
+        clusters=blocks.clusters,
+    )
+    about = "How often a node (row) pulled from another (column) over the whole run."
+    sections = [Section("pulls", "Pulls between nodes", GROUP, about, figure=pairs, notes=blocks.notes)]
+    if not records.has_clusters:
+        return sections
     rounds, share = found
     sizes = np.bincount(records.node_cluster)
     series = [Series(cluster_name(c, sizes), values, c, dash=c) for c, values in enumerate(share.T)]
     others = max(1, records.num_nodes - 1)
     marks = [Mark(f"uniform draws, cluster {c}", (size - 1) / others, c) for c, size in enumerate(sizes)]
     figure = Lines([Axis("round", rounds)], "share", series, "percent", marks, from_zero=True)
-    about = "Share of a cluster's pulls that went to its own nodes; dotted: what uniform draws would give."
-    return [Section("pulls", "Pulls within the cluster", GROUP, about, figure=figure)]
+    about = "Share of a cluster's pulls that went to its own nodes; dotted: the share of uniform draws."
+    return [*sections, Section("pulls-inside", "Pulls within the cluster", GROUP, about, figure=figure)]
 
 
-def measured(records: Records) -> list[Section]:
+def similarity_sections(records: Records) -> list[Section]:
     """Similarities of chosen nodes to others: per cluster of the peer mean and range."""
     found = []
     for title, key, values in (
@@ -126,14 +150,17 @@ def merges(records: Records) -> list[Section]:
     if found is None:
         return []
     rounds, quality = found
-    measured, series = measured_at_merges(records), []
-    for cluster in range(quality.shape[1]):
-        series.append(
-            Series(f"{records.cluster_label(cluster)}, before", quality[:, cluster, 0], cluster, thin=True, dash=1)
-        )
-        series.append(Series(f"{records.cluster_label(cluster)}, after", quality[:, cluster, 1], cluster))
-    figure = Lines([Axis("round", rounds)], measured.words, series, measured.unit)
+    measured, series, algorithm = measured_at_merges(records), [], records.scenario["algorithm"]
+    clusters = [algorithm["deluded_cluster"]] if "deluded_cluster" in algorithm else range(quality.shape[1])
+    for cluster in clusters:
+        before, after = quality[:, cluster].T
+        label = records.cluster_label(cluster)
+        series.append(Series(f"{label}, before merging", before, cluster, thin=True, dash=1))
+        series.append(Series(f"{label}, after merging", after, cluster))
+    figure = Lines([Axis("round", rounds)], f"validation {measured.words}", series, measured.unit)
     about = f"Mean validation {measured.words} over the nodes of a cluster."
+    if algorithm.get("deluded"):
+        about += f" {algorithm['deluded']} deluded nodes from round {algorithm['delusion_start'] + 1} on."
     title = f"{measured.words[0].upper()}{measured.words[1:]} before and after merging"
     return [Section("merges", title, GROUP, about, figure=figure)]
 
@@ -151,6 +178,7 @@ def graphs(records: Records) -> list[Section]:
         frames.append(Frame(str(completed), np.where(mean > 0, mean, np.nan)))
     inside = metrics.over_clusters(found.inside(records.node_cluster), records.node_cluster)
     sizes = np.bincount(records.node_cluster)
+    edges = Lines([Axis("round", found.round)], "edges", [Series("edges", found.edges(), 0)], "count", from_zero=True)
     within = [
         Section(
             "graph-inside",
@@ -185,13 +213,14 @@ def graphs(records: Records) -> list[Section]:
             ),
             notes=blocks.notes,
         ),
+        Section("graph-edges", "Edges of the learned graph", GROUP, "Directed, of positive weight.", figure=edges),
         *(within if records.has_clusters else []),
     ]
 
 
 def samples(records: Records) -> list[Section]:
     """Training samples of each node by class."""
-    counts = class_counts(records.directory)
+    counts = read_samples(records.directory)
     if counts is None:
         return []
     blocks = blocks_of(records.node_cluster)

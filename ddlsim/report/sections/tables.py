@@ -4,8 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ddlsim.report.link_table import Links
-from ddlsim.report.link_table import lines as link_lines
+from ddlsim.report.record_files import CAUSES, KINDS, Links
 from ddlsim.report.records import Records
 from ddlsim.report.section import Table
 from ddlsim.report.text import bytes_text, evenly, joules_text, percent_text, seconds_text
@@ -13,6 +12,17 @@ from ddlsim.tasks import metrics
 from ddlsim.tasks.base import ACCURACY
 
 MOST_ROWS = 16
+CAUSE_WORDS = {
+    "push": "pushed models",
+    "request": "requests",
+    "response": "answers",
+    "ack": "acknowledgements",
+    "aborted": "wasted: sender or receiver left",
+    "lost": "wasted: lost by the network",
+    "unused": "wasted: arrived, not used",
+    "in_flight": "in flight at the end",
+}
+"""Causes of bytes in links.jsonl -> words."""
 
 
 def curve(records: Records, target: float | None) -> Table:
@@ -135,4 +145,19 @@ def contents(num_bytes: Mapping[str, np.ndarray]) -> Table:
 
 def links(found: Links) -> Table:
     """Bytes by kind and cause, use of links, queueing."""
-    return Table((), link_lines(found), left=2, title="Links")
+    sums = found.bytes_of(*KINDS, *CAUSES, "in_flight")
+    lines = [(CAUSE_WORDS[name], bytes_text(value)) for name, value in sums.items() if value]
+    for link in ("uplink", "downlink"):
+        use = found.utilization(link)
+        if use["mean"] is not None:
+            spread = f", median {percent_text(use['median'])}, max {percent_text(use['max'])}" if found.by_node else ""
+            lines.append((f"{link} utilization %", f"mean {percent_text(use['mean'])}{spread}"))
+    queued = found.queueing_s()
+    if queued["mean"] is not None:
+        lines.append(("queueing per message", f"mean {_short_text(queued['mean'])}, max {_short_text(queued['max'])}"))
+    return Table((), lines, left=2, title="Links")
+
+
+def _short_text(seconds: float | None) -> str:
+    """Below a second as milliseconds."""
+    return f"{1000 * seconds:.1f}ms" if seconds is not None and seconds < 0.9995 else seconds_text(seconds)

@@ -2,9 +2,7 @@
 
 import numpy as np
 
-from ddlsim.report.json_lines import Contacts
-from ddlsim.report.link_table import CAUSES, KINDS
-from ddlsim.report.payload_table import read_contents
+from ddlsim.report.record_files import CAUSES, KINDS, Contacts, read_contents
 from ddlsim.report.records import Records
 from ddlsim.report.section import Axis, Bars, Frame, Heat, Lines, Section, Series
 from ddlsim.report.sections import tables
@@ -14,17 +12,6 @@ from ddlsim.report.text import evenly
 GROUP = "Communication"
 MOST_CELLS = 100_000
 """Most cells of all node-by-node pictures together, which limits the number of windows of rounds."""
-
-ABOUT = {
-    "push": "pushed models",
-    "request": "requests",
-    "response": "answers",
-    "ack": "acknowledgements",
-    "aborted": "wasted: sender or receiver left",
-    "lost": "wasted: lost by the network",
-    "unused": "wasted: arrived, not used",
-    "in_flight": "in flight at the end",
-}
 
 
 def traffic_sections(records: Records) -> list[Section]:
@@ -146,7 +133,7 @@ def bytes_by_cause(records: Records) -> Section | None:
         about = (
             "Bytes by the cluster of their sender; of use by kind of message, headers included, and wasted by cause."
         )
-        parts = tuple(ABOUT[part] for part in parts)
+        parts = tuple(tables.CAUSE_WORDS[part] for part in parts)
     else:
         parts = ("payload", "header", "wasted", "in flight")
         values = np.array([[getattr(found, part.replace(" ", "_")).sum() for part in parts]], dtype=float)

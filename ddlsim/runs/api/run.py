@@ -181,9 +181,10 @@ class Run:
         Raises:
             DataMissing: if matplotlib is not installed. ScenarioError: if the run has no such values.
         """
-        from ddlsim.report.comparing.curves import lines_figure
+        from ddlsim.report.comparing.curves import Drawn
+        from ddlsim.report.comparing.figures import lines_figure
 
-        return lines_figure([self.records], x, y)
+        return lines_figure([self.records], Drawn(x, y))
 
     def __repr__(self) -> str:
         return f"Run({str(self._dir)!r})"

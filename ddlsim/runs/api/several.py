@@ -95,10 +95,11 @@ class Comparison:
         Raises:
             DataMissing: if matplotlib is not installed. ScenarioError: if runs have no such values in common.
         """
-        from ddlsim.report.comparing.curves import lines_figure
+        from ddlsim.report.comparing.curves import Drawn
+        from ddlsim.report.comparing.figures import lines_figure
 
         shown = self.at if y in (None, self.y) else None
-        return lines_figure([run.records for run in self.runs], x, y or self.y, self.group_by, band, shown)
+        return lines_figure([run.records for run in self.runs], Drawn(x, y or self.y, self.group_by, band, shown))
 
     def html(self, path: str | Path, x: "Axis" = "time", band: "Band" = "std") -> Path:
         """Writes the comparison as one HTML file that needs nothing else; see docs/report.md.

@@ -89,7 +89,7 @@ def _between_merges(kind: str) -> Callable[[dict[str, Any], Path], float | None]
     """
 
     def value(summary: dict[str, Any], directory: Path) -> float | None:
-        from ddlsim.report.figures import measured_at_merges, merge_quality
+        from ddlsim.report.collaboration import measured_at_merges, merge_quality
         from ddlsim.report.reading import read
 
         records = read(directory)

@@ -1,16 +1,18 @@
-"""Detailed text report of a run: its summary, and the tables of all its sections."""
+"""Report of a run outside of a browser: its summary and the tables of all sections as text, figures as files."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ddlsim.foundation.errors import DdlsimError
 from ddlsim.report.comparing.tables import compare
+from ddlsim.report.figures import draw, need_matplotlib, save_drawing, written_below
 from ddlsim.report.json_lines import damage_of
+from ddlsim.report.reading import read
 from ddlsim.report.records import Records
 from ddlsim.report.section import Section
 from ddlsim.report.sections import sections
 from ddlsim.report.sections.about import GROUP as ABOUT
-from ddlsim.report.summary import raise_it, read_all
+from ddlsim.report.summary import raise_it, read_all, summary_of
 from ddlsim.report.summary_table import table as summary_table
 from ddlsim.report.text import columns
 
@@ -57,3 +59,23 @@ def body(section: Section) -> str:
 
 def _section(title: str, text: str) -> str:
     return f"{title}\n{'=' * len(title)}\n{text}"
+
+
+def save_plots(run_dir: str | Path, out_dir: str | Path) -> list[Path]:
+    """Draw the figure of each section of a run into a PNG file named by the section's key, and return the files.
+
+    Args:
+        run_dir: a run directory.
+        out_dir: folder for the files, created if missing.
+    Raises:
+        DataMissing: if matplotlib is not installed.
+        ScenarioError: if the directory is no run, or the folder cannot be written to.
+    """
+    need_matplotlib()
+    records, folder, paths = read(run_dir), Path(out_dir), []
+    with written_below(folder, "--plots"):
+        for section in sections(records, summary_of(records)):
+            if section.figure is not None:
+                paths.append(folder / f"{section.key.replace('-', '_')}.png")
+                save_drawing(draw([(section.title, section.figure)], records.title), paths[-1])
+    return paths

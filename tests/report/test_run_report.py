@@ -1,5 +1,6 @@
+from ddlsim.report.run_report import body
+
 from ddlsim.report import report
-from ddlsim.report.depth import body
 from ddlsim.report.reading import read
 from ddlsim.report.section import Section
 from ddlsim.report.sections import tables

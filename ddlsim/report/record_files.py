@@ -1,0 +1,197 @@
+"""Files of a run other than metrics.jsonl: links, energy, contacts, contents and samples, as columns.
+
+Sources: network/link_use.py (links), engine/meters.py (energy), network/messages/message.py (contacts and contents) and
+runs/directory.py (samples).
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+from ddlsim.devices.energy_presets import KINDS as ENERGY_PRESETS
+from ddlsim.devices.joules import PARTS, grams
+from ddlsim.foundation.errors import RecordsDamaged
+from ddlsim.report.json_lines import damage_of, json_lines
+
+KINDS = ("push", "request", "response", "ack")
+CAUSES = ("aborted", "lost", "unused")
+CONTACT_COLUMNS = ("src", "dst", "messages", "bytes")
+
+
+@dataclass(frozen=True)
+class NodeColumns:
+    """Columns of a file with a row per node, float [nodes], nan where unknown; one entry if only totals were written.
+
+    Args:
+        values: name -> column.
+        num_nodes: nodes of the run.
+    """
+
+    values: dict[str, np.ndarray]
+    num_nodes: int
+
+    @classmethod
+    def read(cls, path: Path) -> Self | None:
+        """Return the file's columns; None if the file is missing."""
+        rows = list(json_lines(path))
+        if not rows:
+            return None
+        names = [name for name in rows[0] if name not in ("node", "nodes")]
+        with damage_of(path):
+            table = np.array([[row[name] for name in names] for row in rows], dtype=float)
+            return cls(dict(zip(names, table.T, strict=True)), sum(row.get("nodes", 1) for row in rows))
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows of the file."""
+        return len(next(iter(self.values.values())))
+
+    @property
+    def by_node(self) -> bool:
+        """Whether each node's values are known; a server does not count as a node."""
+        return self.num_rows in (self.num_nodes, self.num_nodes + 1)
+
+
+class Links(NodeColumns):
+    """Traffic of the nodes' links, from links.jsonl: causes of bytes, utilization, queueing."""
+
+    def bytes_of(self, *names: str) -> dict[str, int]:
+        """Sums over nodes by name, as push, aborted, ..."""
+        return {name: int(self.values[f"{name}_bytes"].sum()) for name in names}
+
+    def utilization(self, link: str) -> dict[str, float | None]:
+        """Mean, median and largest share of use of `uplink` or `downlink` over nodes, 0 to 1."""
+        values = self.values[f"{link}_utilization"]
+        values = values[~np.isnan(values)]
+        if not len(values):
+            return dict.fromkeys(("mean", "median", "max"))
+        spread = {"median": float(np.median(values)), "max": float(values.max())}
+        return {"mean": float(values.mean()), **(spread if self.by_node else dict.fromkeys(spread))}
+
+    def queueing_s(self) -> dict[str, float | None]:
+        """Mean over messages and longest time that messages queued."""
+        messages, waited_s = self.values["messages_received"], self.values["queueing_s"]
+        if not messages.sum():
+            return {"mean": None, "max": None}
+        mean_s = np.nan_to_num(waited_s) @ messages / messages.sum()
+        return {"mean": float(mean_s), "max": float(np.nanmax(self.values["max_queueing_s"]))}
+
+    def summary(self) -> dict:
+        """For summary.json."""
+        return {
+            "uplink_utilization": self.utilization("uplink"),
+            "downlink_utilization": self.utilization("downlink"),
+            "queueing_s": self.queueing_s(),
+        }
+
+
+class Energy(NodeColumns):
+    """Energy of the nodes in joules, from energy.jsonl."""
+
+    @property
+    def joules(self) -> np.ndarray:
+        """All joules of each node."""
+        return np.sum([self.values[name] for name in PARTS], axis=0)
+
+    def summary(self, node_cluster: np.ndarray, gco2_per_kwh: float | None) -> dict:
+        """For summary.json: sums over all nodes and a server, and means over nodes.
+
+        Args:
+            node_cluster: the cluster of each node, int [N].
+            gco2_per_kwh: see `grid_of`.
+        """
+        joules, count = self.joules, len(node_cluster)
+        total = float(joules.sum())
+        found = {"joules": total, **{name: float(self.values[name].sum()) for name in PARTS}}
+        found["gco2"] = emitted(total, gco2_per_kwh)
+        found |= {name: float(self.values[name].sum()) for name in ("computing_s", "idle_s")}
+        if not self.by_node:
+            mean = total / count if self.num_nodes == count else None  # a server is in the totals, and no node
+            return found | {"node_mean": mean, "node_max": None, "clusters": None, "server": None}
+        of_nodes = joules[:count]
+        return found | {
+            "node_mean": float(of_nodes.mean()),
+            "node_max": float(of_nodes.max()),
+            "clusters": (np.bincount(node_cluster, of_nodes) / np.bincount(node_cluster)).tolist(),
+            "server": float(joules[count]) if len(joules) > count else None,
+        }
+
+
+def grid_of(scenario: dict) -> float | None:
+    """Return the grams of CO2 equivalents per kWh of a resolved scenario; None if it sets none."""
+    energy = scenario.get("energy") or {}
+    value = energy.get("gco2_per_kwh")
+    preset = ENERGY_PRESETS["grid"].get(energy.get("grid") or "")
+    return value if value is not None or preset is None else preset.values["gco2_per_kwh"]
+
+
+def emitted(joules: float | None, gco2_per_kwh: float | None) -> float | None:
+    """Grams of CO2 equivalents, as far as both are known."""
+    return None if joules is None or gco2_per_kwh is None else float(grams(joules, gco2_per_kwh))
+
+
+@dataclass(frozen=True)
+class Contacts:
+    """One entry per round and ordered pair that exchanged messages in it, all int arrays [entries].
+
+    `round` counts completed rounds, as in metrics.jsonl; `bytes` are payloads and headers as handed to the network.
+    """
+
+    round: np.ndarray
+    src: np.ndarray
+    dst: np.ndarray
+    messages: np.ndarray
+    bytes: np.ndarray
+
+    @cached_property
+    def rounds(self) -> np.ndarray:
+        """Rounds in which any message was sent, ascending."""
+        return np.unique(self.round)
+
+
+def read_contacts(path: Path, num_nodes: int) -> Contacts | None:
+    """Return the entries of contacts.jsonl; None if the file is missing, or nothing was sent (yet).
+
+    Raises:
+        RecordsDamaged: if its rows are not run records.
+    """
+    parts: list[np.ndarray] = []
+    for row in json_lines(path, {"round": int, **dict.fromkeys(CONTACT_COLUMNS, list)}):
+        with damage_of(path):
+            columns = np.array([row[name] for name in CONTACT_COLUMNS], dtype=np.int64)
+            parts.append(np.vstack([np.full(columns.shape[1], row["round"]), columns]))
+    if not sum(part.shape[1] for part in parts):
+        return None
+    found = Contacts(*np.hstack(parts))
+    nodes = np.concatenate([found.src, found.dst])
+    if nodes.min() < 0 or nodes.max() > num_nodes:
+        raise RecordsDamaged(f"{path}: a row is of a node that the run does not have; it has {num_nodes}.")
+    return found
+
+
+def read_contents(directory: Path) -> tuple[np.ndarray, dict[str, np.ndarray]] | None:
+    """Return the contents of a run's messages, from contents.jsonl.
+
+    Returns:
+        Rounds [R], ascending, and per content the bytes of all messages of a round, int [R], contents with most bytes
+        first; None if nothing was sent or the run has not ended.
+    """
+    rows = list(json_lines(directory / "contents.jsonl", {"round": int, "content": str, "bytes": int}))
+    if not rows:
+        return None
+    rounds = np.unique([row["round"] for row in rows])
+    found: dict[str, np.ndarray] = {}
+    for row in rows:
+        found.setdefault(row["content"], np.zeros(len(rounds), np.int64))[rounds == row["round"]] += row["bytes"]
+    return rounds, dict(sorted(found.items(), key=lambda item: (-item[1].sum(), item[0])))
+
+
+def read_samples(directory: Path) -> np.ndarray | None:
+    """Training samples per node and class, int [N, C]; of a regression [N, 1]; None if they were not recorded."""
+    path = directory / "samples.jsonl"
+    rows = list(json_lines(path, {"train": int}))
+    with damage_of(path):
+        return np.array([row.get("classes", [row["train"]]) for row in rows], dtype=int) if rows else None
