@@ -1,7 +1,6 @@
-from ddlsim.report.run_report import body
-
 from ddlsim.report import report
 from ddlsim.report.reading import read
+from ddlsim.report.run_report import body
 from ddlsim.report.section import Section
 from ddlsim.report.sections import tables
 from ddlsim.report.sections.quality import beside_published
