@@ -10,19 +10,14 @@ from torch import nn
 
 from ddlsim.learning.backends.choose import make_backends
 from ddlsim.learning.learner import Learner
+from ddlsim.models.split import SplitModel
 
 
-class TinyNet(nn.Module):
+def make_tiny_net(batch_norm: bool = False) -> SplitModel:
     """Convolution and GroupNorm (or BatchNorm) as core, one linear layer as head; 3 classes, 2x6x6 images."""
-
-    def __init__(self, batch_norm: bool = False):
-        super().__init__()
-        norm = nn.BatchNorm2d(4) if batch_norm else nn.GroupNorm(2, 4)
-        self.core = nn.Sequential(nn.Conv2d(2, 4, 3, padding=1), norm, nn.ReLU(), nn.Flatten())
-        self.head = nn.Linear(144, 3)
-
-    def forward(self, x):
-        return self.head(self.core(x))
+    norm = nn.BatchNorm2d(4) if batch_norm else nn.GroupNorm(2, 4)
+    core = nn.Sequential(nn.Conv2d(2, 4, 3, padding=1), norm, nn.ReLU(), nn.Flatten())
+    return SplitModel(core, nn.Linear(144, 3))
 
 
 def prepared_data(num_nodes: int = 3, samples: int = 20) -> SimpleNamespace:
@@ -58,7 +53,7 @@ def make_learner():
         **changes,
     ) -> Learner:
         learner = Learner(
-            builders or {"tiny": lambda: TinyNet(batch_norm)},
+            builders or {"tiny": lambda: make_tiny_net(batch_norm)},
             prepared_data(),
             local_training(**changes),
             torch.device(device),
@@ -77,7 +72,7 @@ def make_learner():
 
 @pytest.fixture
 def tiny_net():
-    return TinyNet
+    return make_tiny_net
 
 
 @pytest.fixture

@@ -439,34 +439,3 @@ def test_gradients_through_batch_normalization_are_autograds(isa, batch):
         else:
             ours, theirs = found[columns].double(), buffers[entry.name].flatten()
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=2e-5)
-
-
-class Between(nn.Module):
-    """Something between core and head: always, or in training alone."""
-
-    def __init__(self, always: bool):
-        super().__init__()
-        self.core, self.head = nn.Sequential(nn.Flatten(), nn.Linear(9, 4)), nn.Linear(4, 3)
-        self.always = always
-
-    def forward(self, images):
-        features = self.core(images)
-        return self.head(F.relu(features) if self.always or self.training else features)
-
-
-@pytest.mark.parametrize("always", [True, False])
-@pytest.mark.parametrize("held", [0.0, 1.0, float("nan")])
-def test_a_forward_that_does_more_has_no_plan_whatever_values_are_held(always, held):
-    workspace = ModelWorkspace(read_architecture("net", lambda: Between(always)), torch.device("cpu"))
-    workspace.flat.fill_(held)
-    assert workspace.why_no_plan(torch.zeros(1, 1, 3, 3)) == "its forward does more than its layers"
-    assert torch.equal(workspace.flat.isnan(), torch.full_like(workspace.flat, held).isnan())
-
-
-@pytest.mark.parametrize("held", [0.0, float("nan"), float("inf")])
-def test_a_plan_is_found_on_values_of_a_model_that_has_diverged(held):
-    build = lambda: MODELS["gn_lenet"]().build((3, 16, 16), 4)  # noqa: E731
-    workspace = ModelWorkspace(read_architecture("net", build), torch.device("cpu"))
-    workspace.flat.fill_(held)
-    assert workspace.why_no_plan(torch.zeros(1, 3, 16, 16)) == ""
-    assert torch.equal(workspace.flat.nan_to_num(), torch.full_like(workspace.flat, held).nan_to_num())

@@ -8,34 +8,29 @@ normalization, ReLU and 2x2 max pooling; then linear layers with ReLU between th
 outputs of linear layers. PyTorch computes everything else, and `network_of` reports why. DDLSIM_NATIVE_TRAINING=0 turns
 plans off.
 
-A module is read operator by operator, with its hooks, because values alone do not identify a forward.
-
-A forward may change gradients and no values (a custom autograd function, a detach), or only values that are larger than
-those it is tried on (a clamp). A plan is then compared with its module on values that show a difference.
-
-These values are neither those of a loaded model nor drawn: values of a diverged model may be all zeros, or not finite,
-and then any two computations agree, or none do.
+Only a SplitModel without hooks has a plan, because its layers are then all that its forward computes. A user-defined
+class with a forward of its own is trained by PyTorch; it returns SplitModel(core, head) to be fast.
 """
 
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
-from torch.overrides import TorchFunctionMode
 
 from ddlsim.foundation import native
 from ddlsim.kernels.group_norm_pool import GroupNormReLUPool
 from ddlsim.learning.batches import Batches
-from ddlsim.learning.dropout import OwnDropout, seed_dropouts
+from ddlsim.learning.dropout import OwnDropout
 from ddlsim.learning.layout import Layout
 from ddlsim.learning.optimizing.state import OpenState
 from ddlsim.learning.optimizing.table import SGD, AdamW
 from ddlsim.learning.whole_models import CORE, HEAD, MODEL
 from ddlsim.models.given import MODULE_HOOKS
+from ddlsim.models.split import SplitModel
 
 if TYPE_CHECKING:
     from ddlsim.scenario.model import Training
@@ -408,117 +403,26 @@ def gradients_hooked(module: nn.Module) -> bool:
     return any(each._backward_hooks for each in module.parameters())
 
 
-def done_by(forward: Callable[[torch.Tensor], torch.Tensor], inputs: torch.Tensor) -> list[Any]:
-    """Return the operators of a forward pass with their non-tensor arguments, and the nodes of its gradient.
-
-    Args:
-        forward: outputs [n, ...] of inputs.
-        inputs: [n, ...].
-    """
-    with torch.enable_grad(), _Operators() as seen:
-        outputs = forward(inputs.clone().requires_grad_())
-    return [*seen.called, *(_nodes(outputs.grad_fn) if isinstance(outputs, torch.Tensor) else [type(outputs)])]
-
-
-class _Operators(TorchFunctionMode):
-    """Notes every function of torch and every method of a tensor that is called; properties are only looked at."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.called: list[Any] = []
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if getattr(func, "__name__", "") != "__get__":
-            plain = [each for each in args if not isinstance(each, torch.Tensor)]
-            self.called.append((func, repr(plain), repr(kwargs)))
-        return func(*args, **(kwargs or {}))
-
-
-def _nodes(last: Any) -> list[Any]:
-    """The nodes of a gradient from its end, each once; of a parameter the parameter."""
-    found: list[Any] = []
-    seen, left = set(), [last]
-    while left:
-        node = left.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        variable = getattr(node, "variable", None)
-        found.append(node.name() if variable is None or not variable.is_leaf else (node.name(), tuple(variable.shape)))
-        left += [each for each, _ in node.next_functions]
-    return found
-
-
-@torch.no_grad()
-def checked_plan(
-    module: nn.Module, layout: Layout, flat: torch.Tensor, dropouts: list[OwnDropout], image_shape: tuple[int, ...]
+def plan_or_reason(
+    module: nn.Module, layout: Layout, flat: torch.Tensor, image_shape: Sequence[int]
 ) -> NativePlan | str:
-    """Return a plan that agrees with its module on a trial, or the reason why there is no plan.
+    """Return the native plan of a module, or the reason why there is no plan.
 
     Args:
         module: its tensors are views of `flat` [P].
         layout: their places in it.
-        flat: afterwards it holds other values, as the module's other buffers do.
-        dropouts: of the module.
+        flat: the module's values.
         image_shape: (C, H, W).
     """
     if flat.device.type != "cpu":
-        return f"it lives on {flat.device.type}"
+        return f"it is on {flat.device.type}"
     if len(image_shape) != 3:
         return "its inputs are no images"
+    if type(module) is not SplitModel:
+        return "it is not a SplitModel (ddlsim.models.split), whose forward is head(core(x))"
     if has_hooks(module):
         return "it has hooks"  # which may also make a layer's weight of other parameters
     try:
-        plan = NativePlan(network_of(module, layout), flat, image_shape)
+        return NativePlan(network_of(module, layout), flat, image_shape)
     except NoPlan as reason:
         return str(reason)
-    flat.copy_(probe_values(layout))
-    return plan if _computes_the_same(plan, module, dropouts, image_shape) else "its forward does more than its layers"
-
-
-def _computes_the_same(
-    plan: NativePlan, module: nn.Module, dropouts: list[OwnDropout], image_shape: Sequence[int]
-) -> bool:
-    """Whether a plan predicts what a module predicts, and the module trains what its layers give."""
-    images = torch.linspace(-2, 2, 3 * math.prod(image_shape)).sin().reshape(3, *image_shape)
-    for mode in (True, False):
-        module.train(mode)
-        if any(each.training != mode for each in module.modules()):
-            return False
-        if done_by(module, images) != done_by(lambda x: _layer_by_layer(module, x), images):
-            return False
-    if not _close(module(images), plan.outputs(plan.features(images))):
-        return False
-    module.train()
-    seed_dropouts(dropouts, 0)
-    trained = module(images)
-    seed_dropouts(dropouts, 0)
-    return _close(trained, module.get_submodule("head")(module.get_submodule("core")(images)))
-
-
-def _layer_by_layer(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    for part in (CORE, HEAD):
-        for _, layer in layers(module.get_submodule(part), part):
-            x = type(layer).forward(layer, x)
-    return x
-
-
-def _close(expected: object, found: torch.Tensor) -> bool:
-    if not isinstance(expected, torch.Tensor) or expected.shape != found.shape or not expected.isfinite().all():
-        return False
-    return torch.allclose(found, expected, atol=1e-3 * (1 + expected.abs().max().item()), rtol=1e-3)
-
-
-def probe_values(layout: Layout) -> torch.Tensor:
-    """Return finite values [P] for a model, none of them zero: no layer hides the effect of another one, nor do values
-    grow without bounds.
-
-    Weights have the spread of torch's initialization times two; vectors (biases, scales, running statistics) are
-    between 0.2 and 0.8, since a variance has to be positive.
-    """
-    found = torch.empty(layout.size)
-    for entry in layout.parts[MODEL].entries:
-        waves = torch.arange(entry.start + 1, entry.stop + 1, dtype=torch.float32).mul(1.7).sin()
-        inputs = math.prod(entry.shape[1:])
-        entry.view(found).copy_((waves * 2 / math.sqrt(inputs) if inputs > 1 else 0.5 + 0.3 * waves).view(entry.shape))
-    return found

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from ddlsim.learning.architecture import Architecture
-from ddlsim.learning.backends.native_plan import NativePlan, checked_plan
+from ddlsim.learning.backends.native_plan import NativePlan, plan_or_reason
 from ddlsim.learning.bank import Row, RowValues
 from ddlsim.learning.datasets import Inputs
 from ddlsim.learning.dropout import own_dropouts
@@ -122,22 +122,8 @@ class ModelWorkspace:
             return f"samples are {str(images.dtype).removeprefix('torch.')}"
         shape = tuple(images.shape[1:])
         if shape not in self._plans:
-            self._plans[shape] = self._checked_plan(shape)
+            self._plans[shape] = plan_or_reason(self.module, self.layout, self.flat, shape)
         return self._plans[shape]
-
-    @torch.no_grad()
-    def _checked_plan(self, image_shape: tuple[int, ...]) -> NativePlan | str:
-        """Return the checked native plan, or the reason why there is none; the loaded values are unchanged."""
-        kept = self.flat.clone(), self.local.clone()
-        try:
-            found = checked_plan(self.module, self.layout, self.flat, [*self.dropouts.values()], image_shape)
-        finally:
-            self.gather_buffers()
-            self.flat.copy_(kept[0])
-            self.local.copy_(kept[1])
-        if not isinstance(found, str):
-            found.reload()
-        return found
 
     def features(self, images: torch.Tensor, precision: str = "float32") -> torch.Tensor:
         """Return the core's features of images [n, C, H, W] in eval mode: rows for `outputs` of the same precision."""
