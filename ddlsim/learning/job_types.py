@@ -45,12 +45,12 @@ class JobSpec:
     @property
     def reads(self) -> tuple[int, ...]:
         """Numbers of the rows that must be known before it can run."""
-        return tuple(number for name in self.reads_in for number in _numbers(getattr(self, name)))
+        return tuple(number for name in self.reads_in for number in leaves(getattr(self, name)))
 
     @property
     def writes(self) -> tuple[int, ...]:
         """Numbers of the rows that it fills."""
-        return tuple(number for name in self.writes_in for number in _numbers(getattr(self, name)))
+        return tuple(number for name in self.writes_in for number in leaves(getattr(self, name)))
 
     def identity(self) -> Hashable:
         """Key that is equal for jobs known to compute the same; by default each job has its own."""
@@ -60,10 +60,9 @@ class JobSpec:
         """Return the specification with rows in place of numbers; None in place of rows to be filled that nothing holds
         any more.
         """
-        found = {name: _looked_up(getattr(self, name), rows.__getitem__) for name in self.reads_in}
-        return dataclasses.replace(
-            self, **found, **{name: _looked_up(getattr(self, name), rows.get) for name in self.writes_in}
-        )
+        found = {name: replaced(getattr(self, name), rows.__getitem__) for name in self.reads_in}
+        filled = {name: replaced(getattr(self, name), rows.get) for name in self.writes_in}
+        return dataclasses.replace(self, **found, **filled)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -355,21 +354,27 @@ def architecture_of(model: "Sequence[Params] | Sequence[Row]") -> str:
     return model[0].part.architecture
 
 
-def _numbers(value: Any) -> Iterator[int]:
-    if isinstance(value, int):
-        yield value
-    elif isinstance(value, OptimizerState):
-        yield from value.rows
-    elif value is not None:
-        for child in value.values() if isinstance(value, Mapping) else value:
-            yield from _numbers(child)
-
-
-def _looked_up(value: Any, look: Callable[[int], Row | None]) -> Any:
-    if isinstance(value, int):
-        return look(value)
+def leaves(value: Any) -> Iterator[Any]:
+    """Rows, their numbers or their handles in a field of a specification: alone, in tuples, mappings or OptimizerState;
+    None is skipped.
+    """
     if isinstance(value, OptimizerState):
-        return dataclasses.replace(value, rows=_looked_up(value.rows, look))
+        value = value.rows
     if isinstance(value, Mapping):
-        return {key: _looked_up(child, look) for key, child in value.items()}
-    return value if value is None else tuple(_looked_up(child, look) for child in value)
+        value = tuple(value.values())
+    if isinstance(value, tuple | list):
+        for child in value:
+            yield from leaves(child)
+    elif value is not None:
+        yield value
+
+
+def replaced(value: Any, replacement: Callable[[Any], Any]) -> Any:
+    """Return the same field with a replacement of each of its leaves."""
+    if isinstance(value, OptimizerState):
+        return dataclasses.replace(value, rows=replaced(value.rows, replacement))
+    if isinstance(value, Mapping):
+        return {key: replaced(child, replacement) for key, child in value.items()}
+    if isinstance(value, tuple | list):
+        return tuple([replaced(child, replacement) for child in value])
+    return value if value is None else replacement(value)

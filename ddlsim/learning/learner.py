@@ -22,7 +22,7 @@ from ddlsim.learning.job_types import KINDS, ClassCosineSpec, LossSpec, Model, S
 from ddlsim.learning.jobs import EagerWaves, Job, Jobs
 from ddlsim.learning.layout import Buffers
 from ddlsim.learning.local_trainings import LocalTrainings
-from ddlsim.learning.made_params import RowOperations, ShapeChecks, handles, serial, serials
+from ddlsim.learning.made_params import RowOperations, ShapeChecks
 from ddlsim.learning.objective import Objective
 from ddlsim.learning.optimizing.state import KeptRows, LocalState
 from ddlsim.learning.row_operations import PoisonedNodes
@@ -104,7 +104,9 @@ class Learner(RowOperations):
             rows = Rows(device)
             self.backends = make_backends(rows, self.architectures, self.data, training, chunk, device, threads)
         super().__init__(rows, Jobs([spec.kind for spec in KINDS], self.backends.run), ShapeChecks(assigned))
-        self._trainings = LocalTrainings(self.rows, self.data, self.architecture_of, training, privacy, poisoned)
+        self._trainings = LocalTrainings(
+            self.rows, self._submit, self.data, self.architecture_of, training, privacy, poisoned
+        )
         self._full_waves: EagerWaves | None = None
         self._same_start: dict[tuple, list[list[weakref.ref[Params]]]] = {}
 
@@ -205,11 +207,10 @@ class Learner(RowOperations):
         """
         assert rng is not None
         check_model("node.train", model)
-        made = self._trainings.make(node, model, steps, rng, only, local_state or LocalState(), objective, terms)
-        job = self._submit(made.spec, made.reads, made.writes)
+        training = self._trainings.enqueue(node, model, steps, rng, only, local_state or LocalState(), objective, terms)
         if self._full_waves is not None:
-            self._full_waves.submitted(node, job)
-        return made.trained, made.local_state, made.means
+            self._full_waves.submitted(node, training.job)
+        return training.model, training.local_state, training.means
 
     def private_step(self, node: int) -> Releases:
         """Return the release of a node's samples by one step of private training."""
@@ -258,9 +259,9 @@ class Learner(RowOperations):
             batches = (draw_batches(rng, samples, batch_size, num_batches),) * len(models)
         else:
             batches = tuple(draw_batches(rng, samples, batch_size, num_batches) for _ in models)
-        numbers, local = tuple(map(serials, models)), self._local_of(local_state)
-        spec = LossSpec(node=node, models=numbers, batches=batches, split=split, local=serial(local))
-        return self._submit(spec, handles(*models, local))
+        return self._submit(
+            LossSpec, node=node, models=tuple(models), batches=batches, split=split, local=self._local_of(local_state)
+        )
 
     def test(
         self,
@@ -277,14 +278,14 @@ class Learner(RowOperations):
         """
         for model in models:
             check_model("serving", model)
-        local, numbers = self._local_of(local_state), tuple(map(serials, models))
-        spec = TestSpec(models=numbers, split=split, cluster=test_set, local=serial(local), precision=precision)
-        return self._submit(spec, handles(*models, local))
+        local = self._local_of(local_state)
+        return self._submit(
+            TestSpec, models=tuple(models), split=split, cluster=test_set, local=local, precision=precision
+        )
 
     def class_cosine(self, own: Params, others: Sequence[Params]) -> Job:
         """Mean over classes of the cosine between the rows of classifiers, own to each other."""
-        spec = ClassCosineSpec(own=own.serial, others=serials(others), num_classes=self.data.num_classes)
-        return self._submit(spec, [own, *others])
+        return self._submit(ClassCosineSpec, own=own, others=tuple(others), num_classes=self.data.num_classes)
 
     def compare(
         self,
@@ -302,16 +303,16 @@ class Learner(RowOperations):
             DdlsimError: if the shapes differ.
         """
         self._fitting.check_comparison(own, peers)
-        spec = SimilaritySpec(
+        return self._submit(
+            SimilaritySpec,
             metric=metric,
-            own=serials(own),
-            peers=tuple(map(serials, peers)),
-            start=None if start is None else serials(start),
-            own_last=None if own_last is None else serials(own_last),
-            peers_last=tuple(map(serials, peers_last)),
+            own=own,
+            peers=tuple(peers),
+            start=start,
+            own_last=own_last,
+            peers_last=tuple(peers_last),
             alpha=alpha,
         )
-        return self._submit(spec, handles(own, *peers, start, own_last, *peers_last))
 
     def resolve(self, jobs: Sequence[Job]) -> list:
         """Return the results of jobs; those that have not run yet run together. Values leave only through this

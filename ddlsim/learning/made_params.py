@@ -5,6 +5,7 @@ It is checked that parameters fit each other; errors name the architectures and 
 
 import weakref
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ddlsim.foundation.errors import DdlsimError
@@ -17,7 +18,8 @@ from ddlsim.learning.job_types import (
     JobSpec,
     MergeSpec,
     Model,
-    ModelRows,
+    leaves,
+    replaced,
 )
 from ddlsim.learning.jobs import Job, Jobs
 from ddlsim.learning.layout import Entry, Part
@@ -119,13 +121,7 @@ class RowOperations:
             DdlsimError: if the shapes differ.
         """
         self._fitting.check_merge([params.part for params in sources])
-        numbers, weights = serials(sources), tuple(map(float, weights))
-        merged = self._same_merge.get((numbers, weights))
-        if merged is None:
-            merged = self._same_merge[numbers, weights] = self.rows.new(sources[0].part)
-            spec = MergeSpec(sources=numbers, weights=weights, target=merged.serial, node=node)
-            self._submit(spec, sources, [merged])
-        return merged
+        return self._merged(MergeSpec, sources, weights, node=node)
 
     def aggregate(
         self,
@@ -142,16 +138,7 @@ class RowOperations:
             DdlsimError: if the shapes differ.
         """
         self._fitting.check_merge([params.part for params in sources])
-        numbers, weights = serials(sources), tuple(map(float, weights))
-        key = (rule, numbers, weights, own, serial(start))
-        made = self._same_merge.get(key)
-        if made is None:
-            made = self._same_merge[key] = self.rows.new(sources[0].part)
-            spec = AggregateSpec(
-                rule=rule, sources=numbers, weights=weights, own=own, start=serial(start), target=made.serial, node=node
-            )
-            self._submit(spec, handles(tuple(sources), start), [made])
-        return made
+        return self._merged(AggregateSpec, sources, weights, rule=rule, own=own, start=start, node=node)
 
     def trained_values(self, params: Params) -> Params:
         """The trained values alone, without buffers (BatchNorm statistics)."""
@@ -178,15 +165,7 @@ class RowOperations:
     def compress(self, codec: Any, params: Params, copy: Params | None, seed: int) -> Params:
         """Return the parameters that receivers of a message decode."""
         decoded = self.rows.new(params.part)
-        reads = [params] if copy is None else [params, copy]
-        spec = CompressSpec(
-            codec=codec,
-            source=params.serial,
-            copy=None if copy is None else copy.serial,
-            seed=seed,
-            target=decoded.serial,
-        )
-        self._submit(spec, reads, [decoded])
+        self._submit(CompressSpec, codec=codec, source=params, copy=copy, seed=seed, target=decoded)
         return decoded
 
     def attack(
@@ -200,19 +179,38 @@ class RowOperations:
         sizes: tuple[int, int, int],
     ) -> Params:
         """Return the parameters that an attacked node sends instead of `own`; see job_types.py: AttackSpec."""
-        made = self.rows.new(own.part)
-        spec = AttackSpec(
+        forged = self.rows.new(own.part)
+        self._submit(
+            AttackSpec,
             attack=attack,
-            own=own.serial,
-            known=serials(known),
-            start=serial(start),
-            receiver=serial(receiver),
+            own=own,
+            known=tuple(known),
+            start=start,
+            receiver=receiver,
             seed=seed,
             sizes=sizes,
-            target=made.serial,
+            target=forged,
         )
-        self._submit(spec, handles(own, tuple(known), start, receiver), [made])
-        return made
+        return forged
+
+    def _merged(
+        self,
+        kind: type[MergeSpec] | type[AggregateSpec],
+        sources: Sequence[Params],
+        weights: Sequence[float],
+        **others: Any,
+    ) -> Params:
+        """Return the row of a merge, which is the same row for the same merge; `others` are fields of its kind."""
+        weights = tuple(map(float, weights))
+        constant = (
+            value.serial if isinstance(value, Params) else value for name, value in others.items() if name != "node"
+        )
+        key = (kind, tuple([params.serial for params in sources]), weights, *constant)
+        merged = self._same_merge.get(key)
+        if merged is None:
+            merged = self._same_merge[key] = self.rows.new(sources[0].part)
+            self._submit(kind, sources=tuple(sources), weights=weights, target=merged, **others)
+        return merged
 
     def _slice(self, params: Params, columns: tuple[tuple[int, int], ...]) -> Params:
         """A row of these columns, range [start, stop) after range."""
@@ -225,33 +223,23 @@ class RowOperations:
 
     def _copy(self, pieces: Sequence[tuple[Params, int, int]], part: Part) -> Params:
         """A row of a part, put together from columns [start, stop) of others."""
-        made = self.rows.new(part)
-        sources = [source for source, _, _ in pieces]
+        copied = self.rows.new(part)
+        sources = tuple(source for source, _, _ in pieces)
         columns = tuple((start, stop) for _, start, stop in pieces)
-        self._submit(CopySpec(sources=serials(sources), columns=columns, target=made.serial), sources, [made])
-        return made
+        self._submit(CopySpec, sources=sources, columns=columns, target=copied)
+        return copied
 
-    def _submit(self, spec: JobSpec, reads: Sequence[Params], writes: Sequence[Params] = ()) -> Job:
-        node = reads[0].row.node if spec.node is None else spec.node
-        for params in writes:
-            params.row.node = node
-        return self.jobs.submit(Job(spec, [params.row for params in reads], [params.row for params in writes]))
+    def _submit(self, kind: type[JobSpec], **fields: Any) -> Job:
+        """Enqueue a job.
 
-
-def serial(params: Params | None) -> int | None:
-    """Return the number of its row, if it has one."""
-    return None if params is None else params.serial
-
-
-def serials(handles: Sequence[Params]) -> ModelRows:
-    """The numbers of their rows."""
-    return tuple(params.serial for params in handles)
-
-
-def handles(*groups: Model | Params | None) -> list[Params]:
-    """The handles in models, one after the other."""
-    found: list[Params] = []
-    for group in groups:
-        if group is not None:
-            found += [group] if isinstance(group, Params) else group
-    return found
+        Args:
+            kind: of the job.
+            fields: of its specification, with handles in place of the numbers of rows.
+        """
+        reads = [handle.row for name in kind.reads_in for handle in leaves(fields.get(name))]
+        writes = [handle.row for name in kind.writes_in for handle in leaves(fields.get(name))]
+        rows = {name: fields[name] for name in (*kind.reads_in, *kind.writes_in) if name in fields}
+        spec = kind(**fields | {name: replaced(value, attrgetter("serial")) for name, value in rows.items()})
+        for row in writes:
+            row.node = reads[0].node if spec.node is None else spec.node
+        return self.jobs.submit(Job(spec, reads, writes))
