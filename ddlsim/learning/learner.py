@@ -27,7 +27,7 @@ from ddlsim.learning.objective import Objective
 from ddlsim.learning.optimizing.state import KeptRows, LocalState
 from ddlsim.learning.row_operations import PoisonedNodes
 from ddlsim.learning.training_context import TrainingContext
-from ddlsim.learning.whole_models import CORE, MODEL, check_model, no_samples
+from ddlsim.learning.whole_models import CORE, MODEL, check_model, no_core, no_samples
 
 if TYPE_CHECKING:
     from ddlsim.attacks.forgeries import Attackers
@@ -160,11 +160,7 @@ class Learner(RowOperations):
         if held and all(len(model) == len(refs) for model, refs in zip(held, known, strict=True)):
             return held
         if not whole and not layout.parts[CORE].size:
-            raise DdlsimError(
-                f"model: {layout.architecture} has no core that is trained, and this algorithm shares core and head "
-                "apart. Choose a model with a core (gn_lenet, mlp, ...), or an algorithm that shares whole models "
-                "(el, dpsgd)."
-            )
+            raise no_core(layout.architecture)
         parts = [layout.parts[name] for name in ((MODEL,) if whole else layout.names)]
         models = self.rows.draw(architecture, parts, seed, count, node, known=self.jobs.past is None)
         self._same_start[key] = [[weakref.ref(params) for params in model] for model in models]

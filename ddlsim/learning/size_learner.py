@@ -14,13 +14,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ddlsim.foundation.errors import DdlsimError
 from ddlsim.learning.batches import batches_per_pass
-from ddlsim.learning.whole_models import check_model
+from ddlsim.learning.whole_models import MODEL, check_model, no_core
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from ddlsim.aggregation.base import Aggregation
-    from ddlsim.attacks.base import Attack
     from ddlsim.devices.base import StepWork
     from ddlsim.learning.architecture import Build
     from ddlsim.learning.bank import Params
@@ -29,9 +25,6 @@ if TYPE_CHECKING:
     from ddlsim.learning.layout import Buffers, Part
     from ddlsim.learning.objective import Objective
     from ddlsim.learning.optimizing.state import LocalState
-    from ddlsim.learning.training_context import TrainingContext
-
-MODEL = "model"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,14 +142,11 @@ class SizeLearner:
         """The same sizes for every model of the node's architecture, (model,) or (core, head, ...)."""
         name = self._architecture_of(node)
         if not whole and not self._parts[name][0].size:
-            raise DdlsimError(
-                f"model: {name} has no core that is trained, and this algorithm shares core and head apart. "
-                "Choose a model with a core (gn_lenet, mlp, ...), or an algorithm that shares whole models (el, dpsgd)."
-            )
+            raise no_core(name)
         parts = (self._whole if whole else self._parts)[name]
         return [tuple(self._params(part) for part in parts) for _ in range(count)]
 
-    def merge(self, sources: "Sequence[Params]", weights: Sequence[float], node: int | None = None) -> "Params":
+    def merge(self, sources: "Sequence[Params]", *_: Any, **__: Any) -> "Params":
         """Merge parameters to the same size.
 
         Raises:
@@ -172,28 +162,21 @@ class SizeLearner:
                 )
         return _sized(part, next(self._serials))
 
-    def aggregate(
-        self,
-        rule: "Aggregation",
-        sources: "Sequence[Params]",
-        weights: Sequence[float],
-        own: int | None,
-        start: "Params | None",
-        node: int | None = None,
-    ) -> "Params":
+    def aggregate(self, rule: Any, sources: "Sequence[Params]", *_: Any, **__: Any) -> "Params":
         """Aggregate parameters to the same size, as `merge` does."""
-        return self.merge(sources, weights)
+        return self.merge(sources)
 
     def train_towards(
         self,
         node: int,
         model: "Model",
         steps: int,
-        rng: "np.random.Generator | None",
+        rng: Any,
         only: str | None,
         local_state: "LocalState | None",
         objective: "Objective | None",
-        terms: "TrainingContext | None" = None,
+        *_: Any,
+        **__: Any,
     ) -> "tuple[Model, LocalState | None, dict[int, Params]]":
         """Return a model of the same size, and the optimizer's state; with class means, those of all classes."""
         check_model("node.train", model)
@@ -203,8 +186,8 @@ class SizeLearner:
         trained = tuple(self._params(params.part) if only in (None, params.part.name) else params for params in model)
         means: dict[int, Params] = {}
         if objective is not None and objective.class_means:
-            latent_size = self._latent_sizes.get(self._architecture_of(node))
-            size = latent_size() if latent_size else self._classifier_sizes(model[1].part)[0] // self._num_classes
+            count_latent = self._latent_sizes.get(self._architecture_of(node))
+            size = count_latent() if count_latent else self._classifier_sizes(model[1].part)[0] // self._num_classes
             means = {label: self._params(SizedPart("class mean", size, (size,))) for label in range(self._num_classes)}
         return trained, local_state, means
 
@@ -213,7 +196,7 @@ class SizeLearner:
         """1; no gradient is multiplied by it."""
         return 1.0
 
-    def learning_rates(self, steps: int, local_state: "LocalState | None", terms: "TrainingContext") -> list[float]:
+    def learning_rates(self, steps: int, *_: Any, **__: Any) -> list[float]:
         """All alike; no gradient is multiplied by them."""
         return [1.0] * steps
 
@@ -249,60 +232,26 @@ class SizeLearner:
         before, last = (0, *head.trained_sizes)[-2:]
         return (before, last) if last <= before else (last, 0)
 
-    def compress(self, codec: Any, params: "Params", copy: "Params | None", seed: int) -> "Params":
+    def compress(self, codec: Any, params: "Params", *_: Any, **__: Any) -> "Params":
         """Return parameters of the same size."""
         return self._params(params.part)
 
-    def attack(
-        self,
-        attack: "Attack",
-        own: "Params",
-        known: "Sequence[Params]",
-        start: "Params | None",
-        receiver: "Params | None",
-        seed: int,
-        sizes: tuple[int, int, int],
-    ) -> "Params":
+    def attack(self, attack: Any, own: "Params", *_: Any, **__: Any) -> "Params":
         """Return parameters of the same size."""
         return self._params(own.part)
 
-    def losses(
-        self,
-        node: int,
-        models: "Sequence[Model]",
-        num_batches: int,
-        rng: "np.random.Generator | None",
-        common: bool = False,
-        split: str = "train",
-        local_state: "LocalState | None" = None,
-    ) -> "Job":
-        """The same loss for every model."""
+    def losses(self, node: int, models: "Sequence[Model]", *_: Any, **__: Any) -> "Job":
+        """Return the same loss for every model."""
         for model in models:
             check_model("losses", model)
         return _known([self._loss] * len(models))
 
-    def test(
-        self,
-        models: "Sequence[Model]",
-        test_set: int,
-        split: str = "test",
-        local_state: "LocalState | None" = None,
-        precision: str = "float32",
-    ) -> "Job":
-        """The same loss for every model, and no predictions."""
+    def test(self, models: "Sequence[Model]", *_: Any, **__: Any) -> "Job":
+        """Return the same loss for every model, and no predictions."""
         return _known([((), self._loss, None)] * len(models))
 
-    def compare(
-        self,
-        metric: str,
-        own: "Model",
-        peers: "Sequence[Model]",
-        start: "Model | None" = None,
-        own_last: "Model | None" = None,
-        peers_last: "Sequence[Model]" = (),
-        alpha: float = 0.0,
-    ) -> "Job":
-        """All peers are alike."""
+    def compare(self, metric: str, own: "Model", peers: "Sequence[Model]", *_: Any, **__: Any) -> "Job":
+        """Return the same similarity for every peer."""
         return _known([1.0] * len(peers))
 
     draws_numbers = False

@@ -16,6 +16,14 @@ def no_samples(node: int, split: str) -> DdlsimError:
     )
 
 
+def no_core(name: str) -> DdlsimError:
+    """Return the error for an algorithm that shares the core and the head of a model without a trained core."""
+    return DdlsimError(
+        f"model: {name} has no core that is trained, and this algorithm shares core and head apart. Choose a model "
+        "with a core (gn_lenet, mlp, ...), or an algorithm that shares whole models (el, dpsgd)."
+    )
+
+
 def check_model(what: str, model: Any) -> None:
     """Raise DdlsimError unless the model is (model,) or (core, head, ...): a missing part would keep its last loaded
     values.
