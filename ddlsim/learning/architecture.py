@@ -43,42 +43,27 @@ def check_task(task: Task, outputs: torch.Tensor, labels: torch.Tensor) -> None:
         ScenarioError: if its methods fail or return something else than they should; the error names the method and its
             place.
     """
-    each = _check_loss(task, outputs, labels)
-    counted = _tried(task, "statistics", outputs[None], labels[None])
-    if not isinstance(counted, torch.Tensor) or not counted.dim() or len(counted) != 1:
-        raise _wrong(task, "statistics", "for one model", "a tensor [1, ...]: one row per model", counted)
-    if task.keeps_samples and (counted.dim() < 2 or counted.shape[1] != 1):
-        raise _wrong(task, "statistics", "for one model and one sample", "a tensor [1, 1, ...]", counted)
-    if task.has_classes and not _are_confusions(counted):
-        expected = "int64 [1, C, C], confusion matrices: has_classes is True (else: has_classes: ClassVar = False)"
-        raise _wrong(task, "statistics", "for one model", expected, counted)
-    _check_measures(task, _tried(task, "measures", counted[0].numpy(), float(each.sum())))
-
-
-def _are_confusions(counted: torch.Tensor) -> bool:
-    return counted.dim() == 3 and counted.shape[1] == counted.shape[2] and counted.dtype == torch.int64
-
-
-def _check_loss(task: Task, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """The loss of each sample."""
     with torch.enable_grad():
         mean = _tried(task, "loss", outputs.detach().clone().requires_grad_(), labels)
-    if not isinstance(mean, torch.Tensor) or mean.dim():
-        raise _wrong(task, "loss", "with reduction 'mean'", "a scalar", mean)
-    if not mean.requires_grad:
-        raise ScenarioError(
-            f"{_place(task, 'loss')} returns a scalar without a gradient, so that nothing could be learned. Compute it "
-            "from `outputs` with torch, without .item(), .detach() or argmax."
-        )
+    if not isinstance(mean, torch.Tensor) or mean.dim() or not mean.requires_grad:
+        raise _wrong(task, "loss", mean, "with reduction 'mean', expected a scalar with a gradient")
     each = _tried(task, "loss", outputs, labels, "none")
     if not isinstance(each, torch.Tensor) or each.shape != (1,):
-        raise _wrong(task, "loss", "with reduction 'none'", "one value per sample, [n]", each)
-    return each
+        raise _wrong(task, "loss", each, "with reduction 'none', expected one value per sample, [n]")
+    counted = _tried(task, "statistics", outputs[None], labels[None])
+    shape = counted.shape if isinstance(counted, torch.Tensor) else ()
+    if shape[:1] != (1,) or (task.keeps_samples and shape[1:2] != (1,)):
+        row = "a tensor [1, 1, ...]: one row per sample" if task.keeps_samples else "a tensor [1, ...]: one row"
+        raise _wrong(task, "statistics", counted, f"for one model, expected {row} per model")
+    if task.has_classes and (len(shape) != 3 or shape[1] != shape[2] or counted.dtype != torch.int64):
+        expected = "int64 [1, C, C], confusion matrices: has_classes is True (else: has_classes: ClassVar = False)"
+        raise _wrong(task, "statistics", counted, f"for one model, expected {expected}")
+    _check_measures(task, _tried(task, "measures", counted[0].numpy(), float(each.sum())))
 
 
 def _check_measures(task: Task, found: Any) -> None:
     measured = {metric.name: metric for metric in (*task.measured, *task.metrics)}
-    names = list(measured)
+    names = ", ".join(measured)
     for name, metric in measured.items():
         if name not in KNOWN and (meant := taken(metric, measured.values())):
             raise ScenarioError(
@@ -86,42 +71,40 @@ def _check_measures(task: Task, found: Any) -> None:
                 f"another name, such as own_{name}."
             )
     if not isinstance(found, dict):
-        raise _wrong(task, "measures", "", f"a dict with {', '.join(names)}", found)
-    lacking = [name for name in names if name not in found]
-    if lacking:
-        raise ScenarioError(
-            f"{_place(task, 'measures')} returns {', '.join(map(str, found)) or 'an empty dict'}, expected "
-            f"{', '.join(names)}. Return {lacking[0]!r} as well, or take it out of `measured` and `metrics`."
-        )
-    for name in names:
+        raise _wrong(task, "measures", found, f"as measures, expected a dict with {names}")
+    for name in measured:
+        if name not in found:
+            raise ScenarioError(
+                f"{_place(task, 'measures')} returns {', '.join(map(str, found)) or 'an empty dict'}, expected "
+                f"{names}. Return {name!r} as well, or take it out of `measured` and `metrics`."
+            )
         if not isinstance(found[name], int | float | np.number):
-            raise _wrong(task, "measures", f"for {name}", "a number", found[name])
+            raise _wrong(task, "measures", found[name], f"for {name}, expected a number")
 
 
 def _tried(task: Task, method: str, *arguments: Any) -> Any:
     try:
         return getattr(task, method)(*arguments)
     except Exception as error:  # any error of a user's method for inputs that it does not support
-        given = ", ".join(_shown(each) for each in arguments if isinstance(each, torch.Tensor))
+        inputs = ", ".join(_shown(each) for each in arguments if isinstance(each, torch.Tensor))
         text = " ".join(str(error).split())
         raise ScenarioError(
-            f"{_place(task, method)} raises {type(error).__name__}: {text:.200} It was given "
-            f"{given or 'what statistics returns'}, and takes labels that are {task.labels_in_words}. Choose the task "
-            "that fits the data, or mend this method."
+            f"{_place(task, method)} raises {type(error).__name__} for {inputs or 'the result of statistics'}: "
+            f"{text:.200} It takes labels that are {task.labels_in_words}. Choose the task that fits the data, or "
+            "correct this method."
         ) from error
 
 
-def _wrong(task: Task, method: str, when: str, expected: str, found: Any) -> ScenarioError:
-    shown = f"{_shown(found)}{f' {when}' if when else ''}"
+def _wrong(task: Task, method: str, found: Any, expected: str) -> ScenarioError:
     return ScenarioError(
-        f"{_place(task, method)} returns {shown}, expected {expected}. What it takes and returns is written in "
-        "ddlsim/tasks/base.py."
+        f"{_place(task, method)} returns {_shown(found)} {expected}. ddlsim/tasks/base.py describes its arguments and "
+        "results."
     )
 
 
 def _shown(value: Any) -> str:
     if isinstance(value, torch.Tensor):
-        return f"a tensor {str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
+        return f"a tensor {_kind(value.shape, value.dtype)}"
     return kind_of(value)
 
 
@@ -203,21 +186,10 @@ def read_architecture(
     (module,) = draw(build, seed)
     _refuse_torchscript(name, module)
     for key, values in (*module.named_parameters(), *module.named_buffers()):
-        if values.device.type != "cpu":
+        if values.device.type != "cpu" or (values.is_complex() and values.requires_grad):
             raise ScenarioError(
-                f"model: {key} of {name} is on the device {values.device}. Modules are built on the CPU, and their "
-                "values go to the device of the run (compute_device): leave out `device=` and `.to(...)` where it is "
-                "made."
-            )
-        if values.is_complex() and values.requires_grad:
-            raise ScenarioError(
-                f"model: {key} of {name} is complex ({values.dtype}), and nodes train and send real numbers (float32). "
-                "Keep its real and imaginary parts as two parameters, or as one with torch.view_as_complex in forward."
-            )
-        if getattr(values, "_post_accumulate_grad_hooks", None):
-            raise ScenarioError(
-                f"model: {key} of {name} has a hook that runs when its gradient has been accumulated, which training "
-                "here never does. Use register_hook, whose function returns the gradient that is meant."
+                f"model: {key} of {name} is {values.dtype} on {values.device}, expected real numbers on the CPU. Leave "
+                "out `device=` and `.to(...)` (ddlsim moves modules), and split a complex parameter into two real ones."
             )
     _refuse_statistics_of_batches(name, module)
     module = module.float()

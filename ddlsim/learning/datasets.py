@@ -4,7 +4,6 @@ The device holds every node's own samples, and every cluster's copy of the test 
 """
 
 import warnings
-from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -165,28 +164,6 @@ def gathered(inputs: Inputs, labels: torch.Tensor, batches: Batches) -> tuple[to
     return inputs[places], labels[places], Batches(rows, batches.ends)
 
 
-def compacted(pieces: Sequence[Inputs]) -> list[Inputs]:
-    """The same inputs; of stored images that most of the pieces leave out, a copy of those that they hold."""
-    rows_of: dict[int, list[torch.Tensor]] = defaultdict(list)
-    for piece in pieces:
-        if isinstance(piece, ByteInputs):
-            rows_of[id(piece.stored)].append(piece.rows)
-    kept: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-    result: list[Inputs] = []
-    for piece in pieces:
-        if isinstance(piece, ByteInputs):
-            key = id(piece.stored)
-            if key in rows_of:
-                rows = torch.cat(rows_of.pop(key)).unique()
-                if 2 * len(rows) <= len(piece.stored):
-                    kept[key] = rows, piece.stored.index_select(0, rows)
-            if key in kept:
-                rows, stored = kept[key]
-                piece = ByteInputs(stored, torch.searchsorted(rows, piece.rows), piece.decoder, piece.which)
-        result.append(piece)
-    return result
-
-
 def _stacked(arrays: Sequence[np.ndarray], device: torch.device) -> torch.Tensor:
     return torch.from_numpy(np.stack(arrays)).to(device)
 
@@ -218,7 +195,6 @@ class NodeDatasets:
             "test": [to(pair) for pair in prepared.cluster_test],
             "validation": [to(pair) for pair in prepared.cluster_validation or []],
         }
-        self._compact()
 
     def augmenter(self, kind: Any, seed: int) -> Augmenter | TransformAugmenter:
         """Return the augmenter of the images of one training.
@@ -243,14 +219,6 @@ class NodeDatasets:
     def keep_training_samples(self, nodes: Collection[int]) -> None:
         """Discard the training samples of all other nodes."""
         self.train = [pair if node in nodes else _outline(pair) for node, pair in enumerate(self.train)]
-        self._compact()
-
-    def _compact(self) -> None:
-        """Discard stored images that nodes and clusters do not use."""
-        lists = [self.train, self._node_validation, *self._cluster.values()]
-        inputs = iter(compacted([pair[0] for pairs in lists for pair in pairs]))
-        for pairs in lists:
-            pairs[:] = [(next(inputs), labels) for _, labels in pairs]
 
     def occurring_classes(self) -> torch.Tensor:
         """The labels of any node's training samples or of a test set, ascending."""

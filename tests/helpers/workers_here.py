@@ -7,9 +7,39 @@ from types import SimpleNamespace
 
 from ddlsim.foundation import own_code
 from ddlsim.foundation.errors import WorkerLost
-from ddlsim.learning.remote.in_process import InProcess
 from ddlsim.runs.cluster import ray_workers
 from ddlsim.runs.cluster.ray_workers import Worker
+
+
+class InProcess:
+    """Workers that are objects of this process, called one after the other; a reference is the result itself.
+
+    Args:
+        shards: one per worker.
+    """
+
+    block_bytes = 2**28
+
+    def __init__(self, shards):
+        self._shards = shards
+        self.count = len(shards)
+
+    def call(self, worker, method, *arguments):
+        return getattr(self._shards[worker], method)(*arguments)
+
+    def calls(self, worker, method, results, *arguments):
+        found = self.call(worker, method, *arguments)
+        return [found] if results == 1 else list(found)
+
+    def wait(self, ref):
+        return ref
+
+    def packed(self, value):
+        return pickle.dumps(value)
+
+    def close(self):
+        for shard in self._shards:
+            shard.close()
 
 
 class WorkersHere(InProcess):

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from workers_here import InProcess
 
 from ddlsim import assembly
 from ddlsim.learning.bank import LazyValue, laters
-from ddlsim.learning.remote.in_process import InProcess
 from ddlsim.learning.remote.waves import RemoteWaves
 from ddlsim.runs.loading import load_data, prepare
 from ddlsim.scenario import load

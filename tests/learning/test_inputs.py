@@ -124,14 +124,6 @@ def test_nodes_of_a_cluster_share_what_makes_images_of_bytes():
     assert len({id(images.decoder) for images, _ in NodeDatasets(data, CPU).train}) == 2
 
 
-def test_stored_images_that_few_hold_are_let_go():
-    inputs = NodeDatasets(prepared(Rotate(degrees=(0, 10)), dataset()), CPU)
-    before = [images[:] for images, _ in inputs.train]
-    inputs.keep_training_samples({1, 3})  # 20 of 40 images
-    assert inputs.train[1][0].stored.shape == (20, 108) and inputs.train[1][0].stored is inputs.train[3][0].stored
-    assert torch.equal(inputs.train[1][0][:], before[1]) and torch.equal(inputs.train[3][0][:], before[3])
-
-
 def test_tokens_in_a_file_keep_their_type(tmp_path):
     tokens = mapped_to(tmp_path / "tokens.npy")(np.arange(200, dtype=np.int64).reshape(40, 5))
     zero = np.zeros(1, np.float32)

@@ -4,7 +4,6 @@ import pytest
 from torch import nn
 
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.learning.architecture import read_architecture
 from ddlsim.models.given import given_model
 
 
@@ -22,15 +21,3 @@ def test_a_copy_of_a_module_would_lack_its_hooks():
     ):
         given_model(Scaled())
     assert given_model(Scaled).build((1, 28, 28), 10)[1].weight._backward_hooks
-
-
-def test_hooks_that_training_does_not_call_are_refused():
-    def build():
-        module = nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
-        module[1].bias.register_post_accumulate_grad_hook(lambda bias: bias.grad.zero_())
-        return module
-
-    with pytest.raises(
-        ScenarioError, match=r"1\.bias of net has a hook that runs when its gradient has been accumulated"
-    ):
-        read_architecture("net", build)

@@ -144,7 +144,7 @@ class Evaluates(Forgets):
         ("nn.Sequential(nn.Flatten(), nn.Linear(784, 10), nn.Softmax(1))", "cannot be cut before '1', its last linear"),
         ("nn.Sequential(nn.Flatten(), nn.Linear(784, 9))", "Sub returns [1, 9] for one sample (float32 [1, 28"),
         ("nn.Sequential(nn.Flatten(), nn.Linear(5, 10))", "Sub cannot take the data's samples (float32 [1, 28, 28])"),
-        ("nn.Sequential(nn.Flatten(), nn.Linear(784, 10, device='meta'))", "is on the device meta. Modules are built"),
+        ("nn.Sequential(nn.Flatten(), nn.Linear(784, 10, device='meta'))", "is torch.float32 on meta, expected"),
         ("There()", "Sub cannot take the data's samples (float32 [1, 28, 28]): RuntimeError: "),
         ("There()", ". What forward makes has to be where its inputs are"),
         ("Forgets()", "returns nothing (None), expected a tensor of outputs"),

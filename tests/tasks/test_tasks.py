@@ -150,14 +150,14 @@ def checked(**methods):
     [
         ({"loss": lambda *_: None}, r"loss of Mine returns nothing \(None\) with reduction 'mean', expected a scalar"),
         ({"loss": lambda self, x, y, reduction="mean": x}, r"a tensor float32 \[1, 3\] with .*, expected a scalar"),
-        ({"loss": lambda self, x, y, reduction="mean": x.detach().sum()}, "without a gradient"),
+        ({"loss": lambda self, x, y, reduction="mean": x.detach().sum()}, "expected a scalar with a gradient"),
         ({"loss": lambda self, x, y, reduction="mean": x.sum()}, "'none', expected one value per sample"),
         ({"loss": lambda self, x, y, reduction="mean": x.sum()[0]}, "raises IndexError.*Choose the task"),
         ({"statistics": lambda self, x, y: x.sum()}, r"expected a tensor \[1, ...\]"),
         ({"has_classes": True}, r"expected int64 \[1, C, C\], confusion matrices: has_classes is True"),
         ({"measures": lambda self, s, loss: {"misses": 1.0}}, "returns misses, expected hits. Return 'hits' as well"),
         ({"measures": lambda self, s, loss: {"hits": None}}, r"returns nothing \(None\) for hits, expected a number"),
-        ({"measures": lambda self, s, loss: 1.0}, "returns a float, expected a dict with hits"),
+        ({"measures": lambda self, s, loss: 1.0}, "returns a float as measures, expected a dict with hits"),
     ],
 )
 def test_a_task_that_does_not_keep_its_contract_is_told_where(methods, text):

@@ -16,8 +16,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from ddlsim.learning.bank import Rows
 from ddlsim.learning.device_time import DeviceTime
@@ -228,18 +226,8 @@ SHARE = 0.5
 """Share of the memory free after that measurement that a wave may take."""
 
 
-class Gauge(Protocol):
-    """Measures the used memory of a device."""
-
-    def free(self) -> int:
-        """Free memory, bytes."""
-
-    def peak(self, call: Callable[[], T]) -> tuple[T, int]:
-        """Return the result of a call, and by how many bytes at most the memory in use rose during the call."""
-
-
 class CudaGauge:
-    """Gauge by the counts of torch's allocator, which need no wait.
+    """Measures the used memory of a device by the counts of torch's allocator, which need no wait.
 
     Args:
         device: a GPU.
@@ -249,10 +237,12 @@ class CudaGauge:
         self._device = device
 
     def free(self) -> int:
+        """Free memory, bytes."""
         held = torch.cuda.memory_reserved(self._device) - torch.cuda.memory_allocated(self._device)
         return torch.cuda.mem_get_info(self._device)[0] + held
 
     def peak(self, call: Callable[[], T]) -> tuple[T, int]:
+        """Return the result of a call, and by how many bytes at most the memory in use rose during the call."""
         torch.cuda.reset_peak_memory_stats(self._device)
         before = torch.cuda.memory_allocated(self._device)
         found = call()
@@ -269,7 +259,7 @@ class Memory:
         pass_bytes: most bytes of a pass.
     """
 
-    def __init__(self, gauge: Gauge | None = None) -> None:
+    def __init__(self, gauge: CudaGauge | None = None) -> None:
         self.pass_bytes = PASS_BYTES
         self._gauge = gauge
         self._most_jobs: dict[Hashable, int] = {}
@@ -342,42 +332,3 @@ class Memory:
 def _give_back() -> None:
     """Release memory that torch keeps for reuse."""
     torch.cuda.empty_cache()
-
-
-class OperatorBytes(TorchDispatchMode):
-    """Notes how many bytes each operator reads and writes while this is on.
-
-    Attributes:
-        found: of each so far, views left out.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[int] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        found = func(*args, **(kwargs or {}))
-        if not func.is_view:
-            self.found.append(sum(each.nbytes for each in _tensors((args, kwargs or {}, found))))
-        return found
-
-
-def _tensors(tree: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
-
-
-def bytes_an_image(call: Callable[[torch.Tensor], torch.Tensor], images: torch.Tensor) -> tuple[int, torch.Tensor]:
-    """The most bytes that an image adds to an operator of a call, and what the call makes of one image.
-
-    Args:
-        call: takes images in dimension 1.
-        images: [U, 1, ...].
-    """
-    two_images = torch.cat([images, images], dim=1)
-    with OperatorBytes() as of_one:
-        made = call(images)
-    with OperatorBytes() as of_two:
-        call(two_images)
-    alike = len(of_one.found) == len(of_two.found)
-    added = [two - one for one, two in zip(of_one.found, of_two.found, strict=True)] if alike else of_two.found
-    return max([1, *added]), made

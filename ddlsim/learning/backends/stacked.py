@@ -253,7 +253,7 @@ def outputs_of(
         return outputs if precision == "float32" else outputs.float(), labels
 
     inputs = samples[sources[0]][0]
-    of_core, of_head = models.activation_bytes(core_rows[:1], head_rows[:1], inputs[:1], precision)
+    of_core, of_head = models.image_bytes(inputs[:1])
     yield from memory.passes(len(inputs), max(len(cores) * of_core, len(questions) * of_head), one_pass)
 
 

@@ -115,19 +115,15 @@ class StackedBuffers:
                 rows[:, buffer.entry.start : buffer.entry.stop] = _as_words(values, buffer.entry)
 
     def views(self, floats: torch.Tensor, numbers: torch.Tensor) -> dict[str, torch.Tensor]:
-        """The buffers of one model by name, copied from a row of each matrix.
-
-        Copies, because modules change them in place; and each by itself, because vmap's batch normalization changes
-        statistics whose [N, C] is contiguous, and a copy of others.
-        """
-        found = {}
-        for buffer in self.found:
-            values = (floats if buffer.is_float else numbers)[buffer.columns].view(buffer.shape)
-            found[buffer.name] = values.clone(memory_format=torch.contiguous_format).to(buffer.dtype)
-        return found
+        """The buffers of one model by name, copied from a row of each matrix, because modules change them in place."""
+        return {name: values[0] for name, values in self.stacked_views(floats[None], numbers[None]).items()}
 
     def stacked_views(self, floats: torch.Tensor, numbers: torch.Tensor) -> dict[str, torch.Tensor]:
-        """The buffers of all models by name, [N, *shape], copied."""
+        """The buffers of all models by name, [N, *shape].
+
+        Each is copied by itself, because vmap's batch normalization changes statistics whose [N, C] is contiguous, and
+        a copy of others.
+        """
         found = {}
         for buffer in self.found:
             values = (floats if buffer.is_float else numbers)[:, buffer.columns].unflatten(1, buffer.shape or (1,))
@@ -150,13 +146,9 @@ class StackedBuffers:
 
     def gathered(self, tensors: Mapping[str, torch.Tensor], floats: torch.Tensor, numbers: torch.Tensor) -> Matrices:
         """Return a row of each matrix from one model's buffers by name; rows without columns are unchanged."""
-        own = [
-            [tensors[each.name].reshape(-1) for each in self.found if each.is_float is kind] for kind in (True, False)
-        ]
-        return (
-            torch.cat(own[0]) if own[0] else floats,
-            torch.cat([values.long() for values in own[1]]) if own[1] else numbers,
-        )
+        rows = {each.name: tensors[each.name][None] for each in self.found}
+        floats, numbers = self.stacked_gathered(rows, floats[None], numbers[None])
+        return floats[0], numbers[0]
 
 
 def _of_type(rows: torch.Tensor, entry: Entry) -> torch.Tensor:

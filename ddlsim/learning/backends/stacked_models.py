@@ -16,15 +16,15 @@ needs about four times as many kernels for a step.
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import torch
 from torch import nn
 from torch.func import functional_call, grad, vmap
+from torch.nn.modules.module import register_module_forward_hook
 
-from ddlsim.learning.backends.base import bytes_an_image
 from ddlsim.learning.backends.native_plan import gradients_hooked
 from ddlsim.learning.backends.stacked_buffers import Matrices, StackedBuffers
 from ddlsim.learning.backends.workspace import ModelWorkspace, autocast
@@ -219,7 +219,7 @@ class StackedModels:
         self._loss = loss
         self._training = training
         self._gradients_of = cache(self._make_gradients)
-        self._activation_bytes: dict[tuple, tuple[int, int]] = {}
+        self._image_bytes: dict[tuple, tuple[int, int]] = {}
         self.buffers = StackedBuffers(workspace)
         self.alone = _why_alone(workspace)
         """Why its models train alone, whatever they compute; empty if they need not."""
@@ -285,25 +285,18 @@ class StackedModels:
         """Return the outputs of heads [N, P_head] for features [N, n, ...], in eval mode: [N, n, classes]."""
         return self._apply(self._way(EVALUATION), HEAD, heads, features, False)
 
-    def activation_bytes(
-        self, core: torch.Tensor, head: torch.Tensor, image: torch.Tensor, precision: str
-    ) -> tuple[int, int]:
-        """Return the bytes that an image adds to the largest operator of a core's pass, and of its head's, measured on
-        one model.
-
-        Args:
-            core: [1, P_core].
-            head: [1, P_head].
-            image: [1, ...].
-            precision: of the pass.
+    @torch.no_grad()
+    def image_bytes(self, image: torch.Tensor) -> tuple[int, int]:
+        """Return the bytes that an image [1, ...] needs in a pass: of the input and output of the largest layer per
+        core, and of the outputs per head.
         """
-        key = image.shape, image.dtype, precision
-        if key not in self._activation_bytes:
-            with autocast(precision, core.device):
-                of_core, features = bytes_an_image(lambda each: self.features(core, each, False), image[None])
-                of_head, outputs = bytes_an_image(partial(self.outputs, head), features)
-            self._activation_bytes[key] = of_core, max(of_head, OUTPUTS_HELD * 4 * outputs.numel())
-        return self._activation_bytes[key]
+        key = image.shape, image.dtype
+        if key not in self._image_bytes:
+            sizes = [image.nbytes]
+            with register_module_forward_hook(lambda _, inputs, output: sizes.append(getattr(output, "nbytes", 0))):
+                outputs = self.workspace.module.eval()(image)
+            self._image_bytes[key] = 2 * max(sizes), OUTPUTS_HELD * outputs.nbytes
+        return self._image_bytes[key]
 
     def known_reason(self, training: bool) -> str | None:
         """The reason found about training or evaluation; None if it has not been examined yet."""

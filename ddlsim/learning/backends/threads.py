@@ -4,12 +4,6 @@ Small models leave a many-threaded operator mostly waiting, so a wave gives ever
 thread per node also fixes the order of every floating-point sum: the same numbers on one core and on many.
 
 Losses and predictions are computed one model after the other; job_types.py describes the jobs.
-
-The backend with PyTorch's operators takes every model, one node after the other on each thread.
-
-The backend with native plans (native_plan.py) runs one node on each thread, on the CPU.
-
-A node's whole training, and the features of all samples of an evaluation, are one native call each.
 """
 
 import math
@@ -178,8 +172,8 @@ def predictions_of(job: TestSpec, workspace_of: WorkspaceOf, data: NodeDatasets,
 KINDS = (TrainSpec.kind, LossSpec.kind, TestSpec.kind)
 
 
-class OneByOneBackend:
-    """Backend with PyTorch's operators, one node after the other on each thread.
+class ThreadsBackend:
+    """Base of backends that compute one node on each thread.
 
     Args:
         workers: threads with modules.
@@ -188,7 +182,7 @@ class OneByOneBackend:
         chunk: samples per forward pass in evaluations.
     """
 
-    name = "one by one"
+    name: str
 
     def __init__(self, workers: Workers, data: NodeDatasets, training: "Training", chunk: int):
         self._workers = workers
@@ -199,9 +193,6 @@ class OneByOneBackend:
     def use_training(self, training: "Training") -> None:
         self._training = training
 
-    def why_not(self, kind: str, jobs: Sequence[Any]) -> list[str]:
-        return ["" if kind in KINDS else OTHER_KIND] * len(jobs)
-
     def run(self, kind: str, jobs: Sequence[Any]) -> list[Any]:
         if kind == TrainSpec.kind:
             allocate_outputs(jobs)
@@ -211,7 +202,20 @@ class OneByOneBackend:
         return self._workers.map(compute, jobs, (self.name, kind))
 
     def close(self) -> None:
+        """End the threads, which all backends share."""
         self._workers.close()
+
+    def _train(self, workspace_of: WorkspaceOf, job: TrainSpec) -> None:
+        raise NotImplementedError
+
+
+class OneByOneBackend(ThreadsBackend):
+    """Backend with PyTorch's operators; it takes every model."""
+
+    name = "one by one"
+
+    def why_not(self, kind: str, jobs: Sequence[Any]) -> list[str]:
+        return ["" if kind in KINDS else OTHER_KIND] * len(jobs)
 
     def _train(self, workspace_of: WorkspaceOf, job: TrainSpec) -> None:
         workspace = workspace_of(job.architecture)
@@ -302,27 +306,16 @@ MOST_AUGMENTED_BYTES = 2**28
 """Augmented images of one training, which a native call takes all at once."""
 
 
-class NativeBackend:
-    """Backend with native plans, one node on each thread.
-
-    Args:
-        workers: threads with modules.
-        data: the nodes' samples and the clusters' evaluation sets.
-        training: scenario section `training`.
-        chunk: samples per forward pass in evaluations.
+class NativeBackend(ThreadsBackend):
+    """Backend with native plans (native_plan.py), on the CPU: a training, and the features of an evaluation's samples,
+    are one native call each.
     """
 
     name = "native"
 
     def __init__(self, workers: Workers, data: NodeDatasets, training: "Training", chunk: int):
-        self._workers = workers
-        self._data = data
-        self._training = training
-        self._chunk = chunk
+        super().__init__(workers, data, training, chunk)
         self._reasons: dict[tuple, str] = {}  # by architecture, shape and type of samples
-
-    def use_training(self, training: "Training") -> None:
-        self._training = training
 
     def why_not(self, kind: str, jobs: Sequence[Any]) -> list[str]:
         if kind not in KINDS:
@@ -330,17 +323,6 @@ class NativeBackend:
         if kind == TrainSpec.kind:
             return [self._why_not_train(job) for job in jobs]
         return [self._why_not_evaluate(job) for job in jobs]
-
-    def run(self, kind: str, jobs: Sequence[Any]) -> list[Any]:
-        if kind == TrainSpec.kind:
-            allocate_outputs(jobs)
-            return self._workers.map(self._train, jobs, (self.name, kind))
-        evaluate = losses_of if kind == LossSpec.kind else predictions_of
-        compute = lambda workspace_of, job: evaluate(job, workspace_of, self._data, self._chunk)  # noqa: E731
-        return self._workers.map(compute, jobs, (self.name, kind))
-
-    def close(self) -> None:
-        """Nothing to do: the threads are shared, and the one-by-one backend ends them."""
 
     def _train(self, workspace_of: WorkspaceOf, job: TrainSpec) -> None:
         workspace = workspace_of(job.architecture)

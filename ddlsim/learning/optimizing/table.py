@@ -63,7 +63,9 @@ class Optimizer(Part):
 
     def torch_class(self) -> "Callable[..., torch.optim.Optimizer]":
         """The corresponding torch class."""
-        raise NotImplementedError
+        import torch
+
+        return getattr(torch.optim, type(self).__name__)
 
     def make(self, parameters: "Iterable[torch.Tensor] | list[dict[str, Any]]", rate: float) -> "torch.optim.Optimizer":
         """Return a fresh optimizer of tensors, or of groups of them."""
@@ -106,11 +108,6 @@ class SGD(Optimizer):
     def why_not_native(self) -> str:
         return "the momentum is damped or Nesterov's" if self.dampening or self.nesterov else ""
 
-    def torch_class(self) -> "Callable[..., torch.optim.Optimizer]":
-        import torch
-
-        return torch.optim.SGD
-
 
 @dataclass(frozen=True, kw_only=True)
 class Adam(Optimizer):
@@ -139,11 +136,6 @@ class Adam(Optimizer):
     def why_not_native(self) -> str:
         return "the optimizer takes the largest moment so far (amsgrad)" if self.amsgrad else ""
 
-    def torch_class(self) -> "Callable[..., torch.optim.Optimizer]":
-        import torch
-
-        return torch.optim.Adam
-
 
 @dataclass(frozen=True, kw_only=True)
 class AdamW(Optimizer):
@@ -164,11 +156,6 @@ class AdamW(Optimizer):
 
     moments = Adam.moments
     why_not_native = Adam.why_not_native
-
-    def torch_class(self) -> "Callable[..., torch.optim.Optimizer]":
-        import torch
-
-        return torch.optim.AdamW
 
 
 NOT_KEYS = {"self", "params", "lr", "foreach", "fused", "capturable", "differentiable", "maximize"}
