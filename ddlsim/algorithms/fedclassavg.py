@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from annotated_types import Ge, Gt
 
 from ddlsim.algorithms.mean_heads import MeanHeads
-from ddlsim.learning.objective import LocalStep, Objective
+from ddlsim.learning.training_inputs import LocalStep, Objective
 
 if TYPE_CHECKING:
     import torch

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from annotated_types import Ge
 
 from ddlsim.algorithms.base import Algorithm
-from ddlsim.learning.objective import LocalStep, Objective
+from ddlsim.learning.training_inputs import LocalStep, Objective
 from ddlsim.node.candidates import EvaluationCandidates
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ from annotated_types import Ge, Gt
 
 from ddlsim.algorithms.base import Algorithm
 from ddlsim.foundation.units import CountOrZero, UnitCount
-from ddlsim.learning.objective import LocalStep, Objective
+from ddlsim.learning.training_inputs import LocalStep, Objective
 from ddlsim.node.candidates import EvaluationCandidates
 
 SMALLEST_WEIGHT = 1e-6

@@ -16,7 +16,7 @@ from ddlsim.node.candidates import EvaluationCandidates
 if TYPE_CHECKING:
     from ddlsim.learning.bank import Params
     from ddlsim.learning.job_types import Model
-    from ddlsim.learning.objective import Objective
+    from ddlsim.learning.training_inputs import Objective
     from ddlsim.node.node import Node, Steps
 
 

@@ -26,7 +26,7 @@ from ddlsim.foundation.torch_state import forked_generators
 from ddlsim.learning.datasets import Inputs
 from ddlsim.learning.dropout import draws_from_torch
 from ddlsim.learning.layout import Buffers, Layout, named_tensors
-from ddlsim.learning.whole_models import MODEL
+from ddlsim.learning.model_parts import MODEL
 from ddlsim.tasks import Task, label_of, task_named
 from ddlsim.tasks.base import KNOWN, taken
 

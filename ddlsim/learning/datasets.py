@@ -12,9 +12,8 @@ import torch
 
 from ddlsim.foundation.augmentation import BUILT_IN
 from ddlsim.foundation.errors import DdlsimError
-from ddlsim.learning.augmenting import Augmenter
+from ddlsim.learning.augmenting import Augmenter, TransformAugmenter, Transforms
 from ddlsim.learning.batches import Batches
-from ddlsim.learning.transforms import TransformAugmenter, Transforms
 from ddlsim.tasks import Task, as_task
 
 if TYPE_CHECKING:

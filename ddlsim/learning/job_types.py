@@ -12,9 +12,9 @@ from typing import Any, ClassVar, Self
 
 from ddlsim.learning.bank import Params, Row, Rows
 from ddlsim.learning.batches import Batches
-from ddlsim.learning.objective import Objective
 from ddlsim.learning.optimizing.state import OptimizerState
 from ddlsim.learning.private_steps import PrivateSteps
+from ddlsim.learning.training_inputs import Objective
 
 Model = tuple[Params, ...]
 """A whole model as its parts in row order: (model,), or (core, head) and what else its architecture has."""
@@ -147,7 +147,7 @@ class TestSpec(JobSpec):
     """Predictions of several models on a whole evaluation set; neighbors in the list that share their core have its
     features computed once.
 
-    Value: list of EvalResult (tested.py), one per model.
+    Value: list of EvalResult (eval_results.py), one per model.
 
     Args:
         models: models to evaluate.

@@ -25,7 +25,7 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.learning.dropout import draws_noise
-from ddlsim.learning.whole_models import CORE, HEAD, MODEL
+from ddlsim.learning.model_parts import CORE, HEAD, MODEL
 
 LOCAL = "local"
 

@@ -13,7 +13,7 @@ import torch
 from ddlsim.foundation.errors import DdlsimError
 from ddlsim.learning.accounting import Releases
 from ddlsim.learning.architecture import Architecture, Build, read_architecture
-from ddlsim.learning.backends.base import Waves
+from ddlsim.learning.backends.base import Dispatcher
 from ddlsim.learning.backends.choose import make_backends
 from ddlsim.learning.bank import Params, Rows
 from ddlsim.learning.batches import batches_in_order, draw_batches
@@ -22,12 +22,11 @@ from ddlsim.learning.job_types import KINDS, ClassCosineSpec, LossSpec, Model, S
 from ddlsim.learning.jobs import EagerWaves, Job, Jobs
 from ddlsim.learning.layout import Buffers
 from ddlsim.learning.local_trainings import LocalTrainings
-from ddlsim.learning.made_params import RowOperations, ShapeChecks
-from ddlsim.learning.objective import Objective
+from ddlsim.learning.model_parts import CORE, MODEL, check_model, no_core, no_samples
 from ddlsim.learning.optimizing.state import KeptRows, LocalState
+from ddlsim.learning.row_jobs import RowOperations, ShapeChecks
 from ddlsim.learning.row_operations import PoisonedNodes
-from ddlsim.learning.training_context import TrainingContext
-from ddlsim.learning.whole_models import CORE, MODEL, check_model, no_core, no_samples
+from ddlsim.learning.training_inputs import Objective, TrainingContext
 
 if TYPE_CHECKING:
     from ddlsim.attacks.forgeries import Attackers
@@ -95,7 +94,7 @@ class Learner(RowOperations):
         for architecture in self.architectures.values():
             kept_rows.check(architecture.layout.parts[MODEL])
         rows: Rows
-        self.backends: Waves
+        self.backends: Dispatcher | RemoteWaves
         if elsewhere is not None:
             self.data.forget_inputs()
             rows, self.backends = elsewhere.rows, elsewhere

@@ -18,13 +18,12 @@ from ddlsim.learning.datasets import NodeDatasets
 from ddlsim.learning.job_types import Model, TrainSpec
 from ddlsim.learning.jobs import Job
 from ddlsim.learning.layout import Entry, Part
-from ddlsim.learning.objective import Objective
 from ddlsim.learning.optimizing.schedules import rates
 from ddlsim.learning.optimizing.state import KeptRows, LocalState, OptimizerState
 from ddlsim.learning.optimizing.updates import updates_of
 from ddlsim.learning.private_steps import PrivateSteps, draw_poisson_batches, sample_rate
 from ddlsim.learning.row_operations import PoisonedNodes
-from ddlsim.learning.training_context import TrainingContext
+from ddlsim.learning.training_inputs import Objective, TrainingContext
 
 if TYPE_CHECKING:
     from ddlsim.scenario.model import Privacy

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ddlsim.foundation.errors import DdlsimError
 from ddlsim.learning.batches import batches_per_pass
-from ddlsim.learning.whole_models import MODEL, check_model, no_core
+from ddlsim.learning.model_parts import MODEL, check_model, no_core
 
 if TYPE_CHECKING:
     from ddlsim.devices.base import StepWork
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from ddlsim.learning.job_types import Model
     from ddlsim.learning.jobs import Job
     from ddlsim.learning.layout import Buffers, Part
-    from ddlsim.learning.objective import Objective
     from ddlsim.learning.optimizing.state import LocalState
+    from ddlsim.learning.training_inputs import Objective
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ import numpy as np
 from ddlsim.aggregation import base as metropolis_hastings
 from ddlsim.foundation import rng as random_streams
 from ddlsim.foundation.errors import DdlsimError
-from ddlsim.learning.training_context import TrainingContext
-from ddlsim.learning.whole_models import no_samples
+from ddlsim.learning.model_parts import no_samples
+from ddlsim.learning.training_inputs import TrainingContext
 from ddlsim.network.messages.encoder import as_sent
 from ddlsim.network.messages.message import PUSH, RESPONSE, SCORE
 from ddlsim.node.checks import (
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
     from ddlsim.learning.bank import Params
     from ddlsim.learning.job_types import Model
-    from ddlsim.learning.objective import Objective
     from ddlsim.learning.optimizing.state import LocalState
+    from ddlsim.learning.training_inputs import Objective
     from ddlsim.network.messages.message import Message
     from ddlsim.node.candidates import BestModel
     from ddlsim.node.ports import Ports

@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from ddlsim.learning.bank import Params
     from ddlsim.learning.job_types import Model
     from ddlsim.learning.jobs import Job
-    from ddlsim.learning.objective import Objective
     from ddlsim.learning.optimizing.state import LocalState
-    from ddlsim.learning.training_context import TrainingContext
+    from ddlsim.learning.training_inputs import Objective, TrainingContext
     from ddlsim.network.messages.message import Message
 
 

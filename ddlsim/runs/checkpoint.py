@@ -12,10 +12,9 @@ cannot be written (a full disk) costs the run nothing but that checkpoint.
 
 The log of every value that was computed for the simulation: what a replay hands out in the place of computing.
 
-A file of frames: length and CRC-32 of what follows, then zlib-compressed entries. An entry is a job's number and what
-the job computed: a list of floats, or of what was measured of models (learning/tested.py: EvalResult). Only what a
-checkpoint counts (a length in bytes) is ever read; what lies behind is left from a process that was killed, and is
-overwritten.
+A file of frames: length and CRC-32 of what follows, then zlib-compressed entries. An entry is a job's number and the
+value of the job: a list of floats, or of evaluations (learning/eval_results.py: EvalResult). Only the bytes that a
+checkpoint counts are read; any bytes after them are from a process that was killed, and are overwritten.
 """
 
 import json

@@ -137,7 +137,7 @@ def prepare(loaded: Loaded) -> "PreparedData | DatasetSpec":
         return dataset
     check_augmentation(dataset, scenario.training.augmentation)
     if scenario.training.augmentation not in BUILT_IN:
-        from ddlsim.learning.transforms import Transforms
+        from ddlsim.learning.augmenting import Transforms
 
         Transforms(scenario.training.augmentation, dataset.sample_shape)
     return prepare_data(

@@ -8,7 +8,7 @@ from ddlsim import assembly, runs
 from ddlsim.aggregation import base
 from ddlsim.algorithms.dpsgd import DPSGD
 from ddlsim.algorithms.gtsgd import GTSGD
-from ddlsim.learning.training_context import TrainingContext
+from ddlsim.learning.training_inputs import TrainingContext
 from ddlsim.runs.recorder import Recorder
 from ddlsim.scenario import from_mapping, load
 

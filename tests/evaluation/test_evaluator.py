@@ -10,7 +10,7 @@ import pytest
 
 from ddlsim import runs
 from ddlsim.engine.evaluation.evaluator import Evaluated, Evaluator, Schedule, _lowest
-from ddlsim.learning import tested
+from ddlsim.learning import eval_results
 from ddlsim.scenario import load
 from ddlsim.tasks.base import metric_named
 from ddlsim.tasks.builtin import Classification
@@ -72,7 +72,7 @@ def test_the_run_stops_at_the_evaluation_that_its_report_calls_the_first_to_reac
 def test_a_backdoors_success_is_a_share_of_samples_whatever_nodes_are_judged_by(metric):
     task, nothing, rows = Classification(metric=metric), SimpleNamespace(any_chosen=False, write=None), []
     confusion = np.array([[3, 1], [0, 0]])  # of four samples that count as the target, three are taken for it
-    found = [tested.EvalResult(task.values(confusion, 1.0), 1.0, confusion)]
+    found = [eval_results.EvalResult(task.values(confusion, 1.0), 1.0, confusion)]
     compute = SimpleNamespace(test=lambda *_: None, resolve=lambda jobs: [found for _ in jobs])
     recorder = SimpleNamespace(row=lambda *row: rows.append(row))
     section = load(SMOKE).evaluation

@@ -1,7 +1,7 @@
 """What a device computes is booked on the kind of work that launched it, whoever waits for it."""
 
-from ddlsim.learning import device_time
-from ddlsim.learning.device_time import DeviceTime
+from ddlsim.learning.backends import device
+from ddlsim.learning.backends.device import DeviceTime
 
 
 class Queue:
@@ -44,7 +44,7 @@ def test_time_goes_to_what_was_launched_and_not_to_what_waits():
 
 
 def test_marks_of_a_long_run_are_let_go(monkeypatch):
-    monkeypatch.setattr(device_time, "MOST_OPEN", 3)
+    monkeypatch.setattr(device, "MOST_OPEN", 3)
     queue = Queue()
     measured = DeviceTime(queue.mark)
     for _ in range(10):

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from ddlsim.learning.architecture import read_architecture
-from ddlsim.learning.backends import base
-from ddlsim.learning.backends.base import Memory
+from ddlsim.learning.backends import device
+from ddlsim.learning.backends.device import Memory
 from ddlsim.learning.backends.stacked_models import StackedModels
 from ddlsim.learning.backends.workspace import ModelWorkspace
 from ddlsim.models import MODELS
@@ -158,4 +158,4 @@ def test_one_image_that_does_not_fit_is_told_and_the_bytes_stay():
 
     with pytest.raises(torch.OutOfMemoryError):
         list(fits.passes(10, 1000, too_much))
-    assert fits.pass_bytes == base.PASS_BYTES
+    assert fits.pass_bytes == device.PASS_BYTES

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from ddlsim.learning import losses
 from ddlsim.learning.batches import draw_batches
-from ddlsim.learning.objective import Objective
+from ddlsim.learning.training_inputs import Objective
 
 
 def rng(node):

@@ -21,7 +21,7 @@ from ddlsim.learning.optimizing.schedules import (
     Step,
     rates,
 )
-from ddlsim.learning.training_context import TrainingContext
+from ddlsim.learning.training_inputs import TrainingContext
 
 LENGTH = 12
 

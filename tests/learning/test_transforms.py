@@ -8,8 +8,7 @@ from torchvision.transforms import v2
 import ddlsim
 from ddlsim.data import Arrays
 from ddlsim.foundation.errors import DataDamaged, ScenarioError
-from ddlsim.learning.augmenting import augment_together
-from ddlsim.learning.transforms import TransformAugmenter, Transforms
+from ddlsim.learning.augmenting import TransformAugmenter, Transforms, augment_together
 
 MEAN, STD = torch.tensor([0.4, 0.5, 0.6]), torch.tensor([0.2, 0.3, 0.4])
 X = np.random.default_rng(0).integers(0, 256, (20, 8, 8, 3), dtype=np.uint8)

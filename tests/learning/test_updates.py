@@ -13,7 +13,7 @@ from ddlsim.foundation.errors import ScenarioError
 from ddlsim.learning.batches import draw_batches
 from ddlsim.learning.optimizing import OPTIMIZERS
 from ddlsim.learning.optimizing.updates import Updates, clipped_by_norm
-from ddlsim.learning.training_context import TrainingContext
+from ddlsim.learning.training_inputs import TrainingContext
 
 
 def rng(node: int = 0) -> np.random.Generator:

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from ddlsim.attacks.forgeries import Attackers
     from ddlsim.engine.evaluation.monitor import OracleSimilarities, Population, Records, Tester
     from ddlsim.learning.bank import Params
+    from ddlsim.learning.eval_results import EvalResult
     from ddlsim.learning.job_types import Model
     from ddlsim.learning.jobs import Job
     from ddlsim.learning.optimizing.state import LocalState
-    from ddlsim.learning.tested import EvalResult
     from ddlsim.scenario.model import Evaluation
 
 

@@ -7,12 +7,12 @@ import torch
 
 from ddlsim.learning.architecture import Architecture
 from ddlsim.learning.backends.base import Backend, Dispatcher
+from ddlsim.learning.backends.device import device_time
 from ddlsim.learning.backends.row_arithmetic import RowArithmetic
 from ddlsim.learning.backends.stacked import StackedBackend
 from ddlsim.learning.backends.threads import NativeBackend, OneByOneBackend, Workers
 from ddlsim.learning.bank import Rows
 from ddlsim.learning.datasets import NodeDatasets
-from ddlsim.learning.device_time import device_time
 
 if TYPE_CHECKING:
     from ddlsim.scenario.model import Training

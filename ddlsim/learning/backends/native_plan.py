@@ -26,9 +26,9 @@ from ddlsim.kernels.group_norm_pool import GroupNormReLUPool
 from ddlsim.learning.batches import Batches
 from ddlsim.learning.dropout import OwnDropout
 from ddlsim.learning.layout import Layout
+from ddlsim.learning.model_parts import CORE, HEAD, MODEL
 from ddlsim.learning.optimizing.state import OpenState
 from ddlsim.learning.optimizing.table import SGD, AdamW
-from ddlsim.learning.whole_models import CORE, HEAD, MODEL
 from ddlsim.models.given import MODULE_HOOKS
 from ddlsim.models.split import SplitModel
 

@@ -11,7 +11,7 @@ import torch
 
 from ddlsim import kernels
 from ddlsim.kernels.transfers import downloaded
-from ddlsim.learning.backends.base import OTHER_KIND
+from ddlsim.learning.backends.base import OTHER_KIND, Backend
 from ddlsim.learning.bank import by_bank, laters
 from ddlsim.learning.job_types import (
     AggregateSpec,
@@ -26,8 +26,8 @@ from ddlsim.learning.job_types import (
 from ddlsim.learning.row_operations import aggregate, attack, compare, compress
 
 
-class RowArithmetic:
-    """The backend of these kinds; see base.py: Backend."""
+class RowArithmetic(Backend):
+    """The backend of these kinds."""
 
     name = "rows"
 
@@ -36,12 +36,6 @@ class RowArithmetic:
 
     def run(self, kind: str, jobs: Sequence[JobSpec]) -> Sequence[Any]:
         return _RUNNERS[kind](jobs) or [None] * len(jobs)
-
-    def use_training(self, training: Any) -> None:
-        """Nothing is trained here."""
-
-    def close(self) -> None:
-        """Nothing to do: this backend holds no threads and no memory."""
 
 
 def _copy(jobs: Sequence[CopySpec]) -> None:

@@ -28,7 +28,8 @@ import torch
 
 from ddlsim.kernels.transfers import downloaded, uploaded
 from ddlsim.learning.augmenting import augment_together
-from ddlsim.learning.backends.base import OTHER_KIND, Backend, CudaGauge, Memory
+from ddlsim.learning.backends.base import OTHER_KIND, Backend
+from ddlsim.learning.backends.device import CudaGauge, Memory
 from ddlsim.learning.backends.stacked_models import EVALUATION, TRAINING, StackedModels, stack_models
 from ddlsim.learning.backends.step_graphs import CudaRecorder, StepGraphs
 from ddlsim.learning.backends.threads import KINDS, Workers, allocate_outputs
@@ -36,11 +37,11 @@ from ddlsim.learning.backends.workspace import autocast
 from ddlsim.learning.bank import LazyValue, Row, laters, stacked_rows, store_rows
 from ddlsim.learning.batches import Batches
 from ddlsim.learning.datasets import ByteInputs, Inputs, MappedInputs, NodeDatasets, Samples
+from ddlsim.learning.eval_results import EvalResult, MetricSum
 from ddlsim.learning.job_types import LossSpec, TestSpec, TrainSpec, architecture_of
+from ddlsim.learning.model_parts import CORE, HEAD
 from ddlsim.learning.optimizing.state import StackedState
 from ddlsim.learning.optimizing.updates import Updates, training_loss
-from ddlsim.learning.tested import EvalResult, MetricSum
-from ddlsim.learning.whole_models import CORE, HEAD
 
 if TYPE_CHECKING:
     from ddlsim.scenario.model import Training
@@ -292,7 +293,7 @@ LOOKED_AT = 2
 """Models, and steps of each or for evaluations images, on which it is seen whether an architecture can be stacked."""
 
 
-class StackedBackend:
+class StackedBackend(Backend):
     """Backend that computes all nodes of a wave in one stacked model.
 
     Args:
@@ -369,9 +370,6 @@ class StackedBackend:
     def reasons(self) -> dict[str, dict[str, str]]:
         """Per architecture the reasons found about training and evaluation; filled as it goes."""
         return {name: models.reasons for name, models in self._stacked.items()}
-
-    def close(self) -> None:
-        """Nothing to end."""
 
     def _new_graphs(self) -> StepGraphs:
         return StepGraphs(CudaRecorder(self._device) if self._device.type == "cuda" else None, len(self._data.train))

@@ -16,7 +16,7 @@ from ddlsim.learning.backends.workspace import ModelWorkspace
 from ddlsim.learning.bank import Row
 from ddlsim.learning.dropout import first_counters
 from ddlsim.learning.layout import LOCAL, Entry
-from ddlsim.learning.whole_models import MODEL
+from ddlsim.learning.model_parts import MODEL
 
 Matrices = tuple[torch.Tensor, torch.Tensor]
 """Floating-point values, float32 [N, F], and whole numbers, int64 [N, I]."""

@@ -30,12 +30,12 @@ from ddlsim.learning.backends.stacked_buffers import Matrices, StackedBuffers
 from ddlsim.learning.backends.workspace import ModelWorkspace, autocast
 from ddlsim.learning.bank import Row, RowValues, stacked_rows
 from ddlsim.learning.dropout import seed_dropouts
+from ddlsim.learning.eval_results import Loss
 from ddlsim.learning.job_types import TrainSpec
 from ddlsim.learning.layout import Entry, Layout, named_tensors
+from ddlsim.learning.model_parts import CORE, HEAD, MODEL
 from ddlsim.learning.stacking.stacked import Stacked
 from ddlsim.learning.stacking.tensor import spread
-from ddlsim.learning.tested import Loss
-from ddlsim.learning.whole_models import CORE, HEAD, MODEL
 
 if TYPE_CHECKING:
     from ddlsim.scenario.model import Training

@@ -22,18 +22,18 @@ import torch
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.torch_state import same_defaults
 from ddlsim.learning.architecture import Architecture
-from ddlsim.learning.backends.base import OTHER_KIND
+from ddlsim.learning.augmenting import drawing
+from ddlsim.learning.backends.base import OTHER_KIND, Backend
 from ddlsim.learning.backends.workspace import ClassMeans, ModelWorkspace, local_steps, loss_function
 from ddlsim.learning.bank import Row
 from ddlsim.learning.batches import Batches
 from ddlsim.learning.datasets import Inputs, NodeDatasets, gathered
-from ddlsim.learning.drawing import drawing
 from ddlsim.learning.dropout import dropout_keys, seed_dropouts
+from ddlsim.learning.eval_results import EvalResult, MetricSum
 from ddlsim.learning.job_types import LossSpec, TestSpec, TrainSpec, architecture_of
 from ddlsim.learning.optimizing.state import OpenState
 from ddlsim.learning.optimizing.updates import training_loss
 from ddlsim.learning.private_steps import PrivateGradients
-from ddlsim.learning.tested import EvalResult, MetricSum
 from ddlsim.tasks import label_of
 from ddlsim.tasks.builtin import Classification
 
@@ -172,7 +172,7 @@ def predictions_of(job: TestSpec, workspace_of: WorkspaceOf, data: NodeDatasets,
 KINDS = (TrainSpec.kind, LossSpec.kind, TestSpec.kind)
 
 
-class ThreadsBackend:
+class ThreadsBackend(Backend):
     """Base of backends that compute one node on each thread.
 
     Args:
@@ -181,8 +181,6 @@ class ThreadsBackend:
         training: scenario section `training`.
         chunk: samples per forward pass in evaluations.
     """
-
-    name: str
 
     def __init__(self, workers: Workers, data: NodeDatasets, training: "Training", chunk: int):
         self._workers = workers

@@ -15,13 +15,13 @@ from ddlsim.learning.backends.native_plan import NativePlan, plan_or_reason
 from ddlsim.learning.bank import Row, RowValues
 from ddlsim.learning.datasets import Inputs
 from ddlsim.learning.dropout import own_dropouts
+from ddlsim.learning.eval_results import Loss
 from ddlsim.learning.layout import named_tensors
-from ddlsim.learning.objective import LocalStep, Objective
+from ddlsim.learning.model_parts import MODEL
 from ddlsim.learning.optimizing.state import OpenState
 from ddlsim.learning.optimizing.updates import Updates
 from ddlsim.learning.private_steps import PrivateGradients
-from ddlsim.learning.tested import Loss
-from ddlsim.learning.whole_models import MODEL
+from ddlsim.learning.training_inputs import LocalStep, Objective
 
 if TYPE_CHECKING:
     from ddlsim.scenario.model import Training

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch.nn import functional as F
 
+from ddlsim.learning.eval_results import Loss
 from ddlsim.learning.optimizing.state import OpenState, StackedState
-from ddlsim.learning.tested import Loss
 
 if TYPE_CHECKING:
     from ddlsim.scenario.model import Training

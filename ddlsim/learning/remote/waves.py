@@ -162,7 +162,7 @@ class RemoteWaves:
         }
 
     def reports(self) -> list[dict[str, Any]]:
-        """Return the report of each worker, see shard.py: Shard.report."""
+        """Return the report of each worker, see Shard.report."""
         return self._ask_all("report")
 
     @property

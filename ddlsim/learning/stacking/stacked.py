@@ -9,12 +9,13 @@ from typing import Any
 
 import torch
 
-from ddlsim.learning.stacking import layers, losses, shaping, tensor
+from ddlsim.learning.stacking import layers, shaping, tensor
+from ddlsim.learning.stacking.layers import LOSS_RULES
 from ddlsim.learning.stacking.tensor import NotStackable, StackedTensor, relate
 
 Rule = Callable[..., Any]
 
-RULES: Mapping[str, Rule] = {**shaping.RULES, **layers.RULES, **losses.RULES}
+RULES: Mapping[str, Rule] = {**shaping.RULES, **layers.RULES, **LOSS_RULES}
 """By a function's name: called with its arguments."""
 
 _SIZES = "shape size dim ndim ndimension numel nelement element_size __len__ __hash__"

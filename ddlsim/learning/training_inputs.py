@@ -1,11 +1,11 @@
-"""Objectives of local training other than the plain loss of the task; an algorithm passes one to `train`.
+"""Inputs that an algorithm adds to a local training: its objective, and the context in the run.
 
 An algorithm writes its loss as a function of a LocalStep, in its own file, from the terms in losses.py.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import torch
@@ -60,3 +60,21 @@ class Objective:
     def without_targets(self) -> "Objective":
         """The same without its targets, which are known only when the training runs."""
         return replace(self, targets={})
+
+
+class TrainingContext(NamedTuple):
+    """Place of a training in the run, and the algorithm's additions to its gradients.
+
+    Args:
+        round_num: the round, from 0.
+        rounds: of the run.
+        steps: mini-batches that this node trains on in the whole run, all its trainings together.
+        proximal: mu of a proximal term, in addition to that of the scenario.
+        control: row added to every gradient, over the trained values of a whole model; None if nothing is added.
+    """
+
+    round_num: int = 0
+    rounds: int = 1
+    steps: int = 1
+    proximal: float = 0.0
+    control: "Params | None" = None
