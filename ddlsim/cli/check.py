@@ -35,7 +35,7 @@ def check(
 ) -> None:
     """Check scenarios (and matrices of them) without touching data, unless --data is given; every error at once.
 
-    Classes that are not ddlsim's own (./mine.py:Mine) are tried out as well: a few nodes, two rounds, no learning.
+    Plug-ins (./mine.py:Mine) are tried as well, in two rounds of a few nodes on samples of zeros.
     """
     from ddlsim.scenario import by_name, digest, load
     from ddlsim.scenario.idle_keys import idle_notes
@@ -71,14 +71,11 @@ def check(
 
 def _try_out(path: str, scenario) -> None:
     """Raises ScenarioError for parts from outside that break their contract, and for what would stop the run."""
-    from ddlsim.runs.check.dead_links import dead_links
-    from ddlsim.scenario.own_parts import origins
+    from ddlsim.runs.check import dead_links, plugin_problems
 
     found = dead_links(scenario)
-    if not found and origins(scenario):
-        from ddlsim.runs.check.trial import contract_problems
-
-        found = contract_problems(scenario, lambda text: typer.echo(f"{path}: {text}", err=True))
+    if not found:
+        found = plugin_problems(scenario, lambda text: typer.echo(f"{path}: {text}", err=True))
     if found:
         count = f"{len(found)} error" + ("s" if len(found) > 1 else "")
         raise ScenarioError("\n".join([*(f"{path}: {text}" for text in found), f"{count}; nothing was run."]))

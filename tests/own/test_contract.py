@@ -35,7 +35,7 @@ def test_a_class_that_keeps_the_contract_is_ok(check):
          r"mine.py:36: node.sleep\(...\) takes simulated time; write `yield node.sleep\(...\)`"),
         ("def round(self, node, state, round_num):\n    (state.model,) = node.train((state.model,))",
          r"mine.py:36: node.train\(...\) takes simulated time"),
-        ("def round(self, node, state, round_num):\n    return 3", r"mine.py:35: round of Sub returns a int, exp"),
+        ("def round(self, node, state, round_num):\n    return 3", r"mine.py:35: algorithm: round of Sub returns a"),
         ("def round(self, node, state, round_num):\n    yield (1, 2)", r"mine.py:36: round of Sub yields a tuple, exp"),
         ("def round(self, node, state, round_num):\n    yield 3", r"mine.py:36: round of Sub yields a int, exp"),
         ("def round(self, node, state, round_num):\n    yield node.sleep(1.0)\n    state.nix",
@@ -43,9 +43,12 @@ def test_a_class_that_keeps_the_contract_is_ok(check):
         ("def round(self, node, state, round_num):\n    yield node.receive(round_num)",
          r"node 0 waits for messages of round 0 from 1, which sent nothing to it"),
         ("def start(self, node):\n    yield node.sleep(1.0)", r"mine.py:35: start of Sub has a yield"),
-        ("one = State(1)\ndef start(self, node):\n    return self.one", r"start of Sub returns the same object"),
-        ("def serving(self, node, state):\n    return state.model", r"serving of Sub returns a SizedParams, expected"),
-        ("def serving(self, node, state):\n    return EvaluationCandidates([state.model])", r"expected a tuple of"),
+        ("one = State(1)\ndef start(self, node):\n    self.one.model = super().start(node).model\n    return self.one",
+         r"start of Sub returns the same object"),
+        ("def serving(self, node, state):\n    return state.model",
+         r"mine.py:35: algorithm: serving of Sub returns a Params, expected"),
+        ("def serving(self, node, state):\n    return EvaluationCandidates([state.model])",
+         r"expected a model as a tuple of its parts"),
         ("def serving(self, node, state):\n    return EvaluationCandidates([])", r"expected at least one model"),
         ("def finish(self, node, state, round_num):\n    yield node", r"mine.py:36: finish of Sub yields a Node"),
     ],
@@ -138,7 +141,7 @@ class Evaluates(Forgets):
 @pytest.mark.parametrize(
     ("returned", "text"),
     [
-        ("[1]", "mine.py:56: model: build of Sub returns a list, expected a torch.nn.Module"),
+        ("[1]", "mine.py:58: model: build of Sub returns a list, expected a torch.nn.Module"),
         ("None", "build of Sub returns nothing (None)"),
         ("nn.Sequential(nn.Flatten(), nn.Conv1d(1, 1, 1))", "without an nn.Linear that could be the head. Let build"),
         ("nn.Sequential(nn.Flatten(), nn.Linear(784, 10), nn.Softmax(1))", "cannot be cut before '1', its last linear"),
@@ -186,10 +189,13 @@ TOPOLOGY = "import networkx as nx\nfrom ddlsim.topologies.base import Topology\n
 @pytest.mark.parametrize(
     ("returned", "text"),
     [
-        ("nx.MultiGraph([(0, 1)])", "returns a MultiGraph, expected an undirected networkx.Graph"),
-        ("nx.DiGraph()", "returns a DiGraph, expected an undirected networkx.Graph"),
-        ("nx.path_graph(num_nodes + 1)", "expected 0..1 (num_nodes is 2 in the trial)"),
-        ("nx.Graph([(0, 0), (0, 1)])", "self-loops"),
+        ("nx.MultiGraph([(0, 1)])", "mine.py:37: topology: graph of Sub returns a MultiGraph of 2 nodes"),
+        (
+            "nx.DiGraph([(n, (n + 1) % 30) for n in range(30)])",
+            "returns a DiGraph, expected an undirected networkx.Graph",
+        ),
+        ("nx.path_graph(num_nodes + 1)", "expected a networkx.Graph of the nodes 0..29"),
+        ("nx.Graph([(n, n) for n in range(30)])", "self-loops"),
         ("nx.gnp_random_graph(num_nodes, 0.5) if num_nodes > 7 else 1 / 0", "returns another graph for the same round"),
     ],
 )
@@ -234,9 +240,9 @@ def test_what_is_wrong_with_a_data_set_is_told(check, returned, classes, code, t
 
 
 def test_scenarios_of_our_own_parts_are_not_tried(write, monkeypatch):
-    from ddlsim.runs.check import trial
+    from ddlsim.runs import check
 
-    monkeypatch.setattr(trial, "Trial", None)
+    monkeypatch.setattr(check, "build_simulation", None)
     result = CliRunner().invoke(app, ["check", write(), "--set", "algorithm={name: el}"])
     assert result.exit_code == 0
 
@@ -249,7 +255,7 @@ def test_scenarios_of_our_own_parts_are_not_tried(write, monkeypatch):
         ("training.schedule", "ddlsim.learning.optimizing.schedules:Schedule",
          "def factor(self, position, length):\n    return position.nix", "mine.py:37: AttributeError"),
         ("aggregation", "ddlsim.aggregation.base:Aggregation",
-         "def combine(self, rows):\n    return rows.weights", "mine.py:36: combine of Sub returns a ndarray, expected"),
+         "def combine(self, rows):\n    return rows.weights", "mine.py:36: aggregation: combine of Sub returns"),
         ("churn", "ddlsim.churn.schedule:Churn",
          "def absences(self, num_nodes, seed):\n    return {0: [(2, 1)]}", "churn: absences of Sub: of node 0: exp"),
         ("devices", "ddlsim.devices.base:Devices",

@@ -128,7 +128,7 @@ def run(
 def check(
     scenario: "str | Path | Mapping[str, Any] | Scenario", set: Mapping[str, Any] | None = None, **given: Any
 ) -> None:
-    """Checks what `run` is given, as `ddlsim check` does: parts of one's own are tried, a few nodes for two rounds.
+    """Check the arguments of `run`, as `ddlsim check` does: plug-ins are tried in two rounds of a few nodes.
 
     Args:
         scenario, set: see `run`.
@@ -136,9 +136,9 @@ def check(
     Raises:
         ScenarioError: every problem at once, with its place.
     """
-    from ddlsim.runs.check.trial import contract_problems
+    from ddlsim.runs.check import plugin_problems
 
-    found = contract_problems(resolve(scenario, set, **given), _tell)
+    found = plugin_problems(resolve(scenario, set, **given), _tell)
     if found:
         raise ScenarioError("\n".join(found))
 

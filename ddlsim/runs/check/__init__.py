@@ -1,1 +1,0 @@
-"""The written contracts of parts from outside, tried out by `ddlsim check`."""
