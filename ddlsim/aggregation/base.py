@@ -143,7 +143,7 @@ def weighted_sum(weights: "np.ndarray | Sequence[float]") -> Combination:
 MergeName = Literal["fedavg", "fedsim", "uniform"]
 
 
-def weights(
+def merge_weights(
     name: MergeName, own: int, samples: Mapping[int, int], scores: Mapping[int, float] | None = None
 ) -> dict[int, float]:
     """Return the weight of each model; the weights sum to 1.
@@ -180,7 +180,7 @@ class Mean(Aggregation):
         return weighted_sum(rows.weights)
 
 
-def row(node: int, neighbors: Sequence[Sequence[int]], received: Collection[int]) -> dict[int, float]:
+def metropolis_hastings(node: int, neighbors: Sequence[Sequence[int]], received: Collection[int]) -> dict[int, float]:
     """Return one node's row of the mixing matrix: 1 / (1 + the larger degree) for each neighbor, the rest for itself.
 
     Over all nodes the matrix is symmetric and doubly stochastic, so repeated mixing leads to the plain mean. Messages

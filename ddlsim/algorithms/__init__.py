@@ -1,4 +1,4 @@
-"""Learning algorithms by name: one file each, named and written as in its paper.
+"""Learning algorithms by name: one file per paper, named and written as in it.
 
 To add an algorithm, write a file with a frozen dataclass (fields = YAML keys) that extends Algorithm (see base.py) and
 defines `start`, `round`, `serving` and, if it has a last exchange, `finish`. Add a line to this table, and a scenario.
@@ -16,9 +16,9 @@ ALGORITHMS = Registry(
         "dpsgd": ".dpsgd:DPSGD",
         "deprl": ".deprl:DePRL",
         "dac": ".dac:DAC",
-        "random": ".random:RandomGossip",
-        "oracle": ".oracle:Oracle",
-        "local": ".local:Local",
+        "random": ".baselines:RandomGossip",
+        "oracle": ".baselines:Oracle",
+        "local": ".baselines:Local",
         "pens": ".pens:PENS",
         "panm": ".panm:PANM",
         "gossip": ".gossip:GossipLearning",

@@ -26,8 +26,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ddlsim.algorithms.base import Algorithm, GraphKind
-from ddlsim.node.candidates import EvaluationCandidates
+from ddlsim.algorithms.base import GraphKind
+from ddlsim.algorithms.shared_model import ModelState, SharedModel
 
 if TYPE_CHECKING:
     from ddlsim.learning.bank import Params
@@ -37,23 +37,19 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class State:
+class State(ModelState):
     """A node's memory: its model, and whether it averages with others."""
 
-    model: "Params"
     averages: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class ADPSGD(Algorithm):
+class ADPSGD(SharedModel):
     """Asynchronous decentralized parallel SGD: average with one random neighbor, without rounds that wait."""
 
+    state_type: ClassVar[type[ModelState]] = State
     expects_graph: ClassVar[GraphKind] = "static"
     waits: ClassVar[bool] = False
-
-    def start(self, node: "Node") -> State:
-        ((model,),) = node.init_models(whole=True)
-        return State(model)  # it may have to join first
 
     def join(self, node: "Node", state: State, round_num: int) -> "Steps":
         """Take over the model of one neighbor, if that answers, since averaging needs similar models."""
@@ -83,9 +79,6 @@ class ADPSGD(Algorithm):
     def stopped(self, node: "Node", state: State, best: "Model | None", round_num: int) -> None:
         """Stop averaging with other nodes."""
         state.averages = False
-
-    def serving(self, node: "Node", state: State) -> EvaluationCandidates:
-        return EvaluationCandidates([(state.model,)])
 
     def _add(self, node: "Node", state: State, base: "Params", moved: "Params") -> None:
         """Add `moved - base` to the model, which other nodes may have averaged since it was `base`."""

@@ -7,7 +7,6 @@ yield node.losses(...)`), and calls the other methods directly.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ddlsim.foundation.part import Part
@@ -201,42 +200,3 @@ class Algorithm(Part, ABC):
         Only called if `similarity_measure` returns a measure.
         """
         raise NotImplementedError(f"{type(self).__name__} compares no models")
-
-
-@dataclass(frozen=True, kw_only=True)
-class WithFinalAllReduce(Algorithm):
-    """Algorithm with an optional last exchange of all nodes with all others, as in the FACADE paper's code.
-
-    In `mode: async` it waits for no node, and merges the final models that have arrived.
-
-    Args:
-        final_all_reduce: whether all nodes exchange models with all others after the last round, as the FACADE paper's
-            code does; its bytes are in no curve and no cost of a target.
-    """
-
-    why: ClassVar[Mapping[str, str]] = {
-        "final_all_reduce": "no algorithm is defined with it; it hides what gossip has reached"
-    }
-
-    final_all_reduce: bool = False
-
-    @property
-    def has_final_exchange(self) -> bool:
-        return self.final_all_reduce
-
-    @property
-    def as_published(self) -> tuple[str, ...]:
-        return ("final_all_reduce",) if self.final_all_reduce else ()
-
-    def final_contents(self, state: Any) -> dict[str, Any]:
-        """Return the payload for all other nodes. Default: the node's model."""
-        return {"model": state.model}
-
-    def merge_final(self, node: "Node", state: Any, inbox: "Sequence[Message]") -> None:
-        """Merge the payloads of the other nodes. Default: average all models."""
-        state.model = node.average(state.model, {m.src: m.payload["model"] for m in inbox if "model" in m.payload})
-
-    def finish(self, node: "Node", state: Any, round_num: int) -> "Steps":
-        node.send(node.others(), round_num, **self.final_contents(state))
-        inbox = yield node.receive(round_num, node.others())
-        self.merge_final(node, state, inbox)

@@ -44,32 +44,14 @@ measured.
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from annotated_types import Ge, Gt, Le
+from annotated_types import Ge, Gt
 
-from ddlsim.aggregation import base as merges
 from ddlsim.aggregation.base import MergeName
-from ddlsim.algorithms.gossip_pull import (
-    GossipPull,
-    LossBatches,
-    Order,
-    Schedule,
-    State,
-    StoppedServes,
-    Weights,
-    batches_scored,
-)
-from ddlsim.algorithms.similarity import measures
-from ddlsim.algorithms.similarity.measures import (
-    Knowledge,
-    Scaling,
-    Similarity,
-    SimilarityName,
-    TwoHop,
-    UnknownPeers,
-    table_bytes,
-)
+from ddlsim.algorithms.gossip_pull import LossBatches, Order, Schedule, SimilarityPull, State, StoppedServes, Weights
+from ddlsim.algorithms.similarity import selection
+from ddlsim.algorithms.similarity.selection import Knowledge, Scaling, TwoHop, UnknownPeers
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.rng import stream
 from ddlsim.foundation.units import Count
@@ -79,77 +61,48 @@ if TYPE_CHECKING:
     from ddlsim.learning.bank import Params
     from ddlsim.node.node import Node, Verb
 
-Option = TypeVar("Option")
 Variant = Literal["listo_zec_2022", "hagander_2024", "text", "facade"]
 
-PRESETS: dict[str, dict[str, Any]] = {
-    "listo_zec_2022": {
-        "schedule": "immediate",
-        "order": "turns",
-        "two_hop": "max",
-        "chained_estimates": True,
-        "unknown_peers": "zero_similarity",
-        "merge": "fedavg",
-        "fedsim_weights": "priors",
-        "tau_schedule": "constant",
-        "remote_scoring": False,
-        "stopped_serves": "best",
-        "stopped_compared": "served",
-        "loss_batches": "all",
-        "sampled_peers": 5,
-    },
-    "hagander_2024": {
-        "schedule": "merge-then-train",
-        "order": "turns",
-        "two_hop": "min",
-        "chained_estimates": False,
-        "unknown_peers": "floor",
-        "merge": "fedavg",
-        "fedsim_weights": "priors",
-        "tau_schedule": "constant",
-        "remote_scoring": False,
-        "stopped_serves": "best",
-        "stopped_compared": "last",
-        "loss_batches": "all",
-        "sampled_peers": 5,
-    },
-    "text": {
-        "schedule": "merge-then-train",
-        "order": "at_once",
-        "two_hop": "max",
-        "chained_estimates": False,
-        "unknown_peers": "zero_similarity",
-        "merge": "fedavg",
-        "fedsim_weights": "similarities",
-        "tau_schedule": "constant",
-        "remote_scoring": True,
-        "stopped_serves": "best",
-        "stopped_compared": "served",
-        "loss_batches": "all",
-        "sampled_peers": 5,
-    },
-    "facade": {
-        "schedule": "train-then-merge",
-        "order": "at_once",
-        "two_hop": "none",
-        "chained_estimates": False,
-        "unknown_peers": "zero_similarity",
-        "merge": "uniform",
-        "fedsim_weights": "priors",
-        "tau_schedule": "sigmoid",
-        "remote_scoring": False,
-        "stopped_serves": "best",
-        "stopped_compared": "served",
-        "loss_batches": "local_steps",
-        "sampled_peers": 4,
-    },
+LISTO_ZEC_2022: dict[str, Any] = {
+    "schedule": "immediate",
+    "order": "turns",
+    "two_hop": "max",
+    "chained_estimates": True,
+    "unknown_peers": "zero_similarity",
+    "merge": "fedavg",
+    "fedsim_weights": "priors",
+    "tau_schedule": "constant",
+    "remote_scoring": False,
+    "stopped_serves": "best",
+    "stopped_compared": "served",
+    "loss_batches": "all",
+    "sampled_peers": 5,
 }
-
-
-def _given(value: Option | None) -> Option:
-    """Return the value of a key; by now it is not null."""
-    assert value is not None
-    return value
+HAGANDER_2024 = LISTO_ZEC_2022 | {
+    "schedule": "merge-then-train",
+    "two_hop": "min",
+    "chained_estimates": False,
+    "unknown_peers": "floor",
+    "stopped_compared": "last",
+}
+TEXT = LISTO_ZEC_2022 | {
+    "schedule": "merge-then-train",
+    "order": "at_once",
+    "chained_estimates": False,
+    "fedsim_weights": "similarities",
+    "remote_scoring": True,
+}
+FACADE = LISTO_ZEC_2022 | {
+    "schedule": "train-then-merge",
+    "order": "at_once",
+    "two_hop": "none",
+    "chained_estimates": False,
+    "merge": "uniform",
+    "tau_schedule": "sigmoid",
+    "loss_batches": "local_steps",
+    "sampled_peers": 4,
+}
+PRESETS = {"listo_zec_2022": LISTO_ZEC_2022, "hagander_2024": HAGANDER_2024, "text": TEXT, "facade": FACADE}
 
 
 @dataclass
@@ -162,13 +115,11 @@ class Memory:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DAC(GossipPull):
+class DAC(SimilarityPull):
     """Decentralized adaptive clustering: draw peers by the similarity of their models.
 
     Args:
         variant: published form of DAC; sets every key that is null, see the module's docstring.
-        similarity: `inverse_loss`, `cosine_weights`, `cosine_gradients` or `inverse_l2`.
-        alpha: with cosine_gradients, weight of the last local update; the rest is the update since the start.
         tau: sharpness of the softmax; with `sigmoid` it rises from 1 to tau + 1.
         tau_schedule: `constant`, or `sigmoid` (DAC-var).
         tau_growth: growth per round, with `sigmoid`.
@@ -181,23 +132,20 @@ class DAC(GossipPull):
         fedsim_weights: with merge fedsim, `priors` or `similarities`.
         remote_scoring: whether peers score the node's model on their data, instead of the node scoring their models on
             its data.
-        loss_batches: mini-batches that a model is scored on: `all` or `local_steps`.
         stopped_compared: model of a stopped peer that the cosines and the L2 distance use: the one it serves (`served`)
             or its `last` one; with alpha above 0 always the last, the result of the last update.
         frozen_sampling: whether every round draws with the same random numbers, as in FACADE's published runs.
     """
 
-    may_change: ClassVar[frozenset[str]] = GossipPull.may_change | {"tau", "tau_growth", "floor", "loss_batches"}
+    may_change: ClassVar[frozenset[str]] = SimilarityPull.may_change | {"tau", "tau_growth", "floor"}
 
     variant: Variant = "listo_zec_2022"
-    similarity: SimilarityName = "inverse_loss"
-    alpha: Annotated[float, Ge(0), Le(1)] = 0.0
     tau: Annotated[float, Ge(0)] = 30.0
     tau_growth: Annotated[float, Gt(0)] = 0.2
     scaling: Scaling = "none"
     floor: Annotated[float, Gt(0)] = 1e-6
     frozen_sampling: bool = False
-    # __post_init__ replaces null by the variant's value, so GossipPull never reads None.
+    # __post_init__ replaces null by the variant's value, so the base classes never read None.
     sampled_peers: Count | None = None  # type: ignore[assignment]
     merge: MergeName | None = None  # type: ignore[assignment]
     schedule: Schedule | None = None  # type: ignore[assignment]
@@ -208,7 +156,7 @@ class DAC(GossipPull):
     unknown_peers: UnknownPeers | None = None
     fedsim_weights: Literal["priors", "similarities"] | None = None
     remote_scoring: bool | None = None
-    loss_batches: LossBatches | None = None
+    loss_batches: LossBatches | None = None  # type: ignore[assignment]
     stopped_serves: StoppedServes | None = None  # type: ignore[assignment]
     stopped_compared: Literal["served", "last"] | None = None
 
@@ -219,7 +167,7 @@ class DAC(GossipPull):
         for key, value in preset.items():
             if getattr(self, key) is None:
                 object.__setattr__(self, key, value)
-        self.similarity_measure(None).check()
+        super().__post_init__()
         if self.remote_scoring and self.similarity != "inverse_loss":
             raise ScenarioError(
                 f"remote_scoring: peers can score a model on their data by inverse_loss only, not by {self.similarity}."
@@ -232,9 +180,8 @@ class DAC(GossipPull):
             yield "fedsim_weights", f"merge is {self.merge}"
         if self.two_hop == "none":
             yield "chained_estimates", "two_hop is none"
-        if self.similarity != "inverse_loss":
-            yield "loss_batches", f"similarity is {self.similarity}, which looks at no samples"
-        elif self.remote_scoring:
+        yield from super().idle(rounds)
+        if self.remote_scoring:
             yield "loss_batches", "remote_scoring: peers score a model on all their samples"
 
     @property
@@ -249,9 +196,9 @@ class DAC(GossipPull):
             return ("frozen_sampling: peers are drawn with the same random numbers in every round, as published",)
         return ()
 
-    def similarity_measure(self, node: "Node | None") -> Similarity:
-        offset = 1e-6 if self.variant == "hagander_2024" else 0.0
-        return Similarity(self.similarity, self.alpha, batches_scored(node, _given(self.loss_batches)), offset)
+    @property
+    def loss_offset(self) -> float:
+        return 1e-6 if self.variant == "hagander_2024" else 0.0
 
     def remember(self, node: "Node", state: State) -> Memory:
         nothing = Knowledge.nothing(node.num_nodes)
@@ -264,20 +211,21 @@ class DAC(GossipPull):
     def extras(self, node: "Node", state: State) -> dict[str, Any]:
         found = super().extras(node, state)
         if self.two_hop != "none":
-            found["table"] = Deferred(state.memory.knowledge, table_bytes(node.num_nodes))
+            found["table"] = Deferred(state.memory.knowledge, selection.table_bytes(node.num_nodes))
         return found
 
     def choose(self, node: "Node", state: State, round_num: int) -> Sequence[int]:
+        assert self.unknown_peers is not None and self.sampled_peers is not None
         others = node.others()
         knowledge: Knowledge = state.memory.knowledge()
         scores = knowledge.scores[list(others)]
         tau = self.tau
         if self.tau_schedule == "sigmoid":  # as it was when the similarities were measured
-            tau = measures.sigmoid_tau(max(0, round_num - 1), self.tau, self.tau_growth)
-        weights = measures.probabilities(scores, tau, _given(self.unknown_peers), self.scaling, self.floor)
+            tau = selection.sigmoid_tau(max(0, round_num - 1), self.tau, self.tau_growth)
+        weights = selection.probabilities(scores, tau, self.unknown_peers, self.scaling, self.floor)
         state.memory.drawn_by = dict(zip(others, weights.tolist(), strict=True))
         rng = stream(node.seed, "sampled peers", node.id) if self.frozen_sampling else node.rng("sampled peers")
-        state.memory.drawn = measures.draw_in_turn(rng, others, _given(self.sampled_peers), weights)
+        state.memory.drawn = selection.draw_in_turn(rng, others, self.sampled_peers, weights)
         return sorted(state.memory.drawn)
 
     def weigh(
@@ -287,14 +235,11 @@ class DAC(GossipPull):
         if received:
             measured = yield from self._measure(node, state, received, round_num)
             self._learn(node, state, received, measured)
-        scores = None
-        if self.merge == "fedsim":
-            scores = measured() if self.fedsim_weights == "similarities" else state.memory.drawn_by
-            scores = {peer: scores[peer] for peer in received if peer in scores}
-        samples = self._samples(node, received)
-        if scores is not None:
-            samples = {peer: samples[peer] for peer in (*scores, node.id)}
-        return merges.weights(_given(self.merge), node.id, samples, scores)
+        if self.merge != "fedsim":
+            return self.merge_weights(node, received)
+        scores = measured() if self.fedsim_weights == "similarities" else state.memory.drawn_by
+        scores = {peer: scores[peer] for peer in received if peer in scores}
+        return self.merge_weights(node, {peer: received[peer] for peer in scores}, scores)
 
     def _measure(
         self, node: "Node", state: State, received: Mapping[int, dict], round_num: int

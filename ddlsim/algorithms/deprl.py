@@ -13,7 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from ddlsim.algorithms.base import GraphKind, WithFinalAllReduce
+from ddlsim.algorithms.base import GraphKind
+from ddlsim.algorithms.shared_model import WithFinalAllReduce
 from ddlsim.foundation.units import StepCount
 from ddlsim.node.candidates import EvaluationCandidates
 

@@ -9,23 +9,15 @@ that are offline, or whose message is lost or too late, are added to the node's 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from ddlsim.algorithms.base import Algorithm, GraphKind
-from ddlsim.node.candidates import EvaluationCandidates
+from ddlsim.algorithms.base import GraphKind
+from ddlsim.algorithms.shared_model import ModelState, SharedModel
 
 if TYPE_CHECKING:
-    from ddlsim.learning.bank import Params
     from ddlsim.node.node import Node, Steps
 
 
-@dataclass
-class State:
-    """A node's memory: its model."""
-
-    model: "Params"
-
-
 @dataclass(frozen=True, kw_only=True)
-class DFedAvgM(Algorithm):
+class DFedAvgM(SharedModel):
     """Decentralized federated averaging; set training.momentum."""
 
     expects_graph: ClassVar[GraphKind] = "static"
@@ -34,15 +26,8 @@ class DFedAvgM(Algorithm):
     def needs_only_sums(self) -> bool:
         return True
 
-    def start(self, node: "Node") -> State:
-        ((model,),) = node.init_models(whole=True)
-        return State(model)
-
-    def round(self, node: "Node", state: State, round_num: int) -> "Steps":
+    def round(self, node: "Node", state: ModelState, round_num: int) -> "Steps":
         (state.model,) = yield node.train((state.model,))
         node.send(node.peers(round_num), round_num, model=state.model)
         inbox = yield node.receive(round_num)
         state.model = node.mix(state.model, {m.src: m.payload["model"] for m in inbox}, round_num)
-
-    def serving(self, node: "Node", state: State) -> EvaluationCandidates:
-        return EvaluationCandidates([(state.model,)])

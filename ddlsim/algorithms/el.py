@@ -16,24 +16,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from ddlsim.algorithms.base import GraphKind, WithFinalAllReduce
+from ddlsim.algorithms.base import GraphKind
+from ddlsim.algorithms.shared_model import ModelState, SharedModel, WithFinalAllReduce
 from ddlsim.foundation.units import Count
-from ddlsim.node.candidates import EvaluationCandidates
 
 if TYPE_CHECKING:
-    from ddlsim.learning.bank import Params
     from ddlsim.node.node import Node, Steps
 
 
-@dataclass
-class State:
-    """A node's memory: its model."""
-
-    model: "Params"
-
-
 @dataclass(frozen=True, kw_only=True)
-class EpidemicLearning(WithFinalAllReduce):
+class EpidemicLearning(WithFinalAllReduce, SharedModel):
     """Epidemic Learning: average with random nodes each round.
 
     Args:
@@ -59,11 +51,7 @@ class EpidemicLearning(WithFinalAllReduce):
     def needs_only_sums(self) -> bool:
         return self.variant == "oracle"
 
-    def start(self, node: "Node") -> State:
-        ((model,),) = node.init_models(whole=True)
-        return State(model)
-
-    def round(self, node: "Node", state: State, round_num: int) -> "Steps":
+    def round(self, node: "Node", state: ModelState, round_num: int) -> "Steps":
         (state.model,) = yield node.train((state.model,))
         if self.variant == "oracle":
             node.send(node.peers(round_num), round_num, model=state.model)
@@ -76,6 +64,3 @@ class EpidemicLearning(WithFinalAllReduce):
                 node.send([peer for peer in node.others() if peer not in receivers], round_num)
             inbox = yield node.receive(round_num, node.others())
         state.model = node.average(state.model, {m.src: m.payload["model"] for m in inbox if "model" in m.payload})
-
-    def serving(self, node: "Node", state: State) -> EvaluationCandidates:
-        return EvaluationCandidates([(state.model,)])

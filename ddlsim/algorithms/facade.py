@@ -40,7 +40,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import numpy as np
 from annotated_types import Ge, Le
 
-from ddlsim.algorithms.base import GraphKind, WithFinalAllReduce
+from ddlsim.algorithms.base import GraphKind
+from ddlsim.algorithms.shared_model import WithFinalAllReduce
 from ddlsim.foundation.units import CountOrZero, StepCount
 from ddlsim.node.candidates import SELECTION_BATCHES, Choice, EvaluationCandidates
 
@@ -168,10 +169,8 @@ class Facade(WithFinalAllReduce):
 
     def _is_thorough(self, round_num: int) -> bool:
         """Whether the round's head is picked on 100 mini-batches: in rounds 1, 1 + thorough_every, ..., from 0."""
-        every = self.thorough_every
-        if not every:
-            return False
-        return round_num % every == 1 % every and round_num > 0
+        every = self.thorough_every or 0
+        return every > 0 and round_num > 0 and round_num % every == 1 % every
 
     def _batches(self, node: "Node") -> int:
         """Number of mini-batches that pick the head in all other rounds."""

@@ -9,24 +9,23 @@ later, or returns, first fetches the average with which the other nodes start it
 The server's rounds set the pace of the run. A node that is too late for protocol.deadline_s, or that gets no average
 because a message was lost, ends its training and joins the server's current round: it fetches the current average
 first. Its late model is discarded, or counts in the server's current round with protocol.late_messages keep.
-Evaluations do not
-wait for late nodes; a late node is tested with its model at that time.
+Evaluations do not wait for late nodes; a late node is tested with its model at that time.
 
-Rounds are synchronous by definition: in `mode: async` too the server waits for the models of a round and a node for the
-new average, up to protocol.deadline_s. A node that continued without the answer would train a second chain of models,
-and each average would overwrite a newer model with an older one.
+In `mode: async` too a node waits for the new average. A node that continued without it would train a second chain of
+models, and each average would overwrite a newer model with an older one.
 """
 
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from ddlsim.algorithms.base import Algorithm
-from ddlsim.node.candidates import EvaluationCandidates
+from ddlsim.algorithms.server_rounds import ServerRounds
 
 if TYPE_CHECKING:
     from ddlsim.learning.bank import Params
     from ddlsim.learning.job_types import Model
-    from ddlsim.node.node import Node, Steps, Verb
+    from ddlsim.network.messages.message import Message
+    from ddlsim.node.node import Node, Verb
 
 
 @dataclass
@@ -38,7 +37,7 @@ class State:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedAvg(Algorithm):
+class FedAvg(ServerRounds):
     """Federated averaging by a server.
 
     Args:
@@ -46,9 +45,7 @@ class FedAvg(Algorithm):
     """
 
     may_change: ClassVar[frozenset[str]] = frozenset({"weights"})
-    has_server: ClassVar[bool] = True
     one_start: ClassVar[bool] = True
-    rejoins_after_absence: ClassVar[bool] = True
     weights: Literal["samples", "uniform"] = "samples"
 
     @property
@@ -61,36 +58,22 @@ class FedAvg(Algorithm):
         (model,) = node.init_models(whole=True)
         return State(model)
 
-    def join(self, node: "Node", state: State, round_num: int) -> "Steps":
-        """Fetch the average, if there is one and the server answers in time."""
-        answers = yield node.pull(node.peers(round_num), round_num)
-        for answer in answers:
-            if answer.payload:
-                state.model = (answer.payload["model"],)
-
-    def round(self, node: "Node", state: State, round_num: int) -> "Steps":
-        if node.is_server:
-            if state.average is None:
-                node.publish(round_num)
-            else:
-                node.publish(round_num, model=state.average)
-            inbox = yield node.receive(round_num, wait=True)
-            if inbox:
-                shares = {m.src: m.payload["samples"] if self.weights == "samples" else 1 for m in inbox}
-                total = sum(shares.values())
-                weights = {peer: share / total for peer, share in shares.items()}
-                state.average = node.aggregate({m.src: m.payload["model"] for m in inbox}, weights)
-                node.send([m.src for m in inbox], round_num, model=state.average)
-            return
+    def local_update(self, node: "Node", state: State) -> "Generator[Verb, Any, dict[str, Any]]":
         (model,) = state.model = yield self.local_training(node, state)
-        node.send(node.peers(round_num), round_num, model=model, samples=node.num_samples)
-        inbox = yield node.receive(round_num, wait=True)
-        for message in inbox:
-            state.model = (message.payload["model"],)
+        return {"model": model, "samples": node.num_samples}
 
     def local_training(self, node: "Node", state: State) -> "Verb":
-        """Run the node's local part of a round."""
+        """Run the local steps of a round."""
         return node.train(state.model)
 
-    def serving(self, node: "Node", state: State) -> EvaluationCandidates | None:
-        return None if node.is_server else EvaluationCandidates([state.model])
+    def server_update(self, node: "Node", state: State, inbox: "Sequence[Message]") -> None:
+        shares = {m.src: m.payload["samples"] if self.weights == "samples" else 1 for m in inbox}
+        total = sum(shares.values())
+        weights = {peer: share / total for peer, share in shares.items()}
+        state.average = node.aggregate({m.src: m.payload["model"] for m in inbox}, weights)
+
+    def server_result(self, state: State) -> dict[str, Any]:
+        return {} if state.average is None else {"model": state.average}
+
+    def apply_result(self, state: State, result: Mapping[str, Any]) -> None:
+        state.model = (result["model"],)

@@ -3,7 +3,7 @@
 Source: Jang, Ha, Jung, Yoon, "FedClassAvg: Local representation learning for personalized federated learning on
 heterogeneous neural networks", ICPP 2022, as MAPL's code runs it (Mukherjee, 2023): supervised contrastive loss on the
 features of both views, cross-entropy on the first, and proximal / 2 times the mean squared distance of the head's
-tensors from those of the round's start. mean_heads.py defines the round.
+tensors from those of the round's start. fedsim.py defines the round.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from annotated_types import Ge, Gt
 
-from ddlsim.algorithms.mean_heads import MeanHeads
+from ddlsim.algorithms.fedsim import FedSim
 from ddlsim.learning.training_inputs import LocalStep, Objective
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedClassAvg(MeanHeads):
+class FedClassAvg(FedSim):
     """Heads averaged by a server, representations learned by contrast.
 
     Args:

@@ -6,25 +6,25 @@ distance of features from the global prototype of their class (nothing for class
 the class means of the features seen in the last local epoch, as training went; the server takes plain means over the
 nodes that hold a class. Models are tested with the classifier, as that code does. A message holds a prototype for each
 of the node's classes, with its label. Nodes that are offline are left out of the means. A node that joins later,
-returns, or gets no prototypes in time first fetches the current ones. As with FedAvg, a node waits for the prototypes
-of its round in either mode.
+returns, or gets no prototypes in time first fetches the current ones.
 """
 
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge
 
-from ddlsim.algorithms.base import Algorithm
+from ddlsim.algorithms.server_rounds import ServerRounds
 from ddlsim.learning.training_inputs import LocalStep, Objective
-from ddlsim.node.candidates import EvaluationCandidates
 
 if TYPE_CHECKING:
     import torch
 
     from ddlsim.learning.bank import Params
     from ddlsim.learning.job_types import Model
-    from ddlsim.node.node import Node, Steps
+    from ddlsim.network.messages.message import Message
+    from ddlsim.node.node import Node, Verb
 
 
 @dataclass
@@ -36,7 +36,7 @@ class State:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedProto(Algorithm):
+class FedProto(ServerRounds):
     """Class means of features averaged by a server.
 
     Args:
@@ -45,8 +45,6 @@ class FedProto(Algorithm):
 
     may_change: ClassVar[frozenset[str]] = frozenset({"proto_weight"})
     exchanges: ClassVar[Literal["models", "vectors", "nothing"]] = "vectors"
-    has_server: ClassVar[bool] = True
-    rejoins_after_absence: ClassVar[bool] = True
     needs_core: ClassVar[bool] = True
     own_loss: ClassVar[bool] = True
     needs_classes: ClassVar[bool] = True
@@ -58,29 +56,24 @@ class FedProto(Algorithm):
         (model,) = node.init_models()
         return State(model)
 
-    def join(self, node: "Node", state: State, round_num: int) -> "Steps":
-        """Fetch the global prototypes, if the server answers in time."""
-        answers = yield node.pull(node.peers(round_num), round_num)
-        for answer in answers:
-            state.prototypes = answer.payload["prototypes"]
-
-    def round(self, node: "Node", state: State, round_num: int) -> "Steps":
-        if node.is_server:
-            node.publish(round_num, prototypes=state.prototypes, labels=list(state.prototypes))
-            inbox = yield node.receive(round_num, wait=True)
-            if inbox:
-                means = state.prototypes = self._average(node, {m.src: m.payload["prototypes"] for m in inbox})
-                node.send([m.src for m in inbox], round_num, prototypes=means, labels=list(means))
-            return
+    def local_update(self, node: "Node", state: State) -> "Generator[Verb, Any, dict[str, Any]]":
         objective = Objective(self.local_loss, targets=state.prototypes, class_means=True)
         state.model, means = yield node.train(state.model, objective=objective)
-        node.send(node.peers(round_num), round_num, prototypes=means, labels=list(means))
-        inbox = yield node.receive(round_num, wait=True)
-        for message in inbox:
-            state.prototypes = message.payload["prototypes"]
+        return {"prototypes": means, "labels": list(means)}
 
-    def serving(self, node: "Node", state: State) -> EvaluationCandidates | None:
-        return None if node.is_server else EvaluationCandidates([state.model])
+    def server_update(self, node: "Node", state: State, inbox: "Sequence[Message]") -> None:
+        """Average the prototypes of each class over the nodes that have the class."""
+        received = {m.src: m.payload["prototypes"] for m in inbox}
+        state.prototypes = {}
+        for label in sorted({label for prototypes in received.values() for label in prototypes}):
+            held = {peer: prototypes[label] for peer, prototypes in received.items() if label in prototypes}
+            state.prototypes[label] = node.aggregate(held, dict.fromkeys(held, 1 / len(held)))
+
+    def server_result(self, state: State) -> dict[str, Any]:
+        return {"prototypes": state.prototypes, "labels": list(state.prototypes)}
+
+    def apply_result(self, state: State, result: Mapping[str, Any]) -> None:
+        state.prototypes = result["prototypes"]
 
     def local_loss(self, step: LocalStep) -> "torch.Tensor":
         """Cross-entropy plus the weighted distance of features from the global prototype of their class."""
@@ -90,11 +83,3 @@ class FedProto(Algorithm):
         step.collect(features, step.labels)
         distance = losses.distance_to_targets(features, step.labels, step.targets)
         return step.task_loss(step.module.head(features), step.labels) + self.proto_weight * distance
-
-    def _average(self, node: "Node", received: "dict[int, dict[int, Params]]") -> "dict[int, Params]":
-        """Return each class's mean over the nodes that hold it."""
-        means = {}
-        for label in sorted({label for prototypes in received.values() for label in prototypes}):
-            held = {peer: prototypes[label] for peer, prototypes in received.items() if label in prototypes}
-            means[label] = node.aggregate(held, dict.fromkeys(held, 1 / len(held)))
-        return means

@@ -14,40 +14,34 @@ its model. No node waits for another, in either mode; a peer that is offline doe
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from ddlsim.algorithms.base import Algorithm
-from ddlsim.node.candidates import EvaluationCandidates
+from ddlsim.algorithms.shared_model import ModelState, SharedModel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ddlsim.learning.bank import Params
     from ddlsim.network.messages.message import Message
     from ddlsim.node.node import Node, Steps
 
 
 @dataclass
-class State:
+class State(ModelState):
     """A node's memory: its model, and the number of steps that this model has been trained, on any node."""
 
-    model: "Params"
     age: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
-class GossipLearning(Algorithm):
+class GossipLearning(SharedModel):
     """Gossip learning: send to one random neighbor, merge the models that have arrived, without waiting.
 
     Args:
         merge: `mean` (equal weights) or `age` (a model's weight is the number of its local steps).
     """
 
+    state_type: ClassVar[type[ModelState]] = State
     may_change: ClassVar[frozenset[str]] = frozenset({"merge"})
     waits: ClassVar[bool] = False
     merge: Literal["mean", "age"] = "mean"
-
-    def start(self, node: "Node") -> State:
-        ((model,),) = node.init_models(whole=True)
-        return State(model)
 
     def round(self, node: "Node", state: State, round_num: int) -> "Steps":
         steps = node.local_steps  # a branch may change them while the node trains
@@ -56,9 +50,6 @@ class GossipLearning(Algorithm):
         node.send(node.random_peer(round_num), round_num, model=state.model, age=state.age)
         inbox = yield node.receive(round_num, wait=False)
         self._merge(node, state, inbox)
-
-    def serving(self, node: "Node", state: State) -> EvaluationCandidates:
-        return EvaluationCandidates([(state.model,)])
 
     def _merge(self, node: "Node", state: State, inbox: "Sequence[Message]") -> None:
         """Merge the models; the result's age is that of its oldest input."""

@@ -22,44 +22,35 @@ cosine_gradients with alpha above 0 compares the changes by training. A peer who
 with the model that it has merged since, so its last update contains the merge; no published run has such an alpha.
 """
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from ddlsim.aggregation import base as merges
-from ddlsim.aggregation.base import MergeName
-from ddlsim.algorithms.base import Algorithm
-from ddlsim.algorithms.similarity.measures import ComparedModel, Similarity
+from annotated_types import Ge, Le
+
+from ddlsim.aggregation.base import MergeName, merge_weights
+from ddlsim.algorithms.shared_model import ModelState, SharedModel
+from ddlsim.algorithms.similarity.measures import ComparedModel, Similarity, SimilarityName
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.units import Count, CountOrZero
-from ddlsim.node.candidates import EvaluationCandidates
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from ddlsim.learning.bank import Params
     from ddlsim.learning.job_types import Model
     from ddlsim.node.checks import Deferred
     from ddlsim.node.node import Node, Steps, Verb
-    from ddlsim.node.ports import Compute
 
 Schedule = Literal["immediate", "merge-then-train", "train-then-merge"]
 Order = Literal["turns", "at_once", "newest"]
 LossBatches = Literal["all", "local_steps"]
 StoppedServes = Literal["best", "last"]
-MonitoredSimilarity = Literal["inverse_loss", "cosine_weights", "inverse_l2"]
 
 Weights = Mapping[int, float]
 """Node id -> weight of its model in a merge, including the merging node."""
 
 
-def batches_scored(node: "Node | None", loss_batches: LossBatches) -> int | None:
-    """Return the number of mini-batches that a model is scored on; None: all, also without a node."""
-    return node.local_steps if node is not None and loss_batches == "local_steps" else None
-
-
 @dataclass
-class State:
+class State(ModelState):
     """A node's memory.
 
     Args:
@@ -70,7 +61,6 @@ class State:
         trained: whether it has ever trained.
     """
 
-    model: "Params"
     start: "Params | None" = None
     last: "Params | None" = None
     memory: Any = None
@@ -78,7 +68,7 @@ class State:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GossipPull(Algorithm):
+class GossipPull(SharedModel):
     """Round in which a node pulls and merges peers' models.
 
     Args:
@@ -96,6 +86,7 @@ class GossipPull(Algorithm):
         record_similarities: nodes whose measured similarities are recorded.
     """
 
+    state_type: ClassVar[type[ModelState]] = State
     may_change: ClassVar[frozenset[str]] = frozenset({"sampled_peers", "merge", "record_merges"})
     sampled_peers: Count = 5
     merge: MergeName = "fedavg"
@@ -108,15 +99,10 @@ class GossipPull(Algorithm):
     # -- for subclasses -------------------------------------------------------------------------------------------
 
     def check(self, clusters: Sequence[int]) -> None:
-        """Check that the keys fit the nodes of the clusters.
-
-        Raises:
-            ScenarioError: if they do not; names the key.
-        """
         wrong = [node for node in self.record_similarities if node >= sum(clusters)]
         if wrong:
             raise ScenarioError(
-                f"algorithm.record_similarities: node ids are 0 to {sum(clusters) - 1} in this scenario, got {wrong[0]}"
+                f"algorithm.record_similarities: expected node ids from 0 to {sum(clusters) - 1}, got {wrong[0]}"
             )
 
     @property
@@ -135,10 +121,6 @@ class GossipPull(Algorithm):
         """Return the peers to pull from."""
         raise NotImplementedError
 
-    def similarity_measure(self, node: "Node | None") -> Similarity | None:
-        """Similarity measure for model comparisons on this node; None if it compares none."""
-        return None
-
     def compared_when_stopped(self, state: State) -> "Params | None":
         """Return the model of a stopped node that peers compare with theirs; None: the one that it serves. Default: the
         result of its last update, if last updates are compared.
@@ -153,19 +135,18 @@ class GossipPull(Algorithm):
         self, node: "Node", state: State, received: Mapping[int, dict], round_num: int
     ) -> "Generator[Verb, Any, Weights]":
         """Return the weight of each received model and of the node's own; models without a weight are not merged."""
-        return merges.weights(self.merge, node.id, self._samples(node, received))
+        return self.merge_weights(node, received)
         yield
 
     # -- the round -------------------------------------------------------------------------------------------------
 
     def start(self, node: "Node") -> State:
-        ((model,),) = node.init_models(whole=True)
+        state: State = super().start(node)
         similarity = self.similarity_measure(node)
-        state = State(model)
         if similarity is not None and similarity.needs_common_start:
-            state.start = model
+            state.start = state.model
         if similarity is not None and similarity.needs_last:
-            state.last = model
+            state.last = state.model
         state.memory = self.remember(node, state)
         return state
 
@@ -181,36 +162,8 @@ class GossipPull(Algorithm):
         if self.schedule == "merge-then-train":
             yield from self._train(node, state)
 
-    def serving(self, node: "Node", state: State) -> EvaluationCandidates:
-        return EvaluationCandidates([(state.model,)])
-
-    # -- for monitoring --------------------------------------------------------------------------------------------
-
-    def seen(self, state: State) -> State:
-        """Return the part of a node that is compared: its current models."""
-        return replace(state, memory=None)
-
-    def similarities_of(
-        self, node: "Node", own: State, others: Mapping[int, State], compute: "Compute", rng: "np.random.Generator"
-    ) -> "Deferred":
-        """Return a deferred mapping from node id to the similarity of its model to the node's own.
-
-        Args:
-            node: the node that measures; its samples are used by losses.
-            own, others: see `seen`.
-            compute: see node/ports.py.
-            rng: draws mini-batches.
-        """
-        peers = sorted(others)
-        seen = [ComparedModel(others[peer].model, others[peer].last) for peer in peers]
-        similarity = self.similarity_measure(node)
-        assert similarity is not None
-        found = similarity.look(
-            node.id, ComparedModel(own.model, own.last), seen, own.start, compute, rng, node.local_state
-        )
-        return found.then(lambda values: dict(zip(peers, values, strict=True)))
-
-    # --------------------------------------------------------------------------------------------------------------
+    def seen(self, state: State) -> ComparedModel:
+        return ComparedModel(state.model, state.last, state.start)
 
     def stopped(self, node: "Node", state: State, best: "Model | None", round_num: int) -> None:
         """From the next round on, answer with the model that the stopped node serves."""
@@ -250,13 +203,14 @@ class GossipPull(Algorithm):
         self, node: "Node", state: State, received: Mapping[int, dict], round_num: int
     ) -> "Generator[Verb, Any, Deferred]":
         """Return a deferred mapping from peer to the similarity of its model."""
-        peers = list(received)
-        seen = [ComparedModel(of.get("compared", of["model"]), of.get("last")) for of in received.values()]
-        own = ComparedModel(state.model, state.last)
+        peers = {
+            peer: ComparedModel(payload.get("compared", payload["model"]), payload.get("last"))
+            for peer, payload in received.items()
+        }
         similarity = self.similarity_measure(node)
         assert similarity is not None
-        found = yield from similarity.measure(node, own, seen, state.start)
-        return self._recorded(node, found.then(lambda values: dict(zip(peers, values, strict=True))), round_num)
+        found = yield from similarity.measure(node, self.seen(state), peers)
+        return self._recorded(node, found, round_num)
 
     def _recorded(self, node: "Node", measured: "Deferred", round_num: int) -> "Deferred":
         """Return the same mapping; record it if the scenario asks for this node's similarities."""
@@ -284,5 +238,41 @@ class GossipPull(Algorithm):
             node.measure("before_merge", (before,), round_num)
             node.measure("after_merge", (state.model,), round_num)
 
-    def _samples(self, node: "Node", peers: Mapping[int, dict]) -> dict[int, int]:
-        return {peer: payload.get("samples", 1) for peer, payload in peers.items()} | {node.id: node.num_samples}
+    def merge_weights(
+        self, node: "Node", received: Mapping[int, dict], scores: Mapping[int, float] | None = None
+    ) -> Weights:
+        """Return the weights, by `merge`, of received models and the node's own."""
+        samples = {peer: payload.get("samples", 1) for peer, payload in received.items()} | {node.id: node.num_samples}
+        return merge_weights(self.merge, node.id, samples, scores)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimilarityPull(GossipPull):
+    """Round in which a node pulls peers' models and compares them with its own.
+
+    Args:
+        similarity: measure that ranks peers: `inverse_loss`, `cosine_weights`, `cosine_gradients` or `inverse_l2`.
+        alpha: with cosine_gradients, weight of the last local update; the rest is the update since the start.
+        loss_batches: mini-batches that a model is scored on: `all` or `local_steps`.
+    """
+
+    may_change: ClassVar[frozenset[str]] = GossipPull.may_change | {"loss_batches"}
+    similarity: SimilarityName = "inverse_loss"
+    alpha: Annotated[float, Ge(0), Le(1)] = 0.0
+    loss_batches: LossBatches = "all"
+
+    @property
+    def loss_offset(self) -> float:
+        """Number added to a loss before it is inverted."""
+        return 0.0
+
+    def __post_init__(self) -> None:
+        self.similarity_measure(None).check()
+
+    def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
+        if self.similarity != "inverse_loss":
+            yield "loss_batches", f"similarity is {self.similarity}, which uses no samples"
+
+    def similarity_measure(self, node: "Node | None") -> Similarity:
+        batches = node.local_steps if node is not None and self.loss_batches == "local_steps" else None
+        return Similarity(self.similarity, self.alpha, batches, self.loss_offset)

@@ -37,8 +37,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from ddlsim.algorithms.base import Algorithm
-from ddlsim.node.candidates import EvaluationCandidates
+from ddlsim.algorithms.shared_model import ModelState, SharedModel
 
 if TYPE_CHECKING:
     from ddlsim.learning.bank import Params
@@ -51,28 +50,24 @@ ALL_BUT_ZERO = 1e-7
 
 
 @dataclass
-class State:
+class State(ModelState):
     """A node's memory: its model x, and c, the tracked gradient without the node's gradient (None: 0), times the run's
     first learning rate.
     """
 
-    model: "Params"
     correction: "Params | None" = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class GTSGD(Algorithm):
+class GTSGD(SharedModel):
     """Gradient tracking (DIGing, GT-SGD; K-GT with more than one local step)."""
 
+    state_type: ClassVar[type[ModelState]] = State
     splits_local_steps: ClassVar[bool] = True
 
     @property
     def needs_only_sums(self) -> bool:
         return True
-
-    def start(self, node: "Node") -> State:
-        ((model,),) = node.init_models(whole=True)
-        return State(model)
 
     def round(self, node: "Node", state: State, round_num: int) -> "Steps":
         unit, steps = node.learning_rate, node.local_steps  # a branch may change them while the node trains
@@ -97,6 +92,3 @@ class GTSGD(Algorithm):
         mixed = node.mix(step, {m.src: m.payload["step"] for m in inbox}, round_num)
         known = [] if correction is None else [correction]
         state.correction = node.merge([*known, mixed, step], [1.0] * len(known) + [1.0, -1.0])
-
-    def serving(self, node: "Node", state: State) -> EvaluationCandidates:
-        return EvaluationCandidates([(state.model,)])

@@ -149,7 +149,8 @@ class MAPL(Algorithm):
             shared["core"] = node.trained_values(core)
         node.publish(round_num, stage=0, **shared, classifier=node.classifier(head), samples=node.num_samples)
         if round_num >= self.warmup_rounds:
-            received = yield from self._pull(node, state, self._candidates(node, state), ("classifier",), round_num)
+            candidates = node.others() if self.candidates == "all" else _neighbors(node, state.weights)
+            received = yield from self._pull(node, state, candidates, ("classifier",), round_num)
             others = {peer: payload["classifier"] for peer, payload in received.items()}
             state.weights = self._learn_graph(node, state, others)
             node.record("collaboration", [round(float(weight), 6) for weight in state.weights], round_num)
@@ -184,9 +185,6 @@ class MAPL(Algorithm):
 
     # -- the collaboration graph -----------------------------------------------------------------------------------
 
-    def _candidates(self, node: "Node", state: State) -> tuple[int, ...]:
-        return node.others() if self.candidates == "all" else _neighbors(node, state.weights)
-
     def _pull(
         self, node: "Node", state: State, peers: "Iterable[int]", keys: tuple[str, ...], round_num: int
     ) -> "Generator[Verb, Any, dict[int, dict[str, Any]]]":
@@ -207,6 +205,8 @@ class MAPL(Algorithm):
         """Learn the graph by algorithm 2, lines 1 to 8. Peers that did not answer count as dissimilar; peers with an
         unknown number of samples count with the node's own number.
         """
+        from ddlsim import kernels
+
         cosines = node.class_cosines(node.classifier(state.trained[1]), classifiers)
         similarity = np.zeros(node.num_nodes)
         cosines = {peer: 0.0 if np.isnan(cosine) else cosine for peer, cosine in cosines.items()}  # it has diverged
@@ -224,7 +224,7 @@ class MAPL(Algorithm):
         weights = self._graph_step(state.weights, worth, node.id)
         if self.candidates == "neighbors":
             weights[state.weights == 0] = -np.inf  # a pruned edge does not return
-        return _without_residues(_project(weights))
+        return _without_residues(np.asarray(kernels.project_simplex(weights)))  # line 8
 
     def _graph_step(self, weights: np.ndarray, worth: np.ndarray, own: int) -> np.ndarray:
         """Take one step down mu2 (beta |w| - log(degree)) - mu1 <worth, w> (equations 7 and 8)."""
@@ -255,12 +255,5 @@ def _without_residues(weights: np.ndarray) -> np.ndarray:
     If a step would end at exactly 0, rounding leaves 1e-17 to 1e-7, more in each round, and each such weight would cost
     a message.
     """
-    kept = np.where(weights < SMALLEST_WEIGHT, 0.0, weights)
-    return kept / kept.sum()
-
-
-def _project(weights: "Iterable[float]") -> np.ndarray:
-    """Return the nearest weights that are not negative and sum to 1 (Algorithm 2, line 8)."""
-    from ddlsim import kernels
-
-    return np.asarray(kernels.project_simplex(np.asarray(weights, np.float64)))
+    remaining = np.where(weights < SMALLEST_WEIGHT, 0.0, weights)
+    return remaining / remaining.sum()

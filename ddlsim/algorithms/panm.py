@@ -4,8 +4,8 @@ Sources: Li, Lu, Liu, et al., "Towards effective clustered federated learning: a
 neighbor matching", IEEE Transactions on Big Data, 2022; Hagander's thesis, appendix B, algorithms 2 and 3, and its
 code. Stage 1 (NSMC): each round a node measures `sampled_peers` new peers, keeps the `sampled_peers` most similar of
 these and its current neighbors, and merges all of them. Stage 2, from round `stage1_rounds` on: every `naem_every`
-rounds it sorts new candidates and its neighbors by a mixture of two normals (algorithms/similarity/measures.py); each
-round it merges with `sampled_peers` random neighbors. `variant`:
+rounds it sorts new candidates and its neighbors by a mixture of two normal distributions (NAEM); each round it merges
+with `sampled_peers` random neighbors. `variant`:
 
 - `thesis`: all similarities are measured again each time, and NAEM sorts all neighbors;
 - `code`: old members keep their first measured similarity; NAEM sorts at most `sampled_peers` random neighbors, the
@@ -14,17 +14,19 @@ round it merges with `sampled_peers` random neighbors. `variant`:
   neighbors in stage 1 and exchanges with no node; with cosine_gradients its first NAEM makes neighbors of
   `sampled_peers` random peers for good, with cosine_weights and inverse_l2 it never has any. The thesis's numbers for
   PANM with cosine similarity come from this variant.
+
+NAEM is hard expectation maximization. The thesis writes the likelihood as Phi((s - mean) / deviation) without the
+factor 1 / deviation; its code, and this module, use the normal density, which expectation maximization needs.
 """
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from annotated_types import Ge, Le
+import numpy as np
 
-from ddlsim.aggregation import base as merges
-from ddlsim.algorithms.gossip_pull import GossipPull, LossBatches, State, batches_scored
-from ddlsim.algorithms.similarity.measures import Similarity, SimilarityName, draw, neighbors_by_mixture
+from ddlsim.algorithms.gossip_pull import SimilarityPull, State
+from ddlsim.algorithms.similarity.selection import draw
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.units import Count
 
@@ -40,42 +42,33 @@ class Memory:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PANM(GossipPull):
+class PANM(SimilarityPull):
     """Personalized adaptive neighbor matching.
 
     Args:
         stage1_rounds: rounds of stage 1.
         naem_every: rounds between two sortings in stage 2.
-        similarity: measure that ranks and sorts peers.
-        alpha: with cosine_gradients, weight of the last local update; the rest is the update since the start.
-        loss_batches: mini-batches that a model is scored on: `all` or `local_steps`.
         variant: `thesis`, `code` or `published_bug`, see the module's docstring.
     """
 
-    may_change: ClassVar[frozenset[str]] = GossipPull.may_change | {"stage1_rounds", "naem_every", "loss_batches"}
+    may_change: ClassVar[frozenset[str]] = SimilarityPull.may_change | {"stage1_rounds", "naem_every"}
 
     stage1_rounds: Count = 50
     naem_every: Count = 2
-    similarity: SimilarityName = "inverse_loss"
-    alpha: Annotated[float, Ge(0), Le(1)] = 0.0
-    loss_batches: LossBatches = "all"
     variant: Literal["thesis", "code", "published_bug"] = "thesis"
 
     def __post_init__(self) -> None:
         if self.merge == "fedsim" and self.variant != "thesis":
             raise ScenarioError("merge: fedsim weighs by measured similarities, which only thesis has.")
-        self.similarity_measure(None).check()
-
-    def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
-        if self.similarity != "inverse_loss":
-            yield "loss_batches", f"similarity is {self.similarity}, which looks at no samples"
+        super().__post_init__()
 
     @property
     def as_published(self) -> tuple[str, ...]:
         return () if self.variant == "thesis" else (f"variant {self.variant}",)
 
-    def similarity_measure(self, node: "Node | None") -> Similarity:
-        return Similarity(self.similarity, self.alpha, batches_scored(node, self.loss_batches))
+    @property
+    def loss_offset(self) -> float:
+        return 1e-6
 
     def remember(self, node: "Node", state: State) -> Memory:
         return Memory()
@@ -151,6 +144,46 @@ class PANM(GossipPull):
 
     def _merge(self, node: "Node", state: State, received: Mapping[int, dict], round_num: int) -> None:
         scores = {peer: state.memory.neighbors[peer] for peer in received} if self.merge == "fedsim" else None
-        self.merge_with(
-            node, state, received, merges.weights(self.merge, node.id, self._samples(node, received), scores), round_num
-        )
+        self.merge_with(node, state, received, self.merge_weights(node, received, scores), round_num)
+
+
+MOST_STEPS = 100
+
+
+def neighbors_by_mixture(
+    scores: Mapping[int, float], neighbors: set[int], smallest_deviation: float = 1e-9
+) -> set[int]:
+    """Sort candidates into neighbors and others by a mixture of two normal distributions, until no label changes.
+
+    Args:
+        scores: candidate -> similarity.
+        neighbors: candidates that count as neighbors at first.
+        smallest_deviation: lower bound of a group's deviation, so that a group of equal similarities attracts only
+            candidates of the same similarity. With 0 all of these join the others, as by the comparison with 0 / 0 in
+            the published code.
+
+    Returns:
+        The neighbors at the end. If none is left, the initial neighbors; if no other is left, all.
+    """
+    peers = sorted(scores)
+    values = np.array([scores[peer] for peer in peers], dtype=np.float64)
+    labels = np.array([peer in neighbors for peer in peers])
+    for _ in range(MOST_STEPS):
+        if not labels.any() or labels.all():
+            break
+        with np.errstate(divide="ignore", invalid="ignore"):
+            own, other = (_density(values, group, smallest_deviation) for group in (labels, ~labels))
+            new = own > other
+        if (new == labels).all():
+            break
+        labels = new
+    if not labels.any():
+        return set(neighbors)
+    return {peer for peer, label in zip(peers, labels.tolist(), strict=True) if label}
+
+
+def _density(values: np.ndarray, members: np.ndarray, smallest_deviation: float) -> np.ndarray:
+    """Return the share of a group times its normal density at every value; NaN if its deviation is 0."""
+    mean, deviation = values[members].mean(), max(values[members].std(), smallest_deviation)
+    share = members.mean()
+    return share * np.exp(-0.5 * ((values - mean) / deviation) ** 2) / deviation

@@ -10,15 +10,12 @@ loss.
 """
 
 from collections import Counter
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from annotated_types import Ge, Le
-
-from ddlsim.aggregation import base as merges
-from ddlsim.algorithms.gossip_pull import GossipPull, LossBatches, Schedule, State, Weights, batches_scored
-from ddlsim.algorithms.similarity.measures import Similarity, SimilarityName, draw
+from ddlsim.algorithms.gossip_pull import Schedule, SimilarityPull, State, Weights
+from ddlsim.algorithms.similarity.selection import draw
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.units import Count
 
@@ -31,44 +28,29 @@ if TYPE_CHECKING:
 class Memory:
     """Count of each peer's rounds among the best, and the last counted round."""
 
-    kept: "Counter[int]"
+    best_rounds: "Counter[int]"
     counted: int = -1
 
 
 @dataclass(frozen=True, kw_only=True)
-class PENS(GossipPull):
+class PENS(SimilarityPull):
     """Performance-based neighbor selection.
 
     Args:
         top_m: models merged per round of stage 1, of those pulled.
         stage1_rounds: rounds that search for neighbors.
-        similarity: measure that ranks the models.
-        alpha: with cosine_gradients, weight of the last local update; the rest is the update since the start.
-        loss_batches: mini-batches that a model is scored on: `all` or `local_steps`.
     """
 
-    may_change: ClassVar[frozenset[str]] = GossipPull.may_change | {"top_m", "stage1_rounds", "loss_batches"}
+    may_change: ClassVar[frozenset[str]] = SimilarityPull.may_change | {"top_m", "stage1_rounds"}
 
     top_m: Count = 2
     stage1_rounds: Count = 20
-    similarity: SimilarityName = "inverse_loss"
-    alpha: Annotated[float, Ge(0), Le(1)] = 0.0
-    loss_batches: LossBatches = "all"
     schedule: Schedule = "immediate"
 
     def __post_init__(self) -> None:
         if self.top_m > self.sampled_peers:
-            raise ScenarioError(
-                f"top_m: of {self.sampled_peers} sampled_peers at most so many can be kept, got {self.top_m}."
-            )
-        self.similarity_measure(None).check()
-
-    def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
-        if self.similarity != "inverse_loss":
-            yield "loss_batches", f"similarity is {self.similarity}, which looks at no samples"
-
-    def similarity_measure(self, node: "Node | None") -> Similarity:
-        return Similarity(self.similarity, self.alpha, batches_scored(node, self.loss_batches), 0.0)
+            raise ScenarioError(f"top_m: expected at most sampled_peers, {self.sampled_peers}, got {self.top_m}.")
+        super().__post_init__()
 
     def remember(self, node: "Node", state: State) -> Memory:
         return Memory(Counter())
@@ -82,14 +64,13 @@ class PENS(GossipPull):
     def neighbors(self, node: "Node", state: State) -> list[int]:
         """Return the peers that were among the best more often than by chance."""
         expected = self.top_m / node.num_nodes * self.stage1_rounds
-        return sorted(peer for peer, times in state.memory.kept.items() if times > expected)
+        return sorted(peer for peer, times in state.memory.best_rounds.items() if times > expected)
 
     def weigh(
         self, node: "Node", state: State, received: Mapping[int, dict], round_num: int
     ) -> "Generator[Verb, Any, Weights]":
-        samples = self._samples(node, received)
         if round_num >= self.stage1_rounds and self.merge != "fedsim":
-            return merges.weights(self.merge, node.id, samples)
+            return self.merge_weights(node, received)
         scores: dict[int, float] = {}
         if received:
             later: Deferred = yield from self.measure(node, state, received, round_num)
@@ -97,7 +78,7 @@ class PENS(GossipPull):
         if round_num < self.stage1_rounds:
             best = sorted(scores, key=lambda peer: (-scores[peer], peer))[: self.top_m]
             if round_num > state.memory.counted:  # once, also if the node leaves in this round and repeats it
-                state.memory.kept.update(best)
+                state.memory.best_rounds.update(best)
                 state.memory.counted = round_num
             scores = {peer: scores[peer] for peer in best}
-        return merges.weights(self.merge, node.id, {peer: samples[peer] for peer in (*scores, node.id)}, scores)
+        return self.merge_weights(node, {peer: received[peer] for peer in scores}, scores)

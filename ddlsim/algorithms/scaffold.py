@@ -30,17 +30,19 @@ Stich, "Decentralized gradient tracking with local steps", 2023), in which gossi
 complete graph, where its mixing weights are 1 / N, it computes the models of SCAFFOLD with eta_g = 1, as a test shows.
 """
 
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from annotated_types import Gt, Le
 
-from ddlsim.algorithms.base import Algorithm
-from ddlsim.node.candidates import EvaluationCandidates
+from ddlsim.algorithms.server_rounds import ServerRounds
 
 if TYPE_CHECKING:
     from ddlsim.learning.bank import Params
-    from ddlsim.node.node import Node, Steps
+    from ddlsim.learning.job_types import Model
+    from ddlsim.network.messages.message import Message
+    from ddlsim.node.node import Node, Verb
 
 
 @dataclass
@@ -61,7 +63,7 @@ class State:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scaffold(Algorithm):
+class Scaffold(ServerRounds):
     """Federated averaging with control variates against the drift of local steps.
 
     Args:
@@ -70,9 +72,7 @@ class Scaffold(Algorithm):
             (`changes`), which secure aggregation can sum but message losses corrupt.
     """
 
-    has_server: ClassVar[bool] = True
     one_start: ClassVar[bool] = True
-    rejoins_after_absence: ClassVar[bool] = True
     global_rate: Annotated[float, Gt(0), Le(1000)] = 1.0
     sends: Literal["variates", "changes"] = "variates"
 
@@ -84,27 +84,7 @@ class Scaffold(Algorithm):
         ((model,),) = node.init_models(whole=True)
         return State(model)
 
-    def join(self, node: "Node", state: State, round_num: int) -> "Steps":
-        """Fetch x and c, if the server answers in time."""
-        answers = yield node.pull(node.peers(round_num), round_num)
-        for answer in answers:
-            state.model = answer.payload["model"]
-            state.common = answer.payload.get("control")
-
-    def round(self, node: "Node", state: State, round_num: int) -> "Steps":
-        if node.is_server:
-            if state.common is None:
-                node.publish(round_num, model=state.model)
-            else:
-                node.publish(round_num, model=state.model, control=state.common)
-            inbox = yield node.receive(round_num, wait=True)
-            if inbox:
-                moves = {m.src: node.merge([m.payload["model"], state.model], [1.0, -1.0]) for m in inbox}
-                state.model = self._moved(node, state.model, moves)
-                changes = self._changes(node, state, {message.src: message.payload["control"] for message in inbox})
-                state.common = node.add_deltas(state.common, changes, 1 / node.num_nodes)
-                node.send([m.src for m in inbox], round_num, model=state.model, control=state.common)
-            return
+    def local_update(self, node: "Node", state: State) -> "Generator[Verb, Any, dict[str, Any]]":
         rate_sum, first = sum(node.learning_rates()), state.model
         control, common = state.control, state.common
         known = [(params, sign) for params, sign in ((common, 1.0), (control, -1.0)) if params is not None]
@@ -115,12 +95,22 @@ class Scaffold(Algorithm):
         # the change of c_i is (x - y) / (K a) - c; at a rate of 0, which gives no gradient, c_i is unchanged
         change = gradient if common is None or not rate_sum else node.merge([gradient, common], [1.0, -1.0])
         state.control = change if control is None else node.merge([control, change], [1.0, 1.0])
-        sent = change if self.sends == "changes" else state.control
-        node.send(node.peers(round_num), round_num, model=state.model, control=sent)
-        inbox = yield node.receive(round_num, wait=True)
-        for message in inbox:
-            state.model = message.payload["model"]
-            state.common = message.payload["control"]
+        return {"model": state.model, "control": change if self.sends == "changes" else state.control}
+
+    def server_update(self, node: "Node", state: State, inbox: "Sequence[Message]") -> None:
+        moves = {m.src: node.merge([m.payload["model"], state.model], [1.0, -1.0]) for m in inbox}
+        state.model = self._moved(node, state.model, moves)
+        changes = self._changes(node, state, {m.src: m.payload["control"] for m in inbox})
+        state.common = node.add_deltas(state.common, changes, 1 / node.num_nodes)
+
+    def server_result(self, state: State) -> dict[str, Any]:
+        return {"model": state.model} | ({} if state.common is None else {"control": state.common})
+
+    def apply_result(self, state: State, result: Mapping[str, Any]) -> None:
+        state.model, state.common = result["model"], result.get("control")
+
+    def tested_model(self, state: State) -> "Model":
+        return (state.model,)
 
     def _moved(self, node: "Node", model: "Params", moves: "dict[int, Params]") -> "Params":
         """Return the server's x after the nodes' changes; eta_g scales only changes of trained values."""
@@ -138,6 +128,3 @@ class Scaffold(Algorithm):
         return {
             peer: node.merge([own, before[peer]], [1.0, -1.0]) if peer in before else own for peer, own in sent.items()
         }
-
-    def serving(self, node: "Node", state: State) -> EvaluationCandidates | None:
-        return None if node.is_server else EvaluationCandidates([(state.model,)])

@@ -30,10 +30,9 @@ A node that returns keeps x and w; a node that has lost its state, or joins late
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from ddlsim.algorithms.base import Algorithm
-from ddlsim.node.candidates import EvaluationCandidates
+from ddlsim.algorithms.shared_model import ModelState, SharedModel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,15 +43,14 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class State:
+class State(ModelState):
     """A node's memory: its model z = x / w, and w."""
 
-    model: "Params"
     weight: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class SGP(Algorithm):
+class SGP(SharedModel):
     """Stochastic gradient push on a directed graph.
 
     Args:
@@ -61,6 +59,7 @@ class SGP(Algorithm):
             topology is not used).
     """
 
+    state_type: ClassVar[type[ModelState]] = State
     graph: Literal["topology", "exponential"] = "topology"
 
     @property
@@ -71,10 +70,6 @@ class SGP(Algorithm):
     def needs_only_sums(self) -> bool:
         return self.graph == "topology"
 
-    def start(self, node: "Node") -> State:
-        ((model,),) = node.init_models(whole=True)
-        return State(model)
-
     def round(self, node: "Node", state: State, round_num: int) -> "Steps":
         (trained,) = yield node.train((state.model,))
         state.model = self._step(node, state, trained)
@@ -83,9 +78,6 @@ class SGP(Algorithm):
         node.send(receivers, round_num, model=state.model, weight=share)
         inbox = yield node.receive(round_num, senders)
         self._mix(node, state, share, len(receivers), inbox)
-
-    def serving(self, node: "Node", state: State) -> EvaluationCandidates:
-        return EvaluationCandidates([(state.model,)])
 
     def _step(self, node: "Node", state: State, trained: "Params") -> "Params":
         """Return z after x has changed by the change of z in training."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ddlsim.aggregation import base as metropolis_hastings
+from ddlsim.aggregation.base import metropolis_hastings
 from ddlsim.foundation import rng as random_streams
 from ddlsim.foundation.errors import DdlsimError
 from ddlsim.learning.model_parts import no_samples
@@ -592,7 +592,7 @@ class Node:
 
         Weights of neighbors whose message did not arrive are added to that of the node's own parameters.
         """
-        weights = metropolis_hastings.row(self.id, self._run.neighbors(round_num), received)
+        weights = metropolis_hastings(self.id, self._run.neighbors(round_num), received)
         everything = {**received, self.id: own}
         return self.aggregate(everything, weights)
 

@@ -1,12 +1,12 @@
 import pytest
 
-from ddlsim.aggregation.base import row
+from ddlsim.aggregation.base import metropolis_hastings
 from ddlsim.topologies.base import neighbors
 from ddlsim.topologies.random_graphs import ErdosRenyi, RandomRegular
 
 
 def rows(table):
-    return [row(node, table, peers) for node, peers in enumerate(table)]
+    return [metropolis_hastings(node, table, peers) for node, peers in enumerate(table)]
 
 
 def test_weights_of_a_star_by_hand():
@@ -16,11 +16,11 @@ def test_weights_of_a_star_by_hand():
 
 
 def test_weights_of_neighbors_that_sent_nothing_fall_to_the_node_itself():
-    assert row(0, ((1, 2, 3), (0,), (0,), (0,)), received=[2]) == {0: 0.75, 2: 0.25}
+    assert metropolis_hastings(0, ((1, 2, 3), (0,), (0,), (0,)), received=[2]) == {0: 0.75, 2: 0.25}
 
 
 def test_more_messages_than_neighbors_leave_the_node_a_weight_of_its_own():
-    found = row(0, ((1, 2), (0,), (0,), (), (), ()), received=[1, 2, 3, 4, 5])  # of several rounds' graphs
+    found = metropolis_hastings(0, ((1, 2), (0,), (0,), (), (), ()), received=[1, 2, 3, 4, 5])
     assert found == pytest.approx(dict.fromkeys(range(6), 1 / 6))
 
 

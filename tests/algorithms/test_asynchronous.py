@@ -149,4 +149,4 @@ def test_pens_counts_a_round_of_its_first_stage_once_however_often_it_is_done(tm
     )
     runs.run(load(SMOKE, keys), out=tmp_path / "run")
     assert sum(round_num < 4 for round_num in done) > 4
-    assert all(sum(memory.kept.values()) == 4 for memory in memories.values())
+    assert all(sum(memory.best_rounds.values()) == 4 for memory in memories.values())

@@ -20,7 +20,7 @@ RATE = 0.05
 def mixing_matrix(graph) -> np.ndarray:
     matrix = np.zeros((len(graph), len(graph)))
     for node, neighbors in enumerate(graph):
-        for peer, weight in base.row(node, graph, neighbors).items():
+        for peer, weight in base.metropolis_hastings(node, graph, neighbors).items():
             matrix[node, peer] = weight
     return matrix
 

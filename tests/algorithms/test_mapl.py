@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from number_node import message
 
-from ddlsim.algorithms.mapl import MAPL, _project
+from ddlsim.algorithms.mapl import MAPL
 
 
 class GraphNode:
@@ -107,10 +107,6 @@ def test_rounding_and_epsilon_leave_no_edges_behind():
 def test_weights_of_those_who_did_not_answer_fall_to_oneself():
     mixed = MAPL()._mix(GraphNode({}), state((0.4, 0.3, 0.2, 0.1)), 1.0, {1: 10.0, 3: 100.0})
     assert mixed == pytest.approx(0.6 * 1 + 0.3 * 10 + 0.1 * 100)
-
-
-def test_projection_is_euclidean():
-    assert _project(np.array([0.7, 0.7, -1.0])) == pytest.approx([0.5, 0.5, 0])
 
 
 def test_a_peer_whose_classifier_has_diverged_counts_as_unlike():

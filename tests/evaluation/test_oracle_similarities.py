@@ -60,8 +60,9 @@ class Vectors:
 )
 def test_values_by_hand(similarity, expected):
     own, peers, start = np.array([1.0, 0.0]), [np.array([3.0, 4.0]), np.array([0.0, 3.0])], np.array([0.0, 1.0])
-    found = similarity.look(3, ComparedModel(own), [ComparedModel(peer) for peer in peers], start, Vectors(), None)()
-    assert found == pytest.approx(expected)
+    models = {node: ComparedModel(peer) for node, peer in enumerate(peers)}
+    found = similarity.look(3, ComparedModel(own, start=start), models, Vectors(), None)()
+    assert list(found.values()) == pytest.approx(expected)
 
 
 def finished(algorithm, **sections):

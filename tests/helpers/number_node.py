@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ddlsim.aggregation import base as metropolis_hastings
+from ddlsim.aggregation.base import metropolis_hastings
 
 
 class NumberNode:
@@ -45,7 +45,7 @@ class NumberNode:
         return sum([own, *received.values()]) / (1 + len(received))
 
     def mix(self, own, received, round_num):
-        weights = metropolis_hastings.row(self.id, self.neighbors(round_num), received)
+        weights = metropolis_hastings(self.id, self.neighbors(round_num), received)
         return self.merge([{**received, self.id: own}[peer] for peer in weights], list(weights.values()))
 
     def aggregate(self, models, weights):

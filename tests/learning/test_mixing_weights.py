@@ -6,7 +6,6 @@ import torch
 
 from ddlsim import kernels
 from ddlsim.aggregation import base
-from ddlsim.aggregation import base as merges
 
 NEIGHBORS = ((1, 2, 3), (0, 2), (0, 1), (0,))
 SAMPLES = {0: 10, 1: 70, 2: 5, 3: 15}
@@ -16,11 +15,11 @@ SCORES = {0: 0.9, 1: -0.2, 2: 0.4, 3: 0.1}
 def rows_of(rule):
     """Per node its mixing row, {node: weight}."""
     if rule == "metropolis_hastings":
-        return [base.row(node, NEIGHBORS, peers) for node, peers in enumerate(NEIGHBORS)]
+        return [base.metropolis_hastings(node, NEIGHBORS, peers) for node, peers in enumerate(NEIGHBORS)]
     rows = []
     for node, peers in enumerate(NEIGHBORS):
         those = {other: SAMPLES[other] for other in sorted((*peers, node))}
-        rows.append(merges.weights(rule, node, those, {peer: SCORES[peer] for peer in peers}))
+        rows.append(base.merge_weights(rule, node, those, {peer: SCORES[peer] for peer in peers}))
     return rows
 
 

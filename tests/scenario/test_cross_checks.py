@@ -64,9 +64,9 @@ def test_losses_of_classes_need_classes(problems, algorithm):
 @pytest.mark.parametrize(
     ("algorithm", "message"),
     [
-        ("oracle, deluded: 1, deluded_cluster: 2", "deluded_cluster: clusters are 0 to 1 in this scenario, got 2"),
-        ("oracle, deluded: 4, deluded_cluster: 1", "deluded: cluster 1 has 3 nodes, got 4"),
-        ("dac, record_similarities: [7, 8]", "record_similarities: node ids are 0 to 7 in this scenario, got 8"),
+        ("oracle, deluded: 1, deluded_cluster: 2", "deluded_cluster: expected a cluster from 0 to 1, got 2"),
+        ("oracle, deluded: 4, deluded_cluster: 1", "deluded: expected at most 3, all of the cluster, got 4"),
+        ("dac, record_similarities: [7, 8]", "record_similarities: expected node ids from 0 to 7, got 8"),
     ],
 )
 def test_nodes_and_clusters_that_an_algorithm_names_must_be_there(problems, algorithm, message):

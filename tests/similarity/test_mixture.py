@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from number_node import NumberNode
 
-from ddlsim.algorithms.panm import PANM
+from ddlsim.algorithms.panm import PANM, neighbors_by_mixture
 from ddlsim.algorithms.pens import PENS
-from ddlsim.algorithms.similarity.measures import neighbors_by_mixture
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.node.checks import Deferred
 
@@ -59,14 +58,14 @@ def test_pens_merges_the_best_and_remembers_them():
     answer = scoring({3.0: 0.1, 5.0: 0.5, 7.0: 0.4})
     _, weights = drive(pens.weigh(node, state, received, 0), answer)
     assert weights == pytest.approx({5: 1 / 3, 7: 1 / 3, 1: 1 / 3})
-    assert state.memory.kept == {5: 1, 7: 1}
+    assert state.memory.best_rounds == {5: 1, 7: 1}
     assert pens.neighbors(node, state) == [5, 7]  # kept once, more often than 2 / 10 * 2
 
 
 def test_pens_gossips_with_its_neighbors_only():
     node, pens = NumberNode(num_nodes=10), PENS(sampled_peers=3, stage1_rounds=20)
     state = pens.start(node)
-    state.memory.kept.update({3: 4, 5: 5, 7: 9})
+    state.memory.best_rounds.update({3: 4, 5: 5, 7: 9})
     assert pens.choose(node, state, 20) == [5, 7]  # chance is 2 / 10 * 20 = 4
     verbs, weights = drive(pens.weigh(node, state, {5: {"model": 5.0, "samples": 90}}, 20), scoring({}))
     assert not verbs and weights == pytest.approx({5: 0.75, 1: 0.25})

@@ -3,8 +3,15 @@
 import numpy as np
 import pytest
 
-from ddlsim.aggregation import base as merges
-from ddlsim.algorithms.similarity.measures import Knowledge, draw, draw_in_turn, probabilities, sigmoid_tau, table_bytes
+from ddlsim.aggregation.base import merge_weights
+from ddlsim.algorithms.similarity.selection import (
+    Knowledge,
+    draw,
+    draw_in_turn,
+    probabilities,
+    sigmoid_tau,
+    table_bytes,
+)
 
 NAN = float("nan")
 
@@ -114,8 +121,8 @@ def test_table_bytes():
 
 def test_merge_weights():
     samples = {0: 10, 2: 30, 5: 60}
-    assert merges.weights("fedavg", 2, samples) == pytest.approx({0: 0.1, 2: 0.3, 5: 0.6})
-    assert merges.weights("uniform", 2, samples) == pytest.approx({0: 1 / 3, 2: 1 / 3, 5: 1 / 3})
-    assert merges.weights("fedsim", 2, samples, {0: 0.2, 5: 0.3}) == pytest.approx({0: 0.25, 2: 0.375, 5: 0.375})
-    assert merges.weights("fedsim", 2, samples, {0: -1, 5: 0.5}) == pytest.approx({0: 0, 2: 0.5, 5: 0.5})
-    assert merges.weights("fedsim", 2, samples, {0: -1, 5: -2}) == pytest.approx({0: 1 / 3, 2: 1 / 3, 5: 1 / 3})
+    assert merge_weights("fedavg", 2, samples) == pytest.approx({0: 0.1, 2: 0.3, 5: 0.6})
+    assert merge_weights("uniform", 2, samples) == pytest.approx({0: 1 / 3, 2: 1 / 3, 5: 1 / 3})
+    assert merge_weights("fedsim", 2, samples, {0: 0.2, 5: 0.3}) == pytest.approx({0: 0.25, 2: 0.375, 5: 0.375})
+    assert merge_weights("fedsim", 2, samples, {0: -1, 5: 0.5}) == pytest.approx({0: 0, 2: 0.5, 5: 0.5})
+    assert merge_weights("fedsim", 2, samples, {0: -1, 5: -2}) == pytest.approx({0: 1 / 3, 2: 1 / 3, 5: 1 / 3})

@@ -1,0 +1,89 @@
+"""Base classes of algorithms whose nodes hold one whole model, and of algorithms with a final all-reduce."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ddlsim.algorithms.base import Algorithm
+from ddlsim.algorithms.similarity.measures import ComparedModel
+from ddlsim.node.candidates import EvaluationCandidates
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ddlsim.learning.bank import Params
+    from ddlsim.network.messages.message import Message
+    from ddlsim.node.checks import Deferred
+    from ddlsim.node.node import Node, Steps
+    from ddlsim.node.ports import Compute
+
+
+@dataclass
+class ModelState:
+    """A node's memory: its model. Subclasses add fields with defaults."""
+
+    model: "Params"
+
+
+class SharedModel(Algorithm):
+    """Algorithm whose nodes train, share and serve one model each. A subclass defines `round`."""
+
+    state_type: ClassVar[type[ModelState]] = ModelState
+    """Class of a node's state."""
+
+    def start(self, node: "Node") -> Any:
+        ((model,),) = node.init_models(whole=True)
+        return self.state_type(model)
+
+    def serving(self, node: "Node", state: Any) -> EvaluationCandidates | None:
+        return EvaluationCandidates([(state.model,)])
+
+    def seen(self, state: Any) -> ComparedModel:
+        return ComparedModel(state.model)
+
+    def similarities_of(
+        self, node: "Node", own: Any, others: Mapping[int, Any], compute: "Compute", rng: "np.random.Generator"
+    ) -> "Deferred":
+        similarity = self.similarity_measure(node)
+        assert similarity is not None
+        peers = {peer: others[peer] for peer in sorted(others)}
+        return similarity.look(node.id, own, peers, compute, rng, node.local_state)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithFinalAllReduce(Algorithm):
+    """Algorithm with an optional last exchange of all nodes with all others, as in the FACADE paper's code.
+
+    In `mode: async` it waits for no node, and merges the final models that have arrived.
+
+    Args:
+        final_all_reduce: whether all nodes exchange models with all others after the last round, as the FACADE paper's
+            code does; its bytes are in no curve and no cost of a target.
+    """
+
+    why: ClassVar[Mapping[str, str]] = {
+        "final_all_reduce": "no algorithm is defined with it; it hides what gossip has reached"
+    }
+
+    final_all_reduce: bool = False
+
+    @property
+    def has_final_exchange(self) -> bool:
+        return self.final_all_reduce
+
+    @property
+    def as_published(self) -> tuple[str, ...]:
+        return ("final_all_reduce",) if self.final_all_reduce else ()
+
+    def final_contents(self, state: Any) -> dict[str, Any]:
+        """Return the payload for all other nodes. Default: the node's model."""
+        return {"model": state.model}
+
+    def merge_final(self, node: "Node", state: Any, inbox: "Sequence[Message]") -> None:
+        """Merge the payloads of the other nodes. Default: average all models."""
+        state.model = node.average(state.model, {m.src: m.payload["model"] for m in inbox if "model" in m.payload})
+
+    def finish(self, node: "Node", state: Any, round_num: int) -> "Steps":
+        node.send(node.others(), round_num, **self.final_contents(state))
+        inbox = yield node.receive(round_num, node.others())
+        self.merge_final(node, state, inbox)
