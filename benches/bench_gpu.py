@@ -11,11 +11,12 @@ from itertools import cycle
 import facade_cell as cell
 import numpy as np
 import pytest
+import reference_kernels as reference
 import torch
 from mixing import regular_mixing
 from torch.nn import functional as F
 
-from ddlsim.kernels import aligned_rows, cosine, merge, project_simplex, reference
+from ddlsim.kernels import aligned_rows, cosine, merge, project_simplex
 from ddlsim.kernels.grouped_conv import stacked_conv2d
 from ddlsim.learning.backends.choose import make_backends
 

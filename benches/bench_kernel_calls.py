@@ -12,7 +12,7 @@ from scipy import sparse
 from torch.nn import functional as F
 from turns import compare
 
-from ddlsim.kernels import aligned_rows, cosine, inverse_l2, merge, merge_rows, project_simplex, update_cosine
+from ddlsim.kernels import aligned_rows, cosine, inverse_l2, merge, merge_rows, project_simplex
 from ddlsim.kernels.matrices import rows_of
 
 N, P, CALLS = 2, 16, 500
@@ -75,18 +75,6 @@ def test_cosine_of_a_pair(benchmark, params):
     theirs = lambda: F.cosine_similarity(one, other, dim=0)  # noqa: E731
     torch.testing.assert_close(cosine(params, pairs=pairs)[0], theirs())
     timed(benchmark, lambda: cosine(params, pairs=pairs), "torch cosine_similarity", theirs)
-
-
-def test_cosine_of_updates(benchmark, params):
-    start, last = torch.randn(P), torch.randn(N, P)
-
-    def theirs():
-        recent, whole = F.normalize(params - last), F.normalize(params - start)
-        return 0.5 * recent @ recent.T + 0.5 * whole @ whole.T
-
-    torch.testing.assert_close(update_cosine(params, start, last, 0.5), theirs())
-    ours = lambda: update_cosine(params, start, last, 0.5)  # noqa: E731
-    timed(benchmark, ours, "torch subtract, normalize, mm", theirs)
 
 
 def test_inverse_l2_of_all_pairs(benchmark, params):

@@ -23,25 +23,15 @@ import os
 import freed_memory
 import numpy as np
 import pytest
+import reference_kernels as reference
 import torch
 from mixing import PEERS, regular_mixing
 from scipy.spatial.distance import pdist
 from torch.nn import functional as F
 from turns import compare
 
-from ddlsim.kernels import (
-    aligned_rows,
-    class_cosine,
-    cosine,
-    inverse_l2,
-    isa,
-    isas,
-    merge,
-    project_simplex,
-    reference,
-    set_isa,
-    update_cosine,
-)
+from ddlsim.foundation import native
+from ddlsim.kernels import aligned_rows, class_cosine, cosine, inverse_l2, merge, project_simplex
 
 AVX2 = "x86-64-v3"
 HUGE = 10**8  # floats: what only the slow sizes exceed
@@ -64,14 +54,16 @@ def params(request):
 
 @pytest.fixture
 def with_avx2():
-    if isas()[0] != "x86-64-v4":
-        pytest.skip(f"this machine's own instruction set is {isas()[0]}, so the other benches are on it")
-    before = torch.get_num_threads(), isa()
+    if native.extension().isas()[0] != "x86-64-v4":
+        pytest.skip(
+            f"this machine's own instruction set is {native.extension().isas()[0]}, so the other benches are on it"
+        )
+    before = torch.get_num_threads(), native.extension().isa()
     torch.set_num_threads(1)
-    set_isa(AVX2)
+    native.extension().set_isa(AVX2)
     yield
     torch.set_num_threads(before[0])
-    set_isa(before[1])
+    native.extension().set_isa(before[1])
 
 
 @functools.cache
@@ -106,7 +98,7 @@ class TorchCosine:
     """Cosines of all pairs with torch, in memory of its own."""
 
     def __init__(self, params: torch.Tensor):
-        self.differences, self.unit = (aligned_rows(*params.shape) for _ in range(2))
+        self.unit = aligned_rows(*params.shape)
         self.gram = torch.empty(len(params), len(params))
 
     def divided(self, vectors: torch.Tensor) -> torch.Tensor:
@@ -118,14 +110,11 @@ class TorchCosine:
         torch.div(vectors, vectors.norm(dim=1, keepdim=True), out=self.unit)
         return torch.mm(self.unit, self.unit.T, out=self.gram)
 
-    def of_updates(self, params: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
-        return self.normalized(torch.sub(params, before, out=self.differences))
 
-
-def all_pairs_work(params: torch.Tensor, terms: int = 1) -> dict:
-    """Each row with itself and the rows behind it; a further term reads another matrix."""
+def all_pairs_work(params: torch.Tensor) -> dict:
+    """Each row with itself and the rows after it."""
     n, p = params.shape
-    return {"multiply_adds": terms * n * (n + 1) // 2 * p, "read": terms * n * p}
+    return {"multiply_adds": n * (n + 1) // 2 * p, "read": n * p}
 
 
 def test_cosine_of_all_pairs(benchmark, params, threads):
@@ -147,27 +136,6 @@ def test_cosine_of_all_pairs_with_avx2(benchmark, size, with_avx2):
     torchs = TorchCosine(params)
     theirs = {"torch mm": lambda: torchs.divided(params)}
     compare(benchmark, lambda: cosine(params), theirs, instruction_set=AVX2, **all_pairs_work(params))
-
-
-def test_cosine_of_updates(benchmark, params, threads):
-    start, last = params[0] - 0.1 * torch.randn(params.shape[1]), aligned_rows(*params.shape)
-    torch.add(params, 0.01, out=last)
-    few = slice(0, 8)
-    expected = 0.5 * reference.cosine(params[few], last[few]) + 0.5 * reference.cosine(params[few], start)
-    found = update_cosine(params[few], start, last[few], 0.5)
-    torch.testing.assert_close(found.double(), expected, atol=1e-6, rtol=0)
-    torchs = TorchCosine(params)
-
-    def reused():
-        return 0.5 * torchs.of_updates(params, last) + 0.5 * torchs.of_updates(params, start)
-
-    def as_written():
-        return 0.5 * normalized_mm(params - last) + 0.5 * normalized_mm(params - start)
-
-    theirs = {"torch subtract, normalize, mm": reused}
-    fresh = in_new_memory({"torch subtract, normalize, mm": as_written}, params)
-    ours = lambda: update_cosine(params, start, last, 0.5)  # noqa: E731
-    compare(benchmark, ours, theirs, fresh, **all_pairs_work(params, terms=2))
 
 
 def test_inverse_l2_of_all_pairs(benchmark, params, threads):

@@ -9,7 +9,7 @@ from statistics import median
 import pytest
 import torch
 
-from ddlsim.kernels import isa, set_isa
+from ddlsim.foundation import native
 from ddlsim.learning.bank import keep_freed_memory
 
 LIBRARIES_ON_AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
@@ -36,7 +36,7 @@ def pytest_configure(config):
 def instruction_set(request):
     """AVX2 on both sides, if asked for."""
     if request.config.getoption("--avx2"):
-        set_isa("x86-64-v3")
+        native.extension().set_isa("x86-64-v3")
         assert torch.backends.cpu.get_cpu_capability() == "AVX2"
 
 
@@ -48,7 +48,7 @@ def memory_as_in_a_run():
 
 def pytest_benchmark_update_machine_info(config, machine_info):
     """What ratios depend on and the report does not hold by itself."""
-    machine_info["instruction_set"] = isa()
+    machine_info["instruction_set"] = native.extension().isa()
     machine_info["torch_instruction_set"] = torch.backends.cpu.get_cpu_capability()
     machine_info["versions"] = {name: metadata.version(name) for name in ("torch", "numpy", "scipy", "simpy")}
     machine_info["load"] = round(os.getloadavg()[0], 1)

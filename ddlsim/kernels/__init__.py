@@ -2,10 +2,9 @@
 or numpy.
 """
 
-from ddlsim.kernels.isa import isa, isas, set_isa
 from ddlsim.kernels.matrices import aligned_rows
 from ddlsim.kernels.merging import merge, merge_rows
-from ddlsim.kernels.similarity import class_cosine, cosine, dots, inverse_l2, sqdist, update_cosine
+from ddlsim.kernels.similarity import class_cosine, cosine, dots, inverse_l2, sqdist
 from ddlsim.kernels.simplex import project_simplex
 from ddlsim.kernels.trimming import trimmed_mean, trimmed_mean_rows
 
@@ -15,14 +14,10 @@ __all__ = [
     "cosine",
     "dots",
     "inverse_l2",
-    "isa",
-    "isas",
     "merge",
     "merge_rows",
     "project_simplex",
-    "set_isa",
     "sqdist",
     "trimmed_mean",
     "trimmed_mean_rows",
-    "update_cosine",
 ]

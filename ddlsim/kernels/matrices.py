@@ -17,7 +17,10 @@ PAGE_FLOATS = 1024
 HUGE_FROM_BYTES = 4 * 2**20  # two huge pages, at least one of which is within
 
 Matrix = torch.Tensor | np.ndarray
-NAMES = {np.dtype(name): name for name in ("float32", "float64")}  # asking numpy for a name takes microseconds
+NAMES: dict[Any, str] = {
+    **{np.dtype(name): name for name in ("float32", "float64")},  # asking numpy for a name takes microseconds
+    **{torch.float32: "float32", torch.float64: "float64"},
+}
 
 
 def aligned_rows(num_rows: int, num_columns: int, device: torch.device | str = "cpu") -> torch.Tensor:
@@ -34,7 +37,7 @@ def aligned_rows(num_rows: int, num_columns: int, device: torch.device | str = "
     """
     num_rows, num_columns = operator.index(num_rows), operator.index(num_columns)
     if num_rows < 0 or num_columns < 0:
-        raise ValueError(f"rows and columns must be at least 0, not {num_rows} and {num_columns}")
+        raise ValueError(f"rows and columns: expected at least 0, got {num_rows} and {num_columns}.")
     stride = padded_stride(num_columns)
     flat = _zeros(num_rows * stride + FLOATS_PER_LINE, torch.device(device))
     offset = (-flat.data_ptr() % (4 * FLOATS_PER_LINE)) // 4
@@ -74,83 +77,54 @@ class Rows(NamedTuple):
 
     @property
     def span(self) -> tuple[int, int]:
-        """Return the address of the first element, and the one after the last; rows may run backwards."""
+        """Return the address of the first element, and the one after the last."""
         if not (self.num_rows and self.num_columns):
             return self.address, self.address
-        last = (self.num_rows - 1) * self.stride
-        first, stop = min(0, last), max(0, last) + self.num_columns
-        return self.address + self.itemsize * first, self.address + self.itemsize * stop
+        return self.address, self.address + self.itemsize * ((self.num_rows - 1) * self.stride + self.num_columns)
 
 
 def rows_of(matrix: Matrix, name: str, dtypes: Sequence[str] = ("float32",), written: bool = False) -> Rows:
     """Check that native code can read a matrix in place.
 
     Args:
-        matrix: [N, P], torch (CPU or CUDA) or numpy, columns contiguous, any row stride.
+        matrix: [N, P], a torch tensor (CPU or CUDA) or numpy array; the values of a row are contiguous, the rows follow
+            each other at any distance.
         name: its name in errors.
-        dtypes: allowed element types, in the machine's byte order.
-        written: whether it is written to: no row may share elements with another, and nothing be read-only.
+        dtypes: accepted element types, in the machine's byte order.
+        written: whether the kernel writes to it, so that it may not be read-only.
 
     Raises:
-        TypeError: if it is neither torch nor numpy, has no memory of its own, is masked, or has another element type.
-        ValueError: if it is not two-dimensional, its columns are not contiguous, it is a tensor that requires
-            gradients, or it is read-only but `written`.
+        TypeError: if it is neither a tensor nor an array, or has another element type. ValueError: for another layout,
+            for a tensor that requires gradients, and for a read-only array to be written.
     """
-    if isinstance(matrix, torch.Tensor):
-        dtype, strides, address, device = _torch_layout(matrix, name)
-    elif isinstance(matrix, np.ndarray):
-        dtype, strides, address = _numpy_layout(matrix, name)
-        device = None
-        if written and not matrix.flags.writeable:
-            raise ValueError(f"{name} is read-only: pass a copy")
+    device, address, strides = None, 0, None
+    if type(matrix) is np.ndarray:
+        dtype, size = NAMES.get(matrix.dtype, str(matrix.dtype)), matrix.itemsize
+        if matrix.ndim == 2 and matrix.flags.aligned and not any(stride % size for stride in matrix.strides):
+            strides, address = [stride // size for stride in matrix.strides], matrix.__array_interface__["data"][0]
+        readable = not written or matrix.flags.writeable
+    elif isinstance(matrix, torch.Tensor):
+        dtype, size = NAMES.get(matrix.dtype, str(matrix.dtype)), matrix.element_size()
+        readable = not (matrix.requires_grad and torch.is_grad_enabled()) and not matrix.is_neg()
+        if matrix.layout is torch.strided and matrix.ndim == 2 and (matrix.is_cpu or matrix.is_cuda):
+            strides, address = matrix.stride(), matrix.data_ptr()
+            device = None if matrix.is_cpu else matrix.device
     else:
-        raise TypeError(f"{name} must be a torch tensor or a numpy array, not {type(matrix).__name__}")
+        raise TypeError(f"{name}: expected a torch tensor or numpy array, got {type(matrix).__name__}. Convert it.")
     if dtype not in dtypes:
-        raise TypeError(f"{name} must be {' or '.join(dtypes)}, not {dtype}")
-    if len(strides) != 2:
-        raise ValueError(f"{name} must be a matrix [rows, columns], not of shape {tuple(matrix.shape)}")
-    num_rows, num_columns = matrix.shape
-    if num_columns > 1 and strides[1] != 1 and num_rows:
-        raise ValueError(f"{name} must have contiguous columns: pass {name}.contiguous() or a copy")
-    if written and num_rows > 1 and abs(strides[0]) < num_columns:
-        raise ValueError(f"{name} has rows that share elements (expanded or broadcast?): pass a copy")
-    return Rows(address, strides[0], num_rows, num_columns, device, matrix, 8 if dtype == "float64" else 4)
+        raise TypeError(f"{name}: expected {' or '.join(dtypes)}, got {dtype}. Convert it.")
+    if not (strides and readable and _is_contiguous(matrix.shape, strides)):
+        raise ValueError(
+            f"{name}: expected a matrix [rows, columns] in memory with contiguous rows that share no elements, without "
+            f"gradients, and writable if it is written, got {list(matrix.shape)} of strides {strides}. Pass a copy."
+        )
+    return Rows(address, strides[0], *matrix.shape, device, matrix, size)
 
 
-def _torch_layout(matrix: torch.Tensor, name: str) -> tuple[str, tuple[int, ...], int, torch.device | None]:
-    """Element type, strides in elements, address and device of a tensor."""
-    device = None if matrix.is_cpu else matrix.device
-    if matrix.layout is not torch.strided or not (device is None or device.type == "cuda"):
-        kind = device if device is not None else matrix.layout
-        raise TypeError(f"{name} must be a dense tensor on the CPU or on CUDA, not {kind}")
-    if matrix.requires_grad and torch.is_grad_enabled():
-        raise ValueError(f"{name} requires gradients, which this operation does not give: pass {name}.detach()")
-    if matrix.is_neg():
-        raise TypeError(f"{name} is a negated view: pass {name}.resolve_neg()")
-    dtype = "float32" if matrix.dtype is torch.float32 else str(matrix.dtype).removeprefix("torch.")
-    try:
-        return dtype, matrix.stride(), matrix.data_ptr(), device
-    except RuntimeError as error:  # under vmap and other transforms, fake tensors
-        raise TypeError(f"{name} has no memory that a kernel could read: {error}") from error
-
-
-def _numpy_layout(matrix: np.ndarray, name: str) -> tuple[str, tuple[int, ...], int]:
-    """Element type, strides in elements and address of an array."""
-    refuse_mask(matrix, name)
-    dtype, size = matrix.dtype, matrix.itemsize
-    if not dtype.isnative:
-        cure = f"pass {name}.astype({dtype.name!r})"
-        raise TypeError(f"{name} must be in the machine's byte order, not {dtype.str}: {cure}")
-    if not matrix.flags.aligned or any(stride % size for stride in matrix.strides):
-        raise ValueError(f"{name} is not aligned to its {size} bytes per element: pass a copy")
-    strides = tuple(stride // size for stride in matrix.strides)
-    return NAMES.get(dtype) or dtype.name, strides, matrix.__array_interface__["data"][0]
-
-
-def refuse_mask(values: Any, name: str) -> None:
-    """Raise TypeError for a masked array, because kernels ignore masks."""
-    if isinstance(values, np.ma.MaskedArray):
-        raise TypeError(f"{name} is a masked array, whose mask would be ignored: pass {name}.filled(...)")
+def _is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether the values of each row are contiguous and the rows do not overlap."""
+    (rows, columns), (row_stride, column_stride) = shape, strides
+    return not rows or ((columns < 2 or column_stride == 1) and (rows < 2 or row_stride >= columns))
 
 
 def overlap(a: Rows, b: Rows) -> bool:
@@ -158,32 +132,21 @@ def overlap(a: Rows, b: Rows) -> bool:
     (first_a, stop_a), (first_b, stop_b) = a.span, b.span
     if a.device != b.device or first_a >= stop_b or first_b >= stop_a:
         return False
-    if a.stride != b.stride or a.stride <= 0 or (b.address - a.address) % a.itemsize:
+    if a.stride != b.stride:
         return True
-    columns_behind = (b.address - a.address) // a.itemsize % a.stride
-    return columns_behind < a.num_columns or columns_behind + b.num_columns > a.stride
+    columns_after = (b.address - a.address) // a.itemsize % a.stride
+    return columns_after < a.num_columns or columns_after + b.num_columns > a.stride
 
 
-def column_range(columns: tuple[int, int] | slice | None, num_columns: int) -> tuple[int, int]:
+def column_range(columns: tuple[int, int] | None, num_columns: int) -> tuple[int, int]:
     """Return the (start, stop) of a column range; None is all columns.
 
     Raises:
-        TypeError: if it is neither two whole numbers nor a slice.
-        ValueError: if it is not within the matrix, or is a slice with a step.
+        TypeError: if they are not whole numbers. ValueError: if the range is not within the matrix.
     """
-    if columns is None:
-        return 0, num_columns
-    if isinstance(columns, slice):
-        start, stop, step = columns.indices(num_columns)
-        if step != 1:
-            raise ValueError(f"columns must be contiguous, not every {step}")
-        return start, max(start, stop)
-    try:
-        start, stop = map(operator.index, columns)
-    except (TypeError, ValueError):
-        raise TypeError(f"columns must be (start, stop) in whole numbers, a slice or None, not {columns!r}") from None
+    start, stop = (0, num_columns) if columns is None else map(operator.index, columns)
     if not 0 <= start <= stop <= num_columns:
-        raise ValueError(f"columns ({start}, {stop}) are not within 0..{num_columns}")
+        raise ValueError(f"columns: expected (start, stop) within 0..{num_columns}, got ({start}, {stop}).")
     return start, stop
 
 
@@ -197,17 +160,13 @@ def as_longs(values: Matrix | Sequence[int], name: str, ndim: int = 1) -> np.nda
     """Return row numbers, offsets or pairs as a contiguous int64 numpy array.
 
     Raises:
-        TypeError: if they are not whole numbers (nor is a mask of booleans). ValueError: if they have other dimensions.
+        TypeError: if they are not whole numbers. ValueError: if they have other dimensions.
     """
-    refuse_mask(values, name)
-    if isinstance(values, torch.Tensor):
-        values = values.cpu().numpy()
     array = np.asarray(values)
     if array.dtype.kind not in "iu" and array.size:
-        hint = f": pass np.{'argwhere' if ndim == 2 else 'flatnonzero'}({name})" if array.dtype.kind == "b" else ""
-        raise TypeError(f"{name} must be whole numbers of at most 64 bits, not {array.dtype}{hint}")
+        raise TypeError(f"{name}: expected whole numbers of at most 64 bits, got {array.dtype}.")
     if array.ndim != ndim and array.size:
-        raise ValueError(f"{name} must be {'[E, 2]' if ndim == 2 else '[n]'}, not {list(array.shape)}")
+        raise ValueError(f"{name}: expected {'[E, 2]' if ndim == 2 else '[n]'}, got {list(array.shape)}.")
     return np.ascontiguousarray(array.reshape(-1) if array.ndim != ndim else array, dtype=np.int64)
 
 

@@ -20,25 +20,21 @@ from ddlsim.kernels.matrices import (
     first_numbers,
     num_threads,
     overlap,
-    refuse_mask,
     rows_of,
 )
 
 
-def merge(
-    params: Matrix, mixing: Any, columns: tuple[int, int] | slice | None = None, out: Matrix | None = None
-) -> Matrix:
+def merge(params: Matrix, mixing: Any, columns: tuple[int, int] | None = None, out: Matrix | None = None) -> Matrix:
     """Mix the rows of a parameter matrix: out = mixing @ params over a column range.
 
     Args:
         params: [N, P] float32, torch (CPU or CUDA) or numpy.
-        mixing: [M, N] weights, usually row-stochastic: dense (zeros are no entries), scipy or torch sparse (CSR
-            unchanged: unsorted and repeated entries are summed in their order). They are used unchanged, in float32. A
-            row without entries leaves params' row unchanged (M = N), so that offline nodes keep their model.
+        mixing: [M, N] weights, usually row-stochastic: dense (zeros are no entries) or scipy sparse (CSR unchanged:
+            unsorted and repeated entries are summed in their order). They are used unchanged, in float32. A row without
+            entries leaves params' row unchanged (M = N), so that offline nodes keep their model.
         columns: (start, stop) of the columns to merge; None for all.
         out: [M, P] (the other columns are unchanged) or [M, stop - start]; may be `params` itself, or the view of its
-            columns
-            start..stop; None for a new matrix.
+            columns start..stop; None for a new matrix.
 
     Returns:
         `out`, or the new matrix [M, stop - start].
@@ -55,14 +51,15 @@ def merge(
     target = rows_of(out, "out", written=True)
     if target.num_rows != num_targets or target.num_columns not in (rows.num_columns, stop - start):
         raise ValueError(
-            f"out must be [{num_targets}, {rows.num_columns}] or [{num_targets}, {stop - start}], not {list(out.shape)}"
+            f"out: expected [{num_targets}, {rows.num_columns}] or [{num_targets}, {stop - start}], got "
+            f"{list(out.shape)}."
         )
     out_start = start if target.num_columns == rows.num_columns else 0
     same = _place(target, out_start) == _place(rows, start)
     if not same and overlap(rows, target):  # mostly not, and then their columns do not either
         read, written = _columns(rows, start, stop), _columns(target, out_start, out_start + stop - start)
         if overlap(read, written):
-            raise ValueError("out must not overlap params unless it is params itself")
+            raise ValueError("out: expected params itself or separate memory, got a matrix that overlaps params.")
     parts = native.extension().checked_mixing(*parts, num_targets, rows.num_rows, not same)
     _run(rows, target, *parts, first_numbers(num_targets), (start, stop, out_start), same)
     return out
@@ -74,7 +71,7 @@ def merge_rows(
     sources: Matrix,
     weights: Matrix,
     targets: Matrix,
-    columns: tuple[int, int] | slice | None = None,
+    columns: tuple[int, int] | None = None,
 ) -> None:
     """Merge rows of one matrix into rows of the same matrix, in any places, without gathering them.
 
@@ -95,9 +92,9 @@ def merge_rows(
     rows = rows_of(matrix, "matrix", written=True)
     start, stop = column_range(columns, rows.num_columns)
     indptr, sources, targets = as_longs(indptr, "indptr"), as_longs(sources, "sources"), as_longs(targets, "targets")
-    weights = _as_floats(weights, "weights")
+    weights = _as_floats(weights)
     if weights.ndim != 1:
-        raise ValueError(f"weights must be [E], not {list(weights.shape)}")
+        raise ValueError(f"weights: expected [E], got {list(weights.shape)}.")
     extension = native.extension()
     extension.checked_mixing(indptr, sources, weights, len(targets), rows.num_rows, False)
     in_place = extension.targets_are_read(targets, sources, rows.num_rows)
@@ -106,47 +103,28 @@ def merge_rows(
 
 def _csr_parts(mixing: Any, num_sources: int) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
     """The number of rows of a mixing matrix, and its indptr, sources and weights (float32), unchecked."""
+    parts: tuple[np.ndarray, ...] = ()
     if hasattr(mixing, "tocsr"):
-        shape, mixing = mixing.shape, mixing.tocsr()
-        parts = mixing.indptr, mixing.indices, mixing.data
-    elif isinstance(mixing, torch.Tensor) and mixing.layout != torch.strided:
-        shape = mixing.shape
-        parts = _torch_csr(mixing) if len(shape) == 2 else None
+        csr = mixing.tocsr()
+        shape, parts = csr.shape, (csr.indptr, csr.indices, _as_floats(csr.data))
     else:
-        dense = _as_floats(mixing, "mixing")
+        dense = _as_floats(mixing)
         shape = dense.shape
-        parts = native.extension().sparse_mixing(dense) if len(shape) == 2 else None
+        parts = native.extension().sparse_mixing(dense) if len(shape) == 2 else ()
     if len(shape) != 2 or shape[1] != num_sources:
-        raise ValueError(f"mixing must be [targets, {num_sources}], not {list(shape)}")
-    indptr, sources = (part.cpu().numpy() if isinstance(part, torch.Tensor) else part for part in parts[:2])
-    return shape[0], indptr, sources, _as_floats(parts[2], "mixing")
+        raise ValueError(f"mixing: expected [targets, {num_sources}], got {list(shape)}.")
+    return shape[0], *parts
 
 
-def _torch_csr(mixing: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return row offsets, columns and values of a sparse tensor of any layout; CSR is unchanged."""
-    if mixing.layout in (torch.sparse_bsr, torch.sparse_bsc):
-        mixing = mixing.to_sparse_coo()
-    if mixing.layout != torch.sparse_csr:
-        mixing = mixing.to_sparse_csr()
-    return mixing.crow_indices(), mixing.col_indices(), mixing.values()
-
-
-def _as_floats(values: Any, name: str) -> np.ndarray:
-    """Weights as a contiguous float32 array on the host.
+def _as_floats(values: Any) -> np.ndarray:
+    """Return real numbers as a contiguous float32 array on the host.
 
     Raises:
-        TypeError: not real numbers. ValueError: a tensor that wants gradients.
+        TypeError: if they are not real numbers.
     """
-    refuse_mask(values, name)
-    if isinstance(values, torch.Tensor):
-        if values.requires_grad and torch.is_grad_enabled():
-            raise ValueError(f"{name} requires gradients, which this operation does not give: pass {name}.detach()")
-        if values.is_complex() or values.is_meta:
-            raise TypeError(f"{name} must be real numbers in memory, not {values.dtype} on {values.device}")
-        values = values.detach().to("cpu", torch.float32).resolve_neg().numpy()
     array = np.asarray(values)
     if array.dtype.kind not in "biuf":
-        raise TypeError(f"{name} must be real numbers, not {array.dtype}")
+        raise TypeError(f"weights: expected real numbers, got {array.dtype}.")
     return np.ascontiguousarray(array, dtype=np.float32)
 
 
@@ -176,7 +154,7 @@ def _run(
     in_place: bool,
 ) -> None:
     if source.device != target.device:
-        raise ValueError(f"the matrices lie on different devices: {source.device} and {target.device}")
+        raise ValueError(f"params and out: expected one device, got {source.device} and {target.device}.")
     if source.device is not None:
         on_device.merge(source, target, indptr, sources, weights, targets, columns, in_place)
     else:

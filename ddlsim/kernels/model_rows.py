@@ -11,7 +11,7 @@ import torch
 
 from ddlsim.kernels.matrices import Matrix, Rows, as_longs, check_row_numbers, column_range, first_numbers, rows_of
 
-Columns = tuple[int, int] | slice | None
+Columns = tuple[int, int] | None
 
 
 class Models(NamedTuple):
@@ -78,9 +78,9 @@ def models_of(
         reference_numbers = first_numbers(base.num_rows)
     if len(reference_numbers) != len(numbers) or base.num_columns != source.num_columns:
         expected = f"[{source.num_columns}] or [{len(numbers)}, {source.num_columns}]"
-        raise ValueError(f"reference must be {expected}, not [{len(reference_numbers)}, {base.num_columns}]")
+        raise ValueError(f"reference: expected {expected}, got [{len(reference_numbers)}, {base.num_columns}].")
     if reference_rows is not None:
         check_row_numbers(reference_numbers, base.num_rows, "reference_rows")
     if base.device != source.device:
-        raise ValueError(f"params and reference lie on different devices: {source.device} and {base.device}")
+        raise ValueError(f"reference: expected the device of params, {source.device}, got {base.device}.")
     return Models(source, numbers, base, reference_numbers, start, stop)

@@ -14,6 +14,7 @@ same bits in every list that names it, and in every matrix; lists and matrices e
 """
 
 import operator
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -24,14 +25,14 @@ from ddlsim.kernels.matrices import Matrix, as_longs, check_row_numbers, num_thr
 from ddlsim.kernels.model_rows import Columns, Models, models_of
 
 
-def all_products(models: Models, squared: bool) -> np.ndarray | torch.Tensor:
+def all_products(models: Models, squared: bool) -> Matrix:
     """Dot products (or squared distances) of all pairs of models, [n, n] float64."""
     if models.rows.device is not None:
         return on_device.all_products(models, squared)
     return native.extension().all_pairs(*models.arguments(), squared, num_threads())
 
 
-def listed_products(models: Models, pairs: np.ndarray, squared: bool) -> np.ndarray | torch.Tensor:
+def listed_products(models: Models, pairs: np.ndarray, squared: bool) -> Matrix:
     """Dot products (or squared distances) of listed pairs.
 
     Args:
@@ -45,19 +46,20 @@ def listed_products(models: Models, pairs: np.ndarray, squared: bool) -> np.ndar
     return native.extension().listed_pairs(*models.arguments(), squared, pairs, num_threads())
 
 
-def check_pairs(pairs: Matrix, num_models: int) -> np.ndarray:
-    """A list of pairs as [E, 2] int64 positions of models.
+def _positions(pairs: Matrix | Sequence | None, models: Models) -> np.ndarray | None:
+    """Return a list of pairs as [E, 2] int64 positions of models; None for all pairs.
 
     Raises:
-        ValueError: not of that shape. IndexError: a position outside [0, num_models).
+        ValueError: if it has another shape. IndexError: if a position is not one of the models'.
     """
-    pairs = as_longs(pairs, "pairs", ndim=2)
-    if pairs.size == 0:
-        pairs = pairs.reshape(0, 2)
-    if pairs.shape[1] != 2:
-        raise ValueError(f"pairs must be [E, 2], not {list(pairs.shape)}")
-    check_row_numbers(pairs, num_models, "pairs")
-    return pairs
+    if pairs is None:
+        return None
+    positions = as_longs(pairs, "pairs", ndim=2)
+    positions = positions if positions.size else positions.reshape(0, 2)
+    if positions.shape[1] != 2:
+        raise ValueError(f"pairs: expected [E, 2], got {list(positions.shape)}.")
+    check_row_numbers(positions, len(models.numbers), "pairs")
+    return positions
 
 
 def dots(
@@ -68,7 +70,7 @@ def dots(
     *,
     rows: Matrix | None = None,
     reference_rows: Matrix | None = None,
-) -> np.ndarray | torch.Tensor:
+) -> Matrix:
     """Dot products of models, float64: [n, n], or [E] for `pairs` [E, 2]; arguments and errors as in `cosine`."""
     return _products(models_of(params, reference, columns, rows, reference_rows), pairs, squared=False)
 
@@ -81,7 +83,7 @@ def sqdist(
     *,
     rows: Matrix | None = None,
     reference_rows: Matrix | None = None,
-) -> np.ndarray | torch.Tensor:
+) -> Matrix:
     """Squared Euclidean distances of models, float64: [n, n] with a zero diagonal, or [E] for `pairs` [E, 2].
 
     They are sums of squared differences, never `|a|^2 + |b|^2 - 2 a.b`, so close models keep all their digits.
@@ -90,10 +92,9 @@ def sqdist(
     return _products(models_of(params, reference, columns, rows, reference_rows), pairs, squared=True)
 
 
-def _products(models: Models, pairs: Matrix | None, squared: bool) -> np.ndarray | torch.Tensor:
-    if pairs is None:
-        return all_products(models, squared)
-    return listed_products(models, check_pairs(pairs, len(models.numbers)), squared)
+def _products(models: Models, pairs: Matrix | None, squared: bool) -> Matrix:
+    positions = _positions(pairs, models)
+    return all_products(models, squared) if positions is None else listed_products(models, positions, squared)
 
 
 SMALLEST_NORM = 1e-8  # as in csrc/similarity.h
@@ -128,8 +129,7 @@ def cosine(
         ValueError: shapes that do not fit, columns outside the matrix, or matrices on different devices.
         IndexError: a row or a position outside the matrix.
     """
-    models = models_of(params, reference, columns, rows, reference_rows)
-    return _cosines(params, [(models, 1)], pairs)
+    return _cosines(params, [models_of(params, reference, columns, rows, reference_rows)], pairs)
 
 
 def inverse_l2(
@@ -152,38 +152,6 @@ def inverse_l2(
     if positions is not None:
         return (1 / (listed_products(models, positions, squared=True) ** 0.5 + DISTANCE_OFFSET)).float()
     return (1 / (all_products(models, squared=True) ** 0.5 + DISTANCE_OFFSET)).fill_diagonal_(0).float()
-
-
-def update_cosine(
-    params: Matrix,
-    start: Matrix,
-    last: Matrix,
-    alpha: float,
-    pairs: Matrix | None = None,
-    columns: Columns = None,
-    *,
-    rows: Matrix | None = None,
-    last_rows: Matrix | None = None,
-) -> Matrix:
-    """alpha * cosine of the last update + (1 - alpha) * cosine of the update since the start.
-
-    Args:
-        start: [P] or [n, P], the models at the start.
-        last: [n, P], the models a round ago; or, with `last_rows`, the matrix that holds them.
-        alpha: 0..1; at 0 and 1 only one of the two is computed.
-        params, pairs, columns, rows: as in `cosine`.
-
-    Raises:
-        ValueError: alpha outside 0..1. Also all errors of `cosine`.
-    """
-    if not 0 <= alpha <= 1:
-        raise ValueError(f"alpha must lie in 0..1, not {alpha}")
-    terms = []
-    if alpha > 0:
-        terms.append((models_of(params, last, columns, rows, last_rows), alpha))
-    if alpha < 1:
-        terms.append((models_of(params, start, columns, rows), 1 - alpha))
-    return _cosines(params, terms, pairs)
 
 
 def class_cosine(
@@ -211,28 +179,22 @@ def class_cosine(
     models = models_of(params, None, columns, rows)
     start, stop, num_classes = models.start, models.stop, operator.index(num_classes)
     if num_classes < 1 or (stop - start) % num_classes:
-        raise ValueError(f"{stop - start} columns do not divide into {num_classes} classes")
+        raise ValueError(f"columns: expected a multiple of {num_classes} classes, got {stop - start}.")
     width = (stop - start) // num_classes
     starts = [start + label * width for label in range(num_classes)]
-    terms = [(models._replace(start=first, stop=first + width), 1) for first in starts]
-    return _cosines(params, terms, pairs, divisor=num_classes)
+    return _cosines(params, [models._replace(start=first, stop=first + width) for first in starts], pairs)
 
 
-def _positions(pairs: Matrix | None, models: Models) -> np.ndarray | None:
-    return None if pairs is None else check_pairs(pairs, len(models.numbers))
-
-
-def _cosines(params: Matrix, terms: list[tuple[Models, float]], pairs: Matrix | None, divisor: float = 1) -> Matrix:
-    """The sum of weight * cosine over terms (models, weight), divided; float32 of the library that `params` is of."""
-    models = terms[0][0]
-    positions = _positions(pairs, models)
-    if models.rows.device is not None:
-        found = on_device.cosines([term for term, _ in terms], positions, SMALLEST_NORM)
-        mixed = sum(weight * own for own, (_, weight) in zip(found, terms, strict=True))
-        return (mixed / divisor).float()
-    out, address = _empty_like(params, models, positions)
-    arguments = [(*term.arguments(), weight) for term, weight in terms]
-    native.extension().cosines(arguments, positions, divisor, address, num_threads())
+def _cosines(params: Matrix, terms: Sequence[Models], pairs: Matrix | None) -> Matrix:
+    """The mean of the terms' cosines, float32 of the library that `params` is of."""
+    positions = _positions(pairs, terms[0])
+    if terms[0].rows.device is not None:
+        found = on_device.cosines(terms, positions, SMALLEST_NORM)
+        return (sum(found[1:], found[0]) / len(terms)).float()
+    out, address = _empty_like(params, terms[0], positions)
+    native.extension().cosines(
+        [(*term.arguments(), 1) for term in terms], positions, len(terms), address, num_threads()
+    )
     return out
 
 

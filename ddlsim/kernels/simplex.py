@@ -27,7 +27,7 @@ def project_simplex(rows: Matrix, out: Matrix | None = None) -> Matrix:
         ValueError: another shape, rows without entries, or an `out` that is read-only or overlaps itself or rows.
     """
     if isinstance(rows, torch.Tensor | np.ndarray) and rows.ndim == 1:
-        projected = project_simplex(rows[None], _row(out))
+        projected = project_simplex(rows[None], None if out is None else out[None])
         return projected[0] if out is None else out
     source = rows_of(rows, "rows", ("float32", "float64"))
     if out is None:
@@ -35,12 +35,14 @@ def project_simplex(rows: Matrix, out: Matrix | None = None) -> Matrix:
     double = source.itemsize == 8
     target = rows_of(out, "out", ("float64" if double else "float32",), written=True)
     if tuple(out.shape) != tuple(rows.shape) or source.device != target.device:
-        raise ValueError(f"out must be like rows, {list(rows.shape)}, not {list(out.shape)} on {target.device}")
+        raise ValueError(
+            f"out: expected {list(rows.shape)} on {source.device}, got {list(out.shape)} on {target.device}."
+        )
     same = (source.address, source.stride) == (target.address, target.stride)
     if not same and overlap(source, target):
-        raise ValueError("out must not overlap rows unless it is rows itself")
+        raise ValueError("out: expected rows itself or separate memory, got a matrix that overlaps rows.")
     if source.num_rows and not source.num_columns:
-        raise ValueError("a row without entries has no projection")
+        raise ValueError("rows: expected at least one entry each, got none.")
     if source.device is not None:
         on_device.project_simplex(source, target, double)
     else:
@@ -57,12 +59,3 @@ def project_simplex(rows: Matrix, out: Matrix | None = None) -> Matrix:
     if isinstance(out, torch.Tensor):
         torch.autograd.graph.increment_version(out)
     return out
-
-
-def _row(out: Matrix | None) -> Matrix | None:
-    """One row [D] as a matrix [1, D]."""
-    if not isinstance(out, torch.Tensor | np.ndarray):
-        return out
-    if out.ndim != 1:
-        raise ValueError(f"out must be one row like rows, not {list(out.shape)}")
-    return out[None]

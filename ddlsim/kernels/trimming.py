@@ -69,29 +69,30 @@ def trimmed_mean_rows(
         TypeError: row numbers that are not whole numbers.
     """
     rows, target = rows_of(params, "params"), rows_of(out, "out", written=True)
-    given = (indptr, "indptr"), (sources, "sources"), (cuts, "cuts"), (targets, "targets")
-    numbers = [as_longs(values, name) for values, name in given]
-    indptr, sources, cuts, targets = numbers
+    indptr, sources = as_longs(indptr, "indptr"), as_longs(sources, "sources")
+    cuts, targets = as_longs(cuts, "cuts"), as_longs(targets, "targets")
     count = len(targets)
     kept = np.full(count, NOTHING_KEPT) if kept is None else as_longs(kept, "kept")
     if len(indptr) != count + 1 or len(cuts) != count or len(kept) != count:
-        raise ValueError(f"expected {count + 1} indptr, and {count} cuts and kept, one for each of targets")
+        raise ValueError(f"expected {count + 1} indptr, {count} cuts and {count} kept, for {count} targets.")
     sizes = np.diff(indptr)
     if count and (indptr[0] != 0 or indptr[-1] != len(sources) or (sizes < 1).any()):
-        raise ValueError(f"indptr must rise from 0 to {len(sources)}, at least one source for each target")
+        raise ValueError(f"indptr: expected rising numbers from 0 to {len(sources)}, one source or more a target.")
     if (cuts < 0).any() or (2 * cuts >= sizes).any():
-        raise ValueError("cuts must be at least 0 and below half the number of sources")
+        raise ValueError("cuts: expected 0 to below half the number of sources.")
     check_row_numbers(sources, rows.num_rows, "sources")
     check_row_numbers(kept[kept != NOTHING_KEPT], rows.num_rows, "kept")
     check_row_numbers(targets, target.num_rows, "targets")
     if len(np.unique(targets)) != count:
-        raise ValueError("targets must be all different")
+        raise ValueError("targets: expected different rows, got one twice.")
     if rows.num_columns != target.num_columns or rows.device != target.device:
-        raise ValueError(f"out must be like params, [*, {rows.num_columns}], not {list(out.shape)} on {target.device}")
+        raise ValueError(
+            f"out: expected [*, {rows.num_columns}] on {rows.device}, got {list(out.shape)} on {target.device}."
+        )
     if overlap(rows, target):
         same = (rows.address, rows.stride) == (target.address, target.stride)
         if not same or np.isin(targets, np.concatenate([sources, kept])).any():
-            raise ValueError("a target must not be a source")
+            raise ValueError("targets: expected rows that are no sources, got one that is read.")
     _run(rows, target, indptr, sources, cuts, targets, np.ascontiguousarray(kept))
 
 

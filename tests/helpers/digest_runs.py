@@ -281,11 +281,11 @@ def main(group: int, groups: int) -> None:
     """Print the digests of every `groups`-th run as JSON."""
     import torch
 
-    from ddlsim.kernels import set_isa
+    from ddlsim.foundation import native
 
     signal.signal(signal.SIGINT, signal.default_int_handler)
     torch.set_num_threads(1)
-    set_isa("x86-64-v3")
+    native.extension().set_isa("x86-64-v3")
     found = {}
     for name in NAMES[group::groups]:
         with tempfile.TemporaryDirectory() as folder:

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import reference_kernels as reference
 import torch
 from cuda_on_host import HostCuda, compiler, tensors_on
 from random_models import random_params
@@ -21,7 +22,6 @@ from ddlsim.kernels import (
     on_device,
     plain,
     project_simplex,
-    reference,
 )
 
 pytestmark = [pytest.mark.full, pytest.mark.skipif(compiler() is None, reason="no C++ compiler")]

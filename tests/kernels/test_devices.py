@@ -2,22 +2,13 @@
 
 import numpy as np
 import pytest
+import reference_kernels as reference
 import torch
 from random_models import random_params
 from scipy import sparse
 
 from ddlsim.foundation import native
-from ddlsim.kernels import (
-    aligned_rows,
-    cosine,
-    inverse_l2,
-    merge,
-    merge_rows,
-    on_device,
-    plain,
-    project_simplex,
-    reference,
-)
+from ddlsim.kernels import aligned_rows, cosine, inverse_l2, merge, merge_rows, on_device, plain, project_simplex
 from ddlsim.kernels.model_rows import models_of
 from ddlsim.kernels.similarity import all_products, listed_products
 

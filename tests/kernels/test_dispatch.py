@@ -9,21 +9,22 @@ from typer.testing import CliRunner
 
 from ddlsim.cli import app
 from ddlsim.foundation import native
-from ddlsim.kernels import grouped_conv, isa, isas, merge, set_isa
+from ddlsim.kernels import grouped_conv, merge
 
+extension = native.extension()
 ORDER = ["x86-64-v4", "x86-64-v3", "x86-64-v2", "baseline"]
 
 
 @pytest.fixture(autouse=True)
 def restored():
-    before = isa()
+    before = extension.isa()
     yield
-    set_isa(before)
+    extension.set_isa(before)
 
 
 def test_the_best_that_runs_here_is_the_default():
-    assert isa() == isas()[0]
-    assert isas() == [name for name in ORDER if name in isas()]
+    assert extension.isa() == extension.isas()[0]
+    assert extension.isas() == [name for name in ORDER if name in extension.isas()]
 
 
 def test_flags_of_the_processor_decide():
@@ -32,16 +33,16 @@ def test_flags_of_the_processor_decide():
             flags = next(set(line.split(":")[1].split()) for line in file if line.startswith("flags"))
     except (OSError, StopIteration):
         pytest.skip("no flags to read")
-    assert ("x86-64-v4" in isas()) == ({"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"} <= flags)
-    assert ("x86-64-v3" in isas()) == ({"avx2", "fma", "bmi1", "bmi2"} <= flags)
+    assert ("x86-64-v4" in extension.isas()) == ({"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"} <= flags)
+    assert ("x86-64-v3" in extension.isas()) == ({"avx2", "fma", "bmi1", "bmi2"} <= flags)
 
 
 @pytest.mark.parametrize("name", ["avx512", "", "x86-64-v5", "X86-64-V3"])
 def test_an_instruction_set_that_is_not_there_is_refused(name):
-    before = isa()
+    before = extension.isa()
     with pytest.raises(ValueError, match=r"no instruction set .* here; see isas\(\)"):
-        set_isa(name)
-    assert isa() == before
+        extension.set_isa(name)
+    assert extension.isa() == before
 
 
 def test_the_choice_is_what_runs(isa):
@@ -55,7 +56,7 @@ def test_the_choice_is_what_runs(isa):
 def test_doctor_shows_the_choice(isa):
     (kernels,) = (finding for finding in _doctors_findings() if finding["what"] == "compiled kernels")
     assert kernels["state"] == "ok"
-    assert kernels["detail"].startswith(f"instruction set {isa} (of {', '.join(isas())})")
+    assert kernels["detail"].startswith(f"instruction set {isa} (of {', '.join(extension.isas())})")
 
 
 @pytest.mark.parametrize(

@@ -32,8 +32,7 @@ def test_dense_scipy_and_torch_mixing_give_the_same_bits(rng):
     mixing.sort_indices()
     expected = merge(params, mixing)
     dense = mixing.toarray()
-    as_torch = torch.sparse_csr_tensor(mixing.indptr, mixing.indices, mixing.data, size=(12, 12))
-    for same in (dense, torch.from_numpy(dense), as_torch):
+    for same in (dense, torch.from_numpy(dense)):
         assert torch.equal(merge(params, same), expected)
     assert np.array_equal(merge(params.numpy(), dense), expected.numpy())
 
@@ -116,7 +115,7 @@ def test_a_column_range_has_the_bits_of_the_whole(rng):
     whole = merge(params, mixing)
     assert torch.equal(merge(params, mixing, columns=(333, 901)), whole[:, 333:901])
     out = torch.full((20, 1000), 7.0)
-    merge(params, mixing, columns=slice(333, 901), out=out)
+    merge(params, mixing, columns=(333, 901), out=out)
     assert torch.equal(out[:, 333:901], whole[:, 333:901])
     assert (out[:, :333] == 7).all()
 

@@ -4,11 +4,12 @@ import itertools
 
 import numpy as np
 import pytest
+import reference_kernels as reference
 import torch
 from random_models import random_params
 
 from ddlsim.foundation import native
-from ddlsim.kernels import class_cosine, cosine, dots, inverse_l2, reference, sqdist, update_cosine
+from ddlsim.kernels import class_cosine, cosine, dots, inverse_l2, sqdist
 
 
 def random_pairs(rng, num_models, count):
@@ -28,14 +29,6 @@ def test_cosine_of_updates_subtracts_the_reference(isa, rng, per_model):
     start = start if per_model else start[0]
     expected = reference.cosine(params, start)
     torch.testing.assert_close(cosine(params, start).double(), expected, atol=2e-6, rtol=0)
-
-
-def test_alpha_mixes_the_last_update_and_the_one_since_the_start(rng):
-    params, last = random_params(rng, 6, 300), random_params(rng, 6, 300)
-    start = torch.randn(300)
-    for alpha in (0, 0.3, 1):
-        expected = alpha * reference.cosine(params, last) + (1 - alpha) * reference.cosine(params, start)
-        torch.testing.assert_close(update_cosine(params, start, last, alpha).double(), expected, atol=3e-7, rtol=0)
 
 
 @pytest.mark.parametrize("delta", [1e-1, 1e-3, 1e-4, 1e-5])
@@ -110,7 +103,7 @@ def test_columns_choose_a_part_of_the_model(isa, rng):
     torch.testing.assert_close(cosine(params, columns=(137, 850)), cosine(part), atol=1e-7, rtol=0)
     start = random_params(rng, 1, 1000)[0]
     expected = reference.cosine(part, start[137:850])
-    torch.testing.assert_close(cosine(params, start, columns=slice(137, 850)).double(), expected, atol=3e-7, rtol=0)
+    torch.testing.assert_close(cosine(params, start, columns=(137, 850)).double(), expected, atol=3e-7, rtol=0)
 
 
 def test_class_cosine_is_the_mean_over_the_classifier_rows(isa, rng):
@@ -187,11 +180,11 @@ def test_every_instruction_set_agrees(rng, num_columns):
     [
         ({"pairs": [[0, 3]]}, IndexError, r"pairs must lie in 0\.\.2, found 0\.\.3"),
         ({"pairs": [[0, -1]]}, IndexError, r"pairs must lie in 0\.\.2, found -1\.\.0"),
-        ({"pairs": [0, 1]}, ValueError, r"pairs must be \[E, 2\], not \[2\]"),
+        ({"pairs": [0, 1]}, ValueError, r"pairs: expected \[E, 2\], got \[2\]"),
         ({"rows": [5]}, IndexError, r"rows must lie in 0\.\.2, found 5\.\.5"),
-        ({"reference": torch.zeros(7)}, ValueError, r"reference must be \[8\] or \[3, 8\], not \[3, 7\]"),
-        ({"reference": torch.zeros(2, 8)}, ValueError, "reference must be"),
-        ({"reference_rows": [0]}, ValueError, "reference must be"),
+        ({"reference": torch.zeros(7)}, ValueError, r"reference: expected \[8\] or \[3, 8\], got \[3, 7\]"),
+        ({"reference": torch.zeros(2, 8)}, ValueError, "reference: expected"),
+        ({"reference_rows": [0]}, ValueError, "reference: expected"),
         ({"reference_rows": [0, 1, 3]}, IndexError, r"reference_rows must lie in 0\.\.2, found 0\.\.3"),
         ({"columns": (4, 9)}, ValueError, "columns"),
     ],

@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
+import reference_kernels as reference
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ddlsim.kernels import project_simplex, reference
+from ddlsim.kernels import project_simplex
 
 INF = float("inf")
 NAN = float("nan")

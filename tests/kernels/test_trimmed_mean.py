@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
+import reference_kernels as reference
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddlsim import kernels
-from ddlsim.kernels import reference
+from ddlsim.foundation import native
 
 
 @settings(max_examples=60, deadline=None)
@@ -42,16 +43,16 @@ def test_a_row_that_is_kept_joins_the_mean_whatever_it_is():
 
 def test_results_are_the_same_bits_on_every_instruction_set_and_in_any_batch():
     generator = torch.Generator().manual_seed(1)
-    params, chosen = torch.randn(30, 1111, generator=generator), kernels.isa()
+    params, chosen = torch.randn(30, 1111, generator=generator), native.extension().isa()
     found = []
     try:
-        for name in kernels.isas():
-            kernels.set_isa(name)
+        for name in native.extension().isas():
+            native.extension().set_isa(name)
             out = torch.zeros(2, 1111)
             kernels.trimmed_mean_rows(params, [0, 7, 30], list(range(30)), [2, 5], out, [1, 0])
             found += [out[0], kernels.trimmed_mean(params[7:], 5)[0]]
     finally:
-        kernels.set_isa(chosen)
+        native.extension().set_isa(chosen)
     assert all(torch.equal(one, found[0]) for one in found)
 
 
@@ -60,11 +61,11 @@ def test_results_are_the_same_bits_on_every_instruction_set_and_in_any_batch():
     [
         ([0, 2], [0, 1], [1], [3], "below half"),
         ([0, 2], [0, 1], [-1], [3], "below half"),
-        ([0, 3], [0, 1], [0], [3], "rise"),
-        ([0, 0], [], [0], [3], "at least one source"),
+        ([0, 3], [0, 1], [0], [3], "rising"),
+        ([0, 0], [], [0], [3], "one source or more"),
         ([0, 2], [0, 9], [0], [3], "sources"),
-        ([0, 2], [0, 1], [0], [1], "must not be a source"),
-        ([0, 2], [0, 1], [0, 0], [3], "one for each"),
+        ([0, 2], [0, 1], [0], [1], "no sources"),
+        ([0, 2], [0, 1], [0, 0], [3], "for 1 targets"),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused(indptr, sources, cuts, targets, words):

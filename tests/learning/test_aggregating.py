@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+import reference_kernels as reference
 import torch
 
 from ddlsim.aggregation import AGGREGATIONS
 from ddlsim.aggregation.base import Aggregation, Combination, weighted_sum
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.kernels import reference
 from ddlsim.learning.bank import Rows
 from ddlsim.learning.job_types import AggregateSpec
 from ddlsim.learning.layout import Entry, Part
