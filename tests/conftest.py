@@ -23,7 +23,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 import pytest
 from hypothesis import settings
 
-from ddlsim.data import standard
+from ddlsim.data import torchvision_sets
 from ddlsim.foundation import native
 
 settings.register_profile("default", max_examples=150, deadline=None, derandomize=True)
@@ -46,12 +46,12 @@ def existing_objects_are_frozen():
 def fixed_cost_of_a_run_is_paid_once():
     from ddlsim.runs.cluster import cluster
 
-    read = cache(standard.read_keras_npz)
+    read = cache(torchvision_sets.read_keras_npz)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(cluster, "_code_on_disk", cache(cluster._code_on_disk))
         patched.setattr(cluster, "version_of", cache(cluster.version_of))
-        copies = lambda path: tuple(array.copy() for array in read(path))  # noqa: E731
-        patched.setattr(standard, "read_keras_npz", copies)
+        copies = lambda path: {split: (x.copy(), y.copy()) for split, (x, y) in read(path).items()}  # noqa: E731
+        patched.setattr(torchvision_sets, "read_keras_npz", copies)
         yield
 
 

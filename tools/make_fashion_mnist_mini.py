@@ -1,8 +1,8 @@
-"""Makes ddlsim/data/embedded/fashion-mnist-mini.npz from Fashion-MNIST's four IDX files (.gz or plain).
+"""Makes ddlsim/data/embedded/fashion-mnist-mini.npz from Fashion-MNIST, which torchvision downloads if it is absent.
 
-    python tools/make_fashion_mnist_mini.py /usr/share/datasets/fashion-mnist
+    python tools/make_fashion_mnist_mini.py ~/.cache/ddlsim
 
-The folder above is where Debian's package dataset-fashion-mnist puts them. Of each class the first 1,000 training and
+Of each class the first 1,000 training and
 the first 200 test images are kept, in the original order. The same input gives the same arrays on every machine.
 """
 
@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ddlsim.data.dataset import DataSearch
-from ddlsim.data.standard import EMBEDDED, FashionMnist
+from ddlsim.data import DataSearch
+from ddlsim.data.torchvision_sets import EMBEDDED, FashionMnist
 
 TRAIN_PER_CLASS, TEST_PER_CLASS = 1000, 200
 ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -27,9 +27,9 @@ def first_of_each_class(labels: np.ndarray, count: int) -> np.ndarray:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="a folder named fashion-mnist that holds the IDX files")
+    parser.add_argument("folder", type=Path, help="the folder that contains FashionMNIST/raw")
     folder = parser.parse_args().folder
-    full = FashionMnist().load(DataSearch(folder.parent, download=False))
+    full = FashionMnist().load(DataSearch(folder))
     train = first_of_each_class(full.train_labels, TRAIN_PER_CLASS)
     test = first_of_each_class(full.test_labels, TEST_PER_CLASS)
     arrays = {

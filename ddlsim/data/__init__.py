@@ -5,33 +5,34 @@ seed), `assign` (partition) or `apply` (shift), and a line in the table. Only nu
 torchvision and Pillow if they need them.
 """
 
-from ddlsim.data.dataset import DataSearch, Dataset, load_dataset
+from ddlsim.data.dataset import Dataset, load_dataset
 from ddlsim.data.prepared import DatasetSpec, PreparedData, outline, prepare
 from ddlsim.data.python_data import Arrays
+from ddlsim.data.search import DataSearch
 from ddlsim.foundation.registry import Registry
 
 DATASETS = Registry(
     "dataset",
     __name__,
     {
-        "fashion-mnist-mini": ".standard:FashionMnistMini",
-        "fashion-mnist": ".standard:FashionMnist",
-        "mnist": ".standard:Mnist",
-        "cifar10": ".standard:Cifar10",
-        "cifar100": ".standard:Cifar100",
+        "fashion-mnist-mini": ".torchvision_sets:FashionMnistMini",
+        "fashion-mnist": ".torchvision_sets:FashionMnist",
+        "mnist": ".torchvision_sets:Mnist",
+        "cifar10": ".torchvision_sets:Cifar10",
+        "cifar100": ".torchvision_sets:Cifar100",
         "imagenette": ".images:Imagenette",
         "image-folder": ".images:ImageFolder",
         "torchvision": ".torchvision_sets:Torchvision",
-        "npz": ".python_data:Npz",
+        "npz": ".npz:Npz",
         "hf": ".hugging_face:HuggingFace",
         "arrays": ".python_data:Arrays",
-        "joined": ".joined:Joined",
+        "joined": ".derived:Joined",
         "synthetic_regression": ".synthetic:SyntheticRegression",
         "shakespeare": ".shakespeare:Shakespeare",
         "ag_news": ".texts:AgNews",
         "table": ".table:Table",
         "heart_disease": ".table:HeartDisease",
-        "attributes": ".attributes:Attributes",
+        "attributes": ".derived:Attributes",
     },
     contract=".dataset:DataSettings",
 )

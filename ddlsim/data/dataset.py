@@ -1,75 +1,29 @@
-"""Loaded data sets, the search for their files, and the settings that every data set in a scenario has.
+"""Loaded data sets, and the settings that every data set in a scenario has."""
 
-Values that are not finite, and token ids below 0, are refused before anything learns from them. Data without a test set
-have one split off.
-"""
-
-import contextlib
 import hashlib
-import os
-import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from ddlsim.data.search import DataSearch
 from ddlsim.data.uint8_images import as_stored
 from ddlsim.foundation import own_code
-from ddlsim.foundation.errors import DataDamaged, DataMissing
+from ddlsim.foundation.errors import DataDamaged
 from ddlsim.foundation.part import Part
 from ddlsim.foundation.rng import stream
 from ddlsim.tasks import Task as LearnedTask
 from ddlsim.tasks import as_task, label_of
 
-if TYPE_CHECKING:
-    pass
-
-
-def finite(where: str, key: str, array: np.ndarray) -> np.ndarray:
-    """Return the array unchanged if all its values are finite; one other value would spread to every model that uses
-    it.
-
-    Raises:
-        DataDamaged: if a value is not finite; names the place of the first.
-    """
-    wrong, first = 0, -1
-    for start in range(0, len(array), _ROWS):  # it may be memory-mapped, and larger than memory
-        known = np.isfinite(array[start : start + _ROWS])
-        if not known.all():
-            first = first if wrong else start * (array.size // len(array)) + int(np.argmin(known))
-            wrong += known.size - int(np.count_nonzero(known))
-    if not wrong:
-        return array
-    at = np.unravel_index(first, array.shape)
-    raise DataDamaged(
-        f"{where}: {key}: {wrong} values are not finite in float32, the first is {array[at]} in sample {at[0]}. Take "
-        "these samples out, or fill in numbers."
-    )
-
-
-def not_negative(where: str, key: str, ids: np.ndarray) -> None:
-    """Raise DataDamaged if a token id is below 0, which would count from the end or be out of range."""
-    for start in range(0, len(ids), _ROWS):
-        wrong = np.argwhere(ids[start : start + _ROWS] < 0)
-        if len(wrong):
-            row = start + int(wrong[0][0])
-            raise DataDamaged(
-                f"{where}: {key}: expected token ids from 0, as integers other than uint8 are, got "
-                f"{ids[start : start + _ROWS][tuple(wrong[0])]} in sample {row}. Number the tokens anew; features are "
-                "given as floats: .astype('float32')."
-            )
-
-
+Pair = tuple[np.ndarray, np.ndarray]
+"""Samples and labels of one split."""
 Task = Literal["classification", "regression", "next_token", "multi_label"]
 """Task learned on samples in a user's file; see ddlsim/tasks."""
 
-DOWNLOAD_TIMEOUT_S = 20.0
-"""Seconds to wait for a silent server; without a limit a machine that drops packets hangs for minutes."""
 _ROWS = 4096
-"""Number of samples that are checked together if the whole array may not fit into memory."""
+"""Number of samples that are hashed together if the whole array may not fit into memory."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +35,7 @@ class Dataset:
         train_images: images, uint8 [N, H, W, C]; float32 arrays (features) are used unchanged, not divided by 255.
             Arrays of any other shape [N, ...] or integer type (token ids) are not images: models get them unchanged.
         train_labels: labels that the task takes: classes int64 [N] or [N, T], from 0; of a regression float32 [N]; of
-            several
-            labels int64 [N, L], 0 or 1.
+            several labels int64 [N, L], 0 or 1.
         test_images: like train_images.
         test_labels: like train_labels.
         num_classes: number of labels, of tokens in texts; of a regression 1, the outputs of a model.
@@ -126,7 +79,8 @@ class Dataset:
     features: tuple[Mapping[str, Any], ...] = ()
     notes: tuple[str, ...] = ()
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
+        train, train_labels = self.samples("train")
         for split in self.splits:
             images, labels = self.samples(split)
             if images.ndim == 0 or labels.ndim == 0 or len(images) != len(labels) or len(labels) == 0:
@@ -134,22 +88,40 @@ class Dataset:
                     f"{self.origin}: expected {split} images [N, H, W, C] or other samples [N, ...], and as many "
                     f"labels [N, ...], at least one, got samples {list(images.shape)} and labels {list(labels.shape)}."
                 )
+            if (images.shape[1:], images.dtype, labels.ndim) != (train.shape[1:], train.dtype, train_labels.ndim):
+                raise DataDamaged(
+                    f"{self.origin}: expected {split} samples like train, {train.dtype} {list(train.shape[1:])} with "
+                    f"labels of {train_labels.ndim} axes, got {images.dtype} {list(images.shape[1:])} and "
+                    f"{labels.ndim}. Convert or reshape them."
+                )
             wrong = self.learned.wrong_labels(labels, self.num_classes)
             if wrong:
                 raise DataDamaged(f"{self.origin}: {split} labels {wrong} (task: {label_of(self.learned)}).")
-        if self.train_images.shape[1:] != self.test_images.shape[1:]:
-            raise DataDamaged(
-                f"{self.origin}: train images are {list(self.train_images.shape[1:])}, test images "
-                f"{list(self.test_images.shape[1:])} (height, width, channels); they must be alike."
-            )
         for name, column in (self.columns or {}).items():
             for split, values in column.items():
                 expected = len(self.samples(split)[1])
                 if values.shape != (expected,):
                     raise DataDamaged(
-                        f"{self.origin}: column {name} must have one value for each of the {expected} {split} samples, "
+                        f"{self.origin}: column {name}: expected one value for each of the {expected} {split} samples, "
                         f"got {list(values.shape)}."
                     )
+
+    @classmethod
+    def of_splits(
+        cls,
+        name: str,
+        origin: str,
+        splits: Mapping[str, Pair],
+        num_classes: int,
+        mean: float | Sequence[float] | np.ndarray = 0.0,
+        std: float | Sequence[float] | np.ndarray = 1.0,
+        **more: Any,
+    ) -> "Dataset":
+        """Return a data set of splits; `mean` and `std` are numbers, one for all channels or one for each."""
+        for split, (samples, labels) in splits.items():
+            more |= {f"{split}_images": samples, f"{split}_labels": labels}
+        more |= {"mean": np.array(mean, np.float32, ndmin=1), "std": np.array(std, np.float32, ndmin=1)}
+        return cls(name=name, origin=origin, num_classes=num_classes, **more)
 
     @property
     def learned(self) -> LearnedTask:
@@ -212,7 +184,11 @@ class Dataset:
         """D."""
         return 1 if self.domains is None else int(self.domains["train"].max()) + 1
 
-    def samples(self, split: str) -> tuple[np.ndarray, np.ndarray]:
+    def domain_of(self, split: str) -> np.ndarray:
+        """The domain of each sample of a split, int64 [N]."""
+        return np.zeros(len(self.samples(split)[1]), np.int64) if self.domains is None else self.domains[split]
+
+    def samples(self, split: str) -> Pair:
         """Images and labels of a split, as stored."""
         return getattr(self, f"{split}_images"), getattr(self, f"{split}_labels")
 
@@ -240,137 +216,6 @@ class Dataset:
         return digest.hexdigest()
 
 
-@dataclass(frozen=True)
-class DataSearch:
-    """Folders in which data are searched.
-
-    Args:
-        data_dir: searched first; then $DDLSIM_DATA, then ~/.cache/ddlsim.
-        download: whether torchvision may download absent data into the first of these folders.
-    """
-
-    data_dir: Path | None = None
-    download: bool = True
-
-    def roots(self) -> dict[Path, str]:
-        """Folders in order, each with the way in which it was named."""
-        named = [
-            (self.data_dir, "--data-dir"),
-            (os.environ.get("DDLSIM_DATA"), "$DDLSIM_DATA"),
-            (Path.home() / ".cache" / "ddlsim", "the cache"),
-        ]
-        roots: dict[Path, str] = {}
-        for path, how in named:
-            if path:
-                roots.setdefault(Path(path).expanduser().absolute(), how)
-        return roots
-
-    def candidates(self, relative: Sequence[str]) -> Iterator[Path]:
-        """Every relative path under every root, root by root, that exists."""
-        for root in self.roots():
-            for path in relative:
-                with contextlib.suppress(OSError):
-                    if (root / path).exists():
-                        yield root / path
-
-    def fetch(self, get: Callable[[str], object]) -> str | None:
-        """Download into the first root.
-
-        Args:
-            get: downloads into the folder in its argument.
-        Returns:
-            None if the download succeeded, else the reason why not.
-        """
-        if not self.download:
-            return "downloading is switched off"
-        root = next(iter(self.roots()))
-        before = socket.getdefaulttimeout()
-        try:
-            root.mkdir(parents=True, exist_ok=True)
-            socket.setdefaulttimeout(DOWNLOAD_TIMEOUT_S)
-            get(str(root))
-        except ImportError as error:
-            return f"torchvision, which downloads, cannot be imported ({error}): pip install 'ddlsim[vision]'"
-        except (OSError, RuntimeError, EOFError) as error:
-            # URLError and timeouts are OSErrors; torchvision turns failed mirrors and checksums into RuntimeErrors
-            return f"the download into {root} failed: {error}"
-        finally:
-            socket.setdefaulttimeout(before)
-        return None
-
-    def missing(self, name: str, wanted: Sequence[str], layout: str, why: str | None = None) -> DataMissing:
-        """The error to raise when a data set is nowhere.
-
-        Args:
-            name: the data set, as in YAML.
-            wanted: the relative paths that were looked for in each folder.
-            layout: required contents of the folders, a sentence.
-            why: why it was not downloaded either; None if there is nothing to download.
-        """
-        lines = [f"data: {name} is not on this machine." + (f" It was not downloaded: {why}." if why else "")]
-        lines.append(f"Looked for {' or '.join(wanted)} in:")
-        for root, how in self.roots().items():
-            lines.append(f"  {root}  ({how})" + ("" if root.is_dir() else ", no such folder"))
-        lines.append(f"To get it: {layout}")
-        lines.append("Put it into one of these folders, or name its folder by --data-dir or $DDLSIM_DATA.")
-        lines.append(
-            "To try without it: a scenario with a `fallback:` runs on that instead (unless --no-fallback); or add "
-            "--set data.name=fashion-mnist-mini, which is inside the package."
-        )
-        return DataMissing("\n".join(lines))
-
-
-class Source(Protocol):
-    """Information on a scenario's data set that reading needs; see DataSettings."""
-
-    @property
-    def generated(self) -> bool: ...
-    def load(self, search: DataSearch) -> Dataset: ...
-    def generate(self, nodes: Any, seed: int) -> Dataset: ...
-
-
-def load_dataset(data: Source, nodes: Any, seed: int, search: DataSearch) -> Dataset:
-    """Return the data set of a scenario, read from its files or made from the seed.
-
-    Args:
-        data: an entry of DATASETS.
-        nodes: scenario section `nodes`.
-        seed: the scenario's seed.
-        search: where to look.
-    Raises:
-        DataMissing, DataDamaged: see `load` there.
-    """
-    found = data.generate(nodes, seed) if data.generated else data.load(search)
-    if isinstance(found, Dataset) and own_code.is_from_outside(data):  # ours have been looked at
-        _check_values(found)
-    return found
-
-
-def _check_values(dataset: Dataset) -> None:
-    """Raise DataDamaged if values that models would see are not finite, not token ids, or are divided by 0."""
-    for split in dataset.splits:
-        for what, array in zip(("samples", "labels"), dataset.samples(split), strict=True):
-            if np.issubdtype(array.dtype, np.floating):
-                finite(dataset.origin, f"{split} {what}", array)
-        _check_tokens(dataset, split)
-    mean, std = np.asarray(dataset.mean, dtype=float), np.asarray(dataset.std, dtype=float)
-    if not np.isfinite(mean).all() or not (np.isfinite(std) & (std > 0)).all():
-        raise DataDamaged(
-            f"{dataset.origin}: expected a finite mean, and a finite std above 0, of every channel, got mean "
-            f"{mean.tolist()} and std {std.tolist()}."
-        )
-
-
-def _check_tokens(dataset: Dataset, split: str) -> None:
-    ids, known = dataset.samples(split)[0], dataset.num_tokens
-    if known is None or not ids.size or (ids.min() >= 0 and ids.max() < known):
-        return
-    raise DataDamaged(
-        f"{dataset.origin}: {split} samples: expected token ids 0..{known - 1} (num_tokens {known}), got "
-        f"{ids.min()}..{ids.max()}. Number the tokens anew, or raise num_tokens."
-    )
-
-
 class DataSettings(Part):
     """Base of the entries of DATASETS: frozen dataclasses that define `load`, or `generate` where `generated`.
 
@@ -390,10 +235,10 @@ class DataSettings(Part):
     may_hold_images: ClassVar[bool] = True
     """Whether its samples are, or may turn out to be, images; false: they are token ids or rows of features."""
 
-    own_validation: ClassVar[bool] = False
+    own_validation: Any = False
     """Whether it comes with a validation set."""
 
-    overlap: str | None = None
+    overlap: Any = None
     """Overlap of its training samples, as a clause for messages, by which held-out samples would be trained on all the
     same; None without overlap."""
 
@@ -419,7 +264,7 @@ class DataSettings(Part):
         """Return the number of domains for this number of clusters, or None without domains."""
         return None
 
-    def load(self, search: "DataSearch") -> "Dataset":
+    def load(self, search: DataSearch) -> Dataset:
         """Return the data set, read from its files.
 
         Raises:
@@ -427,9 +272,71 @@ class DataSettings(Part):
         """
         raise NotImplementedError(f"{type(self).__name__} must define load(search)")
 
-    def generate(self, nodes: Any, seed: int) -> "Dataset":
+    def generate(self, nodes: Any, seed: int) -> Dataset:
         """The data set, made for the scenario section `nodes` from a seed."""
         raise NotImplementedError(f"{type(self).__name__} must define generate(nodes, seed)")
+
+
+def load_dataset(data: DataSettings, nodes: Any, seed: int, search: DataSearch) -> Dataset:
+    """Return the data set of a scenario, read from its files or made from the seed.
+
+    Args:
+        data: an entry of DATASETS.
+        nodes: scenario section `nodes`.
+        seed: the scenario's seed.
+        search: where to look.
+    Raises:
+        DataMissing, DataDamaged: see `load` there.
+    """
+    found = data.generate(nodes, seed) if data.generated else data.load(search)
+    if isinstance(found, Dataset) and own_code.is_from_outside(
+        data
+    ):  # built-in data sets are checked where they are read
+        _check_values(found)
+    return found
+
+
+def _check_values(dataset: Dataset) -> None:
+    """Raise DataDamaged if values that models would see are not finite, not token ids, or are divided by 0."""
+    for split in dataset.splits:
+        samples, labels = dataset.samples(split)
+        for key, array in (("samples", samples), ("labels", labels)):
+            if np.issubdtype(array.dtype, np.floating):
+                finite(dataset.origin, f"{split} {key}", array)
+        if dataset.num_tokens is not None:
+            check_tokens(dataset.origin, f"{split} samples", samples, dataset.num_tokens)
+    mean, std = np.asarray(dataset.mean, dtype=float), np.asarray(dataset.std, dtype=float)
+    if not np.isfinite(mean).all() or not (np.isfinite(std) & (std > 0)).all():
+        raise DataDamaged(
+            f"{dataset.origin}: expected a finite mean, and a finite std above 0, of every channel, got mean "
+            f"{mean.tolist()} and std {std.tolist()}."
+        )
+
+
+def finite(where: str, key: str, array: np.ndarray) -> np.ndarray:
+    """Return the array unchanged if all its values are finite; one other value would spread to every model that uses
+    it.
+
+    Raises:
+        DataDamaged: if a value is not finite; names the place of the first.
+    """
+    if not array.size or (np.isfinite(array.min()) and np.isfinite(array.max())):  # both propagate NaN
+        return array
+    wrong = np.argwhere(~np.isfinite(array))
+    raise DataDamaged(
+        f"{where}: {key}: {len(wrong)} values are not finite in float32, the first is {array[tuple(wrong[0])]} in "
+        f"sample {wrong[0][0]}. Take these samples out, or fill in numbers."
+    )
+
+
+def check_tokens(where: str, key: str, ids: np.ndarray, num_tokens: int | None = None) -> None:
+    """Raise DataDamaged unless all token ids are from 0 to below the number of tokens, if it is known."""
+    if ids.size and (ids.min() < 0 or (num_tokens is not None and ids.max() >= num_tokens)):
+        raise DataDamaged(
+            f"{where}: {key}: expected token ids from 0{'' if num_tokens is None else f' to {num_tokens - 1}'}, as "
+            f"integers other than uint8 are, got {ids.min()}..{ids.max()}. Renumber the tokens, raise num_tokens, or "
+            "convert features with .astype('float32')."
+        )
 
 
 SPLIT_SEED = 0

@@ -11,10 +11,12 @@ import numpy as np
 from annotated_types import Ge, Gt, Le, Lt, MinLen
 
 from ddlsim.data.cells import as_cells, numbers_in_columns, refuse_odd_cells
-from ddlsim.data.dataset import DataSearch, Dataset, DataSettings, Task, split_off
-from ddlsim.data.from_arrays import as_array, as_labels, as_rgb, as_samples, own_dataset, upright
-from ddlsim.data.images import squared
+from ddlsim.data.dataset import Dataset, DataSettings, Task, split_off
+from ddlsim.data.from_arrays import as_array, as_labels, as_samples, dataset_from_arrays
+from ddlsim.data.items import squared, to_rgb8, upright
+from ddlsim.data.search import DataSearch
 from ddlsim.foundation.errors import DataDamaged, DataMissing, ScenarioError
+from ddlsim.foundation.extras import needed
 from ddlsim.foundation.units import Count
 
 BUILDERS = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet", ".arrow": "arrow"}
@@ -65,7 +67,7 @@ class HuggingFace(DataSettings):
     mean: tuple[float, ...] | None = None
     std: tuple[Annotated[float, Gt(0)], ...] | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.train == self.test:
             raise ScenarioError(
                 f"test: {self.test} is the training split; name another one, or null: data.test_fraction of it."
@@ -83,8 +85,8 @@ class HuggingFace(DataSettings):
             DataMissing: if `datasets` is not installed, or the data is neither on this machine nor on the hub.
             DataDamaged: if a column is missing or of another kind. ScenarioError: if a split does not exist.
         """
-        names = {"train": self.train, "test": self.test, "validation": self.validation}
-        read = {split: self._split(name, search) for split, name in names.items() if name is not None}
+        named = {"train": self.train, "test": self.test, "validation": self.validation}
+        read = {split: self._split(name, search) for split, name in named.items() if name is not None}
         for split, rows in read.items():
             self._check_columns(split, rows)
         x = {split: self._inputs(split, rows) for split, rows in read.items()}
@@ -95,19 +97,17 @@ class HuggingFace(DataSettings):
             for by_split in (x, y, *columns.values()):
                 by_split["test"], by_split["train"] = by_split["train"][test], by_split["train"][train]
         splits = {split: (x[split], y[split]) for split in x}
-        found = own_dataset(
-            "hf", f"hf:{self.path}", splits, self.task, self.num_classes, self.mean, self.std, columns or None
+        origin = f"hf:{self.path}"
+        found = dataset_from_arrays(
+            self.path, origin, splits, self.task, self.num_classes, self.mean, self.std, columns or None
         )
-        names = self._names(read) if self.num_classes is None else ()
-        return dataclasses.replace(found, name=self.path, class_names=names)
+        return dataclasses.replace(found, class_names=self._names(read) if self.num_classes is None else ())
 
     def _split(self, name: str, search: DataSearch) -> Any:
         """One split, a datasets.Dataset."""
-        try:
-            import datasets
-        except ImportError as error:
-            raise DataMissing(f"data: hf needs Hugging Face's datasets ({error}): pip install 'ddlsim[hf]'.") from error
-        place = self._place(search)
+        datasets = needed("datasets", "hf", "data: hf")
+        here = Path(self.path).expanduser()
+        place = here.absolute() if here.exists() else next(search.candidates([self.path]), None)
         try:
             if place is None:
                 return self._of_hub(datasets, name, search)
@@ -116,7 +116,9 @@ class HuggingFace(DataSettings):
             if place.is_dir():
                 return datasets.load_dataset(str(place), split=name)
             keys = {"sep": "\t"} if place.suffix == ".tsv" else {}
-            return datasets.load_dataset(_builder(place), data_files=str(place), split=name, **keys)
+            if place.suffix not in BUILDERS:
+                raise ScenarioError(f"data.path: {place}: expected a file that ends in {', '.join(BUILDERS)}.")
+            return datasets.load_dataset(BUILDERS[place.suffix], data_files=str(place), split=name, **keys)
         except (DataMissing, DataDamaged, ScenarioError):
             raise
         except Exception as error:
@@ -127,13 +129,6 @@ class HuggingFace(DataSettings):
                     "or set data.test: null, which takes data.test_fraction of the training split."
                 ) from error
             raise DataDamaged(f"{self.path} cannot be read: {type(error).__name__}: {text:.300}") from error
-
-    def _place(self, search: DataSearch) -> Path | None:
-        """Return the file or folder, or None if it does not exist."""
-        here = Path(self.path).expanduser()
-        if here.exists():
-            return here.absolute()
-        return next(search.candidates([self.path]), None)
 
     def _of_hub(self, datasets: Any, name: str, search: DataSearch) -> Any:
         wanted = f"a folder or file {self.path}; or, on a machine that reaches the hub, the name of a data set there"
@@ -150,19 +145,15 @@ class HuggingFace(DataSettings):
             raise search.missing("hf", [self.path], f"data.path names {wanted}.", why) from error
 
     def _check_columns(self, split: str, rows: Any) -> None:
-        for key, name in (*(("inputs", name) for name in self.inputs), ("label", self.label)):
-            self._check_column(key, name, split, rows)
-        for name in self.columns:
-            self._check_column("columns", name, split, rows)
+        for key, names in (("inputs", self.inputs), ("label", (self.label,)), ("columns", self.columns)):
+            for name in names:
+                if name not in rows.column_names:
+                    raise DataDamaged(
+                        f"data.{key}: {self.path} has no column {name} in its {split} split; it has "
+                        f"{', '.join(rows.column_names)}."
+                    )
         if len(rows) == 0:
             raise DataDamaged(f"{self.path}: split {split} has no rows.")
-
-    def _check_column(self, key: str, name: str, split: str, rows: Any) -> None:
-        if name not in rows.column_names:
-            raise DataDamaged(
-                f"data.{key}: {self.path} has no column {name} in its {split} split; it has "
-                f"{', '.join(rows.column_names)}."
-            )
 
     def _inputs(self, split: str, rows: Any) -> np.ndarray:
         where, key = self.path, f"data.inputs: {', '.join(self.inputs)} ({split})"
@@ -197,7 +188,7 @@ class HuggingFace(DataSettings):
 
     def _picture(self, picture: Any) -> np.ndarray:
         picture = upright(picture)
-        plain = picture if picture.mode in ("L", "RGB") else as_rgb(picture, self.path)
+        plain = picture if picture.mode in ("L", "RGB") else to_rgb8(picture, self.path)
         return squared(plain, self.size) if self.size else np.asarray(plain)
 
     def _labels(self, read: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -233,9 +224,3 @@ def _saved(datasets: Any, place: Path, name: str) -> Any:
         hint = " Set data.test: null, which takes data.test_fraction of the training split." if name == "test" else ""
         raise ScenarioError(f"data: {place} has no split {name}; it has {', '.join(splits)}.{hint}")
     return splits[name]
-
-
-def _builder(place: Path) -> str:
-    if place.suffix not in BUILDERS:
-        raise ScenarioError(f"data.path: {place}: expected a file that ends in {', '.join(BUILDERS)}.")
-    return BUILDERS[place.suffix]

@@ -9,34 +9,32 @@ Samples are checked before they are treated as pictures: cropped, flipped, turne
 """
 
 import hashlib
-import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from annotated_types import Ge, Gt, Le, Lt
 
-from ddlsim.data.dataset import DataSearch, Dataset, DataSettings
-from ddlsim.data.from_arrays import as_rgb, per_channel, upright
-from ddlsim.data.python_data import find_path
-from ddlsim.data.standard import damaged, read_keras_npz
+from ddlsim.data.dataset import SPLIT_SEED, Dataset, DataSettings, Pair
+from ddlsim.data.from_arrays import dataset_from_arrays
+from ddlsim.data.items import squared, to_rgb8, upright
+from ddlsim.data.npz import read_keras_npz
+from ddlsim.data.search import DataSearch, damaged
 from ddlsim.foundation.augmentation import BUILT_IN
 from ddlsim.foundation.errors import DataDamaged, ScenarioError
 from ddlsim.foundation.extras import needed
 from ddlsim.foundation.rng import stream
 
 if TYPE_CHECKING:
-    from PIL.Image import Image
+    pass
 
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff", ".gif"})
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-SPLIT_SEED = 0
-"""Train and test of a folder are split alike whatever the scenario's seed, so that runs can be compared."""
 _READING = 3
 """Version of the way in which pictures are read; files of another version in the cache are re-created."""
 _PICTURES = 1024
@@ -55,8 +53,7 @@ class Imagenette(DataSettings):
     """
 
     size: Annotated[int, Ge(1), Le(10_000)] = 64
-    num_classes: ClassVar = 10
-    num_samples: ClassVar = (9_469, 3_925)
+    num_classes, num_samples = 10, (9_469, 3_925)
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -70,28 +67,21 @@ class Imagenette(DataSettings):
             DataMissing: if it is in none of the places and did not come by download.
             DataDamaged: if the files cannot be read.
         """
-        wanted = ["imagenette.npz", "imagenette2-160"]
-        found, why = next(search.candidates(wanted), None), None
-        if found is None:
-            why = search.fetch(_download_imagenette)
-            found = None if why else next(search.candidates(wanted), None)
-        if found is None:
-            raise search.missing(
-                "imagenette",
-                ["imagenette.npz", "imagenette2-160/"],
-                "the folder imagenette2-160/ of the 160-pixel archive (train/ and val/, one folder per class), or "
-                "imagenette.npz in Keras's layout with images of data.size pixels.",
-                why,
-            )
+        layout = (
+            "the folder imagenette2-160/ of the 160-pixel archive (train/ and val/, one folder per class), or "
+            "imagenette.npz in Keras's layout with images of data.size pixels."
+        )
+        found = search.obtain("imagenette", ["imagenette.npz", "imagenette2-160/"], layout, _download_imagenette)
         if found.suffix == ".npz":
-            arrays = read_keras_npz(found)
-            if arrays[0].shape[1:] != (self.size, self.size, 3):
-                raise damaged(found, f"images must be {self.size} x {self.size} x 3, got {list(arrays[0].shape[1:])}")
+            splits = read_keras_npz(found)
+            shape = splits["train"][0].shape[1:]
+            if shape != (self.size, self.size, 3):
+                raise damaged(found, f"expected images {self.size} x {self.size} x 3, got {list(shape)}")
         else:
             classes = _class_names(found / "train")
-            arrays = _read_splits(_list(found / "train", classes), _list(found / "val", classes), self.size, False)
-        mean, std = np.float32(IMAGENET_MEAN), np.float32(IMAGENET_STD)
-        return Dataset("imagenette", *arrays, 10, mean, std, str(found))
+            lists = {"train": _list(found / "train", classes), "test": _list(found / "val", classes)}
+            splits = _read_splits(lists, self.size, False)
+        return Dataset.of_splits("imagenette", str(found), splits, 10, IMAGENET_MEAN, IMAGENET_STD)
 
 
 def _download_imagenette(root: str) -> None:
@@ -133,7 +123,7 @@ class ImageFolder(DataSettings):
             DataMissing: if the folder does not exist.
             DataDamaged: if it holds no images, one cannot be read, or only test images have a class.
         """
-        root = find_path(self.path, search, "image-folder", "a folder with one sub-folder of images per class.")
+        root = search.find(self.path, "image-folder", "a folder with one sub-folder of images per class.")
         if (root / "train").is_dir():
             test = root / ("test" if (root / "test").is_dir() else "val")
             classes = _class_names(root / "train")
@@ -143,20 +133,18 @@ class ImageFolder(DataSettings):
                     f"{test}: class {more[0]} ({len(more)} such) is not in {root / 'train'}, so that nothing could "
                     "learn it. Put training images of it there, or take the folder out."
                 )
-            splits = _list(root / "train", classes), _list(test, classes)
+            files = {"train": _list(root / "train", classes), "test": _list(test, classes)}
         else:
             classes = _class_names(root)
-            splits = self._split(root, _list(root, classes), len(classes))
-        if self.mapped:
-            arrays = _converted(*splits, self.size, list(search.roots())[-1])
-        else:
-            arrays = _read_splits(*splits, self.size)
-        mean = per_channel(self.mean, 3, "data.mean", str(root))
-        std = per_channel(self.std, 3, "data.std", str(root))
-        names = tuple(classes)
-        return Dataset("image-folder", *arrays, len(classes), mean, std, str(root), class_names=names)
+            files = self._split(root, _list(root, classes), len(classes))
+        cache = list(search.roots())[-1]
+        splits = _convert(files, self.size, cache) if self.mapped else _read_splits(files, self.size)
+        found = dataset_from_arrays(
+            "image-folder", str(root), splits, "classification", len(classes), self.mean, self.std
+        )
+        return replace(found, class_names=tuple(classes))
 
-    def _split(self, root: Path, samples: list[Sample], num_classes: int) -> tuple[list[Sample], list[Sample]]:
+    def _split(self, root: Path, samples: list[Sample], num_classes: int) -> dict[str, list[Sample]]:
         """Per class, a random `test_fraction` of its images (or folders), at least one, goes to the test set."""
         train: list[Sample] = []
         test: list[Sample] = []
@@ -174,7 +162,7 @@ class ImageFolder(DataSettings):
             chosen = {distinct[index] for index in order[: min(count, len(distinct) - 1)]}
             for sample, unit in zip(own, units, strict=True):
                 (test if unit in chosen else train).append(sample)
-        return train, test
+        return {"train": train, "test": test}
 
 
 def _below_class(root: Path, path: Path) -> Path:
@@ -210,26 +198,26 @@ def _list(folder: Path, classes: Sequence[str]) -> list[Sample]:
     return samples
 
 
-def _read_splits(train: list[Sample], test: list[Sample], size: int, turned: bool = True):
-    """Train images, train labels, test images, test labels."""
-    arrays = []
-    for samples in (train, test):
+def _read_splits(files: Mapping[str, list[Sample]], size: int, turned: bool = True) -> dict[str, Pair]:
+    """Return the images and labels of each split."""
+    splits = {}
+    for split, samples in files.items():
         images = np.empty((len(samples), size, size, 3), np.uint8)
         _read_into(images, samples, size, turned)
-        arrays += [images, _labels_of(samples)]
-    return arrays
+        splits[split] = images, _labels_of(samples)
+    return splits
 
 
-def _converted(train: list[Sample], test: list[Sample], size: int, cache: Path):
+def _convert(files: Mapping[str, list[Sample]], size: int, cache: Path) -> dict[str, Pair]:
     """As `_read_splits`, with images in files of the cache, made by the first call."""
     digest = hashlib.sha256(f"{size} {_READING}".encode())
-    for path, label in (*train, *test):
-        found = path.stat()
-        digest.update(f"{path} {label} {found.st_size} {found.st_mtime_ns}\n".encode())
+    for path, label in (sample for samples in files.values() for sample in samples):
+        state = path.stat()
+        digest.update(f"{path} {label} {state.st_size} {state.st_mtime_ns}\n".encode())
     folder = cache / "image-folder" / digest.hexdigest()[:16]
     folder.mkdir(parents=True, exist_ok=True)
-    arrays = []
-    for split, samples in (("train", train), ("test", test)):
+    splits = {}
+    for split, samples in files.items():
         place = folder / f"{split}.npy"
         if not place.is_file():
             draft = folder / f"{split}.{os.getpid()}.draft"
@@ -237,8 +225,8 @@ def _converted(train: list[Sample], test: list[Sample], size: int, cache: Path):
             _read_into(images, samples, size)
             images.flush()
             os.replace(draft, place)
-        arrays += [np.load(place, mmap_mode="r"), _labels_of(samples)]
-    return arrays
+        splits[split] = np.load(place, mmap_mode="r"), _labels_of(samples)
+    return splits
 
 
 def _read_into(images: np.ndarray, samples: list[Sample], size: int, turned: bool = True) -> None:
@@ -258,26 +246,12 @@ def _read_image(path: Path, size: int, turned: bool) -> np.ndarray:
     pillow = needed("PIL.Image", "vision", "data: reading pictures")
     try:
         with pillow.open(path) as opened:
-            image = as_rgb(upright(opened) if turned else opened, str(path))
+            image = to_rgb8(upright(opened) if turned else opened, str(path))
     except (OSError, ValueError, SyntaxError) as error:  # Pillow's own UnidentifiedImageError is an OSError
         raise damaged(path, str(error)) from error
     return squared(image, size)
 
 
-def squared(image: "Image", size: int) -> np.ndarray:
-    """A picture with its short side resized and its middle cut out, uint8 [size, size] or [size, size, C]."""
-    from PIL import Image
-
-    width, height = image.size
-    short = min(width, height)
-    width, height = math.floor(size * width / short), math.floor(size * height / short)
-    left, top = round((width - size) / 2), round((height - size) / 2)
-    resized = image.resize((width, height), Image.Resampling.BILINEAR)
-    return np.asarray(resized.crop((left, top, left + size, top + size)))
-
-
-_ROWS = 4096
-"""Number of samples that are checked together if the whole array may not fit into memory."""
 _TOLERANCE = 1e-3
 """Largest amount by which values may lie outside 0..1, as resizing produces."""
 
@@ -320,8 +294,7 @@ def check_augmentation(dataset: Dataset, kind: Any) -> None:
 
 
 def _check_scale(images: np.ndarray) -> None:
-    pieces = [images[first : first + _ROWS] for first in range(0, len(images), _ROWS)]  # it may be memory-mapped
-    low, high = min(float(each.min()) for each in pieces), max(float(each.max()) for each in pieces)
+    low, high = float(images.min()), float(images.max())
     if low < -_TOLERANCE or high > 1 + _TOLERANCE:
         raise ScenarioError(
             f"training.augmentation: color changes uint8 images or values of 0 to 1, the data has values of {low:.4g} "

@@ -13,14 +13,14 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Literal
 from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 from annotated_types import Ge, Gt, Lt
 
-from ddlsim.data.dataset import DataSearch, Dataset, DataSettings
-from ddlsim.data.standard import damaged
+from ddlsim.data.dataset import Dataset, DataSettings
+from ddlsim.data.search import DataSearch, damaged
 from ddlsim.data.texts import NUM_CHARACTERS, Windows, character_ids, read_leaf, vocabulary, windows, word_ids, words
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.units import Count
@@ -66,10 +66,10 @@ class Shakespeare(DataSettings):
     predict: Literal["each", "last", "speaker"] = "each"
     test_share: Annotated[float, Gt(0), Lt(1)] = 0.2
 
-    sample_dtype: ClassVar = "int64"
-    may_hold_images: ClassVar = False
+    sample_dtype = "int64"
+    may_hold_images = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.text == "leaf" and (self.unit != "characters" or self.stride is not None or self.test_share != 0.2):
             raise ScenarioError(
                 "text: LEAF's files are windows of characters with their own stride and test set. Leave out unit, "
@@ -81,7 +81,7 @@ class Shakespeare(DataSettings):
             yield "vocabulary", "unit is characters"
 
     @property
-    def overlap(self) -> str | None:  # type: ignore[override]
+    def overlap(self) -> str | None:
         if self.text == "leaf":
             return "the windows of LEAF's files begin one character after the other"
         if self.stride is not None and self.stride < self.length:
@@ -89,15 +89,15 @@ class Shakespeare(DataSettings):
         return None
 
     @property
-    def num_tokens(self) -> int:  # type: ignore[override]
+    def num_tokens(self) -> int:
         return NUM_CHARACTERS if self.unit == "characters" else self.vocabulary
 
     @property
-    def task(self) -> str:  # type: ignore[override]
+    def task(self) -> str:
         return "classification" if self.predict == "speaker" else "next_token"
 
     def load(self, search: DataSearch) -> Dataset:
-        """The data set.
+        """Return the data set.
 
         Raises:
             DataMissing: if the full text is nowhere and did not come by download. DataDamaged: if it cannot be read.
@@ -107,19 +107,18 @@ class Shakespeare(DataSettings):
         speakers = list(by_split["train"])
         parts = {split: list(own.values()) for split, own in by_split.items()}
         columns = {split: np.repeat(speakers, [len(samples) for samples, _ in own]) for split, own in parts.items()}
-        arrays: dict[str, Any] = {}
+        splits = {}
         for split, own in parts.items():
             labels = np.concatenate([own_labels for _, own_labels in own])
             if self.predict == "speaker":
                 labels = np.repeat(np.arange(len(speakers)), [len(samples) for samples, _ in own])
-            arrays |= {f"{split}_images": np.concatenate([x for x, _ in own]), f"{split}_labels": labels}
-        return Dataset(
-            name="shakespeare",
-            **arrays,
-            num_classes=len(speakers) if self.predict == "speaker" else self.num_tokens,
-            mean=np.zeros(1, np.float32),
-            std=np.ones(1, np.float32),
-            origin=origin,
+            splits[split] = np.concatenate([x for x, _ in own]), labels
+        classes = len(speakers) if self.predict == "speaker" else self.num_tokens
+        return Dataset.of_splits(
+            "shakespeare",
+            origin,
+            splits,
+            classes,
             task=self.task,
             columns={"speaker": columns},
             num_tokens=self.num_tokens,
@@ -173,13 +172,8 @@ class Shakespeare(DataSettings):
     def _roles(self, search: DataSearch) -> tuple[Roles, str]:
         if self.text == "mini":
             return _of_excerpt(EMBEDDED.read_text(encoding="utf-8")), "inside the package"
-        path, why = next(search.candidates(FILES), None), None
-        if path is None:
-            why = search.fetch(_download)
-            path = None if why else next(search.candidates(FILES), None)
-        if path is None:
-            layout = f"100.txt, Project Gutenberg's #100 of 1994, or the archive that holds it ({URL})."
-            raise search.missing("shakespeare", FILES, layout, why)
+        layout = f"100.txt, Project Gutenberg's #100 of 1994, or the archive that holds it ({URL})."
+        path = search.obtain("shakespeare", FILES, layout, _download)
         roles = roles_of_gutenberg(_read(path))
         if not roles:
             raise damaged(path, "it has no plays with speaking roles in the layout of #100 of 1994")

@@ -3,15 +3,12 @@
 Sources: `rotate` as in the FACADE paper's code (angles per number of clusters, torchvision's RandomRotation on
 normalized images) and in Listo Zec et al., "Decentralized adaptive clustering of deep nets", 2022 (10 and 350 degrees).
 
-A shift receives read-only arrays, because clusters and nodes share them: values written into them would change for all
-others. Results of user-defined shifts are checked.
+Clusters and nodes share arrays, so that user-defined shifts receive copies. Their results are checked.
 """
 
 import dataclasses
-import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -88,7 +85,7 @@ class Shift(Part, ABC):
         return None
 
     def check(self, num_clusters: int, image_shape: tuple[int, ...]) -> None:
-        """Whether the shift fits the clusters and the samples, found by shifting no samples at all.
+        """Check, on no samples at all, that the shift fits the clusters and the samples.
 
         Args:
             num_clusters: how many clusters there are.
@@ -322,132 +319,79 @@ def _one_per_cluster(key: str, values: Sequence, num_clusters: int) -> None:
         raise ScenarioError(f"{key}: expected one entry for each of the {num_clusters} clusters, got {len(values)}.")
 
 
-def shifted(
+def apply_shift(
     shift: Shift,
     images: np.ndarray,
     labels: np.ndarray,
     cluster: int,
     setting: Setting,
-    task: Task | None,
-    images_are_real: bool = True,
+    task: Task,
+    checked: Collection[str] = ("images", "labels"),
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the samples that a shift's `apply` computes; labels in the type that learning takes.
 
     Args:
         shift, images, labels, cluster, setting: see Shift.apply.
-        task: the task against which labels are checked; None if they are made up.
-        images_are_real: whether the images are checked; false if they are made up.
+        task: the task against which labels are checked.
+        checked: results of a user-defined shift that are checked, those of real samples.
     Raises:
-        ScenarioError: if it writes into its input, or returns invalid samples.
+        ScenarioError: if a user-defined shift returns invalid samples.
     """
-    locked = _locked(images, shift), _locked(labels, shift)
-    with _untouched(shift, "apply"):
-        found = shift.apply(*locked, cluster, setting)
-    if own_code.is_from_outside(shift):
-        _refuse(shift, "apply", _wrong_pair(found, np.ndarray))
-        _refuse(shift, "apply", _wrong_images(found[0], images) if images_are_real else "")
-        _refuse(shift, "apply", _wrong_labels(found[1], labels, setting, task))
-    seen = _unlocked(found[0], locked[0], images)
-    of_images = np.float32 if np.issubdtype(seen.dtype, np.floating) else seen.dtype
-    return np.ascontiguousarray(seen, of_images), of_type(_unlocked(found[1], locked[1], labels))
+    if not own_code.is_from_outside(shift):
+        found = shift.apply(images, labels, cluster, setting)
+    else:  # it may write into its input, which other clusters see too
+        found = shift.apply(images.copy(), labels.copy(), cluster, setting)
+        _check_result(shift, found, (images, labels), setting, task, checked)
+    of_images = np.float32 if np.issubdtype(found[0].dtype, np.floating) else found[0].dtype
+    return np.ascontiguousarray(found[0], of_images), _as_learned(found[1])
 
 
-def shifted_bytes(
+def apply_shift_to_bytes(
     shift: Shift, images: Uint8Images, labels: np.ndarray, cluster: int, setting: Setting, task: Task
 ) -> tuple[Uint8Images, np.ndarray] | None:
-    """As `shifted`, of images that stay bytes; None: the shift works on normalized values."""
-    locked = _locked(labels, shift)
-    with _untouched(shift, "apply_to_bytes"):
-        found = shift.apply_to_bytes(images, locked, cluster, setting)
+    """As `apply_shift`, for images that stay bytes; None if the shift works on normalized values."""
+    found = shift.apply_to_bytes(images, labels.copy(), cluster, setting)
     if found is None:
         return None
     if own_code.is_from_outside(shift):
-        wrong = _wrong_pair(found, Uint8Images)
-        if not wrong and len(found[0]) != len(images):
-            wrong = f"images {list(found[0].shape)} of {len(images)} samples, expected one for each"
-        _refuse(shift, "apply_to_bytes", wrong or _wrong_labels(found[1], labels, setting, task))
-    return found[0], of_type(_unlocked(found[1], locked, labels))
+        _check_result(shift, found, (images, labels), setting, task)
+    return found[0], _as_learned(found[1])
 
 
-def of_type(labels: np.ndarray) -> np.ndarray:
+def _as_learned(labels: np.ndarray) -> np.ndarray:
     """Labels in the one type that learning takes: int64, of a regression float32."""
     return np.ascontiguousarray(labels, np.float32 if np.issubdtype(labels.dtype, np.floating) else np.int64)
 
 
-def _locked(array: np.ndarray, shift: Shift) -> np.ndarray:
-    """The same values, not to be written to; a copy where torch, which does not ask, may write all the same."""
-    found = array.copy() if own_code.is_from_outside(shift) else array.view()
-    found.flags.writeable = False
-    return found
-
-
-def _unlocked(found: np.ndarray, locked: np.ndarray, given: np.ndarray) -> np.ndarray:
-    """Return a shift's result as an array, the input itself if it was returned unchanged."""
-    if found is locked and found.base is not None:
-        return given
-    if not found.flags.writeable and given.flags.writeable:  # torch warns of arrays that cannot be written to
-        try:
-            found.flags.writeable = True
-        except ValueError:  # it is a view of the copy that the shift was given
-            return found.copy()
-    return found
-
-
-@contextmanager
-def _untouched(shift: Shift, method: str) -> Iterator[None]:
-    """Raise an error for a shift that writes into its input."""
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
-            yield
-    except ValueError as error:
-        if "read-only" not in str(error):
-            raise
-        frame = own_code.user_frame(error, {own_code.source_file(type(shift)) or ""})
-        place = f"{frame.split(': ')[0]}: " if frame else ""
-        raise ScenarioError(
-            f"{place}shift: {method} of {type(shift).__qualname__} writes into its input, which other clusters see "
-            f"too ({error}). Leave images and labels as they are, and return new arrays, such as 1 - labels."
-        ) from error
-
-
-def _refuse(shift: Shift, method: str, wrong: str) -> None:
-    if wrong:
-        raise ScenarioError(f"shift: {method} of {type(shift).__qualname__} returns {wrong}.")
-
-
-def _wrong_pair(found: Any, kind: type) -> str:
-    if not isinstance(found, tuple | list) or len(found) != 2:
-        return f"{kind_of(found)}, expected a pair (images, labels)"
-    for name, each, expected in (("images", found[0], kind), ("labels", found[1], np.ndarray)):
-        if not isinstance(each, expected):
-            return f"{kind_of(each)} as {name}, expected a {_NAMES[expected]}"
-    return ""
-
-
-_NAMES: dict[type, str] = {np.ndarray: "numpy array", Uint8Images: "ddlsim.data.uint8_images.Uint8Images"}
-
-
-def _wrong_images(found: np.ndarray, given: np.ndarray) -> str:
-    floating = np.issubdtype(given.dtype, np.floating)
-    if found.ndim == 0 or len(found) != len(given):
-        return f"images {list(found.shape)} of {len(given)} samples, expected one for each"
-    if not np.issubdtype(found.dtype, np.floating if floating else np.integer):
-        return f"images of {found.dtype}, expected {given.dtype}"
-    wrong = int(np.count_nonzero(~np.isfinite(found))) if floating else 0
-    return f"images of which {wrong} values are not finite" if wrong else ""
-
-
-def _wrong_labels(found: np.ndarray, given: np.ndarray, setting: Setting, task: Task | None) -> str:
-    if task is None:
-        return ""
-    if found.shape != given.shape or found.dtype.kind not in "biuf":
-        return f"labels {found.dtype} {list(found.shape)}, expected {given.dtype} {list(given.shape)}"
-    wrong = int(np.count_nonzero(~np.isfinite(found)))
-    if wrong:
-        return f"labels of which {wrong} are not finite"
-    seen = of_type(found)
-    if np.issubdtype(task.label_dtype, np.floating):
-        seen = seen.astype(task.label_dtype)
-    text = task.wrong_labels(seen, setting.num_classes) if len(found) else ""
-    return f"labels that {text} (task: {label_of(task)})" if text else ""
+def _check_result(
+    shift: Shift,
+    found: Any,
+    originals: tuple[Any, np.ndarray],
+    setting: Setting,
+    task: Task,
+    checked: Collection[str] = ("images", "labels"),
+) -> None:
+    """Raise ScenarioError unless a user-defined shift returns as many images, and labels of the task."""
+    place, names = f"shift: {type(shift).__qualname__}", ("images", "labels")
+    if not isinstance(found, tuple | list) or [type(each) for each in found] != [type(each) for each in originals]:
+        expected = " and ".join(kind_of(each) for each in originals)
+        raise ScenarioError(f"{place}: expected images and labels, {expected}, got {kind_of(found)}. Return both.")
+    for name, each, original in zip(names, found, originals, strict=True):
+        if name not in checked:
+            continue
+        shape = each.shape[:1] if name == "images" else each.shape
+        alike = shape == original.shape[: len(shape)] and len(each.shape) > 0
+        if isinstance(each, np.ndarray):
+            alike &= name == "labels" or (each.dtype.kind == "f") == (original.dtype.kind == "f")
+            alike &= each.dtype.kind in "biuf" and bool(np.isfinite(each).all())
+        if not alike:
+            raise ScenarioError(
+                f"{place}: expected {name} {list(original.shape)} like those of the data, with finite values, got "
+                f"{list(each.shape)} of {getattr(each, 'dtype', 'bytes')}. Return one for each sample."
+            )
+    if "labels" in checked and len(found[1]):
+        labels = _as_learned(found[1])
+        floating = np.issubdtype(task.label_dtype, np.floating)
+        wrong = task.wrong_labels(labels.astype(task.label_dtype) if floating else labels, setting.num_classes)
+        if wrong:
+            raise ScenarioError(f"{place}: labels {wrong} (task: {label_of(task)}).")

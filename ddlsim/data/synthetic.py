@@ -7,7 +7,7 @@ scenario's seed; there they are drawn again, without a seed, when a run is teste
 """
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Protocol
+from typing import Annotated, Any
 
 import numpy as np
 from annotated_types import Ge, Gt
@@ -15,12 +15,6 @@ from annotated_types import Ge, Gt
 from ddlsim.data.dataset import Dataset, DataSettings
 from ddlsim.foundation.rng import stream
 from ddlsim.foundation.units import Count
-
-
-class Nodes(Protocol):
-    """Scenario section `nodes`."""
-
-    clusters: tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,10 +34,9 @@ class SyntheticRegression(DataSettings):
         test_samples: of each cluster.
     """
 
-    task: ClassVar = "regression"
-    own_validation: ClassVar = True
-    generated: ClassVar = True
-    may_hold_images: ClassVar = False
+    task = "regression"
+    own_validation = generated = True
+    may_hold_images = False
     features: Count = 10
     theta_range: Annotated[float, Gt(0)] = 10.0
     x_range: Annotated[float, Gt(0)] = 10.0
@@ -56,8 +49,8 @@ class SyntheticRegression(DataSettings):
         """As many domains as there are clusters."""
         return num_clusters
 
-    def generate(self, nodes: Nodes, seed: int) -> Dataset:
-        """The data of one seed.
+    def generate(self, nodes: Any, seed: int) -> Dataset:
+        """Return the data of one seed.
 
         Args:
             nodes: scenario section `nodes`.
@@ -74,23 +67,8 @@ class SyntheticRegression(DataSettings):
         }
         domains = {split: np.repeat(clusters, count) for split, count in counts.items()}
         drawn = {split: self._draw(split, count, theta, seed) for split, count in counts.items()}
-        (train_x, train_y), (own_x, own_y), (test_x, test_y) = drawn["train"], drawn["validation"], drawn["test"]
-        zero, one = np.zeros(1, np.float32), np.ones(1, np.float32)
-        return Dataset(
-            "synthetic_regression",
-            train_x,
-            train_y,
-            test_x,
-            test_y,
-            1,
-            zero,
-            one,
-            f"drawn from seed {seed}",
-            "regression",
-            own_x,
-            own_y,
-            domains,
-        )
+        origin = f"drawn from seed {seed}"
+        return Dataset.of_splits("synthetic_regression", origin, drawn, 1, task="regression", domains=domains)
 
     def _draw(self, split: str, counts: np.ndarray, theta: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
         """All clusters' samples of one split: x float32 [n, 1, features, 1], y float32 [n]."""

@@ -13,14 +13,14 @@ import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from annotated_types import Gt, Lt
 
 from ddlsim.data.cells import numbers_of, refuse_odd_cells
-from ddlsim.data.dataset import DataSearch, Dataset, DataSettings, finite
-from ddlsim.data.python_data import find_path
+from ddlsim.data.dataset import Dataset, DataSettings, finite
+from ddlsim.data.search import DataSearch
 from ddlsim.foundation.errors import DataDamaged, ScenarioError
 from ddlsim.foundation.rng import stream
 from ddlsim.foundation.units import CountOrZero
@@ -56,7 +56,7 @@ class Table(DataSettings):
         split_seed: of the draw of test rows, the same for all seeds of a scenario.
     """
 
-    may_hold_images: ClassVar = False
+    may_hold_images = False
     path: str
     target: str
     task: Literal["classification", "regression"] = "classification"
@@ -74,15 +74,14 @@ class Table(DataSettings):
         """Return the data set.
 
         Raises:
-            DataMissing: if the file does not exist. DataDamaged: if it is not a table. ScenarioError: if it lacks a
-                column,
-            or a column cannot have the requested type.
+            DataMissing: if the file does not exist. DataDamaged: if it is not a table.
+            ScenarioError: if it lacks a column, or a column cannot have the requested type.
         """
-        path = find_path(self.path, search, "table", "a CSV file with a line of names.")
+        path = search.find(self.path, "table", "a CSV file with a line of names.")
         return self.dataset("table", str(path), read_columns(path))
 
     def dataset(self, name: str, origin: str, cells: Columns) -> Dataset:
-        """The data set of a table that has been read."""
+        """Return the data set of a table that has been read."""
         named = (
             ("target", self.target),
             ("domain", self.domain),
@@ -105,8 +104,8 @@ class Table(DataSettings):
         domains = np.zeros(len(labels), np.int64)
         if self.domain is not None:
             numbers = numbers_of(cells[self.domain])  # 2 before 10
-            named = cells[self.domain] if numbers is None or not np.isfinite(numbers).all() else numbers
-            domains = np.unique(named, return_inverse=True)[1].astype(np.int64)
+            values = cells[self.domain] if numbers is None or not np.isfinite(numbers).all() else numbers
+            domains = np.unique(values, return_inverse=True)[1].astype(np.int64)
             rare = np.flatnonzero(np.bincount(domains) == 1)
             if len(rare):
                 only = cells[self.domain][int(np.flatnonzero(domains == rare[0])[0])]
@@ -119,17 +118,12 @@ class Table(DataSettings):
         inputs = {column: own for column, own in cells.items() if column not in apart}
         features, about = _features(origin, inputs, ~test, self.categorical)
         texts = {column: np.array(own) for column, own in cells.items() if column in apart or numbers_of(own) is None}
-        return Dataset(
+        return Dataset.of_splits(
             name,
-            features[~test],
-            labels[~test],
-            features[test],
-            labels[test],
-            len(names) or 1,
-            np.zeros(1, np.float32),
-            np.ones(1, np.float32),
             origin,
-            self.task,
+            {"train": (features[~test], labels[~test]), "test": (features[test], labels[test])},
+            len(names) or 1,
+            task=self.task,
             domains=None if self.domain is None else {"train": domains[~test], "test": domains[test]},
             columns={column: {"train": own[~test], "test": own[test]} for column, own in texts.items()},
             class_names=names,
@@ -191,8 +185,8 @@ class HeartDisease(DataSettings):
     test_share: Share = 0.2
     split_seed: CountOrZero = 0
 
-    num_classes: ClassVar = 2
-    may_hold_images: ClassVar = False
+    num_classes = 2
+    may_hold_images = False
 
     def domains_for(self, num_clusters: int) -> int | None:
         """The hospitals."""

@@ -19,13 +19,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeGuard
+from typing import Annotated, Any, TypeGuard
 
 import numpy as np
 from annotated_types import Ge
 
-from ddlsim.data.dataset import DataSearch, Dataset, DataSettings
-from ddlsim.data.standard import damaged
+from ddlsim.data.dataset import Dataset, DataSettings, Pair
+from ddlsim.data.search import DataSearch, damaged
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.units import Count
 
@@ -94,7 +94,7 @@ def word_ids(texts: Sequence[Sequence[str]], known: dict[str, int], length: int)
     return found
 
 
-Windows = Mapping[str, tuple[np.ndarray, np.ndarray]]
+Windows = Mapping[str, Pair]
 """User -> ids of characters int64 [n, T], and of those that follow, int64 [n]."""
 
 
@@ -128,9 +128,12 @@ def _of_files(folder: Path, length: int) -> Windows:
                     f"data.length: {path} has windows of {len(wrong)} characters (user {user}), data.length is "
                     f"{length}. Set data.length: {len(wrong)}."
                 )
-            own = character_ids("".join(texts)).reshape(-1, length), character_ids("".join(following))
-            pieces.setdefault(user, []).append(own)
-    return {user: tuple(map(np.concatenate, zip(*own, strict=True))) for user, own in pieces.items()}
+            pair = character_ids("".join(texts)).reshape(-1, length), character_ids("".join(following))
+            pieces.setdefault(user, []).append(pair)
+    return {
+        user: (np.concatenate([x for x, _ in pairs]), np.concatenate([y for _, y in pairs]))
+        for user, pairs in pieces.items()
+    }
 
 
 def _texts(path: Path) -> dict[str, tuple[list[str], list[str]]]:
@@ -168,8 +171,7 @@ def _what(own: Any) -> str:
     return ", ".join(sizes) or "nothing"
 
 
-FOLDER = "ag_news"
-FOLDERS = (FOLDER, "ag_news_csv")
+FOLDERS = ("ag_news", "ag_news_csv")
 """Possible folders; the second is that of the authors' archive."""
 AG_NEWS_URL = "https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras/master/data/ag_news_csv/{}.csv"
 CLASSES = ("1", "2", "3", "4")
@@ -188,55 +190,37 @@ class AgNews(DataSettings):
     length: Count = 40
     vocabulary: Annotated[int, Ge(3)] = 10_000
 
-    num_classes: ClassVar = 4
-    sample_dtype: ClassVar = "int64"
-    may_hold_images: ClassVar = False
+    num_classes, num_samples = 4, (120_000, 7_600)
+    sample_dtype = "int64"
+    may_hold_images = False
 
     @property
-    def image_shape(self) -> tuple[int, ...]:  # type: ignore[override]
+    def image_shape(self) -> tuple[int, ...]:
         return (self.length,)
 
     @property
-    def num_tokens(self) -> int:  # type: ignore[override]
+    def num_tokens(self) -> int:
         return self.vocabulary
 
-    num_samples: ClassVar = (120_000, 7_600)
-
     def load(self, search: DataSearch) -> Dataset:
-        """The data set.
+        """Return the data set.
 
         Raises:
             DataMissing: if it is nowhere and did not come by download. DataDamaged: if it cannot be read.
         """
-        wanted, why = [f"{folder}/train.csv" for folder in FOLDERS], None
-        train = next(search.candidates(wanted), None)
-        if train is None:
-            why = search.fetch(_download)
-            train = None if why else next(search.candidates(wanted), None)
-        if train is None:
-            layout = f"the folder {FOLDER}/ with train.csv and test.csv, lines of class 1 to 4, title, text."
-            raise search.missing("ag_news", wanted, layout, why)
-        splits = {"train": _read(train), "test": _read(train.with_name("test.csv"))}
-        known = vocabulary(splits["train"][0], self.vocabulary)
-        return Dataset(
-            name="ag_news",
-            train_images=word_ids(splits["train"][0], known, self.length),
-            train_labels=splits["train"][1],
-            test_images=word_ids(splits["test"][0], known, self.length),
-            test_labels=splits["test"][1],
-            num_classes=4,
-            mean=np.zeros(1, np.float32),
-            std=np.ones(1, np.float32),
-            origin=str(train.parent),
-            num_tokens=self.vocabulary,
-        )
+        layout = f"the folder {FOLDERS[0]}/ with train.csv and test.csv, lines of class 1 to 4, title, text."
+        train = search.obtain("ag_news", [f"{folder}/train.csv" for folder in FOLDERS], layout, _download)
+        texts = {"train": _read(train), "test": _read(train.with_name("test.csv"))}
+        known = vocabulary(texts["train"][0], self.vocabulary)
+        splits = {split: (word_ids(words, known, self.length), labels) for split, (words, labels) in texts.items()}
+        return Dataset.of_splits("ag_news", str(train.parent), splits, 4, num_tokens=self.vocabulary)
 
 
 def _download(root: str) -> None:
     from torchvision.datasets.utils import download_url
 
     for split, digest in MD5.items():
-        download_url(AG_NEWS_URL.format(split), str(Path(root) / FOLDER), f"{split}.csv", md5=digest)
+        download_url(AG_NEWS_URL.format(split), str(Path(root) / FOLDERS[0]), f"{split}.csv", md5=digest)
 
 
 def _read(path: Path) -> tuple[list[list[str]], np.ndarray]:

@@ -1,21 +1,132 @@
-"""Any image classification data set of torchvision, by the name of its class: SVHN, STL10, EMNIST, GTSRB, ..."""
+"""Image data sets of torchvision: MNIST, Fashion-MNIST, CIFAR-10 and CIFAR-100, and any other by its class.
 
-import dataclasses
+MNIST, Fashion-MNIST and CIFAR are read from Keras's .npz or by torchvision, which downloads them. Normalization:
+CIFAR-10 and Fashion-MNIST 0.5 / 0.5 as in the FACADE and DAC papers' codes; MNIST and CIFAR-100 by their own mean and
+deviation, as in the latter.
+
+The package contains a class-balanced part of Fashion-MNIST, so that every scenario runs offline. Source: Xiao, Rasul
+and Vollgraf, "Fashion-MNIST", 2017 (MIT license, notice in embedded/LICENSE.fashion-mnist). Of each class the first
+1,000 training images and the first 200 test images, in the original order; tools/make_fashion_mnist_mini.py makes the
+file.
+"""
+
+import difflib
 import inspect
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from annotated_types import Ge, Gt, Le, Lt
 
-from ddlsim.data.dataset import DataSearch, Dataset, DataSettings, split_off
-from ddlsim.data.from_arrays import Pair, as_labels, as_samples, own_dataset, read_items
-from ddlsim.data.images import squared
+from ddlsim.data.dataset import Dataset, DataSettings, Pair, split_off
+from ddlsim.data.from_arrays import as_labels, as_samples, dataset_from_arrays
+from ddlsim.data.items import squared, stack_items
+from ddlsim.data.npz import read_keras_npz
+from ddlsim.data.search import DataSearch, damaged
 from ddlsim.foundation.errors import DataDamaged, ScenarioError
 from ddlsim.foundation.extras import needed
 from ddlsim.foundation.units import Count
 
+EMBEDDED = Path(__file__).parent / "embedded" / "fashion-mnist-mini.npz"
 Argument = bool | int | float | str
+
+
+@dataclass(frozen=True, kw_only=True)
+class FashionMnistMini(DataSettings):
+    """Part of Fashion-MNIST inside the package: 10,000 + 2,000 images, 1 x 28 x 28, 10 classes; needs no network."""
+
+    image_shape = (1, 28, 28)
+    num_classes = 10
+    num_samples = (10_000, 2_000)
+
+    def load(self, search: DataSearch) -> Dataset:
+        """Return the data set; nothing is searched for."""
+        return Dataset.of_splits("fashion-mnist-mini", "inside the package", read_keras_npz(EMBEDDED), 10, 0.5, 0.5)
+
+
+class _Standard(DataSettings):
+    """Base of data sets that are Keras's .npz or a class of torchvision."""
+
+    name: ClassVar[str]
+    torchvision_class: ClassVar[str]
+    folder: ClassVar[str]
+    mean: ClassVar[tuple[float, ...]]
+    std: ClassVar[tuple[float, ...]]
+
+    def load(self, search: DataSearch) -> Dataset:
+        """Return the data set.
+
+        Raises:
+            DataMissing: if it is in none of the folders and was not downloaded, or torchvision cannot read it.
+            DataDamaged: if Keras's file cannot be read.
+        """
+        path = next(search.candidates([f"{self.name}.npz"]), None)
+        if path is None:
+            splits, origin = self._of_torchvision(search)
+        else:
+            splits, origin = read_keras_npz(path), str(path)
+        images = splits["train"][0]
+        channels, height, width = self.image_shape
+        if images.shape[1:] != (height, width, channels) or images.dtype != np.uint8:
+            expected = f"expected uint8 images {height} x {width} x {channels} in {self.name}"
+            raise damaged(Path(origin), f"{expected}, got {images.dtype} {' x '.join(map(str, images.shape[1:]))}")
+        return Dataset.of_splits(self.name, origin, splits, self.num_classes, self.mean, self.std)
+
+    def _of_torchvision(self, search: DataSearch) -> tuple[dict[str, Pair], str]:
+        """Return the splits as torchvision reads or downloads them, and the folder that contains them."""
+        channels, height, width = self.image_shape
+        shape = f"{height}, {width}" + (f", {channels}" if channels > 1 else "")
+        train, test = self.num_samples
+        layout = (
+            f"either {self.name}.npz in Keras's layout (x_train uint8 [{train}, {shape}], y_train, x_test uint8 "
+            f"[{test}, {shape}], y_test), or the folder {self.folder}/ that "
+            f"torchvision.datasets.{self.torchvision_class} leaves."
+        )
+        cls, wanted = _class_named(self.torchvision_class), [f"{self.name}.npz", f"{self.folder}/"]
+        splits, root = {}, ""
+        for split in ("train", "test"):
+            found, root = _opened(cls, {"train": split == "train"}, search, self.name, wanted, layout)
+            images = as_samples(root, f"x_{split}", np.asarray(found.data), False)
+            splits[split] = images, np.asarray(found.targets, np.int64)
+        return splits, root
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mnist(_Standard):
+    """Handwritten digits (LeCun et al.): 60,000 + 10,000 images, 1 x 28 x 28, 10 classes."""
+
+    name, torchvision_class, folder = "mnist", "MNIST", "MNIST/raw"
+    image_shape, num_classes, num_samples = (1, 28, 28), 10, (60_000, 10_000)
+    mean, std = (0.1307,), (0.3081,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FashionMnist(_Standard):
+    """Pieces of clothing (Xiao, Rasul and Vollgraf, 2017): 60,000 + 10,000 images, 1 x 28 x 28, 10 classes."""
+
+    name, torchvision_class, folder = "fashion-mnist", "FashionMNIST", "FashionMNIST/raw"
+    image_shape, num_classes, num_samples = (1, 28, 28), 10, (60_000, 10_000)
+    mean, std = (0.5,), (0.5,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cifar10(_Standard):
+    """Small color photographs (Krizhevsky, 2009): 50,000 + 10,000 images, 3 x 32 x 32, 10 classes."""
+
+    name, torchvision_class, folder = "cifar10", "CIFAR10", "cifar-10-batches-py"
+    image_shape, num_classes, num_samples = (3, 32, 32), 10, (50_000, 10_000)
+    mean, std = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cifar100(_Standard):
+    """Small color photographs (Krizhevsky, 2009): 50,000 + 10,000 images, 3 x 32 x 32, 100 classes."""
+
+    name, torchvision_class, folder = "cifar100", "CIFAR100", "cifar-100-python"
+    image_shape, num_classes, num_samples = (3, 32, 32), 100, (50_000, 10_000)
+    mean, std = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +158,7 @@ class Torchvision(DataSettings):
     mean: tuple[float, ...] = (0.5,)
     std: tuple[Annotated[float, Gt(0)], ...] = (0.5,)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.train_split == self.test_split:
             raise ScenarioError(f"test_split: {self.test_split} is the training set; name another one.")
 
@@ -59,97 +170,103 @@ class Torchvision(DataSettings):
             DataDamaged: if its samples are not images with one label.
             ScenarioError: if the class does not exist, or does not take the arguments.
         """
-        cls = self._class()
-        parameters = _parameters(cls)
-        by_split = _split_arguments(parameters, self.arguments, self.train_split, self.test_split)
+        cls = _class_named(self.dataset)
+        by_split = _split_arguments(_parameters(cls), self.arguments, self.train_split, self.test_split)
         where = f"torchvision.datasets.{self.dataset}"
         for key, name, usual in (("train_split", self.train_split, "train"), ("test_split", self.test_split, "test")):
             if name != usual and not any(name in more.values() for more in by_split.values()):
-                raise ScenarioError(f"data.{key}: {where} is not asked for a split by its name; leave {key} out.")
+                raise ScenarioError(f"data.{key}: {where} takes no name of a split. Leave {key} out.")
+        layout = f"the files that {where}(root=...) reads."
+        splits = {}
+        for split, more in (by_split or {"train": {}}).items():
+            found, _ = _opened(cls, {**self.arguments, **more}, search, self.dataset, [self.dataset], layout)
+            splits[split] = self._read(where, split, found)
         if not by_split:
-            everything = self._read(where, "train", self._open(cls, {}, search))
-            train, test = split_off(where, everything[1], self.test_fraction)
-            splits = {
-                name: (everything[0][rows], everything[1][rows]) for name, rows in (("train", train), ("test", test))
-            }
-        else:
-            splits = {
-                split: self._read(where, split, self._open(cls, more, search)) for split, more in by_split.items()
-            }
-        found = own_dataset("torchvision", where, splits, "classification", self.num_classes, self.mean, self.std)
-        return dataclasses.replace(found, name=self.dataset)
-
-    def _class(self) -> Any:
-        datasets = needed("torchvision.datasets", "vision", f"data: {self.dataset}")
-        cls = getattr(datasets, self.dataset, None)
-        if not inspect.isclass(cls):
-            import difflib
-
-            near = difflib.get_close_matches(self.dataset, datasets.__all__, n=3, cutoff=0.4)
-            hint = f" Did you mean {' or '.join(near)}?" if near else ""
-            raise ScenarioError(f"data.dataset: torchvision.datasets has no class {self.dataset}.{hint}")
-        return cls
-
-    def _open(self, cls: Any, more: dict[str, Any], search: DataSearch) -> Any:
-        """The first data folder's that has it, else downloaded into the first."""
-        arguments = {**self.arguments, **more}
-        parameters = _parameters(cls)
-        unknown = [key for key in arguments if key not in parameters]
-        if unknown:
-            raise ScenarioError(
-                f"data.arguments: torchvision.datasets.{self.dataset} has no argument {unknown[0]}; it has "
-                f"{', '.join(parameters)}."
-            )
-        if "root" not in parameters:
-            return _made(self.dataset, cls, arguments)
-        why = ""
-        for root in search.roots():
-            if root.is_dir():
-                try:
-                    return _made(self.dataset, cls, {"root": str(root), **arguments})
-                except (RuntimeError, OSError) as error:  # not there, or not whole
-                    why = why or " ".join(str(error).split())
-        got: list[Any] = []
-        if "download" in parameters:
-            failed = search.fetch(lambda root: got.append(cls(root=root, download=True, **arguments)))
-        else:
-            failed = "torchvision cannot download it"
-        if got:
-            return got[0]
-        layout = f"the files that torchvision.datasets.{self.dataset}(root=...) reads. {why:.200}"
-        raise search.missing(self.dataset, [self.dataset], layout.rstrip(), failed)
+            x, y = splits["train"]
+            train, test = split_off(where, y, self.test_fraction)
+            splits = {"train": (x[train], y[train]), "test": (x[test], y[test])}
+        return dataset_from_arrays(self.dataset, where, splits, "classification", self.num_classes, self.mean, self.std)
 
     def _read(self, where: str, split: str, data: Any) -> Pair:
-        """Read images and labels, all at once if the class has them as an array."""
+        """Read images and labels, item by item."""
         size = self.size
         change = (lambda image: squared(image, size)) if size else (lambda image: image)
         try:
-            x, y = read_items(where, split, data, change)
+            x, y = stack_items(where, split, data, change)
         except DataDamaged as error:
             if "all must be alike" in str(error):
                 raise DataDamaged(f"{error} Give data.size, which resizes every image.") from error
             raise
-        return as_samples(where, f"x_{split}", np.asarray(x), False), as_labels(
-            where, f"y_{split}", y, "classification"
-        )
+        x = as_samples(where, f"x_{split}", np.asarray(x), False)
+        return x, as_labels(where, f"y_{split}", y, "classification")
+
+
+def _class_named(name: str) -> Any:
+    """Return a class of torchvision.datasets.
+
+    Raises:
+        DataMissing: if torchvision is not installed. ScenarioError: if there is no class of this name.
+    """
+    datasets = needed("torchvision.datasets", "vision", f"data: {name}")
+    cls = getattr(datasets, name, None)
+    if not inspect.isclass(cls):
+        near = difflib.get_close_matches(name, datasets.__all__, n=3, cutoff=0.4)
+        hint = f" Did you mean {' or '.join(near)}?" if near else ""
+        raise ScenarioError(f"data.dataset: torchvision.datasets has no class {name}.{hint}")
+    return cls
+
+
+def _opened(
+    cls: Any, arguments: Mapping[str, Any], search: DataSearch, name: str, wanted: Sequence[str], layout: str
+) -> tuple[Any, str]:
+    """Return a data set of torchvision, from the first data folder that has it, else downloaded into the first; and
+    this folder.
+
+    Args:
+        cls: the class.
+        arguments: of the class, without root and download.
+        search, name, wanted, layout: as in DataSearch.missing.
+    Raises:
+        DataMissing: if no folder has it, and it was not downloaded.
+        ScenarioError: if the class does not take the arguments.
+    """
+    where, parameters = f"torchvision.datasets.{cls.__name__}", _parameters(cls)
+    unknown = [key for key in arguments if key not in parameters]
+    if unknown:
+        raise ScenarioError(f"data.arguments: {where} has no argument {unknown[0]}; it has {', '.join(parameters)}.")
+
+    def make(**places: Any) -> Any:
+        try:
+            return cls(**places, **arguments)
+        except (TypeError, ValueError) as error:
+            raise ScenarioError(f"data.arguments: {where}: {error}") from error
+
+    if "root" not in parameters:
+        return make(), where
+    why = ""
+    for root in filter(Path.is_dir, search.roots()):
+        try:
+            return make(root=str(root)), str(root)
+        except (RuntimeError, OSError, AssertionError) as error:  # absent, incomplete or damaged
+            why = why or f" torchvision: {' '.join(str(error).split()):.200}."
+    found: list[Any] = []
+    failed: str | None = "torchvision cannot download it"
+    if "download" in parameters:
+        failed = search.fetch(lambda root: found.extend((make(root=root, download=True), root)))
+    if failed is not None:
+        raise search.missing(name, wanted, layout + why, failed)
+    return found[0], found[1]
 
 
 def _parameters(cls: Any) -> list[str]:
     """Return the arguments that a class takes, including those that it passes to its base class, as EMNIST does."""
     found: list[str] = []
     for each in inspect.getmro(cls):
-        own = inspect.signature(each.__init__).parameters.values()
+        own = inspect.signature(vars(each).get("__init__", object.__init__)).parameters.values()
         found += [one.name for one in own if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
         if all(one.kind != one.VAR_KEYWORD for one in own):
             break
     return [name for name in dict.fromkeys(found) if name != "self"]
-
-
-def _made(name: str, cls: Any, arguments: dict[str, Any]) -> Any:
-    try:
-        return cls(**arguments)
-    except (TypeError, ValueError) as error:
-        raise ScenarioError(f"data.arguments: torchvision.datasets.{name}: {error}") from error
 
 
 def _split_arguments(parameters: list[str], given: dict[str, Any], train: str, test: str) -> dict[str, dict[str, Any]]:

@@ -6,16 +6,11 @@ shifted batch by batch, never all at once.
 """
 
 import dataclasses
-import struct
-import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-
-from ddlsim.foundation.errors import ScenarioError
 
 
 @dataclass(frozen=True)
@@ -133,10 +128,6 @@ def normalize(images: np.ndarray, mean: np.ndarray, std: np.ndarray) -> np.ndarr
     return result
 
 
-_NAME_LENGTH_AT, _LOCAL_HEADER_BYTES = 26, 30
-"""In the head of a zip archive's entry (PKWARE, "APPNOTE", section 4.3.7)."""
-
-
 def is_mapped(array: np.ndarray) -> bool:
     """Whether an array, or the base of its view, is memory-mapped."""
     base: object = array
@@ -174,33 +165,3 @@ class MappedSamples:
     def __getitem__(self, rows: np.ndarray | slice) -> np.ndarray:
         """The samples at some positions, [b, ...]."""
         return self.read(self.indices[rows])
-
-
-def map_npz(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
-    """Arrays of an .npz that numpy.savez has written, memory-mapped.
-
-    Args:
-        path: the file.
-        names: of the arrays.
-    Raises:
-        ScenarioError: if they are compressed.
-        Exception: of any kind, if the file is damaged.
-    """
-    found = {}
-    with zipfile.ZipFile(path) as file, path.open("rb") as raw:
-        for name in names:
-            entry = file.getinfo(f"{name}.npy")
-            if entry.compress_type != zipfile.ZIP_STORED:
-                raise ScenarioError(
-                    f"data.mapped: {path} is compressed. Write it by numpy.savez, not savez_compressed, or set "
-                    "data.mapped: false."
-                )
-            raw.seek(entry.header_offset + _NAME_LENGTH_AT)
-            name_bytes, extra_bytes = struct.unpack("<HH", raw.read(4))
-            raw.seek(entry.header_offset + _LOCAL_HEADER_BYTES + name_bytes + extra_bytes)
-            version = np.lib.format.read_magic(raw)
-            head = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            shape, fortran, dtype = head(raw)
-            order: Literal["F", "C"] = "F" if fortran else "C"
-            found[name] = np.memmap(path, dtype, "r", raw.tell(), shape, order)
-    return found

@@ -8,7 +8,7 @@ import numpy as np
 
 from ddlsim.data.dataset import Dataset
 from ddlsim.data.partitions import Partition
-from ddlsim.data.shifts import Samples, Setting, Shift, shifted, shifted_bytes
+from ddlsim.data.shifts import Samples, Setting, Shift, apply_shift, apply_shift_to_bytes
 from ddlsim.data.uint8_images import Decoding, MappedSamples, Uint8Images, is_mapped, normalize
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.tasks import Task
@@ -30,7 +30,7 @@ def normalized(dataset: Dataset, split: str, indices: np.ndarray) -> np.ndarray:
         return normalize(images[indices], dataset.mean, dataset.std)
     height, width, channels = images.shape[1:]
     result = np.empty((len(indices), channels, height, width), np.float32)
-    domains = dataset.domains[split][indices]
+    domains = dataset.domain_of(split)[indices]
     for domain in np.unique(domains):
         own = domains == domain
         result[own] = normalize(images[indices[own]], dataset.mean[domain], dataset.std[domain])
@@ -50,7 +50,7 @@ def samples_of(dataset: Dataset, split: str, indices: np.ndarray) -> Samples:
     if dataset.mean.ndim == 1:
         return Uint8Images(stored, indices, [Decoding(order, dataset.mean, dataset.std)]), labels[indices]
     of_domains = [Decoding(order, mean, std) for mean, std in zip(dataset.mean, dataset.std, strict=True)]
-    return Uint8Images(stored, indices, of_domains, dataset.domains[split][indices]), labels[indices]
+    return Uint8Images(stored, indices, of_domains, dataset.domain_of(split)[indices]), labels[indices]
 
 
 @dataclass(frozen=True)
@@ -77,37 +77,41 @@ class ClusterView:
         """Samples as this cluster sees them.
 
         Raises:
-            ScenarioError: if the shift writes into them, or returns invalid samples.
+            ScenarioError: if the shift returns invalid samples.
         """
         images, labels = samples
         if isinstance(images, MappedSamples):
             return self._of_mapped(images, labels)
         if isinstance(images, Uint8Images):
-            found = shifted_bytes(self.shift, images, labels, self.cluster, self.setting, self.task)
+            found = apply_shift_to_bytes(self.shift, images, labels, self.cluster, self.setting, self.task)
             if found is not None:
                 return found
             images = np.asarray(images)
-        return shifted(self.shift, images, labels, self.cluster, self.setting, self.task)
+        return apply_shift(self.shift, images, labels, self.cluster, self.setting, self.task)
 
     def _of_mapped(self, images: MappedSamples, labels: np.ndarray) -> Samples:
         """Return memory-mapped images whose batches are shifted when they are read, and labels shifted at once."""
 
         def read(indices: np.ndarray) -> np.ndarray:
             unused = np.zeros(len(indices), labels.dtype)
-            seen = shifted(self.shift, images.read(indices), unused, self.cluster, self.setting, None)[0]
+            seen = self._shifted(images.read(indices), unused, "images")[0]
             return np.ascontiguousarray(seen, images.sample_dtype)
 
         unseen = np.broadcast_to(np.zeros((), images.sample_dtype), images.shape)
         pieces = [
-            shifted(self.shift, unseen[part], labels[part], self.cluster, self.setting, self.task, False)[1]
+            self._shifted(unseen[part], labels[part], "labels")[1]
             for part in (slice(first, first + _ROWS) for first in range(0, len(labels), _ROWS))
         ]
         return dataclasses.replace(images, read=read), np.concatenate(pieces)
 
+    def _shifted(self, images: np.ndarray, labels: np.ndarray, real: str) -> tuple[np.ndarray, np.ndarray]:
+        """Return shifted samples of which only the images or only the labels are real."""
+        return apply_shift(self.shift, images, labels, self.cluster, self.setting, self.task, (real,))
+
     def own(self, dataset: Dataset, split: str, indices: np.ndarray) -> np.ndarray:
         """Those of an evaluation set's samples on which this cluster is measured."""
         if self.domain is not None:
-            return indices[dataset.domains[split][indices] == self.domain]
+            return indices[dataset.domain_of(split)[indices] == self.domain]
         if self.labels is not None:
             return indices[np.isin(dataset.samples(split)[1][indices], self.labels)]
         return indices

@@ -5,6 +5,8 @@ their outputs for the backward pass; the native kernel reads and writes each ima
 input, two numbers per group and one byte per pooled pixel (benches/bench_group_norm_pool.py compares them).
 """
 
+from typing import Any
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -74,7 +76,9 @@ class GroupNormReLUPool(nn.Module):
 
 class _GroupNormReLUPool(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x, weight, bias, groups, eps):
+    def forward(
+        ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, groups: int, eps: float
+    ) -> torch.Tensor:
         mean, rstd = torch.empty(len(x), groups, dtype=torch.float32), torch.empty(len(x), groups, dtype=torch.float32)
         winner = torch.empty(_pooled_shape(x), dtype=torch.uint8)
         ctx.groups, ctx.eps = groups, eps
@@ -82,7 +86,7 @@ class _GroupNormReLUPool(torch.autograd.Function):
         return _forward(x, weight, bias, groups, eps, mean.data_ptr(), rstd.data_ptr(), winner.data_ptr())
 
     @staticmethod
-    def backward(ctx, grad_out):
+    def backward(ctx: Any, grad_out: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         x, weight, bias, mean, rstd, winner = ctx.saved_tensors
         if torch.is_grad_enabled():  # these gradients are to be differentiated again
             return _gradients_with_graph(ctx, (x, weight, bias), grad_out)
@@ -103,14 +107,25 @@ class _GroupNormReLUPool(torch.autograd.Function):
         return grad_x, grad_weight, grad_bias, None, None
 
 
-def _gradients_with_graph(ctx, inputs, grad_out) -> tuple[torch.Tensor | None, ...]:
+def _gradients_with_graph(
+    ctx: Any, inputs: tuple[torch.Tensor, torch.Tensor, torch.Tensor], grad_out: torch.Tensor
+) -> tuple[torch.Tensor | None, ...]:
     wanted = [tensor for tensor, needed in zip(inputs, ctx.needs_input_grad[:3], strict=True) if needed]
     out = reference(*inputs, ctx.groups, ctx.eps)
     found = iter(torch.autograd.grad(out, wanted, grad_out, create_graph=True))
     return *(next(found) if needed else None for needed in ctx.needs_input_grad[:3]), None, None
 
 
-def _forward(x, weight, bias, groups, eps, mean: int = 0, rstd: int = 0, winner: int = 0) -> torch.Tensor:
+def _forward(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor,
+    groups: int,
+    eps: float,
+    mean: int = 0,
+    rstd: int = 0,
+    winner: int = 0,
+) -> torch.Tensor:
     """Without the last three, which are addresses: inference."""
     out = torch.empty(_pooled_shape(x), dtype=torch.float32)
     native.extension().group_norm_pool(

@@ -44,14 +44,14 @@ class Geometry(NamedTuple):
 
 
 @triton.jit
-def _halves(values):
+def _halves(values):  # type: ignore[no-untyped-def]
     """float32 as the sum of two numbers, the first of which TF32 holds exactly."""
     high = (values.to(tl.int32, bitcast=True) & -8192).to(tl.float32, bitcast=True)
     return high, values - high
 
 
 @triton.jit
-def _product(left, right):
+def _product(left, right):  # type: ignore[no-untyped-def]
     """left @ right; added to a longer sum outside of the tensor cores, whose sums are cut off, not rounded."""
     left_high, left_low = _halves(left)
     right_high, right_low = _halves(right)
@@ -61,7 +61,7 @@ def _product(left, right):
 
 
 @triton.jit
-def _convolve(
+def _convolve(  # type: ignore[no-untyped-def]
     images,
     weights,
     biases,
@@ -122,7 +122,7 @@ def _convolve(
 
 
 @triton.jit
-def _weight_gradient(
+def _weight_gradient(  # type: ignore[no-untyped-def]
     images,
     gradients,
     found,
@@ -370,8 +370,6 @@ def stacked_conv2d(
     """
     trains = torch.is_grad_enabled() and (images.requires_grad or weights.requires_grad)
     if trains and not isinstance(padding, str) and _on_tensor_cores(images, weights):
-        pass  # joined
-
         geometry = Geometry(_pair(stride), _pair(padding), _pair(dilation))
         if FEWEST_MODELS <= count <= MOST_MODELS and _fits(images, weights, count, geometry.padding, geometry.dilation):
             return grouped_conv2d(images, weights, biases, count, geometry)
@@ -391,8 +389,6 @@ def why_no_kernels(device: torch.device) -> str:
     if torch.cuda.get_device_capability(device) < TF32_SINCE:
         return "the device does not multiply TF32"
     try:
-        pass  # joined
-
         pixel = torch.zeros(1, 1, 1, 1, device=device)
         grouped_conv2d(pixel, pixel, None, 1, Geometry((1, 1), (0, 0), (1, 1)))
     except torch.OutOfMemoryError:
@@ -417,7 +413,5 @@ def _fits(
 
 
 def _pair(value: Any) -> tuple[int, int]:
-    if isinstance(value, int):
-        return value, value
-    values = tuple(value)
-    return values if len(values) == 2 else values * 2  # type: ignore[return-value]
+    values = (value,) if isinstance(value, int) else tuple(value)
+    return values[0], values[-1]

@@ -72,7 +72,7 @@ class Rows(NamedTuple):
     num_rows: int
     num_columns: int
     device: torch.device | None  # None: host memory
-    matrix: Matrix
+    matrix: Any
     itemsize: int = 4
 
     @property
@@ -97,7 +97,9 @@ def rows_of(matrix: Matrix, name: str, dtypes: Sequence[str] = ("float32",), wri
         TypeError: if it is neither a tensor nor an array, or has another element type. ValueError: for another layout,
             for a tensor that requires gradients, and for a read-only array to be written.
     """
-    device, address, strides = None, 0, None
+    device: torch.device | None = None
+    strides: Sequence[int] = ()
+    address = 0
     if type(matrix) is np.ndarray:
         dtype, size = NAMES.get(matrix.dtype, str(matrix.dtype)), matrix.itemsize
         if matrix.ndim == 2 and matrix.flags.aligned and not any(stride % size for stride in matrix.strides):
@@ -116,9 +118,10 @@ def rows_of(matrix: Matrix, name: str, dtypes: Sequence[str] = ("float32",), wri
     if not (strides and readable and _is_contiguous(matrix.shape, strides)):
         raise ValueError(
             f"{name}: expected a matrix [rows, columns] in memory with contiguous rows that share no elements, without "
-            f"gradients, and writable if it is written, got {list(matrix.shape)} of strides {strides}. Pass a copy."
+            f"gradients, and writable if it is written, got {list(matrix.shape)}. Pass a copy."
         )
-    return Rows(address, strides[0], *matrix.shape, device, matrix, size)
+    rows, columns = matrix.shape
+    return Rows(address, strides[0], rows, columns, device, matrix, size)
 
 
 def _is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:

@@ -45,7 +45,7 @@ def merge(params: Matrix, mixing: Any, columns: tuple[int, int] | None = None, o
     """
     rows = rows_of(params, "params")
     start, stop = column_range(columns, rows.num_columns)
-    num_targets, *parts = _csr_parts(mixing, rows.num_rows)
+    num_targets, *csr = _csr_parts(mixing, rows.num_rows)
     if out is None:
         out = _new_like(params, num_targets, stop - start)
     target = rows_of(out, "out", written=True)
@@ -60,8 +60,9 @@ def merge(params: Matrix, mixing: Any, columns: tuple[int, int] | None = None, o
         read, written = _columns(rows, start, stop), _columns(target, out_start, out_start + stop - start)
         if overlap(read, written):
             raise ValueError("out: expected params itself or separate memory, got a matrix that overlaps params.")
-    parts = native.extension().checked_mixing(*parts, num_targets, rows.num_rows, not same)
-    _run(rows, target, *parts, first_numbers(num_targets), (start, stop, out_start), same)
+    indptr, sources, weights = native.extension().checked_mixing(*csr, num_targets, rows.num_rows, not same)
+    columns_of_both = (start, stop, out_start)
+    _run(rows, target, indptr, sources, weights, first_numbers(num_targets), columns_of_both, same)
     return out
 
 

@@ -3,7 +3,7 @@
 If ddlsim was installed without a CUDA compiler, plain torch (`plain.py`) does the same work more slowly.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
 
@@ -41,18 +41,18 @@ def merge(
         return
     start, stop, out_start = columns
     used, positions = _distinct(sources, source.num_rows)
-    with _launching(source.device):
+    with _launching(source.matrix.device):
         fits = not in_place or cuda.merge_fits(len(used))
     if not fits:
         kept = np.flatnonzero(np.diff(indptr))
-        waiting = torch.empty(len(targets), stop - start, device=source.device)
+        waiting = torch.empty(len(targets), stop - start, device=source.matrix.device)
         merge(source, _rows_of_new(waiting), indptr, sources, weights, np.arange(len(targets)), (start, stop, 0), False)
-        rows = uploaded(targets[kept], source.device)
-        target.matrix[rows, out_start : out_start + stop - start] = waiting[uploaded(kept, source.device)]
+        rows = uploaded(targets[kept], source.matrix.device)
+        target.matrix[rows, out_start : out_start + stop - start] = waiting[uploaded(kept, source.matrix.device)]
         return
-    with _launching(source.device) as stream:
+    with _launching(source.matrix.device) as stream:
         buffer, (indptr_at, weights_at, targets_at, used_at, positions_at) = _upload(
-            source.device, indptr, weights, targets, used, positions
+            source.matrix.device, indptr, weights, targets, used, positions
         )
         cuda.merge_rows(
             source.address + 4 * start,
@@ -76,18 +76,18 @@ def merge(
 def all_products(models: Models, squared: bool) -> torch.Tensor:
     """Products of all pairs of models, [n, n] float64 on the device."""
     cuda, n = native.cuda(), len(models.numbers)
-    if cuda is None or (not squared and n >= MANY and _multiplies_doubles_fast(models.rows.device)):
+    if cuda is None or (not squared and n >= MANY and _multiplies_doubles_fast(models.rows.matrix.device)):
         return plain.all_products(models, squared)
     return _products_by_tiles(cuda, models, squared)
 
 
 def _products_by_tiles(cuda: ModuleType, models: Models, squared: bool) -> torch.Tensor:
     n = len(models.numbers)
-    sums = torch.zeros(n, n, dtype=torch.float64, device=models.rows.device)
+    sums = torch.zeros(n, n, dtype=torch.float64, device=models.rows.matrix.device)
     if n == 0:
         return sums
-    with _launching(models.rows.device) as stream:
-        _buffer, addresses = _upload(models.rows.device, models.numbers, models.reference_numbers)
+    with _launching(models.rows.matrix.device) as stream:
+        _buffer, addresses = _upload(models.rows.matrix.device, models.numbers, models.reference_numbers)
         rows = _row_arguments(models, *addresses)
         for first, count, parts in _waves(cuda, models, n * n):
             cuda.all_pairs(*rows, squared, first, count, parts.data_ptr(), sums.data_ptr(), stream)
@@ -118,9 +118,9 @@ def cosines(terms: Sequence[Models], pairs: np.ndarray | None, smallest_norm: fl
     left_norms, right_norms = places.reshape(pairs.shape).T
     with_selves = np.concatenate([pairs, np.stack([used, used], axis=1)])
     count = len(pairs)
-    products, (left_at, right_at) = _listed(terms, with_selves, False, left_norms, right_norms)
+    listed, (left_at, right_at) = _listed(terms, with_selves, False, left_norms, right_norms)
     found = []
-    for own in products:
+    for own in listed:
         norms = own[count:].sqrt().clip(smallest_norm)
         found.append((own[:count] / (norms[left_at] * norms[right_at])).clip(-1, 1))
     return found
@@ -133,7 +133,7 @@ def _listed(
 
     Terms of the same rows and references (one model's classes: other columns) are sent together, in one upload.
     """
-    cuda, count, device = native.cuda(), len(pairs), terms[0].rows.device
+    cuda, count, device = native.cuda(), len(pairs), terms[0].rows.matrix.device
     if cuda is None:
         found = [plain.listed_products(models, pairs, squared) for models in terms]
         return found, [uploaded(np.ascontiguousarray(each), found[0].device) for each in further]
@@ -162,8 +162,8 @@ def _listed(
     ]
 
 
-def _multiplies_doubles_fast(device: torch.device | None) -> bool:
-    return device is not None and device.type == "cuda" and torch.cuda.get_device_capability(device) in FAST_DOUBLES
+def _multiplies_doubles_fast(device: torch.device) -> bool:
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) in FAST_DOUBLES
 
 
 def project_simplex(source: Rows, target: Rows, double: bool) -> None:
@@ -172,7 +172,7 @@ def project_simplex(source: Rows, target: Rows, double: bool) -> None:
     if cuda is None:
         plain.project_simplex(source.matrix, target.matrix)
         return
-    with _launching(source.device) as stream:
+    with _launching(source.matrix.device) as stream:
         cuda.project_simplex(
             source.address,
             source.stride,
@@ -186,7 +186,7 @@ def project_simplex(source: Rows, target: Rows, double: bool) -> None:
 
 
 @contextmanager
-def _launching(device: torch.device):
+def _launching(device: torch.device) -> Iterator[int]:
     with torch.cuda.device(device):
         yield torch.cuda.current_stream(device).cuda_stream
 
@@ -224,14 +224,15 @@ def _row_arguments(models: Models, numbers_at: int, references_at: int) -> tuple
     )
 
 
-def _waves(cuda: ModuleType, models: Models, sums_per_chunk: int):
+def _waves(cuda: ModuleType, models: Models, sums_per_chunk: int) -> Iterator[tuple[int, int, torch.Tensor]]:
     """(first chunk, number of chunks, memory for their parts) until all columns are done."""
     num_chunks = -(-(models.stop - models.start) // cuda.chunk_columns())
     wave = max(1, min(num_chunks, MOST_CHUNKS, PARTS_BYTES // (8 * sums_per_chunk)))
-    parts = torch.empty(wave * sums_per_chunk, dtype=torch.float64, device=models.rows.device)
+    parts = torch.empty(wave * sums_per_chunk, dtype=torch.float64, device=models.rows.matrix.device)
     for first in range(0, num_chunks, wave):
         yield first, min(wave, num_chunks - first), parts
 
 
 def _rows_of_new(matrix: torch.Tensor) -> Rows:
-    return Rows(matrix.data_ptr(), matrix.stride(0), *matrix.shape, matrix.device, matrix)
+    rows, columns = matrix.shape
+    return Rows(matrix.data_ptr(), matrix.stride(0), rows, columns, matrix.device, matrix)

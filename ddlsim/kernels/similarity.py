@@ -150,8 +150,8 @@ def inverse_l2(
         extension.inverse_distances(*models.arguments(), positions, DISTANCE_OFFSET, address, num_threads())
         return out
     if positions is not None:
-        return (1 / (listed_products(models, positions, squared=True) ** 0.5 + DISTANCE_OFFSET)).float()
-    return (1 / (all_products(models, squared=True) ** 0.5 + DISTANCE_OFFSET)).fill_diagonal_(0).float()
+        return (1 / (on_device.listed_products(models, positions, squared=True) ** 0.5 + DISTANCE_OFFSET)).float()
+    return (1 / (on_device.all_products(models, squared=True) ** 0.5 + DISTANCE_OFFSET)).fill_diagonal_(0).float()
 
 
 def class_cosine(
@@ -203,7 +203,7 @@ def _empty_like(params: Matrix, models: Models, positions: np.ndarray | None) ->
     n = len(models.numbers)
     shape = (n, n) if positions is None else (len(positions),)
     if isinstance(params, torch.Tensor):
-        out = torch.empty(shape, dtype=torch.float32)
-        return out, out.data_ptr()
-    out = np.empty(shape, np.float32)
-    return out, out.ctypes.data
+        tensor = torch.empty(shape, dtype=torch.float32)
+        return tensor, tensor.data_ptr()
+    array = np.empty(shape, np.float32)
+    return array, array.ctypes.data

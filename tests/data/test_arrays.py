@@ -116,7 +116,7 @@ def test_a_memory_mapped_array_that_was_written_to_is_refused(tmp_path):
     data = Arrays(train=(mapped, Y), test=TEST)
     assert data.load(NOWHERE).sha256 == loaded().sha256
     mapped[0] += 1
-    with pytest.raises(DataDamaged, match=r"memory-mapped array has changed: .* Make the ddlsim.data.Arrays anew"):
+    with pytest.raises(DataDamaged, match=r"memory-mapped array has changed: .* Make the ddlsim.data.Arrays again"):
         data.load(NOWHERE)
 
 
@@ -167,25 +167,25 @@ def test_a_validation_set_can_be_used_as_such():
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        (
-            {"train": (X, Y[:3])},
-            r"train: expected as many labels as samples, got x_train \[4, 2, 3, 3\] and y_train \[3\]",
-        ),
+        ({"train": (X, Y[:3])}, r"train: expected .* as many labels, got x_train \[4, 2, 3, 3\] and y_train \[3\]"),
         ({"train": (X, np.array([0, 1, -1, 2]))}, r"train labels must be 0..2, got -1..2"),
         ({"num_classes": 2}, r"train labels must be 0..1, got 0..2"),
-        ({"train": (X, Y / 2)}, r"y_train: labels must be whole numbers.*float32.*astype\('int64'\).*task: regression"),
-        ({"train": (X, np.array(list("abca")))}, r"y_train: labels must be whole numbers.*Number the classes"),
-        ({"train": (X, np.eye(4, dtype=int))}, r"one-hot, \[4, 4\]. Use y_train.argmax\(1\)"),
-        ({"train": (X > 2, Y)}, r"x_train: expected uint8 or floating.*got bool \[4, 2, 3, 3\].*astype"),
+        ({"train": (X, Y / 2)}, r"y_train: expected .* whole numbers.*float32.*astype\('int64'\).*task: regression"),
+        ({"train": (X, np.array(list("abca")))}, r"y_train: expected .* whole numbers.*words with numpy.unique"),
+        (
+            {"train": (X, np.eye(4, dtype=int))},
+            r"whole numbers \[N\] .*got int64 \[4, 4\].*one-hot rows with .argmax\(1\)",
+        ),
+        ({"train": (X > 2, Y)}, r"x_train: expected images .*got bool \[4, 2, 3, 3\].*astype"),
         ({"train": (X[:0], Y[:0])}, r"train: expected at least one sample"),
         ({"train": Pairs([])}, r"train: expected at least one sample, got a Pairs with none"),
-        ({"test": (X[:2, :1], Y[:2])}, r"train images are \[2, 3, 3\], test images \[1, 3, 3\]"),
-        ({"test": (X[:2] / 255, Y[:2])}, r"x_train is uint8, x_test float32"),
+        ({"test": (X[:2, :1], Y[:2])}, r"test samples like train, uint8 \[2, 3, 3\].*got uint8 \[1, 3, 3\]"),
+        ({"test": (X[:2] / 255, Y[:2])}, r"test samples like train, uint8 .* got float32"),
         (
             {"train": Pairs([{"image": 1, "label": 2}])},
-            r"item 0 of the Pairs is a dict with keys image, label, expected a",
+            r"item 0 of 1 of the Pairs is a dict with keys image, label, expected a",
         ),
-        ({"train": Pairs([(X[0], 0, 1)])}, r"item 0 of the Pairs is a tuple of 3, expected a pair"),
+        ({"train": Pairs([(X[0], 0, 1)])}, r"item 0 of 1 of the Pairs is a tuple of 3, expected a pair"),
         (
             {"train": Pairs([(X[0], 0), (X[0, :1], 1)])},
             r"sample 1 is uint8 \[1, 3, 3\], the first is uint8 \[2, 3, 3\]",
@@ -193,26 +193,23 @@ def test_a_validation_set_can_be_used_as_such():
         ({"train": Pairs([(object(), 0)])}, r"sample 0 of train: expected an array or tensor of numbers, got a object"),
         (
             {"columns": {"site": ["a", "b"]}},
-            r"column site must have one value for each of the 4 train samples, got \[2\]",
+            r"column site: expected one value for each of the 4 train samples, got \[2\]",
         ),
         ({"mean": (0.1, 0.2)}, r"data.mean: expected one value, or one for each of the 3 channels"),
         ({"train": X}, r"train: expected \(samples, labels\) or a data set.*got a ndarray"),
         ({"train": iter([])}, r"expected \(samples, labels\).*list\(data\)"),
-        ({"train": (X, Y, Y)}, r"train: expected \(samples, labels\), got a tuple of 3"),
+        ({"train": (X, Y, Y)}, r"train: expected \(samples, labels\) .*got a tuple of 3"),
         ({"test": None}, r"test is missing"),
         ({"train": (np.zeros((4, 3, 8, 8), np.uint8), Y)}, r"looks like \[N, C, H, W\].*layout='channels_first'"),
         (
             {"train": (np.ones((4, 5), np.uint8), Y)},
-            r"x_train: .*samples are uint8, got a table \[4, 5\].*astype\('float32'\)",
+            r"x_train: expected images .*got uint8 \[4, 5\].*features with .astype\('float32'\)",
         ),
         ({"train": (np.full((4, 5), np.nan), Y)}, r"x_train: 20 values are not finite"),
-        (
-            {"train": (MASKED, Y)},
-            r"x_train: 2 values are masked, the first in row 2\. Take these samples out, or fill in",
-        ),
-        ({"train": (X, np.ma.masked_equal(Y, 1))}, r"y_train: 1 values are masked, the first in row 1\."),
+        ({"train": (MASKED, Y)}, r"x_train: 2 values are masked\. Take these samples out, or fill in"),
+        ({"train": (X, np.ma.masked_equal(Y, 1))}, r"y_train: 1 values are masked\."),
         ({"train": list(zip(X, np.ma.masked_equal(Y, 1), strict=True))}, r"label 1 of train: 1 values are masked\."),
-        ({"columns": {"site": np.ma.masked_equal(Y, 2)}}, r"columns: site: 1 values are masked, the first in row 2\."),
+        ({"columns": {"site": np.ma.masked_equal(Y, 2)}}, r"columns: site: 1 values are masked\."),
     ],
 )
 def test_wrong_arrays_are_one_clear_error(given, text):
@@ -233,9 +230,9 @@ def test_tensors_of_bfloat16_become_float32():
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
-def test_token_ids_below_0_are_told_with_their_sample(split):
+def test_token_ids_below_0_are_refused(split):
     ids = np.array([[3, 4], [5, 6], [7, -1], [-2, 0]])
-    with pytest.raises(DataDamaged, match=rf"x_{split}: expected token ids from 0, .* got -1 in sample 2\."):
+    with pytest.raises(DataDamaged, match=rf"x_{split}: expected token ids from 0, .* got -2\.\.7\."):
         loaded(**{"train": (abs(ids), Y), "test": (abs(ids), Y), split: (ids, Y)})
 
 
@@ -296,7 +293,7 @@ class Frame:
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        (Frame(), "got one Frame. Give its columns apart"),
+        (Frame(), "got a Frame. Give its columns apart"),
         (
             torch.utils.data.DataLoader(TensorDataset(torch.ones(4, 2), torch.ones(4))),
             "Give what it loads, loader.data",

@@ -12,7 +12,7 @@ from ddlsim.data.class_clusters import ClassClusters
 from ddlsim.data.given_partitions import ByColumn, FromFile
 from ddlsim.data.partitions import Dirichlet, Domains, LabelClusters, Random, Shards, Uniform
 from ddlsim.data.prepared import outline
-from ddlsim.data.standard import FashionMnistMini
+from ddlsim.data.torchvision_sets import FashionMnistMini
 
 MINI = FashionMnistMini()
 

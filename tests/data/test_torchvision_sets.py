@@ -86,7 +86,7 @@ def test_images_of_several_sizes_need_one(tmp_path):
 @pytest.mark.parametrize("dataset", ["FakeData", "MNIST"])
 @pytest.mark.parametrize("key", ["train_split", "test_split"])
 def test_the_name_of_a_split_that_a_class_does_not_take_is_refused(dataset, key):
-    with pytest.raises(ScenarioError, match=rf"data.{key}: .*{dataset} is not asked for a split by its name"):
+    with pytest.raises(ScenarioError, match=rf"data.{key}: .*{dataset} takes no name of a split"):
         Torchvision(dataset=dataset, **{key: "val"}).load(NOWHERE)
 
 

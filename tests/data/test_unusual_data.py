@@ -153,9 +153,7 @@ def test_the_notes_on_data_are_in_the_summary_of_a_run(tmp_path):
 @pytest.mark.parametrize("dtype", ["int64", "uint16"])
 def test_pictures_of_other_integers_than_uint8_are_no_token_ids(dtype):
     pictures = np.zeros((4, 6, 6), dtype)
-    with pytest.raises(
-        DataDamaged, match=rf"integers other than uint8 are token ids .* got {dtype} .*astype\('uint8'\)"
-    ):
+    with pytest.raises(DataDamaged, match=rf"token ids \[N, T\] .* got {dtype} .*astype\('uint8'\)"):
         Arrays(train=(pictures, [0, 1, 0, 1]), test=(pictures, [0, 1, 0, 1]))
 
 
@@ -175,5 +173,7 @@ def test_rows_of_integers_under_a_model_of_numbers_name_the_cure(tmp_path):
 
 def test_pairs_of_inputs_are_not_stacked_into_one():
     items = [((torch.zeros(3), torch.ones(3)), 0)]
-    with pytest.raises(DataDamaged, match="sample 0 of the list is a tuple of 2 arrays, and models take one input"):
+    with pytest.raises(
+        DataDamaged, match="item 0 of 1 of the list has a tuple of 2 arrays as its sample, and models take one input"
+    ):
         Arrays(train=items, test=items)

@@ -216,7 +216,7 @@ def generate(self, nodes, seed):
 GOOD = "Dataset('d', x, y, x[:10], y[:10], 2, np.zeros(1, np.float32), np.ones(1, np.float32), 'made')"
 
 
-TOKENS = GOOD.replace("x, y", "np.full((20, 3), {}), y")[:-1] + ", num_tokens=3)"
+TOKENS = GOOD.replace("x, y, x", "(t := np.full((20, 3), {})), y, t")[:-1] + ", num_tokens=3)"
 
 
 @pytest.mark.parametrize(
@@ -227,8 +227,8 @@ TOKENS = GOOD.replace("x, y", "np.full((20, 3), {}), y")[:-1] + ", num_tokens=3)
         ("(x, y)", 2, 2, "generate of Sub returns a tuple, expected a ddlsim.data.Dataset"),
         ("x.nix", 2, 2, "mine.py:42: AttributeError"),
         (GOOD.replace("x, y, x", "x * np.nan, y, x"), 2, 2, "made: train samples: 60 values are not finite in float32"),
-        (TOKENS.format(3), 2, 2, "made: train samples: expected token ids 0..2 (num_tokens 3), got 3..3. Number the"),
-        (TOKENS.format(-1), 2, 2, "made: train samples: expected token ids 0..2 (num_tokens 3), got -1..-1. Number"),
+        (TOKENS.format(3), 2, 2, "made: train samples: expected token ids from 0 to 2, as integers"),
+        (TOKENS.format(-1), 2, 2, "made: train samples: expected token ids from 0 to 2, as integers"),
         (GOOD.replace("np.ones", "np.zeros"), 2, 2, "made: expected a finite mean, and a finite std above 0"),
     ],
 )

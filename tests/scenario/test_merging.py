@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ddlsim.data.standard import FashionMnistMini
+from ddlsim.data.torchvision_sets import FashionMnistMini
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.network.access_links import Uniform
 from ddlsim.scenario import load, with_fallback

@@ -170,7 +170,7 @@ def test_a_scenarios_task_says_how_labels_are_read(tmp_path, given, labels):
     summary = runs.run(scenario, out=tmp_path / "run")
     assert summary["metric"] == "mse"
     if labels != np.int64 and given != "table":
-        with pytest.raises(DataDamaged, match=r"labels must be whole numbers .* or set task: regression"):
+        with pytest.raises(DataDamaged, match=r"whole numbers .* or set task: regression"):
             load_data(scenario.model_copy(update={"task": None}))
 
 

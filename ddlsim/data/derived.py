@@ -1,18 +1,78 @@
-"""Several data sets as one, each of them a domain (domain shift).
+"""Data sets made of others: attributes of images as several labels, and several sets joined as domains.
 
-Source: MNIST with Fashion-MNIST, labels apart, 20 outputs, as in Hagander and Ihre-Thomason, "With a
+An image's attributes follow from its class: 7 is odd, prime, above four and has no loop; a sneaker is footwear.
+
+Source of joined sets: MNIST with Fashion-MNIST, labels apart, 20 outputs, as in Hagander and Ihre-Thomason, "With a
 little help from my friends", master's thesis, Lund University, 2024. Each set keeps its own normalization, as there.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from annotated_types import MinLen
 
-from ddlsim.data.dataset import DataSearch, Dataset, DataSettings
+from ddlsim.data.dataset import Dataset, DataSettings
+from ddlsim.data.search import DataSearch
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.tasks import as_task
+
+DIGITS: Mapping[str, tuple[int, ...]] = {
+    "even": (0, 2, 4, 6, 8),
+    "prime": (2, 3, 5, 7),
+    "above four": (5, 6, 7, 8, 9),
+    "with a loop": (0, 6, 8, 9),
+    "square": (0, 1, 4, 9),
+}
+CLOTHES: Mapping[str, tuple[int, ...]] = {
+    "upper body": (0, 2, 3, 4, 6),
+    "long sleeves": (2, 4, 6),
+    "footwear": (5, 7, 9),
+    "legs": (1, 3),
+    "buttoned": (4, 6),
+}
+"""Attribute -> the classes that have it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attributes(DataSettings):
+    """Five attributes of each image of MNIST or Fashion-MNIST, for multi-label prediction.
+
+    Digits: even, prime, above four, with a loop, square. Clothes: upper body, long sleeves, footwear, legs, buttoned.
+
+    Args:
+        of: whose images; fashion-mnist-mini is inside the package.
+    """
+
+    of: Literal["mnist", "fashion-mnist", "fashion-mnist-mini"] = "mnist"
+
+    task = "multi_label"
+    image_shape, num_classes, label_shape = (1, 28, 28), 5, (5,)
+
+    @property
+    def num_samples(self) -> tuple[int, int]:
+        return (10_000, 2_000) if self.of == "fashion-mnist-mini" else (60_000, 10_000)
+
+    def load(self, search: DataSearch) -> Dataset:
+        """Return the data set.
+
+        Raises:
+            DataMissing, DataDamaged: see the data set of these images.
+        """
+        from ddlsim.data import DATASETS
+
+        found: Dataset = DATASETS[self.of]().load(search)
+        groups = (DIGITS if self.of == "mnist" else CLOTHES).values()
+        table = np.array([[int(label in group) for group in groups] for label in range(10)], np.int64)
+        return replace(
+            found,
+            name="attributes",
+            train_labels=table[found.train_labels],
+            test_labels=table[found.test_labels],
+            num_classes=table.shape[1],
+            task="multi_label",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +88,7 @@ class Joined(DataSettings):
     sets: Annotated[tuple[str, ...], MinLen(2)]
     labels: Literal["apart", "common"] = "apart"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         from ddlsim.data import DATASETS
 
         for name in self.sets:
@@ -63,7 +123,7 @@ class Joined(DataSettings):
         return len(self.sets)
 
     def load(self, search: DataSearch) -> Dataset:
-        """The data set.
+        """Return the data set.
 
         Raises:
             DataMissing: if one of the sets is in none of the places and did not come by download.
@@ -71,15 +131,15 @@ class Joined(DataSettings):
         """
         parts = [self._one(name).load(search) for name in self.sets]
         before = np.cumsum([0, *(part.num_classes for part in parts[:-1])]) * (self.labels == "apart")
-        arrays, domains = [], {}
+        splits, domains = {}, {}
         for split in ("train", "test"):
-            arrays.append(np.concatenate([part.samples(split)[0] for part in parts]))
-            labels = [part.samples(split)[1] + offset for part, offset in zip(parts, before.tolist(), strict=True)]
-            arrays.append(np.concatenate(labels))
+            images, labels = zip(*(part.samples(split) for part in parts), strict=True)
+            moved = [each + offset for each, offset in zip(labels, before.tolist(), strict=True)]
+            splits[split] = np.concatenate(images), np.concatenate(moved)
             domains[split] = np.repeat(np.arange(len(parts)), list(map(len, labels)))
         mean, std = (np.stack([getattr(part, name) for part in parts]) for name in ("mean", "std"))
         origin = ", ".join(part.origin for part in parts)
-        return Dataset("+".join(self.sets), *arrays, self.num_classes, mean, std, origin, domains=domains)
+        return Dataset.of_splits("+".join(self.sets), origin, splits, self.num_classes, mean, std, domains=domains)
 
     def _check(self, name: str) -> None:
         """Raise ScenarioError if a set needs keys, or has not one label for each of its images."""
