@@ -324,7 +324,10 @@ class AttackedTransport(NetworkTransport):
                     continue
                 known, accomplices, center = self._known(attack, nodes, sender, place, receiver, round_num)
                 seed = int(self._run.rng("attack", sender).integers(2**63 - 1)) if self._compute.draws_numbers else 0
-                found = self._compute.attack(attack, found, known, start, center, seed, self._sizes(nodes, accomplices))
+                sizes = self._sizes(nodes, accomplices)
+                found = self._compute.attack(
+                    attack, found, known=known, start=start, receiver=center, seed=seed, sizes=sizes
+                )
             if found is not own:  # of the first sybil, which would keep its own models forever
                 made[key] = found
             self._forged_last.setdefault(place, {})[sender] = found

@@ -317,13 +317,9 @@ def _check_training(name: str, build: Build, seed: int, inputs: Inputs, labels: 
             task.loss(module.float().train()(some), labels[:FEW].cpu()).backward()
     except Exception as error:  # whatever a module of a user's does with its gradients
         text = " ".join(str(error).split())
-        cure = "Try loss(module.train()(samples), labels).backward() on a few samples."
-        if "does not require grad" in text:
-            cure = "Let its forward compute with its parameters, without .detach(), .data or torch.no_grad()."
-        elif "inplace" in text:
-            cure = "Let its forward compute anew what it changes in place: x = x + 1 for x.add_(1), relu for relu_."
         raise ScenarioError(
-            f"model: {name} has no gradients in training: {type(error).__name__}: {text:.200}. {cure}"
+            f"model: {name} has no gradients in training: {type(error).__name__}: {text:.200}. Let its forward compute "
+            "with its parameters, without .detach(), .data, torch.no_grad() or operations in place."
         ) from error
 
 
@@ -337,16 +333,14 @@ def cannot_take(name: str, shape: Sequence[int], dtype: torch.dtype, error: Exce
         error: the exception that it raised.
     """
     text = " ".join(str(error).split()).rstrip(".!")
-    cure = "Choose a model that is made for such samples, or other data."
+    cure = "Choose a model that is made for such samples, or other data (signals: Arrays(..., layout='signals'))."
     if not dtype.is_floating_point:
         cure = (
             "Integers other than uint8 are token ids: give a model of texts, or convert images by .astype('uint8') and "
             "features by .astype('float32')."
         )
-    if "Expected 2D" in text and len(shape) == 3 and shape[0] == 1:
-        cure = "Give signals [N, C, T] by ddlsim.data.Arrays(..., layout='signals'), or use x.squeeze(1) in forward."
     if "device" in text:
-        cure = "What forward makes has to be where its inputs are: torch.zeros(..., device=x.device)."
+        cure = "Create tensors on the device of the inputs: torch.zeros(..., device=x.device)."
     return ScenarioError(
         f"model: {name} cannot take the data's samples ({_kind(shape, dtype)}): "
         f"{type(error).__name__}: {text:.200}. {cure}"

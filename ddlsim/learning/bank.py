@@ -144,10 +144,6 @@ class Bank:
         self.matrix = kernels.aligned_rows(self.INITIAL_ROWS, size, device=device)
         self._free = list(range(self.INITIAL_ROWS - 1, -1, -1))
 
-    @property
-    def rows_in_use(self) -> int:
-        return len(self.matrix) - len(self._free)
-
     def allocate(self) -> int:
         """A free place."""
         if not self._free:

@@ -34,7 +34,7 @@ import weakref
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ddlsim.foundation.errors import ReplayFailed
 from ddlsim.foundation.torch_state import defaults, same_defaults
@@ -44,8 +44,6 @@ from ddlsim.learning.job_types import JobSpec, TrainSpec
 if TYPE_CHECKING:
     import torch
 
-    pass
-
 
 Run = Callable[[str, Sequence[JobSpec]], Sequence[Any]]
 """(kind, specifications of that kind) -> their values, in order."""
@@ -53,16 +51,6 @@ Run = Callable[[str, Sequence[JobSpec]], Sequence[Any]]
 
 WAITING = "waiting for values"
 """Of values that are computed elsewhere, in the table of wall times."""
-
-
-class Past(Protocol):
-    """Results of the jobs of an earlier process that this one repeats."""
-
-    def has_run(self, number: int) -> bool:
-        """Whether that job had run, or was dropped, at the cut of the earlier process."""
-
-    def value(self, number: int) -> Any:
-        """Return the value that it computed."""
 
 
 class Job:
@@ -130,7 +118,7 @@ class Jobs:
         self._num_old = 0  # of the pending ones, the first so many were already pending at the last flush
         self.num_submitted = 0
         self._under_way: list[Job] = []  # jobs whose values are computed elsewhere
-        self.past: Past | None = None
+        self.past: LoggedPast | None = None
         self.on_values: Callable[[list[tuple[int, Any]]], None] | None = None
         self.wall_s: dict[str, float] = defaultdict(float)
         self.waves: dict[str, list[int]] = defaultdict(list)
@@ -328,7 +316,7 @@ class Cut:
 
 
 class LoggedPast:
-    """The jobs before a cut; see jobs.py: Past.
+    """Results of the jobs of an earlier process, before a cut, which this process repeats.
 
     Args:
         cut: of the earlier process.
@@ -342,6 +330,7 @@ class LoggedPast:
         self._read_ahead: dict[int, Any] = {}
 
     def has_run(self, number: int) -> bool:
+        """Whether that job had run, or was dropped, at the cut."""
         if number >= self._num_jobs:
             raise ReplayFailed(f"it has more than {self._num_jobs} jobs.")
         return number not in self._pending

@@ -282,32 +282,15 @@ class Learner(RowOperations):
         """Mean over classes of the cosine between the rows of classifiers, own to each other."""
         return self._submit(ClassCosineSpec, own=own, others=tuple(others), num_classes=self.data.num_classes)
 
-    def compare(
-        self,
-        metric: str,
-        own: Model,
-        peers: Sequence[Model],
-        start: Model | None = None,
-        own_last: Model | None = None,
-        peers_last: Sequence[Model] = (),
-        alpha: float = 0.0,
-    ) -> Job:
-        """Similarities of a model to others; see job_types.py: SimilaritySpec.
+    def compare(self, metric: str, own: Model, peers: Sequence[Model], **references: Any) -> Job:
+        """Similarities of a model to others; `references` are fields of SimilaritySpec (job_types.py).
 
         Raises:
             DdlsimError: if the shapes differ.
         """
-        self._fitting.check_comparison(own, peers)
-        return self._submit(
-            SimilaritySpec,
-            metric=metric,
-            own=own,
-            peers=tuple(peers),
-            start=start,
-            own_last=own_last,
-            peers_last=tuple(peers_last),
-            alpha=alpha,
-        )
+        for parts in zip(own, *peers, strict=True):
+            self._fitting.check("compare", [params.part for params in parts])
+        return self._submit(SimilaritySpec, metric=metric, own=own, peers=tuple(peers), **references)
 
     def resolve(self, jobs: Sequence[Job]) -> list:
         """Return the results of jobs; those that have not run yet run together. Values leave only through this

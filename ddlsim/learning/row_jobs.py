@@ -17,7 +17,6 @@ from ddlsim.learning.job_types import (
     CopySpec,
     JobSpec,
     MergeSpec,
-    Model,
     leaves,
     replaced,
 )
@@ -39,35 +38,20 @@ class ShapeChecks:
     def __init__(self, assigned: Sequence[str] | None):
         self._assigned = assigned
 
-    def check_merge(self, parts: Sequence[Part]) -> None:
-        """Whether parts can be merged.
+    def check(self, task: str, parts: Sequence[Part]) -> None:
+        """Check that parts have the same shapes.
 
         Raises:
-            DdlsimError: if their shapes differ.
+            DdlsimError: if they differ; `task` is "merge" or "compare".
         """
         first = parts[0]
         for part in parts[1:]:
             if part.signature != first.signature:
                 raise DdlsimError(
-                    f"cannot merge the {part.name} of {self._whose(part)} ({part.size} values) into "
-                    f"the {first.name} of {self._whose(first)} ({first.size} values): their shapes differ. Merge only "
-                    "what the models have in common, or give every node the same model."
+                    f"cannot {task} the {part.name} of {self._whose(part)} ({part.size} values) and the "
+                    f"{first.name} of {self._whose(first)} ({first.size} values): their shapes differ. Give every node "
+                    "the same model, or merge only what the models have in common and compare them by inverse_loss."
                 )
-
-    def check_comparison(self, own: Model, peers: Sequence[Model]) -> None:
-        """Whether models can be compared.
-
-        Raises:
-            DdlsimError: if their shapes differ.
-        """
-        for peer in peers:
-            for mine, other in zip(own, peer, strict=True):
-                if mine.part.signature != other.part.signature:
-                    raise DdlsimError(
-                        f"cannot compare the {other.part.name} of {self._whose(other.part)} with the {mine.part.name} "
-                        f"of {self._whose(mine.part)}: their shapes differ. Give every node the same model, or choose "
-                        "the similarity inverse_loss and a merge of what the models have in common."
-                    )
 
     def classifier(self, head: Part) -> Entry:
         """The weights of a head's last linear layer, which may have no bias.
@@ -120,7 +104,7 @@ class RowOperations:
         Raises:
             DdlsimError: if the shapes differ.
         """
-        self._fitting.check_merge([params.part for params in sources])
+        self._fitting.check("merge", [params.part for params in sources])
         return self._merged(MergeSpec, sources, weights, node=node)
 
     def aggregate(
@@ -137,7 +121,7 @@ class RowOperations:
         Raises:
             DdlsimError: if the shapes differ.
         """
-        self._fitting.check_merge([params.part for params in sources])
+        self._fitting.check("merge", [params.part for params in sources])
         return self._merged(AggregateSpec, sources, weights, rule=rule, own=own, start=start, node=node)
 
     def trained_values(self, params: Params) -> Params:
@@ -168,29 +152,12 @@ class RowOperations:
         self._submit(CompressSpec, codec=codec, source=params, copy=copy, seed=seed, target=decoded)
         return decoded
 
-    def attack(
-        self,
-        attack: "Attack",
-        own: Params,
-        known: Sequence[Params],
-        start: Params | None,
-        receiver: Params | None,
-        seed: int,
-        sizes: tuple[int, int, int],
-    ) -> Params:
-        """Return the parameters that an attacked node sends instead of `own`; see job_types.py: AttackSpec."""
+    def attack(self, attack: "Attack", own: Params, **view: Any) -> Params:
+        """Return the parameters that an attacked node sends instead of `own`; `view` are fields of AttackSpec
+        (job_types.py).
+        """
         forged = self.rows.new(own.part)
-        self._submit(
-            AttackSpec,
-            attack=attack,
-            own=own,
-            known=tuple(known),
-            start=start,
-            receiver=receiver,
-            seed=seed,
-            sizes=sizes,
-            target=forged,
-        )
+        self._submit(AttackSpec, attack=attack, own=own, target=forged, **view)
         return forged
 
     def _merged(

@@ -42,10 +42,8 @@ if TYPE_CHECKING:
 
 def aggregate(jobs: Sequence[AggregateSpec]) -> None:
     """Compute jobs that are bound to rows: the sums and the trimmed means of a matrix each in one native call."""
-    for job in jobs:
-        job.target.allocate()  # banks may grow here, so it is done before views of them are taken
     for bank, places in by_bank([job.target for job in jobs]).items():
-        sums: list[tuple[Row, list[Row], np.ndarray]] = []
+        sums: list[tuple[Row, list[Row], list[float]]] = []
         trims: list[tuple[Row, list[Row], int, Row | None]] = []
         for job in (jobs[place] for place in places):
             rows, combination = _combined(job)
@@ -54,11 +52,14 @@ def aggregate(jobs: Sequence[AggregateSpec]) -> None:
                 kept = None if combination.kept is None else rows[combination.kept]
                 others = [row for place, row in enumerate(rows) if place != combination.kept]
                 trims.append((job.target, others, combination.cut, kept))
-            elif len(combination.mixing) == 1:
-                sums.append((job.target, rows, combination.mixing[0]))
+            elif len(combination.mixing) == 1:  # weights beyond the rows belong to a start of zeros
+                used = [(row, weight) for row, weight in zip(rows, combination.mixing[0], strict=False) if weight != 0]
+                sums.append((job.target, [row for row, _ in used], [weight for _, weight in used]))
             else:
                 _trim_mixed(bank, job.target, rows, combination)
-        _sum(bank, sums)
+        if sums:
+            targets, sources, weights = map(list, zip(*sums, strict=True))
+            bank.merge(targets, sources, weights)
         _trim(bank, trims)
 
 
@@ -114,21 +115,6 @@ def _distances(rows: Sequence[Row], start: Row | None, with_start: bool) -> np.n
     return found
 
 
-def _sum(bank: Bank, jobs: Sequence[tuple[Row, list[Row], np.ndarray]]) -> None:
-    """Weighted sums; rows of no weight are not read. Weights beyond the rows belong to a start of zeros."""
-    if not jobs:
-        return
-    indptr, sources, values = [0], [], []
-    for _, rows, weights in jobs:
-        chosen = [place for place in range(len(rows)) if weights[place] != 0]
-        sources += [rows[place].slot for place in chosen]
-        values += [weights[place] for place in chosen]
-        indptr.append(len(sources))
-    kernels.merge_rows(
-        bank.matrix, np.array(indptr), np.array(sources), np.array(values), _slots([t for t, *_ in jobs])
-    )
-
-
 def _trim(bank: Bank, jobs: Sequence[tuple[Row, list[Row], int, Row | None]]) -> None:
     if not jobs:
         return
@@ -136,7 +122,7 @@ def _trim(bank: Bank, jobs: Sequence[tuple[Row, list[Row], int, Row | None]]) ->
     sources = np.array([row.slot for _, rows, _, _ in jobs for row in rows])
     cuts = np.array([cut for _, _, cut, _ in jobs])
     kept = np.array([-1 if row is None else row.slot for *_, row in jobs])
-    targets = _slots([target for target, *_ in jobs])
+    targets = np.array([target.allocate() for target, *_ in jobs])
     kernels.trimmed_mean_rows(bank.matrix, indptr, sources, cuts, bank.matrix, targets, kept)
 
 
@@ -148,7 +134,7 @@ def _trim_mixed(bank: Bank, target: Row, rows: Sequence[Row], combination: Combi
     gathered = torch.stack([row.values() for row in rows])
     mixed = kernels.merge(gathered, combination.mixing.astype(np.float32))
     count = len(combination.mixing)
-    targets = np.array([target.slot])
+    targets = np.array([target.allocate()])
     kernels.trimmed_mean_rows(mixed, [0, count], np.arange(count), [combination.cut], bank.matrix, targets)
 
 
@@ -253,21 +239,33 @@ def compare(jobs: Sequence[SimilaritySpec]) -> list[Any]:
     alike: dict[tuple, list[int]] = defaultdict(list)
     for index, job in enumerate(jobs):
         alike[job.metric, job.alpha, tuple((p.part.name, p.part.signature) for p in job.own)].append(index)
-    peers = [len(job.peers) for job in jobs]
-    asked = [
+    groups = [
         (indices, _METRICS[metric]([jobs[index] for index in indices], alpha))
         for (metric, alpha, _), indices in alike.items()
     ]
+    return values_of_jobs([len(job.peers) for job in jobs], groups, jobs[0].own[0].bank.device)
+
+
+def values_of_jobs(
+    sizes: Sequence[int], groups: Sequence[tuple[Sequence[int], Values]], device: torch.device
+) -> list[Any]:
+    """Return a list of floats per job; `LazyValue` if a device computes them.
+
+    Args:
+        sizes: number of values of each job.
+        groups: numbers of some jobs, and a function that waits for the values of all of them.
+        device: computes the values.
+    """
 
     def get() -> list[list[float]]:
-        found: list[list[float]] = [[] for _ in peers]
-        for indices, similarities in asked:
-            values = iter(similarities().tolist())
-            for index in indices:
-                found[index] = list(islice(values, peers[index]))
+        found: list[list[float]] = [[] for _ in sizes]
+        for jobs, wait in groups:
+            values = iter(wait().tolist())
+            for job in jobs:
+                found[job] = list(islice(values, sizes[job]))
         return found
 
-    return get() if jobs[0].own[0].bank.device.type == "cpu" else laters(get, len(peers))
+    return get() if device.type == "cpu" else laters(get, len(sizes))
 
 
 def _cosine_weights(jobs: list[SimilaritySpec], alpha: float) -> Values:

@@ -261,7 +261,7 @@ def test_what_has_no_rule_goes_by_vmap():
         return True
 
     assert models.stacked._found_out(TRAINING, same) == ""
-    assert models.stacked._way(TRAINING).name == "torch.func.vmap"
+    assert models.stacked._method(TRAINING).name == "torch.func.vmap"
     assert models.stacked.reasons["training, layer by layer"] == "layer by layer: NotStackable: no rule for cumsum"
 
 

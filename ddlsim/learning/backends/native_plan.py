@@ -261,23 +261,10 @@ class _Reader:
             if padding == "same" and any(size % 2 == 0 for size in layer.kernel_size):
                 return "pads one side more than the other"
             padding = [size // 2 if padding == "same" else 0 for size in layer.kernel_size]
-        self._convs.append(
-            {
-                "inputs": layer.in_channels,
-                "outputs": layer.out_channels,
-                "kernel": layer.kernel_size,
-                "padding": tuple(padding),
-                **self._places(name, layer),
-                "groups": 0,
-                "scale": -1,
-                "shift": -1,
-                "epsilon": 0.0,
-                "relu": False,
-                "pool": False,
-                "running": [0, 0],
-                "momentum": 0.0,
-            }
-        )
+        shape = {"inputs": layer.in_channels, "outputs": layer.out_channels, "kernel": layer.kernel_size}
+        plain = {"groups": 0, "scale": -1, "shift": -1, "epsilon": 0.0, "running": [0, 0], "momentum": 0.0}
+        layers_after = {"relu": False, "pool": False}
+        self._convs.append({**shape, "padding": tuple(padding), **self._places(name, layer), **plain, **layers_after})
         return None
 
     def _group_norm(self, name: str, layer: nn.GroupNorm) -> str | None:
@@ -341,15 +328,8 @@ class _Reader:
     def _linear(self, name: str, layer: nn.Linear) -> str | None:
         if not self._flat:
             return "does not follow Flatten"
-        self._linears.append(
-            {
-                "inputs": layer.in_features,
-                "outputs": layer.out_features,
-                **self._places(name, layer),
-                "relu": False,
-                "dropouts": [],
-            }
-        )
+        shape = {"inputs": layer.in_features, "outputs": layer.out_features}
+        self._linears.append({**shape, **self._places(name, layer), "relu": False, "dropouts": []})
         self._core_linears += self.part == CORE
         return None
 

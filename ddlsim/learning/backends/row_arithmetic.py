@@ -3,7 +3,6 @@ comparisons."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import torch
 from ddlsim import kernels
 from ddlsim.kernels.transfers import downloaded
 from ddlsim.learning.backends.base import OTHER_KIND, Backend
-from ddlsim.learning.bank import by_bank, laters
+from ddlsim.learning.bank import by_bank
 from ddlsim.learning.job_types import (
     AggregateSpec,
     AttackSpec,
@@ -23,7 +22,7 @@ from ddlsim.learning.job_types import (
     MergeSpec,
     SimilaritySpec,
 )
-from ddlsim.learning.row_operations import aggregate, attack, compare, compress
+from ddlsim.learning.row_operations import Values, aggregate, attack, compare, compress, values_of_jobs
 
 
 class RowArithmetic(Backend):
@@ -62,25 +61,13 @@ def _class_cosines(jobs: Sequence[ClassCosineSpec]) -> list[Any]:
     alike: dict[tuple, list[int]] = defaultdict(list)
     for place, job in enumerate(jobs):
         alike[job.own.bank, job.num_classes].append(place)
-    count = len(jobs)
-    asked: list[tuple[list[int], list[np.ndarray], Callable[[], np.ndarray]]] = []
+    groups: list[tuple[list[int], Values]] = []
     for (bank, num_classes), places in alike.items():
-        slots = [[row.slot for row in (jobs[place].own, *jobs[place].others)] for place in places]
-        rows, inverse = np.unique(np.concatenate(slots), return_inverse=True)
-        numbers = np.split(inverse, np.cumsum([len(each) for each in slots])[:-1])
-        pairs = np.concatenate([np.stack([np.full(len(own) - 1, own[0]), own[1:]], axis=1) for own in numbers])
-        cosines = kernels.class_cosine(bank.matrix, num_classes, (0, bank.size), pairs, rows=rows)
-        asked.append((places, numbers, downloaded(torch.as_tensor(cosines))))
-
-    def get() -> list[list[float]]:
-        found: list[list[float]] = [[] for _ in range(count)]
-        for places, numbers, cosines in asked:
-            values = iter(cosines().tolist())
-            for place, own in zip(places, numbers, strict=True):
-                found[place] = list(islice(values, len(own) - 1))
-        return found
-
-    return get() if jobs[0].own.bank.device.type == "cpu" else laters(get, count)
+        slots = [(jobs[place].own.slot, other.slot) for place in places for other in jobs[place].others]
+        rows, pairs = np.unique(np.array(slots, dtype=np.int64), return_inverse=True)
+        cosines = kernels.class_cosine(bank.matrix, num_classes, (0, bank.size), pairs.reshape(-1, 2), rows=rows)
+        groups.append((places, downloaded(torch.as_tensor(cosines))))
+    return values_of_jobs([len(job.others) for job in jobs], groups, jobs[0].own.bank.device)
 
 
 _RUNNERS: dict[str, Callable[[Sequence[Any]], list | None]] = {

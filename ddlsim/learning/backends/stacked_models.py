@@ -1,16 +1,14 @@
 """One architecture as functions of a matrix [N, P] that holds a model in every row.
 
-Rows never mix, so every model gets the numbers that it gets alone, up to the order of sums inside a kernel. They are
-computed layer by layer, else by torch.func.vmap (stacked_ways.py). Modules that cannot be stacked, or whose stacked
-values differ, are detected with the first models: these are also computed alone (`why_not_train`, `why_not_evaluate`).
-
-The two ways to compute with many models of one architecture at once, from a matrix [N, P] of a model in every row.
+Rows never mix, so every model gets the numbers that it gets alone, up to the order of sums inside a kernel. Modules
+that
+cannot be stacked, or whose stacked values differ, are detected with the first models: these are also computed alone
+(`why_not_train`, `why_not_evaluate`).
 
 `LayerRules` calls the module with stacked tensors (learning/stacking) and takes plain autograd's gradients of the sum
 of
-all losses: rows never mix, so these are every model's own. `VmapFallback` is torch.func.vmap, which knows more
-operations and
-needs about four times as many kernels for a step.
+all losses. `VmapFallback` is torch.func.vmap, which knows more operations and needs about four times as many kernels
+for a step.
 """
 
 import textwrap
@@ -18,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -27,6 +25,7 @@ from torch.nn.modules.module import register_module_forward_hook
 
 from ddlsim.learning.backends.native_plan import gradients_hooked
 from ddlsim.learning.backends.stacked_buffers import Matrices, StackedBuffers
+from ddlsim.learning.backends.step_graphs import SAME, is_close
 from ddlsim.learning.backends.workspace import ModelWorkspace, autocast
 from ddlsim.learning.bank import Row, RowValues, stacked_rows
 from ddlsim.learning.dropout import seed_dropouts
@@ -67,38 +66,13 @@ class Step:
     buffers: StackedBuffers
 
 
-class Way(Protocol):
-    """One of the two; without state."""
-
-    name: ClassVar[str]
-    """For messages."""
-
-    def __hash__(self) -> int:
-        """All of one kind are one."""
-
-    def gradients(self, step: Step) -> Gradients:
-        """The gradient of every row's loss on its own batch."""
-
-    def apply(
-        self, module: nn.Module, entries: Sequence[Entry], flats: torch.Tensor, values: torch.Tensor, shared: bool
-    ) -> torch.Tensor:
-        """Return the outputs of modules for values, without gradients: [N, n, ...].
-
-        Args:
-            module: in eval mode.
-            entries: its tensors, with their columns.
-            flats: [N, P].
-            values: [n, ...] for all of them if `shared`, else [N, n, ...].
-        """
-
-
-@dataclass(frozen=True)
 class LayerRules:
     """Computation layer by layer with stacked tensors."""
 
-    name: ClassVar = "layer by layer"
+    name = "layer by layer"
 
     def gradients(self, step: Step) -> Gradients:
+        """Return a function that computes the gradient of every row's loss on its own batch."""
 
         def gradients(own: torch.Tensor, others: torch.Tensor, *rest: torch.Tensor) -> tuple[torch.Tensor, ...]:
             floats, numbers, images, labels = rest
@@ -121,6 +95,14 @@ class LayerRules:
     def apply(
         self, module: nn.Module, entries: Sequence[Entry], flats: torch.Tensor, values: torch.Tensor, shared: bool
     ) -> torch.Tensor:
+        """Return the outputs of modules for values, without gradients: [N, n, ...].
+
+        Args:
+            module: in eval mode.
+            entries: its tensors, with their columns.
+            flats: [N, P].
+            values: [n, ...] for all of them if `shared`, else [N, n, ...].
+        """
         count = len(flats)
         tensors: dict[str, Any] = {name: Stacked(each, count) for name, each in _apart(flats, entries).items()}
         with torch.no_grad():
@@ -128,14 +110,12 @@ class LayerRules:
         return spread(found, count)
 
 
-@dataclass(frozen=True)
 class VmapFallback:
-    """Computation by torch.func.vmap."""
+    """Computation by torch.func.vmap, with the methods of LayerRules."""
 
-    name: ClassVar = "torch.func.vmap"
+    name = "torch.func.vmap"
 
     def gradients(self, step: Step) -> Gradients:
-
         def loss(own: torch.Tensor, others: torch.Tensor, *rest: torch.Tensor) -> tuple[torch.Tensor, Matrices]:
             floats, numbers, images, labels = rest
             tensors = {**_views(step.trained, own), **_views(step.fixed, others), **step.buffers.views(floats, numbers)}
@@ -183,10 +163,6 @@ def _apart(matrix: torch.Tensor, entries: Sequence[Entry]) -> dict[str, torch.Te
 Columns = slice | torch.Tensor
 """Columns of a whole model's row: a range if they are contiguous, else their numbers."""
 
-SAME = 1e-3
-"""Largest accepted difference of stacked values from those of one model alone, relative to the largest value; a wrong
-result differs by far more."""
-
 SAME_BF16 = 5e-2
 """The same for gradients of a forward pass in bfloat16, whose values have three digits."""
 
@@ -200,7 +176,9 @@ OUTPUTS_HELD = 3
 
 TRAINING, EVALUATION = "training", "evaluation"
 
-WAYS: tuple[Way, ...] = (LayerRules(), VmapFallback())
+Method = LayerRules | VmapFallback
+
+METHODS: tuple[Method, ...] = (LayerRules(), VmapFallback())
 """In the order in which they are tried."""
 
 
@@ -265,7 +243,7 @@ class StackedModels:
 
     def gradients(self, only: str | None) -> Gradients:
         """The gradient of every row's loss on its own batch, by the part that is trained (None: all)."""
-        return self._gradients_of(only, self._way(TRAINING))
+        return self._gradients_of(only, self._method(TRAINING))
 
     @torch.no_grad()
     def features(self, cores: torch.Tensor, images: torch.Tensor, shared: bool) -> torch.Tensor:
@@ -278,12 +256,12 @@ class StackedModels:
         Returns:
             [U, n, ...].
         """
-        return self._apply(self._way(EVALUATION), CORE, cores, images, shared)
+        return self._apply(self._method(EVALUATION), CORE, cores, images, shared)
 
     @torch.no_grad()
     def outputs(self, heads: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
         """Return the outputs of heads [N, P_head] for features [N, n, ...], in eval mode: [N, n, classes]."""
-        return self._apply(self._way(EVALUATION), HEAD, heads, features, False)
+        return self._apply(self._method(EVALUATION), HEAD, heads, features, False)
 
     @torch.no_grad()
     def image_bytes(self, image: torch.Tensor) -> tuple[int, int]:
@@ -314,7 +292,7 @@ class StackedModels:
             batches: images [N, b, C, H, W] and labels [N, b] of a few steps of each of them.
         """
         tries = [pair for x, y in batches for pair in ((x, y), (x.flip(-1), y))]
-        return self._found_out(TRAINING, lambda way: any(self._same_step(way, jobs, x, y) for x, y in tries))
+        return self._found_out(TRAINING, lambda method: any(self._same_step(method, jobs, x, y) for x, y in tries))
 
     def why_not_evaluate(self, models: Sequence[tuple[Row, ...]], images: torch.Tensor) -> str:
         """The same of evaluation.
@@ -323,39 +301,41 @@ class StackedModels:
             models: two or more, already computed.
             images: a few that each of them sees, [N, b, C, H, W].
         """
-        return self._found_out(EVALUATION, lambda way: self._same_outputs(way, models, images))
+        return self._found_out(EVALUATION, lambda method: self._same_outputs(method, models, images))
 
     def cannot(self, about: str, error: Exception) -> None:
         """Record that an architecture found stackable cannot be stacked for other shapes."""
         self.reasons[about] = f"{type(error).__name__}: {textwrap.shorten(str(error), 100, placeholder=' ...')}"
 
-    def _found_out(self, about: str, same: Callable[[Way], bool]) -> str:
+    def _found_out(self, about: str, same: Callable[[Method], bool]) -> str:
         if about not in self.reasons:
-            for way in WAYS:
-                self.reasons[_against(way, about)] = reason = _reason(way, same)
+            for method in METHODS:
+                self.reasons[_against(method, about)] = reason = _reason(method, same)
                 if not reason:
                     break
             self.reasons[about] = reason
         return self.reasons[about]
 
-    def _way(self, about: str) -> Way:
-        """The first way that has been found to compute the same; else the last."""
-        return next((way for way in WAYS if self.reasons.get(_against(way, about)) == ""), WAYS[-1])
+    def _method(self, about: str) -> Method:
+        """Return the first method that has been found to compute the same, else the last."""
+        return next((method for method in METHODS if self.reasons.get(_against(method, about)) == ""), METHODS[-1])
 
-    def _make_gradients(self, only: str | None, way: Way) -> Gradients:
+    def _make_gradients(self, only: str | None, method: Method) -> Gradients:
         chosen = self.trained_entries(only)
         trained = _side_by_side(chosen)
         fixed = _side_by_side([entry for entry in self._parameters() if entry not in chosen])
-        return way.gradients(Step(self.workspace.module, self._loss, self._training, trained, fixed, self.buffers))
+        return method.gradients(Step(self.workspace.module, self._loss, self._training, trained, fixed, self.buffers))
 
-    def _apply(self, way: Way, part: str, flats: torch.Tensor, values: torch.Tensor, shared: bool) -> torch.Tensor:
+    def _apply(
+        self, method: Method, part: str, flats: torch.Tensor, values: torch.Tensor, shared: bool
+    ) -> torch.Tensor:
         submodule: nn.Module = getattr(self.workspace.module.eval(), part)
         entries = [
             replace(entry, name=entry.name.removeprefix(part + ".")) for entry in self.layout.parts[part].entries
         ]
-        return way.apply(submodule, entries, flats, values, shared)
+        return method.apply(submodule, entries, flats, values, shared)
 
-    def _same_step(self, way: Way, jobs: Sequence[TrainSpec], images: torch.Tensor, labels: torch.Tensor) -> bool:
+    def _same_step(self, method: Method, jobs: Sequence[TrainSpec], images: torch.Tensor, labels: torch.Tensor) -> bool:
         if len(jobs) == 1:
             jobs, images, labels = [*jobs, *jobs], *(torch.cat([each, each.flip(1)]) for each in (images, labels))
         whole, local = stack_models([job.model for job in jobs]), self.buffers.local([job.local for job in jobs])
@@ -363,11 +343,13 @@ class StackedModels:
         whole[:, columns] = _stirred(weights)
         _, weights, others = self.split(None, whole)
         buffers = self.buffers.read(whole, local, [job.seed for job in jobs])
-        stacked = self._make_gradients(None, way)(weights, others, *buffers, images, labels)
+        stacked = self._make_gradients(None, method)(weights, others, *buffers, images, labels)
         most = SAME if self._training.precision == "float32" else SAME_BF16
         for job, values, x, y, *rows in zip(jobs, whole, images, labels, *stacked, strict=True):
             alone = self._step_alone(job, values, x, y)
-            if not (_same(rows[0], alone[0], most) and _same(rows[1], alone[1], most) and rows[2].equal(alone[2])):
+            if not (
+                is_close(rows[0], alone[0], most) and is_close(rows[1], alone[1], most) and rows[2].equal(alone[2])
+            ):
                 return False
         return True
 
@@ -392,14 +374,14 @@ class StackedModels:
         return found
 
     @torch.no_grad()
-    def _same_outputs(self, way: Way, models: Sequence[tuple[Row, ...]], images: torch.Tensor) -> bool:
+    def _same_outputs(self, method: Method, models: Sequence[tuple[Row, ...]], images: torch.Tensor) -> bool:
         rows, core, head = stack_models(models), self.layout.parts[CORE].size, self.layout.parts[HEAD].size
         for seen, shared in ((images, False), (images[0], True)):  # each its own, or all the same
-            features = self._apply(way, CORE, rows[:, :core], seen, shared)
-            found = self._apply(way, HEAD, rows[:, core : core + head], features, False)
+            features = self._apply(method, CORE, rows[:, :core], seen, shared)
+            found = self._apply(method, HEAD, rows[:, core : core + head], features, False)
             for place, (model, outputs) in enumerate(zip(models, found, strict=True)):
                 self.workspace.load(model)
-                if not _same(outputs, self.workspace.module.eval()(seen if shared else seen[place])):
+                if not is_close(outputs, self.workspace.module.eval()(seen if shared else seen[place])):
                     return False
         return True
 
@@ -447,23 +429,17 @@ def _columns(entries: Sequence[Entry], device: torch.device) -> Columns:
     return torch.cat([torch.arange(entry.start, entry.stop, device=device) for entry in entries])
 
 
-def _against(way: Way, about: str) -> str:
-    """The name of what speaks against a way."""
-    return f"{about}, {way.name}"
+def _against(method: Method, about: str) -> str:
+    """The name of what speaks against a method."""
+    return f"{about}, {method.name}"
 
 
-def _reason(way: Way, same: Callable[[Way], bool]) -> str:
-    """Why a module cannot be computed in a way; empty if it can."""
+def _reason(method: Method, same: Callable[[Method], bool]) -> str:
+    """Return the reason why a module cannot be computed by a method; empty if it can."""
     try:
-        return "" if same(way) else "stacked it computes something else"
+        return "" if same(method) else "stacked it computes something else"
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # whatever a module of a user's does that cannot be done stacked
         text = textwrap.shorten(str(error), 100, placeholder=" ...")
-        return f"{way.name}: {type(error).__name__}: {text}"
-
-
-def _same(found: torch.Tensor, expected: torch.Tensor, most: float = SAME) -> bool:
-    finite = expected[expected.isfinite()]
-    within = most * (finite.abs().max().item() if finite.numel() else 1.0) + 1e-6
-    return found.shape == expected.shape and torch.allclose(found, expected, atol=within, rtol=0, equal_nan=True)
+        return f"{method.name}: {type(error).__name__}: {text}"

@@ -28,7 +28,9 @@ MOST_GRAPHS = 32
 MOST_BYTES = 2**28
 """Inputs beyond this keep the device busy without a graph, and would be held twice."""
 SAME = 1e-3
-"""Largest accepted difference of a graph's first result from the plain steps, relative to the largest value."""
+"""Largest accepted difference of a graph's first result from the plain steps, or of stacked models from one model
+alone,
+relative to the largest value; a wrong result differs by far more."""
 
 
 class StepGraphs:
@@ -95,7 +97,7 @@ class StepGraphs:
                 raise error.__context__ from None
             self._give_up(shapes, f"could not be recorded ({str(error).splitlines()[0]})")
             return
-        if not all(_same(*pair) for pair in zip(found, expected, strict=True)):
+        if not all(is_close(*pair) for pair in zip(found, expected, strict=True)):
             self._give_up(shapes, "computed something else than its steps")
             return
         self._graphs[shapes] = graph
@@ -120,12 +122,13 @@ def _with_rows(tensor: torch.Tensor, rows: int) -> torch.Tensor:
     return torch.cat([tensor, tensor[-1:].expand(missing, *tensor.shape[1:])]) if missing else tensor
 
 
-def _same(found: torch.Tensor, expected: torch.Tensor) -> bool:
+def is_close(found: torch.Tensor, expected: torch.Tensor, most: float = SAME) -> bool:
+    """Whether two results differ by at most a share of the largest finite value; whole numbers have to be equal."""
     if not expected.is_floating_point():
         return found.equal(expected)
     finite = expected[expected.isfinite()]
-    within = SAME * (finite.abs().max().item() if finite.numel() else 1.0) + 1e-6
-    return torch.allclose(found, expected, rtol=0, atol=within, equal_nan=True)
+    within = most * (finite.abs().max().item() if finite.numel() else 1.0) + 1e-6
+    return found.shape == expected.shape and torch.allclose(found, expected, rtol=0, atol=within, equal_nan=True)
 
 
 class Graph:

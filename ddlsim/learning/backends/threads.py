@@ -227,19 +227,9 @@ class OneByOneBackend(ThreadsBackend):
         if job.private is not None:
             private = PrivateGradients(job.private, workspace.module, task_loss, device, not workspace.dropouts)
         control = None if job.control is None else job.control.values()
-        steps = (
-            self._batches(job),
-            self._training,
-            loss_of,
-            job.only,
-            moments,
-            job.rates,
-            job.proximal,
-            control,
-            private,
-        )
+        steps = self._batches(job), self._training, loss_of, job.only, moments, job.rates, job.proximal, control
         with explain_batch_of_one(job), self._workers.drawing(job.seed if workspace.draws_shared else None):
-            local_steps(workspace, *steps)
+            local_steps(workspace, *steps, private)
         means.store(job.means)
         store_outcome(workspace, job, moments)
 
