@@ -130,7 +130,7 @@ class MAPL(Algorithm):
 
     def extra_parts(self, latent: int, num_classes: int) -> "dict[str, nn.Module]":
         """Modules trained in addition to core and head: the projection, and the prototypes in its space."""
-        from ddlsim.learning.architecture import Prototypes, projection_head
+        from ddlsim.learning.model_sizes import Prototypes, projection_head
 
         return {
             "projection": projection_head(latent, self.projection_units),

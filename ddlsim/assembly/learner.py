@@ -139,7 +139,7 @@ def _step_work(
             return {name: StepWork.of_size(size, batch_size) for name, size in sizes.items()}
         import torch
 
-        from ddlsim.learning.step_work import count_step
+        from ddlsim.learning.model_sizes import count_step
 
         return {
             name: count_step(build, shape, getattr(torch, dtype), batch_size, is_sequence, sizes[name])
@@ -200,7 +200,7 @@ def _extended(
     build: "Build", algorithm: "Algorithm", prepared: "PreparedData | DatasetSpec", latent_size: Callable[[], int]
 ) -> "Build":
     """A model with the parts that an algorithm trains beside it."""
-    from ddlsim.learning.architecture import with_extra_parts
+    from ddlsim.learning.model_sizes import with_extra_parts
 
     def make(latent: int) -> "Mapping[str, nn.Module]":
         return algorithm.extra_parts(latent, prepared.num_classes)
@@ -211,7 +211,7 @@ def _extended(
 def _latent_size_of(name: str, build: "Build", prepared: "PreparedData | DatasetSpec") -> Callable[[], int]:
     import torch
 
-    from ddlsim.learning.architecture import latent_size_of
+    from ddlsim.learning.model_sizes import latent_size_of
 
     return latent_size_of(name, build, prepared.image_shape, getattr(torch, prepared.dtype))
 

@@ -1,6 +1,6 @@
 """Devices with step times from the model: its floating-point operations over a rate, or a measurement.
 
-The operations of a training step are counted once per architecture (learning/step_work.py). A device's effective rate
+The operations of a training step are counted once per architecture (learning/model_sizes.py). A device's effective rate
 is its peak in single precision times a utilization: the share of the peak that training reaches. A step takes its
 operations over this rate, and LAUNCH_S. All of this is an estimate: `ddlsim calibrate` measures a step on your device.
 

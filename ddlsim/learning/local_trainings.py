@@ -11,13 +11,14 @@ import torch
 
 from ddlsim.foundation.errors import DdlsimError
 from ddlsim.learning.accounting import Releases
-from ddlsim.learning.architecture import Architecture, latent_size
+from ddlsim.learning.architecture import Architecture
 from ddlsim.learning.bank import Params, Rows
 from ddlsim.learning.batches import Batches, batches_per_pass, draw_batches
 from ddlsim.learning.datasets import NodeDatasets
 from ddlsim.learning.job_types import Model, TrainSpec
 from ddlsim.learning.jobs import Job
 from ddlsim.learning.layout import Entry, Part
+from ddlsim.learning.model_sizes import latent_size
 from ddlsim.learning.optimizing.schedules import rates
 from ddlsim.learning.optimizing.state import KeptRows, LocalState, OptimizerState
 from ddlsim.learning.optimizing.updates import updates_of

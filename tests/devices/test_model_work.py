@@ -13,7 +13,7 @@ from ddlsim.devices.model_work import LAUNCH_S, PRESETS, Estimated
 from ddlsim.devices.step_times import LogNormal
 from ddlsim.engine.run_info import SimulatedClock
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.learning.step_work import MOST_VALUES, count_step
+from ddlsim.learning.model_sizes import MOST_VALUES, count_step
 from ddlsim.report.summary_table import step_times_text
 from ddlsim.runs import load_data, prepare
 from ddlsim.scenario import load

@@ -14,7 +14,8 @@ from torch import nn
 from ddlsim.learning.backends import stacked as sample_pool
 from ddlsim.learning.backends import stacked as stacked_evaluating
 from ddlsim.learning.backends.stacked import SamplePool
-from ddlsim.learning.backends.stacked_models import METHODS, StackedModels
+from ddlsim.learning.backends.stacked_models import StackedModels
+from ddlsim.learning.backends.stacked_steps import METHODS
 from ddlsim.learning.stacking.tensor import StackedTensor
 from ddlsim.models.split import ResidualBlock, SplitModel
 

@@ -9,7 +9,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from ddlsim.learning.architecture import read_architecture
-from ddlsim.learning.backends.stacked_models import TRAINING, LayerRules, StackedModels, VmapFallback
+from ddlsim.learning.backends.stacked_models import TRAINING, StackedModels
+from ddlsim.learning.backends.stacked_steps import LayerRules, VmapFallback
 from ddlsim.learning.backends.workspace import ModelWorkspace
 from ddlsim.learning.dropout import first_counters, seed_dropouts
 from ddlsim.learning.layout import CORE, HEAD, MODEL, named_tensors
