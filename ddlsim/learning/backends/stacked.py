@@ -8,8 +8,7 @@ predictions are computed likewise (stacked_evaluation.py).
 
 Jobs that cannot be stacked are passed on: objectives that an algorithm defines, optimizers that do not update each
 value by itself or whose kept state is not one moment or two, models that predict with buffers of the node's own, and
-modules
-that neither method of stacked_steps.py can compute.
+modules that neither method of stacked_steps.py can compute.
 """
 
 from collections import defaultdict
