@@ -53,7 +53,7 @@ def export(
 
 def _records(run: Path, to: str, out: Path | None) -> None:
     from ddlsim.report.reading import read
-    from ddlsim.report.trackers.export import export_run
+    from ddlsim.report.trackers import export_run
 
     name, _, project = to.partition(":")
     for path in export_run(read(run), name, out, project or None):

@@ -1,10 +1,14 @@
-"""Tables of a run's records: columns of equal length, as a pandas.DataFrame if pandas is installed."""
+"""Tables of a run's records: columns of equal length, as a pandas.DataFrame if pandas is installed, or as files."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ddlsim.devices.joules import grams
+from ddlsim.foundation.errors import DataMissing
+from ddlsim.report.figures import written_below
+from ddlsim.report.text import comma_separated
 from ddlsim.tasks import metrics
 
 if TYPE_CHECKING:
@@ -124,3 +128,43 @@ def energy(records: "Records") -> Columns:
     if records.gco2_per_kwh is not None:
         columns["gco2"] = np.asarray(grams(found.joules, records.gco2_per_kwh))
     return columns
+
+
+TABLES = {"evaluations": evaluations, "rounds": rounds, "messages": messages, "links": links, "rows": rows}
+
+
+def write_tables(records: "Records", folder: Path, kind: str) -> list[Path]:
+    """Write evaluations, rounds, messages, links and rows (everything recorded); those that have rows.
+
+    Args:
+        records: of a run.
+        folder: folder of the files, created if missing.
+        kind: csv or parquet.
+    Returns:
+        The files.
+    Raises:
+        DataMissing: for Parquet, if pyarrow is not installed. ScenarioError: if the folder cannot be written to.
+    """
+    arrow: Any = _need_arrow() if kind == "parquet" else None
+    found = []
+    with written_below(folder, "--out"):
+        for name, make in TABLES.items():
+            table = make(records)
+            if not len(next(iter(table.values()))):
+                continue
+            path = folder / f"{name}.{kind}"
+            if arrow is not None:
+                arrow.parquet.write_table(arrow.table({key: column.tolist() for key, column in table.items()}), path)
+            else:
+                rows = zip(*(column.tolist() for column in table.values()), strict=True)
+                path.write_text(comma_separated(list(table), list(rows)) + "\n", encoding="utf-8")
+            found.append(path)
+    return found
+
+
+def _need_arrow() -> Any:
+    try:
+        import pyarrow.parquet
+    except ImportError as error:
+        raise DataMissing("Parquet needs pyarrow, which is not installed: pip install 'ddlsim[parquet]'.") from error
+    return pyarrow

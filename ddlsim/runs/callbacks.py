@@ -26,8 +26,7 @@ from ddlsim.foundation import own_code
 from ddlsim.foundation.errors import DdlsimError, ScenarioError
 from ddlsim.report.html.live import LiveServer
 from ddlsim.report.text import bytes_text, seconds_text
-from ddlsim.report.trackers import make_tracker, parse
-from ddlsim.report.trackers.base import Point, Tracker, about_run
+from ddlsim.report.trackers import Point, Tracker, about_run, make_tracker, parse
 from ddlsim.tasks import metrics
 from ddlsim.tasks.base import ACCURACY, Metric
 
