@@ -35,7 +35,7 @@ def report(
         typer.Option("--trust", help="Import code that the run's scenario names, to show the defaults of its keys."),
     ] = False,
 ) -> None:
-    """Show each run in depth: accuracy over rounds, fairness, bytes, heads, published numbers beside ours."""
+    """Show each run in depth: accuracy over rounds, fairness, bytes, heads, published numbers and ours."""
     if output or open_it or live is not None:
         run = _one(runs)
         if output or open_it:

@@ -108,10 +108,8 @@ def similarities(records: Records, rows_of: str = SIMILARITY) -> dict[int, tuple
             peer = int(name.removeprefix(rows_of))
             for node, round_num, value in zip(rows.node, rows.round, rows.value, strict=True):
                 found.setdefault(int(node), []).append((int(round_num), peer, float(value)))
-    return {
-        node: tuple(np.array(column) for column in zip(*sorted(measured), strict=True))
-        for node, measured in sorted(found.items())
-    }
+    columns = {node: np.array(sorted(measured)).T for node, measured in sorted(found.items())}
+    return {node: (rounds.astype(int), peers.astype(int), values) for node, (rounds, peers, values) in columns.items()}
 
 
 def measured_at_merges(records: Records) -> Metric:

@@ -13,10 +13,11 @@ MAYBE_NUMBER = (int, float, NoneType)
 MAYBE_NODE = (int, NoneType)
 _WORDS = {int: "a whole number", float: "a number", str: "text", list: "a list", dict: "an object", NoneType: "null"}
 _MISSING = object()
-ANYTHING: Mapping[str, type] = MappingProxyType({})
+Kinds = Mapping[str, "type | tuple[type, ...]"]
+ANYTHING: Kinds = MappingProxyType({})
 
 
-def json_lines(path: Path, kinds: "Mapping[str, type | tuple[type, ...]]" = ANYTHING) -> Iterator[dict]:
+def json_lines(path: Path, kinds: Kinds = ANYTHING) -> Iterator[dict]:
     """Return the objects of a JSON-lines file, none if it is missing; a last line that a crash cut short is left out.
 
     Args:

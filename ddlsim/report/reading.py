@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from ddlsim.foundation.errors import RecordsDamaged, ScenarioError
 from ddlsim.foundation.strict_json import row_number
-from ddlsim.report.json_lines import MAYBE_NODE, NUMBER, damage_of, json_lines
+from ddlsim.report.json_lines import MAYBE_NODE, NUMBER, Kinds, damage_of, json_lines
 from ddlsim.report.record_files import Energy, Links, read_contacts
 from ddlsim.report.records import Communication, Records, Rows
 from ddlsim.tasks import metrics
@@ -141,7 +141,7 @@ _OPEN_ROUNDS = 8
 def _read_metrics(path: Path, node_cluster: np.ndarray, attacked: Sequence[int] = ()) -> _Metrics:
     columns: dict[str, list[tuple]] = {}
     found = _Metrics(node_cluster, attacked)
-    kinds = {"time_s": NUMBER, "node": MAYBE_NODE, "round": int, "name": str}
+    kinds: Kinds = {"time_s": NUMBER, "node": MAYBE_NODE, "round": int, "name": str}
     for row in json_lines(path, kinds):
         node = -1 if row["node"] is None else _node(path, row["node"], len(node_cluster))
         if row["name"] == "confusion":
@@ -195,7 +195,9 @@ def _read_communication(path: Path, num_nodes: int) -> Communication | None:
             if node is not None:
                 _node(path, node, num_nodes)
         rows.append([-1 if row[name] is None else row[name] for name in names])
-    return Communication(*np.array(rows, dtype=np.int64).reshape(-1, len(names)).T, num_pairs)
+    src, dst, messages, *parts = np.array(rows, dtype=np.int64).reshape(-1, len(names)).T
+    payload, header, wasted, in_flight = parts
+    return Communication(src, dst, messages, payload, header, wasted, in_flight, num_pairs)
 
 
 class Manifest(BaseModel):

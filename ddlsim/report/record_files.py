@@ -105,9 +105,8 @@ class Energy(NodeColumns):
         """
         joules, count = self.joules, len(node_cluster)
         total = float(joules.sum())
-        found = {"joules": total, **{name: float(self.values[name].sum()) for name in PARTS}}
-        found["gco2"] = emitted(total, gco2_per_kwh)
-        found |= {name: float(self.values[name].sum()) for name in ("computing_s", "idle_s")}
+        sums = {name: float(self.values[name].sum()) for name in (*PARTS, "computing_s", "idle_s")}
+        found = {"joules": total, **sums, "gco2": emitted(total, gco2_per_kwh)}
         if not self.by_node:
             mean = total / count if self.num_nodes == count else None  # a server is in the totals, and no node
             return found | {"node_mean": mean, "node_max": None, "clusters": None, "server": None}

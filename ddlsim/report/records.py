@@ -165,6 +165,7 @@ class Records:
     @property
     def group_of(self) -> dict[str, np.ndarray]:
         """The groups of nodes in the traffic by name, as node ids: clusters, then a server if there is one."""
+        assert self.communication is not None
         clusters = range(self.node_cluster.max() + 1)
         groups = {self.cluster_label(cluster): np.flatnonzero(self.node_cluster == cluster) for cluster in clusters}
         traffic = self.communication
@@ -179,6 +180,7 @@ class Records:
     @property
     def traffic_matrix(self) -> np.ndarray:
         """Bytes put on the wire from row to column, float [N, N], or [N + 1, N + 1] with a server."""
+        assert self.communication is not None
         return self.communication.matrix(self.num_nodes + ("server" in self.group_of))
 
     @property

@@ -6,6 +6,7 @@ Published numbers under `paper` in a scenario are converted to the names of ddls
 import math
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -208,11 +209,9 @@ def _bytes(records: Records) -> dict:
         sent = records.evaluations.bytes_sent
         return {"total": sent[-1] if len(sent) else None, **dict.fromkeys(("payload", "header", "wasted", "in_flight"))}
     parts = {name: int(getattr(traffic, name).sum()) for name in ("payload", "header", "wasted", "in_flight")}
-    found = {"total": sum(parts.values()), **parts}
-    if records.links is not None:
-        found["of_use"] = records.links.bytes_of(*KINDS)
-        found["wasted_for"] = records.links.bytes_of(*CAUSES)
-    return found
+    links = records.links
+    causes = {} if links is None else {"of_use": links.bytes_of(*KINDS), "wasted_for": links.bytes_of(*CAUSES)}
+    return {"total": sum(parts.values()), **parts, **causes}
 
 
 def _energy(records: Records) -> dict:
@@ -232,13 +231,13 @@ def _privacy(records: Records) -> dict:
     `unprotected` are nodes without epsilon, since they sent without noise.
     """
     rule = {name: records.scenario["privacy"].get(name) for name in ("kind", "noise_multiplier", "delta", "accountant")}
-    last = records.evaluations.values.get("epsilon")
-    spent = None if last is None or not len(last) else last[-1][: records.num_nodes]
-    if spent is not None and np.isnan(spent).all():
-        spent = None
-    mean, most = (None, None) if spent is None else (metrics.over_nodes(spent), float(np.nanmax(spent)))
-    unprotected = records.num_nodes if spent is None and len(records.evaluations) else 0
-    unprotected = unprotected if spent is None else int(np.isnan(spent).sum())
+    if not len(records.evaluations):
+        return {**rule, "epsilon": {"mean": None, "max": None, "unprotected": 0}}
+    nothing = np.full((1, records.num_nodes), np.nan)
+    spent = records.evaluations.values.get("epsilon", nothing)[-1][: records.num_nodes]
+    unprotected = int(np.isnan(spent).sum())
+    some = unprotected < records.num_nodes
+    mean, most = (metrics.over_nodes(spent), float(np.nanmax(spent))) if some else (None, None)
     return {**rule, "epsilon": {"mean": mean, "max": most, "unprotected": unprotected}}
 
 
@@ -253,16 +252,21 @@ def _secure(records: Records) -> dict:
     return {**rule, "sums": sums, "failed": len(inputs) - sums, "dropouts": int(dropouts.sum())}
 
 
-def _target(records: Records) -> dict:
-    target, metric = records.target, records.metric
+def costs_of(records: Records) -> dict[str, np.ndarray]:
+    """Return rounds, bytes, simulated time, and joules, emissions and epsilon if counted, at each evaluation, [E]."""
     evaluations = records.curve
     costs = {"round": evaluations.round, "bytes": evaluations.bytes_sent, "sim_time_s": evaluations.time_s}
     if evaluations.joules is not None:
         costs["joules"] = evaluations.joules
         if records.gco2_per_kwh is not None:
-            costs["gco2"] = grams(evaluations.joules, records.gco2_per_kwh)
+            costs["gco2"] = np.asarray(grams(evaluations.joules, records.gco2_per_kwh))
     if evaluations.epsilon is not None:
         costs["epsilon"] = evaluations.epsilon
+    return costs
+
+
+def _target(records: Records) -> dict:
+    target, metric, evaluations, costs = records.target, records.metric, records.curve, costs_of(records)
     if target is None or not len(evaluations):
         nothing = dict.fromkeys(costs)
         return {metric: target, "reached": None, **nothing, "interpolated": nothing}
@@ -302,7 +306,7 @@ def _settlement(records: Records) -> dict | None:
     rounds, heads = chosen
     found = metrics.settlement(heads, records.node_cluster)
     since = None if found.settled_after is None else rounds[found.settled_after]
-    later = evaluated[0][evaluated[0] >= since] if since is not None else ()
+    later = evaluated[0][evaluated[0] >= since] if since is not None else np.zeros(0)
     return {
         "settled": since is not None,
         "settled_round": later[0] if len(later) else None,
@@ -359,7 +363,7 @@ def _sampled(records: Records) -> list[str]:
     ]
 
 
-def _plain(value):
+def _plain(value: Any) -> Any:
     """The same in JSON's types; nan becomes None."""
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
@@ -389,9 +393,6 @@ def quality(summary: dict) -> dict[str, float | None]:
     return {f"{metric}_all": of[metric]["all"], **clusters, **fairness}
 
 
-METRICS = ("fair_accuracy", "demographic_parity", "equalized_odds")
-
-
 def published(scenario: dict, num_clusters: int) -> dict[str, float]:
     """Return the scenario's published numbers, as ddlsim's metric names -> value; accuracies as fractions, 0 to 1.
 
@@ -405,19 +406,14 @@ def published(scenario: dict, num_clusters: int) -> dict[str, float]:
     for metric in KNOWN.values():
         for name, value in _over_of_published(paper.get(metric.name), metric.name, num_clusters):
             found[name] = _fraction(value) if metric.share else value
-    for name in METRICS:
-        value = _number(paper.get(name))
-        if value is not None:
-            found[name] = _fraction(value) if name == "fair_accuracy" else value
+    for name in FAIRNESS:
+        number = _number(paper.get(name))
+        if number is not None:
+            found[name] = _fraction(number) if name == "fair_accuracy" else number
     return found
 
 
-def source(scenario: dict) -> str:
-    """Return the source of the published numbers, for the reader."""
-    return str((scenario.get("paper") or {}).get("source", "published"))
-
-
-def _over_of_published(values, metric: str, num_clusters: int) -> Iterator[tuple[str, float]]:
+def _over_of_published(values: Any, metric: str, num_clusters: int) -> Iterator[tuple[str, float]]:
     places = {"all": f"{metric}_all", "majority": f"{metric}_0", "minority": f"{metric}_{num_clusters - 1}"}
     places |= {f"cluster_{cluster}": f"{metric}_{cluster}" for cluster in range(num_clusters)}
     if not isinstance(values, dict):
@@ -433,6 +429,6 @@ def _fraction(share: float) -> float:
     return share / 100 if share > 1 else share
 
 
-def _number(value) -> float | None:
+def _number(value: Any) -> float | None:
     value = value.get("mean") if isinstance(value, dict) else value
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -74,17 +74,17 @@ def with_keys(make_run):
         (
             "attacks",
             ["[{name: sign_flip, nodes: 0.25, scale: 1.0}]", "[{name: sign_flip, nodes: 0.5, scale: 1.0}]", "[]"],
-            ["attacks=sign_flip nodes=0.25", "attacks=sign_flip nodes=0.5", "attacks=[]"],
+            ["sign_flip, nodes=0.25", "sign_flip, nodes=0.5", "attacks=[]"],
         ),
         (
             "attacks",
             ["[{name: flooding, nodes: 2}]", "[{name: flooding, nodes: 2}, {name: sybils, nodes: [0, 1]}]"],
-            ["attacks=flooding", "attacks=flooding + sybils"],
+            ["facade", "sybils"],
         ),
         (
             "attacks",
             [f"[{{name: /home/me/att.py:{first}}}, {{name: /home/me/att.py:Twice}}]" for first in ("Zero", "Neg")],
-            ["attacks=att.py:Zero + att.py:Twice", "attacks=att.py:Neg + att.py:Twice"],
+            ["att.py:Zero", "att.py:Neg"],
         ),
         (
             "models",
@@ -121,13 +121,13 @@ def test_tables_and_figures_have_the_labels_and_a_note_for_each(with_keys):
     runs = with_keys(
         *(f"attacks: [{{name: sign_flip, nodes: {nodes}}}]\nsize: {size}" for nodes in (0.25, 0.5) for size in (1, 2))
     )
-    expected = ["sign_flip nodes=0.25", "sign_flip nodes=0.5"]
+    expected = ["nodes=0.25", "nodes=0.5"]
     table = compare([own.directory for own in runs], "csv", by=["attacks"])
-    assert [row["setting"] for row in csv.DictReader(io.StringIO(table))] == [f"attacks={label}" for label in expected]
+    assert [row["setting"] for row in csv.DictReader(io.StringIO(table))] == expected
     assert compare([own.directory for own in runs], by=["attacks"]).count("averaged over runs that differ in size") == 2
-    assert [note.partition(":")[0] for note in notes(runs, ["attacks"])] == [f"attacks={label}" for label in expected]
+    assert [note.partition(":")[0] for note in notes(runs, ["attacks"])] == expected
     lines = lines_figure(runs, Drawn(group_by=["attacks"])).axes[0].lines[:2]
-    assert [line.get_label() for line in lines] == [f"attacks={label} (2 runs)" for label in expected]
+    assert [line.get_label() for line in lines] == [f"{label} (2 runs)" for label in expected]
 
 
 def test_keys_of_one_name_are_told_apart_by_their_sections(make_run):
@@ -344,7 +344,7 @@ def test_a_branch_is_no_seed_of_runs_that_began_with_its_settings(settings):
     alike.manifest["branches"] = [{"parent": "runs/b", "from_round": 2, "changed": {}}]
     first, second = group([whole, other, branch, alike])
     assert first.seeds == [0, 1, 3] and second.seeds == [2]
-    assert second.values == {"branch": "after round 3: network.links.uplink_mbps was 100"}
+    assert second.label == "branch=after round 3: network.li...mbps was 100"
     (mixed,) = group([whole, branch], ["algorithm.name"])
     assert mixed.mixed == ("branch",)
 

@@ -1,6 +1,6 @@
 import pytest
 
-from ddlsim.report.summary import published, source
+from ddlsim.report.summary import published
 
 FRACTIONS = {"accuracy": {"all": 0.7248, "clusters": [0.7332, 0.5996]}, "fair_accuracy": 0.7331}
 PERCENT = {"accuracy": {"all": 72.48, "majority": 73.32, "minority": {"mean": 59.96}}, "fair_accuracy": 73.31}
@@ -29,4 +29,3 @@ def test_fairness_is_taken_as_it_is_and_free_text_left_alone():
 @pytest.mark.parametrize("scenario", [{}, {"paper": None}])
 def test_a_scenario_without_published_numbers_has_none(scenario):
     assert published(scenario, 2) == {}
-    assert source(scenario) == "published"

@@ -123,7 +123,8 @@ def sweep_panels(runs: Sequence[Records], key: str) -> Panels:
     check_alike(runs)
     names = _names([(records, settings_of(records.scenario).get(key)) for records in runs], key)
     groups = sorted(group(runs, apart=key), key=lambda each: each.label)
-    metric, panels = runs[0].judged_by, []
+    metric = runs[0].judged_by
+    panels: Panels = []
     for words, unit, outcome in ((metric.words, metric.unit, _quality), ("lowest validation loss", "number", _loss)):
         series = []
         for number, each in enumerate(groups):

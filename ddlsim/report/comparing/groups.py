@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ MOST_CHARACTERS, MOST_WHOLE = 40, 200
 """Characters of a value in a label, and of a value whose short label equals another one's."""
 
 Settings = dict[str, Any]
-"""Dotted key -> value; lists and null are JSON text."""
+"""Dotted key -> value; lists of values and null are JSON text, parts in lists have their number as key."""
 
 
 @dataclass(frozen=True)
@@ -28,15 +29,13 @@ class Group:
     """Runs that are averaged.
 
     Args:
-        label: unique description of the group, e.g. "facade, heads=2" or "attacks=sign_flip nodes=0.25"; the
+        label: unique description of the group, e.g. "facade, heads=2" or "sign_flip, nodes=0.25"; the
             algorithm's name if there is no other group.
-        values: dotted key -> value, of the keys that separate groups.
         runs: at least one.
         mixed: keys other than the seed in which its runs differ, because they were not used to separate groups.
     """
 
     label: str
-    values: Settings
     runs: tuple[Records, ...]
     mixed: tuple[str, ...]
 
@@ -50,6 +49,8 @@ def settings_of(scenario: dict[str, Any], path: str = "") -> Settings:
     """Every key of a scenario by its dotted path."""
     found: Settings = {}
     for name, value in scenario.items():
+        if isinstance(value, list) and any(isinstance(part, dict) for part in value):
+            value = {str(number): part for number, part in enumerate(value)}
         if isinstance(value, dict) and value:
             found |= settings_of(value, f"{path}{name}.")
         else:
@@ -112,12 +113,7 @@ def group(runs: Sequence[Records], by: Sequence[str] | None = None, apart: str |
         for key in dict.fromkeys(key for own in whole for key in own)
         if key.partition(".")[0] not in APART and not (apart is not None and _goes_with(key, apart, whole))
     ]
-    keys = names if by is None else list(by)
-    for key in keys if by is not None else ():
-        if not any(key in own for own in whole):
-            near = [name for name in names if name.rsplit(".", 1)[-1] == key.rsplit(".", 1)[-1]]
-            hint = f" Did you mean {near[0]}?" if near else ""
-            raise ScenarioError(f"--group-by {key}: no run has this key. Expected a dotted key of the scenario.{hint}")
+    keys = names if by is None else [key for each in by for key in _keys_below(each, whole)]
     members: dict[str, list[int]] = {}
     for index, own in enumerate(whole):
         members.setdefault(json.dumps([own.get(key) for key in keys]), []).append(index)
@@ -128,12 +124,22 @@ def group(runs: Sequence[Records], by: Sequence[str] | None = None, apart: str |
     return [
         Group(
             label,
-            {key: whole[own[0]].get(key) for key in distinct_keys},
             tuple(runs[index] for index in own),
             tuple(sorted({key for key in names if len({json.dumps(whole[i].get(key)) for i in own}) > 1})),
         )
         for label, own in zip(labels, members.values(), strict=True)
     ]
+
+
+def _keys_below(key: str, whole: Sequence[Settings]) -> list[str]:
+    """Return a key of the scenario, or the keys of a section or of a list of parts."""
+    known = list(dict.fromkeys(key for own in whole for key in own))
+    found = [each for each in known if each == key or each.startswith(f"{key}.")]
+    if not found:
+        near = [each for each in known if each.rsplit(".", 1)[-1] == key.rsplit(".", 1)[-1]]
+        hint = f" Did you mean {near[0]}?" if near else ""
+        raise ScenarioError(f"--group-by {key}: no run has this key. Expected a dotted key of the scenario.{hint}")
+    return found
 
 
 def _goes_with(key: str, apart: str, whole: Sequence[Settings]) -> bool:
@@ -203,7 +209,7 @@ def _label(
         if key not in own or (len(groups) > 1 and len({other.get(key) for other in alike}) == 1):
             continue
         last = key.rsplit(".", 1)[-1]
-        shown = _shown(own[key], [other.get(key) for other in groups], whole)
+        shown = _shown(own[key], whole)
         named = last == "name" and not shown.lstrip("-").replace(".", "").isdigit() and shown not in ("none", "null")
         words.append(shown if named else f"{key if lasts.count(last) > 1 else last}={shown}")
     if not words and asked and len(groups) > 1:
@@ -212,50 +218,9 @@ def _label(
     return ", ".join(words) or str(records.manifest.get("algorithm"))
 
 
-def _shown(value: Any, values: Sequence[Any], whole: bool) -> str:
-    """Return a value in the form used in a label: for a list of parts their names, and their keys that differ.
-
-    Args:
-        value: as in Settings.
-        values: the values of all groups.
-        whole: whether folders of files, and more of long texts, are shown.
-    """
-    listed = _list_of(value)
-    if any(isinstance(each, dict) and "name" in each for each in listed):
-        parts = [each for other in values for each in _list_of(other) if isinstance(each, dict)]
-        return _cut(" + ".join(_cut(_part(each, parts, whole), whole) for each in listed), whole=True)
-    plain = [_word(each, whole) if isinstance(each, str) else each for each in listed]
-    return _cut(json.dumps(plain) if listed else _word(value, whole), whole)
-
-
-def _list_of(value: Any) -> list[Any]:
-    """Return the list that a setting holds; empty if it is not a list."""
-    if not (isinstance(value, str) and value.startswith("[")):
-        return []
-    try:
-        found = json.loads(value)
-    except ValueError:  # a text of the scenario
-        return []
-    return found if isinstance(found, list) else []
-
-
-def _part(part: Any, parts: Sequence[dict], whole: bool) -> str:
-    """A part of a list: its name, and its keys whose values are not the same in all parts of this name."""
-    if not isinstance(part, dict):
-        return _word(part, whole)
-    alike = [other for other in parts if other.get("name") == part.get("name")]
-    differing = [key for key in part if key != "name" and any(key not in o or o[key] != part[key] for o in alike)]
-    named = [_word(part["name"], whole)] if "name" in part else []
-    return " ".join([*named, *(f"{key}={_word(part[key], whole)}" for key in differing)])
-
-
-def _word(value: Any, whole: bool) -> str:
-    """A plain value; of a class in a file without the folder."""
+def _shown(value: Any, whole: bool) -> str:
+    """Return a value without the folder of its file and, if it is long, without its middle; or almost whole."""
     text = value if isinstance(value, str) else json.dumps(value)
-    return text.rsplit("/", 1)[-1] if ".py:" in text and not whole else text
-
-
-def _cut(text: str, whole: bool) -> str:
-    """A text without its middle if it is long."""
+    text = text if whole else re.sub(r"[^\s\"]*/(?=[^/]*\.py:)", "", text)
     most = MOST_WHOLE if whole else MOST_CHARACTERS
     return text if len(text) <= most else f"{text[: most - 15]}...{text[-12:]}"

@@ -11,9 +11,8 @@ import numpy as np
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.report.comparing.curves import measure_of, metric_of_measure
 from ddlsim.report.comparing.groups import Settings, compared_settings, group, parts_without_digest, records_digest
-from ddlsim.report.record_files import emitted
 from ddlsim.report.records import Records
-from ddlsim.report.summary import published, quality
+from ddlsim.report.summary import costs_of, published, quality
 from ddlsim.report.summary_table import exchange_text
 from ddlsim.tasks import metrics
 from ddlsim.tasks.base import Metric
@@ -60,6 +59,7 @@ class Row:
     seeds: list[int]
     num_clusters: int
     judged_by: Metric
+    target_metric: Metric  # how the target reads
     numbers: dict[str, dict | None]
     published: dict[str, float]
     target: float | None
@@ -69,7 +69,6 @@ class Row:
     measure: str = ""  # what the target is a value of
     mixed: list[str] = field(default_factory=list)  # keys in which its runs differ
     attacked: int = 0  # nodes that attack the others, at most; the row is of the honest ones
-    target_metric: Metric | None = None  # how the target reads
     estimated: list[str] = field(default_factory=list)  # figures that rest on an estimate, in words
     as_published: list[str] = field(default_factory=list)  # options that follow a paper's code
     final_exchange: str = ""  # what it cost and changed, of the first run
@@ -152,7 +151,7 @@ def _row(
     data, metric = summary["data"], summary["metric"]
     measure = (target.measure if target else None) or metric
     rounds = sorted({own["evaluated_round"] for own, _ in members if own["evaluated_round"] is not None})
-    reaching = [_own_target(summary) if target is None else _to_target(own, target) for summary, own in members]
+    reaching = [_target_costs(each, own, target) for each, own in members]
     return Row(
         scenario=_common(own["scenario"] for own, _ in members),
         algorithm=_common(own["algorithm"] for own, _ in members),
@@ -211,41 +210,30 @@ def _flat(summary: dict) -> dict[str, float | None]:
     return {**quality(summary), **costs}
 
 
-def _own_target(summary: dict) -> dict[str, float | None]:
-    """Costs of the scenario's own target."""
-    found = {f"target_{name}": summary["target"][name] for name in ("round", "bytes", "sim_time_s")}
-    if "energy" in summary:
-        found |= {f"target_{name}": summary["target"].get(name) for name in ENERGY}
-    return found
-
-
-def _to_target(records: Records, target: Target) -> dict[str, float | None]:
-    """Costs at the first evaluation that is as good as the target or better."""
-    measured, evaluations = measure_of(records, target.measure), records.curve
+def _target_costs(summary: dict, records: Records, target: Target | None) -> dict[str, float | None]:
+    """Costs at the first evaluation that is as good as the target or better; None: the scenario's own target."""
+    names = ("round", "bytes", "sim_time_s", *(ENERGY if "energy" in summary else ()))
+    if target is None:
+        return {f"target_{name}": summary["target"].get(name) for name in names}
     metric = metric_of_measure(target.measure or records.metric, records)
     if metric.share and target.value > 1:
         raise ScenarioError(
             f"compare: at {target.value:g}: {metric.words} is a share, 0 to 1; write {target.value / 100:g} for "
             f"{target.value:g} %."
         )
-    first = metrics.first_reaching(measured, target.value, metric.falling)
-    costs = {"round": evaluations.round, "bytes": evaluations.bytes_sent, "sim_time_s": evaluations.time_s}
-    if evaluations.joules is not None:
-        costs["joules"] = evaluations.joules
-    found = {f"target_{name}": None if first is None else float(cost[first]) for name, cost in costs.items()}
-    if evaluations.joules is not None:
-        found["target_gco2"] = emitted(found["target_joules"], records.gco2_per_kwh)
-    return found
+    first, costs = metrics.first_reaching(measure_of(records, target.measure), target.value, metric.falling), {}
+    if first is not None:
+        costs = {name: float(cost[first]) for name, cost in costs_of(records).items()}
+    return {f"target_{name}": costs.get(name) for name in names}
 
 
 def _numbers(runs: list[dict[str, float | None]]) -> dict[str, dict | None]:
     numbers: dict[str, dict | None] = {}
     for name in dict.fromkeys(name for run in runs for name in run):
         values = [value for run in runs if (value := run.get(name)) is not None]
+        some = {} if len(values) == len(runs) else {"runs": len(values)}
         with np.errstate(invalid="ignore"):  # infinite ones, of runs that have diverged
-            numbers[name] = {"mean": float(np.mean(values)), "std": _deviation(values)} if values else None
-        if 0 < len(values) < len(runs):
-            numbers[name] |= {"runs": len(values)}
+            numbers[name] = {"mean": float(np.mean(values)), "std": _deviation(values), **some} if values else None
     return numbers
 
 

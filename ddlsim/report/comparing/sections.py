@@ -5,7 +5,6 @@ different settings, and the list of runs with their commands.
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -299,8 +298,8 @@ def _marks(groups: Sequence[Group], measure: str, drawn: Drawn) -> list[Mark]:
     metric = groups[0].runs[0].judged_by
     if drawn.at is not None:
         return [Mark("target", drawn.at)] if measure == (drawn.y or metric.name) else []
-    own = {records.target for own in groups for records in own.runs} - {None}
-    return [Mark("target", value) for value in sorted(own) if value is not None] if measure == metric.name else []
+    own = {records.target for own in groups for records in own.runs if records.target is not None}
+    return [Mark("target", value) for value in sorted(own)] if measure == metric.name else []
 
 
 def timetable(groups: Sequence[Group], summaries: dict[int, dict]) -> Section | None:
@@ -335,8 +334,7 @@ def traffic(groups: Sequence[Group], summaries: dict[int, dict]) -> Section | No
     found = np.array(values)
     if not found.any():
         return None
-    shown = found.any(0)
-    names: list[Any] = [name for name, there in zip(CAUSES.values(), shown, strict=True) if there]
+    shown, names = np.flatnonzero(found.any(0)), list(CAUSES.values())
     about = "Of all nodes, until the end of a run: mean over the runs of a setting that have ended."
-    figure = Bars(labels, names, found[:, shown])
+    figure = Bars(labels, [names[index] for index in shown], found[:, shown])
     return Section("traffic", "Bytes by what became of them", COMMUNICATION, about, figure=figure)

@@ -122,7 +122,7 @@ def _is_shown(cost: str, rows: Sequence[Row]) -> bool:
     return counted not in (*ENERGY, "epsilon") or any(row.numbers.get(counted) for row in rows)
 
 
-def _cell(row: Row, metric: str, as_text) -> str:
+def _cell(row: Row, metric: str, as_text: Callable) -> str:
     number, to_target = row.numbers.get(metric), metric.startswith("target")
     counted = metric.removeprefix("target_")
     measured = bool(row.ended)

@@ -140,7 +140,7 @@ def _heat(figure: Heat, budget: Budget) -> tuple[dict[str, Any], list[str]]:
             {"label": frame.label, "unit": frame.unit, **_packed(frame.values[:, columns], shared)} for frame in frames
         ],
         "rows": list(figure.rows),
-        "columns": [figure.columns[i] for i in columns],
+        "columns": [figure.columns[i] for i in columns.tolist()],
         "rowTitle": figure.row_title,
         "columnTitle": figure.column_title,
         "frameTitle": figure.frame_title,

@@ -4,14 +4,14 @@ A report may also show information that is not in the records, found by commands
 Elements shared by sections: axes of time, nodes by cluster, large runs in blocks of nodes.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from ddlsim.report.records import Records
-from ddlsim.report.section import Axis, Section, Table
+from ddlsim.report.section import Axis, Frame, Heat, Section, Series, Table
 from ddlsim.report.summary_table import rows
 from ddlsim.report.text import json_text, seconds_text
 
@@ -48,7 +48,8 @@ def in_numbers(summary: dict) -> Section:
 
 def scenario(records: Records, context: Context) -> Section:
     """Every key of the scenario as resolved, those that differ from the default marked."""
-    lines, strong = [], []
+    lines: list[tuple[str, ...]] = []
+    strong = []
     for key, value in settings(records.scenario):
         default = context.defaults.get(key, MISSING)
         differs = default is not MISSING and json_text(default) != json_text(value)
@@ -80,23 +81,19 @@ def command(records: Records) -> Section:
 
 def environment(records: Records) -> Section:
     """Versions, machine, data, times."""
-    manifest = records.manifest
-    lines = [
-        (name, json_text(manifest[name]))
-        for name in ("ddlsim", "python", "torch", "torchvision", "numpy", "simpy", "networkx", "pydantic")
-        if manifest.get(name) is not None
-    ]
-    lines += [
-        (name, json_text(manifest[name])) for name in ("device", "cpu", "threads", "started") if manifest.get(name)
-    ]
-    if manifest.get("wall_s") is not None:
-        lines.append(("wall time", seconds_text(manifest["wall_s"])))
-    if manifest.get("peak_rss_mib") is not None:
-        lines.append(("largest memory", f"{manifest['peak_rss_mib']} MiB"))
-    data = manifest.get("data") or {}
-    lines += [(f"data: {name}", json_text(value)) for name, value in data.items() if value is not None]
+    manifest, data = records.manifest, records.manifest.get("data") or {}
+    facts = {name: manifest.get(name) for name in MADE_WITH}
+    facts["wall time"] = None if manifest.get("wall_s") is None else seconds_text(manifest["wall_s"])
+    peak = manifest.get("peak_rss_mib")
+    facts |= {"largest memory": None if peak is None else f"{peak} MiB"}
+    facts |= {f"data: {name}": value for name, value in data.items()}
+    lines = [(name, json_text(value)) for name, value in facts.items() if value is not None]
     lines += [("code from outside", json_text(plugin)) for plugin in manifest.get("plugins") or ()]
     return Section("environment", "Made with", GROUP, table=Table((), lines, left=2), open=False)
+
+
+VERSIONS = ("ddlsim", "python", "torch", "torchvision", "numpy", "simpy", "networkx", "pydantic")
+MADE_WITH = (*VERSIONS, "device", "cpu", "threads", "started")
 
 
 MOST_ROWS = 64
@@ -137,9 +134,19 @@ class Blocks:
         """A sentence on blocks, if there are any."""
         return [] if self.single else [f"{sum(map(len, self.nodes)):,} nodes are shown in {len(self.nodes)} blocks."]
 
+    def heat(self, frames: Sequence[Frame], columns: Sequence[str], column_title: str, **options: Any) -> Heat:
+        """A heat map with a row per block; options as in `Heat`."""
+        return Heat(frames, self.labels, columns, self.row_title, column_title, borders=self.borders, **options)
+
+    def pair_heat(self, frames: Sequence[Frame], row_word: str, column_title: str, **options: Any) -> Heat:
+        """A heat map of pairs of blocks; options as in `Heat`."""
+        title = f"{row_word}, {self.row_title}" if row_word else self.row_title
+        sides: dict[str, Any] = {"borders": self.borders, "square": True, "clusters": self.clusters}
+        return Heat(frames, self.labels, self.labels, title, column_title, **sides, **options)
+
     def means(self, values: np.ndarray) -> np.ndarray:
         """Mean over the known values of each block; [..., N] -> [..., B], nan where none is known."""
-        return self._each(values, lambda of_block: _mean_of_known(of_block))
+        return self._each(values, _mean_of_known)
 
     def sums(self, values: np.ndarray) -> np.ndarray:
         """Sum over each block, [..., N] -> [..., B]."""
@@ -202,6 +209,12 @@ def axes(records: Records) -> list[Axis]:
     if evaluations.joules is not None:
         found.append(Axis("energy of all nodes", evaluations.joules, "joules"))
     return found
+
+
+def cluster_series(records: Records, values: Iterable[np.ndarray]) -> list[Series]:
+    """Return a line per cluster, each with its own color and dashes."""
+    sizes = np.bincount(records.node_cluster)
+    return [Series(cluster_name(c, sizes), line, c, dash=c) for c, line in enumerate(values)]
 
 
 def cluster_name(cluster: int, sizes: np.ndarray) -> str:

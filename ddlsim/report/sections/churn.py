@@ -6,8 +6,8 @@ import numpy as np
 
 from ddlsim.devices.joules import PARTS
 from ddlsim.report.records import Records, Rows
-from ddlsim.report.section import Axis, Bars, Frame, Heat, Lines, Section, Series, Table
-from ddlsim.report.sections.about import blocks_of, cluster_name
+from ddlsim.report.section import Axis, Bars, Frame, Lines, Section, Series, Table
+from ddlsim.report.sections.about import blocks_of, cluster_series
 from ddlsim.report.summary_table import PURPOSES
 from ddlsim.report.text import joules_text, seconds_text
 
@@ -45,41 +45,25 @@ def timeline(records: Records, rows: Rows, times: np.ndarray) -> Section:
     """Nodes by parts of simulated time."""
     blocks = blocks_of(records.node_cluster)
     shares = blocks.means(online_shares(rows, records.num_nodes, times).T).T
-    return Section(
-        "online",
-        "Which nodes were online",
-        GROUP,
-        f"Simulated time in {len(times) - 1} equal parts; the color is the share of a part that a node was online.",
-        figure=Heat(
-            [Frame("online", shares, "percent")],
-            blocks.labels,
-            [seconds_text(start) for start in times[:-1]],
-            blocks.row_title,
-            "simulated time",
-            borders=blocks.borders,
-            ramp="share",
-        ),
-        notes=blocks.notes,
-    )
+    starts = [seconds_text(start) for start in times[:-1]]
+    figure = blocks.heat([Frame("online", shares, "percent")], starts, "simulated time", ramp="share")
+    about = f"Simulated time in {len(starts)} equal parts; the color is the share of a part that a node was online."
+    return Section("online", "Online nodes", GROUP, about, figure=figure, notes=blocks.notes)
 
 
 def count(records: Records, rows: Rows) -> Section:
     """Number of online nodes over time."""
     order = np.argsort(rows.time_s, kind="stable")
     first = {int(node): value for node, value in zip(rows.node[order][::-1], rows.value[order][::-1], strict=True)}
-    there = records.num_nodes - sum(value > 0 for value in first.values())  # first event: an arrival
+    before = records.num_nodes - sum(value > 0 for value in first.values())  # first event: an arrival
     changes = np.where(rows.value[order] > 0, 1, -1)
     times, last = np.unique(rows.time_s[order], return_index=True)
-    values = (there + np.cumsum(changes))[np.append(last[1:] - 1, len(changes) - 1)]
-    figure = Lines(
-        [Axis("simulated time", np.append(0.0, times) if times[0] > 0 else times, "seconds")],
-        "nodes online",
-        [Series("nodes online", np.append(there, values) if times[0] > 0 else values, 0)],
-        "count",
-        style="step",
-        from_zero=True,
-    )
-    return Section("online-count", "How many nodes were online", GROUP, figure=figure)
+    values = (before + np.cumsum(changes))[np.append(last[1:] - 1, len(changes) - 1)]
+    if times[0] > 0:
+        times, values = np.append(0.0, times), np.append(before, values)
+    axis, series = Axis("simulated time", times, "seconds"), Series("online nodes", values, 0)
+    figure = Lines([axis], "online nodes", [series], "count", style="step", from_zero=True)
+    return Section("online-count", "Number of online nodes", GROUP, figure=figure)
 
 
 def aborted(records: Records, times: np.ndarray) -> list[Section]:
@@ -89,23 +73,13 @@ def aborted(records: Records, times: np.ndarray) -> list[Section]:
         return []
     sums, _ = np.histogram(rows.time_s, times, weights=rows.value)
     middle = (times[:-1] + times[1:]) / 2
-    return [
-        Section(
-            "aborted",
-            "Transfers aborted by departures",
-            GROUP,
-            f"Messages that were on their way from or to a node when it left, in {len(middle)} equal parts of time: "
-            f"{int(rows.value.sum()):,} in all, at {len(rows):,} of the departures.",
-            figure=Lines(
-                [Axis("simulated time", middle, "seconds")],
-                "messages",
-                [Series("aborted messages", sums, 1)],
-                "count",
-                style="bars",
-                from_zero=True,
-            ),
-        )
-    ]
+    about = (
+        f"Messages that were on their way from or to a node when it left, in {len(middle)} equal parts of time: "
+        f"{int(rows.value.sum()):,} in all, at {len(rows):,} of the departures."
+    )
+    axis, series = Axis("simulated time", middle, "seconds"), Series("aborted messages", sums, 1)
+    figure = Lines([axis], "messages", [series], "count", style="bars", from_zero=True)
+    return [Section("aborted", "Transfers aborted by departures", GROUP, about, figure=figure)]
 
 
 ENERGY = "Energy"
@@ -123,11 +97,9 @@ def over_time(records: Records) -> Section | None:
     recorded = evaluations.values.get("joules")
     if recorded is None or not len(evaluations):
         return None
-    clusters, sizes = records.node_cluster, np.bincount(records.node_cluster)
-    series = [
-        Series(cluster_name(cluster, sizes), recorded[:, : len(clusters)][:, clusters == cluster].mean(1), cluster)
-        for cluster in range(len(sizes))
-    ]
+    clusters = records.node_cluster
+    values = [recorded[:, : len(clusters)][:, clusters == cluster].mean(1) for cluster in range(clusters.max() + 1)]
+    series = cluster_series(records, values)
     axes = [Axis("round", evaluations.round), Axis("simulated time", evaluations.time_s, "seconds")]
     about = "Joules spent since the start, mean over a cluster's nodes; see docs/energy.md for what is counted."
     return Section("energy-rounds", "Energy per node", ENERGY, about, figure=Lines(axes, "energy", series, "joules"))

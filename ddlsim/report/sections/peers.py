@@ -13,9 +13,9 @@ from ddlsim.report.collaboration import (
 )
 from ddlsim.report.record_files import read_samples
 from ddlsim.report.records import Records
-from ddlsim.report.section import Axis, Frame, Heat, Lines, Mark, Section, Series
+from ddlsim.report.section import Axis, Frame, Lines, Mark, Section, Series
 from ddlsim.report.sections import tables
-from ddlsim.report.sections.about import blocks_of, cluster_name
+from ddlsim.report.sections.about import blocks_of, cluster_series
 from ddlsim.tasks import metrics
 
 GROUP = "Collaboration"
@@ -44,42 +44,26 @@ def heads(records: Records) -> list[Section]:
     blocks, clusters = blocks_of(records.node_cluster), records.node_cluster
     num_heads = int(chosen.max()) + 1
     rows = blocks.most_common(chosen).T.astype(float)
-    every = Heat(
+    every = blocks.heat(
         [Frame("head", np.where(rows >= 0, rows, np.nan), "count")],
-        blocks.labels,
         [str(completed) for completed in rounds],
-        blocks.row_title,
         "round",
-        borders=blocks.borders,
         categories=[f"head {head}" for head in range(num_heads)],
     )
-    sizes = np.bincount(clusters)
-    series = []
-    for cluster in range(len(sizes)):
+    shares = []
+    for cluster in range(clusters.max() + 1):
         own = chosen[:, clusters == cluster]
-        there = (own >= 0).sum(1)
+        online = (own >= 0).sum(1)
         agreed = np.stack([(own == head).sum(1) for head in range(num_heads)]).max(0)
-        share = np.where(there > 0, agreed / np.maximum(there, 1), np.nan)
-        series.append(Series(cluster_name(cluster, sizes), share, cluster, dash=cluster))
-    agreement = Lines([Axis("round", rounds)], "share of nodes", series, "percent")
+        shares.append(np.where(online > 0, agreed / np.maximum(online, 1), np.nan))
+    agreement = Lines([Axis("round", rounds)], "share of nodes", cluster_series(records, shares), "percent")
+    about = "The head that each node chose; nothing where it chose none."
+    about += "" if blocks.single else " Of a block the most common one."
+    table, title = tables.heads(records), "Head of every node over rounds"
+    agreed_about = "Share of a cluster's nodes on the head that most of them use. Clusters may agree on the same head."
     return [
-        Section(
-            "heads",
-            "Head of every node over rounds",
-            GROUP,
-            "The head that each node chose; nothing where it chose none."
-            + ("" if blocks.single else " Of a block the most common one."),
-            tables.heads(records),
-            figure=every,
-            notes=blocks.notes,
-        ),
-        Section(
-            "agreement",
-            "Agreement on a head",
-            GROUP,
-            "Share of a cluster's nodes on the head that most of them use. Clusters may agree on the same head.",
-            figure=agreement,
-        ),
+        Section("heads", title, GROUP, about, table, every, notes=blocks.notes),
+        Section("agreement", "Agreement on a head", GROUP, agreed_about, figure=agreement),
     ]
 
 
@@ -90,26 +74,16 @@ def pulls(records: Records) -> list[Section]:
         return []
     blocks = blocks_of(records.node_cluster)
     sums = blocks.pairs(counts)
-    pairs = Heat(
-        [Frame("pulls", np.where(sums > 0, sums, np.nan), "count")],
-        blocks.labels,
-        blocks.labels,
-        f"puller, {blocks.row_title}",
-        "from node",
-        borders=blocks.borders,
-        square=True,
-        clusters=blocks.clusters,
-    )
+    pairs = blocks.pair_heat([Frame("pulls", np.where(sums > 0, sums, np.nan), "count")], "puller", "from node")
     about = "How often a node (row) pulled from another (column) over the whole run."
     sections = [Section("pulls", "Pulls between nodes", GROUP, about, figure=pairs, notes=blocks.notes)]
     if not records.has_clusters:
         return sections
     rounds, share = found
     sizes = np.bincount(records.node_cluster)
-    series = [Series(cluster_name(c, sizes), values, c, dash=c) for c, values in enumerate(share.T)]
     others = max(1, records.num_nodes - 1)
     marks = [Mark(f"uniform draws, cluster {c}", (size - 1) / others, c) for c, size in enumerate(sizes)]
-    figure = Lines([Axis("round", rounds)], "share", series, "percent", marks, from_zero=True)
+    figure = Lines([Axis("round", rounds)], "share", cluster_series(records, share.T), "percent", marks, from_zero=True)
     about = "Share of a cluster's pulls that went to its own nodes; dotted: the share of uniform draws."
     return [*sections, Section("pulls-inside", "Pulls within the cluster", GROUP, about, figure=figure)]
 
@@ -176,46 +150,19 @@ def graphs(records: Records) -> list[Section]:
     for completed, weights in zip(found.round, found.weights, strict=True):
         mean = blocks.pairs(weights) / size[:, None]
         frames.append(Frame(str(completed), np.where(mean > 0, mean, np.nan)))
+    axis = Axis("round", found.round)
+    edges = Lines([axis], "edges", [Series("edges", found.edges(), 0)], "count", from_zero=True)
     inside = metrics.over_clusters(found.inside(records.node_cluster), records.node_cluster)
-    sizes = np.bincount(records.node_cluster)
-    edges = Lines([Axis("round", found.round)], "edges", [Series("edges", found.edges(), 0)], "count", from_zero=True)
-    within = [
-        Section(
-            "graph-inside",
-            "Weight within the cluster",
-            GROUP,
-            "Mean share of a node's weights that stay in its cluster, its own included.",
-            figure=Lines(
-                [Axis("round", found.round)],
-                "share of weight",
-                [Series(cluster_name(c, sizes), values, c, dash=c) for c, values in enumerate(inside.T)],
-                "percent",
-            ),
-        )
-    ]
-    return [
-        Section(
-            "graph",
-            "Learned collaboration graph",
-            GROUP,
-            "Weight with which a node (row) learns from another (column).",
-            figure=Heat(
-                frames,
-                blocks.labels,
-                blocks.labels,
-                blocks.row_title,
-                "learns from",
-                "round",
-                "slider",
-                blocks.borders,
-                square=True,
-                clusters=blocks.clusters,
-            ),
-            notes=blocks.notes,
-        ),
+    within = Lines([axis], "share of weight", cluster_series(records, inside.T), "percent")
+    about = "Weight with which a node (row) learns from another (column)."
+    weights = blocks.pair_heat(frames, "", "learns from", frame_title="round", choose="slider")
+    own = "Mean share of a node's weights that stay in its cluster, its own included."
+    sections = [
+        Section("graph", "Learned collaboration graph", GROUP, about, figure=weights, notes=blocks.notes),
         Section("graph-edges", "Edges of the learned graph", GROUP, "Directed, of positive weight.", figure=edges),
-        *(within if records.has_clusters else []),
+        Section("graph-inside", "Weight within the cluster", GROUP, own, figure=within),
     ]
+    return sections if records.has_clusters else sections[:2]
 
 
 def samples(records: Records) -> list[Section]:
@@ -226,14 +173,6 @@ def samples(records: Records) -> list[Section]:
     blocks = blocks_of(records.node_cluster)
     sums = blocks.sums(counts.T.astype(float)).T
     columns = ["all"] if counts.shape[1] == 1 else [str(label) for label in range(counts.shape[1])]
-    figure = Heat(
-        [Frame("training samples", np.where(sums > 0, sums, np.nan), "count")],
-        blocks.labels,
-        columns,
-        blocks.row_title,
-        "class",
-        borders=blocks.borders,
-    )
-    return [
-        Section("samples", "Training samples", "Data", "How many of each class.", figure=figure, notes=blocks.notes)
-    ]
+    frame = Frame("training samples", np.where(sums > 0, sums, np.nan), "count")
+    figure, about = blocks.heat([frame], columns, "class"), "How many of each class."
+    return [Section("samples", "Training samples", "Data", about, figure=figure, notes=blocks.notes)]

@@ -3,10 +3,10 @@
 import numpy as np
 
 from ddlsim.report.records import Records
-from ddlsim.report.section import Axis, Frame, Heat, Lines, Mark, Section, Series, Table, Unit
+from ddlsim.report.section import Axis, Frame, Lines, Mark, Section, Series, Table, Unit
 from ddlsim.report.sections import tables
 from ddlsim.report.sections.about import axes, blocks_of, cluster_name
-from ddlsim.report.summary import honest_part, published, source
+from ddlsim.report.summary import honest_part, published
 from ddlsim.report.summary import quality as flat_quality
 from ddlsim.report.text import number_text, percent_text
 from ddlsim.tasks import metrics
@@ -57,21 +57,11 @@ def over_rounds(records: Records) -> Section:
     whose = records.judged_nodes
     if records.has_clusters:
         bands, whose = bands and f"{bands} of a cluster", f"a cluster's {whose.removeprefix('all ')}"
-    return Section(
-        "quality",
-        f"{what} of each cluster" if records.has_clusters else what,
-        GROUP,
-        f"Mean over {whose} on their own test data{bands}.",
-        tables.curve(records, target),
-        figure=Lines(
-            axes(records),
-            judged_by.words,
-            series,
-            judged_by.unit,
-            marks,
-            log=judged_by.falling and bool((evaluations.quality[np.isfinite(evaluations.quality)] > 0).all()),
-        ),
-    )
+    log = judged_by.falling and bool((evaluations.quality[np.isfinite(evaluations.quality)] > 0).all())
+    figure = Lines(axes(records), judged_by.words, series, judged_by.unit, marks, log=log)
+    title = f"{what} of each cluster" if records.has_clusters else what
+    about = f"Mean over {whose} on their own test data{bands}."
+    return Section("quality", title, GROUP, about, tables.curve(records, target), figure)
 
 
 def fairness(records: Records) -> list[Section]:
@@ -108,45 +98,25 @@ def nodes(records: Records) -> Section:
         if values is not None:
             of_nodes = np.where(np.isfinite(values), values, np.nan)[:, : records.num_nodes]
             frames.append(Frame(label, blocks.means(of_nodes).T, unit))
-    return Section(
-        "nodes",
-        "Every node over rounds",
-        GROUP,
-        f"One row per node, one column per evaluation; lines divide clusters.{_attacked(records)}",
-        figure=Heat(
-            frames,
-            blocks.labels,
-            [str(completed) for completed in evaluations.round],
-            blocks.row_title,
-            "round",
-            "show",
-            borders=blocks.borders,
-        ),
-        notes=blocks.notes,
-    )
-
-
-def _attacked(records: Records) -> str:
-    nodes = np.flatnonzero(records.attacked).tolist()
-    return f" Attacked: {', '.join(map(str, nodes))}." if nodes else ""
+    figure = blocks.heat(frames, [str(completed) for completed in evaluations.round], "round", frame_title="show")
+    attacked = ", ".join(map(str, np.flatnonzero(records.attacked)))
+    about = "One row per node, one column per evaluation; lines divide clusters."
+    about += f" Attacked: {attacked}." if attacked else ""
+    return Section("nodes", "Every node over rounds", GROUP, about, figure=figure, notes=blocks.notes)
 
 
 def timetable(rounds: list[dict]) -> Section:
     """Times at which the first, the median and the last node of a network-only run had completed each round."""
-    names = ("first_s", "median_s", "last_s")
-    columns = [np.array([row[name] for row in rounds], dtype=float) for name in names]
     series = [
-        Series(f"{name.removesuffix('_s')} node", values, color)
-        for color, (name, values) in enumerate(zip(names, columns, strict=True))
+        Series(f"{name} node", np.array([row[f"{name}_s"] for row in rounds], dtype=float), color)
+        for color, name in enumerate(("first", "median", "last"))
     ]
-    return Section(
-        "timetable",
-        "Nodes through each round",
-        GROUP,
-        "Simulated time at which nodes had completed each round.",
-        tables.timetable(rounds),
-        figure=Lines([Axis("round", np.array([row["round"] for row in rounds]))], "simulated time", series, "seconds"),
+    axis = Axis("round", np.array([row["round"] for row in rounds]))
+    figure, about = (
+        Lines([axis], "simulated time", series, "seconds"),
+        "Simulated time at which nodes completed rounds.",
     )
+    return Section("timetable", "Completion of rounds", GROUP, about, tables.timetable(rounds), figure)
 
 
 def beside_published(records: Records, summary: dict) -> Section | None:
@@ -162,21 +132,14 @@ def beside_published(records: Records, summary: dict) -> Section | None:
         rows.append([name + (" %" if points == 100 else ""), as_text(value), as_text(own), difference])
     if not rows:
         return None
-    title = f"Published numbers ({source(records.scenario)}) beside ours"
-    notes = []
-    note = records.scenario["paper"].get("note")
-    if note:
-        notes.append(f"published: {note}")
+    paper = records.scenario["paper"]
+    source = paper.get("source", "published")
+    notes = [f"published: {paper['note']}"] if paper.get("note") else []
     if summary["data"]["fallback"]:
         notes.append(f"!! ours is on fallback data ({summary['data']['name']}): the columns are not comparable")
-    return Section(
-        "published",
-        "Published numbers beside ours",
-        GROUP,
-        f"Published: {source(records.scenario)}.",
-        Table(["", "published", "ours", "difference"], rows, title=title),
-        notes=notes,
-    )
+    title = f"Published numbers ({source}) and ours"
+    table = Table(["", "published", "ours", "difference"], rows, title=title)
+    return Section("published", "Published numbers and ours", GROUP, f"Published: {source}.", table, notes=notes)
 
 
 def _other_metrics(summary: dict) -> dict[str, float | None]:

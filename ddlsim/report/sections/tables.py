@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ddlsim.report.record_files import CAUSES, KINDS, Links
-from ddlsim.report.records import Records
+from ddlsim.report.records import Communication, Records
 from ddlsim.report.section import Table
 from ddlsim.report.text import bytes_text, evenly, joules_text, percent_text, seconds_text
 from ddlsim.tasks import metrics
@@ -106,9 +106,9 @@ def heads(records: Records) -> Table | None:
     return Table(header, rows, left=0, title=title, note=note)
 
 
-def totals(records: Records) -> Table:
+def totals(records: Records, traffic: Communication) -> Table:
     """Messages and bytes of all nodes."""
-    traffic, has_server = records.communication, "server" in records.group_of
+    has_server = "server" in records.group_of
     total, ends = int(traffic.on_the_wire.sum()), records.num_nodes + has_server
     per_node = "per node, mean" + (", with its share of the server's" if has_server else "")
     lines = [

@@ -3,8 +3,8 @@
 import numpy as np
 
 from ddlsim.report.record_files import CAUSES, KINDS, Contacts, read_contents
-from ddlsim.report.records import Records
-from ddlsim.report.section import Axis, Bars, Frame, Heat, Lines, Section, Series
+from ddlsim.report.records import Communication, Records
+from ddlsim.report.section import Axis, Bars, Frame, Lines, Section, Series
 from ddlsim.report.sections import tables
 from ddlsim.report.sections.about import Blocks, blocks_of
 from ddlsim.report.text import evenly
@@ -18,7 +18,9 @@ def traffic_sections(records: Records) -> list[Section]:
     """The sections, as far as the run has recorded traffic."""
     found = [pairs_by_round(records), pairs(records), bytes_by_cause(records)]
     if records.communication is not None:
-        found.append(Section("totals", "Messages and bytes", GROUP, table=tables.totals(records)))
+        found.append(
+            Section("totals", "Messages and bytes", GROUP, table=tables.totals(records, records.communication))
+        )
         if records.communication.by_pair and len(records.group_of) > 1:
             table = tables.between_clusters(records)
             found.append(Section("clusters", "Bytes from cluster to cluster", GROUP, table=table))
@@ -33,27 +35,14 @@ def pairs_by_round(records: Records) -> Section | None:
     contacts = records.contacts
     if contacts is None or not len(contacts.round):
         return None
-    blocks, server = _with_server(records, contacts)
+    blocks = _with_server(records, contacts)
     frames = _windows(contacts, blocks)
-    return Section(
-        "contacts",
-        "Who sends to whom, by round",
-        GROUP,
-        "Messages that senders (rows) handed to the network for receivers (columns); the slider moves through rounds.",
-        figure=Heat(
-            frames,
-            blocks.labels,
-            blocks.labels,
-            f"sender, {blocks.row_title}",
-            "receiver",
-            "rounds" if len(contacts.rounds) > len(frames) else "round",
-            "slider",
-            blocks.borders,
-            square=True,
-            clusters=blocks.clusters,
-        ),
-        notes=[*blocks.notes, *server],
+    word = "rounds" if len(contacts.rounds) > len(frames) else "round"
+    figure = blocks.pair_heat(frames, "sender", "receiver", frame_title=word, choose="slider")
+    about = (
+        "Messages that senders (rows) passed to the network for receivers (columns); the slider moves through rounds."
     )
+    return Section("contacts", "Senders and receivers by round", GROUP, about, figure=figure, notes=blocks.notes)
 
 
 def _windows(contacts: Contacts, blocks: Blocks) -> list[Frame]:
@@ -77,7 +66,7 @@ def pairs(records: Records) -> Section | None:
     found = records.communication
     if found is None or not found.by_pair or not len(found.src):
         return None
-    blocks, server = _with_server(records, found)
+    blocks = _with_server(records, found)
     row, size = blocks.of_node(), len(blocks.labels)
     frames = []
     for label, values in (("all bytes", found.on_the_wire), ("wasted", found.wasted), ("messages", found.messages)):
@@ -86,34 +75,19 @@ def pairs(records: Records) -> Section | None:
         if sums.any():
             shown = np.where(sums > 0, sums, np.nan)
             frames.append(Frame(label, shown, "count" if label == "messages" else "bytes"))
-    return Section(
-        "pairs",
-        "Traffic of each pair, whole run",
-        GROUP,
-        "What senders (rows) put on the wire for receivers (columns). Messages are those that arrived and were of use.",
-        figure=Heat(
-            frames,
-            blocks.labels,
-            blocks.labels,
-            f"sender, {blocks.row_title}",
-            "receiver",
-            "show",
-            borders=blocks.borders,
-            square=True,
-            clusters=blocks.clusters,
-        ),
-        notes=[*blocks.notes, *server],
-    )
+    figure = blocks.pair_heat(frames, "sender", "receiver", frame_title="show")
+    about = "Traffic of senders (rows) to receivers (columns). Messages are those that arrived and were used."
+    return Section("pairs", "Traffic of each pair, whole run", GROUP, about, figure=figure, notes=blocks.notes)
 
 
-def _with_server(records: Records, found) -> tuple[Blocks, list[str]]:
+def _with_server(records: Records, found: Contacts | Communication) -> Blocks:
     """Rows of nodes, and of a server, whose number follows the last node's."""
     clusters = records.node_cluster
     if not len(found.src) or max(found.src.max(), found.dst.max()) < len(clusters):
-        return blocks_of(clusters), []
+        return blocks_of(clusters)
     blocks = blocks_of(np.append(clusters, clusters.max() + 1))
     blocks.labels[-1] = "server"
-    return blocks, []
+    return blocks
 
 
 def bytes_by_cause(records: Records) -> Section | None:
@@ -122,10 +96,10 @@ def bytes_by_cause(records: Records) -> Section | None:
     if links is None and found is None:
         return None
     clusters = records.node_cluster
-    names = [records.cluster_label(cluster) for cluster in range(clusters.max() + 1)]
-    if links is not None and len(links.values["sent_bytes"]) >= len(clusters):
-        group = np.append(clusters, np.full(len(links.values["sent_bytes"]) - len(clusters), clusters.max() + 1))
-        labels = names + ["server"] * int(group.max() > clusters.max())
+    labels = [records.cluster_label(cluster) for cluster in range(clusters.max() + 1)]
+    if links is not None and links.num_rows >= len(clusters):
+        group = np.append(clusters, np.full(links.num_rows - len(clusters), clusters.max() + 1))
+        labels += ["server"] * int(group.max() > clusters.max())
         parts = (*KINDS, *CAUSES, "in_flight")
         values = np.stack([np.bincount(group, links.values[f"{part}_bytes"]) for part in parts], 1)
         if records.has_clusters:
@@ -133,19 +107,15 @@ def bytes_by_cause(records: Records) -> Section | None:
         about = (
             "Bytes by the cluster of their sender; of use by kind of message, headers included, and wasted by cause."
         )
-        parts = tuple(tables.CAUSE_WORDS[part] for part in parts)
+        words = [tables.CAUSE_WORDS[part] for part in parts]
     else:
-        parts = ("payload", "header", "wasted", "in flight")
-        values = np.array([[getattr(found, part.replace(" ", "_")).sum() for part in parts]], dtype=float)
+        names = ("payload", "header", "wasted", "in_flight")
+        words = [name.replace("_", " ") for name in names]
+        values = np.array([[getattr(found, name).sum() for name in names]], dtype=float)
         labels, about = ["all nodes"], "Bytes of all nodes by what became of them."
-    used = values.any(0)
-    return Section(
-        "causes",
-        "Bytes by cause",
-        GROUP,
-        about,
-        figure=Bars(labels, [part for part, there in zip(parts, used, strict=True) if there], values[:, used]),
-    )
+    used = np.flatnonzero(values.any(0))
+    figure = Bars(labels, [words[index] for index in used], values[:, used])
+    return Section("causes", "Bytes by cause", GROUP, about, figure=figure)
 
 
 def contents(records: Records) -> list[Section]:
@@ -159,64 +129,40 @@ def contents(records: Records) -> list[Section]:
         Series(name, np.where(values > 0, values, np.nan), color, dash=color)
         for color, (name, values) in enumerate(by_content.items())
     ]
+    lines = Lines([Axis("round", rounds)], "bytes", series, "bytes", log=True)
+    about = "Counted when messages are passed to the network, each whole and once."
+    about_lines = "All nodes together, on a logarithmic scale; a gap: none of it was sent in that round."
+    table = tables.contents(by_content)
     return [
-        Section(
-            "contents",
-            "Bytes by what messages hold",
-            GROUP,
-            "Counted as messages are handed to the network, each whole and once.",
-            tables.contents(by_content),
-            figure=whole,
-        ),
-        Section(
-            "contents-rounds",
-            "Bytes of each round by content",
-            GROUP,
-            "All nodes together, on a logarithmic scale; a gap: none of it was sent in that round.",
-            figure=Lines([Axis("round", rounds)], "bytes", series, "bytes", log=True),
-        ),
+        Section("contents", "Bytes by content of messages", GROUP, about, table, whole),
+        Section("contents-rounds", "Bytes of each round by content", GROUP, about_lines, figure=lines),
     ]
 
 
 def links(records: Records) -> list[Section]:
     """Use of every node's links, and queueing."""
-    found, clusters = records.links, records.node_cluster
-    if found is None or len(found.values["sent_bytes"]) < len(clusters):
+    found, count = records.links, records.num_nodes
+    if found is None or found.num_rows < count:
         return []
-    blocks = blocks_of(clusters, most=256)
-    axis = Axis("node" if blocks.single else "first node of a block", np.array([block[0] for block in blocks.nodes]))
-    order = np.argsort(axis.values)
-    axis = Axis(axis.name, axis.values[order])
+    blocks = blocks_of(records.node_cluster, most=256)
+    first = np.array([block[0] for block in blocks.nodes])
+    order = np.argsort(first)
+    axis = Axis("node" if blocks.single else "first node of a block", first[order])
+
+    def points(columns: dict[str, str]) -> list[Series]:
+        means = {label: blocks.means(found.values[name][:count])[order] for label, name in columns.items()}
+        return [Series(label, values, color) for color, (label, values) in enumerate(means.items())]
+
+    use = points({"uplink": "uplink_utilization", "downlink": "downlink_utilization"})
+    waits = points({"mean": "queueing_s", "longest": "max_queueing_s"})
     sections = []
-    use = [
-        (name, blocks.means(found.values[f"{name}_utilization"][: len(clusters)])) for name in ("uplink", "downlink")
-    ]
-    if any(np.isfinite(values).any() for _, values in use):
-        series = [Series(name, values[order], color) for color, (name, values) in enumerate(use)]
-        sections.append(
-            Section(
-                "links",
-                "Use of links",
-                GROUP,
-                "Bytes carried over capacity × time, over the whole run.",
-                figure=Lines([axis], "utilization", series, "percent", style="points", from_zero=True),
-                notes=blocks.notes,
-            )
-        )
-    waits = [("mean", found.values["queueing_s"]), ("longest", found.values["max_queueing_s"])]
-    if any(np.nansum(values) > 0 for _, values in waits):
-        series = [
-            Series(name, blocks.means(values[: len(clusters)])[order], color + 2)
-            for color, (name, values) in enumerate(waits)
-        ]
-        sections.append(
-            Section(
-                "queueing",
-                "Queueing of messages at their receivers",
-                GROUP,
-                "Time that arrived messages spent in the network beyond what an empty one would take.",
-                figure=Lines([axis], "queueing", series, "seconds", style="points", from_zero=True),
-                notes=blocks.notes,
-            )
-        )
+    if any(np.isfinite(one.values).any() for one in use):
+        figure = Lines([axis], "utilization", use, "percent", style="points", from_zero=True)
+        about = "Bytes carried over capacity × time, over the whole run."
+        sections.append(Section("links", "Use of links", GROUP, about, figure=figure, notes=blocks.notes))
+    if any(np.nansum(one.values) > 0 for one in waits):
+        figure = Lines([axis], "queueing", waits, "seconds", style="points", from_zero=True)
+        title = "Queueing of messages at their receivers"
+        about = "Time that arrived messages spent in the network beyond what an empty one would take."
+        sections.append(Section("queueing", title, GROUP, about, figure=figure, notes=blocks.notes))
     return sections
