@@ -38,7 +38,7 @@ def test_heads_counts_nodes_per_cluster(make_run):
 
 def test_communication_totals_and_traffic_between_clusters(make_run):
     records = read(make_run())
-    totals = words(tables.totals(records))
+    totals = words(tables.totals(records, records.communication))
     assert ["messages", "12"] in totals
     assert ["pairs", "with", "traffic", "3", "of", "6"] in totals
     assert words(tables.between_clusters(records))[-2:] == [
