@@ -9,12 +9,15 @@ import numpy as np
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.report.comparing.groups import Group, group
 from ddlsim.report.records import Records
+from ddlsim.report.summary import costs_of
 from ddlsim.tasks import metrics
 from ddlsim.tasks.base import Metric, metric_named
 
 Axis = Literal["rounds", "time", "bytes", "joules"]
 Band = Literal["std", "ci", "none"]
 
+COSTS = {"rounds": "round", "time": "sim_time_s", "bytes": "bytes", "joules": "joules"}
+"""Axis -> name of the cost in a summary."""
 VIEWS = {
     "minority": "mean of the smallest cluster (the last of equals)",
     "majority": "mean of the largest cluster (the first of equals)",
@@ -77,18 +80,14 @@ def curve_of(records: Records, x: Axis, y: str | None = None) -> Curve:
     Raises:
         ScenarioError: if the run has no such values or costs, or x is unknown.
     """
-    evaluations = records.curve
-    costs = {"rounds": evaluations.round, "time": evaluations.time_s, "bytes": evaluations.bytes_sent}
-    if x == "joules":
-        if evaluations.joules is None:
-            raise ScenarioError(f"--x joules: {records.directory} has not counted them: its scenario has no energy.")
-        costs[x] = evaluations.joules
-    if x not in costs:
-        raise ScenarioError(f"--x {x}: expected {', '.join(costs)}, joules.")
+    if x not in COSTS:
+        raise ScenarioError(f"--x {x}: expected {', '.join(COSTS)}.")
+    cost, rounds = costs_of(records).get(COSTS[x]), records.curve.round
+    if cost is None:
+        raise ScenarioError(f"--x joules: {records.directory} has not counted them: its scenario has no energy.")
     values = measure_of(records, y)
     known = ~np.isnan(values)
-    columns = (evaluations.round[known], np.asarray(costs[x], dtype=float)[known], values[known])
-    return Curve(*columns, np.zeros(int(known.sum())))
+    return Curve(rounds[known], cost[known].astype(float), values[known], np.zeros(int(known.sum())))
 
 
 def mean_curve(group: Group, x: Axis, y: str | None = None, band: Band = "std") -> Curve:
@@ -143,30 +142,25 @@ def measure_of(records: Records, y: str | None = None) -> np.ndarray:
     values = evaluations.quality[:, : records.num_nodes]
     clusters = metrics.over_clusters(values, records.node_cluster)
     judged = clusters[:, records.judged_clusters]  # nan, as fairness is, until each of them has a node
-    if measure == "minority":
-        return clusters[:, len(sizes) - 1 - int(np.argmin(sizes[::-1]))]
-    if measure == "majority":
-        return clusters[:, int(np.argmax(sizes))]
-    if measure == "worst_cluster":
-        return judged.max(axis=1) if falling else judged.min(axis=1)
-    if measure == "best_cluster":
-        return judged.min(axis=1) if falling else judged.max(axis=1)
-    if measure == "worst_node":
-        return np.nanmax(values, axis=1) if falling else np.nanmin(values, axis=1)
+    worst, best = (judged.max(1), judged.min(1)) if falling else (judged.min(1), judged.max(1))
+    views = {
+        "minority": clusters[:, len(sizes) - 1 - int(np.argmin(sizes[::-1]))],
+        "majority": clusters[:, int(np.argmax(sizes))],
+        "worst_cluster": worst,
+        "best_cluster": best,
+        "worst_node": (np.fmax if falling else np.fmin).reduce(values, axis=1),
+        **{f"cluster_{cluster}": curve for cluster, curve in enumerate(clusters.T)},
+    }
+    if measure in views:
+        return views[measure]
     if measure == "fair_accuracy" and not records.has_clusters:
         raise ScenarioError(f"--y fair_accuracy: compares clusters, and {records.directory} has one. Use accuracy.")
     if measure == "fair_accuracy" and "accuracy" in evaluations.values:
         accuracy = metrics.over_clusters(evaluations.honest("accuracy")[:, : records.num_nodes], records.node_cluster)
         return np.asarray(metrics.fair_accuracy(accuracy[:, records.judged_clusters], records.fair_lambda))
-    head, _, number = measure.rpartition("_")
-    if head == "cluster" and number.isdigit() and int(number) < len(sizes):
-        return clusters[:, int(number)]
-    views = (view for view in VIEWS if view != "fair_accuracy" or "accuracy" in evaluations.values)
-    known = [*evaluations.values, *views]
-    raise ScenarioError(
-        f"--y {measure}: {records.directory} has no such values. Known: {', '.join(known)}, cluster_0 to "
-        f"cluster_{len(sizes) - 1}."
-    )
+    fair = ["fair_accuracy"] if "accuracy" in evaluations.values else []
+    known = ", ".join([*evaluations.values, *views, *fair])
+    raise ScenarioError(f"--y {measure}: {records.directory} has no such values. Known: {known}.")
 
 
 @dataclass(frozen=True)

@@ -20,48 +20,39 @@ from ddlsim.report.comparing.curves import (
     notes,
 )
 from ddlsim.report.comparing.curves import Axis as AxisName
-from ddlsim.report.comparing.differences import heading
 from ddlsim.report.comparing.groups import APART, Group, group, settings_of_run
 from ddlsim.report.comparing.rows import Target, compared
-from ddlsim.report.comparing.tables import cells_of, notes_of
+from ddlsim.report.comparing.tables import cells_of, heading, notes_of
 from ddlsim.report.records import Records
 from ddlsim.report.section import Axis, Bars, Lines, Mark, Section, Series, Table, Unit
-from ddlsim.report.sections.about import REPEATS
+from ddlsim.report.sections.about import REPEATS, VERSIONS
 from ddlsim.report.summary import honest_part
 from ddlsim.report.text import bytes_text, json_text, seconds_text
-from ddlsim.tasks.base import ACCURACY, Metric
+from ddlsim.tasks.base import ACCURACY
 
 ABOUT = "The runs"
-MADE_WITH = ("ddlsim", "python", "torch", "torchvision", "numpy", "simpy", "networkx", "device", "cpu", "threads")
+MADE_WITH = (*VERSIONS, "device", "cpu", "threads")
+Runs = list[tuple[Group, Records]]
 ABSENT = "–"
 
 
 def about_runs(groups: Sequence[Group], summaries: dict[int, dict]) -> list[Section]:
     """The sections, which every comparison has."""
     differing, common = _settings(groups)
-    names = _names([records for own in groups for records in own.runs])
+    runs = [(own, records) for own in groups for records in own.runs]
+    top = os.path.commonpath([records.directory.resolve().parent for _, records in runs])
+    names = {id(records): Path(os.path.relpath(records.directory.resolve(), top)).as_posix() for _, records in runs}
+    about, table = "Nothing: the runs differ in their seeds alone.", None
+    if differing:
+        about = "Keys of the scenario as resolved, and what runs were made with, that are not the same in all runs."
+        table = _oriented(Table(["key", *(own.label for own in groups)], differing, left=1 + len(groups)))
+    shared = Table(["key", "value"], common, left=2)
+    about_shared = "Every other key of the scenario as resolved, and what all runs were made with."
     return [
-        Section(
-            "differences",
-            "What differs between the settings",
-            ABOUT,
-            "Keys of the scenario as resolved, and what runs were made with, that are not the same in all runs."
-            if differing
-            else "Nothing: the runs differ in their seeds alone.",
-            _lying(Table(["key", *(own.label for own in groups)], differing, left=1 + len(groups)))
-            if differing
-            else None,
-        ),
-        Section(
-            "common",
-            "What all runs have in common",
-            ABOUT,
-            "Every other key of the scenario as resolved, and what all runs were made with.",
-            Table(["key", "value"], common, left=2),
-            open=False,
-        ),
-        _list(groups, summaries, names),
-        commands(groups, names),
+        Section("differences", "Differences between the settings", ABOUT, about, table),
+        Section("common", "Common settings of all runs", ABOUT, about_shared, shared, open=False),
+        _list(runs, summaries, names),
+        commands(runs, names),
     ]
 
 
@@ -79,7 +70,7 @@ def _settings(groups: Sequence[Group]) -> tuple[list[list[str]], list[list[str]]
     return differing, common
 
 
-def _lying(table: Table) -> Table:
+def _oriented(table: Table) -> Table:
     """A table whose rows are not fewer than its columns: a column per setting, or a row if there are more settings."""
     if len(table.rows) >= len(table.header) - 1:
         return table
@@ -92,56 +83,34 @@ def _lying(table: Table) -> Table:
 def _facts(records: Records) -> dict[str, str]:
     """Everything that decides a run's result but the seed: key -> value as text."""
     hidden = [key for key in APART if key != "name"]
-    facts = {
-        key: json_text(value) for key, value in settings_of_run(records).items() if key.partition(".")[0] not in hidden
-    }
-    made = {name: records.manifest[name] for name in MADE_WITH if records.manifest.get(name) is not None}
-    data = {f"data {name}": value for name, value in (records.manifest.get("data") or {}).items() if value is not None}
-    return facts | {f"(made with) {name}": json_text(value) for name, value in (made | data).items()}
+    settings = {key: value for key, value in settings_of_run(records).items() if key.partition(".")[0] not in hidden}
+    made = {name: records.manifest.get(name) for name in MADE_WITH}
+    made |= {f"data {name}": value for name, value in (records.manifest.get("data") or {}).items()}
+    facts = settings | {f"(made with) {name}": value for name, value in made.items() if value is not None}
+    return {key: json_text(value) for key, value in facts.items()}
 
 
-def _names(runs: Sequence[Records]) -> dict[int, str]:
-    """A run's directory, below the one that holds all of them."""
-    places = {id(records): Path(records.directory).resolve() for records in runs}
-    try:
-        top = os.path.commonpath([place.parent for place in places.values()])
-    except ValueError:  # on several drives
-        return {key: str(place) for key, place in places.items()}
-    return {key: place.relative_to(top).as_posix() for key, place in places.items()}
-
-
-def _list(groups: Sequence[Group], summaries: dict[int, dict], names: dict[int, str]) -> Section:
+def _list(runs: Runs, summaries: dict[int, dict], names: dict[int, str]) -> Section:
     """A row per run."""
-    metric = Metric(**summaries[id(groups[0].runs[0])]["judged_by"])
+    metric = runs[0][1].judged_by
     rows = []
-    for own in groups:
-        for records in own.runs:
-            summary = summaries[id(records)]
-            round_num = summary["evaluated_round"]
-            rows.append(
-                [
-                    names[id(records)],
-                    own.label,
-                    summary["status"],
-                    str(summary["seed"]),
-                    ABSENT if round_num is None else str(round_num),
-                    metric.text(honest_part(summary)[metric.name]["all"]),
-                    bytes_text(summary["bytes"]["total"]),
-                    seconds_text(summary["sim_time_s"]),
-                    seconds_text(summary["wall_s"]),
-                ]
-            )
+    for own, records in runs:
+        summary = summaries[id(records)]
+        quality = metric.text(honest_part(summary)[metric.name]["all"])
+        costs = bytes_text(summary["bytes"]["total"]), seconds_text(summary["sim_time_s"])
+        completed = ABSENT if summary["evaluated_round"] is None else str(summary["evaluated_round"])
+        state = [summary["status"], str(summary["seed"]), completed]
+        rows.append([names[id(records)], own.label, *state, quality, *costs, seconds_text(summary["wall_s"])])
     header = ["run", "setting", "status", "seed", "round", metric.head, "bytes", "sim time", "wall time"]
     return Section("runs", "Runs", ABOUT, "Each with its own numbers.", Table(header, rows, left=3))
 
 
-def commands(groups: Sequence[Group], names: dict[int, str]) -> Section:
+def commands(runs: Runs, names: dict[int, str]) -> Section:
     """The exact command of every run, quoted for a shell."""
     lines = []
-    for own in groups:
-        for records in own.runs:
-            title = " ".join(f"{names[id(records)]}: {own.label}, seed {records.scenario.get('seed', 0)}".split())
-            lines += [f"# {title}", records.command or "# (not recorded)"]
+    for own, records in runs:
+        title = " ".join(f"{names[id(records)]}: {own.label}, seed {records.scenario.get('seed', 0)}".split())
+        lines += [f"# {title}", records.command or "# (not recorded)"]
     return Section("commands", "Commands", ABOUT, REPEATS, code="\n".join(lines))
 
 
@@ -181,28 +150,20 @@ def table(runs: Sequence[tuple[Records, dict]], drawn: Drawn) -> Section:
     """A row per setting: quality, fairness, costs, and costs of the target, as `ddlsim compare` prints them."""
     target = None if drawn.at is None else Target(drawn.at, drawn.y)
     rows = compared(runs, drawn.group_by, target)
-    said = [note for note in notes_of(rows) if not note.startswith("!!")]
+    remarks = [note for note in notes_of(rows) if not note.startswith("!!")]
     header, cells = cells_of(rows, True)
     if len({row.data for row in rows}) == 1:  # shown once, among the common settings of all runs
         header, cells = [header[0], *header[2:]], [[row[0], *row[2:]] for row in cells]
     about = "A row per setting: means over its runs, with the population standard deviation where there are several."
     about = " ".join([*(f"{line.removeprefix('!! ')}." for line in heading(rows, drawn.group_by)), about])
     about = about[:1].upper() + about[1:]
-    return Section(
-        "settings",
-        "Settings",
-        GROUP,
-        about,
-        Table(header, [[_kept_together(cell) for cell in row] for row in cells], left=1 + ("data" in header)),
-        notes=said,
-    )
+    shown = Table(header, [[_unbroken(cell) for cell in row] for row in cells], left=1 + ("data" in header))
+    return Section("settings", "Settings", GROUP, about, shown, notes=remarks)
 
 
-def _kept_together(cell: str) -> str:
-    """A cell that breaks into lines before a deviation, not within it, nor between a number and its unit."""
-    return (
-        cell if len(words := cell.split(" ± ")) == 1 else " ±\u00a0".join(word.replace(" ", "\u00a0") for word in words)
-    )
+def _unbroken(cell: str) -> str:
+    """Return a cell that breaks into lines before a deviation, not within it, nor between a number and its unit."""
+    return cell.replace(" ", "\u00a0").replace("\u00a0±", " ±") if " ± " in cell else cell
 
 
 def charts(groups: Sequence[Group], drawn: Drawn) -> list[Section]:
@@ -238,25 +199,15 @@ def chart(groups: Sequence[Group], measure: str, drawn: Drawn, noted: Sequence[R
     judged_by = groups[0].runs[0].judged_by
     shown = metric_of_measure(measure, groups[0].runs[0])
     words = shown.words if measure in (judged_by.name, shown.name) else f"{shown.words}, {measure}".replace("_", " ")
-    drawn_values = [values for one in series for values in (one.values, one.low) if values is not None]
-    values = np.concatenate(drawn_values)
+    values = np.concatenate([values for one in series for values in (one.values, one.low) if values is not None])
     bands = BANDS[drawn.band] if any(one.low is not None for one in series) else ""
     about = f"{_what(groups, measure, judged_by.name)}: mean over the runs of a setting{bands}."
-    return Section(
-        "curve-" + "".join(char if char.isascii() and char.isalnum() else "-" for char in measure),
-        words[:1].upper() + words[1:],
-        LEARNING,
-        about,
-        figure=Lines(
-            [Axis(AXES[name][0], np.empty(0), AXES[name][1]) for name in order],
-            words,
-            series,
-            shown.unit,
-            _marks(groups, measure, drawn),
-            log=shown.falling and bool((values[np.isfinite(values)] > 0).all()),
-        ),
-        notes=notes(noted, drawn.group_by, None if measure == judged_by.name else measure) if noted else (),
-    )
+    axes = [Axis(AXES[name][0], np.empty(0), AXES[name][1]) for name in order]
+    log = shown.falling and bool((values[np.isfinite(values)] > 0).all())
+    figure = Lines(axes, words, series, shown.unit, _marks(groups, measure, drawn), log=log)
+    remarks = notes(noted, drawn.group_by, None if measure == judged_by.name else measure) if noted else ()
+    key = "curve-" + "".join(char if char.isascii() and char.isalnum() else "-" for char in measure)
+    return Section(key, words[:1].upper() + words[1:], LEARNING, about, figure=figure, notes=remarks)
 
 
 def _line(label: str, curves: Sequence[Curve], index: int) -> Series:

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 
 from ddlsim.foundation.errors import DdlsimError, ScenarioError
 from ddlsim.report.comparing.curves import Drawn
-from ddlsim.report.comparing.differences import identical
 from ddlsim.report.comparing.rows import Row, Target, compared
 from ddlsim.report.comparing.sections import sections
-from ddlsim.report.comparing.tables import notes_of
+from ddlsim.report.comparing.tables import identical, notes_of
 from ddlsim.report.html.page import Page, Tile
 from ddlsim.report.records import Records
 from ddlsim.report.text import bytes_text, joules_text, seconds_text
