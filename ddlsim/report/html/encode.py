@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ddlsim.report.section import Bars, Figure, Heat, Lines, Series
+from ddlsim.report.section import Figure, Heat, Lines, Series
 from ddlsim.report.text import evenly
 
 LEVELS = 65_534
@@ -49,7 +49,8 @@ def encoded(figure: Figure, budget: Budget) -> tuple[dict[str, Any], list[str]]:
         return _lines(figure, budget)
     if isinstance(figure, Heat):
         return _heat(figure, budget)
-    return _bars(figure), []
+    values = [_numbers(row) for row in np.asarray(figure.values, dtype=float)]
+    return vars(figure) | {"kind": "bars", "values": values}, []
 
 
 def _lines(figure: Lines, budget: Budget) -> tuple[dict[str, Any], list[str]]:
@@ -57,29 +58,12 @@ def _lines(figure: Lines, budget: Budget) -> tuple[dict[str, Any], list[str]]:
     most = max(8, min(budget.points, budget.numbers // max(1, drawn)))
     count, shared = len(figure.x[0].values), _kept_points(figure.series, len(figure.x[0].values), most)
     kept_of = [shared if one.x is None else _kept_points([one], len(one.values), most) for one in figure.series]
-    series = [
-        {
-            "label": one.label,
-            "color": one.color,
-            "thin": one.thin,
-            "dash": one.dash,
-            "x": None if one.x is None else [_numbers(own[kept], 7) for own in one.x],
-            "values": _numbers(one.values[kept]),
-            "low": None if one.low is None else _numbers(one.low[kept]),
-            "high": None if one.high is None else _numbers(one.high[kept]),
-        }
-        for one, kept in zip(figure.series, kept_of, strict=True)
-    ]
-    found = {
+    series = [_series(one, kept) for one, kept in zip(figure.series, kept_of, strict=True)]
+    found = vars(figure) | {
         "kind": "lines",
         "x": [{"name": axis.name, "unit": axis.unit, "values": _numbers(axis.values[shared], 7)} for axis in figure.x],
-        "y": figure.y,
-        "unit": figure.unit,
         "series": series,
-        "marks": [{"label": mark.label, "value": mark.value, "color": mark.color} for mark in figure.marks],
-        "style": figure.style,
-        "log": figure.log,
-        "zero": figure.from_zero,
+        "marks": [vars(mark) for mark in figure.marks],
     }
     longest = max(
         [(count, len(shared)), *((len(one.values), len(own)) for one, own in zip(figure.series, kept_of, strict=True))]
@@ -91,6 +75,12 @@ def _lines(figure: Lines, budget: Budget) -> tuple[dict[str, Any], list[str]]:
         f"Shown are {longest[1]} of {longest[0]:,} {what}: evenly spaced ones, and the lowest and the highest of every "
         "line."
     ]
+
+
+def _series(one: Series, kept: np.ndarray) -> dict[str, Any]:
+    arrays = {"values": one.values, "low": one.low, "high": one.high}
+    numbers = {name: None if values is None else _numbers(values[kept]) for name, values in arrays.items()}
+    return vars(one) | numbers | {"x": None if one.x is None else [_numbers(own[kept], 7) for own in one.x]}
 
 
 def _kept_points(series: Sequence[Series], count: int, most: int) -> np.ndarray:
@@ -134,23 +124,14 @@ def _heat(figure: Heat, budget: Budget) -> tuple[dict[str, Any], list[str]]:
             notes.append(f"The slider has {len(chosen)} of {len(frames):,} pictures, evenly spaced.")
         frames = [frames[i] for i in chosen]
     shared = _extent([frame.values for frame in frames]) if figure.choose == "slider" else None
-    return {
+    found = vars(figure) | {
         "kind": "heat",
         "frames": [
             {"label": frame.label, "unit": frame.unit, **_packed(frame.values[:, columns], shared)} for frame in frames
         ],
-        "rows": list(figure.rows),
         "columns": [figure.columns[i] for i in columns.tolist()],
-        "rowTitle": figure.row_title,
-        "columnTitle": figure.column_title,
-        "frameTitle": figure.frame_title,
-        "choose": figure.choose,
-        "borders": [int(border) for border in figure.borders],
-        "categories": list(figure.categories),
-        "ramp": figure.ramp,
-        "square": figure.square,
-        "clusters": [int(cluster) for cluster in figure.clusters],
-    }, notes
+    }
+    return found, notes
 
 
 def _extent(arrays: Sequence[np.ndarray]) -> tuple[float, float]:
@@ -174,14 +155,4 @@ def _packed(values: np.ndarray, extent: tuple[float, float] | None) -> dict[str,
         "least": low,
         "most": high,
         "data": base64.b64encode(codes.tobytes()).decode(),
-    }
-
-
-def _bars(figure: Bars) -> dict[str, Any]:
-    return {
-        "kind": "bars",
-        "labels": list(figure.labels),
-        "parts": list(figure.parts),
-        "values": [_numbers(row) for row in np.asarray(figure.values, dtype=float)],
-        "unit": figure.unit,
     }

@@ -18,7 +18,7 @@ function drawGraph(stage, figure, frames) {
     const angle = (2 * Math.PI * i) / count - Math.PI / 2;
     return [middle + radius * Math.cos(angle), middle + radius * Math.sin(angle)];
   });
-  const root = svg("svg", { viewBox: `0 0 ${size} ${size}`, class: "graph", role: "img", "aria-label": `${figure.rowTitle} and ${figure.columnTitle} as a graph; the same numbers are in the table below.` });
+  const root = svg("svg", { viewBox: `0 0 ${size} ${size}`, class: "graph", role: "img", "aria-label": `${figure.row_title} and ${figure.column_title} as a graph; the same numbers are in the table below.` });
   root.style.display = "none";
   const edges = svg("g", {});
   const dots = svg("g", {});
@@ -52,8 +52,8 @@ function drawGraph(stage, figure, frames) {
     const outer = stage.getBoundingClientRect();
     const zoom = box.width / size;
     tip.show(at[node][0] * zoom + box.left - outer.left, at[node][1] * zoom + box.top - outer.top, `node ${figure.rows[node]}`, [
-      [figure.rowTitle.split(" (")[0], `${shown(sum(out), frame.unit)} with ${out.filter((v) => v > 0).length}`, ""],
-      [figure.columnTitle.split(" (")[0], `${shown(sum(into), frame.unit)} with ${into.filter((v) => v > 0).length}`, ""],
+      [figure.row_title.split(" (")[0], `${shown(sum(out), frame.unit)} with ${out.filter((v) => v > 0).length}`, ""],
+      [figure.column_title.split(" (")[0], `${shown(sum(into), frame.unit)} with ${into.filter((v) => v > 0).length}`, ""],
     ]);
   }
 

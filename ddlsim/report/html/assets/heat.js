@@ -33,7 +33,7 @@ function drawHeat(host, figure) {
   canvas.setAttribute("role", "img");
   canvas.setAttribute(
     "aria-label",
-    `${host.dataset.title}. Rows: ${figure.rowTitle}, columns: ${figure.columnTitle}. Arrow keys move through the cells; the same numbers are in the table below.`,
+    `${host.dataset.title}. Rows: ${figure.row_title}, columns: ${figure.column_title}. Arrow keys move through the cells; the same numbers are in the table below.`,
   );
   stage.append(canvas);
   host.append(controls, stage, scale);
@@ -127,11 +127,11 @@ function drawHeat(host, figure) {
     const everyColumn = Math.ceil(widest / layout.cw);
     for (let c = 0; c < columns; c += everyColumn) context.fillText(figure.columns[c], layout.left + (c + 0.5) * layout.cw, layout.top + layout.height + 11);
     context.font = "12px system-ui, sans-serif";
-    context.fillText(figure.columnTitle, layout.left + layout.side / 2, layout.top + layout.height + 33);
+    context.fillText(figure.column_title, layout.left + layout.side / 2, layout.top + layout.height + 33);
     context.save();
     context.translate(9, layout.top + layout.height / 2);
     context.rotate(-Math.PI / 2);
-    context.fillText(figure.rowTitle, 0, 0);
+    context.fillText(figure.row_title, 0, 0);
     context.restore();
   }
 
@@ -169,7 +169,7 @@ function drawHeat(host, figure) {
     const frame = frames[now];
     const value = frame.values[r * columns + c];
     const rowsOfTip = [[frames.length > 1 && figure.choose === "select" ? frame.label : "value", text(value, frame), value === null ? "" : fill(value, frame)]];
-    tip.show(canvas.offsetLeft + layout.left + (c + 0.5) * layout.cw, layout.top + (r + 0.5) * layout.ch, `${figure.rowTitle.split(" (")[0]} ${figure.rows[r]}, ${figure.columnTitle.split(" (")[0]} ${figure.columns[c]}`, rowsOfTip);
+    tip.show(canvas.offsetLeft + layout.left + (c + 0.5) * layout.cw, layout.top + (r + 0.5) * layout.ch, `${figure.row_title.split(" (")[0]} ${figure.rows[r]}, ${figure.column_title.split(" (")[0]} ${figure.columns[c]}`, rowsOfTip);
   }
 
   function leave() {
@@ -230,7 +230,7 @@ function drawHeat(host, figure) {
     };
     input.addEventListener("input", () => go(Number(input.value)));
     input.setAttribute("aria-valuetext", frames[now].label);
-    box.append(element("span", "", figure.frameTitle), input, told);
+    box.append(element("span", "", figure.frame_title), input, told);
     let timer = null;
     const play = button("▶", "Play", () => {
       if (timer) {
@@ -262,7 +262,7 @@ function drawHeat(host, figure) {
     controls.append(views);
   }
   if (frames.length > 1 && figure.choose === "slider") go = addSlider();
-  else if (frames.length > 1) controls.append(choice(figure.frameTitle || "show", frames.map((f) => f.label), 0, (index) => {
+  else if (frames.length > 1) controls.append(choice(figure.frame_title || "show", frames.map((f) => f.label), 0, (index) => {
     now = index;
     show();
   }));
@@ -277,8 +277,8 @@ function drawHeat(host, figure) {
   return {
     redraw: show,
     table: () => ({
-      caption: frames.length > 1 ? `${figure.frameTitle} ${frames[now].label}` : "",
-      header: [`${figure.rowTitle} \\ ${figure.columnTitle}`, ...figure.columns],
+      caption: frames.length > 1 ? `${figure.frame_title} ${frames[now].label}` : "",
+      header: [`${figure.row_title} \\ ${figure.column_title}`, ...figure.columns],
       rows: figure.rows.map((label, r) => [label, ...figure.columns.map((_, c) => text(frames[now].values[r * columns + c], frames[now]))]),
     }),
     state: () => ({ now }),

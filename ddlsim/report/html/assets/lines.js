@@ -136,10 +136,10 @@ function drawLines(host, figure) {
   function yRange(_, low, high) {
     const values = figure.marks.map((m) => m.value).concat(low === null ? [] : [low, high]);
     if (!values.length) return [0, 1];
-    const bottom = figure.zero ? 0 : Math.min(...values);
+    const bottom = figure.from_zero ? 0 : Math.min(...values);
     const top = Math.max(...values);
     const room = (top - bottom || Math.abs(top) || 1) * 0.06;
-    return [figure.zero ? 0 : bottom - room, top + room];
+    return [figure.from_zero ? 0 : bottom - room, top + room];
   }
 
   function drawMarks(u) {
