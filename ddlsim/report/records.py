@@ -331,19 +331,14 @@ class Records:
         Evaluations before every node has chosen its first head are left out, and so is the one after a final exchange
         (before which no head is chosen again) unless it is the only one.
         """
-        rows = self.rows.get("head")
-        if rows is None:
+        found = self.head_choices()
+        if found is None:
             return None
-        rounds = self.evaluations.round
-        heads = np.full((len(rounds), self.num_nodes), -1)
-        for node in range(self.num_nodes):
-            own = rows.node == node
-            chosen = np.append(rows.value[own].astype(int), -1)  # index -1: before the first choice
-            heads[:, node] = chosen[np.searchsorted(rows.round[own], rounds, side="right") - 1]
-        known = (heads >= 0).all(1)
-        followed = known & (rounds <= rows.round.max())
-        taken = followed if followed.any() else known
-        return (rounds[taken], heads[taken]) if taken.any() else None
+        (rounds, chosen), evaluated = found, self.evaluations.round
+        known = evaluated >= rounds[0]
+        followed = known & (evaluated <= rounds[-1])
+        taken = evaluated[followed if followed.any() else known]
+        return (taken, chosen[np.searchsorted(rounds, taken, side="right") - 1]) if len(taken) else None
 
     def head_rounds(self) -> tuple[np.ndarray, np.ndarray] | None:
         """Rounds [R] in which heads were chosen and the head of each node in them, int [R, N], -1 for none; or None."""

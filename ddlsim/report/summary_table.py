@@ -45,8 +45,8 @@ def loud_lines(summary: dict) -> list[str]:
 
 
 def rows(summary: dict) -> list[tuple[str, str]]:
-    """The lines (what, value) of a run's summary table."""
-    traffic = summary["bytes"]
+    """Return the lines (name, value) of a run's summary table."""
+    exchange = f"{exchange_text(summary)}; in no curve and no cost of the target" if "final_exchange" in summary else ""
     lines = [
         ("scenario", f"{summary['scenario']}, {summary['algorithm']}, seed {summary['seed']}, {summary['device']}"),
         ("data", _data_line(summary)),
@@ -54,12 +54,12 @@ def rows(summary: dict) -> list[tuple[str, str]]:
         ("nodes", _nodes_line(summary)),
         *(_quality_lines(summary) if summary["timetable"] is None else _timetable_lines(summary)),
         *_attack_lines(summary),
-        ("bytes sent", _bytes_line(traffic)),
-        *_exchange_lines(summary),
-        *((what, value + _mark("joules", summary)) for what, value in _energy_lines(summary)),
+        ("bytes sent", _bytes_line(summary["bytes"])),
+        *([("final exchange", exchange)] if exchange else []),
+        *((name, value + _mark("joules", summary)) for name, value in _energy_lines(summary)),
         *_privacy_lines(summary.get("privacy")),
         *_secure_lines(summary.get("secure_aggregation")),
-        *_device_lines(summary.get("step_times")),
+        *([("device", step_times_text(summary["step_times"]))] if summary.get("step_times") else []),
         ("simulated time", seconds_text(summary["sim_time_s"]) + _mark("sim_time_s", summary)),
         ("wall time", seconds_text(summary["wall_s"])),
         *([("self-checks", str(summary["checks"]))] if summary.get("checks") else []),
@@ -86,11 +86,6 @@ def rows(summary: dict) -> list[tuple[str, str]]:
 
 def _mark(figure: str, summary: dict) -> str:
     return " (estimated)" if figure in summary.get("estimated", ()) else ""
-
-
-def _device_lines(step_times: dict | None) -> list[tuple[str, str]]:
-    """Return lines on the nodes' devices and the duration of a step; empty for an unfinished or older run."""
-    return [] if step_times is None else [("device", step_times_text(step_times))]
 
 
 def step_times_text(step_times: dict) -> str:
@@ -122,12 +117,6 @@ def exchange_text(summary: dict) -> str:
     return f"{bytes_text(found['bytes'])}, {changed}"
 
 
-def _exchange_lines(summary: dict) -> list[tuple[str, str]]:
-    if "final_exchange" not in summary:
-        return []
-    return [("final exchange", f"{exchange_text(summary)}; in no curve and no cost of the target")]
-
-
 def _nodes_line(summary: dict) -> str:
     sizes = ":".join(map(str, summary["cluster_sizes"]))
     return f"{summary['nodes']} in clusters {sizes}" if has_clusters(summary) else str(summary["nodes"])
@@ -150,7 +139,7 @@ def _quality_lines(summary: dict) -> list[tuple[str, str]]:
         ("rounds", f"{summary['rounds']} ({until})"),
         (f"{name}, all nodes", judged_by.text(summary[metric]["all"])),
     ]
-    for cluster, value in enumerate(_of_clusters(summary, metric)):
+    for cluster, value in enumerate(summary[metric]["clusters"] or [] if has_clusters(summary) else []):
         size = summary["cluster_sizes"][cluster]
         lines.append((f"{name}, cluster {cluster} ({size})", judged_by.text(value)))
     peeked = summary.get(f"{metric}_lowest_test_loss")
@@ -171,13 +160,8 @@ def _quality_lines(summary: dict) -> list[tuple[str, str]]:
     ]
 
 
-def _of_clusters(summary: dict, metric: str) -> list[float | None]:
-    """Return the values of the clusters, if there are several."""
-    return (summary[metric]["clusters"] or []) if has_clusters(summary) else []
-
-
 def _with_clusters(values: dict, judged_by: Metric, several: bool) -> str:
-    """Return the mean over nodes, and those of the clusters if there are several."""
+    """Return the mean over nodes, and the means of clusters if there are several."""
     everyone = judged_by.text(values["all"])
     return f"{everyone} (clusters {' '.join(map(judged_by.text, values['clusters'] or []))})" if several else everyone
 
@@ -306,21 +290,19 @@ def table(summary: dict, terminal: bool | None = None) -> str:
     """
     terminal = sys.stdout.isatty() if terminal is None else terminal
     loud = [printable(line) for line in loud_lines(summary)]
-    lines = [(what, printable(value)) for what, value in rows(summary)]
+    lines = [(name, printable(value)) for name, value in rows(summary)]
     if not terminal:
         return "\n".join([*(f"!! {line}" for line in loud), columns([], lines, left=2)])
-    import io
-
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    out = io.StringIO()
-    console = Console(file=out, force_terminal=True)
-    grid, judged = Table(show_header=False), Metric(**summary["judged_by"]).head
-    for what, value in lines:
-        grid.add_row(Text(what), Text(value, style="bold" if what.startswith(judged) else ""))
-    for line in loud:
-        console.print(Text(f"!! {line}", style="bold red"))
-    console.print(grid)
-    return out.getvalue().rstrip("\n")
+    console, judged = Console(force_terminal=True), Metric(**summary["judged_by"]).head
+    grid = Table(show_header=False)
+    for name, value in lines:
+        grid.add_row(Text(name), Text(value, style="bold" if name.startswith(judged) else ""))
+    with console.capture() as capture:
+        for line in loud:
+            console.print(Text(f"!! {line}", style="bold red"))
+        console.print(grid)
+    return capture.get().rstrip("\n")

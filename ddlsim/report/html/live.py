@@ -8,6 +8,7 @@ import hashlib
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -22,6 +23,13 @@ RESTS = 19
 LAST_LOOK_S = 5.0
 """Seconds for which the end of a run waits for browsers that show it to fetch its last page."""
 
+SAFE_HEADERS = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
 STARTING = """<!doctype html><html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="2">
 <title>ddlsim</title></head><body><p>The run is starting.</p></body></html>
 """
@@ -58,25 +66,20 @@ class LivePage:
                 return "", ""
             version = self._state(self.directory)
             if version != self._version and (self.ending or self.asked_s >= self._rests_until_s):
-                try:
+                with suppress(DdlsimError, OSError):  # its first files are not complete, or one is being replaced
                     self._text = printed(self._make(self.directory), version)
                     self._version = version
-                except (DdlsimError, OSError):  # its first files are not all there, or one is being replaced
-                    pass
                 took_s = time.monotonic() - self.asked_s
                 self._rests_until_s = time.monotonic() + RESTS * took_s
             return self._version, self._text
 
     def _state(self, directory: Path) -> str:
         """Return a text that changes as records are written."""
-        found = []
+        states = []
         for path in sorted(directory.glob("*.json*")):
-            try:
-                about = path.stat()
-            except OSError:
-                continue
-            found.append((path.name, about.st_size, about.st_mtime_ns))
-        return hashlib.sha256(repr(found).encode()).hexdigest()[:16]
+            with suppress(OSError):  # replaced in this moment
+                states.append((path.name, path.stat().st_size, path.stat().st_mtime_ns))
+        return hashlib.sha256(repr(states).encode()).hexdigest()[:16]
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -95,9 +98,7 @@ class _Handler(BaseHTTPRequestHandler):
             _, text = self.page.newest()
             self._answer(200, text or STARTING)
         elif asked.path == "/page":
-            is_last = (
-                self.page.ending
-            )  # before the page is made: one that was made while the run went on is not the last
+            is_last = self.page.ending  # read before the page is made, which may take longer than the run
             version, text = self.page.newest()
             known = parse_qs(asked.query).get("after") == [version]
             self._answer(*((204, "") if known or not text else (200, text)))
@@ -114,17 +115,11 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, status: int, text: str, kind: str = "text/html") -> None:
         body = text.encode()
         self.send_response(status)
-        self.send_header("Content-Type", f"{kind}; charset=utf-8")
-        self.send_header("Cache-Control", "no-store")
-        self.send_header("X-Content-Type-Options", "nosniff")
-        self.send_header("X-Frame-Options", "DENY")
-        self.send_header("Referrer-Policy", "no-referrer")
-        self.send_header("Cross-Origin-Resource-Policy", "same-origin")
-        if status != 204:
-            self.send_header("Content-Length", str(len(body)))
+        length = {} if status == 204 else {"Content-Length": str(len(body))}
+        for name, value in ({"Content-Type": f"{kind}; charset=utf-8"} | SAFE_HEADERS | length).items():
+            self.send_header(name, value)
         self.end_headers()
-        if status != 204:
-            self.wfile.write(body)
+        self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
         """Do not log requests."""

@@ -19,7 +19,7 @@ from ddlsim.report.html.encode import Budget, encoded
 from ddlsim.report.records import Records
 from ddlsim.report.section import Section, Table
 from ddlsim.report.sections import Context, sections
-from ddlsim.report.summary import summary_of
+from ddlsim.report.summary import honest_part, summary_of
 from ddlsim.report.summary_table import costs_text, loud_lines
 from ddlsim.report.text import bytes_text, grams_text, joules_text, number_text, percent_text, seconds_text
 from ddlsim.tasks.base import Metric
@@ -262,18 +262,17 @@ def run_page(records: Records, context: Context | None = None) -> Page:
 
 def run_tiles(summary: dict) -> list[Tile]:
     """Quality, fairness and costs."""
-    metric, judged_by = summary["metric"], Metric(**summary["judged_by"])
-    found, of = [], summary.get("honest") or summary
+    metric, judged_by, of = summary["metric"], Metric(**summary["judged_by"]), honest_part(summary)
+    unit, found = " %" if judged_by.share else "", []
     if summary[metric]["all"] is not None:
-        name, unit = judged_by.words[:1].upper() + judged_by.words[1:], " %" if judged_by.share else ""
-        per_cluster = of[metric]["clusters"] or []
-        values = [judged_by.text(value) for value in per_cluster]
+        values = [judged_by.text(value) for value in of[metric]["clusters"] or []]
         remark = (
-            "all nodes" if len(values) < 2 else f"clusters {' · '.join(values[:6])}{' …' if len(values) > 6 else ''}"
+            f"clusters {' · '.join(values[:6])}{' …' if len(values) > 6 else ''}" if len(values) > 1 else "all nodes"
         )
         remark = f"{len(of['nodes'])} honest nodes, {remark}" if "honest" in summary else remark
+        name = judged_by.words[:1].upper() + judged_by.words[1:]
         found.append(Tile(name, judged_by.text(of[metric]["all"]) + unit, remark))
-        if of.get("fair_accuracy") is not None and len(per_cluster) > 1:
+        if of.get("fair_accuracy") is not None and len(values) > 1:
             remark = f"DP {number_text(of['demographic_parity'])}, EO {number_text(of['equalized_odds'])}"
             found.append(Tile("Fair accuracy", f"{percent_text(of['fair_accuracy'])} %", remark))
     rounds, reached = summary["rounds"], summary["evaluated_round"]
@@ -289,12 +288,8 @@ def run_tiles(summary: dict) -> list[Tile]:
         found.append(Tile("Energy", joules_text(energy["joules"]), remark))
     target = summary["target"]
     if target[metric] is not None and summary["timetable"] is None:
-        name = f"To {judged_by.text(target[metric])}{' %' if judged_by.share else ''}"
-        if target["reached"]:
-            remark = costs_text(target)
-            found.append(Tile(name, f"round {target['round']}", remark))
-        else:
-            found.append(Tile(name, "not reached"))
+        cost = (f"round {target['round']}", costs_text(target)) if target["reached"] else ("not reached",)
+        found.append(Tile(f"To {judged_by.text(target[metric])}{unit}", *cost))
     return found
 
 
