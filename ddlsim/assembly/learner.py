@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ddlsim.algorithms.base import Algorithm
     from ddlsim.attacks.forgeries import Attackers
-    from ddlsim.data.prepared import DatasetSpec, PreparedData
+    from ddlsim.data import DatasetSpec, PreparedData
     from ddlsim.devices.base import StepWork
     from ddlsim.learning.architecture import Build
     from ddlsim.learning.layout import Layout

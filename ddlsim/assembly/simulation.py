@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ddlsim.aggregation.base import Aggregation
     from ddlsim.attacks.forgeries import Attackers
     from ddlsim.churn.schedule import Absences
-    from ddlsim.data.prepared import DatasetSpec, PreparedData
+    from ddlsim.data import DatasetSpec, PreparedData
     from ddlsim.engine.evaluation.evaluator import Evaluated, Measurements, Schedule
     from ddlsim.engine.evaluation.monitor import Monitor, OracleSimilarities, Records
     from ddlsim.engine.membership import Member

@@ -6,7 +6,8 @@ torchvision and Pillow if they need them.
 """
 
 from ddlsim.data.dataset import Dataset, load_dataset
-from ddlsim.data.prepared import DatasetSpec, PreparedData, outline, prepare
+from ddlsim.data.dataset_spec import DatasetSpec, outline
+from ddlsim.data.prepared import PreparedData, prepare
 from ddlsim.data.python_data import Arrays
 from ddlsim.data.search import DataSearch
 from ddlsim.foundation.registry import Registry
@@ -45,12 +46,12 @@ PARTITIONS = Registry(
         "uniform": ".partitions:Uniform",
         "dirichlet": ".partitions:Dirichlet",
         "shards": ".partitions:Shards",
-        "label_clusters": ".partitions:LabelClusters",
+        "label_clusters": ".cluster_partitions:LabelClusters",
         "quantity_skew": ".partitions:QuantitySkew",
-        "domains": ".partitions:Domains",
-        "class_clusters": ".class_clusters:ClassClusters",
-        "by_column": ".given_partitions:ByColumn",
-        "file": ".given_partitions:FromFile",
+        "domains": ".cluster_partitions:Domains",
+        "class_clusters": ".cluster_partitions:ClassClusters",
+        "by_column": ".fixed_partitions:ByColumn",
+        "file": ".fixed_partitions:FromFile",
     },
     contract=".partitions:Partition",
     aliases={"iid": "random", "shard": "shards", "natural": "by_column", "natural_id": "by_column"},

@@ -4,33 +4,29 @@ Sources: `random` as the FACADE paper's code cuts its data (Biswas et al., SaTML
 `dirichlet`: Yurochkin et al., "Bayesian nonparametric federated learning of neural networks", ICML 2019, with the
 minimum per node of Li et al., "Federated learning on non-IID data silos", ICDE 2022: every label over the nodes, not as
 Hsu, Qi and Brown (2019), every node of equal size over the labels; `shards`: McMahan et al., "Communication-efficient
-learning of deep networks from decentralized data", AISTATS 2017; `label_clusters`: Listo Zec et al., "Decentralized
-adaptive clustering of deep nets", 2022. Nodes' samples are disjoint. Same generator, same cuts.
-
-A partition deals training samples, and optionally test samples, to nodes. Groups of labels have names, for partitions
-whose clusters differ in their labels.
-
-Sources: CIFAR-10's vehicles and animals as in Listo Zec et al., "Decentralized adaptive clustering of deep nets", 2022;
-CIFAR-100 in three groups of superclasses as in Hagander and Ihre-Thomason, "With a little help from my friends",
-master's thesis, Lund 2024, table A.2. The code behind the published numbers takes the labels to be sorted by superclass
-(superclass 0 has labels 0 to 4, and so on), though torchvision sorts them by name, so its groups are not superclasses;
-`cifar100_published` are those groups, worked out from the table and that rule.
+learning of deep networks from decentralized data", AISTATS 2017. Nodes' samples are disjoint. Same generator, same
+cuts.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 from annotated_types import Gt
+from numpy.random import Generator
 
 from ddlsim.foundation.errors import ScenarioError, kind_of
 from ddlsim.foundation.part import Part
-from ddlsim.foundation.units import Count, CountOrZero
+from ddlsim.foundation.units import Count
 
 if TYPE_CHECKING:
     from ddlsim.data.dataset import Dataset
+
+
+Dealt = list[np.ndarray]
+"""Per node the indices of its samples."""
 
 
 class Partition(Part, ABC):
@@ -66,9 +62,7 @@ class Partition(Part, ABC):
         share = pool // nodes if self.drops_remainders else -(-pool // nodes)
         return min(share, getattr(self, "samples_per_node", None) or share)
 
-    def deal(
-        self, dataset: "Dataset", pool: np.ndarray, node_cluster: np.ndarray, rng: np.random.Generator
-    ) -> list[np.ndarray]:
+    def deal(self, dataset: "Dataset", pool: np.ndarray, node_cluster: np.ndarray, rng: Generator) -> Dealt:
         """Deal the training set. Default: as `assign` does with its labels.
 
         Args:
@@ -81,25 +75,23 @@ class Partition(Part, ABC):
         Raises:
             ScenarioError: if the rule cannot be satisfied.
         """
-        labels = dataset.train_labels
-        if labels.ndim > 1:
-            if self.needs_classes:
-                raise ScenarioError(
-                    f"partition: {dataset.name} has {labels.shape[1]} labels per sample, and this partition deals "
-                    "samples by their one label. Use one of: random, quantity_skew, by_column."
-                )
-            labels = np.zeros(len(labels), np.int64)  # how many samples there are is all that the others need
         sizes = np.bincount(node_cluster).tolist()
-        return by_node(self.assign_classes(labels[pool], sizes, rng, dataset.num_classes), pool, node_cluster)
+        dealt = self.assign_classes(self.dealt_by(dataset)[pool], sizes, rng, dataset.num_classes)
+        return by_node(dealt, pool, node_cluster)
+
+    def dealt_by(self, dataset: "Dataset") -> np.ndarray:
+        """Return the values of the training samples, [N], by which `assign` deals them. Default: their labels."""
+        labels = dataset.train_labels
+        if labels.ndim > 1 and self.needs_classes:
+            raise ScenarioError(
+                f"partition: {dataset.name} has {labels.shape[1]} labels per sample, and this partition deals "
+                "samples by their one label. Use one of: random, quantity_skew, by_column."
+            )
+        return labels if labels.ndim == 1 else np.zeros(len(labels), np.int64)  # only their number matters then
 
     def deal_test(
-        self,
-        dataset: "Dataset",
-        pool: np.ndarray,
-        owned: Sequence[np.ndarray],
-        node_cluster: np.ndarray,
-        rng: np.random.Generator,
-    ) -> list[np.ndarray] | None:
+        self, dataset: "Dataset", pool: np.ndarray, owned: Dealt, node_cluster: np.ndarray, rng: Generator
+    ) -> Dealt | None:
         """Deal the test set; return None if nodes share their cluster's. Default: as `assign_test` does with its
         labels.
 
@@ -111,11 +103,11 @@ class Partition(Part, ABC):
             ScenarioError: if the rule cannot be satisfied.
         """
         sizes = np.bincount(node_cluster).tolist()
-        dealt = self.assign_test_classes(dataset.test_labels[pool], sizes, rng, dataset.num_classes)
+        dealt = self.assign_test(dataset.test_labels[pool], sizes, rng, dataset.num_classes)
         return None if dealt is None else by_node(dealt, pool, node_cluster)
 
     @abstractmethod
-    def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator) -> list[np.ndarray]:
+    def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: Generator) -> Dealt:
         """Deal the samples.
 
         Args:
@@ -128,9 +120,7 @@ class Partition(Part, ABC):
             ScenarioError: if the rule cannot be satisfied.
         """
 
-    def assign_classes(
-        self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator, num_classes: int
-    ) -> list[np.ndarray]:
+    def assign_classes(self, labels: np.ndarray, clusters: Sequence[int], rng: Generator, num_classes: int) -> Dealt:
         """Deal as `assign` does, for rules that depend on the number of classes, of which samples may lack some.
 
         Args:
@@ -140,24 +130,18 @@ class Partition(Part, ABC):
         return self.assign(labels, clusters, rng)
 
     def assign_test(
-        self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator
-    ) -> list[np.ndarray] | None:
+        self, labels: np.ndarray, clusters: Sequence[int], rng: Generator, num_classes: int
+    ) -> Dealt | None:
         """Return per node the indices of its own test samples. Default: nodes have none, and share their cluster's test
         set.
 
         Args:
             labels: of the test set, int64 [N].
-            clusters, rng: as in `assign`.
+            clusters, rng, num_classes: as in `assign_classes`.
         Raises:
             ScenarioError: if the rule cannot be satisfied.
         """
         return None
-
-    def assign_test_classes(
-        self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator, num_classes: int
-    ) -> list[np.ndarray] | None:
-        """As `assign_test`, for rules that go by how many classes there are; see `assign_classes`."""
-        return self.assign_test(labels, clusters, rng)
 
     def cluster_labels(self, num_clusters: int, num_classes: int) -> list[list[int]] | None:
         """Per cluster the labels that it is evaluated on. Default: all labels for all.
@@ -195,64 +179,25 @@ def check_dealt(dealt: Any, count: int) -> None:
         raise ScenarioError(f"partition: expected the samples of {count} nodes, got those of {len(dealt)}.")
 
 
-def check_indices(node: int, own: np.ndarray, count: int) -> np.ndarray:
+def check_indices(node: int, own: Any, count: int) -> np.ndarray:
     """Return the indices of a node's samples, checked against the number of samples.
 
     Raises:
         ScenarioError: if an index is out of range; one below 0 would count from the end.
     """
-    found = np.asarray(own)
+    try:
+        found = np.asarray(own)
+    except ValueError:  # lists of several lengths
+        found = np.empty((0, 0))
     if found.ndim != 1 or not (np.issubdtype(found.dtype, np.integer) or not found.size):
         raise ScenarioError(
-            f"partition: expected the indices of node {node}'s samples, whole numbers [M], got {found.dtype} "
+            f"partition: node {node}: expected the indices of its samples, whole numbers [M], got {found.dtype} "
             f"{list(found.shape)}."
         )
     wrong = found[(found < 0) | (found >= count)]
     if len(wrong):
-        raise ScenarioError(
-            f"partition: node {node} is dealt the sample {wrong[0]} ({len(wrong)} such), expected indices of 0 to "
-            f"{count - 1}."
-        )
+        raise ScenarioError(f"partition: node {node}: expected indices of 0 to {count - 1}, got {wrong[0]}.")
     return found.astype(np.int64, copy=False)
-
-
-CIFAR100_SUPERCLASSES: tuple[tuple[int, ...], ...] = (
-    (4, 30, 55, 72, 95),  # aquatic mammals
-    (1, 32, 67, 73, 91),  # fish
-    (54, 62, 70, 82, 92),  # flowers
-    (9, 10, 16, 28, 61),  # food containers
-    (0, 51, 53, 57, 83),  # fruit and vegetables
-    (22, 39, 40, 86, 87),  # household electrical devices
-    (5, 20, 25, 84, 94),  # household furniture
-    (6, 7, 14, 18, 24),  # insects
-    (3, 42, 43, 88, 97),  # large carnivores
-    (12, 17, 37, 68, 76),  # large man-made outdoor things
-    (23, 33, 49, 60, 71),  # large natural outdoor scenes
-    (15, 19, 21, 31, 38),  # large omnivores and herbivores
-    (34, 63, 64, 66, 75),  # medium-sized mammals
-    (26, 45, 77, 79, 99),  # non-insect invertebrates
-    (2, 11, 35, 46, 98),  # people
-    (27, 29, 44, 78, 93),  # reptiles
-    (36, 50, 65, 74, 80),  # small mammals
-    (47, 52, 56, 59, 96),  # trees
-    (8, 13, 48, 58, 90),  # vehicles 1
-    (41, 69, 81, 85, 89),  # vehicles 2
-)
-"""The labels (torchvision's, sorted by name) of each superclass."""
-
-THREE_WORLDS = ((0, 1, 7, 8, 11, 12, 13, 14, 15, 16), (2, 3, 4, 10, 17), (5, 6, 9, 18, 19))
-"""Superclasses of the thesis's three clusters: animals and people; plants, food and nature; things and vehicles."""
-
-LABEL_GROUPS: dict[str, tuple[tuple[int, ...], ...]] = {
-    "vehicles_animals": ((0, 1, 8, 9), (2, 3, 4, 5, 6, 7)),
-    "cifar100_superclasses": tuple(
-        tuple(sorted(label for group in groups for label in CIFAR100_SUPERCLASSES[group])) for groups in THREE_WORLDS
-    ),
-    "cifar100_published": tuple(
-        tuple(5 * group + number for group in groups for number in range(5)) for groups in THREE_WORLDS
-    ),
-}
-"""Name -> per cluster its labels."""
 
 
 MAX_DRAWS = 1000
@@ -281,13 +226,13 @@ class Random(Partition):
     def dealt_at_random(self, samples: int, nodes: int) -> int:
         return samples if self.samples_per_node is None else min(samples, self.samples_per_node * nodes)
 
-    def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator) -> list[np.ndarray]:
+    def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: Generator) -> Dealt:
         order = rng.permutation(len(labels))
         ends = np.cumsum(clusters) * len(order) // sum(clusters)
         return [
             piece
             for chunk, count in zip(np.split(order, ends[:-1]), clusters, strict=True)
-            for piece in _equal_cuts(chunk, count, len(order) // sum(clusters), self.samples_per_node)
+            for piece in equal_cuts(chunk, count, len(order) // sum(clusters), self.samples_per_node)
         ]
 
 
@@ -311,7 +256,7 @@ class Uniform(_OfClasses):
         found = super().known_samples(pool, held_out, clusters, num_classes)
         return max(1, found // num_classes) * num_classes
 
-    def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator) -> list[np.ndarray]:
+    def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: Generator) -> Dealt:
         present = np.unique(labels)
         if self.samples_per_node is not None and self.samples_per_node < len(present):
             raise ScenarioError(
@@ -323,7 +268,7 @@ class Uniform(_OfClasses):
         for label in present:
             order = rng.permutation(np.flatnonzero(labels == label))
             size = len(order) // len(dealt)
-            for pieces, piece in zip(dealt, _equal_cuts(order, len(dealt), size, per_label), strict=True):
+            for pieces, piece in zip(dealt, equal_cuts(order, len(dealt), size, per_label), strict=True):
                 pieces.append(piece)
         return [np.concatenate(pieces) for pieces in dealt]
 
@@ -344,13 +289,13 @@ class Dirichlet(_OfClasses):
     alpha: Annotated[float, Gt(0)]
     min_samples: Count = 10
 
-    def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator) -> list[np.ndarray]:
+    def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: Generator) -> Dealt:
         num_nodes = sum(clusters)
         by_label = [rng.permutation(np.flatnonzero(labels == label)) for label in np.unique(labels)]
         for _ in range(MAX_DRAWS):
             shares = rng.dirichlet(np.full(num_nodes, self.alpha), size=len(by_label))
             ends = [_ends(share, len(own)) for share, own in zip(shares, by_label, strict=True)]
-            sizes = sum(np.diff(end, prepend=0) for end in ends)
+            sizes = np.sum([np.diff(end, prepend=0) for end in ends], axis=0)
             if sizes.min() >= self.min_samples:
                 pieces = [np.split(own, end[:-1]) for own, end in zip(by_label, ends, strict=True)]
                 return [np.concatenate(parts) for parts in zip(*pieces, strict=True)]
@@ -374,89 +319,12 @@ class Shards(_OfClasses):
 
     shards_per_node: Count = 2
 
-    def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator) -> list[np.ndarray]:
+    def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: Generator) -> Dealt:
         num_shards = sum(clusters) * self.shards_per_node
         order = rng.permutation(len(labels))
         shards = np.array_split(order[np.argsort(labels[order], kind="stable")], num_shards)
         dealt = rng.permutation(num_shards).reshape(-1, self.shards_per_node)
         return [np.concatenate([shards[shard] for shard in own]) for own in dealt]
-
-
-@dataclass(frozen=True, kw_only=True)
-class LabelClusters(Partition):
-    """Each cluster has its own labels, and is evaluated on these; inside a cluster the split is random.
-
-    A label of several clusters is shared out by their numbers of nodes. Remainders are dropped.
-
-    Args:
-        labels: per cluster the list of its labels; even: labels in order, as many for each cluster as possible;
-            vehicles_animals: of CIFAR-10; cifar100_superclasses: three groups of superclasses, or cifar100_published:
-            the groups by which the published code took them for the same.
-        samples_per_node: no node gets more than this; null: all there are.
-    """
-
-    needs_classes: ClassVar = True
-    drops_remainders: ClassVar[bool] = True
-
-    labels: (
-        tuple[tuple[CountOrZero, ...], ...]
-        | Literal["even", "vehicles_animals", "cifar100_superclasses", "cifar100_published"]
-    ) = "even"
-    samples_per_node: Count | None = None
-
-    def known_samples(self, pool: int, held_out: int, clusters: Sequence[int], num_classes: int) -> int:
-        owned = [set(own) for own in self.cluster_labels(len(clusters), num_classes)]
-        sharing = [
-            sum(nodes for nodes, own in zip(clusters, owned, strict=True) if label in own)
-            for label in range(num_classes)
-        ]
-        shares = [int(sum(pool / num_classes / sharing[label] for label in own)) for own in owned]
-        dealt = (
-            nodes * min(share, self.samples_per_node or share) for nodes, share in zip(clusters, shares, strict=True)
-        )
-        return sum(dealt) // sum(clusters)
-
-    def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator) -> list[np.ndarray]:
-        return self.assign_classes(labels, clusters, rng, int(labels.max()) + 1)
-
-    def assign_classes(
-        self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator, num_classes: int
-    ) -> list[np.ndarray]:
-        owned = self.cluster_labels(len(clusters), num_classes)
-        pools: list[list[np.ndarray]] = [[] for _ in clusters]
-        for label in np.unique(labels):
-            owners = [cluster for cluster, own in enumerate(owned) if label in own]
-            if not owners:
-                continue
-            order = rng.permutation(np.flatnonzero(labels == label))
-            counts = np.array([clusters[cluster] for cluster in owners])
-            ends = np.cumsum(counts) * len(order) // counts.sum()
-            for cluster, piece in zip(owners, np.split(order, ends[:-1]), strict=True):
-                pools[cluster].append(piece)
-        nodes = []
-        for pieces, count in zip(pools, clusters, strict=True):
-            pool = rng.permutation(np.concatenate([np.empty(0, np.int64), *pieces]))
-            nodes += _equal_cuts(pool, count, len(pool) // count, self.samples_per_node)
-        return nodes
-
-    def cluster_labels(self, num_clusters: int, num_classes: int) -> list[list[int]]:
-        """Per cluster its labels.
-
-        Raises:
-            ScenarioError: if there is not one list per cluster, or a label does not exist.
-        """
-        if self.labels == "even":
-            return [part.tolist() for part in np.array_split(np.arange(num_classes), num_clusters)]
-        groups = LABEL_GROUPS[self.labels] if isinstance(self.labels, str) else self.labels
-        if len(groups) != num_clusters:
-            raise ScenarioError(
-                f"partition.labels: expected one list of labels for each of the {num_clusters} clusters, got "
-                f"{len(groups)} lists."
-            )
-        wrong = sorted({label for own in groups for label in own if label >= num_classes})
-        if wrong:
-            raise ScenarioError(f"partition.labels: labels are 0..{num_classes - 1}, got {', '.join(map(str, wrong))}.")
-        return [list(own) for own in groups]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -475,50 +343,12 @@ class QuantitySkew(Partition):
     alpha: Annotated[float, Gt(0)]
     min_samples: Count = 10
 
-    def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator) -> list[np.ndarray]:
+    def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: Generator) -> Dealt:
         as_one = Dirichlet(alpha=self.alpha, min_samples=self.min_samples)
         return as_one.assign(np.zeros_like(labels), clusters, rng)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Domains(Partition):
-    """Each cluster has its own domain (part of joined data, process of synthetic data); inside, the split is random.
-
-    A cluster is evaluated on its own domain only. Remainders are dropped.
-
-    Args:
-        samples_per_node: no node gets more than this; null: all there are.
-    """
-
-    by_domain: ClassVar = True
-    drops_remainders: ClassVar[bool] = True
-
-    samples_per_node: Count | None = None
-
-    def dealt_at_random(self, samples: int, nodes: int) -> int:
-        return samples if self.samples_per_node is None else min(samples, self.samples_per_node * nodes)
-
-    def known_samples(self, pool: int, held_out: int, clusters: Sequence[int], num_classes: int) -> int:
-        return self._as_labels(len(clusters)).known_samples(pool, held_out, clusters, len(clusters))
-
-    def deal(
-        self, dataset: "Dataset", pool: np.ndarray, node_cluster: np.ndarray, rng: np.random.Generator
-    ) -> list[np.ndarray]:
-        assert dataset.domains is not None, "views_of has counted them"
-        domains = dataset.domains["train"][pool]
-        return by_node(self.assign(domains, np.bincount(node_cluster).tolist(), rng), pool, node_cluster)
-
-    def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator) -> list[np.ndarray]:
-        """Deal the samples; `labels` are domains."""
-        return self._as_labels(len(clusters)).assign(labels, clusters, rng)
-
-    def _as_labels(self, num_clusters: int) -> LabelClusters:
-        """The same rule, for domains in the place of labels."""
-        own = tuple((cluster,) for cluster in range(num_clusters))
-        return LabelClusters(labels=own, samples_per_node=self.samples_per_node)
-
-
-def _equal_cuts(order: np.ndarray, count: int, size: int, limit: int | None) -> list[np.ndarray]:
+def equal_cuts(order: np.ndarray, count: int, size: int, limit: int | None) -> list[np.ndarray]:
     """The first `count` contiguous pieces of `size`, each cut to `limit`; the rest is dropped."""
     return [order[node * size : (node + 1) * size][:limit] for node in range(count)]
 

@@ -5,8 +5,7 @@ set), the rest of train is dealt to the nodes by the partition, and each cluster
 samples and to its own view of the whole test and validation sets. Images that are bytes stay bytes in the data set's
 array, and become float32 batch by batch; samples in a memory-mapped file are read batch by batch.
 
-Validation samples are part of the training or test set for all nodes, or part of every node's samples. An outline of a
-data set, known without reading it, suffices for a run without learning.
+Validation samples are part of the training or test set for all nodes, or part of every node's samples.
 """
 
 import dataclasses
@@ -17,17 +16,14 @@ from typing import Protocol
 
 import numpy as np
 
-from ddlsim.data.dataset import DataSearch, Dataset, DataSettings, load_dataset
+from ddlsim.data.dataset import Dataset
 from ddlsim.data.partitions import Partition, check_dealt, check_indices
-from ddlsim.data.shifts import NoShift, Samples, Shift
+from ddlsim.data.shifts import Samples, Shift
 from ddlsim.data.uint8_images import Decoding, Uint8Images
 from ddlsim.data.views import ClusterView, samples_of, views_of
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.rng import stream
 from ddlsim.tasks import Task, as_task
-
-Deal = Callable[[np.ndarray, str], list[np.ndarray]]
-"""From a pool of training samples and the name of a random stream to each node's samples, by node id."""
 
 
 class Validation(Protocol):
@@ -39,6 +35,15 @@ class Validation(Protocol):
     def fraction(self) -> float: ...
     @property
     def seed(self) -> int | None: ...
+
+
+class Nodes(Protocol):
+    """Scenario section `nodes`."""
+
+    @property
+    def clusters(self) -> Sequence[int]: ...
+    @property
+    def placement(self) -> str: ...
 
 
 def split(dataset: Dataset, validation: Validation, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -72,13 +77,17 @@ def split(dataset: Dataset, validation: Validation, seed: int) -> tuple[np.ndarr
     return pools["train"], pools["test"], held_out
 
 
+def split_of(validation: Validation) -> str:
+    """Return the split of the data set that contains the common validation samples."""
+    return "validation" if validation.source == "own" else validation.source
+
+
 def deal_both(
     dataset: Dataset,
     train: np.ndarray,
     validation: Validation,
     partition: Partition,
     node_cluster: np.ndarray,
-    deal: Deal,
     seed: int,
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Return every node's training and validation samples, by node id; without a source `node` no validation samples.
@@ -90,13 +99,16 @@ def deal_both(
     Args:
         dataset, validation, partition, node_cluster: as in prepare().
         train: int64 [M], the samples that can be dealt.
-        deal: deals as the partition does.
         seed: the scenario's; streams "validation", "partition" and "validation partition".
 
     Raises:
         ScenarioError: if a node would have nothing to train on or to validate with, or the partition does not deal at
             random.
     """
+
+    def deal(pool: np.ndarray, name: str) -> list[np.ndarray]:
+        return dealt(dataset, pool, partition, node_cluster, stream(seed, name))
+
     if validation.source != "node":
         return deal(train, "partition"), []
     if validation.seed is None:
@@ -110,7 +122,10 @@ def _pools(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the samples for training and those for validation, both independent of the scenario's seed."""
     learned, kept = [], []
-    for own, nodes in _of_domains(dataset, train, partition, node_cluster):
+    sizes = np.bincount(node_cluster) if partition.by_domain else np.array([len(node_cluster)])
+    domains = dataset.domain_of("train")[train] if partition.by_domain else np.zeros(len(train), np.int64)
+    for domain, nodes in enumerate(sizes.tolist()):
+        own = train[domains == domain]
         size = partition.dealt_at_random(len(own), nodes)
         if size is None:
             raise ScenarioError("validation.seed: with source node it fits only a partition that deals at random.")
@@ -127,17 +142,6 @@ def _pools(
     return np.sort(np.concatenate(learned)), np.sort(np.concatenate(kept))
 
 
-def _of_domains(
-    dataset: Dataset, train: np.ndarray, partition: Partition, node_cluster: np.ndarray
-) -> list[tuple[np.ndarray, int]]:
-    """Return the samples dealt independently of the seed, per domain, with the number of nodes that share them."""
-    if not partition.by_domain:
-        return [(train, len(node_cluster))]
-    assert dataset.domains is not None, "views_of has counted them"
-    domains, sizes = dataset.domains["train"][train], np.bincount(node_cluster)
-    return [(train[domains == domain], nodes) for domain, nodes in enumerate(sizes.tolist())]
-
-
 def _keep_a_part(owned: list[np.ndarray], fraction: float, seed: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Move a random fraction, at least one sample, of each node's samples to its own validation samples."""
     train, kept = [], []
@@ -151,15 +155,6 @@ def _keep_a_part(owned: list[np.ndarray], fraction: float, seed: int) -> tuple[l
         kept.append(order[:count])
         train.append(order[count:])
     return train, kept
-
-
-class Nodes(Protocol):
-    """Scenario section `nodes`."""
-
-    @property
-    def clusters(self) -> Sequence[int]: ...
-    @property
-    def placement(self) -> str: ...
 
 
 @dataclass
@@ -205,7 +200,7 @@ class PreparedData:
     num_tokens: int | None = None
     label_shape: tuple[int, ...] = ()
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.test_set is None:
             self.test_set = np.asarray(self.node_cluster)
 
@@ -250,10 +245,7 @@ def prepare(
     node_cluster = place(nodes, seed)
     views = views_of(dataset, partition, shift, len(nodes.clusters))
 
-    def deal(pool: np.ndarray, name: str) -> list[np.ndarray]:
-        return dealt(dataset, pool, partition, node_cluster, stream(seed, name))
-
-    owned, kept = deal_both(dataset, train, validation, partition, node_cluster, deal, seed)
+    owned, kept = deal_both(dataset, train, validation, partition, node_cluster, seed)
     node_validation = _per_node(dataset, kept, views, node_cluster) if kept else None
     node_train = _per_node(dataset, owned, views, node_cluster)
     whole = [np.concatenate(both) for both in zip(owned, kept, strict=True)] if kept else owned
@@ -265,8 +257,7 @@ def prepare(
         cluster_test = _per_node(dataset, [draw(own) for own in own_tests], views, node_cluster, "test")
     cluster_validation = None
     if len(held_out):
-        source = "validation" if validation.source == "own" else validation.source
-        cluster_validation = _per_cluster(dataset, source, held_out, views)
+        cluster_validation = _per_cluster(dataset, split_of(validation), held_out, views)
     sizes = [len(own) for own in owned]
     about = {
         "name": dataset.name,
@@ -277,8 +268,8 @@ def prepare(
         "test": len(test),
         "validation": len(held_out),
         "per_node": {"min": min(sizes), "max": max(sizes), "total": sum(sizes)},
+        "inputs": dataset.inputs,
     }
-    about["inputs"] = dataset.inputs
     if dataset.notes:
         about["notes"] = list(dataset.notes)
     if test_samples is not None:
@@ -390,134 +381,3 @@ def _per_cluster(
             base = samples_of(dataset, split, draw(own))
         copies.append(view.of(base))
     return copies
-
-
-@dataclass(frozen=True)
-class DatasetSpec:
-    """The outline of PreparedData.
-
-    Args:
-        node_cluster: int64 [nodes], the hidden truth.
-        num_classes: the outputs of a model, per label.
-        image_shape: (C, H, W); of samples that are no images their shape.
-        samples: a node's samples of "train" and "validation", the mean over nodes, in whole samples.
-        about: for the manifest.
-        task: the task, or the name of an entry of TASKS.
-        dtype: numpy's name of the samples' type.
-        num_tokens: number of different tokens in samples; None if they are not tokens.
-        label_shape: of one sample's labels; () of a single one.
-    """
-
-    node_cluster: np.ndarray
-    num_classes: int
-    image_shape: tuple[int, ...]
-    samples: dict[str, int]
-    about: dict = field(default_factory=dict)
-    task: Task | str = "classification"
-    dtype: str = "float32"
-    num_tokens: int | None = None
-    label_shape: tuple[int, ...] = ()
-
-
-def outline(
-    data: DataSettings,
-    nodes: Nodes,
-    validation: Validation,
-    seed: int,
-    search: DataSearch,
-    task: Task | None = None,
-    partition: Partition | None = None,
-) -> DatasetSpec:
-    """Return the outline of a data set: its shapes and sizes, and the mean number of samples per node.
-
-    The data set is read only if its class does not describe it (a folder, a user's file). It is then dealt as in a run
-    with learning, by partitions that do not simply cut all samples into pieces.
-
-    Args:
-        data: an entry of DATASETS.
-        nodes, validation: scenario sections of these names.
-        seed: the scenario's seed.
-        search: the search for data that must be read.
-        task: the task; None for the data set's default.
-        partition: an entry of PARTITIONS; None if all samples are dealt evenly.
-    Raises:
-        DataMissing: if it must be read and is missing.
-        ScenarioError: if the data cannot be dealt by the partition.
-    """
-    learned = as_task(data.task if task is None else task)
-    node_cluster = place(nodes, seed)
-    dataset = None
-    if data.num_samples is not None:
-        shape, sizes = data.image_shape, data.num_samples
-        dtype, tokens, labels = data.sample_dtype, data.num_tokens, tuple(data.label_shape)
-        classes = data.num_classes
-    else:
-        dataset = load_dataset(data, nodes, seed, search)
-        shape, dtype, tokens = dataset.sample_shape, dataset.sample_dtype, dataset.known_tokens
-        classes, labels = dataset.num_classes, dataset.train_labels.shape[1:]
-        sizes = [len(dataset.samples(split)[1]) for split in dataset.splits]
-    if dataset is None or partition is None or partition.deals_apart:
-        samples = _expected(sizes, validation, partition, nodes.clusters, classes)
-    else:
-        samples = _counted(dataset, validation, partition, node_cluster, len(nodes.clusters), seed)
-    outputs, about = learned.num_outputs(classes, labels), {"origin": "not read"}
-    return DatasetSpec(node_cluster, outputs, tuple(shape), samples, about, learned, dtype, tokens, labels)
-
-
-def _expected(
-    sizes: Sequence[int], validation: Validation, partition: Partition | None, clusters: Sequence[int], num_classes: int
-) -> dict[str, int]:
-    """Return the expected samples per node from prepare(), for data with these split sizes and equally many samples per
-    class.
-
-    With source train, test or own all nodes of a cluster share the validation set, or its part for the cluster.
-    """
-    train, test = sizes[:2]
-    source = validation.source
-    held_out = round(validation.fraction * {"train": train, "test": test}.get(source, 0))
-    taken = held_out if source == "train" else 0
-    if partition is None:
-        own = -(-(train - taken) // sum(clusters))
-    else:
-        own = partition.known_samples(train - taken, taken, clusters, num_classes)
-    if source == "own":
-        held_out = sizes[2]
-    if source == "node":
-        held_out = max(1, round(validation.fraction * own))
-        own -= held_out
-    elif partition is not None:
-        held_out = round(held_out * _seen(partition, clusters, num_classes))
-    return {"train": max(1, own), "validation": held_out}
-
-
-def _seen(partition: Partition, clusters: Sequence[int], num_classes: int) -> float:
-    """The share of an evaluation set that a node is measured on, in the mean over nodes."""
-    if partition.by_domain:
-        return 1 / len(clusters)
-    labels = partition.cluster_labels(len(clusters), num_classes)
-    if labels is None:
-        return 1.0
-    return sum(n * len(own) for n, own in zip(clusters, labels, strict=True)) / (sum(clusters) * num_classes)
-
-
-def _counted(
-    dataset: Dataset,
-    validation: Validation,
-    partition: Partition,
-    node_cluster: np.ndarray,
-    num_clusters: int,
-    seed: int,
-) -> dict[str, int]:
-    """Return the samples per node from prepare() for a data set that has been read."""
-    train, _, held_out = split(dataset, validation, seed)
-
-    def deal(pool: np.ndarray, name: str) -> list[np.ndarray]:
-        return dealt(dataset, pool, partition, node_cluster, stream(seed, name))
-
-    owned, kept = deal_both(dataset, train, validation, partition, node_cluster, deal, seed)
-    if not kept and len(held_out):
-        source = "validation" if validation.source == "own" else validation.source
-        views = views_of(dataset, partition, NoShift(), num_clusters)
-        seen = [view.own(dataset, source, held_out) for view in views]
-        kept = [seen[cluster] for cluster in node_cluster.tolist()]
-    return {name: round(sum(map(len, own)) / len(owned)) for name, own in (("train", owned), ("validation", kept))}

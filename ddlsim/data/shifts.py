@@ -15,6 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from annotated_types import Ge, Le
 
+from ddlsim.data.dataset import Pair
 from ddlsim.data.images import are_pictures
 from ddlsim.data.uint8_images import MappedSamples, Uint8Images
 from ddlsim.foundation import own_code
@@ -25,6 +26,9 @@ from ddlsim.tasks import Task, label_of
 
 Samples = tuple[np.ndarray | Uint8Images | MappedSamples, np.ndarray]
 """Images float32 [n, C, H, W], as arrays or their replacements, and labels int64 [n]."""
+
+Uint8Pair = tuple[Uint8Images, np.ndarray] | None
+"""Images that stay bytes and their labels; None if the shift works on normalized values."""
 
 CHANNEL_ORDERS = ("rgb", "brg", "gbr", "bgr", "rbg", "grb")
 AUTO_DEGREES = {1: (0.0,), 2: (0.0, 180.0), 3: (0.0, 90.0, 180.0), 4: (0.0, 90.0, 180.0, 270.0)}
@@ -60,9 +64,7 @@ class Shift(Part, ABC):
     """Whether samples must be images."""
 
     @abstractmethod
-    def apply(
-        self, images: np.ndarray, labels: np.ndarray, cluster: int, setting: Setting
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def apply(self, images: np.ndarray, labels: np.ndarray, cluster: int, setting: Setting) -> Pair:
         """Return a cluster's view of the samples, without changing the input; unchanged arrays are returned themselves.
 
         Args:
@@ -74,9 +76,7 @@ class Shift(Part, ABC):
             ScenarioError: if the shift does not fit the clusters or the images.
         """
 
-    def apply_to_bytes(
-        self, images: Uint8Images, labels: np.ndarray, cluster: int, setting: Setting
-    ) -> tuple[Uint8Images, np.ndarray] | None:
+    def apply_to_bytes(self, images: Uint8Images, labels: np.ndarray, cluster: int, setting: Setting) -> Uint8Pair:
         """Apply the shift to images that stay bytes: their normalized values must be the same to the last bit.
 
         None, the default: the shift works on normalized values, so the images are kept as these, in four times the
@@ -101,9 +101,7 @@ class Shift(Part, ABC):
 class _OfLabels(Shift):
     """Base of shifts that leave images unchanged."""
 
-    def apply_to_bytes(
-        self, images: Uint8Images, labels: np.ndarray, cluster: int, setting: Setting
-    ) -> tuple[Uint8Images, np.ndarray]:
+    def apply_to_bytes(self, images: Uint8Images, labels: np.ndarray, cluster: int, setting: Setting) -> Uint8Pair:
         unseen = np.broadcast_to(np.float32(0), images.shape)
         return images, self.apply(unseen, labels, cluster, setting)[1]
 
@@ -116,9 +114,7 @@ class _OfClasses(_OfLabels):
 class NoShift(_OfLabels):
     """No shift: images are unchanged in all clusters."""
 
-    def apply(
-        self, images: np.ndarray, labels: np.ndarray, cluster: int, setting: Setting
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def apply(self, images: np.ndarray, labels: np.ndarray, cluster: int, setting: Setting) -> Pair:
         return images, labels
 
 
@@ -137,18 +133,14 @@ class Rotate(Shift):
     degrees: tuple[float, ...] | Literal["auto"] = "auto"
     order: Literal["after_normalizing", "before_normalizing"] = "after_normalizing"
 
-    def apply(
-        self, images: np.ndarray, labels: np.ndarray, cluster: int, setting: Setting
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def apply(self, images: np.ndarray, labels: np.ndarray, cluster: int, setting: Setting) -> Pair:
         _require_images("rotate", images)
         degrees = self._angle(images.shape, cluster, setting)
         if degrees % 90 == 0:
             return _quarter_turns(images, degrees), labels
         return rotate_nearest(images, degrees, self._fill(images.shape[1], setting)), labels
 
-    def apply_to_bytes(
-        self, images: Uint8Images, labels: np.ndarray, cluster: int, setting: Setting
-    ) -> tuple[Uint8Images, np.ndarray]:
+    def apply_to_bytes(self, images: Uint8Images, labels: np.ndarray, cluster: int, setting: Setting) -> Uint8Pair:
         degrees = self._angle(images.shape, cluster, setting)
         if degrees % 90 == 0:
             return images.moved(lambda values: _quarter_turns(values, degrees)), labels
@@ -206,9 +198,7 @@ class LabelSwap(_OfClasses):
 
     pairs: tuple[tuple[tuple[Label, Label], ...], ...]
 
-    def apply(
-        self, images: np.ndarray, labels: np.ndarray, cluster: int, setting: Setting
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def apply(self, images: np.ndarray, labels: np.ndarray, cluster: int, setting: Setting) -> Pair:
         _one_per_cluster("shift.pairs", self.pairs, setting.num_clusters)
         table = np.arange(setting.num_classes)
         for one, other in self.pairs[cluster]:
@@ -228,9 +218,7 @@ class LabelShift(_OfClasses):
 
     offsets: tuple[Offset, ...] | Literal["auto"] = "auto"
 
-    def apply(
-        self, images: np.ndarray, labels: np.ndarray, cluster: int, setting: Setting
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def apply(self, images: np.ndarray, labels: np.ndarray, cluster: int, setting: Setting) -> Pair:
         offsets = range(setting.num_clusters) if self.offsets == "auto" else self.offsets
         _one_per_cluster("shift.offsets", offsets, setting.num_clusters)
         return images, (labels + offsets[cluster]) % setting.num_classes
@@ -248,16 +236,12 @@ class Color(Shift):
     keeps_channels: ClassVar[bool] = False
     channels: tuple[Literal["rgb", "brg", "gbr", "bgr", "rbg", "grb"], ...] | Literal["auto"] = "auto"
 
-    def apply(
-        self, images: np.ndarray, labels: np.ndarray, cluster: int, setting: Setting
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def apply(self, images: np.ndarray, labels: np.ndarray, cluster: int, setting: Setting) -> Pair:
         _require_images("color", images)
         order = self._order(images.shape, cluster, setting)
         return (images if order == [0, 1, 2] else images[:, order]), labels
 
-    def apply_to_bytes(
-        self, images: Uint8Images, labels: np.ndarray, cluster: int, setting: Setting
-    ) -> tuple[Uint8Images, np.ndarray]:
+    def apply_to_bytes(self, images: Uint8Images, labels: np.ndarray, cluster: int, setting: Setting) -> Uint8Pair:
         order = self._order(images.shape, cluster, setting)
         moved = images.moved(lambda values: values[:, order])
         seen = [dataclasses.replace(each, mean=each.mean[order], std=each.std[order]) for each in moved.decodings]
@@ -327,7 +311,7 @@ def apply_shift(
     setting: Setting,
     task: Task,
     checked: Collection[str] = ("images", "labels"),
-) -> tuple[np.ndarray, np.ndarray]:
+) -> Pair:
     """Return the samples that a shift's `apply` computes; labels in the type that learning takes.
 
     Args:
@@ -348,7 +332,7 @@ def apply_shift(
 
 def apply_shift_to_bytes(
     shift: Shift, images: Uint8Images, labels: np.ndarray, cluster: int, setting: Setting, task: Task
-) -> tuple[Uint8Images, np.ndarray] | None:
+) -> Uint8Pair:
     """As `apply_shift`, for images that stay bytes; None if the shift works on normalized values."""
     found = shift.apply_to_bytes(images, labels.copy(), cluster, setting)
     if found is None:

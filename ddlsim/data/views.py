@@ -133,14 +133,14 @@ def views_of(dataset: Dataset, partition: Partition, shift: Shift, num_clusters:
             f"partition: domains needs data of one domain for each of the {num_clusters} clusters; {dataset.name} has "
             f"{dataset.num_domains}."
         )
-    labels = partition.cluster_labels(num_clusters, dataset.num_classes) or [None] * num_clusters
+    labels = partition.cluster_labels(num_clusters, dataset.num_classes)
     views = []
     for cluster in range(num_clusters):
         domain = cluster if by_domain else None
-        mean, std = dataset.mean, dataset.std
-        if mean.ndim == 2:
-            mean, std = (None, None) if domain is None else (mean[domain], std[domain])
-        black = None if mean is None else -mean / std
+        black = None if dataset.mean.ndim == 2 and domain is None else -dataset.mean / dataset.std
+        if black is not None and black.ndim == 2:
+            black = black[domain]
         setting = Setting(num_clusters, dataset.num_classes, black)
-        views.append(ClusterView(cluster, shift, setting, labels[cluster], domain, dataset.learned))
+        own = None if labels is None else labels[cluster]
+        views.append(ClusterView(cluster, shift, setting, own, domain, dataset.learned))
     return views

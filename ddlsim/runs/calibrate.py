@@ -20,7 +20,7 @@ from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.units import MAX_STEP_S
 
 if TYPE_CHECKING:
-    from ddlsim.data.prepared import DatasetSpec, PreparedData
+    from ddlsim.data import DatasetSpec, PreparedData
     from ddlsim.scenario import Scenario
 
 LEAST_TRAININGS = 10

@@ -38,7 +38,7 @@ from ddlsim.scenario.own_parts import named_parts
 from ddlsim.tasks import as_task
 
 if TYPE_CHECKING:
-    from ddlsim.data.prepared import DatasetSpec
+    from ddlsim.data import DatasetSpec
     from ddlsim.learning.learner import Learner
     from ddlsim.network.access_links import LinkTable
     from ddlsim.scenario import Scenario

@@ -24,7 +24,7 @@ from ddlsim.foundation.errors import RecordsFailed, ScenarioError
 from ddlsim.foundation.strict_json import row_text, table_text
 
 if TYPE_CHECKING:
-    from ddlsim.data.prepared import DatasetSpec, PreparedData
+    from ddlsim.data import DatasetSpec, PreparedData
     from ddlsim.scenario import Scenario
 
 

@@ -16,8 +16,8 @@ from ddlsim.runs.checkpoint import DEFAULT, Every
 from ddlsim.runs.cluster.cluster import LOCAL, Executor
 
 if TYPE_CHECKING:
+    from ddlsim.data import DatasetSpec, PreparedData
     from ddlsim.data.dataset import Dataset
-    from ddlsim.data.prepared import DatasetSpec, PreparedData
     from ddlsim.scenario import Scenario
     from ddlsim.tasks import Task
 

@@ -35,7 +35,7 @@ from ddlsim.scenario import parts
 from ddlsim.tasks import TASKS
 
 if TYPE_CHECKING:
-    from ddlsim.data.prepared import DatasetSpec, PreparedData
+    from ddlsim.data import DatasetSpec, PreparedData
     from ddlsim.runs.branch_history import Stage
     from ddlsim.scenario import Scenario
 

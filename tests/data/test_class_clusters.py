@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ddlsim.data.class_clusters import ClassClusters
+from ddlsim.data.cluster_partitions import ClassClusters
 from ddlsim.data.dataset import Dataset
 from ddlsim.data.prepared import prepare
 from ddlsim.data.shifts import NoShift

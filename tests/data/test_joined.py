@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from ddlsim.data import DATASETS, DataSearch, prepare
+from ddlsim.data.cluster_partitions import Domains
 from ddlsim.data.derived import Joined
-from ddlsim.data.partitions import Domains
 from ddlsim.data.shifts import NoShift, Rotate
 from ddlsim.foundation.errors import DataMissing, ScenarioError
 

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 import ddlsim
-from ddlsim.data import DATASETS, SHIFTS, DataSearch, load_dataset, prepare
-from ddlsim.data.class_clusters import ClassClusters
-from ddlsim.data.given_partitions import ByColumn, FromFile
-from ddlsim.data.partitions import Dirichlet, Domains, LabelClusters, Random, Shards, Uniform
-from ddlsim.data.prepared import outline
+from ddlsim.data import DATASETS, SHIFTS, DataSearch, load_dataset, outline, prepare
+from ddlsim.data.cluster_partitions import ClassClusters, Domains, LabelClusters
+from ddlsim.data.fixed_partitions import ByColumn, FromFile
+from ddlsim.data.partitions import Dirichlet, Random, Shards, Uniform
 from ddlsim.data.torchvision_sets import FashionMnistMini
 
 MINI = FashionMnistMini()

@@ -4,19 +4,9 @@ import numpy as np
 import pytest
 
 from ddlsim.data import PARTITIONS
-from ddlsim.data.class_clusters import ClassClusters
-from ddlsim.data.given_partitions import ByColumn, FromFile
-from ddlsim.data.partitions import (
-    CIFAR100_SUPERCLASSES,
-    Dirichlet,
-    Domains,
-    LabelClusters,
-    QuantitySkew,
-    Random,
-    Shards,
-    Uniform,
-    by_node,
-)
+from ddlsim.data.cluster_partitions import CIFAR100_SUPERCLASSES, ClassClusters, Domains, LabelClusters
+from ddlsim.data.fixed_partitions import ByColumn, FromFile
+from ddlsim.data.partitions import Dirichlet, QuantitySkew, Random, Shards, Uniform, by_node
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.rng import stream
 
@@ -37,7 +27,7 @@ def named(partition):
 
 
 def test_every_partition_in_the_table_is_tested_here():
-    elsewhere = {ClassClusters, ByColumn, FromFile}  # test_class_clusters.py, test_given_partitions.py
+    elsewhere = {ClassClusters, ByColumn, FromFile}  # test_class_clusters.py, test_fixed_partitions.py
     assert {*map(type, ALL), Domains} == {PARTITIONS[name] for name in PARTITIONS} - elsewhere
 
 
@@ -186,9 +176,9 @@ def test_label_clusters_train_on_the_labels_that_they_are_tested_on_where_sample
 @pytest.mark.parametrize(
     ("dealt", "text"),
     [
-        ([[0, 1], [-1, 2]], "node 1 is dealt the sample -1 (1 such), expected indices of 0 to 3"),
-        ([[0, 4], [1, 2]], "node 0 is dealt the sample 4 (1 such), expected indices of 0 to 3"),
-        ([[0.0], [1.0]], "expected the indices of node 0's samples, whole numbers [M], got float64 [1]"),
+        ([[0, 1], [-1, 2]], "node 1: expected indices of 0 to 3, got -1"),
+        ([[0, 4], [1, 2]], "node 0: expected indices of 0 to 3, got 4"),
+        ([[0.0], [1.0]], "node 0: expected the indices of its samples, whole numbers [M], got float64 [1]"),
         ([[[0]], [[1]]], "got int64 [1, 1]"),
         ([[0]], "expected the samples of 2 nodes, got those of 1"),
         (None, "expected a list with the indices of every node's samples, got nothing (None)"),

@@ -4,8 +4,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from ddlsim.data.cluster_partitions import Domains, LabelClusters
 from ddlsim.data.dataset import Dataset
-from ddlsim.data.partitions import Domains, LabelClusters, Random, Uniform
+from ddlsim.data.partitions import Random, Uniform
 from ddlsim.data.prepared import prepare
 from ddlsim.data.shifts import NoShift, Rotate
 from ddlsim.data.uint8_images import normalize

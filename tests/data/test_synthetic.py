@@ -3,7 +3,8 @@ from types import SimpleNamespace
 import numpy as np
 
 from ddlsim.data import prepare
-from ddlsim.data.partitions import Domains, Random
+from ddlsim.data.cluster_partitions import Domains
+from ddlsim.data.partitions import Random
 from ddlsim.data.shifts import NoShift
 from ddlsim.data.synthetic import SyntheticRegression
 

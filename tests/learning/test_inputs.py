@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from ddlsim.data import SHIFTS, Dataset, prepare
-from ddlsim.data.partitions import Domains, Random
+from ddlsim.data.cluster_partitions import Domains
+from ddlsim.data.partitions import Random
 from ddlsim.data.shifts import Color, LabelShift, LabelSwap, NoShift, Rotate, Shift
 from ddlsim.data.uint8_images import Uint8Images
 from ddlsim.learning.backends.stacked import SamplePool

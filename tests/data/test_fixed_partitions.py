@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ddlsim.data import Dataset
-from ddlsim.data.given_partitions import ByColumn, FromFile
+from ddlsim.data.fixed_partitions import ByColumn, FromFile
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.scenario import load
 
@@ -116,11 +116,11 @@ def test_a_file_may_give_nodes_test_samples_of_their_own(tmp_path):
     [
         ("[[0]]", r"p.json must have exactly the nodes 0..1; it lacks 1\. Change the file or nodes.clusters"),
         ('{"0": [0], "1": [1], "7": [2]}', "it has 7"),
-        ("[[0], [8]]", r"node 1: the data has 8 training samples, numbered from 0; got 8"),
+        ("[[0], [8]]", r"node 1: expected indices of 0 to 7, got 8"),
         ("[[0], [-1]]", "got -1"),
-        ("[[0], [1, 1]]", "node 1 has sample 1 twice"),
-        ("[[0], [0.5]]", "node 1: expected a list of whole numbers"),
-        ("[[0], [[1], [2, 3]]]", "node 1: expected a list of whole numbers"),
+        ("[[0], [1, 1]]", "node 1 has 1 twice"),
+        ("[[0], [0.5]]", "node 1: expected the indices of its samples, whole numbers"),
+        ("[[0], [[1], [2, 3]]]", "node 1: expected the indices of its samples, whole numbers"),
         ("7", "expected a list of indices for every node.*got int"),
         ("[[0]", "cannot be read as JSON"),
         ('{"train": [[0], [1]], "Test": [[1], [0]]}', "p.json has Test; expected train, and perhaps test"),

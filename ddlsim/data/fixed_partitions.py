@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.random import Generator
 
-from ddlsim.data.partitions import Partition, by_node
+from ddlsim.data.partitions import Dealt, Partition, check_indices
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.units import Count
 
@@ -43,7 +44,7 @@ class ByColumn(Partition):
     min_samples: Count = 1
     own_test: bool = False
 
-    def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator) -> list[np.ndarray]:
+    def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: Generator) -> Dealt:
         """Deal the samples; `labels` are values of the column."""
         values, of, counts = np.unique(labels, return_inverse=True, return_counts=True)
         if values.dtype.kind in "US" and len(values) and not values[0]:
@@ -51,33 +52,25 @@ class ByColumn(Partition):
                 f"partition.column: {counts[0]} training samples have no value in column {self.column}. Fill it in, or "
                 "take them out of the data."
             )
-        kept = np.flatnonzero(counts >= self.min_samples)
+        frequent = np.flatnonzero(counts >= self.min_samples)
         num_nodes, each = sum(clusters), self.values_per_node or 1
-        if len(kept) < num_nodes * each:
+        if len(frequent) < num_nodes * each:
             few = f" with at least {self.min_samples} samples" if self.min_samples > 1 else ""
             raise ScenarioError(
                 f"partition.column: {num_nodes} nodes with {each} values each need {num_nodes * each} values of "
-                f"{self.column}{few}, the data has {len(kept)} of {len(values)}. Use fewer nodes, or lower "
+                f"{self.column}{few}, the data has {len(frequent)} of {len(values)}. Use fewer nodes, or lower "
                 "partition.values_per_node or partition.min_samples."
             )
-        order = rng.permutation(kept)
+        order = rng.permutation(frequent)
         own = np.array_split(order[: num_nodes * each] if self.values_per_node else order, num_nodes)
         return [np.flatnonzero(np.isin(of, chosen)) for chosen in own]
 
-    def deal(
-        self, dataset: "Dataset", pool: np.ndarray, node_cluster: np.ndarray, rng: np.random.Generator
-    ) -> list[np.ndarray]:
-        values = self._values(dataset, "train")[pool]
-        return by_node(self.assign(values, np.bincount(node_cluster).tolist(), rng), pool, node_cluster)
+    def dealt_by(self, dataset: "Dataset") -> np.ndarray:
+        return self._values(dataset, "train")
 
     def deal_test(
-        self,
-        dataset: "Dataset",
-        pool: np.ndarray,
-        owned: Sequence[np.ndarray],
-        node_cluster: np.ndarray,
-        rng: np.random.Generator,
-    ) -> list[np.ndarray] | None:
+        self, dataset: "Dataset", pool: np.ndarray, owned: Dealt, node_cluster: np.ndarray, rng: Generator
+    ) -> Dealt | None:
         if not self.own_test:
             return None
         train, test = self._values(dataset, "train"), self._values(dataset, "test")[pool]
@@ -127,43 +120,43 @@ class FromFile(Partition):
         listed = sum(map(len, self._lists(sum(clusters))["train"]))
         return round(listed / sum(clusters) * pool / (pool + held_out))
 
-    def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: np.random.Generator) -> list[np.ndarray]:
-        """Per node, by id, its training samples as the file has them."""
-        return self._within(self._lists(sum(clusters))["train"], len(labels), "training")
+    def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: Generator) -> Dealt:
+        """Return the training samples of each node, by id, as the file lists them."""
+        return self._within("train", sum(clusters), len(labels)) or []
 
-    def deal(
-        self, dataset: "Dataset", pool: np.ndarray, node_cluster: np.ndarray, rng: np.random.Generator
-    ) -> list[np.ndarray]:
+    def deal(self, dataset: "Dataset", pool: np.ndarray, node_cluster: np.ndarray, rng: Generator) -> Dealt:
         listed = self.assign(dataset.train_labels, [len(node_cluster)], rng)
         return [own[np.isin(own, pool)] for own in listed]
 
     def deal_test(
-        self,
-        dataset: "Dataset",
-        pool: np.ndarray,
-        owned: Sequence[np.ndarray],
-        node_cluster: np.ndarray,
-        rng: np.random.Generator,
-    ) -> list[np.ndarray] | None:
-        lists = self._lists(len(node_cluster)).get("test")
-        if lists is None:
+        self, dataset: "Dataset", pool: np.ndarray, owned: Dealt, node_cluster: np.ndarray, rng: Generator
+    ) -> Dealt | None:
+        listed = self._within("test", len(node_cluster), len(dataset.test_labels))
+        if listed is None:
             return None
-        found = [own[np.isin(own, pool)] for own in self._within(lists, len(dataset.test_labels), "test")]
+        found = [own[np.isin(own, pool)] for own in listed]
         empty = [node for node, own in enumerate(found) if not len(own)]
         if empty:
             raise ScenarioError(f"partition.path: {self.path} leaves node {empty[0]} without test samples.")
         return found
 
-    def _within(self, lists: Sequence[np.ndarray], count: int, what: str) -> list[np.ndarray]:
-        for node, own in enumerate(lists):
-            if len(own) and (own.min() < 0 or own.max() >= count):
-                raise ScenarioError(
-                    f"partition.path: {self.path}: node {node}: the data has {count} {what} samples, numbered from 0; "
-                    f"got {own.min() if own.min() < 0 else own.max()}."
-                )
-        return list(lists)
+    def _within(self, split: str, num_nodes: int, count: int) -> list[np.ndarray] | None:
+        """Return the nodes' indices, each of them below the number of samples and named once; None without the split.
 
-    def _lists(self, num_nodes: int) -> dict[str, list[np.ndarray]]:
+        Raises:
+            ScenarioError: if there are others.
+        """
+        listed = self._lists(num_nodes).get(split)
+        if listed is None:
+            return None
+        found = [check_indices(node, own, count) for node, own in enumerate(listed)]
+        for node, own in enumerate(found):
+            values, counts = np.unique(own, return_counts=True)
+            if (counts > 1).any():
+                raise ScenarioError(f"partition.path: {self.path}: node {node} has {values[counts > 1][0]} twice.")
+        return found
+
+    def _lists(self, num_nodes: int) -> dict[str, list[Any]]:
         """Per split and node its indices.
 
         Raises:
@@ -208,14 +201,14 @@ def _read_npz(path: Path) -> dict[str, Any]:
     return found
 
 
-def _of_nodes(path: str, found: Any, num_nodes: int) -> list[np.ndarray]:
-    if not isinstance(found, Mapping | list):
+def _of_nodes(path: str, listed: Any, num_nodes: int) -> list[Any]:
+    if not isinstance(listed, Mapping | list):
         raise ScenarioError(
             f"partition.path: {path}: expected a list of indices for every node, or a mapping of node ids to such "
-            f"lists, got {type(found).__name__}."
+            f"lists, got {type(listed).__name__}."
         )
-    given = dict(enumerate(found)) if isinstance(found, list) else dict(found)
-    by_id = {str(node): own for node, own in given.items()}
+    pairs = enumerate(listed) if isinstance(listed, list) else listed.items()
+    by_id = {str(node): own for node, own in pairs}
     expected = [str(node) for node in range(num_nodes)]
     missing, extra = [node for node in expected if node not in by_id], sorted(set(by_id) - set(expected))
     if missing or extra:
@@ -224,17 +217,4 @@ def _of_nodes(path: str, found: Any, num_nodes: int) -> list[np.ndarray]:
             f"partition.path: {path} must have exactly the nodes 0..{num_nodes - 1}; it {' and '.join(parts)}. Change "
             "the file or nodes.clusters."
         )
-    return [_indices(path, node, by_id[node]) for node in expected]
-
-
-def _indices(path: str, node: str, given: Any) -> np.ndarray:
-    try:
-        own = np.asarray(given)
-    except ValueError:  # lists of several lengths
-        own = np.empty((0, 0))
-    if own.ndim != 1 or (len(own) and not np.issubdtype(own.dtype, np.integer)):
-        raise ScenarioError(f"partition.path: {path}: node {node}: expected a list of whole numbers.")
-    if len(np.unique(own)) < len(own):
-        values, counts = np.unique(own, return_counts=True)
-        raise ScenarioError(f"partition.path: {path}: node {node} has sample {values[counts > 1][0]} twice.")
-    return own.astype(np.int64)
+    return [by_id[node] for node in expected]
