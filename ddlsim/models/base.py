@@ -10,31 +10,26 @@ from ddlsim.foundation.part import Part
 if TYPE_CHECKING:
     from torch import nn
 
+    from ddlsim.models.split import SplitModel
+
 
 ImageShape = tuple[int, ...]
 """Channels, height, width; of samples that are no images whatever shape they have."""
 
 
-def smallest_side(image_shape: ImageShape) -> int:
-    """Height or width, whichever is less; 0 of samples that are no images."""
-    return min(image_shape[1:]) if len(image_shape) == 3 else 0
-
-
 def require(fits: bool, model: str, image_shape: ImageShape, wanted: str) -> None:
-    """Raise an error if images do not fit.
+    """Raise ScenarioError if images do not fit a model.
 
     Args:
         fits: whether they fit.
         model: the model's name in YAML.
         image_shape: (C, H, W) of the data.
         wanted: which shapes fit, e.g. "3 x 32 x 32".
-    Raises:
-        ScenarioError: if they do not fit; names the shape and those that fit.
     """
     if not fits:
-        came = " x ".join(map(str, image_shape)) or "single numbers"
+        shape = " x ".join(map(str, image_shape)) or "single numbers"
         raise ScenarioError(
-            f"model: {model} takes images of {wanted} (channels x height x width), the data has {came}. "
+            f"model: {model} takes images of {wanted} (channels x height x width), the data has {shape}. "
             "Choose another model, or data of that shape."
         )
 
@@ -100,4 +95,38 @@ class ModelSettings(Part):
             ScenarioError: if the options fit no network; names the key.
             DataMissing, DataDamaged: if files of initial weights are missing, or do not fit the model.
         """
+        raise NotImplementedError
+
+
+class ImageModel(ModelSettings):
+    """Base of models for images of one shape, or from a smallest height and width."""
+
+    name: ClassVar[str]
+    """Name in YAML."""
+
+    images: ClassVar[ImageShape | int]
+    """The only shape that fits, (C, H, W); or the smallest height and width, of any channels."""
+
+    def check(self, image_shape: ImageShape) -> None:
+        """Raise ScenarioError unless the images fit."""
+        if isinstance(self.images, tuple):
+            require(image_shape == self.images, self.name, image_shape, " x ".join(map(str, self.images)))
+        else:
+            fits = len(image_shape) == 3 and min(image_shape[1:]) >= self.images
+            wanted = f"at least {self.images} x {self.images} pixels, any channels"
+            require(fits, self.name, image_shape, wanted)
+
+    def build(self, image_shape: ImageShape, num_classes: int) -> "SplitModel":
+        """Return a fresh model with the initialization of torch.
+
+        Raises:
+            ScenarioError: if the images do not fit.
+        """
+        from ddlsim.models.split import SplitModel
+
+        self.check(image_shape)
+        return SplitModel(*self.parts(image_shape, num_classes))
+
+    def parts(self, image_shape: ImageShape, num_classes: int) -> "tuple[nn.Module, nn.Module]":
+        """Return a fresh core and a fresh head, in this order, since both draw from torch's generator."""
         raise NotImplementedError

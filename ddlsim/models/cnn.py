@@ -25,20 +25,23 @@ Flickr-Mammals (Biswas et al., SaTML 2025), whose heads hold blocks 2 and 3 and 
 312,649 parameters and 1,353 buffer values for 3 channels and 41 classes (core 19,488, head 293,161).
 """
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from annotated_types import Ge, Lt
 
 from ddlsim.foundation.units import UnitCount
-from ddlsim.models.base import ImageShape, ModelSettings, require, smallest_side
+from ddlsim.models.base import ImageModel, ImageShape, ModelSettings
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from ddlsim.models.split import SplitModel
 
 
 @dataclass(frozen=True, kw_only=True)
-class CifarCNN(ModelSettings):
+class CifarCNN(ImageModel):
     """LeNet-like network of the DAC paper for 3 x 32 x 32 images: 62,006 parameters at 10 classes.
 
     Args:
@@ -46,71 +49,39 @@ class CifarCNN(ModelSettings):
             defines one of 0.5 and does not call it (see the notes of dac_cifar10_rotations).
     """
 
+    name = "cifar_cnn"
+    images = (3, 32, 32)
     dropout: Annotated[float, Ge(0), Lt(1)] = 0.0
 
-    def check(self, image_shape: ImageShape) -> None:
-        """Raise ScenarioError unless the images fit."""
-        require(image_shape == (3, 32, 32), "cifar_cnn", image_shape, "3 x 32 x 32")
-
-    def build(self, image_shape: ImageShape, num_classes: int) -> "SplitModel":
-        """A fresh model, torch's default initialization.
-
-        Raises:
-            ScenarioError: if the images do not fit.
-        """
+    def parts(self, image_shape: ImageShape, num_classes: int) -> "tuple[nn.Module, nn.Module]":
         from torch import nn
 
-        from ddlsim.models.split import SplitModel
-
-        self.check(image_shape)
         core = nn.Sequential(
-            nn.Conv2d(3, 6, 5),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Conv2d(6, 16, 5),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Flatten(),
-            nn.Linear(400, 120),
-            nn.ReLU(),
+            *(nn.Conv2d(3, 6, 5), nn.ReLU(), nn.MaxPool2d(2)),
+            *(nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2)),
+            *(nn.Flatten(), nn.Linear(400, 120), nn.ReLU()),
             *([nn.Dropout(self.dropout)] if self.dropout else []),
-            nn.Linear(120, 84),
-            nn.ReLU(),
+            *(nn.Linear(120, 84), nn.ReLU()),
         )
-        return SplitModel(core, nn.Linear(84, num_classes))
+        return core, nn.Linear(84, num_classes)
 
 
 @dataclass(frozen=True, kw_only=True)
-class FashionCNN(ModelSettings):
+class FashionCNN(ImageModel):
     """Two-convolution network of the DAC paper for 1 x 28 x 28 images: 56,714 parameters at 10 classes."""
 
-    def check(self, image_shape: ImageShape) -> None:
-        """Raise ScenarioError unless the images fit."""
-        require(image_shape == (1, 28, 28), "fashion_cnn", image_shape, "1 x 28 x 28")
+    name = "fashion_cnn"
+    images = (1, 28, 28)
 
-    def build(self, image_shape: ImageShape, num_classes: int) -> "SplitModel":
-        """A fresh model, torch's default initialization.
-
-        Raises:
-            ScenarioError: if the images do not fit.
-        """
+    def parts(self, image_shape: ImageShape, num_classes: int) -> "tuple[nn.Module, nn.Module]":
         from torch import nn
 
-        from ddlsim.models.split import SplitModel
-
-        self.check(image_shape)
         core = nn.Sequential(
-            nn.Conv2d(1, 16, 3),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Conv2d(16, 32, 3),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Flatten(),
-            nn.Linear(800, 64),
-            nn.ReLU(),
+            *(nn.Conv2d(1, 16, 3), nn.ReLU(), nn.MaxPool2d(2)),
+            *(nn.Conv2d(16, 32, 3), nn.ReLU(), nn.MaxPool2d(2)),
+            *(nn.Flatten(), nn.Linear(800, 64), nn.ReLU()),
         )
-        return SplitModel(core, nn.Linear(64, num_classes))
+        return core, nn.Linear(64, num_classes)
 
 
 LENET_CHANNELS = (32, 32, 64)
@@ -119,54 +90,32 @@ SHRINK = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class GNLeNet(ModelSettings):
+class GNLeNet(ImageModel):
     """LeNet with group normalization, the FACADE paper's CIFAR-10 model; any images from 8 x 8."""
 
-    def check(self, image_shape: ImageShape) -> None:
-        """Raise ScenarioError unless the images fit."""
-        require(smallest_side(image_shape) >= SHRINK, "gn_lenet", image_shape, "at least 8 x 8 pixels, any channels")
+    name = "gn_lenet"
+    images: ClassVar[ImageShape | int] = SHRINK
 
-    def build(self, image_shape: ImageShape, num_classes: int) -> "SplitModel":
-        """A fresh model, torch's default initialization.
+    def parts(self, image_shape: ImageShape, num_classes: int) -> "tuple[nn.Module, nn.Module]":
+        from torch import nn
 
-        Raises:
-            ScenarioError: if the images do not fit.
-        """
-        self.check(image_shape)
-        return _build(image_shape, num_classes)
+        from ddlsim.kernels.group_norm_pool import GroupNormReLUPool
+
+        channels, height, width = image_shape
+        layers: list[nn.Module] = []
+        for out in LENET_CHANNELS:
+            layers += [nn.Conv2d(channels, out, 5, padding=2), GroupNormReLUPool(GROUPS, out)]
+            channels = out
+        features = channels * (height // SHRINK) * (width // SHRINK)
+        return nn.Sequential(*layers, nn.Flatten()), nn.Linear(features, num_classes)
 
 
 @dataclass(frozen=True, kw_only=True)
-class LeNet64(ModelSettings):
+class LeNet64(GNLeNet):
     """GN-LeNet on 64 x 64 images, the FACADE paper's Imagenette model."""
 
-    def check(self, image_shape: ImageShape) -> None:
-        """Raise ScenarioError unless the images fit."""
-        require(image_shape == (3, 64, 64), "lenet64", image_shape, "3 x 64 x 64")
-
-    def build(self, image_shape: ImageShape, num_classes: int) -> "SplitModel":
-        """A fresh model, torch's default initialization.
-
-        Raises:
-            ScenarioError: if the images do not fit.
-        """
-        self.check(image_shape)
-        return _build(image_shape, num_classes)
-
-
-def _build(image_shape: ImageShape, num_classes: int) -> "SplitModel":
-    from torch import nn
-
-    from ddlsim.kernels.group_norm_pool import GroupNormReLUPool
-    from ddlsim.models.split import SplitModel
-
-    channels, height, width = image_shape
-    layers: list[nn.Module] = []
-    for out in LENET_CHANNELS:
-        layers += [nn.Conv2d(channels, out, 5, padding=2), GroupNormReLUPool(GROUPS, out)]
-        channels = out
-    features = channels * (height // SHRINK) * (width // SHRINK)
-    return SplitModel(nn.Sequential(*layers, nn.Flatten()), nn.Linear(features, num_classes))
+    name = "lenet64"
+    images = (3, 64, 64)
 
 
 ALEXNET_CHANNELS = (64, 128, 256)
@@ -174,7 +123,7 @@ CELLS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class AlexNetSmall(ModelSettings):
+class AlexNetSmall(ImageModel):
     """Three convolutions and two linear layers with dropout, for small images from 6 x 6.
 
     Args:
@@ -182,42 +131,43 @@ class AlexNetSmall(ModelSettings):
         dropout: share of the pooled features dropped while training, 0 to below 1.
     """
 
+    name = "alexnet_small"
+    images = 6
     latent: UnitCount = 512
     dropout: Annotated[float, Ge(0), Lt(1)] = 0.5
 
-    def check(self, image_shape: ImageShape) -> None:
-        """Raise ScenarioError unless the images fit."""
-        require(smallest_side(image_shape) >= 6, "alexnet_small", image_shape, "at least 6 x 6 pixels, any channels")
-
-    def build(self, image_shape: ImageShape, num_classes: int) -> "SplitModel":
-        """A fresh model, torch's default initialization.
-
-        Raises:
-            ScenarioError: if the images do not fit.
-        """
-        self.check(image_shape)
+    def parts(self, image_shape: ImageShape, num_classes: int) -> "tuple[nn.Module, nn.Module]":
         from torch import nn
 
-        from ddlsim.models.split import SplitModel, latent_head
+        from ddlsim.models.split import latent_head
 
         one, two, three = ALEXNET_CHANNELS
         core = nn.Sequential(
-            nn.Conv2d(image_shape[0], one, 3, padding=1),
-            nn.ReLU(),
-            nn.MaxPool2d(2, stride=1, padding=1),
-            nn.Conv2d(one, two, 3, padding=1),
-            nn.ReLU(),
-            nn.MaxPool2d(2, padding=1),
-            nn.Conv2d(two, three, 3, padding=1),
-            nn.ReLU(),
-            nn.AdaptiveAvgPool2d(CELLS),
-            nn.Flatten(),
-            nn.Dropout(self.dropout),
-            nn.Linear(three * CELLS**2, 512),
-            nn.ReLU(),
-            nn.Linear(512, self.latent),
+            *(nn.Conv2d(image_shape[0], one, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2, stride=1, padding=1)),
+            *(nn.Conv2d(one, two, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2, padding=1)),
+            *(nn.Conv2d(two, three, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(CELLS)),
+            *(nn.Flatten(), nn.Dropout(self.dropout)),
+            *(nn.Linear(three * CELLS**2, 512), nn.ReLU(), nn.Linear(512, self.latent)),
         )
-        return SplitModel(core, latent_head(self.latent, num_classes))
+        return core, latent_head(self.latent, num_classes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResNet8(ImageModel):
+    """Three residual blocks, the FACADE paper's Flickr-Mammals model; any images from 4 x 4."""
+
+    name = "resnet8"
+    images = 4
+
+    def parts(self, image_shape: ImageShape, num_classes: int) -> "tuple[nn.Module, nn.Module]":
+        from torch import nn
+
+        from ddlsim.models.split import ResidualBlock
+
+        stem = nn.Conv2d(image_shape[0], 32, 3, padding=1, bias=False)
+        core = nn.Sequential(stem, nn.BatchNorm2d(32), nn.ReLU(), ResidualBlock(32, 32, 1))
+        blocks = ResidualBlock(32, 64, 2), ResidualBlock(64, 128, 2)
+        return core, nn.Sequential(*blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, num_classes))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,13 +187,8 @@ class MLP(ModelSettings):
         """Whether anything comes before the head."""
         return bool(self.hidden)
 
-    def check(self, image_shape: ImageShape) -> None:
-        """Every image fits."""
-
     def build(self, image_shape: ImageShape, num_classes: int) -> "SplitModel":
-        """A fresh model, torch's default initialization."""
-        import math
-
+        """Return a fresh model with the initialization of torch."""
         from torch import nn
 
         from ddlsim.models.split import SplitModel
@@ -251,9 +196,7 @@ class MLP(ModelSettings):
         units = math.prod(image_shape)
         layers: list[nn.Module] = [nn.Flatten()]
         for out in self.hidden:
-            layers += [nn.Linear(units, out), nn.ReLU()]
-            if self.dropout:
-                layers.append(nn.Dropout(self.dropout))
+            layers += [nn.Linear(units, out), nn.ReLU(), *([nn.Dropout(self.dropout)] if self.dropout else [])]
             units = out
         return SplitModel(nn.Sequential(*layers), nn.Linear(units, num_classes))
 
@@ -262,42 +205,8 @@ class MLP(ModelSettings):
 class Linear(ModelSettings):
     """One linear layer on the flattened image (multinomial logistic regression); the core is empty."""
 
-    has_core: ClassVar[bool] = False
-
-    def check(self, image_shape: ImageShape) -> None:
-        """Every image fits."""
+    has_core = False
 
     def build(self, image_shape: ImageShape, num_classes: int) -> "SplitModel":
-        """A fresh model, torch's default initialization."""
+        """Return a fresh model with the initialization of torch."""
         return MLP(hidden=()).build(image_shape, num_classes)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ResNet8(ModelSettings):
-    """Three residual blocks, the FACADE paper's Flickr-Mammals model; any images from 4 x 4."""
-
-    def check(self, image_shape: ImageShape) -> None:
-        """Raise ScenarioError unless the images fit."""
-        require(smallest_side(image_shape) >= 4, "resnet8", image_shape, "at least 4 x 4 pixels, any channels")
-
-    def build(self, image_shape: ImageShape, num_classes: int) -> "SplitModel":
-        """A fresh model, torch's default initialization.
-
-        Raises:
-            ScenarioError: if the images do not fit.
-        """
-        from torch import nn
-
-        from ddlsim.models.split import ResidualBlock, SplitModel
-
-        self.check(image_shape)
-        stem = nn.Conv2d(image_shape[0], 32, 3, padding=1, bias=False)
-        core = nn.Sequential(stem, nn.BatchNorm2d(32), nn.ReLU(), ResidualBlock(32, 32, 1))
-        head = nn.Sequential(
-            ResidualBlock(32, 64, 2),
-            ResidualBlock(64, 128, 2),
-            nn.AdaptiveAvgPool2d(1),
-            nn.Flatten(),
-            nn.Linear(128, num_classes),
-        )
-        return SplitModel(core, head)

@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddlsim.foundation.errors import DataDamaged, DataMissing, ScenarioError
+from ddlsim.foundation.extras import needed
 from ddlsim.foundation.file_states import state_of
 from ddlsim.models.base import ImageShape
 from ddlsim.models.libraries import NONE
 from ddlsim.models.texts import UNKNOWN_TOKENS, TextModel
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from ddlsim.models.split import SplitModel
 
 Value = bool | int | float | str | None
@@ -65,7 +64,7 @@ class HuggingFace(TextModel):
 
     def _model(self) -> Any:
         """The model without an output layer."""
-        transformers = _transformers()
+        transformers = needed("transformers", "hf", "model")
         if self.pretrained != NONE:
             return self._from_folder(Path(self.pretrained).expanduser())
         architecture = self.architecture or "gpt2"
@@ -120,7 +119,7 @@ def _read_folder(folder: Path, files: tuple[tuple[str, Any], ...]) -> Any:
 
     try:
         with forked_generators():
-            model, about = _transformers().AutoModel.from_pretrained(
+            model, about = needed("transformers", "hf", "model").AutoModel.from_pretrained(
                 folder, local_files_only=True, use_cache=False, output_loading_info=True
             )
     except DataMissing:
@@ -162,11 +161,3 @@ def _refuse_seeing_ahead(states: Any, architecture: str) -> None:
             f"model.architecture: {architecture} sees the tokens that it is to predict. Choose a causal model (gpt2, "
             "llama, ...), or predicts: last for one label per text."
         )
-
-
-def _transformers() -> "ModuleType":
-    try:
-        import transformers
-    except ImportError as error:
-        raise DataMissing(f"model: transformers is not installed ({error}): pip install 'ddlsim[hf]'.") from error
-    return transformers

@@ -31,7 +31,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ddlsim.foundation import own_code
 from ddlsim.foundation.errors import DataDamaged, DataMissing, ScenarioError
@@ -40,15 +40,11 @@ from ddlsim.foundation.file_states import state_of
 from ddlsim.foundation.part import Part
 from ddlsim.foundation.registry import Registry
 from ddlsim.foundation.units import UnitCount
-from ddlsim.models.base import ImageShape, ModelSettings, require, smallest_side
+from ddlsim.models.base import ImageModel, ImageShape, ModelSettings, require
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     import torch
     from torch import nn
-
-    from ddlsim.models.split import SplitModel
 
 
 GIVEN = ("image_shape", "num_classes")
@@ -210,12 +206,48 @@ def _read(pretrained: str, weights: str, state: tuple[int, int, int] | None) -> 
     return found
 
 
-Latent = UnitCount | None
-SMALLEST = 28
+@dataclass(frozen=True, kw_only=True)
+class _Torchvision(ImageModel):
+    """Base of networks of torchvision, cut before their last linear layer, or followed by a head on latent features."""
+
+    function: ClassVar[str]
+    """Name of the function in torchvision.models that makes the network."""
+
+    first: ClassVar[str]
+    last: ClassVar[str] = "fc"
+    """Names of the first convolution and of the last linear layer in the network."""
+
+    arguments: ClassVar[Mapping[str, bool]] = {}
+    """Further arguments of the function."""
+
+    images: ClassVar[ImageShape | int] = 28
+    latent: UnitCount | None = None
+
+    def parts(self, image_shape: ImageShape, num_classes: int) -> "tuple[nn.Module, nn.Module]":
+        from torch import nn
+
+        from ddlsim.models.split import latent_head
+
+        make = getattr(needed("torchvision.models", "vision", f"model: {self.name}"), self.function)
+        whole = make(weights=None, num_classes=self.latent or num_classes, **self.arguments)
+        self.load_weights(whole)
+        channels = image_shape[0]
+        if channels != 3:
+            old: Any = whole.get_submodule(self.first)  # a Conv2d, whose pairs torch types as tuples of any length
+            sizes = old.out_channels, old.kernel_size, old.stride, old.padding
+            whole.set_submodule(self.first, nn.Conv2d(channels, *sizes, bias=old.bias is not None))
+        if self.latent:
+            return whole, latent_head(self.latent, num_classes)
+        head = whole.get_submodule(self.last)
+        whole.set_submodule(self.last, nn.Identity())
+        return whole, head
+
+    def load_weights(self, net: "nn.Module") -> None:
+        """Load initial weights into a fresh network. Default: torchvision's random ones remain."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ResNet18(ModelSettings):
+class ResNet18(_Torchvision):
     """torchvision's ResNet-18; images from 28 x 28 (they are not resized).
 
     Args:
@@ -224,158 +256,59 @@ class ResNet18(ModelSettings):
             layer starts with these weights, and images must have three channels.
     """
 
-    latent: Latent = None
+    name = function = "resnet18"
+    first = "conv1"
     pretrained: str = NONE
 
     def check(self, image_shape: ImageShape) -> None:
         """Raise ScenarioError unless the images fit."""
-        _check("resnet18", image_shape)
+        super().check(image_shape)
         fits = self.pretrained == NONE or image_shape[0] == 3
-        require(fits, "resnet18 with pretrained weights", image_shape, f"3 channels, at least {SMALLEST} x {SMALLEST}")
+        require(fits, "resnet18 with pretrained weights", image_shape, "3 channels, at least 28 x 28")
 
-    def build(self, image_shape: ImageShape, num_classes: int) -> "SplitModel":
-        """A fresh model, torchvision's initialization or the pretrained weights.
+    def load_weights(self, net: "nn.Module") -> None:
+        """Load the pretrained weights, if any.
 
         Raises:
-            ScenarioError: if the images do not fit.
-            DataMissing, DataDamaged: if the weights are not there or are of another network.
+            DataMissing, DataDamaged: if the weights are missing or are of another network.
         """
-        self.check(image_shape)
-        resnet18 = needed("torchvision.models", "vision", "model: resnet18").resnet18
-
-        def make(outputs: int) -> "nn.Module":
-            net = resnet18(weights=None, num_classes=outputs)
-            load_pretrained(net, self.pretrained, "ResNet18_Weights", "fc")
-            return net
-
-        return _split(make, "fc", image_shape, self.latent, num_classes, first="conv1")
+        load_pretrained(net, self.pretrained, "ResNet18_Weights", self.last)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShuffleNetV2(ModelSettings):
+class ShuffleNetV2(_Torchvision):
     """torchvision's ShuffleNet V2 x1.0, not pretrained; images from 28 x 28 (they are not resized).
 
     Args:
         latent: size of the features that the head gets; null: the net's own 1,024.
     """
 
-    latent: Latent = None
-
-    def check(self, image_shape: ImageShape) -> None:
-        """Raise ScenarioError unless the images fit."""
-        _check("shufflenet_v2", image_shape)
-
-    def build(self, image_shape: ImageShape, num_classes: int) -> "SplitModel":
-        """A fresh model, torchvision's initialization.
-
-        Raises:
-            ScenarioError: if the images do not fit.
-        """
-        self.check(image_shape)
-        shufflenet_v2_x1_0 = needed("torchvision.models", "vision", "model: shufflenet_v2").shufflenet_v2_x1_0
-
-        return _split(
-            lambda outputs: shufflenet_v2_x1_0(weights=None, num_classes=outputs),
-            "fc",
-            image_shape,
-            self.latent,
-            num_classes,
-            first="conv1.0",
-        )
+    name, function, first = "shufflenet_v2", "shufflenet_v2_x1_0", "conv1.0"
 
 
 @dataclass(frozen=True, kw_only=True)
-class GoogLeNet(ModelSettings):
+class GoogLeNet(_Torchvision):
     """torchvision's GoogLeNet without auxiliary classifiers, not pretrained; images from 28 x 28 (not resized).
 
     Args:
         latent: size of the features that the head gets; null: the net's own 1,024.
     """
 
-    latent: Latent = None
-
-    def check(self, image_shape: ImageShape) -> None:
-        """Raise ScenarioError unless the images fit."""
-        _check("googlenet", image_shape)
-
-    def build(self, image_shape: ImageShape, num_classes: int) -> "SplitModel":
-        """A fresh model, torchvision's initialization.
-
-        Raises:
-            ScenarioError: if the images do not fit.
-        """
-        self.check(image_shape)
-        googlenet = needed("torchvision.models", "vision", "model: googlenet").googlenet
-
-        def make(outputs: int) -> "nn.Module":
-            return googlenet(weights=None, num_classes=outputs, aux_logits=False, init_weights=True)
-
-        return _split(make, "fc", image_shape, self.latent, num_classes, first="conv1.conv")
+    name = function = "googlenet"
+    first = "conv1.conv"
+    arguments: ClassVar[Mapping[str, bool]] = {"aux_logits": False, "init_weights": True}
 
 
 @dataclass(frozen=True, kw_only=True)
-class AlexNet(ModelSettings):
+class AlexNet(_Torchvision):
     """torchvision's AlexNet, not pretrained; images from 63 x 63 (see alexnet_small for smaller ones).
 
     Args:
         latent: size of the features that the head gets; null: the net's own 4,096.
     """
 
-    latent: Latent = None
-
-    def check(self, image_shape: ImageShape) -> None:
-        """Raise ScenarioError unless the images fit."""
-        require(smallest_side(image_shape) >= 63, "alexnet", image_shape, "at least 63 x 63 pixels, any channels")
-
-    def build(self, image_shape: ImageShape, num_classes: int) -> "SplitModel":
-        """A fresh model, torchvision's initialization.
-
-        Raises:
-            ScenarioError: if the images do not fit.
-        """
-        self.check(image_shape)
-        alexnet = needed("torchvision.models", "vision", "model: alexnet").alexnet
-
-        return _split(
-            lambda outputs: alexnet(weights=None, num_classes=outputs),
-            "classifier.6",
-            image_shape,
-            self.latent,
-            num_classes,
-            first="features.0",
-        )
-
-
-def _check(name: str, image_shape: ImageShape) -> None:
-    wanted = f"at least {SMALLEST} x {SMALLEST} pixels, any channels"
-    require(smallest_side(image_shape) >= SMALLEST, name, image_shape, wanted)
-
-
-def _split(
-    make: "Callable[[int], nn.Module]",
-    last: str,
-    image_shape: ImageShape,
-    latent: int | None,
-    num_classes: int,
-    first: str,
-) -> "SplitModel":
-    """Cuts a network before its last linear layer, or makes that the core's own and puts a head after it."""
-    from torch import nn
-
-    from ddlsim.models.split import SplitModel, latent_head
-
-    whole = make(latent or num_classes)
-    if image_shape[0] != 3:
-        old: Any = whole.get_submodule(first)  # a Conv2d, whose pairs torch types as tuples of any length
-        new = nn.Conv2d(
-            image_shape[0], old.out_channels, old.kernel_size, old.stride, old.padding, bias=old.bias is not None
-        )
-        whole.set_submodule(first, new)
-    if latent:
-        return SplitModel(whole, latent_head(latent, num_classes))
-    head = whole.get_submodule(last)
-    whole.set_submodule(last, nn.Identity())
-    return SplitModel(whole, head)
+    name = function = "alexnet"
+    first, last, images = "features.0", "classifier.6", 63
 
 
 Argument = bool | int | float | str | None
@@ -398,7 +331,7 @@ class Timm(ModelSettings):
     def check(self, image_shape: ImageShape) -> None:
         """Raise ScenarioError unless timm has the network and samples are images."""
         require(len(image_shape) == 3, "timm", image_shape, "images [C, H, W]")
-        known = _timm().list_models()
+        known = needed("timm", "vision", "model").list_models()
         if self.architecture not in known:
             near = difflib.get_close_matches(self.architecture, known, n=3)
             meant = f" Did you mean {' or '.join(near)}?" if near else ""
@@ -413,7 +346,7 @@ class Timm(ModelSettings):
         """
         self.check(image_shape)
         try:
-            net = _timm().create_model(
+            net = needed("timm", "vision", "model").create_model(
                 self.architecture, num_classes=num_classes, in_chans=image_shape[0], **self.arguments
             )
         except (TypeError, ValueError, RuntimeError, AssertionError) as error:
@@ -421,11 +354,3 @@ class Timm(ModelSettings):
         last = str(net.default_cfg.get("classifier", ""))
         load_pretrained(net, self.pretrained, "", last)
         return net
-
-
-def _timm() -> "ModuleType":
-    try:
-        import timm
-    except ImportError as error:
-        raise DataMissing(f"model: timm is not installed ({error}): pip install 'ddlsim[vision]'.") from error
-    return timm
