@@ -2,9 +2,8 @@
 
 `isa`: a test that asks for it runs on every instruction set that this machine's kernels have.
 
-The embedded data set is decompressed once per process and the digest of the source files computed once: that takes
-80 ms, more than half of a small run. Objects that exist before a test file are frozen: each run ends with a search for
-cyclic garbage, which otherwise takes 0.3 s in a process that holds the whole test suite.
+Objects that exist before a test file are frozen: each run ends with a search for cyclic garbage, which otherwise takes
+0.3 s in a process that holds the whole test suite.
 
 A shell's background jobs ignore SIGINT, and so would every run that a test interrupts: here it is heard again.
 
@@ -15,15 +14,14 @@ The profiles are named here since the option is read before the conftest.py of f
 import gc
 import os
 import signal
-from functools import cache
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # before PyTorch is imported; child processes inherit it
 
+import fixed_costs
 import pytest
 from hypothesis import settings
 
-from ddlsim.data import torchvision_sets
 from ddlsim.foundation import native
 
 settings.register_profile("default", max_examples=150, deadline=None, derandomize=True)
@@ -43,16 +41,8 @@ def existing_objects_are_frozen():
 
 
 @pytest.fixture(scope="session", autouse=True)
-def fixed_cost_of_a_run_is_paid_once():
-    from ddlsim.runs.cluster import cluster
-
-    read = cache(torchvision_sets.read_keras_npz)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(cluster, "_code_on_disk", cache(cluster._code_on_disk))
-        patched.setattr(cluster, "version_of", cache(cluster.version_of))
-        copies = lambda path: {split: (x.copy(), y.copy()) for split, (x, y) in read(path).items()}  # noqa: E731
-        patched.setattr(torchvision_sets, "read_keras_npz", copies)
-        yield
+def fixed_costs_are_paid_once():
+    fixed_costs.pay_once()
 
 
 def pytest_generate_tests(metafunc):
