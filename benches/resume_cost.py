@@ -16,8 +16,9 @@ from typing import Any
 
 from ddlsim import runs
 from ddlsim.engine.simulation import Simulation
-from ddlsim.runs.callbacks import Progress
-from ddlsim.runs.checkpoint import Checkpoints, Every, checkpoints_of, read_state
+from ddlsim.runs.checkpoint import Checkpoints, Every
+from ddlsim.runs.checkpoint_files import checkpoints_of, read_state
+from ddlsim.runs.progress import Progress
 from ddlsim.runs.repetition import ReplayToCheckpoint
 from ddlsim.scenario import load
 

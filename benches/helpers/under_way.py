@@ -6,7 +6,7 @@ from pathlib import Path
 from ddlsim import assembly, runs
 from ddlsim.runs.cluster.cluster import LOCAL, Executor
 from ddlsim.runs.computing import make_learner
-from ddlsim.runs.loading import Options
+from ddlsim.runs.options import Options
 from ddlsim.runs.recorder import Recorder
 from ddlsim.scenario import load
 

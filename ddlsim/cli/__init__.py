@@ -7,6 +7,7 @@ interrupted.
 
 import gc
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -23,14 +24,14 @@ from ddlsim.cli import (
     new,
     report,
     reproduce,
-    resume,
     run,
     sweep,
 )
 from ddlsim.cli.exits import Commands
+from ddlsim.cli.live import LiveCommand
 
 YOUNG_OBJECTS = 50_000
-"""New objects between two searches for cycles: nearly all that imports and scenarios make stays until the end."""
+"""New objects between two searches for cycles: nearly all objects of imports and scenarios live until the end."""
 
 app = typer.Typer(
     cls=Commands,
@@ -51,7 +52,7 @@ def _print_version(wanted: bool) -> None:
 
 
 @app.callback()
-def options(
+def main_options(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and end.")
     ] = False,
@@ -59,12 +60,28 @@ def options(
         bool, typer.Option("-v", "--verbose", help="Show the traceback of an unexpected error.")
     ] = False,
 ) -> None:
-    """Read by Commands.invoke: whatever a command raises is turned into a message and an exit code there."""
+    """Options of all commands; Commands.invoke reads them and turns errors into messages and exit codes."""
 
 
-PARTS = (run, resume, sweep, reproduce, check, new, listing, report, compare, export, data, network, calibrate, doctor)
-for module in PARTS:
-    module.register(app)
+COMMANDS: dict[str, Callable[..., None]] = {
+    "run": run.run,
+    "resume": run.resume,
+    "sweep": sweep.sweep,
+    "reproduce": reproduce.reproduce,
+    "check": check.check,
+    "schema": check.schema,
+    "new": new.new,
+    "list": listing.list_names,
+    "report": report.report,
+    "compare": compare.compare,
+    "export": export.export,
+    "calibrate": calibrate.calibrate,
+    "doctor": doctor.doctor,
+}
+for name, command in COMMANDS.items():
+    app.command(name, cls=LiveCommand)(command)
+app.add_typer(data.app, name="data")
+app.add_typer(network.app, name="network")
 
 
 def main() -> None:
@@ -74,9 +91,9 @@ def main() -> None:
     gc.set_threshold(YOUNG_OBJECTS)
     try:
         app()
-    finally:  # everything is written; a signal during the end of Python would only spoil the exit code
+    finally:  # everything is written; a signal now would only change the exit code
         ignore_signals()
-        # At its end Python would search all objects of the run for cycles. Triton, which torch imports for torchvision
-        # and for compiled models, prints that what the search then does not free has leaked.
+        # Python would search all objects for cycles at its end. Triton, which torch imports for torchvision and for
+        # compiled models, would report objects that are not searched as leaks.
         if "triton" not in sys.modules:
             gc.freeze()

@@ -1,28 +1,26 @@
 """ddlsim calibrate: the section `devices` from measured step times."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from ddlsim.cli import completion
-from ddlsim.cli.options import DataDir, Overrides
+from ddlsim.cli.options import DataDir, Overrides, complete_scenarios
+from ddlsim.foundation.host import cpu_name
 
-
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command()(calibrate)
+if TYPE_CHECKING:
+    from ddlsim.data.prepared import PreparedData
 
 
 def calibrate(
     scenario: Annotated[
-        str, typer.Argument(help="Scenario file, or name.", metavar="SCENARIO", autocompletion=completion.scenarios)
+        str, typer.Argument(help="Scenario file, or name.", metavar="SCENARIO", autocompletion=complete_scenarios)
     ],
     overrides: Overrides = [],  # noqa: B006
     threads: Annotated[
         list[int], typer.Option(min=1, help="Threads of PyTorch; several are compared, the first is written.")
     ] = [1],  # noqa: B006
-    seconds: Annotated[float, typer.Option(min=0.0, help="How long each is measured.")] = 3.0,
+    seconds: Annotated[float, typer.Option(min=0.0, help="Duration of each measurement.")] = 3.0,
     measurements: Annotated[
         Path | None,
         typer.Option(
@@ -54,17 +52,17 @@ def calibrate(
     from ddlsim.runs import load_data, prepare
 
     loaded = load_data(wanted, data_dir)
-    prepared, notes = prepare(loaded), [f"{loaded.scenario.name} on {_cpu()}, PyTorch {torch.__version__}"]
+    prepared, notes = prepare(loaded), [f"{loaded.scenario.name} on {cpu_name()}, PyTorch {torch.__version__}"]
     section = None
     for count in threads:
-        times = measure(loaded.scenario, prepared, count, seconds)
+        times = measure(loaded.scenario, cast("PreparedData", prepared), count, seconds)
         notes += [f"{name}, {count} thread{'s' * (count > 1)}: {found}" for name, found in times.items()]
         assigned = loaded.scenario.model.assignment(wanted.nodes.count, wanted.seed)
         section = section or devices_section(times, assigned)
     _write(section, notes, out)
 
 
-def _write(section, notes: list[str], out: Path | None) -> None:
+def _write(section: dict | None, notes: list[str], out: Path | None) -> None:
     import io
 
     from ruamel.yaml import YAML
@@ -77,13 +75,3 @@ def _write(section, notes: list[str], out: Path | None) -> None:
         return
     out.write_text(output)
     typer.echo(f"wrote {out}", err=True)
-
-
-def _cpu() -> str:
-    import platform
-
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.machine())

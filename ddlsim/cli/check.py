@@ -1,13 +1,12 @@
-"""ddlsim check and ddlsim schema: scenarios without data."""
+"""ddlsim check and ddlsim schema."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ddlsim.cli import completion
 from ddlsim.cli.exits import message_of
-from ddlsim.cli.options import DataDir, Overrides
+from ddlsim.cli.options import DataDir, Overrides, complete_scenarios
 from ddlsim.foundation.errors import DataDamaged, DataMissing, ScenarioError
 from ddlsim.foundation.strict_json import table_text
 
@@ -15,16 +14,10 @@ if TYPE_CHECKING:
     from ddlsim.scenario import Scenario
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the commands."""
-    app.command()(check)
-    app.command()(schema)
-
-
 def check(
     scenarios: Annotated[
         list[str],
-        typer.Argument(help="Scenario files, or names.", metavar="SCENARIO...", autocompletion=completion.scenarios),
+        typer.Argument(help="Scenario files, or names.", metavar="SCENARIO...", autocompletion=complete_scenarios),
     ],
     overrides: Overrides = [],  # noqa: B006
     data: Annotated[
@@ -35,7 +28,7 @@ def check(
 ) -> None:
     """Check scenarios (and matrices of them) without touching data, unless --data is given; every error at once.
 
-    Plug-ins (./mine.py:Mine) are tried as well, in two rounds of a few nodes on samples of zeros.
+    User-defined classes (./mine.py:Mine) are tried out as well: a few nodes, two rounds, no learning.
     """
     from ddlsim.scenario import by_name, digest, load
     from ddlsim.scenario.idle_keys import idle_notes
@@ -69,20 +62,21 @@ def check(
         raise typer.Exit(ScenarioError.exit_code)
 
 
-def _try_out(path: str, scenario) -> None:
-    """Raises ScenarioError for parts from outside that break their contract, and for what would stop the run."""
+def _try_out(path: str, scenario: "Scenario") -> None:
+    """Raise ScenarioError for user-defined parts that break their contract, and for links that would stop the run."""
     from ddlsim.runs.check import dead_links, plugin_problems
 
     found = dead_links(scenario)
     if not found:
         found = plugin_problems(scenario, lambda text: typer.echo(f"{path}: {text}", err=True))
     if found:
-        count = f"{len(found)} error" + ("s" if len(found) > 1 else "")
-        raise ScenarioError("\n".join([*(f"{path}: {text}" for text in found), f"{count}; nothing was run."]))
+        error = ScenarioError("\n".join(f"{path}: {text}" for text in found))
+        error.problems = found  # type: ignore[attr-defined]  # which message_of counts
+        raise error
 
 
 def _deal(scenario: "Scenario", data_dir: Path | None) -> None:
-    """Reads the data, deals it and builds what it is for; raises what a run would raise before its first round."""
+    """Read and deal the data, and build models and links; raise the errors of a run before its first round."""
     from ddlsim.assembly import build_learner, build_simulation
     from ddlsim.devices.model_work import Estimated
     from ddlsim.runs import load_data, prepare
@@ -116,8 +110,8 @@ def _sweep_line(path: str, overrides: list[str]) -> str:
     points = read_sweep(path, None, overrides)
     refused = [point for point in points if point.scenario is None]
     if refused:
-        refusals = "\n".join(f"{path}: {point.name}: {point.refusal}" for point in refused)
-        raise ScenarioError(f"{refusals}\n{len(refused)} of {len(points)} runs cannot be run.")
+        text = "\n".join(f"{path}: {point.name}: {point.refusal}" for point in refused)
+        raise ScenarioError(f"{text}\n{len(refused)} of {len(points)} runs cannot be run.")
     return f"{path}: ok. Sweep: {len(points)} runs"
 
 

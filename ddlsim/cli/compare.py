@@ -1,8 +1,7 @@
-"""ddlsim compare: several runs side by side, in a table, a figure and one HTML page."""
+"""ddlsim compare: several runs in a table, a figure and one HTML page."""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -12,51 +11,12 @@ from ddlsim.foundation.errors import DdlsimError, ScenarioError
 Runs = Annotated[list[Path], typer.Argument(help="Run directories, or folders with runs below them.", metavar="RUN...")]
 
 
-class Format(StrEnum):
-    """How a comparison is printed."""
-
-    text = "text"
-    csv = "csv"
-    markdown = "markdown"
-    latex = "latex"
-    json = "json"
-
-
-class Figure(StrEnum):
-    """What a figure of several runs shows."""
-
-    lines = "lines"
-    merges = "merges"
-    sweep = "sweep"
-    fair = "fair"
-
-
-class Axis(StrEnum):
-    """What lines are drawn over."""
-
-    bytes = "bytes"
-    time = "time"
-    rounds = "rounds"
-    joules = "joules"
-
-
-class Band(StrEnum):
-    """What is drawn around a line."""
-
-    std = "std"
-    ci = "ci"
-    none = "none"
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command()(compare)
-
-
 def compare(
     context: typer.Context,
     runs: Runs,
-    format: Annotated[Format, typer.Option(help="How to print it.")] = Format.text,
+    format: Annotated[
+        Literal["text", "csv", "markdown", "latex", "json"], typer.Option(help="Format of the table.")
+    ] = "text",
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
     group_by: Annotated[
         str | None,
@@ -73,32 +33,34 @@ def compare(
         str | None,
         typer.Option(
             "--y",
-            help="What lines show and --at is a value of: accuracy, mse, minority, majority, worst_cluster, "
+            help="Metric of lines and of --at: accuracy, mse, minority, majority, worst_cluster, "
             "best_cluster, worst_node, fair_accuracy, cluster_0, or another recorded metric.",
         ),
     ] = None,
-    x: Annotated[Axis, typer.Option("--x", help="What lines are drawn over.")] = Axis.time,
+    x: Annotated[
+        Literal["bytes", "time", "rounds", "joules"], typer.Option("--x", help="Horizontal axis of lines.")
+    ] = "time",
     band: Annotated[
-        Band, typer.Option(help="Around a line: std: one deviation over seeds; ci: 95 % confidence of the mean.")
-    ] = Band.std,
+        Literal["std", "ci", "none"],
+        typer.Option(help="Around a line: std: one deviation over seeds; ci: 95 % confidence of the mean."),
+    ] = "std",
     output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="Write the comparison as one HTML file, which needs nothing else."),
+        Path | None, typer.Option("-o", "--output", help="Write the comparison as one self-contained HTML file.")
     ] = None,
     open_it: Annotated[
         bool, typer.Option("--open", help="Show that file in the browser; without -o it is comparison.html, here.")
     ] = False,
     plot: Annotated[Path | None, typer.Option(help="File for a figure (png, pdf, svg).")] = None,
     figure: Annotated[
-        Figure,
+        Literal["lines", "merges", "sweep", "fair"],
         typer.Option(
             help="lines: a line per setting, see --x and --y; merges: accuracy before and after each merge, a panel "
             "per run; sweep: quality over the values of a setting; fair: lines of fair accuracy over rounds."
         ),
-    ] = Figure.lines,
+    ] = "lines",
     over: Annotated[str, typer.Option(help="Of a sweep, the setting's dotted key.")] = "algorithm.tau",
 ) -> None:
-    """Show runs side by side, seeds of one setting in one row and one line."""
+    """Compare runs, with the seeds of one setting in one row and one line."""
     from ddlsim.report.comparing.curves import Drawn
     from ddlsim.report.comparing.rows import Target, compared
     from ddlsim.report.comparing.tables import table_of
@@ -113,12 +75,12 @@ def compare(
     damaged: list[DdlsimError] = []
     target = None if at is None else Target(at, y)
     found = list(read_all(runs, damaged.append))
-    text = table_of(compared(found, keys, target), "json" if as_json else format.value, keys is not None, keys)
+    text = table_of(compared(found, keys, target), "json" if as_json else format, keys is not None, keys)
     if text:
         typer.echo(printable(text).rstrip("\n"))
     for error in damaged:
         say(f"!! left out: {error}")
-    drawn = Drawn(x.value, y, keys, band.value, at)
+    drawn = Drawn(x, y, keys, band, at)
     if output or open_it:
         from ddlsim.report.html import comparison_page, write
 
@@ -129,29 +91,29 @@ def compare(
     if plot:
         from ddlsim.report.comparing.figures import save_comparison
 
-        for note in save_comparison(runs, plot, figure.value, over, drawn):
+        for note in save_comparison(runs, plot, figure, over, drawn):
             say(f"{plot}: {note}")
     if damaged:
         raise typer.Exit(FAILED)
 
 
-def _refuse_unused(context: typer.Context, *, drawn: Figure | None, page: bool, target: bool) -> None:
-    """Raises ScenarioError for an option that nothing asked for would show.
+def _refuse_unused(context: typer.Context, *, drawn: str | None, page: bool, target: bool) -> None:
+    """Raise ScenarioError for an option without effect on the requested output.
 
     Args:
         context: of the command.
-        drawn: the figure; None: there is none.
-        page, target: whether there is a page, a value whose cost is shown.
+        drawn: the figure, or None.
+        page, target: whether a page, or a value whose cost is shown, is requested.
     """
-    lines, banded = drawn is Figure.lines, drawn in (Figure.lines, Figure.fair)
+    lines, banded = drawn == "lines", drawn in ("lines", "fair")
     needs = {
         "y": (lines or page or target, "--at, --plot (figure lines) or -o"),
         "x": (lines or page, "--plot (figure lines) or -o"),
         "band": (banded or page, "--plot (figures lines and fair) or -o"),
         "figure": (drawn is not None, "--plot"),
-        "over": (drawn is Figure.sweep, "--plot with --figure sweep"),
+        "over": (drawn == "sweep", "--plot with --figure sweep"),
     }
     for option, (used, instead) in needs.items():
         source = context.get_parameter_source(option)
         if not used and source is not None and source.name == "COMMANDLINE":
-            raise ScenarioError(f"--{option}: nothing here shows it; it goes with {instead}.")
+            raise ScenarioError(f"--{option}: has no effect here. Add {instead}.")

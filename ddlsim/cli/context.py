@@ -1,4 +1,4 @@
-"""What a report shows beside a run's records: defaults of its scenario, published numbers of its cell of a matrix."""
+"""Context of a report: defaults of the scenario, and published numbers of its matrix cell."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -28,10 +28,7 @@ def with_context(records: "Records", trust: bool = False) -> "tuple[Records, Con
 
 
 def defaults_of(resolved: dict[str, Any]) -> dict[str, Any]:
-    """Defaults by dotted key of those keys of a resolved scenario that have one.
-
-    Those of a named part are the defaults of the part that is named.
-    """
+    """Return the defaults of a resolved scenario, by dotted key; for a named part, those of the part with that name."""
     from ddlsim.scenario.model import DEFAULTS, Scenario
 
     found: dict[str, Any] = {}
@@ -78,9 +75,9 @@ def _add_part(found: dict[str, Any], key: str, path: str, value: Any, standard: 
 
 
 def published_of(resolved: dict[str, Any]) -> dict[str, Any] | None:
-    """Published numbers of the cell that a scenario is, in the form that a scenario carries; None if it is none.
+    """Return the published numbers of a scenario's matrix cell, in the form of the key `paper`; None without a cell.
 
-    A cell is found by the scenario's name, <matrix>-<cell>; settings in which the run differs from it are told.
+    The name of the scenario is <matrix>-<cell>; a note lists settings in which the run differs from the cell.
     """
     from ddlsim.foundation.errors import DdlsimError
     from ddlsim.runs.reproduce.matrix import read_matrix

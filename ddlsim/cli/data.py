@@ -1,7 +1,7 @@
-"""ddlsim data: which data sets are on this machine."""
+"""ddlsim data: data sets on this machine."""
 
 from dataclasses import fields
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -9,17 +9,15 @@ from ddlsim.cli.options import AsJson, DataDir
 from ddlsim.foundation.errors import DataDamaged, DataMissing, ScenarioError
 from ddlsim.foundation.strict_json import table_text
 
+if TYPE_CHECKING:
+    from ddlsim.data import DataSearch
 
-def register(app: typer.Typer) -> None:
-    """Adds the command group."""
-    group = typer.Typer(no_args_is_help=True, help="Which data sets are on this machine.")
-    group.command("list")(list_data)
-    group.command("check")(check_data)
-    app.add_typer(group, name="data")
+app = typer.Typer(no_args_is_help=True, help="List and check data sets on this machine.")
 
 
+@app.command("list")
 def list_data(data_dir: DataDir = None, as_json: AsJson = False) -> None:
-    """Show where data is looked for and which data sets are there; downloads nothing."""
+    """Show the folders of data and the data sets in them; downloads nothing."""
     from ddlsim.data import DATASETS, DataSearch
 
     search = DataSearch(data_dir, download=False)
@@ -34,6 +32,7 @@ def list_data(data_dir: DataDir = None, as_json: AsJson = False) -> None:
         typer.echo(f"{row['name']:{width}}  {row['state']:8}  {row['detail']}".rstrip())
 
 
+@app.command("check")
 def check_data(
     names: Annotated[list[str], typer.Argument(help="Data sets.", metavar="NAME...")],
     data_dir: DataDir = None,
@@ -47,14 +46,11 @@ def check_data(
     for name in names:
         if name not in DATASETS:
             raise ScenarioError(unknown_name(DATASETS, name))
-        if DATASETS[name].generated:
-            raise ScenarioError(f"{name} is drawn from a scenario's seed; there is nothing to check.")
-        if DATASETS[name].from_python:
-            raise ScenarioError(f"{name} come from Python code; they are checked when they are given.")
-        if needed := _needed_keys(DATASETS[name]):
-            raise ScenarioError(f"{name} needs {needed}, which a scenario gives; `ddlsim run` checks it.")
+        cls: Any = DATASETS[name]
+        if found := _needs_scenario(cls):
+            raise ScenarioError(f"{name}: {found['detail']}. `ddlsim check SCENARIO --data` checks it.")
         try:
-            dataset = DATASETS[name]().load(DataSearch(data_dir, download))
+            dataset = cls().load(DataSearch(data_dir, download))
         except (DataMissing, DataDamaged) as error:
             typer.echo(str(error), err=True)
             worst = error.exit_code
@@ -68,17 +64,13 @@ def check_data(
         raise typer.Exit(worst)
 
 
-def find_dataset(name: str, search) -> dict[str, str]:
-    """Whether a data set is there, by reading it."""
+def find_dataset(name: str, search: "DataSearch") -> dict[str, str]:
+    """Return the state of a data set, which is read."""
     from ddlsim.data import DATASETS
 
-    cls = DATASETS[name]
-    if cls.generated:
-        return {"state": "drawn", "detail": "made from a scenario's seed"}
-    if cls.from_python:
-        return {"state": "given", "detail": "from Python: ddlsim.data.Arrays(train=(x, y), test=(x, y))"}
-    if needed := _needed_keys(cls):
-        return {"state": "by keys", "detail": f"a scenario gives {needed}"}
+    cls: Any = DATASETS[name]
+    if found := _needs_scenario(cls):
+        return found
     try:
         dataset = cls().load(search)
     except DataDamaged as error:
@@ -90,7 +82,13 @@ def find_dataset(name: str, search) -> dict[str, str]:
     return {"state": "here", "detail": str(dataset.origin)}
 
 
-def _needed_keys(cls: type) -> str:
+def _needs_scenario(cls: Any) -> dict[str, str] | None:
+    """Return the state of a data set that only a scenario or Python code defines."""
     from ddlsim.scenario.parts import is_required
 
-    return " and ".join(f"data.{field.name}" for field in fields(cls) if field.init and is_required(field))
+    if cls.generated:
+        return {"state": "drawn", "detail": "made from a scenario's seed"}
+    if cls.from_python:
+        return {"state": "given", "detail": "from Python: ddlsim.data.Arrays(train=(x, y), test=(x, y))"}
+    needed = " and ".join(f"data.{field.name}" for field in fields(cls) if field.init and is_required(field))
+    return {"state": "by keys", "detail": f"a scenario sets {needed}"} if needed else None

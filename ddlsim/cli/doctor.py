@@ -1,31 +1,33 @@
-"""ddlsim doctor: is everything here that a run needs, and if not, what to do."""
+"""ddlsim doctor: checks of the environment, with a cure for each fault."""
 
 import importlib
 import os
+import platform
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from importlib import metadata
 from pathlib import Path
 
 import typer
 
 from ddlsim.cli.options import AsJson, DataDir, ExecutorName
-from ddlsim.foundation.errors import DdlsimError
 from ddlsim.foundation.host import num_cores
 from ddlsim.foundation.strict_json import table_text
 
-PACKAGES = ("torch", "numpy", "simpy", "networkx", "pydantic", "ruamel.yaml", "typer", "rich", "safetensors")
+PACKAGES = ("torch", "numpy", "simpy", "networkx", "pydantic", "ruamel.yaml", "typer", "rich", "safetensors", "tqdm")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at.
+    """Result of one check.
 
     Args:
-        what: what was looked at.
+        what: subject of the check.
         state: ok, note (worth knowing) or bad (a run needs it).
         detail: what was found.
-        cure: what to do about it; empty if nothing.
+        cure: what to do; empty if nothing.
     """
 
     what: str
@@ -34,21 +36,23 @@ class Finding:
     cure: str = ""
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command()(doctor)
-
-
 def doctor(data_dir: DataDir = None, executor: ExecutorName = "local", as_json: AsJson = False) -> None:
     """Check the environment; each fault with its cure. Exit code 3 if a run could not start."""
-    found = list(findings(data_dir))
-    if executor != "local":
-        found += _safely("Ray", lambda: _cluster(executor))
+    checks = [
+        ("versions", _versions, "reinstall ddlsim"),
+        ("import torch", _torch, "pip install torch"),
+        ("import torchvision", _torchvision, "pip install 'ddlsim[vision]'"),
+        ("compiled kernels", _kernels, "pip install . in the repository's root"),
+        ("CUDA", _cuda, "see the message"),
+        ("data", lambda: _data(data_dir), "reinstall ddlsim"),
+        ("writing here", _writing, "change to another folder, or use --out"),
+        *([("Ray", lambda: _cluster(executor), "see docs/cluster.md")] if executor != "local" else []),
+    ]
+    found = [finding for check in checks for finding in _safely(*check)]
     bad = [finding for finding in found if finding.state == "bad"]
     if as_json:
-        typer.echo(
-            table_text({"schema_version": 1, "ok": not bad, "findings": [asdict(one) for one in found]}, indent=1)
-        )
+        findings = [asdict(one) for one in found]
+        typer.echo(table_text({"schema_version": 1, "ok": not bad, "findings": findings}, indent=1))
     else:
         width = max(len(finding.what) for finding in found)
         for finding in found:
@@ -60,113 +64,62 @@ def doctor(data_dir: DataDir = None, executor: ExecutorName = "local", as_json: 
         raise typer.Exit(3)
 
 
-def findings(data_dir: Path | None) -> Iterator[Finding]:
-    """Everything that is looked at, in order; a check that breaks is itself a finding."""
-    for what, look in (
-        ("versions", _versions),
-        ("torch", _torch),
-        ("torchvision", _torchvision),
-        ("compiled kernels", _kernels),
-        ("CUDA", _cuda),
-        ("threads", _threads),
-        ("data", lambda: _data(data_dir)),
-        ("writing here", _writing),
-    ):
-        yield from _safely(what, look)
-
-
-def _safely(what: str, look: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+def _safely(what: str, check: Callable[[], Iterator[Finding]], cure: str) -> Iterator[Finding]:
+    """Yield the findings of a check; an exception is a bad one."""
     try:
-        yield from look()
+        yield from check()
     except Exception as error:
-        yield Finding(what, "bad", f"{type(error).__name__}: {error}".splitlines()[0], "see the message")
+        yield Finding(what, "bad", _first_line(error), cure)
 
 
-def _cluster(executor: str) -> Iterator[Finding]:
-    """What a Ray cluster has; a worker on every host is started to compare versions."""
-    from dataclasses import replace
-
-    from ddlsim.runs.cluster.cluster import connect, disconnecting, executor_of, hosts, import_ray
-    from ddlsim.runs.cluster.ray_workers import RayWorkers
-
-    chosen = executor_of(executor)
-    try:
-        ray = import_ray()
-        yield Finding("ray", "ok", ray.__version__)
-        with disconnecting(chosen):
-            connect(chosen)
-            found = hosts()
-            for host in found:
-                has = host["Resources"]
-                store = has.get("object_store_memory", 0) / 1e9
-                what = f"{has.get('CPU', 0):.0f} cores, {has.get('GPU', 0):.0f} GPUs, object store {store:.1f} GB"
-                yield Finding("Ray host", "ok", f"{host['NodeManagerAddress']}: {what}")
-            if not found:
-                yield Finding("Ray host", "bad", "no host has cores", "start one: ray start --address=...")
-                return
-            RayWorkers(replace(chosen, workers=len(found), cpus_per_worker=1)).close()
-            yield Finding("Ray workers", "ok", f"one on each of {len(found)} hosts, with the same versions as here")
-    except DdlsimError as error:
-        yield Finding("Ray", "bad", str(error), "see docs/cluster.md")
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
 def _versions() -> Iterator[Finding]:
-    import platform
-    from importlib import metadata
-
     from ddlsim import __version__
 
-    wanted = sys.version_info >= (3, 11)
-    cure = "" if wanted else "use Python 3.11 or later"
-    yield Finding("python", "ok" if wanted else "bad", f"{platform.python_version()} on {platform.machine()}", cure)
+    supported = sys.version_info >= (3, 11)
+    cure = "" if supported else "use Python 3.11 or later"
+    python = f"{platform.python_version()} on {platform.machine()}"
+    yield Finding("python", "ok" if supported else "bad", python, cure)
     yield Finding("ddlsim", "ok", f"{__version__} in {Path(__file__).resolve().parents[1]}")
     for package in PACKAGES:
         try:
             yield Finding(package, "ok", metadata.version(package))
         except metadata.PackageNotFoundError:
             yield Finding(package, "bad", "not installed", f"pip install {package}")
+    limit = os.environ.get("OMP_NUM_THREADS")
+    yield Finding("threads", "ok", f"{num_cores()} usable cores" + (f", OMP_NUM_THREADS={limit}" if limit else ""))
 
 
 def _torch() -> Iterator[Finding]:
-    try:
-        import torch
-    except Exception as error:
-        yield Finding("import torch", "bad", f"{type(error).__name__}: {error}".splitlines()[0], "pip install torch")
-        return
+    import torch
+
     yield Finding("import torch", "ok", f"{torch.__version__}, {torch.get_num_threads()} threads")
 
 
 def _torchvision() -> Iterator[Finding]:
+    needs = "downloads, pictures and its networks need it"
     try:
         importlib.import_module("torchvision")
     except ModuleNotFoundError as error:
-        cure = "downloads, pictures and its networks need it: pip install 'ddlsim[vision]'"
-        yield Finding("import torchvision", "note", f"not installed ({error})", cure)
-        return
-    except Exception as error:
-        text = f"{type(error).__name__}: {error}".splitlines()[0]
-        cure = "pip install --force-reinstall torch torchvision"
-        if "nms" in text:  # the sign of builds for different devices: pip counts 2.x+cpu and 2.x as one version
-            cure = "torch and torchvision are builds for different devices; install both from one index: " + cure
-        yield Finding("import torchvision", "note", text, f"downloads, pictures and its networks need it. {cure}")
-        return
-    yield Finding("import torchvision", "ok", "fits torch")
+        yield Finding(
+            "import torchvision", "note", f"not installed ({error})", f"{needs}: pip install 'ddlsim[vision]'"
+        )
+    except Exception as error:  # e.g. builds for different devices: pip counts 2.x+cpu and 2.x as one version
+        cure = f"{needs}. Install torch and torchvision again from one index: pip install --force-reinstall ..."
+        yield Finding("import torchvision", "note", _first_line(error), cure)
+    else:
+        yield Finding("import torchvision", "ok", "fits torch")
 
 
 def _kernels() -> Iterator[Finding]:
-    from ddlsim.foundation.errors import DdlsimError
+    from ddlsim.foundation import native
 
-    try:
-        from ddlsim.foundation import native
-
-        module = native.extension()
-    except DdlsimError as error:
-        yield Finding("compiled kernels", "bad", str(error), "pip install . in the repository's root")
-        return
-    detail = f"instruction set {module.isa()}"
-    if hasattr(module, "isas"):
-        detail += f" (of {', '.join(map(str, module.isas()))})"
-    yield Finding("compiled kernels", "ok", f"{detail}, {module.__file__}")
+    module = native.extension()
+    isas = ", ".join(map(str, module.isas()))
+    yield Finding("compiled kernels", "ok", f"instruction set {module.isa()} (of {isas}), {module.__file__}")
     if os.environ.get("DDLSIM_NATIVE_TRAINING") == "0":
         cure = "unset it: small models then train and are evaluated natively, several times as fast"
         yield Finding("native training", "note", "off, since DDLSIM_NATIVE_TRAINING=0: PyTorch trains", cure)
@@ -175,51 +128,28 @@ def _kernels() -> Iterator[Finding]:
 def _cuda() -> Iterator[Finding]:
     import torch
 
+    from ddlsim.foundation import native
+    from ddlsim.kernels.grouped_conv import why_no_kernels
+
     if not torch.cuda.is_available():
-        yield Finding("CUDA", "note", f"torch sees no device; runs use the CPU ({_why_torch_sees_none()})")
+        why = "torch is installed without CUDA" if torch.version.cuda is None else "no device, or its driver is too old"
+        yield Finding("CUDA", "note", f"torch sees no device; runs use the CPU ({why})")
         return
     names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     yield Finding("CUDA", "ok", f"{', '.join(names)} (CUDA {torch.version.cuda})")
-    yield _cuda_kernels()
-    from ddlsim.kernels.grouped_conv import why_no_kernels
-
+    if not (why := native.why_no_cuda()):
+        yield Finding("CUDA kernels", "ok", "built")
+    else:
+        cure = "reinstall ddlsim where nvcc is found (DDLSIM_CUDA=ON says why it is not)"
+        if "compute capability" in why:
+            cure = "reinstall ddlsim with the environment variable CUDAARCHS=native on this machine"
+        elif "driver" in why:
+            cure = "install a newer driver, or reinstall ddlsim with an nvcc of the driver's version"
+        yield Finding("CUDA kernels", "note", f"not used: {why}; plain torch computes on the GPU, slower", cure)
     if why := why_no_kernels(torch.device("cuda", 0)):
         yield Finding("convolutions", "note", f"cuDNN's, where small models train slower on the GPU: {why}")
     else:
         yield Finding("convolutions", "ok", "many models' in one launch, on tensor cores")
-
-
-def _cuda_kernels() -> Finding:
-    from ddlsim.foundation import native
-
-    why = native.why_no_cuda()
-    if not why:
-        return Finding("CUDA kernels", "ok", "built")
-    cure = "reinstall ddlsim where nvcc is found (DDLSIM_CUDA=ON says why it is not)"
-    if "compute capability" in why:
-        cure = "reinstall ddlsim with the environment variable CUDAARCHS=native on this machine"
-    elif "driver" in why:
-        cure = "install a newer driver, or reinstall ddlsim with an nvcc of the driver's version"
-    return Finding("CUDA kernels", "note", f"not used: {why}; plain torch computes on the GPU, slower", cure)
-
-
-def _why_torch_sees_none() -> str:
-    """What stands between torch and a GPU: a build without CUDA, no driver, one that is too old, or no device."""
-    import torch
-
-    if torch.version.cuda is None:
-        return "torch is installed without CUDA"
-    try:
-        torch.cuda.init()
-    except Exception as error:
-        return str(error).split(". ")[0].splitlines()[0]
-    return "there is no device"
-
-
-def _threads() -> Iterator[Finding]:
-    limit = os.environ.get("OMP_NUM_THREADS")
-    note = f", OMP_NUM_THREADS={limit}" if limit else ""
-    yield Finding("threads", "ok", f"{num_cores()} usable cores{note}")
 
 
 def _data(data_dir: Path | None) -> Iterator[Finding]:
@@ -227,26 +157,40 @@ def _data(data_dir: Path | None) -> Iterator[Finding]:
     from ddlsim.data import DATASETS, DataSearch
 
     search = DataSearch(data_dir, download=False)
-    states = {name: find_dataset(name, search)["state"] for name in DATASETS}
-    here = [name for name, state in states.items() if state == "here"]
-    missing = [name for name, state in states.items() if state == "missing"]
+    names: dict[str, list[str]] = {"here": [], "missing": [], "damaged": []}
+    for name in DATASETS:
+        names.setdefault(find_dataset(name, search)["state"], []).append(name)
+    here, missing = names["here"], names["missing"]
     yield Finding("data here", "ok" if here else "bad", ", ".join(here) or "none", "" if here else "reinstall ddlsim")
-    for name, state in states.items():
-        if state == "damaged":
-            yield Finding(f"data {name}", "bad", "damaged", f"`ddlsim data check {name}` says what is wrong")
+    for name in names["damaged"]:
+        yield Finding(f"data {name}", "bad", "damaged", f"`ddlsim data check {name}` says what is wrong")
     if missing:
-        cure = "a run downloads what torchvision can; `ddlsim data list` says where data is looked for"
+        cure = "a run downloads what torchvision can; `ddlsim data list` shows the folders of data"
         yield Finding("data missing", "note", ", ".join(missing), cure)
 
 
 def _writing() -> Iterator[Finding]:
-    import tempfile
+    with tempfile.TemporaryFile(dir="."):
+        yield Finding("writing here", "ok", str(Path.cwd()))
 
-    try:
-        with tempfile.TemporaryFile(dir="."):
-            pass
-    except OSError as error:
-        cure = "go to another folder, or give --out"
-        yield Finding("writing here", "bad", f"{Path.cwd()}: {error.strerror}", cure)
-        return
-    yield Finding("writing here", "ok", str(Path.cwd()))
+
+def _cluster(executor: str) -> Iterator[Finding]:
+    """Show the hosts of a Ray cluster; start a worker on every host to compare versions."""
+    from ddlsim.runs.cluster.cluster import connect, disconnecting, executor_of, hosts, import_ray
+    from ddlsim.runs.cluster.ray_workers import RayWorkers
+
+    chosen = executor_of(executor)
+    yield Finding("ray", "ok", import_ray().__version__)
+    with disconnecting(chosen):
+        connect(chosen)
+        found = hosts()
+        for host in found:
+            has = host["Resources"]
+            store = has.get("object_store_memory", 0) / 1e9
+            what = f"{has.get('CPU', 0):.0f} cores, {has.get('GPU', 0):.0f} GPUs, object store {store:.1f} GB"
+            yield Finding("Ray host", "ok", f"{host['NodeManagerAddress']}: {what}")
+        if not found:
+            yield Finding("Ray host", "bad", "no host has cores", "start one: ray start --address=...")
+            return
+        RayWorkers(replace(chosen, workers=len(found), cpus_per_worker=1)).close()
+        yield Finding("Ray workers", "ok", f"one on each of {len(found)} hosts, with the same versions as here")

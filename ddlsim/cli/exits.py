@@ -1,27 +1,30 @@
-"""What a user sees when something goes wrong, and the exit code that a script sees."""
+"""Error messages and exit codes of the command line."""
 
 import os
 import sys
 import traceback
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import typer
 from typer.core import TyperGroup
 
+from ddlsim.foundation import own_code
 from ddlsim.foundation.errors import DdlsimError, ScenarioError
 from ddlsim.foundation.interrupts import interruptible
 
 FAILED = 1
 RUNS_FAILED = 5
-"""Some of several runs have failed; the others are there."""
+"""Some of several runs have failed; the others are complete."""
 INTERRUPTED = 130
 
 
 class Commands(TyperGroup):
-    """Runs a command and turns what it raises into one message on stderr and an exit code."""
+    """Runs a command, and turns its error into one message on standard error and an exit code."""
 
-    def invoke(self, ctx):
+    def invoke(self, ctx: Any) -> Any:
         _open_closed_streams()
         try:
             with interruptible():
@@ -34,104 +37,67 @@ class Commands(TyperGroup):
         except KeyboardInterrupt:
             say("Interrupted.")
             raise typer.Exit(INTERRUPTED) from None
-        except BrokenPipeError:  # the reader of our output has gone, e.g. `| head`; a run is over by then, see Progress
-            _drop_output()
+        except BrokenPipeError:  # the reader has closed the pipe, e.g. `| head`; a run is over by then, see Progress
+            null = os.open(os.devnull, os.O_WRONLY)
+            for number in (1, 2):  # so that Python does not fail to flush them at its end
+                os.dup2(null, number)
             raise typer.Exit(0) from None
         except Exception as error:
-            if _is_click(error):
-                raise
-            _tell_unexpected(error, bool(ctx.params.get("verbose")))
+            if any(cls.__module__.split(".")[0] in ("click", "typer") for cls in type(error).__mro__):
+                raise  # a usage error, an exit or an abort
+            _report_unexpected(error, bool(ctx.params.get("verbose")))
             raise typer.Exit(FAILED) from error
 
 
 def say(text: str) -> None:
-    """A line on standard error, which may be closed, full or a pipe that nothing reads."""
+    """Print a line on standard error, which may be closed, full or a pipe without a reader."""
     with suppress(OSError, ValueError):
         typer.echo(text, err=True)
 
 
-def _open_closed_streams() -> None:
-    """Gives a process that was started without some of the standard streams (`2>&-`) the null device instead.
+def end_with_failures(failures: Sequence[tuple[str, str]], total: int) -> None:
+    """List the failed runs with their causes, if any, and exit with the code for them."""
+    if failures:
+        say(f"{len(failures)} of {total} runs failed:")
+        for name, cause in failures:
+            say(f"  {name}: {cause}")
+        raise typer.Exit(RUNS_FAILED)
 
-    Otherwise the next file that is opened, such as one with records, would get the stream's number, and what a library
-    writes on standard error would end in it.
+
+def _open_closed_streams() -> None:
+    """Open the null device for standard streams that are closed (`2>&-`).
+
+    Otherwise the next file, such as one with records, gets the number of the stream, and the output of libraries.
     """
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
+    for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            opened = os.open(os.devnull, os.O_RDWR)
-            if opened != number:
-                os.dup2(opened, number)
-                os.close(opened)
-            if getattr(sys, name) is None:
-                setattr(sys, name, os.fdopen(number, "r" if name == "stdin" else "w", closefd=False))
-
-
-def _drop_output() -> None:
-    """What is left in the buffers goes to the null device, so that Python's end does not fail on it once more."""
-    null = os.open(os.devnull, os.O_WRONLY)
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):  # tests put streams without a number in their place
-            os.dup2(null, stream.fileno())
-    os.close(null)
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
 
 
 def message_of(error: DdlsimError) -> str:
-    """A user error's text, with the line of the user's own file that it came through in a run; the problems of a
-    scenario are counted at its end.
-    """
+    """Return the text of a user error, with the line of the user's code or the number of problems of a scenario."""
     problems = getattr(error, "problems", None)
-    if not problems:
-        place = None if isinstance(error, ScenarioError) else _own_line(error)
-        return f"{place.split(': ')[0]}: {error}" if place else str(error)
-    count = f"{len(problems)} error" + ("s" if len(problems) > 1 else "")
-    return f"{error}\n{count}; nothing was run."
+    if problems:
+        return f"{error}\n{len(problems)} error{'s' * (len(problems) > 1)}; nothing was run."
+    place = None if isinstance(error, ScenarioError) else own_code.user_frame(error)
+    return f"{place.split(': ')[0]}: {error}" if place else str(error)
 
 
-def _own_line(error: Exception) -> str | None:
-    """What was raised, with its line in a file that a scenario names; None: it has nothing to do with one."""
-    own_code = sys.modules.get("ddlsim.foundation.own_code")
-    return own_code.user_frame(error) if own_code else None
-
-
-def _is_click(error: Exception) -> bool:
-    """Whether click means this one for itself: usage errors, exit, abort."""
-    return any(cls.__module__.split(".")[0] in ("click", "typer") for cls in type(error).__mro__)
-
-
-def _is_memory(error: Exception) -> bool:
-    """Whether Python, numpy or torch, on the host or on a device, found no memory."""
-    torch_says = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
-    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or torch_says
-
-
-def _tell_unexpected(error: Exception, verbose: bool) -> None:
-    """One line on the screen; the traceback goes to the run's log.txt, and to stderr with -v."""
+def _report_unexpected(error: Exception, verbose: bool) -> None:
+    """Print one line; the traceback is added to the run's log.txt, and printed with -v."""
     text = "".join(traceback.format_exception(error))
-    directory = getattr(error, "run_dir", None)
     if verbose:
         say(text)
-    line = _own_line(error) or f"{type(error).__name__}: {error}".splitlines()[0]
-    if _is_memory(error):
+    line = own_code.user_frame(error) or f"{type(error).__name__}: {error}".splitlines()[0]
+    kind = type(error).__name__
+    if kind in ("MemoryError", "_ArrayMemoryError", "OutOfMemoryError") or "can't allocate memory" in str(error):
         line = f"not enough memory; fewer nodes, a smaller model or smaller batches need less ({line:.200})"
-    log = _log(directory, text)
-    if log:
-        say(f"The run failed: {line} (traceback in {log})")
-    elif verbose:
-        say(f"Failed: {line}")
-    else:
-        say(f"Failed: {line} (`ddlsim -v ...` shows the traceback)")
-
-
-def _log(directory: str | Path | None, text: str) -> Path | None:
-    """Adds a traceback to the log of a run, and says where it is; None if there is no such place or no room in it."""
-    if not directory or not Path(directory).is_dir():
-        return None
-    log = Path(directory) / "log.txt"
-    try:
+    with suppress(OSError, AttributeError):
+        log = Path(error.run_dir) / "log.txt"  # type: ignore[attr-defined]  # set by runs/loop.py
         with log.open("a", encoding="utf-8") as file:
             file.write(text)
-    except OSError:
-        return None
-    return log
+        say(f"The run failed: {line} (traceback in {log})")
+        return
+    say(f"Failed: {line}" if verbose else f"Failed: {line} (`ddlsim -v ...` shows the traceback)")

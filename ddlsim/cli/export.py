@@ -1,4 +1,4 @@
-"""ddlsim export: a trained model out of a run, or its records for another tool."""
+"""ddlsim export: a trained model of a run, or its records for another tool."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,11 +6,6 @@ from typing import Annotated
 import typer
 
 from ddlsim.foundation.errors import ScenarioError
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command()(export)
 
 
 def export(
@@ -29,7 +24,7 @@ def export(
         typer.Option("-o", "--out", help="The model's file, such as net.safetensors; or a folder for files."),
     ] = None,
     all_parts: Annotated[
-        bool, typer.Option("--all-parts", help="Also what the algorithm trained beside the model, if anything.")
+        bool, typer.Option("--all-parts", help="Also parts that the algorithm trained in addition to the model.")
     ] = False,
 ) -> None:
     """Write a node's model to a file, or the records of a run to another tool.

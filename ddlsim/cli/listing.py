@@ -1,7 +1,6 @@
-"""ddlsim list: what a scenario can name, with keys, types and defaults."""
+"""ddlsim list: names for scenarios, with keys, types and defaults."""
 
 import json
-from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,21 +28,16 @@ TABLE_OF = {
     "optimizers": "optimizer",
     "schedules": "schedule",
 }
-"""What is listed -> the key in a scenario under which it may stand."""
+"""Kind of name -> the key of a scenario that takes it."""
 
-Kind = Enum("Kind", {name: name for name in (*TABLE_OF, "energy", "metrics", "scenarios", "matrices")}, type=str)
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command("list")(list_names)
+Kind = Enum("Kind", {name: name for name in (*TABLE_OF, "energy", "metrics", "scenarios", "matrices")}, type=str)  # type: ignore[misc]
 
 
 def list_names(
-    kind: Annotated[Kind | None, typer.Argument(help="What to list, with its keys; by default all names.")] = None,
+    kind: Annotated[Kind | None, typer.Argument(help="Names to list, with their keys; by default all names.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List what a scenario can name, with keys and defaults, and where it comes from."""
+    """List names for scenarios, with keys, defaults and origin."""
     from ddlsim.report.text import printable
     from ddlsim.scenario import parts
 
@@ -62,7 +56,11 @@ def list_names(
         keys = row.get("keys", [])
         key_width = max((len(key["key"]) for key in keys), default=0)
         for key in keys:
-            default = "required" if key["required"] else f"default {_shown(key['default'])}"
+            default = (
+                "required"
+                if key["required"]
+                else f"default {key['default'] if isinstance(key['default'], str) else json.dumps(key['default'])}"
+            )
             typer.echo(f"{'':{width}}    {key['key']:{key_width}}  {key['type']}, {default}. {key['about']}".rstrip())
     if kind.value in TABLE_OF:
         group = parts.table(TABLE_OF[kind.value]).group
@@ -70,7 +68,7 @@ def list_names(
 
 
 def _list_all(as_json: bool) -> None:
-    """Every name of every kind, with one line and its origin."""
+    """List every name of every kind, with one line and its origin."""
     from ddlsim.report.text import printable
 
     found = {kind.value: rows_of(kind.value) for kind in Kind}
@@ -88,7 +86,7 @@ def _list_all(as_json: bool) -> None:
 
 
 def rows_of(kind: str) -> list[dict[str, Any]]:
-    """One row per name: name, about, and for named parts their keys."""
+    """Return a row per name: name, about, and for named parts their keys."""
     from ddlsim.scenario import parts
 
     if kind == "metrics":
@@ -101,7 +99,11 @@ def rows_of(kind: str) -> list[dict[str, Any]]:
         from ddlsim.devices.energy_presets import KINDS
 
         return [
-            {"name": f"{key}: {name}", "about": f"{_values(preset.values)}: {preset.about}"}
+            {
+                "name": f"{key}: {name}",
+                "about": ", ".join(f"{each} {value:.4g}" for each, value in preset.values.items())
+                + f": {preset.about}",
+            }
             for key, known in KINDS.items()
             for name, preset in known.items()
         ]
@@ -126,12 +128,8 @@ def rows_of(kind: str) -> list[dict[str, Any]]:
     ]
 
 
-def _values(values: Mapping[str, float]) -> str:
-    return ", ".join(f"{key} {value:.4g}" for key, value in values.items())
-
-
 def _about(path: Path) -> str:
-    """A scenario's description, or its first comment."""
+    """Return the description of a scenario, or its first comment."""
     from ddlsim.foundation.errors import ScenarioError
     from ddlsim.scenario.tree import parse_file
 
@@ -165,7 +163,7 @@ def _keys(key: str, name: str) -> list[dict[str, Any]]:
 
 
 def type_text(schema: dict[str, Any]) -> str:
-    """A JSON Schema in a few words."""
+    """Describe a JSON Schema in a few words."""
     if "anyOf" in schema:
         return " or ".join(type_text(one) for one in schema["anyOf"])
     if "const" in schema:
@@ -185,7 +183,3 @@ def type_text(schema: dict[str, Any]) -> str:
     stated_bounds = {key: sign for key, sign in bounds.items() if abs(schema.get(key, MAX_COUNT)) != MAX_COUNT}
     limits = " and ".join(f"{sign} {schema[key]:g}" for key, sign in stated_bounds.items())
     return " ".join(filter(None, (words.get(schema.get("type", ""), "any"), limits)))
-
-
-def _shown(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)

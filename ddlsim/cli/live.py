@@ -1,4 +1,4 @@
-"""--live [PORT]: the report of a run as a page that follows it, on this machine alone."""
+"""--live [PORT]: the report of a run as a page that follows it, only for this machine."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +10,6 @@ from typer.core import TyperCommand
 if TYPE_CHECKING:
     from ddlsim.report.html import Page
     from ddlsim.report.html.live import LiveServer
-    from ddlsim.runs.callbacks import Callback
 
 OPTION = "--live"
 ANY_PORT = -1
@@ -27,35 +26,22 @@ Live = Annotated[
 
 
 class LiveCommand(TyperCommand):
-    """A command whose option --live may stand without a port."""
+    """A command whose option --live may have no port."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         return super().parse_args(ctx, with_port(args))
 
 
 def with_port(args: Sequence[str]) -> list[str]:
-    """The same words, with a port after every --live that has none."""
+    """Add a port to every --live that has none."""
     found: list[str] = []
     for word, following in zip(args, [*args[1:], ""], strict=False):
         found.append(f"{OPTION}={ANY_PORT}" if word == OPTION and not following.isdigit() else word)
     return found
 
 
-def live_report(port: int | None) -> "tuple[Callback, ...]":
-    """What a run calls back for its page; nothing without a port.
-
-    Raises:
-        ScenarioError: if the port is taken.
-    """
-    if port is None:
-        return ()
-    from ddlsim.runs.callbacks import LiveReport
-
-    return (LiveReport(live_server(port)),)
-
-
 def live_server(port: int) -> "LiveServer":
-    """A server whose address is told on standard error.
+    """Start a server, and print its address on standard error.
 
     Raises:
         ScenarioError: if the port is taken.

@@ -1,13 +1,12 @@
-"""ddlsim new: a file, a scenario and a test to begin one's own algorithm, model, data set, task or topology with."""
+"""ddlsim new: templates of a user-defined algorithm, model, data set, task or topology."""
 
 import keyword
 import re
 import sys
-from enum import StrEnum
 from importlib.metadata import packages_distributions
 from pathlib import Path
 from string import Template
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -17,26 +16,11 @@ TEMPLATES = Path(__file__).parent / "templates"
 ENDINGS = ("{name}.py", "{name}.yaml", "test_{name}.py")
 
 
-class Kind(StrEnum):
-    """What can be begun."""
-
-    algorithm = "algorithm"
-    model = "model"
-    dataset = "dataset"
-    task = "task"
-    topology = "topology"
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command()(new)
-
-
 def new(
-    kind: Annotated[Kind, typer.Argument(help="What to begin.")],
+    kind: Annotated[Literal["algorithm", "model", "dataset", "task", "topology"], typer.Argument(help="Kind of part.")],
     name: Annotated[str, typer.Argument(help="Its name, such as my_gossip; the class is MyGossip then.")],
 ) -> None:
-    """Write NAME.py, NAME.yaml and test_NAME.py into this folder: an own part that works, to be changed."""
+    """Write NAME.py, NAME.yaml and test_NAME.py into this folder: a part that works, as a template."""
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise ScenarioError(f"NAME: expected small letters, digits and _, beginning with a letter, got {name!r}.")
     if name.startswith("test_"):
@@ -47,12 +31,12 @@ def new(
         raise ScenarioError(f"{', '.join(there)}: exists already and is not overwritten. Choose another name.")
     if keyword.iskeyword(name) or name in sys.stdlib_module_names or name in packages_distributions():
         what = "a word of Python" if keyword.iskeyword(name) else "a module that is installed"
-        raise ScenarioError(f"NAME: {name} is {what}, which {name}.py would stand for. Choose another name.")
+        raise ScenarioError(f"NAME: {name} is {what}, which {name}.py would hide. Choose another name.")
     words = {"name": name, "Class": "".join(part.capitalize() for part in name.split("_"))}
-    if re.search(rf"\b{words['Class']}\b", (TEMPLATES / f"{kind.value}.py.txt").read_text(encoding="utf-8")):
+    if re.search(rf"\b{words['Class']}\b", (TEMPLATES / f"{kind}.py.txt").read_text(encoding="utf-8")):
         raise ScenarioError(f"NAME: the class would be {words['Class']}, a name that {files[0]} uses. Choose another.")
     for file, ending in zip(files, ("py", "yaml", "test"), strict=True):
-        text = (TEMPLATES / f"{kind.value}.{ending}.txt").read_text(encoding="utf-8")
+        text = (TEMPLATES / f"{kind}.{ending}.txt").read_text(encoding="utf-8")
         try:
             file.write_text(Template(text).substitute(words), encoding="utf-8")
         except OSError as error:

@@ -1,18 +1,68 @@
-"""Options that several commands have, each defined once.
+"""Options of several commands, each defined once."""
 
-The options of commands that can compute on a Ray cluster.
-"""
-
-from enum import StrEnum
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ddlsim.cli import completion
+from ddlsim.cli.exits import FAILED, INTERRUPTED
+from ddlsim.cli.live import Live, live_server
+from ddlsim.foundation.strict_json import table_text
 
 if TYPE_CHECKING:
-    from ddlsim.runs.cluster.cluster import Executor
+    from ddlsim.runs.api.run import Run
+
+
+def complete_scenarios(incomplete: str) -> list[str]:
+    """Complete a scenario: a name, a file or a folder."""
+    return _files(incomplete, matrices=False)
+
+
+def complete_matrices(incomplete: str) -> list[str]:
+    """Complete a matrix: a name, a file or a folder."""
+    return _files(incomplete, matrices=True)
+
+
+def complete_settings(incomplete: str) -> list[str]:
+    """Complete a dotted key of a scenario, or the name after `algorithm.name=` and similar keys."""
+    from ddlsim.scenario import parts
+
+    key, equals, value = incomplete.partition("=")
+    if not equals:
+        return sorted(known for known in _keys() if known.startswith(key))
+    part = key.removesuffix(".name").rpartition(".")[2]
+    if not key.endswith(".name") or part not in parts.TABLES:
+        return []
+    return [f"{key}={name}" for name in parts.table(part) if name.startswith(value)]
+
+
+def _files(incomplete: str, matrices: bool) -> list[str]:
+    from ddlsim.scenario import by_name
+
+    folder, _, begin = incomplete.rpartition("/")
+    paths = sorted(Path(folder or ("/" if incomplete.startswith("/") else ".")).glob(f"{begin}*"))
+    files = [f"{path}/" if path.is_dir() else str(path) for path in paths if path.is_dir() or path.suffix == ".yaml"]
+    return [name for name in by_name(matrices) if name.startswith(incomplete)] + files
+
+
+def _keys() -> Iterator[str]:
+    """Yield `training.learning_rate=`, `algorithm.name=`, ..."""
+    from ddlsim.scenario import json_schema, parts
+
+    def below(properties: dict, prefix: str) -> Iterator[str]:
+        for key, schema in properties.items():
+            if key in parts.TABLES:
+                yield f"{prefix}{key}.name="
+            elif schema.get("properties") and key != "fallback":
+                yield from below(schema["properties"], f"{prefix}{key}.")
+            else:
+                yield f"{prefix}{key}="
+
+    return below(json_schema()["properties"], "")
 
 
 Overrides = Annotated[
@@ -21,7 +71,7 @@ Overrides = Annotated[
         "--set",
         metavar="KEY=VALUE",
         help="Change a key, e.g. algorithm.heads=3; may be repeated.",
-        autocompletion=completion.settings,
+        autocompletion=complete_settings,
     ),
 ]
 
@@ -43,7 +93,7 @@ CheckpointKeep = Annotated[
     str | None,
     typer.Option(
         metavar="N|all",
-        help="How many checkpoints are kept, also when the run is done, to branch it from; by default two until then.",
+        help="Number of checkpoints to keep, also after the end of the run, to branch it; by default two until then.",
     ),
 ]
 
@@ -60,22 +110,24 @@ SummaryAsJson = Annotated[bool, typer.Option("--json", help="Print the summary a
 
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")]
 
-Profile = Annotated[bool, typer.Option("--profile", help="Tell where wall time went.")]
-
-Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Show the traceback of an unexpected error.")]
-
-Jobs = Annotated[int, typer.Option(min=1, help="Processes that run side by side, each with its cores.")]
+Profile = Annotated[bool, typer.Option("--profile", help="Record where wall time is spent.")]
 
 
-class Device(StrEnum):
-    """Where training is computed."""
-
-    auto = "auto"
-    cpu = "cpu"
-    cuda = "cuda"
+def _show_tracebacks(ctx: typer.Context, wanted: bool) -> None:
+    if wanted and ctx.parent is not None:
+        ctx.parent.params["verbose"] = True
 
 
-OnDevice = Annotated[Device | None, typer.Option(help="Where to train, instead of the scenario's device.")]
+Verbose = Annotated[
+    bool, typer.Option("-v", "--verbose", callback=_show_tracebacks, help="Show the traceback of an unexpected error.")
+]
+
+Jobs = Annotated[int, typer.Option(min=1, help="Number of simultaneous processes, each with its cores.")]
+
+
+OnDevice = Annotated[
+    Literal["auto", "cpu", "cuda"] | None, typer.Option(help="Device for training, instead of the scenario's.")
+]
 
 
 ExecutorName = Annotated[
@@ -93,16 +145,79 @@ Shards = Annotated[
     str | None,
     typer.Option(
         metavar="contiguous|clusters|graph",
-        help="How nodes are dealt to workers: by number, cluster by cluster, or neighbors together.",
+        help="Assignment of nodes to workers: by number, by cluster, or neighbors together.",
     ),
 ]
 ObjectStoreGb = Annotated[
-    float | None, typer.Option(help="Memory for what travels between workers of a Ray that is started here.")
+    float | None, typer.Option(help="Memory for data between workers, of a Ray cluster that is started here.")
 ]
 
 
-def chosen(executor: str, **options: Any) -> "Executor":
-    """What the options mean; raises ScenarioError."""
-    from ddlsim.runs.cluster.cluster import executor_of
+RUN_OPTIONS: dict[str, tuple[Any, Any]] = {
+    "data_dir": (DataDir, None),
+    "download": (Download, True),
+    "device": (OnDevice, None),
+    "checkpoint_every": (CheckpointEvery, "10m"),
+    "checkpoint_keep": (CheckpointKeep, None),
+    "track": (Track, []),
+    "profile": (Profile, False),
+    "executor": (ExecutorName, "local"),
+    "workers": (Workers, None),
+    "cpus_per_worker": (CpusPerWorker, None),
+    "gpus_per_worker": (GpusPerWorker, None),
+    "shards": (Shards, None),
+    "object_store_gb": (ObjectStoreGb, None),
+}
+"""Fields of ddlsim/runs/options.py: Options on the command line, with their defaults."""
 
-    return executor_of(executor, **options)
+CONSOLE_OPTIONS: dict[str, tuple[Any, Any]] = {
+    "as_json": (SummaryAsJson, False),
+    "quiet": (Quiet, False),
+    "live": (Live, None),
+    "verbose": (Verbose, False),
+}
+
+
+def makes_run(command: "Callable[..., Run]") -> Callable[..., None]:
+    """Turn a function that runs into a command with all options of a run, which prints the summary.
+
+    Args:
+        command: takes, as keyword arguments, its parameters and the options of `ddlsim.run`.
+    """
+
+    @wraps(command)
+    def wrapped(**words: Any) -> None:
+        as_json, quiet, live, _ = (words.pop(name) for name in CONSOLE_OPTIONS)
+        words["progress"] = "none" if quiet else "log"
+        if live is not None:
+            from ddlsim.runs.callbacks import LiveReport
+
+            words["callbacks"] = [LiveReport(live_server(live))]
+        try:
+            summary = command(**words, command=["ddlsim", *sys.argv[1:]]).summary
+        except KeyboardInterrupt as stop:
+            if not hasattr(stop, "run"):
+                raise
+            summary = stop.run.summary
+        print_summary(summary, as_json)
+        if summary["status"] != "done":
+            raise typer.Exit(INTERRUPTED if summary["status"] == "interrupted" else FAILED)
+
+    kinds = inspect.signature(command).parameters.values()
+    parameters = [each.replace(kind=each.KEYWORD_ONLY) for each in kinds if each.kind is not each.VAR_KEYWORD]
+    parameters += [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        for name, (annotation, default) in (RUN_OPTIONS | CONSOLE_OPTIONS).items()
+    ]
+    wrapped.__signature__, wrapped.__annotations__ = inspect.Signature(parameters), {}  # type: ignore[attr-defined]
+    return wrapped
+
+
+def print_summary(summary: dict[str, Any], as_json: bool) -> None:
+    """Print a summary."""
+    if as_json:
+        typer.echo(table_text(summary))
+        return
+    from ddlsim.report.summary_table import table
+
+    typer.echo(table(summary))

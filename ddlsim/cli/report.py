@@ -11,46 +11,40 @@ import typer
 
 from ddlsim.cli.compare import Runs
 from ddlsim.cli.exits import FAILED, say
-from ddlsim.cli.live import Live, LiveCommand, live_server, page_of
+from ddlsim.cli.live import Live, live_server, page_of
 from ddlsim.foundation.errors import DdlsimError, RecordsDamaged, ScenarioError
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command(cls=LiveCommand)(report)
 
 
 def report(
     runs: Runs,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Write one run as one HTML file, which needs nothing else.")
+        Path | None, typer.Option("-o", "--output", help="Write one run as one self-contained HTML file.")
     ] = None,
     open_it: Annotated[
         bool, typer.Option("--open", help="Show that file in the browser; without -o it is RUN/report.html.")
     ] = False,
-    plots: Annotated[Path | None, typer.Option(help="Folder for figures, one below it per run.")] = None,
+    plots: Annotated[Path | None, typer.Option(help="Folder for figures, with a folder per run.")] = None,
     live: Live = None,
     trust: Annotated[
         bool,
         typer.Option("--trust", help="Import code that the run's scenario names, to show the defaults of its keys."),
     ] = False,
 ) -> None:
-    """Show each run in depth: accuracy over rounds, fairness, bytes, heads, published numbers and ours."""
-    if output or open_it or live is not None:
-        run = _one(runs)
-        if output or open_it:
-            _as_page(run, output, open_it, trust)
-        if live is not None:
-            _serve(run, live)
-    else:
+    """Show each run in depth: accuracy over rounds, fairness, bytes, heads, and published numbers with ours."""
+    if output is None and not open_it and live is None:
         _as_text(runs, plots)
         return
+    run = _one(runs)
+    if output or open_it:
+        _as_page(run, output, open_it, trust)
+    if live is not None:
+        _serve(run, live)
     if plots:
         _plots(runs, plots, [])
 
 
 def _one(runs: list[Path]) -> Path:
-    """The one run that is meant."""
+    """Return the only run."""
     from ddlsim.report.reading import find_runs
 
     found = find_runs(runs)
@@ -63,7 +57,7 @@ def _one(runs: list[Path]) -> Path:
 
 
 def _as_page(run: Path, output: Path | None, open_it: bool, trust: bool) -> None:
-    """One run as an HTML file, whose path is printed."""
+    """Write one run as an HTML file, and print the path."""
     from ddlsim.report.html import write
 
     path = write(page_of(run, trust), output or run / "report.html")
@@ -73,7 +67,7 @@ def _as_page(run: Path, output: Path | None, open_it: bool, trust: bool) -> None
 
 
 def _serve(run: Path, port: int) -> None:
-    """The page of a run, which another process may be writing, until Ctrl-C."""
+    """Serve the page of a run, which another process may write, until Ctrl-C."""
     server = live_server(port)
     server.show(run)
     try:
@@ -83,7 +77,7 @@ def _serve(run: Path, port: int) -> None:
 
 
 def _as_text(runs: list[Path], plots: Path | None) -> None:
-    """All runs on the console, and their figures."""
+    """Print all runs, and save their figures."""
     from ddlsim.report import report
     from ddlsim.report.text import printable
 
@@ -98,7 +92,7 @@ def _as_text(runs: list[Path], plots: Path | None) -> None:
 
 
 def _plots(runs: list[Path], plots: Path, damaged: list[DdlsimError]) -> None:
-    """Figures of each run in a folder of its own; of those that are damaged it has been told already."""
+    """Save the figures of each run in a separate folder; damaged runs were reported before."""
     from ddlsim.report.run_report import save_plots
 
     for run, below in _folders(runs).items():
@@ -108,8 +102,9 @@ def _plots(runs: list[Path], plots: Path, damaged: list[DdlsimError]) -> None:
 
 
 def _folders(runs: list[Path]) -> dict[Path, Path]:
-    """Each run with the folder of its figures: its path below what was given, or, where others have the same one, below
-    the folder that all of these lie in.
+    """Return the folder of the figures of each run: its path below the argument.
+
+    Runs with equal paths get their paths below the common folder of these runs.
     """
     from ddlsim.report.reading import find_runs
 

@@ -1,31 +1,25 @@
-"""ddlsim reproduce: a published table, run again."""
+"""ddlsim reproduce: the runs of a published table."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ddlsim.cli import completion
 from ddlsim.cli.exits import INTERRUPTED, RUNS_FAILED
-from ddlsim.cli.options import DataDir, Download, Jobs, Overrides, Quiet
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command()(reproduce)
+from ddlsim.cli.options import DataDir, Download, Jobs, Overrides, Quiet, complete_matrices
 
 
 def reproduce(
     matrix: Annotated[
         str,
         typer.Argument(
-            help="A matrix file, or the name of one (`ddlsim list matrices`).", autocompletion=completion.matrices
+            help="A matrix file, or the name of one (`ddlsim list matrices`).", autocompletion=complete_matrices
         ),
     ],
     cells: Annotated[
         list[str], typer.Option("--cells", metavar="PATTERN", help="Only cells like 'l2/*'; may be repeated.")
     ] = [],  # noqa: B006
-    seeds: Annotated[int | None, typer.Option(min=1, help="Only the first so many seeds of each cell.")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Only this many seeds of each cell.")] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -37,7 +31,7 @@ def reproduce(
     data_dir: DataDir = None,
     download: Download = True,
     jobs: Jobs = 1,
-    table: Annotated[bool, typer.Option("--table", help="Run nothing, show what is there.")] = False,
+    table: Annotated[bool, typer.Option("--table", help="Run nothing, show the existing runs.")] = False,
     stored: Annotated[
         Path | None,
         typer.Option(
@@ -49,10 +43,10 @@ def reproduce(
     ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Run a published table again and show ours beside it; what is there already is not run again.
+    """Run a published table again and show our numbers with it; complete runs are not run again.
 
-    Every run has a process of its own. A run that fails ends no other one: failures are listed at the end, and the exit
-    code is then 5. The table is also written to <out>/table.md.
+    Every run has a separate process, so a failure ends no other run. Failures are listed at the end, with exit code 5.
+    The table is also written to <out>/table.md.
     """
     from ddlsim.runs.reproduce import Outcome, ResultStore, console_table, markdown_table, read_matrix, results, runs_of
     from ddlsim.runs.reproduce.stored_results import table_name

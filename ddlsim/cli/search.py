@@ -1,33 +1,18 @@
-"""ddlsim sweep --search optuna: settings are chosen by what earlier runs have reached."""
+"""ddlsim sweep --search optuna: Optuna chooses settings by the results of earlier runs."""
 
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from ddlsim.cli.exits import INTERRUPTED, RUNS_FAILED, say
+from ddlsim.cli.exits import INTERRUPTED, end_with_failures, say
 from ddlsim.foundation.errors import ScenarioError
 
 if TYPE_CHECKING:
     from optuna import Study
 
     from ddlsim.runs.sweeps.search import Search as Wanted
-
-
-class Search(StrEnum):
-    """What chooses settings."""
-
-    optuna = "optuna"
-
-
-class Pruner(StrEnum):
-    """What stops a run before its end."""
-
-    median = "median"
-    hyperband = "hyperband"
-    none = "none"
 
 
 def wanted_search(
@@ -40,10 +25,13 @@ def wanted_search(
     pruner: str,
     options: Sequence[str],
 ) -> "Wanted":
-    """What the command asks for; the arguments are those of the command.
+    """Check the arguments of a search.
 
+    Args:
+        scenario, grid, overrides, out, trials, metric, pruner: of the command.
+        options: words of every run.
     Raises:
-        ScenarioError: if it cannot be done.
+        ScenarioError: if they are invalid.
     """
     from ddlsim.runs.sweeps.points import Base
     from ddlsim.runs.sweeps.search import Search as Wanted
@@ -52,9 +40,9 @@ def wanted_search(
 
     file = find(scenario)
     if is_sweep(file):
-        raise ScenarioError(f"--search: {file} is a sweep file. Name a scenario, and what to search by --grid.")
+        raise ScenarioError(f"--search: {file} is a sweep file. Name a scenario, and the keys to search with --grid.")
     if not grid:
-        raise ScenarioError("--search needs --grid KEY=LOW..HIGH, KEY=LOW..HIGH:log or KEY=A,B: what it searches.")
+        raise ScenarioError("--search needs --grid KEY=LOW..HIGH, KEY=LOW..HIGH:log or KEY=A,B. Add it.")
     space = tuple(map(parse_dimension, grid))
     aim = aim_named(metric, finish(apply_overrides(read_tree(file), overrides), file.stem))
     overrides = [*overrides, "evaluation.validation=true"]
@@ -64,13 +52,13 @@ def wanted_search(
 
 
 def run_search(wanted: "Wanted", jobs: int, quiet: bool) -> None:
-    """Searches, and prints the best runs."""
+    """Search, and print the best runs."""
     from ddlsim.runs.sweeps import search as searching
 
     aim, trials = wanted.aim, wanted.trials
     failed: list[searching.Ended] = []
 
-    def tell(ended: searching.Ended, count: int) -> None:
+    def report(ended: searching.Ended, count: int) -> None:
         if ended.state == "failed":
             failed.append(ended)
         value = "" if ended.value is None else f" {aim.name} {aim.metric.text(ended.value)}"
@@ -78,20 +66,16 @@ def run_search(wanted: "Wanted", jobs: int, quiet: bool) -> None:
             say(f"[{count}/{trials}] {ended.name}: {ended.state.upper()}{value}{ended.cause and f': {ended.cause}'}")
 
     try:
-        study = searching.search(wanted, jobs, tell)
+        study = searching.search(wanted, jobs, report)
     except KeyboardInterrupt:
-        say("Interrupted. The same command goes on with the search.")
+        say("Interrupted. The same command continues the search.")
         raise typer.Exit(INTERRUPTED) from None
-    typer.echo(_study_text(study, wanted))
-    if failed:
-        say(f"{len(failed)} of {trials} runs failed:")
-        for each in failed:
-            say(f"  {each.name}: {each.cause}")
-        raise typer.Exit(RUNS_FAILED)
+    typer.echo(_best(study, wanted))
+    end_with_failures([(each.name, each.cause) for each in failed], trials)
 
 
-def _study_text(study: "Study", wanted: "Wanted") -> str:
-    """The five best trials, and how many there are of each kind."""
+def _best(study: "Study", wanted: "Wanted") -> str:
+    """Return the five best trials, and the number of trials by state."""
     from optuna.trial import TrialState
 
     from ddlsim.report.summary_table import fallback_line
@@ -100,7 +84,7 @@ def _study_text(study: "Study", wanted: "Wanted") -> str:
 
     ended = study.get_trials(deepcopy=False)
     complete = [frozen for frozen in ended if frozen.state == TrialState.COMPLETE]
-    best = sorted(complete, key=lambda frozen: frozen.value, reverse=not wanted.aim.metric.falling)[:5]
+    best = sorted(complete, key=lambda frozen: float(frozen.value or 0.0), reverse=not wanted.aim.metric.falling)[:5]
     keys = [each.key for each in wanted.space]
     rows = [
         [

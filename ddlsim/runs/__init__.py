@@ -1,8 +1,8 @@
 """A run's life: its data, directory, start, end and summary.
 
-run.py is the way of one run, with loading.py (data and device), directory.py and lock.py (where it writes), life.py
-(what it has), under_way.py, ending.py, manifest.py, profile.py and progress.py; resume.py and branch.py go on from an
-earlier one, with checkpoint.py, value_log.py and repetition.py.
+run.py runs from data to summary: loading.py (data and device), computing.py (learner), directory.py, loop.py (rounds
+and records), manifest.py. checkpoint.py and repetition.py resume a run, branch.py branches it.
+options.py has its options.
 """
 
 from ddlsim.runs.loading import Loaded, choose_device, load_data, prepare

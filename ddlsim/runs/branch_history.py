@@ -1,11 +1,11 @@
-"""The scenarios that a run has followed one after the other, and which keys may differ between them.
+"""Scenarios that a run has followed one after the other, and the keys that may differ between them.
 
-A run that is no branch has followed one. Of a branched run the directory holds, beside scenario.yaml, one file
-`scenario.until-<round>.yaml` for every scenario that it followed before, up to that round.
+The directory of a branched run holds, next to scenario.yaml, one file `scenario.until-<round>.yaml` for every scenario
+that it followed before, up to that round.
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,42 +38,27 @@ MAY_CHANGE = (
     "training.local_steps",
     "training.epochs",
 )
-"""Keys, and sections, that a run under way can go on with another value of."""
+"""Keys and sections that may change in a branch; with keys of the algorithm that it allows (`may_change`)."""
 
-_WHY_NOT = {
-    "name": "a branched run belongs to the scenario that it began as",
-    "seed": "what was drawn up to that round was drawn from it",
-    "nodes": "there are no others in a run under way (`churn` says when they are there)",
-    "model": "the parameters of all nodes have its shape",
-    "data": "the nodes have learned from it",
-    "partition": "the nodes have learned from samples that it dealt",
-    "shift": "the nodes have learned from samples that it changed",
-    "validation": "the nodes have learned from samples that it left",
-    "topology": "nodes wait for messages of the neighbors that they had when their round began",
-    "mode": "nodes either wait for rounds of others or never did",
-    "learning": "there is nothing learned to go on from, or no end to it",
-    "compute_device": "it changes no key of the experiment; --device says where the rest is computed",
-    "fallback": "the run's data has been found",
-    "training": "optimizers and samples are under way with it; learning_rate, schedule, weight_decay, clip_norm, "
-    "clip_value, label_smoothing, proximal, local_steps, epochs may",
-    "network.fidelity": "messages on their way are carried by the network as it was made",
-    "network.tcp": "messages on their way are carried by the network as it was made",
-    "evaluation.evaluated_model": "the best models of earlier rounds are not known",
-    "evaluation.batch_size": "it changes no result",
-    "evaluation.samples": "the run's data has been drawn",
-    "evaluation.precision": "values of one run are of one precision",
-    "records.models": "models are kept from the start",
-}
-"""Why others cannot; the longest that is a key or lies above it counts."""
+FIXED = (
+    "network.fidelity",
+    "network.tcp",
+    "evaluation.evaluated_model",
+    "evaluation.batch_size",
+    "evaluation.samples",
+    "evaluation.precision",
+    "records.models",
+)
+"""Keys of these sections that may not change."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of a run.
+    """A part of a branched run.
 
     Args:
-        scenario: what it followed.
-        until: the round at whose end, when all nodes have completed it, the next stage begins.
+        scenario: that it followed.
+        until: the next stage starts when all nodes have completed this round.
     """
 
     scenario: "Scenario"
@@ -81,29 +66,24 @@ class Stage:
 
     @property
     def file(self) -> str:
-        """Its name in the directory of the run."""
+        """Name of its file in the directory of the run."""
         return f"scenario.until-{self.until:07d}.yaml"
 
 
 def read_stages(directory: Path) -> tuple[Stage, ...]:
-    """The stages of a run before its present scenario, none if it is no branch.
+    """Return the stages of a run before its current scenario; empty if it is no branch.
 
     Raises:
-        ScenarioError: if one of the files is damaged.
+        ScenarioError: if a file is damaged.
     """
     from ddlsim.scenario import load
 
-    found = []
-    for path in sorted(directory.glob("scenario.until-*.yaml")):
-        until = path.stem.removeprefix("scenario.until-")
-        if not until.isdecimal():
-            raise ScenarioError(f"{path}: expected a name such as scenario.until-0000400.yaml.")
-        found.append(Stage(load(path), int(until)))
-    return tuple(found)
+    files = sorted(directory.glob("scenario.until-*.yaml"))
+    return tuple(Stage(load(path), int(path.stem.removeprefix("scenario.until-"))) for path in files)
 
 
 def write_stages(directory: Path, stages: tuple[Stage, ...]) -> None:
-    """Writes them."""
+    """Write the files of stages."""
     from ddlsim.scenario import to_yaml
 
     for stage in stages:
@@ -111,61 +91,45 @@ def write_stages(directory: Path, stages: tuple[Stage, ...]) -> None:
 
 
 def scenario_digests(directory: Path) -> dict[str, str]:
-    """File in the directory of a run -> SHA-256, of the scenarios that it follows."""
+    """Return the SHA-256 of each scenario file in the directory of a run, by name."""
     files = [directory / "scenario.yaml", *sorted(directory.glob("scenario.until-*.yaml"))]
     return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files if file.is_file()}
 
 
 def changes(before: "Scenario", after: "Scenario") -> dict[str, tuple[Any, Any]]:
-    """Dotted key -> its value in both, for all keys that differ; MISSING where one has none."""
+    """Return the values of all keys that differ, by dotted key; MISSING if a scenario lacks the key."""
     from ddlsim.scenario.model import to_plain
-
-    return dict(_differences("", _as_typed(to_plain(before)), _as_typed(to_plain(after))))
-
-
-def _as_typed(plain: dict[str, Any]) -> dict[str, Any]:
-    """With keys of the optimizer in the section `training`, as far as they may stand there."""
     from ddlsim.scenario.tree import in_short
 
-    return {**plain, "training": in_short(plain["training"])}
+    plain = [to_plain(each) for each in (before, after)]
+    short = [{**each, "training": in_short(each["training"])} for each in plain]  # optimizer keys without a section
+    return dict(_differences("", *short))
 
 
-def refuse_fixed(changed: dict[str, tuple[Any, Any]], scenario: "Scenario") -> None:
-    """Raises ScenarioError, with all of them, if keys are to change that cannot in a run under way.
+def refuse_fixed(changed: Mapping[str, tuple[Any, Any]], scenario: "Scenario") -> None:
+    """Raise ScenarioError with all changed keys that cannot change during a run.
 
     Args:
         changed: see `changes`.
         scenario: of the run.
     """
-    reasons = [f"{key}: {why}" for key in changed if (why := _why_not(key, scenario))]
-    if reasons:
+    may = (*MAY_CHANGE, *(f"algorithm.{key}" for key in sorted(scenario.algorithm.may_change)))
+    fixed = [key for key in changed if _is_below(key, FIXED) or not _is_below(key, may)]
+    if fixed:
         raise ScenarioError(
-            f"--set: cannot change in a run under way: {'; '.join(reasons)}. A run of its own can have other values: "
-            "`ddlsim run`."
+            f"--set: {', '.join(fixed)} cannot change during a run. These keys can: {', '.join(may)} (except "
+            f"{', '.join(FIXED)}). Start another run for other changes: `ddlsim run`."
         )
 
 
-def changes_text(changed: dict[str, tuple[Any, Any]]) -> str:
-    """The changes in words: `network.links.uplink_mbps 100 -> 10, churn null -> {...}`."""
-    each = [f"{key} {_short(was)} -> {_short(now)}" for key, (was, now) in changed.items()]
+def changes_text(changed: Mapping[str, tuple[Any, Any]]) -> str:
+    """Describe changes: `network.links.uplink_mbps 100 -> 10, churn null -> {...}`."""
+    each = [f"{key} {_short(before)} -> {_short(after)}" for key, (before, after) in changed.items()]
     return ", ".join(each) or "nothing changed"
 
 
-def _why_not(key: str, scenario: "Scenario") -> str:
-    section, _, option = key.partition(".")
-    if section == "algorithm":
-        may = sorted(scenario.algorithm.may_change)
-        if option in may:
-            return ""
-        shown = f"of {scenario.algorithm_name} may: {', '.join(may)}" if may else f"{scenario.algorithm_name} has none"
-        return f"what nodes remember may depend on it ({shown})"
-    for length in range(key.count(".") + 1, 0, -1):
-        above = ".".join(key.split(".")[:length])
-        if above in MAY_CHANGE:
-            return ""
-        if above in _WHY_NOT:
-            return _WHY_NOT[above]
-    return "it is none of the keys that can"
+def _is_below(key: str, sections: tuple[str, ...]) -> bool:
+    return any(key == section or key.startswith(f"{section}.") for section in sections)
 
 
 def _differences(above: str, before: Any, after: Any) -> Iterator[tuple[str, tuple[Any, Any]]]:

@@ -1,11 +1,9 @@
-"""How long a local step takes on a real device: measured here with PyTorch, or read from measurements of others.
+"""Time of a local step on a real device: measured here with PyTorch, or read from a file.
 
-A step is what a deployment in plain PyTorch does: pick a mini-batch, forward, loss, backward, update of the optimizer.
-ddlsim's own waves and compiled plans have no part in it, for they make the simulator fast, not the devices.
+A step is that of a deployment in plain PyTorch: pick a mini-batch, forward, loss, backward, update of the optimizer.
+ddlsim's waves and compiled plans are not used: they make the simulator fast, not the devices.
 """
 
-import csv
-import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from ddlsim.devices.model_work import Calibrated
-from ddlsim.foundation.csv_rows import shortened, unreadable
+from ddlsim.foundation.csv_rows import Column, read_rows
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.units import MAX_STEP_S
 
@@ -33,7 +31,7 @@ class StepTimes:
 
     Args:
         seconds: float64 [trainings].
-        threads: that PyTorch computed with; None: not known.
+        threads: of PyTorch; None: unknown.
     """
 
     seconds: np.ndarray
@@ -41,7 +39,7 @@ class StepTimes:
 
     @property
     def median_s(self) -> float:
-        """The median."""
+        """Median over trainings."""
         return float(np.median(self.seconds))
 
     def __str__(self) -> str:
@@ -53,13 +51,13 @@ class StepTimes:
 def measure(
     scenario: "Scenario", prepared: "PreparedData", threads: int = 1, seconds: float = 3.0
 ) -> dict[str, StepTimes]:
-    """Step times of every architecture of a scenario on this machine's CPU.
+    """Measure step times of every architecture of a scenario on this machine's CPU.
 
     Args:
-        scenario: its model, batches, optimizer and task.
+        scenario: has the model, batches, optimizer and task.
         prepared: its data.
         threads: of PyTorch.
-        seconds: how long each architecture is measured, at least 10 trainings after 3 to warm up.
+        seconds: duration of the measurement of each architecture, at least 10 trainings after 3 to warm up.
     """
     import torch
 
@@ -97,7 +95,7 @@ def measure(
 
 
 def with_measured_steps(scenario: "Scenario", prepared: "PreparedData | DatasetSpec") -> "Scenario":
-    """The scenario with measured step times, where its devices ask for a measurement; else the scenario itself."""
+    """Return the scenario with measured step times, if its devices ask for a measurement."""
     if not scenario.devices.measures:
         return scenario
     found = {
@@ -107,7 +105,7 @@ def with_measured_steps(scenario: "Scenario", prepared: "PreparedData | DatasetS
 
 
 def with_earlier_steps(scenario: "Scenario", directory: Path) -> "Scenario":
-    """The scenario with the step times that a run in this directory measured, if that run is of the same scenario."""
+    """Return the scenario with the step times of the run in this directory, if that has the same scenario."""
     from ddlsim.runs.directory import same_scenario
     from ddlsim.scenario import load
 
@@ -131,51 +129,39 @@ def _repeated(train: Any, seconds: float) -> np.ndarray:
     return np.array(found)
 
 
+class _Name(Column):
+    """A column of names."""
+
+    def read(self, text: str) -> Any:
+        return text or None
+
+    def __str__(self) -> str:
+        return "a name"
+
+
 def read_measurements(path: str | Path) -> dict[str, StepTimes]:
-    """Step times of devices from a CSV with the columns device,step_time_s; several rows of a device are repetitions.
+    """Read step times of devices from a CSV with the columns device,step_time_s; rows of one device are repetitions.
 
     Raises:
-        ScenarioError: it cannot be read, lacks a column, or has a value that is no step time.
+        ScenarioError: if it cannot be read, has other columns, or a value is no step time.
     """
     found: dict[str, list[float]] = {}
-    expected = "expected a CSV file with the columns device,step_time_s"
-    try:
-        text = Path(path).read_text(encoding="utf-8-sig")
-        lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
-        rows = [[cell.strip() for cell in row] for row in csv.reader(lines)]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise unreadable(path, expected, error) from error
-    columns = rows[0] if rows else []
-    if not {"device", "step_time_s"} <= set(columns):
-        got = shortened(",".join(columns)) if rows else "an empty file"
-        raise ScenarioError(f"{path}: expected the columns device,step_time_s, got {got}")
-    for cells in rows[1:]:
-        row = dict(zip(columns, cells, strict=False))
-        found.setdefault(row.get("device", ""), []).append(_step_time(path, row))
+    columns = {"device": _Name(), "step_time_s": Column(below=MAX_STEP_S)}
+    for number, row in read_rows(path, columns):
+        if row["step_time_s"] == 0:
+            raise ScenarioError(f"{path}:{number}: step_time_s: expected seconds above 0, got 0")
+        found.setdefault(row["device"], []).append(row["step_time_s"])
     if not found:
         raise ScenarioError(f"{path}: expected at least one measurement, got only the columns")
     return {device: StepTimes(np.array(values)) for device, values in found.items()}
 
 
-def _step_time(path: str | Path, row: Mapping[str, str]) -> float:
-    device, text = row.get("device", ""), row.get("step_time_s", "")
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < MAX_STEP_S:
-        raise ScenarioError(
-            f"{path}: {device}: step_time_s: expected seconds above 0 and below {MAX_STEP_S:g}, got {text!r}"
-        )
-    return value
-
-
 def devices_section(times: Mapping[str, StepTimes], assigned: Sequence[str] | None = None) -> dict[str, Any]:
-    """The scenario section `devices`.
+    """Return the scenario section `devices`.
 
     Args:
         times: by device, or by architecture.
-        assigned: per node which of them it is; None: there is only one.
+        assigned: the device or architecture of each node; None: the only one.
     """
     if assigned is None:
         (only,) = times.values()

@@ -1,4 +1,4 @@
-"""What computes a run: its learner, in this process or with workers of a cluster."""
+"""The learner of a run, in this process or with workers of a cluster."""
 
 from collections.abc import Callable
 from functools import partial
@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from ddlsim.foundation.errors import DataMissing, DdlsimError, ScenarioError
-from ddlsim.runs.loading import Options, device_of, load_data, prepare
+from ddlsim.runs.loading import choose_device, load_data, prepare
 from ddlsim.runs.manifest import file_digests, other_inputs
+from ddlsim.runs.options import Options
 
 if TYPE_CHECKING:
     from ddlsim.data import DatasetSpec, PreparedData
@@ -20,20 +21,19 @@ if TYPE_CHECKING:
 
 
 def computes_on(scenario: "Scenario", options: Options) -> str:
-    """The device of a run, or of its workers: cpu, cuda, or none where nothing is learned.
+    """Return the device of a run, or of its workers: cpu, cuda, or none for a network-only run.
 
     Raises:
-        ScenarioError: if workers have no GPU and one is wanted, or there is nothing for them to do.
-        DataMissing: see loading.py: device_of.
+        ScenarioError: if a GPU is wanted and workers have none, or they have nothing to compute.
+        DataMissing: see `choose_device`.
     """
-    executor = options.executor
+    wanted, executor = options.device or scenario.compute_device, options.cluster
     if executor.is_local:
-        return device_of(scenario, options.device)
+        return "none" if scenario.learning == "none" else choose_device(wanted)
     if scenario.learning == "none":
         raise ScenarioError("--executor ray: nothing is learned in this run (learning: none). Leave the option out.")
-    wanted = options.device or scenario.compute_device
     if wanted == "cuda" and executor.device == "cpu":
-        raise ScenarioError("--device cuda: Ray's workers have GPUs if they are asked for: --gpus-per-worker 1.")
+        raise ScenarioError("--device cuda: Ray's workers get no GPUs by default. Add --gpus-per-worker 1.")
     return cast("str", executor.device)
 
 
@@ -42,26 +42,28 @@ def make_learner(
     prepared: "PreparedData | DatasetSpec",
     device: str,
     options: Options,
-    tell: Callable[[str], None] = lambda _: None,
+    warn: Callable[[str], None] = lambda _: None,
+    fewer: bool = False,
 ) -> "Learner | SizeLearner":
-    """What computes; to be closed.
+    """Make the learner of a run; the caller closes it.
 
     Args:
-        scenario: what is run.
+        scenario: of the run.
         prepared: its data.
         device: see `computes_on`.
-        options: how the run is carried out.
-        tell: takes sentences on what is unusual.
+        options: of the run.
+        warn: prints warnings.
+        fewer: accept fewer workers than the options name: some have been lost.
     """
     from ddlsim.assembly import build_learner
 
-    if options.executor.is_local:
-        return build_learner(scenario, prepared, device, tell, options.threads)
+    if options.cluster.is_local:
+        return build_learner(scenario, prepared, device, warn, options.threads)
     from ddlsim.runs.cluster.ray_workers import RayWorkers
 
-    workers = RayWorkers(options.executor, options.fewer_workers)
+    workers = RayWorkers(options.cluster, fewer)
     try:
-        return _with_workers(scenario, cast("PreparedData", prepared), device, options, tell, workers)
+        return _with_workers(scenario, cast("PreparedData", prepared), device, options, warn, workers)
     except BaseException:
         workers.close()
         raise
@@ -72,25 +74,25 @@ def _with_workers(
     prepared: "PreparedData",
     device: str,
     options: Options,
-    tell: Callable[[str], None],
+    warn: Callable[[str], None],
     workers: "RayWorkers",
 ) -> "Learner | SizeLearner":
     from ddlsim.assembly import build_learner
     from ddlsim.learning.remote.waves import RemoteWaves
     from ddlsim.runs.cluster.ray_workers import Assignment, deal
 
-    worker_of = deal(
-        options.executor.shards, workers.count, np.asarray(prepared.node_cluster), partial(_neighbors, scenario)
-    )
-    nodes = [tuple(node for node, own in enumerate(worker_of[:-1]) if own == worker) for worker in range(workers.count)]
+    executor, clusters = options.cluster, np.asarray(prepared.node_cluster)
+    worker_of = deal(executor.shards, workers.count, clusters, partial(_neighbors, scenario))
+    nodes = [tuple(np.flatnonzero(np.equal(worker_of[:-1], worker)).tolist()) for worker in range(workers.count)]
     files = {name: digest for name, digest in file_digests(scenario).items() if name.startswith("model.")}
     other = partial(other_inputs, {"data": dict(prepared.about), "files_read": files})
-    assigned = [Assignment(scenario, read_data, options.data_dir, other, own, device, 1) for own in nodes]
-    workers.start(assigned, prepared)
+    workers.start(
+        [Assignment(scenario, read_data, options.data_path, other, own, device, 1) for own in nodes], prepared
+    )
     about = {
-        "name": options.executor.name,
-        "address": options.executor.address,
-        "shards": options.executor.shards,
+        "name": executor.name,
+        "address": executor.address,
+        "shards": executor.shards,
         "data_shipped": workers.data_shipped,
         "workers": [
             {**about, "device": found, "threads": place.threads, "nodes": len(own)}
@@ -99,12 +101,12 @@ def _with_workers(
     }
     cpus = sorted({one["cpu"] for one in workers.about})
     if len(cpus) > 1:
-        tell(f"WARNING: workers have different processors ({'; '.join(cpus)}); the last bits of results may differ.")
-    return build_learner(scenario, prepared, device, tell, elsewhere=RemoteWaves(workers, worker_of, about))
+        warn(f"WARNING: workers have different processors ({'; '.join(cpus)}); the last bits of results may differ.")
+    return build_learner(scenario, prepared, device, warn, elsewhere=RemoteWaves(workers, worker_of, about))
 
 
 def _neighbors(scenario: "Scenario") -> list[list[int]]:
-    """Of every node in the first round's graph; with a server, none."""
+    """Return the neighbors of every node in the graph of the first round; none with a server."""
     from ddlsim.topologies.base import neighbors
 
     count = scenario.nodes.count
@@ -115,10 +117,10 @@ def _neighbors(scenario: "Scenario") -> list[list[int]]:
 
 
 def read_data(scenario: "Scenario", data_dir: Path | None) -> "PreparedData":
-    """A run's data from this host's disk, in a worker.
+    """Read the data of a run from the disk of a worker's host.
 
     Raises:
-        DdlsimError: if it is not there.
+        DdlsimError: if it is missing.
     """
     try:
         return cast("PreparedData", prepare(load_data(scenario, data_dir, fallback=False, download=False)))
@@ -127,5 +129,5 @@ def read_data(scenario: "Scenario", data_dir: Path | None) -> "PreparedData":
 
 
 def about_executor(learner: "Learner | SizeLearner") -> dict[str, Any]:
-    """What the manifest says of what computes."""
+    """Describe the executor for the manifest."""
     return {"name": "local"} if learner.backends is None else dict(learner.backends.about)

@@ -1,9 +1,8 @@
-"""The directory of a run: where it lies, how it is made and locked, what is written into it besides the records.
+"""The directory of a run: its path, its lock, and the files in it that are no records.
 
-A lock on a run's directory: two processes never write into one.
-
-The lock is flock(2) on the file run.lock, which the kernel lets go when the process ends in whatever way, so no lock is
-ever left behind. (filelock, which torch brings, empties the file when a second process tries, and with it its holder.)
+A lock keeps two processes from writing into one directory. It is flock(2) on the file run.lock, which the kernel
+releases when the process ends in any way, so no stale lock remains. (filelock, which torch installs, empties the file
+when a second process tries, and so deletes the name of the holder.)
 """
 
 import errno
@@ -14,9 +13,9 @@ import os
 import shutil
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,12 +24,25 @@ from ddlsim.foundation.strict_json import row_text, table_text
 
 if TYPE_CHECKING:
     from ddlsim.data import DatasetSpec, PreparedData
+    from ddlsim.runs.branch_history import Stage
     from ddlsim.scenario import Scenario
 
 
 LOCK = "run.lock"
 _NO_LOCKS_HERE = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
-"""A file system without locks, such as some of clusters: the run goes on without one."""
+"""Errors of a file system without locks, such as some of clusters: the run continues without one."""
+
+FIRST_FILES = {
+    LOCK,
+    "manifest.json",
+    "manifest.draft",
+    "scenario.yaml",
+    "log.txt",
+    "samples.jsonl",
+    "metrics.jsonl",
+    "contacts.jsonl",
+}
+"""Files that a run may leave that ended early."""
 
 
 class DirectoryInUse(ScenarioError):
@@ -38,36 +50,44 @@ class DirectoryInUse(ScenarioError):
 
 
 @dataclass(frozen=True)
-class Lock:
-    """A lock that is held.
+class RunDirectory:
+    """A directory that only this process writes into, because it holds the lock.
 
     Args:
-        file: the descriptor of the open lock file.
-        directory: device and inode of the directory in which it lies.
+        path: of the directory.
+        lock: the descriptor of the open lock file.
+        identity: device and inode of the directory.
     """
 
-    file: int
-    directory: tuple[int, int]
+    path: Path
+    lock: int
+    identity: tuple[int, int]
 
-    def guards(self, directory: Path) -> bool:
-        """Whether this path still leads to the directory that is locked."""
-        return _identity(directory) == self.directory
+    def check(self) -> None:
+        """Raise RecordsFailed if the directory has been removed or replaced: everything written since is lost."""
+        if not self.is_there():
+            raise RecordsFailed(
+                f"{self.path} has been removed or replaced during the run, so the run was ended. Its records are in "
+                "the directory that was moved, if it still exists."
+            )
 
-    def release(self, directory: Path) -> None:
-        """Lets go; the file is taken away first, so that no process finds a lock that says nothing."""
-        if self.guards(directory):
-            (directory / LOCK).unlink(missing_ok=True)
-        os.close(self.file)
+    def is_there(self) -> bool:
+        """Whether the path still leads to the locked directory."""
+        return _identity(self.path) == self.identity
+
+    def release(self) -> None:
+        """Remove the lock file, then release the lock, so that no process finds a lock file without a holder."""
+        if self.is_there():
+            (self.path / LOCK).unlink(missing_ok=True)
+        os.close(self.lock)
 
 
-def acquire(directory: Path) -> Lock | None:
-    """Locks an existing directory for this process.
+def acquire(directory: Path) -> RunDirectory | None:
+    """Lock an existing directory for this process; None if it was removed or replaced meanwhile.
 
-    Returns:
-        The lock; None if the directory was taken away or replaced meanwhile.
     Raises:
-        DirectoryInUse: if another process has it; names it and since when.
-        OSError: if the file cannot be made.
+        DirectoryInUse: if another process has locked it; names the process and the time.
+        OSError: if the lock file cannot be made.
     """
     identity = _identity(directory)
     path = directory / LOCK
@@ -84,71 +104,31 @@ def acquire(directory: Path) -> Lock | None:
         if error.errno not in _NO_LOCKS_HERE:
             os.close(file)
             raise
-    if identity is None or _identity(directory) != identity or _identity(path) != _key(os.fstat(file)):
+    about = os.fstat(file)
+    if identity is None or _identity(directory) != identity or _identity(path) != (about.st_dev, about.st_ino):
         os.close(file)
         return None
-    about = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+    holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
     os.ftruncate(file, 0)
-    os.write(file, table_text(about).encode())
-    return Lock(file, identity)
+    os.write(file, table_text(holder).encode())
+    return RunDirectory(directory, file, identity)
 
 
 def _holder(path: Path) -> str:
-    """The sentence on the process that has it."""
+    """Describe the process that holds a lock."""
     try:
         about = json.loads(path.read_text())
         return f"a run has been writing into it since {about['since']} (process {about['pid']} on {about['host']})"
-    except (OSError, ValueError, TypeError, KeyError):  # it has only just begun
+    except (OSError, ValueError, TypeError, KeyError):  # it has just started
         return "another run is about to write into it"
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
     try:
-        return _key(path.stat())
+        found = path.stat()
     except OSError:
         return None
-
-
-def _key(found: os.stat_result) -> tuple[int, int]:
     return found.st_dev, found.st_ino
-
-
-OF_A_RUN = {
-    LOCK,
-    "manifest.json",
-    "manifest.draft",
-    "scenario.yaml",
-    "log.txt",
-    "samples.jsonl",
-    "metrics.jsonl",
-    "contacts.jsonl",
-}
-"""What a run that did not get far may have left."""
-
-
-@dataclass(frozen=True)
-class RunDirectory:
-    """A directory that this process alone writes into.
-
-    Args:
-        path: where it is.
-        lock: held until the run has ended.
-    """
-
-    path: Path
-    lock: Lock
-
-    def check(self) -> None:
-        """Raises RecordsFailed if the directory has been removed or replaced: everything written since is lost."""
-        if not self.is_there():
-            raise RecordsFailed(
-                f"{self.path} has been removed or replaced by something else while the run was writing into it, so "
-                "the run was ended. What it had written is where the directory is now, if anywhere."
-            )
-
-    def is_there(self) -> bool:
-        """Whether the path still leads to it."""
-        return self.lock.guards(self.path)
 
 
 def default_path(scenario: "Scenario") -> Path:
@@ -159,7 +139,7 @@ def default_path(scenario: "Scenario") -> Path:
 
 
 def complete_summary(directory: Path) -> dict[str, Any] | None:
-    """The summary of a run that ended, or None."""
+    """Return the summary of a complete run, or None."""
     try:
         summary = json.loads((directory / "summary.json").read_text())
     except (OSError, ValueError):
@@ -167,75 +147,66 @@ def complete_summary(directory: Path) -> dict[str, Any] | None:
     return summary if isinstance(summary, dict) and summary.get("status") == "done" else None
 
 
-def same_scenario(directory: Path, scenario: "Scenario") -> bool:
-    """Whether the directory's run was of this very scenario, with the same code of parts from outside."""
+def same_scenario(directory: Path, scenario: "Scenario", stages: "Sequence[Stage]" = ()) -> bool:
+    """Whether the directory's run followed this scenario, after these stages, with the same user-defined code."""
     from ddlsim.scenario import to_yaml
 
+    expected = {stage.file: to_yaml(stage.scenario) for stage in stages} | {"scenario.yaml": to_yaml(scenario)}
     try:
-        if (directory / "scenario.yaml").read_text(encoding="utf-8") != to_yaml(scenario):
-            return False
-        if any(directory.glob("scenario.until-*.yaml")):  # a branched run has begun in another way
-            return False
+        files = [directory / "scenario.yaml", *directory.glob("scenario.until-*.yaml")]
+        found = {path.name: path.read_text(encoding="utf-8") for path in files}
     except (OSError, ValueError):
         return False
-    return same_code(directory, scenario)
+    return found == expected and same_code(directory, *(stage.scenario for stage in stages), scenario)
 
 
 def same_code(directory: Path, *scenarios: "Scenario") -> bool:
-    """Whether the directory's run was made with the code that parts from outside have now."""
+    """Whether user-defined parts have the code now with which the directory's run was made."""
     from ddlsim.scenario.own_parts import origins
 
+    now = origins(*scenarios)
+    if not now:
+        return True
+    keys = ("kind", "name", "sha256", "distribution", "version")
     try:
-        now = origins(*scenarios)
-        if not now:
-            return True
-        recorded = json.loads((directory / "manifest.json").read_text()).get("plugins", ())
-        return all(map(_is_identified, now)) and [*map(_code, now)] == [*map(_code, recorded)]
+        then = json.loads((directory / "manifest.json").read_text()).get("plugins", ())
+        same = [[each.get(key) for key in keys] for each in now] == [[each.get(key) for key in keys] for each in then]
     except (OSError, ValueError, AttributeError):
         return False
-
-
-def _is_identified(origin: dict[str, Any]) -> bool:
-    """Whether it is known which state of a part's code this is."""
-    return any(origin.get(key) for key in (("sha256",) if "sha256" in origin else ("distribution", "version")))
-
-
-def _code(origin: dict[str, Any]) -> tuple:
-    """What tells one state of a part's code from another."""
-    return tuple(origin.get(key) for key in ("kind", "name", "sha256", "distribution", "version"))
+    return same and all(each.get("sha256" if "sha256" in each else "distribution") for each in now)
 
 
 @contextmanager
 def run_directory(
-    wanted: Path, tell: Callable[[str], None] = lambda _: None, spare: Callable[[Path], None] = lambda _: None
+    wanted: Path, notify: Callable[[str], None] = lambda _: None, spare: Callable[[Path], None] = lambda _: None
 ) -> Iterator[RunDirectory]:
-    """Makes and locks the directory; an earlier run in it is moved aside, never overwritten.
+    """Make and lock a directory; an earlier run in it is moved aside, never overwritten.
 
     Args:
-        wanted: a path; taken in full, since what runs may change the working directory.
-        tell: takes a sentence on an earlier run that was moved aside.
-        spare: called before it is moved; raises a ScenarioError if it should stay where it is.
+        wanted: a path; made absolute, since user code may change the working directory.
+        notify: prints a sentence on an earlier run that was moved aside.
+        spare: called before the move; raises a ScenarioError to prevent it.
     Raises:
         DirectoryInUse: if another process writes into it.
-        ScenarioError: if it holds something else than a run, or cannot be made.
+        ScenarioError: if it holds other files than those of a run, or cannot be made.
     """
     path = wanted.resolve() if wanted.name in ("", "..") else wanted.absolute()
     try:
-        lock = _made_and_locked(path, tell, spare)
+        place = _make_and_lock(path, notify, spare)
     except OSError as error:
         reason = error.strerror or error
         raise ScenarioError(
-            f"--out {path}: expected a directory to be made and written to, got: {reason}. Name another path."
+            f"--out {path}: expected a directory to write to, got: {reason}. Name another path."
         ) from error
     try:
-        yield RunDirectory(path, lock)
+        yield place
     finally:
-        lock.release(path)
+        place.release()
 
 
 @contextmanager
 def reopened(path: Path) -> Iterator[RunDirectory]:
-    """Locks the directory of an earlier run, to go on writing into it.
+    """Lock the directory of an earlier run, to continue it.
 
     Raises:
         DirectoryInUse: if another process writes into it.
@@ -243,48 +214,47 @@ def reopened(path: Path) -> Iterator[RunDirectory]:
     """
     path = path.absolute()
     try:
-        lock = acquire(path)
-        if lock is None or not os.access(path, os.W_OK):
+        place = acquire(path)
+        if place is None or not os.access(path, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
         raise ScenarioError(f"{path}: expected a run directory to write to, got: {error.strerror or error}.") from error
     try:
-        yield RunDirectory(path, lock)
+        yield place
     finally:
-        lock.release(path)
+        place.release()
 
 
-def _made_and_locked(path: Path, tell: Callable[[str], None], spare: Callable[[Path], None]) -> Lock:
-    while True:  # until no other process has come in between
+def _make_and_lock(path: Path, notify: Callable[[str], None], spare: Callable[[Path], None]) -> RunDirectory:
+    while True:  # until no other process interferes
         if path.exists():
             _refuse_strangers(path)
         else:
             path.mkdir(parents=True, exist_ok=True)
         if not os.access(path, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        lock = acquire(path)
-        if lock is None:
+        place = acquire(path)
+        if place is None:
             continue
         try:
-            held = {entry.name for entry in path.iterdir()} - {LOCK}
-            if not held:
-                return lock
+            if {entry.name for entry in path.iterdir()} == {LOCK}:
+                return place
             _refuse_strangers(path)
             spare(path)
             aside = move_aside(path)
         except BaseException:
-            lock.release(path)
+            place.release()
             raise
-        lock.release(aside)
-        tell(f"{path} held an earlier run{_how_it_ended(aside)}; it is now {aside}.")
+        replace(place, path=aside).release()
+        notify(f"{path} held an earlier run; it is now {aside}.")
 
 
 def _refuse_strangers(path: Path) -> None:
-    """Raises ScenarioError unless the path is a directory that is empty or holds a run, or the first files of one."""
+    """Raise ScenarioError unless the path is an empty directory, or holds a run or the first files of one."""
     if not path.is_dir():
-        raise ScenarioError(f"--out {path}: expected a directory, found a file. Name another path.")
+        raise ScenarioError(f"--out {path}: expected a directory, got a file. Name another path.")
     held = sorted(entry.name for entry in path.iterdir())
-    if "manifest.json" not in held and not OF_A_RUN.issuperset(held):
+    if "manifest.json" not in held and not FIRST_FILES.issuperset(held):
         raise ScenarioError(
             f"--out {path}: expected an empty directory or an earlier run, found {', '.join(held[:5])}. "
             "Name a new directory."
@@ -292,7 +262,7 @@ def _refuse_strangers(path: Path) -> None:
 
 
 def move_aside(path: Path) -> Path:
-    """Another name for a directory that is in the way; returns it."""
+    """Rename a directory to <name>.earlier-<number>; return the new path."""
     number = 1
     while (aside := path.with_name(f"{path.name}.earlier-{number}")).exists():
         number += 1
@@ -307,19 +277,8 @@ def remove_earlier(path: Path, scenario: "Scenario") -> None:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def _how_it_ended(directory: Path) -> str:
-    """In brackets how the run in a directory ended, if it did not end well."""
-    if complete_summary(directory):
-        return ""
-    try:
-        status = json.loads((directory / "manifest.json").read_text())["status"]
-    except (OSError, ValueError, TypeError, KeyError):
-        return " that had hardly begun"
-    return " that was killed before its end" if status == "running" else f" (status {status})"
-
-
 def write_scenario(directory: Path, scenario: "Scenario") -> dict[str, Any]:
-    """Write the resolved scenario to scenario.yaml; return it as the manifest keeps it, see `read_scenario`."""
+    """Write the resolved scenario to scenario.yaml; return it for the manifest, see `read_scenario`."""
     from ddlsim.scenario import to_yaml
     from ddlsim.scenario.model import to_plain
 
@@ -329,9 +288,9 @@ def write_scenario(directory: Path, scenario: "Scenario") -> dict[str, Any]:
 
 
 def samples_of(prepared: "PreparedData | DatasetSpec") -> str:
-    """The lines of samples.jsonl: per node its cluster, training samples and, of classes, how many of each.
+    """Return the lines of samples.jsonl: each node's cluster, training samples and samples per class.
 
-    None where no data was read.
+    Empty for a network-only run.
     """
     from ddlsim.data import DatasetSpec
 
@@ -347,22 +306,35 @@ def samples_of(prepared: "PreparedData | DatasetSpec") -> str:
 
 
 def write_samples(directory: Path, lines: str) -> None:
-    """Writes samples.jsonl, if there are any."""
+    """Write samples.jsonl, if there are lines."""
     if lines:
         (directory / "samples.jsonl").write_text(lines, encoding="utf-8")
 
 
 def write_json(path: Path, value: dict, draft: Path | None = None) -> None:
-    """Whole or not at all: a reader never sees half a file. Numbers that are not finite become null.
+    """Write JSON to a draft and rename it, so that no reader sees half a file. Non-finite numbers become null.
 
     Args:
         path: the file.
-        value: what it holds.
-        draft: what is written first; None: the file's name with .draft at its end, where no other process writes it.
+        value: its content.
+        draft: of the file; None: its name with the ending .draft, if only this process writes it.
     """
-    draft = draft or path.with_suffix(".draft")
+    write_whole(path, (table_text(value, indent=2) + "\n").encode(), draft or path.with_suffix(".draft"))
+
+
+def write_whole(path: Path, content: bytes, draft: Path | None = None) -> None:
+    """Write a file to a draft and rename it, so that no reader sees half a file.
+
+    Args:
+        path: the file.
+        content: of the file.
+        draft: of the file; None: its name with .draft appended.
+    Raises:
+        OSError: if it cannot be written; no draft is left.
+    """
+    draft = draft or path.with_name(f"{path.name}.draft")
     try:
-        draft.write_text(table_text(value, indent=2) + "\n", encoding="utf-8")
+        draft.write_bytes(content)
         os.replace(draft, path)
     except OSError:
         with suppress(OSError):

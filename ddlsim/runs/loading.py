@@ -1,19 +1,12 @@
-"""What a run needs before it has a directory: its data, or its fallback's, and a device.
-
-How a run is carried out: what may be another each time and changes nothing that is computed.
-"""
+"""Data and device of a run, before it has a directory."""
 
 import dataclasses
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddlsim.foundation import own_code
 from ddlsim.foundation.errors import DataMissing, ScenarioError
-from ddlsim.runs.callbacks import Callback, Callbacks, Mode
-from ddlsim.runs.checkpoint import DEFAULT, Every
-from ddlsim.runs.cluster.cluster import LOCAL, Executor
 
 if TYPE_CHECKING:
     from ddlsim.data import DatasetSpec, PreparedData
@@ -24,12 +17,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Loaded:
-    """A scenario with the data it will really run on.
+    """A scenario with its data, or its fallback with the data of that.
 
     Args:
         scenario: the scenario, or its fallback.
-        dataset: what was loaded; for a network-only run its outline.
-        missing: why the fallback is used; None when it is not.
+        dataset: its data; for a network-only run its outline.
+        missing: the reason for the fallback; None without it.
     """
 
     scenario: "Scenario"
@@ -40,16 +33,16 @@ class Loaded:
 def load_data(
     scenario: "Scenario", data_dir: Path | None = None, fallback: bool = True, download: bool = True
 ) -> Loaded:
-    """Finds the scenario's data set, or goes over to the scenario's fallback.
+    """Find the data set of a scenario, or else of its fallback.
 
     Args:
-        scenario: what to run.
-        data_dir: where to look first; None: in the usual folders alone.
-        fallback: whether the scenario's fallback may be used when its data is missing.
+        scenario: of the run.
+        data_dir: where to look first; None: only in the usual folders.
+        fallback: whether the scenario's fallback may replace it if its data is missing.
         download: whether torchvision may download.
 
     Raises:
-        DataMissing: if the data is not there and there is no fallback, or it is not wanted.
+        DataMissing: if the data is missing, and there is no fallback or it may not be used.
     """
     from ddlsim.data import DataSearch, load_dataset, outline
     from ddlsim.scenario import with_fallback
@@ -74,7 +67,7 @@ def load_data(
 
 
 def _read_as(data: Any, task: "Task | None") -> Any:
-    """A data set with labels read as numbers, where the scenario's task takes such and the data set can give them."""
+    """Return a data set that reads labels as numbers, if the task takes numbers and the data set supports them."""
     takes_numbers = task is not None and task.label_dtype == "float32" and not task.has_classes
     keys = {field.name for field in dataclasses.fields(data)}
     if not takes_numbers or own_code.is_from_outside(data) or "task" not in keys or data.task == "regression":
@@ -83,50 +76,34 @@ def _read_as(data: Any, task: "Task | None") -> Any:
 
 
 def choose_device(wanted: str) -> str:
-    """The device that learning computes on: cpu or cuda.
+    """Return the device that learning computes on: cpu or cuda.
 
     Args:
-        wanted: auto (a GPU when there is one), cpu or cuda.
+        wanted: auto (a GPU if there is one), cpu or cuda.
 
     Raises:
-        DataMissing: if CUDA is wanted and torch sees none.
-        ScenarioError: if torch is set so that nothing can be trained in float32.
+        DataMissing: if CUDA is wanted and torch sees no device.
+        ScenarioError: if torch's defaults do not allow training in float32 from models on the CPU.
     """
     import torch
 
     from ddlsim.foundation.torch_state import one_thread_if_forked
 
     one_thread_if_forked()
-    if torch.get_default_dtype() != torch.float32:
-        raise ScenarioError(
-            f"torch's default type is {torch.get_default_dtype()}, and models are trained in float32: call "
-            "torch.set_default_dtype(torch.float32) first."
-        )
-    if torch.is_inference_mode_enabled():
-        raise ScenarioError(
-            "torch is in inference mode, in which nothing is trained: leave torch.inference_mode() first."
-        )
-    if torch.get_default_device().type != "cpu":
-        raise ScenarioError(
-            f"torch's default device is {torch.get_default_device()}, and data and models are made on the CPU: call "
-            "torch.set_default_device('cpu') first. compute_device says where a run computes."
-        )
+    for setting, found, expected, cure in (
+        ("default type", torch.get_default_dtype(), torch.float32, "torch.set_default_dtype(torch.float32)"),
+        ("inference mode", torch.is_inference_mode_enabled(), False, "run() outside torch.inference_mode()"),
+        ("default device", torch.get_default_device().type, "cpu", "torch.set_default_device('cpu')"),
+    ):
+        if found != expected:
+            raise ScenarioError(f"torch's {setting}: expected {expected}, got {found}. Call {cure} first.")
     if wanted == "cuda" and not torch.cuda.is_available():
         raise DataMissing("compute_device: cuda is wanted, but torch sees no CUDA device. Use --device auto or cpu.")
     return "cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu"
 
 
-def device_of(scenario: "Scenario", wanted: str | None) -> str:
-    """Where a run computes: what is wanted, else what its scenario says; `none` where nothing is learned.
-
-    Raises:
-        DataMissing: see `choose_device`.
-    """
-    return "none" if scenario.learning == "none" else choose_device(wanted or scenario.compute_device)
-
-
 def prepare(loaded: Loaded) -> "PreparedData | DatasetSpec":
-    """The data of every node and cluster; see ddlsim.data.prepare. Of a network-only run: the outline."""
+    """Deal the data to nodes and clusters, see ddlsim.data.prepare; return the outline of a network-only run."""
     from ddlsim.data import DatasetSpec
     from ddlsim.data import prepare as prepare_data
     from ddlsim.data.images import check_augmentation
@@ -149,38 +126,3 @@ def prepare(loaded: Loaded) -> "PreparedData | DatasetSpec":
         scenario.seed,
         scenario.evaluation.samples,
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """See `run`, `resume`: their further arguments.
-
-    Args:
-        data_dir: where to look for data first.
-        download: whether torchvision may download.
-        device: auto, cpu or cuda; by default the scenario's `compute_device`.
-        profile: keep where wall time went (`profile` in the summary).
-        progress: auto, bar, plain or none, see progress.py.
-        checkpoint_every: how often a checkpoint is made and how many are kept, see checkpoint.py; none are made where
-            nothing is learned.
-        command: for the manifest; None: that of the process.
-        callbacks: what is called while it runs; none of a run that is there already.
-        executor: what computes.
-        threads: of a wave in this process; None: as many as it may use cores.
-        fewer_workers: make do with fewer workers than the executor says: some have been lost.
-    """
-
-    data_dir: Path | None = None
-    download: bool = True
-    device: str | None = None
-    profile: bool = False
-    progress: Mode = "none"
-    checkpoint_every: Every = DEFAULT
-    command: Sequence[str] | None = None
-    callbacks: Sequence[Callback] = ()
-    executor: Executor = LOCAL
-    threads: int | None = None
-    fewer_workers: bool = False
-
-    def __post_init__(self) -> None:
-        Callbacks(self.callbacks)  # refuses what is none

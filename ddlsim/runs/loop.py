@@ -1,15 +1,10 @@
-"""What a run has while it is under way: what it was given, and what is made for it on the way.
-
-The end of a run: every file is closed on its own, the summary is made, and what is kept after a failure is told.
-
-A run under way: its objects are made, it runs, and whatever happens, what was computed is kept and summarized.
-"""
+"""A run from its first files to its last: objects are made, rounds run, and every record is closed and summarized."""
 
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,12 +16,14 @@ from ddlsim.foundation.interrupts import Interrupts
 from ddlsim.foundation.own_code import shown_path
 from ddlsim.runs import directory as directories
 from ddlsim.runs.branch_history import Stage, scenario_digests, write_stages
-from ddlsim.runs.callbacks import CallbackFailed, Callbacks, Completed, Evaluation, Progress, Started, StopRun
-from ddlsim.runs.checkpoint import Checkpoints, Every, checkpoints_of, remove_checkpoints
+from ddlsim.runs.callbacks import CallbackFailed, Completed, Evaluation, Started, StopRun
+from ddlsim.runs.checkpoint import Checkpoints
+from ddlsim.runs.checkpoint_files import checkpoints_of, remove_checkpoints
 from ddlsim.runs.directory import LOCK, RunDirectory, samples_of
-from ddlsim.runs.loading import Options
-from ddlsim.runs.manifest import finish_manifest, made_with, wall_profile, wave_counts, write_manifest
+from ddlsim.runs.manifest import finish_manifest, made_with, wall_profile, write_manifest
 from ddlsim.runs.models import MODELS, KeptModels, which_models, write_models
+from ddlsim.runs.options import Options
+from ddlsim.runs.progress import Progress
 from ddlsim.runs.repetition import ReplayToCheckpoint
 from ddlsim.runs.self_check import PASSED, violations
 from ddlsim.tasks import metrics
@@ -41,24 +38,23 @@ if TYPE_CHECKING:
 
 @dataclass
 class RunContext:
-    """A run under way; the parts with a default are made one after the other.
+    """The objects of a run; `execute` makes those without a description.
 
     Args:
         place: its directory.
-        scenario: what is run.
+        scenario: of the run.
         prepared: its data.
-        learner: what computes.
-        console: what it says.
-        interrupts: signals that have come.
-        manifest: what manifest.json says.
+        learner: trains and evaluates.
+        console: its progress.
+        interrupts: signals received.
+        manifest: content of manifest.json.
         started: wall clock at its start.
         data_s: wall seconds spent on data.
         options: how it is carried out.
-        device: what it computes on.
-        repetition: of a resumed run, until it is where it was; None: rounds are run for the first time.
-        earlier_s: wall seconds that a resumed run had taken before.
-        stages: of a branched run, what it still has to follow before `scenario`, see stages.py.
-        samples: the lines of samples.jsonl.
+        device: see `computes_on`.
+        repetition: of a resumed run, until it reaches its checkpoint; then None.
+        earlier_s: wall seconds of a resumed run before.
+        stages: of a branched run, the scenarios to follow before `scenario`.
     """
 
     place: RunDirectory
@@ -82,99 +78,163 @@ class RunContext:
     contacts: "ContactsFile | None" = None
     setup_s: float = 0.0
     completed: int = 0
+    warned: bool = False
 
     def __post_init__(self) -> None:
         self.samples = samples_of(self.prepared) if self.scenario.records.detail == "full" else ""
-        self.callbacks = Callbacks(self.options.callbacks)
+        self.callbacks = self.options.all_callbacks
         self.followed = (*(stage.scenario for stage in self.stages), self.scenario)
+        self.node_cluster = np.asarray(self.prepared.node_cluster)
 
     @property
     def path(self) -> Path:
+        """The run directory."""
         return self.place.path
 
-    @property
-    def every(self) -> Every:
-        """How often a checkpoint is made."""
-        return self.options.checkpoint_every
-
     def write_contacts(self, completed: int | None = None) -> None:
-        """Writes which messages were sent in the rounds that are completed; None: in all others as well."""
+        """Write the messages per pair in the completed rounds; None: in all other rounds as well."""
         counted = self.simulation and self.simulation.transport.contacts
-        if not counted:
-            return
-        rows = counted.take(completed)
-        if self.contacts is not None:
-            self.contacts.add(rows, hold=self.repetition is not None)
+        if counted:
+            rows = counted.take(completed)
+            if self.contacts is not None:
+                self.contacts.add(rows, hold=self.repetition is not None)
 
 
-def close(life: RunContext, status: str) -> tuple[dict | None, Exception | None]:
-    """Ends every file, each on its own, so that one that cannot be written does not take the others along.
+def execute(context: RunContext) -> dict:
+    """Run with the directory locked, and return the summary; records so far are kept and summarized in any case."""
+    status, failure = "failed", None
+    try:
+        try:
+            simulation = _make(context)
+            _stop_if(context.callbacks.call("on_start", _started(context)))
+            simulation.run()
+            if context.repetition is not None:
+                raise ReplayFailed(f"it ended before round {context.repetition.state.rounds}.")
+            if context.stages:
+                raise DdlsimError(f"the run ended before round {context.stages[0].until}, at which it was to change.")
+            status = "done"
+        except KeyboardInterrupt:
+            status = "interrupted"
+        except StopRun as stop:
+            status = "stopped"
+            context.manifest["stopped"] = {"round": context.completed, "reason": str(stop)}
+            context.console.message(f"Ended after round {context.completed} by a callback: {stop}")
+        except Exception as error:
+            # An interrupt in the middle of compiled code may be raised as another exception.
+            failure, status = (None, "interrupted") if context.interrupts.came else (error, "failed")
+        context.interrupts.hold()
+    except KeyboardInterrupt:  # a second one while the first is handled
+        context.interrupts.hold()
+        status = "interrupted" if status == "failed" else status
+    if isinstance(failure, WorkerLost):
+        failure.run_dir = context.path
+    if context.repetition is not None:
+        context.repetition.abandon(context.recorder)
+        raise failure or KeyboardInterrupt
+    if isinstance(failure, WorkerLost):  # until_done continues from the last checkpoint
+        with suppress(RecordsFailed):
+            if context.recorder is not None:
+                context.recorder.close()
+        raise failure
+    if status == "interrupted":
+        where = f"{shown_path(context.path)}.{_how_to_resume(context)}"
+        context.console.message(f"Interrupted. What has been computed is in {where}")
+    return _end(context, status, failure)
 
-    Returns:
-        The summary, if it could be made, and the first error.
-    """
+
+def _end(context: RunContext, status: str, failure: Exception | None) -> dict:
+    """Close and summarize a run, and tell callbacks; raise its first failure."""
+    try:
+        summary, unwritten = _close(context, status)
+    except WorkerLost as lost:  # before the summary was written
+        lost.run_dir = context.path
+        raise
+    failure = failure or unwritten
+    if status == "done" and failure is None and context.options.every.keep is None:
+        remove_checkpoints(context.path)
+    if isinstance(failure, RecordsFailed):
+        failure = RecordsFailed(f"{failure} {_failure_note(context, summary)}")
+    of_callback = None if summary is None else context.callbacks.end(summary)
+    failure = failure or of_callback
+    if isinstance(failure, CallbackFailed):
+        cause, failure = (
+            failure.__cause__,
+            CallbackFailed(f"{failure} Its records are kept in {shown_path(context.path)}."),
+        )
+        failure.__cause__ = cause
+    if failure is not None:
+        failure.run_dir = context.path  # type: ignore[attr-defined]  # where the command line puts the traceback
+        raise failure
+    assert summary is not None
+    return summary
+
+
+def _close(context: RunContext, status: str) -> tuple[dict | None, Exception | None]:
+    """Close each file separately, so that one failure leaves the others intact; return the summary and first error."""
     from ddlsim.report.summary import summarize
 
-    path = life.path
+    path, manifest, simulation = context.path, context.manifest, context.simulation
     errors: list[DdlsimError] = []
-    if not life.place.is_there():  # whatever is there now is not ours to write into
+    if not context.place.is_there():  # another directory may have its path now
         with suppress(RecordsFailed):
-            if life.recorder is not None:
-                life.recorder.close()
-        return None, RecordsFailed(f"{path} has been removed or replaced while the run was writing into it.")
+            if context.recorder is not None:
+                context.recorder.close()
+        return None, RecordsFailed(f"{path} has been removed or replaced during the run.")
     closing = time.perf_counter()
-    traffic = cache(lambda: life.simulation.network.traffic if life.simulation else None)
-    for write in _last_records(life, traffic):
+    traffic = cache(lambda: simulation.network.traffic if simulation else None)
+    for write in _last_records(context, traffic):
         try:
             write()
         except RecordsFailed as error:
             errors.append(error)
-    recording_s = time.perf_counter() - closing + (life.recorder.wall_s if life.recorder else 0.0)
-    if status == "done" and life.simulation is not None:  # after the records, since it empties the network
-        wrong = violations(life.simulation, traffic())
-        life.manifest["checks"] = wrong or PASSED
+    recording_s = time.perf_counter() - closing + (context.recorder.wall_s if context.recorder else 0.0)
+    if status == "done" and simulation is not None:  # after the records, since it empties the network
+        wrong = violations(simulation, traffic())
+        manifest["checks"] = wrong or PASSED
         if wrong:
             errors.append(
                 DdlsimError(f"{'; '.join(wrong)}. This is a fault of ddlsim: report it with the scenario and log.txt.")
             )
     status = "failed" if errors and status == "done" else status
-    sim_time_s = life.simulation.env.now if life.simulation else 0.0
-    finish_manifest(life.manifest, status, life.started - life.earlier_s, sim_time_s)
-    life.manifest["files"] = {file.name: file.stat().st_size for file in sorted(path.glob("*.jsonl"))}
-    if life.simulation:
-        life.manifest["step_times"] = life.simulation.ports.clock.about
-    if life.options.profile and life.simulation:
-        learner, manifest = life.learner, life.manifest
-        manifest["profile"] = wall_profile(learner.jobs.wall_s, life.setup_s, life.data_s, recording_s, manifest)
-        manifest["waves"] = wave_counts(learner.jobs.waves)
-        manifest["paths"], manifest["detours"] = learner.paths, learner.detours
-        manifest["device_seconds"] = {kind: round(seconds, 3) for kind, seconds in learner.device_s.items()}
-    if life.learner.backends is not None:
+    finish_manifest(manifest, status, context.started - context.earlier_s, simulation.env.now if simulation else 0.0)
+    manifest["files"] = {file.name: file.stat().st_size for file in sorted(path.glob("*.jsonl"))}
+    if simulation:
+        manifest["step_times"] = simulation.ports.clock.about
+        if context.options.profile:
+            _add_profile(context, recording_s)
+    if context.learner.backends is not None:
         with suppress(WorkerLost):
-            life.manifest["executor"] |= life.learner.backends.about_end()
+            manifest["executor"] |= context.learner.backends.about_end()
     summary = None
     try:
-        write_manifest(path, life.manifest)
+        write_manifest(path, manifest)
         summary = summarize(path)
         directories.write_json(path / "summary.json", summary)
     except OSError as error:
-        where = error.filename or path
-        errors.append(RecordsFailed(f"{where} cannot be written: {error.strerror or error}."))
+        errors.append(_unwritten(error, path))
     except DdlsimError as error:
         errors.append(error)
     return summary, errors[0] if errors else None
 
 
-def _last_records(life: RunContext, traffic: Callable[[], Any]) -> list[Callable[[], None]]:
-    """What remains to be written of the records."""
+def _add_profile(context: RunContext, recording_s: float) -> None:
+    learner, manifest = context.learner, context.manifest
+    manifest["profile"] = wall_profile(learner.jobs.wall_s, context.setup_s, context.data_s, recording_s, manifest)
+    manifest["waves"] = {kind: {"waves": len(jobs), "jobs": sum(jobs)} for kind, jobs in learner.jobs.waves.items()}
+    manifest["paths"], manifest["detours"] = learner.paths, learner.detours
+    manifest["device_seconds"] = {kind: round(seconds, 3) for kind, seconds in learner.device_s.items()}
+
+
+def _last_records(context: RunContext, traffic: Callable[[], Any]) -> list[Callable[[], None]]:
+    """Return the functions that write the last records."""
     from ddlsim.runs.recorder import write_communication, write_contents, write_energy, write_links
 
-    writes: list[Callable[[], None]] = [life.recorder.close] if life.recorder else []
-    if life.simulation is not None:
-        path, simulation, detail = life.path, life.simulation, life.scenario.records.detail
+    writes: list[Callable[[], None]] = [context.recorder.close] if context.recorder else []
+    if context.simulation is not None:
+        path, simulation, detail = context.path, context.simulation, context.scenario.records.detail
         network = simulation.network
         writes += [
-            life.write_contacts,
+            context.write_contacts,
             lambda: write_communication(path / "communication.jsonl", traffic(), detail),
             lambda: write_links(path / "links.jsonl", network.use(traffic()), detail),
             lambda: write_contents(path / "contents.jsonl", simulation.transport.contents),
@@ -182,267 +242,195 @@ def _last_records(life: RunContext, traffic: Callable[[], Any]) -> list[Callable
         meter = simulation.meter
         if meter is not None:
             writes.append(lambda: write_energy(path / "energy.jsonl", meter.rows(traffic()), detail))
-    if life.models is not None and life.models.held:
-        models = life.models
-        writes.append(lambda: _write_models(life, models))
+    if context.models is not None and context.models.held:
+        writes.append(partial(_write_models, context, context.models))
     return writes
 
 
-def _write_models(life: RunContext, models: KeptModels) -> None:
+def _write_models(context: RunContext, models: KeptModels) -> None:
     try:
-        write_models(life.path, models, life.learner)
+        write_models(context.path, models, context.learner)
     except OSError as error:
-        raise RecordsFailed(f"{life.path / MODELS} cannot be written: {error.strerror or error}.") from error
+        raise _unwritten(error, context.path / MODELS) from error
 
 
-def what_is_kept(life: RunContext, summary: dict[str, Any] | None) -> str:
-    """The sentence on what a run that could not write its records has left.
+def _unwritten(error: OSError, path: Path) -> RecordsFailed:
+    return RecordsFailed(f"{error.filename or path} cannot be written: {error.strerror or error}.")
+
+
+def _failure_note(context: RunContext, summary: dict[str, Any] | None) -> str:
+    """Describe the records of a run that could not write all of them.
 
     Args:
-        life: of the run.
-        summary: of what it has written; None: there is none.
+        context: of the run.
+        summary: of its records; None if it has none.
     """
-    if not life.place.is_there():
+    if not context.place.is_there():
         return "Nothing of the run is left there."
-    reached = 0 if summary is None else min(summary["evaluated_round"] or 0, life.scenario.rounds)
+    reached = 0 if summary is None else min(summary["evaluated_round"] or 0, context.scenario.rounds)
     kept = f"evaluations up to round {reached} are" if reached else "nothing that can be used is"
-    instead = how_to_resume(life).strip() or "Run it again; --out names another path."
-    return f"The run has failed; {kept} in {shown_path(life.path)}. Make room first. {instead}"
+    cure = _how_to_resume(context).strip() or "Run it again; --out names another path."
+    return f"The run has failed; {kept} in {shown_path(context.path)}. Make room first. {cure}"
 
 
-def how_to_resume(life: RunContext) -> str:
-    """The sentence on it, if there is a checkpoint."""
-    return f" `ddlsim resume {shown_path(life.path)}` continues it." if checkpoints_of(life.path) else ""
+def _how_to_resume(context: RunContext) -> str:
+    return f" `ddlsim resume {shown_path(context.path)}` continues it." if checkpoints_of(context.path) else ""
 
 
-def run_in(life: RunContext) -> dict:
-    """Runs with the directory locked; whatever happens, what was computed is kept and summarized."""
-    status, failure = "failed", None
-    try:
-        try:
-            simulation = _make(life)
-            stop = life.callbacks.tell("on_start", _started(life))
-            if stop is not None:
-                raise StopRun(stop)
-            simulation.run()
-            if life.repetition is not None:
-                raise ReplayFailed(f"it ended before round {life.repetition.state.rounds}.")
-            if life.stages:
-                raise DdlsimError(f"the run ended before round {life.stages[0].until}, at which it was to change.")
-            status = "done"
-        except KeyboardInterrupt:
-            status = "interrupted"
-        except StopRun as stop:
-            status = "stopped"
-            life.manifest["stopped"] = {"round": life.completed, "reason": str(stop)}
-            life.console.message(f"Ended after round {life.completed} by a callback: {stop}")
-        except Exception as error:
-            # An interrupt in the middle of compiled code may come out of it as another exception.
-            failure, status = (None, "interrupted") if life.interrupts.came else (error, "failed")
-        life.interrupts.hold()
-    except KeyboardInterrupt:  # a second one on the way out of the first
-        life.interrupts.hold()
-        status = "interrupted" if status == "failed" else status
-    if isinstance(failure, WorkerLost):
-        failure.run_dir = life.path
-    if life.repetition is not None:
-        life.repetition.abandon(life.recorder)
-        raise failure or KeyboardInterrupt
-    if isinstance(failure, WorkerLost):  # what is written since the last checkpoint is taken back, see recovery.py
-        with suppress(RecordsFailed):
-            if life.recorder is not None:
-                life.recorder.close()
-        raise failure
-    if status == "interrupted":
-        life.console.message(f"Interrupted. What has been computed is in {shown_path(life.path)}.{how_to_resume(life)}")
-    try:
-        summary, unwritten = close(life, status)
-    except WorkerLost as lost:  # before the summary was written
-        lost.run_dir = life.path
-        raise
-    failure = failure or unwritten
-    if status == "done" and failure is None and life.every.keep is None:
-        remove_checkpoints(life.path)
-    if isinstance(failure, RecordsFailed):
-        failure = RecordsFailed(f"{failure} {what_is_kept(life, summary)}")
-    of_callback = None if summary is None else life.callbacks.end(summary)
-    failure = failure or of_callback
-    if isinstance(failure, CallbackFailed):
-        kept = CallbackFailed(f"{failure} What the run had computed is kept in {shown_path(life.path)}.")
-        kept.__cause__, failure = failure.__cause__, kept
-    if failure is not None:
-        failure.run_dir = life.path  # type: ignore[attr-defined]  # where the command line puts the traceback
-        raise failure
-    assert summary is not None
-    return summary
+def _stop_if(reason: str | None) -> None:
+    if reason is not None:
+        raise StopRun(reason)
 
 
-def _make(life: RunContext) -> "Simulation":
-    """Writes the first files and makes all objects."""
+def _make(context: RunContext) -> "Simulation":
+    """Write the first files and make all objects."""
     from ddlsim.assembly import build_simulation
     from ddlsim.runs.recorder import ContactsFile, Recorder
 
-    scenario = life.scenario
+    scenario = context.scenario
     losses = loss_rows(scenario.learned.judged_by, scenario.learned.records_loss)
     if scenario.records.detail == "full":
-        life.contacts = ContactsFile(life.path / "contacts.jsonl")
-    if life.repetition is None:
-        write_first_files(life)
-        recorder = life.recorder = Recorder(life.path / "metrics.jsonl", losses)
-        _begin_checkpoints(life, recorder)
+        context.contacts = ContactsFile(context.path / "contacts.jsonl")
+    if context.repetition is None:
+        write_first_files(context)
+        recorder = context.recorder = Recorder(context.path / "metrics.jsonl", losses)
+        _start_checkpoints(context, recorder)
     else:
-        recorder = life.recorder = Recorder(life.repetition.records, losses)
-    which, life.manifest["models"] = which_models(scenario, life.learner)
-    life.models = None if which == "none" else KeptModels(which)
-    simulation = life.simulation = build_simulation(
-        life.stages[0].scenario if life.stages else scenario,
-        life.prepared,
-        life.learner,
+        recorder = context.recorder = Recorder(context.repetition.records, losses)
+    which, context.manifest["models"] = which_models(scenario, context.learner)
+    context.models = None if which == "none" else KeptModels(which)
+    simulation = context.simulation = build_simulation(
+        context.followed[0],
+        context.prepared,
+        context.learner,
         recorder,
-        lambda *ended: _round(life, recorder, *ended),
-        _evaluation_teller(life, recorder),
-        (lambda *_: None) if life.models is None else life.models.take,
+        partial(_round, context, recorder),
+        partial(_evaluation, context, recorder),
+        (lambda *_: None) if context.models is None else context.models.take,
     )
     if scenario.learning != "none":
-        life.prepared.release()
-    life.setup_s = time.perf_counter() - life.started - life.data_s
+        context.prepared.release()
+    context.setup_s = time.perf_counter() - context.started - context.data_s
     return simulation
 
 
-def write_first_files(life: RunContext) -> None:
-    """Writes what is known before the first round.
+def write_first_files(context: RunContext) -> None:
+    """Write the files that are known before the first round.
 
     Raises:
-        RecordsFailed: if it cannot be written; nothing is left then.
+        RecordsFailed: if they cannot be written; all of them are removed then.
     """
-    path, scenario = life.path, life.scenario
+    path, manifest = context.path, context.manifest
     try:
-        life.manifest["resolved"] = directories.write_scenario(path, scenario)
-        write_stages(path, life.stages)
-        life.manifest["scenario_files"] = scenario_digests(path)
-        write_manifest(path, life.manifest)
-        directories.write_samples(path, life.samples)
+        manifest["resolved"] = directories.write_scenario(path, context.scenario)
+        write_stages(path, context.stages)
+        manifest["scenario_files"] = scenario_digests(path)
+        write_manifest(path, manifest)
+        directories.write_samples(path, context.samples)
     except OSError as error:
-        first = directories.OF_A_RUN - {LOCK} | {stage.file for stage in life.stages}
-        for name in first:  # half a beginning is of no use to a reader
+        for name in directories.FIRST_FILES - {LOCK} | {stage.file for stage in context.stages}:
             with suppress(OSError):
                 (path / name).unlink(missing_ok=True)
-        raise RecordsFailed(f"{error.filename or path} cannot be written: {error.strerror or error}.") from error
+        raise _unwritten(error, path) from error
 
 
-def _begin_checkpoints(life: RunContext, recorder: "Recorder") -> None:
-    """From here on checkpoints are made, unless nothing is learned: then to repeat a run is to run it."""
-    if life.every.never or life.scenario.learning == "none":
+def _start_checkpoints(context: RunContext, recorder: "Recorder") -> None:
+    """Make checkpoints from now on, unless nothing is learned: repeating such a run costs as much as running it."""
+    if context.options.every.never or context.scenario.learning == "none":
         return
-    began = life.repetition.state if life.repetition else None
-    life.checkpoints = Checkpoints(
-        life.path,
-        life.every,
-        life.learner,
+    start = context.repetition.state if context.repetition else None
+    context.checkpoints = Checkpoints(
+        context.path,
+        context.options.every,
+        context.learner,
         recorder,
-        life.scenario.rounds,
-        made_with(life.followed, life.device),
-        lambda: life.earlier_s + time.perf_counter() - life.started,
-        life.console.message,
-        began.rounds if began else 0,
-        began.log_bytes if began else 0,
+        context.scenario.rounds,
+        made_with(context.followed, context.device),
+        lambda: context.earlier_s + time.perf_counter() - context.started,
+        context.console.message,
+        start.rounds if start else 0,
+        start.log_bytes if start else 0,
     )
-    life.interrupts.wait_for_round()
+    context.interrupts.wait_for_round()
 
 
-def _round(life: RunContext, recorder: "Recorder", completed: int, time_s: float, bytes_sent: int) -> None:
-    """All nodes have completed a round."""
-    life.place.check()
-    stop, is_new, life.completed = None, completed > life.completed, completed  # the last exchange is no new round
-    asked_to_end = life.interrupts.came  # a signal that comes while the checkpoint is made waits for the next one
-    if life.repetition is not None:
-        if life.repetition.round(time_s):
-            life.repetition.end(recorder)
-            directories.write_samples(life.path, life.samples)  # as those records that were damaged meanwhile
-            _begin_checkpoints(life, recorder)
-            life.repetition = None
-            write_manifest(life.path, life.manifest)
+def _round(context: RunContext, recorder: "Recorder", completed: int, time_s: float, bytes_sent: int) -> None:
+    """Handle a round that all nodes have completed."""
+    context.place.check()
+    stop, is_new = None, completed > context.completed  # the last exchange is not a new round
+    context.completed = completed
+    asked_to_end = context.interrupts.came  # a signal during the checkpoint waits for the next one
+    if context.repetition is not None:
+        if context.repetition.round(time_s):
+            context.repetition.end(recorder)
+            directories.write_samples(context.path, context.samples)  # they may have been damaged meanwhile
+            _start_checkpoints(context, recorder)
+            context.repetition = None
+            write_manifest(context.path, context.manifest)
     else:
         if is_new:
-            stop = life.callbacks.tell("on_round", Completed(completed, life.scenario.rounds, time_s, bytes_sent))
-        if life.checkpoints is not None and life.simulation is not None:
-            reached = life.simulation.completed_by_all, life.simulation.furthest
-            life.checkpoints.round(time_s, *reached, now=asked_to_end or stop is not None)
-    life.write_contacts(completed)
-    if asked_to_end or life.checkpoints is None:
-        life.interrupts.check()
-    _next_stages(life, recorder)
-    if life.repetition is None:
-        life.console.round(completed, time_s, bytes_sent)
-    if stop is not None:
-        raise StopRun(stop)
+            event = Completed(completed, context.scenario.rounds, time_s, bytes_sent)
+            stop = context.callbacks.call("on_round", event)
+        if context.checkpoints is not None and context.simulation is not None:
+            reached = context.simulation.completed_by_all, context.simulation.furthest
+            context.checkpoints.round(time_s, *reached, now=asked_to_end or stop is not None)
+    context.write_contacts(completed)
+    if asked_to_end or context.checkpoints is None:
+        context.interrupts.check()
+    _next_stages(context, recorder)
+    if context.repetition is None:
+        context.console.round(completed, time_s, bytes_sent)
+    _stop_if(stop)
 
 
-def _next_stages(life: RunContext, recorder: "Recorder") -> None:
-    """Goes over to the scenario that follows, if a branched run has come to the end of a stage."""
-    while life.stages and life.simulation and life.simulation.completed_by_all >= life.stages[0].until:
-        ended, *left = life.stages
-        life.stages = tuple(left)
-        follows = left[0].scenario if left else life.scenario
-        change_at_once(life.simulation, ended.scenario, follows, life.learner, recorder)
+def _next_stages(context: RunContext, recorder: "Recorder") -> None:
+    """Change to the next scenario, if a branched run has completed a stage."""
+    while context.stages and context.simulation and context.simulation.completed_by_all >= context.stages[0].until:
+        ended, *left = context.stages
+        context.stages = tuple(left)
+        follows = left[0].scenario if left else context.scenario
+        change_at_once(context.simulation, ended.scenario, follows, context.learner, recorder)
 
 
-def _evaluation_teller(life: RunContext, recorder: "Recorder") -> "Callable[[Evaluated], None]":
-    """What is said on each evaluation, and once if training diverges."""
-    node_cluster, warned = np.asarray(life.prepared.node_cluster), False
-
-    def tell(outcome: "Evaluated") -> None:
-        nonlocal warned
-        completed = min(outcome.completed, life.scenario.rounds)  # the last exchange is no round of its own to a reader
-        if life.repetition is not None:  # all this has been said
-            warned = bool(recorder.diverged)
-            return
-        life.console.evaluation(
-            completed,
-            outcome.time_s,
-            outcome.bytes_sent,
-            float(metrics.over_nodes(outcome.honest)),
-            metrics.over_clusters(outcome.honest, node_cluster).tolist(),
-            outcome.metric,
+def _evaluation(context: RunContext, recorder: "Recorder", outcome: "Evaluated") -> None:
+    """Handle an evaluation; print a warning at the first one that finds diverged models."""
+    diverged = sorted(recorder.diverged)
+    if context.repetition is not None:
+        context.warned = bool(diverged)
+        return
+    completed = min(outcome.completed, context.scenario.rounds)  # readers do not count the last exchange as a round
+    clusters = metrics.over_clusters(outcome.honest, context.node_cluster).tolist()
+    mean = float(metrics.over_nodes(outcome.honest))
+    context.console.evaluation(completed, outcome.time_s, outcome.bytes_sent, mean, clusters, outcome.metric)
+    if diverged and not context.warned:
+        context.warned = True
+        context.console.message(
+            f"WARNING: after round {completed} the loss of {_nodes(diverged)} is not a finite number: "
+            "training has diverged. A smaller training.learning_rate may help. The run goes on."
         )
-        diverged = recorder.diverged
-        if diverged and not warned:
-            warned = True
-            life.console.message(
-                f"WARNING: after round {completed} the loss of {_nodes(list(diverged))} is not a finite number: "
-                "training has diverged. A smaller training.learning_rate may help. The run goes on."
-            )
-        life.completed = completed
-        stop = life.callbacks.tell(
-            "on_evaluation",
-            Evaluation(
-                outcome.completed,
-                outcome.time_s,
-                outcome.bytes_sent,
-                outcome.metric.name,
-                outcome.values,
-                node_cluster,
-                outcome.attacked,
-            ),
-        )
-        if stop is not None:
-            raise StopRun(stop)
-
-    return tell
+    context.completed = completed
+    event = Evaluation(
+        outcome.completed,
+        outcome.time_s,
+        outcome.bytes_sent,
+        outcome.metric.name,
+        outcome.values,
+        context.node_cluster,
+        outcome.attacked,
+    )
+    _stop_if(context.callbacks.call("on_evaluation", event))
 
 
-def _started(life: RunContext) -> Started:
-    """What callbacks get to know first."""
+def _started(context: RunContext) -> Started:
+    """Describe the run for callbacks."""
     from ddlsim.scenario.model import to_plain
 
-    behind = life.repetition.state.rounds if life.repetition else 0
-    node_cluster = np.asarray(life.prepared.node_cluster)
-    return Started(life.path, to_plain(life.scenario), life.scenario.rounds, node_cluster, behind)
+    after = context.repetition.state.rounds if context.repetition else 0
+    return Started(context.path, to_plain(context.scenario), context.scenario.rounds, context.node_cluster, after)
 
 
 def _nodes(nodes: list[int]) -> str:
-    """At most ten nodes by their numbers."""
+    """List at most ten nodes by their numbers."""
     if len(nodes) == 1:
         return f"node {nodes[0]}"
-    shown = ", ".join(map(str, sorted(nodes)[:10]))
-    return f"{len(nodes)} nodes ({shown}{', ...' if len(nodes) > 10 else ''})"
+    return f"{len(nodes)} nodes ({', '.join(map(str, nodes[:10]))}{', ...' if len(nodes) > 10 else ''})"

@@ -1,13 +1,7 @@
-"""The manifest of a run: what a reader must know to trust and repeat it.
+"""The manifest of a run: what a reader must know to trust and repeat it, and whether another process can continue it.
 
-What a run reads beside its scenario: the samples that its nodes are dealt, and the files that the scenario names.
-
-A scenario names files by their paths, but what they hold counts: a run goes on, and one that is there already comes
-back, only where they hold what they held then.
-
-An earlier run that another process goes on from: what it was, and whether this process computes as it did.
-
-Where wall time went, for `--profile`.
+Inputs are compared by content: a run continues, or counts as complete, only if its samples and the files that its
+scenario names are unchanged.
 """
 
 import hashlib
@@ -17,7 +11,7 @@ import resource
 import socket
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,15 +35,13 @@ if TYPE_CHECKING:
 
 
 _DEALT = ("data.path", "partition.path")
-"""Files of which the samples that nodes get are compared, and no bytes, where samples are read."""
+"""Files of samples: if nodes read samples, these are compared instead of bytes."""
 _KEYS = ("path", "file", "changes", "uplinks", "downlinks", "pretrained")
-"""Keys under which files are named, one or a list of them."""
-_FOLDERS = ("pretrained",)
-"""Those of them under which a folder may be named, all of whose files count."""
+"""Keys that name files, one or a list of them."""
 
 
 def file_digests(*scenarios: "Scenario") -> dict[str, str]:
-    """The files that scenarios name, of those that are there: "key path" -> SHA-256."""
+    """Return the SHA-256 of each existing file that scenarios name, by "key path"."""
     from ddlsim.scenario.model import to_plain
 
     named = (each for scenario in scenarios for each in _named("", to_plain(scenario)))
@@ -62,20 +54,20 @@ def other_inputs(
     prepared: "PreparedData | DatasetSpec",
     before: "Sequence[Scenario]" = (),
 ) -> str:
-    """What would be read now that is not what a run was made on, in words; empty: nothing.
+    """Describe the inputs that differ from those of a run; empty if none does.
 
     Args:
-        manifest: of the run; what an older one does not tell is not compared.
+        manifest: of the run; on a worker of a cluster, its data and the files of its model.
         scenario: of the run, or of a branch of it.
-        prepared: what nodes get now.
-        before: what a branched run follows before that.
+        prepared: the current data of nodes.
+        before: earlier scenarios of a branched run.
     """
     then, now, found = manifest["data"], prepared.about, []
-    files = manifest.get("files_read") or {}
+    files = manifest["files_read"]
     if then.get("sha256") != now.get("sha256"):
         found.append((f"data: {scenario.data_name}", then.get("sha256"), now.get("sha256")))
-    elif then.get("dealt") and then["dealt"] != now.get("dealt"):
-        found.append(("partition: what nodes get of the data", then["dealt"], now.get("dealt")))
+    elif then.get("dealt") != now.get("dealt"):
+        found.append(("partition: what nodes get of the data", then.get("dealt"), now.get("dealt")))
     for name, digest in file_digests(*before, scenario).items():
         by_bytes = "sha256" not in now or name.split(" ", 1)[0] not in _DEALT
         if by_bytes and files.get(name, digest) != digest:
@@ -86,16 +78,16 @@ def other_inputs(
 
 
 def same_files(directory: Path, *scenarios: "Scenario") -> bool:
-    """Whether the files that scenarios name are, byte by byte, those that the run in a directory has read."""
+    """Whether the files that scenarios name have the bytes that the run in a directory has read."""
     try:
-        then = json.loads((directory / "manifest.json").read_text(encoding="utf-8")).get("files_read") or {}
+        then = json.loads((directory / "manifest.json").read_text(encoding="utf-8"))["files_read"]
         return all(then.get(name, digest) == digest for name, digest in file_digests(*scenarios).items())
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, KeyError, AttributeError):
         return False
 
 
 def _named(key: str, value: Any) -> Iterator[tuple[str, str, Path]]:
-    """Dotted key, text and path of each file, or folder, that is named below a key and is there."""
+    """Yield the dotted key, text and path of each existing file, or folder, that is named below a key."""
     if isinstance(value, Mapping):
         for name, below in value.items():
             yield from _named(f"{key}.{name}" if key else name, below)
@@ -104,7 +96,7 @@ def _named(key: str, value: Any) -> Iterator[tuple[str, str, Path]]:
             yield from _named(key, below)
     elif isinstance(value, str) and (last := key.rpartition(".")[2]) in _KEYS:
         path = Path(value).expanduser()
-        if path.is_file() or (last in _FOLDERS and path.is_dir()):
+        if path.is_file() or (last == "pretrained" and path.is_dir()):
             yield key, value, path
     elif isinstance(value, str) and "training.augmentation" in key and own_code.is_place(value):
         code = own_code.file_of(value)
@@ -131,7 +123,7 @@ def _digest_of(path: Path, changed: int, size: int) -> str:
 NETWORK_ONLY = "learning: none: only the network ran; where learned values steer, every loss was taken as equal"
 
 MODEL_SEES = ("image_shape", "num_classes", "num_tokens", "label_shape")
-"""What a model is built for, of PreparedData or DatasetSpec; with it a module can be made without the samples."""
+"""Attributes of PreparedData or DatasetSpec from which a model is built, for readers without the samples."""
 
 
 def start_manifest(
@@ -141,7 +133,15 @@ def start_manifest(
     missing: str | None,
     command: Sequence[str] | None,
 ) -> dict:
-    """What a reader must know to trust and repeat the run."""
+    """Return the manifest of a run before its first round.
+
+    Args:
+        scenario: of the run.
+        prepared: its data.
+        device: see `computes_on`.
+        missing: the reason for its fallback, or None.
+        command: see Options.
+    """
     from ddlsim.scenario import parts
     from ddlsim.scenario.own_parts import origins
 
@@ -191,52 +191,38 @@ def start_manifest(
 
 
 def _plain(value: Any) -> Any:
-    """A number, a shape or None as JSON has it; a data set of one's own may count in numpy's types."""
+    """Convert a number, a shape or None for JSON; a user-defined data set may count in numpy's types."""
     return None if value is None else np.asarray(value, dtype=np.int64).tolist()
 
 
-def made_with(scenarios: "Sequence[Scenario]", device: str) -> dict[str, str | None]:
-    """What must be the same for two processes to compute the same bits.
+def made_with(scenarios: "Sequence[Scenario]", device: str) -> dict[str, Any]:
+    """Return what must be equal for two processes to compute the same bits.
 
     Args:
-        scenarios: what is run, one after the other.
+        scenarios: of the run, in order.
         device: see `computes_on`.
     """
     from ddlsim.scenario.own_parts import origins
 
-    return {
-        **versions(),
-        "plugins": _plugins_text(origins(*scenarios)),
-        "device": _device_name(device),
-        "cpu": cpu_name(),
-    }
+    code = [_code(origin) for origin in origins(*scenarios)]
+    return {**versions(), "plugins": code, "device": _device_name(device), "cpu": cpu_name()}
 
 
-def recorded_environment(manifest: Mapping[str, Any]) -> dict[str, str | None]:
-    """As `made_with`, as far as the manifest of a run tells it."""
+def recorded_environment(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of `made_with` in the manifest of a run."""
     keys = ("ddlsim", "code", "python", *PACKAGES, "device", "cpu")
-    return {key: manifest[key] for key in keys if key in manifest} | {
-        "plugins": _plugins_text(manifest.get("plugins") or ())
-    }
+    code = [_code(origin) for origin in manifest["plugins"]]
+    return {key: manifest[key] for key in keys if key in manifest} | {"plugins": code}
 
 
-def _plugins_text(plugins: Iterable[dict[str, Any]]) -> str:
-    """What tells the code of parts from outside from another."""
-    return json.dumps([_without_text(origin) for origin in plugins], sort_keys=True)
-
-
-def _without_text(origin: dict[str, Any]) -> dict[str, Any]:
-    """What tells a part's code from another; its SHA-256 stands for its text, wherever that came from, and for what its
-    repository says, which other files change as well.
-    """
-    omitted = {"source", "path"} if origin.get("source") is not None else set()
-    return {
-        key: value for key, value in origin.items() if key not in omitted | ({"git"} if origin.get("sha256") else set())
-    }
+def _code(origin: dict[str, Any]) -> dict[str, Any]:
+    """Return the identity of a part's code: its SHA-256 replaces its text, its path and the state of its repository."""
+    ignored = ({"source", "path"} if origin.get("source") else set()) | ({"git"} if origin.get("sha256") else set())
+    return {key: value for key, value in origin.items() if key not in ignored}
 
 
 def finish_manifest(manifest: dict, status: str, started: float, sim_time_s: float) -> None:
-    """Adds how it ended."""
+    """Add the end of a run."""
     manifest["status"] = status
     manifest["wall_s"] = round(time.perf_counter() - started, 3)
     manifest["sim_time_s"] = sim_time_s
@@ -244,7 +230,7 @@ def finish_manifest(manifest: dict, status: str, started: float, sim_time_s: flo
 
 
 def write_manifest(directory: Path, manifest: dict) -> None:
-    """Writes manifest.json, whole or not at all."""
+    """Write manifest.json, see `write_json`."""
     write_json(directory / "manifest.json", manifest)
 
 
@@ -257,15 +243,15 @@ def _device_name(device: str) -> str:
 
 
 def read_manifest(directory: Path) -> dict[str, Any]:
-    """What manifest.json says.
+    """Read manifest.json.
 
     Raises:
-        ScenarioError: if there is none.
+        ScenarioError: if it is missing.
         RecordsDamaged: if it cannot be read.
     """
     path = directory / "manifest.json"
     if not path.is_file():
-        raise ScenarioError(f"{directory}: expected the directory of a run, found no manifest.json in it.")
+        raise ScenarioError(f"{directory}: expected the directory of a run, got one without a manifest.json.")
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(manifest["data"], dict):
@@ -276,20 +262,20 @@ def read_manifest(directory: Path) -> dict[str, Any]:
 
 
 def refuse_edited(directory: Path, manifest: Mapping[str, Any]) -> None:
-    """Raises ScenarioError if a scenario in the directory is not the one that the run has followed."""
-    then, now = manifest.get("scenario_files"), scenario_digests(directory)
-    edited = [] if then is None else sorted(name for name in {*then, *now} if then.get(name) != now.get(name))
-    if edited:
-        raise ScenarioError(
-            f"{directory / edited[0]}: was changed since the run began. Put it back as it was; what is to be other "
-            f"from some round on makes a branch: `ddlsim resume {directory} --set KEY=VALUE --out NEW`."
-        )
+    """Raise ScenarioError if a scenario file in the directory was changed."""
+    then, now = manifest["scenario_files"], scenario_digests(directory)
+    for name in sorted({*then, *now}):
+        if then.get(name) != now.get(name):
+            raise ScenarioError(
+                f"{directory / name}: was changed since the run began. Restore it. For changes from some round on, "
+                f"make a branch: `ddlsim resume {directory} --set KEY=VALUE --out NEW`."
+            )
 
 
 def need_given_parts(directory: Path, manifest: Mapping[str, Any]) -> None:
-    """Raises ScenarioError if the run has parts that Python code had given it, and now has not."""
+    """Raise ScenarioError if the run has parts from Python code that this process has not defined."""
     tables = {parts.table(key).kind: (key, parts.table(key)) for key in parts.TABLES}
-    for origin in manifest.get("plugins") or ():
+    for origin in manifest["plugins"]:
         if "source" not in origin:
             continue
         key, table = tables[origin["kind"]]
@@ -301,36 +287,32 @@ def need_given_parts(directory: Path, manifest: Mapping[str, Any]) -> None:
             )
 
 
-def refuse_others(directory: Path, then: Mapping[str, str | None], now: Mapping[str, str | None]) -> None:
-    """Raises ScenarioError if what computes now is not what computed then, see manifest.py: made_with."""
-    names = sorted(key for key in {*then, *now} if then.get(key) != now.get(key))
-    if names:
-        differ = "; ".join(_differ(name, then.get(name), now.get(name)) for name in names)
+def refuse_others(directory: Path, then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Raise ScenarioError if this process computes other bits than the run, see `made_with`."""
+    differ = [
+        f"{name} was {then.get(name)}, is {now.get(name)}"
+        for name in sorted({*then, *now} - {"plugins"})
+        if then.get(name) != now.get(name)
+    ]
+    were, are = ({(each["kind"], each["name"]): each for each in found.get("plugins", ())} for found in (then, now))
+    for key in sorted({*were, *are}):
+        was, has = were.get(key, {}), are.get(key, {})
+        fields = sorted(field for field in {*was, *has} if was.get(field) != has.get(field))
+        if fields:
+            told = ", ".join(f"{field} was {was.get(field)}, is {has.get(field)}" for field in fields)
+            differ.append(f"the code of {' '.join(key)} ({told})")
+    if differ:
         raise ScenarioError(
-            f"{directory}: the run was made with something else: {differ}. Its end may not be the one that it would "
-            "have had; --anyway goes on all the same."
+            f"{directory}: the run was made with something else: {'; '.join(differ)}. Its results may change; --anyway "
+            "continues it in any case."
         )
-    unknown = [each for each in json.loads(now.get("plugins") or "[]") if not each.get("sha256", True)]
+    unknown = [f"{kind} {name}" for (kind, name), code in are.items() if not code.get("sha256", True)]
     if unknown:
-        parts = ", ".join(f"{each['kind']} {each['name']}" for each in unknown)
         raise ScenarioError(
-            f"{directory}: cannot compare the code of {parts} with the run's, because no source file defines it alone "
-            "(a notebook, a lambda, a function inside another). If it is the same, pass --anyway (in Python: "
-            "anyway=True)."
+            f"{directory}: cannot compare the code of {', '.join(unknown)} with the run's, because no source file "
+            "defines it alone (a notebook, a lambda, a function inside another). If it is the same, pass --anyway (in "
+            "Python: anyway=True)."
         )
-
-
-def _differ(name: str, then: str | None, now: str | None) -> str:
-    """What was something else then, in words; of parts from outside, what tells the code of each from another."""
-    found = []
-    if name == "plugins":
-        were, are = ({(each["kind"], each["name"]): each for each in json.loads(text or "[]")} for text in (then, now))
-        for key in sorted({*were, *are}):
-            was, has = were.get(key, {}), are.get(key, {})
-            fields = sorted(field for field in {*was, *has} if was.get(field) != has.get(field))
-            differences = ", ".join(f"{field} was {was.get(field)}, is {has.get(field)}" for field in fields)
-            found += [f"the code of {' '.join(key)} ({differences})"] if fields else []
-    return "; ".join(found) or f"{name} was {then}, is {now}"
 
 
 def load_same_data(
@@ -340,29 +322,31 @@ def load_same_data(
     download: bool,
     stages: "Sequence[Stage]" = (),
 ) -> "PreparedData | DatasetSpec":
-    """The run's data; never its fallback's, which the scenario of a run on it names as its own.
+    """Load the data of a run again; the scenario of a run on a fallback is the fallback.
 
     Args:
-        stages: what a branched run follows before `scenario`.
+        scenario: of the run.
+        manifest: of the run.
+        data_dir, download: see Options.
+        stages: of a branched run, before `scenario`.
     Raises:
-        ScenarioError: if it is other data than the run's, or dealt in another way, or a file that the scenario names
-            has changed.
-        DataMissing: if it is not there.
+        ScenarioError: if the data, the partition or a file that the scenario names has changed.
+        DataMissing: if it is missing.
     """
     prepared = prepare(load_data(scenario, data_dir, fallback=False, download=download))
     other = other_inputs(manifest, scenario, prepared, [stage.scenario for stage in stages])
     if other:
-        raise ScenarioError(f"{other}. Put back what the run was made on; --data-dir names the folder of its data.")
+        raise ScenarioError(f"{other}. Restore the inputs of the run; --data-dir names the folder of its data.")
     return prepared
 
 
 def refuse_other_inputs(directory: Path, scenario: "Scenario", prepared: "PreparedData | DatasetSpec") -> None:
-    """Raises ScenarioError if the run of a scenario that is there already has read something else than is there now."""
+    """Raise ScenarioError if inputs have changed since the complete run in a directory."""
     other = other_inputs(read_manifest(directory), scenario, prepared)
     if other:
         raise ScenarioError(
-            f"{directory} holds this run already, but of other inputs: {other}. Put back what it was made on, name "
-            "another --out, or use --force, which runs it again and keeps what is there beside it."
+            f"{directory} holds this run already, but of other inputs: {other}. Restore them, name another "
+            "--out, or use --force, which runs it again and keeps the earlier run as .earlier-<number>."
         )
 
 
@@ -372,17 +356,17 @@ ALWAYS_PROFILED = ("training", "head losses", "evaluation", "merging", "similari
 def wall_profile(
     jobs_s: Mapping[str, float], setup_s: float, data_s: float, recording_s: float, manifest: dict
 ) -> dict[str, float]:
-    """Where wall time went, in seconds: data, real computing by kind of work, recording, and the event loop.
+    """Return wall time in seconds: data, computing by kind of work, recording, and the event loop.
 
     Args:
-        jobs_s: kind of work -> seconds; kinds that always stand in the table stand there with 0.
-        setup_s: imports and the making of all objects.
+        jobs_s: kind of work -> seconds.
+        setup_s: imports and creation of all objects.
         data_s: reading and preparing data.
         recording_s: writing of records.
         manifest: finished, with `wall_s` and `sim_time_s`.
 
     Returns:
-        `event loop` is what is left: simulated time, the network, and the algorithms' own code.
+        `event loop` is the rest: simulated time, the network, and the code of algorithms.
     """
     total_s, sim_time_s = manifest["wall_s"], manifest["sim_time_s"]
     parts = {"setup": setup_s, "data": data_s, **dict.fromkeys(ALWAYS_PROFILED, 0.0), **jobs_s}
@@ -394,12 +378,3 @@ def wall_profile(
         "total": total_s,
         "simulated to wall": round(sim_time_s / total_s, 3),
     }
-
-
-def wave_counts(waves: Mapping[str, Sequence[int]]) -> dict[str, dict[str, int]]:
-    """How often each kind of work ran, and on how many jobs in all.
-
-    Args:
-        waves: kind of work -> jobs of each wave.
-    """
-    return {kind: {"waves": len(sizes), "jobs": sum(sizes)} for kind, sizes in waves.items()}

@@ -1,13 +1,12 @@
-"""The models of a run in one file, models.safetensors, and one node's out of it.
+"""The models of a run in one file, models.safetensors.
 
-A tensor stands there as `<node>/<name in state_dict()>`. Of equal tensors (a model that all nodes share after an
-all-reduce, frozen parameters) only the first is written; the file's one metadata entry, `ddlsim`, says in JSON which
-name each of the others has (`same`), and which parts an algorithm trained beside the model (`extra_parts`).
+The name of a tensor is `<node>/<name in state_dict()>`. Of equal tensors (a model that all nodes share after an
+all-reduce, frozen parameters) only the first is written; the metadata entry `ddlsim` has, as JSON, the names of the
+others (`same`), and the parts that an algorithm trained in addition to the model (`extra_parts`).
 """
 
 import hashlib
 import json
-import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ddlsim.foundation.errors import DdlsimError, RecordsDamaged, ScenarioError
 from ddlsim.foundation.strict_json import table_text
 from ddlsim.report.reading import check_run
+from ddlsim.runs.directory import write_whole
 from ddlsim.runs.manifest import MODEL_SEES, read_manifest
 from ddlsim.runs.preprocessing import inputs_of, metadata, sentence
 
@@ -31,32 +31,32 @@ if TYPE_CHECKING:
 
 MODELS = "models.safetensors"
 MAY_NAME_FILES = ("partition", "topology", "network", "devices", "churn", "fallback")
-"""Sections that may name files and that no model goes by."""
+"""Sections that may name files and do not influence a model."""
 MOST_BYTES = 256_000_000
-"""Models of all nodes that are kept without being asked for."""
+"""Largest size of the models of all nodes that are kept by default."""
 
 
 @dataclass
 class KeptModels:
-    """The model of every node that has been evaluated.
+    """The models of evaluated nodes.
 
     Args:
-        which: last: what the last evaluation tested; best: the node's best by validation loss, if it has one.
-        held: node -> its model and what the learner keeps for the node beside it.
+        which: last: the model of the last evaluation; best: the node's best by validation loss, if it has one.
+        held: node -> its model and its local state in the learner.
     """
 
     which: Literal["last", "best"]
     held: "dict[int, tuple[Model, Any]]" = field(default_factory=dict)
 
     def take(self, node: int, snapshot: "Snapshot", tested: "Model", kept: Any) -> None:
-        """An evaluation has tested a model of a node."""
+        """Keep a model of a node that was evaluated."""
         if self.which == "best" and snapshot.best is not None:
             tested, kept = snapshot.best, snapshot.best_local_state
         self.held[node] = tested, kept
 
 
 def which_models(scenario: "Scenario", learner: "Learner") -> tuple[Literal["none", "last", "best"], str]:
-    """Which models a run keeps, and the sentence on it for the manifest."""
+    """Return the models that a run keeps, with a sentence for the manifest."""
     if scenario.learning == "none":
         return "none", "none: nothing is learned"
     asked = scenario.records.models
@@ -73,7 +73,7 @@ def which_models(scenario: "Scenario", learner: "Learner") -> tuple[Literal["non
 
 
 def write_models(directory: Path, kept: KeptModels, learner: "Learner") -> None:
-    """Writes models.safetensors, whole or not at all.
+    """Write models.safetensors.
 
     Raises:
         OSError: if it cannot be written.
@@ -94,21 +94,16 @@ def write_models(directory: Path, kept: KeptModels, learner: "Learner") -> None:
                 same[own] = written
     extra = {part for node in kept.held for part in learner.architecture_of(node).layout.names} - {"core", "head"}
     about = {"which": kept.which, "extra_parts": sorted(extra), "same": same}
-    draft = directory / f"{MODELS}.draft"
-    try:
-        draft.write_bytes(save(tensors, {"ddlsim": table_text(about, separators=(",", ":"))}))
-        os.replace(draft, directory / MODELS)
-    finally:
-        draft.unlink(missing_ok=True)
+    write_whole(directory / MODELS, save(tensors, {"ddlsim": table_text(about, separators=(",", ":"))}))
 
 
 def read_model(directory: Path, node: int, with_extra_parts: bool = False) -> "dict[str, torch.Tensor]":
-    """The `state_dict()` of a node's model.
+    """Read the `state_dict()` of a node's model.
 
     Args:
         directory: of the run.
-        node: which one.
-        with_extra_parts: also of what an algorithm trained beside the model, such as MAPL's projection.
+        node: its number.
+        with_extra_parts: also parts that an algorithm trained in addition, such as MAPL's projection.
     Raises:
         ScenarioError: if the run kept no models, or none of this node.
         RecordsDamaged: if the file cannot be read.
@@ -132,18 +127,18 @@ def read_model(directory: Path, node: int, with_extra_parts: bool = False) -> "d
         raise RecordsDamaged(f"{path}: cannot be read: {type(error).__name__}: {error}.") from error
     if not found:
         shown = f"{nodes[0]} to {nodes[-1]}" if len(nodes) > 10 else ", ".join(map(str, nodes))
-        raise ScenarioError(f"{path}: there is no model of node {node}. Models of: {shown}.")
+        raise ScenarioError(f"{path}: expected one of the nodes {shown}, got {node}.")
     return {name: values for name, values in found.items() if with_extra_parts or not name.startswith(extra)}
 
 
 def model_of(directory: Path, node: int) -> "nn.Module":
-    """The module of a node as the scenario builds it, with the values that the run kept; on the CPU, in eval mode.
+    """Build the module of a node with the values that the run kept, on the CPU, in evaluation mode.
 
     Args:
         directory: of the run.
-        node: which one.
+        node: its number.
     Raises:
-        ScenarioError, RecordsDamaged: see `read_model`; also if the values do not fit the module any more.
+        ScenarioError, RecordsDamaged: see `read_model`; also if the values do not fit the module.
     """
     from ddlsim.foundation.rng import stream_seed
     from ddlsim.learning.architecture import UNTRAINED, draw
@@ -167,9 +162,7 @@ def model_of(directory: Path, node: int) -> "nn.Module":
 
 
 def scenario_of_models(directory: Path) -> "Scenario":
-    """The scenario of a run; where parts that no model goes by name files that are not there any more (relative to
-    where it was started), without these.
-    """
+    """Load the scenario of a run; without sections that do not influence models, if files of them are missing."""
     from ddlsim.scenario.load import finish, load, read_tree
     from ddlsim.scenario.tree import ScenarioProblems, from_plain
 
@@ -188,7 +181,7 @@ def scenario_of_models(directory: Path) -> "Scenario":
 
 
 def _warn_of_other_code(directory: Path, scenario: "Scenario") -> None:
-    """Warns if the code of the model is not what it was: the same values may predict something else there."""
+    """Warn if the code of the model has changed, because the values may then predict something else."""
     from ddlsim.scenario import parts
 
     now = parts.table("model").about(scenario.model) or {}
@@ -204,35 +197,31 @@ def _warn_of_other_code(directory: Path, scenario: "Scenario") -> None:
 
 
 def _seen(directory: Path) -> tuple[Any, ...]:
-    """Return what the models of a run were built for, see manifest.py: MODEL_SEES."""
+    """Return the arguments from which models of a run were built, see manifest.py: MODEL_SEES."""
     seen = read_manifest(directory)["model_sees"]
     return tuple(tuple(seen[key]) if isinstance(seen[key], list) else seen[key] for key in MODEL_SEES)
 
 
 def export_model(directory: Path, node: int, out: Path, with_extra_parts: bool = False) -> tuple[int, str]:
-    """Writes a node's model to a file of its own, for `module.load_state_dict(safetensors.torch.load_file(out))`; its
-    metadata say how inputs are prepared.
+    """Write a node's model to a file, for `module.load_state_dict(safetensors.torch.load_file(out))`.
 
     Returns:
-        How many tensors it has, and how inputs are prepared, in words.
+        The number of tensors, and a description of the inputs, which the metadata has too.
     Raises:
         DdlsimError: see `read_model`; or if the file cannot be written.
     """
     from safetensors.torch import save
 
     tensors, inputs = read_model(directory, node, with_extra_parts), inputs_of(directory)
-    draft = out.with_name(f"{out.name}.draft")
     try:
-        draft.write_bytes(save(tensors, metadata(inputs)))
-        os.replace(draft, out)
+        write_whole(out, save(tensors, metadata(inputs)))
     except OSError as error:
-        draft.unlink(missing_ok=True)
         raise DdlsimError(f"--out {out}: cannot be written: {error.strerror or error}. Name another path.") from error
     return len(tensors), sentence(inputs)
 
 
 def _state(learner: "Learner", node: int, model: "Model", beside: Any) -> "dict[str, torch.Tensor]":
-    """What `state_dict()` of a node's module gives, on the CPU: rows, frozen parameters, the node's own buffers."""
+    """Return the `state_dict()` of a node's module, on the CPU, with frozen parameters and the node's buffers."""
     import torch
 
     from ddlsim.learning.backends.workspace import ModelWorkspace

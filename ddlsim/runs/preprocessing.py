@@ -1,4 +1,4 @@
-"""How samples are prepared for the models of a run, and models on samples that the run has not seen."""
+"""Preparation of new samples for the models of a run, and evaluation of models on them."""
 
 import json
 from collections.abc import Mapping
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from ddlsim.scenario import Scenario
 
 _TOLERANCE = 1e-3
-"""By how much images of 0..1 may lie outside, as resizing leaves them."""
+"""Values of images may be outside 0..1 by this much, after resizing."""
 
 
 def inputs_of(directory: Path) -> dict[str, Any]:
-    """What the manifest of a run says about its samples, see data/dataset.py: Dataset.inputs.
+    """Return the description of samples in the manifest of a run, see data/dataset.py: Dataset.inputs.
 
     Raises:
-        ScenarioError: it says nothing.
+        ScenarioError: if there is none.
     """
     found: dict[str, Any] | None = (read_manifest(directory).get("data") or {}).get("inputs")
     if found is None:
@@ -33,12 +33,12 @@ def inputs_of(directory: Path) -> dict[str, Any]:
 
 
 def metadata(inputs: Mapping[str, Any]) -> dict[str, str]:
-    """The same for a safetensors file, whose metadata are texts: JSON where they are no text."""
+    """Convert the description of samples for the metadata of a safetensors file: texts, JSON for other values."""
     return {key: value if isinstance(value, str) else json.dumps(value) for key, value in inputs.items()}
 
 
 def sentence(inputs: Mapping[str, Any]) -> str:
-    """The same for people."""
+    """Return the description of samples in words."""
     classes = inputs["classes"]
     count = f"{classes} classes" if isinstance(classes, int) else f"classes {', '.join(map(str, classes[:20]))}"
     how = "as they are"
@@ -51,14 +51,14 @@ def sentence(inputs: Mapping[str, Any]) -> str:
 
 
 def preprocess(inputs: Mapping[str, Any], samples: Any) -> "torch.Tensor":
-    """Samples as the models of a run take them.
+    """Prepare samples for the models of a run.
 
     Args:
         inputs: see `inputs_of`.
         samples: one or several, as `ddlsim.data.Arrays` takes them: images uint8 or floats of 0..1, [H, W] or [H, W, C]
             of arrays and pictures, [C, H, W] of tensors; rows of features; the columns of a table by name.
     Raises:
-        DataDamaged: they are of another shape or type.
+        DataDamaged: if they have another shape or type.
     """
     import torch
 
@@ -73,7 +73,7 @@ def preprocess(inputs: Mapping[str, Any], samples: Any) -> "torch.Tensor":
         return torch.as_tensor(np.ascontiguousarray(x, inputs["dtype"]))
     if isinstance(inputs["mean"][0], list):
         raise ScenarioError(
-            "preprocess: the data has several domains, each with a mean and std of its own: prepare it."
+            "preprocess: the data has several domains, each with a mean and std. Prepare the samples yourself."
         )
     stored = "uint8" if inputs["divided_by"] == 255 else "float32"
     floats = np.issubdtype(x.dtype, np.floating)
@@ -98,7 +98,7 @@ def preprocess(inputs: Mapping[str, Any], samples: Any) -> "torch.Tensor":
 
 
 def evaluate(inputs: Mapping[str, Any], scenario: "Scenario", model: "nn.Module", dataset: Any) -> dict[str, float]:
-    """What a run measures of a model, on other samples.
+    """Return the metrics of a run for a model, on other samples.
 
     Args:
         inputs: see `inputs_of`.
@@ -106,7 +106,7 @@ def evaluate(inputs: Mapping[str, Any], scenario: "Scenario", model: "nn.Module"
         model: of one of its nodes.
         dataset: samples and labels (x, y), or a torch Dataset, as `ddlsim.data.Arrays` takes a split.
     Raises:
-        DataDamaged: samples or labels do not fit.
+        DataDamaged: if samples or labels do not fit.
     """
     import torch
 
@@ -136,12 +136,12 @@ def evaluate(inputs: Mapping[str, Any], scenario: "Scenario", model: "nn.Module"
 
 
 def _has_columns(inputs: Mapping[str, Any], samples: Any) -> bool:
-    """Whether samples are columns by name, of data that have such."""
+    """Whether samples are columns of a table, by name."""
     return "features" in inputs and (hasattr(samples, "columns") or isinstance(samples, Mapping))
 
 
 def _features(features: list[dict[str, Any]], columns: Any) -> np.ndarray:
-    """Rows of a table as float32 [N, 1, F, 1]."""
+    """Return rows of a table as float32 [N, 1, F, 1]."""
     from ddlsim.data.table import MISSING, NO_NUMBER
 
     found = []

@@ -1,4 +1,4 @@
-"""Rows of a run, written as they happen."""
+"""Files of records, which a run writes."""
 
 import math
 import os
@@ -19,12 +19,12 @@ class Recorder:
     """Writes metrics.jsonl: one JSON object per line, keys time_s, node, round, name, value.
 
     Args:
-        path: file to write; None keeps the rows in memory (`rows`), for tests and for use from Python.
-        losses: names of the rows that tell whether a node's model has diverged, see tasks/base.py: loss_rows.
+        path: of the file; None keeps the rows in memory (`rows`), for tests and for use from Python.
+        losses: names of rows that show whether a node's model has diverged, see tasks/base.py: loss_rows.
 
     Attributes:
-        wall_s: wall time spent on writing so far, for `--profile`.
-        diverged: node -> completed rounds at the first evaluation that found its loss not finite.
+        wall_s: wall seconds of writing so far, for `--profile`.
+        diverged: node -> completed rounds at the first evaluation with a loss that is not finite.
     """
 
     def __init__(self, path: Path | None = None, losses: Sequence[str] = ()):
@@ -34,13 +34,12 @@ class Recorder:
         self._losses = frozenset(losses)
         self._path = Path() if path is None else path
         self._file: TextIO | None = None
-        self._torn = False  # a write has failed: the last line may be half there
         if path:
             with _write_errors(path):
                 self._file = path.open("w", encoding="utf-8")
 
     def row(self, time_s: float, node: int | None, round_num: int, name: str, value: Any) -> None:
-        """One row; `round` counts completed rounds.
+        """Write a row; `round` counts completed rounds.
 
         Raises:
             RecordsFailed: if it cannot be written, as the other methods.
@@ -52,52 +51,45 @@ class Recorder:
         if self._file is None:
             self.rows.append(found)
         else:
-            try:  # and no context manager: this is called for every row
+            try:  # without a context manager, which is slower: there are many rows
                 self._file.write(row_text(found) + "\n")
             except OSError as error:
-                self._torn = True
                 raise _failed(self._path, error) from error
         self.wall_s += time.perf_counter() - start
 
     def flush(self) -> None:
+        """Write buffered rows to the file."""
         if self._file is not None:
             start = time.perf_counter()
-            try:
+            with _write_errors(self._path):
                 self._file.flush()
-            except OSError as error:
-                self._torn = True
-                raise _failed(self._path, error) from error
             self.wall_s += time.perf_counter() - start
 
     def num_bytes(self) -> int:
-        """Length of the file, with all rows so far."""
+        """Return the length of the file, with all rows so far."""
         self.flush()
         return self._path.stat().st_size
 
     def has_moved(self, path: Path) -> None:
-        """The file has been renamed."""
+        """Note that the file has been renamed."""
         self._path = path
 
     def close(self) -> None:
-        """Closes the file; if its last rows cannot be written, it ends with the last whole one."""
+        """Close the file; if its last rows cannot be written, it ends with the last whole one."""
         if self._file is None or self._file.closed:
             return
         try:
             with _write_errors(self._path):
                 self._file.close()
-        except RecordsFailed:
-            self._torn = True
-            raise
         finally:
-            if self._torn:
-                with suppress(OSError):
-                    _cut_torn_line(self._path)
+            with suppress(OSError):
+                _cut_torn_line(self._path)
 
 
 class ContactsFile:
     """Writes contacts.jsonl: one object per round and the messages of all pairs in it; see network/messages/message.py.
 
-    A file of an earlier process, which a resumed run writes anew, stays as it is until the first rows are written.
+    A resumed run replaces the file of the earlier process when it writes its first rows.
 
     Args:
         path: the file.
@@ -109,11 +101,11 @@ class ContactsFile:
         self._begun = False
 
     def add(self, rows: list[dict], hold: bool = False) -> None:
-        """Writes rows, after those that were held.
+        """Write rows, after those that were held.
 
         Args:
             rows: see `Contacts.take`.
-            hold: keep them for later: a run is repeated that wrote them once before.
+            hold: only keep them: a resumed run repeats rounds whose rows are in the file.
         Raises:
             RecordsFailed: if they cannot be written.
         """
@@ -126,15 +118,15 @@ class ContactsFile:
 
 
 def write_communication(path: Path, traffic: Traffic, detail: Literal["full", "total"] = "full") -> None:
-    """Writes communication.jsonl: one object per ordered pair with traffic, sorted by (src, dst).
+    """Write communication.jsonl: one object per ordered pair with traffic, sorted by (src, dst).
 
-    With detail `total` it holds one object, the sums over all pairs, whose src and dst are null; `pairs` says how many.
+    With detail `total` it has one object with sums over all pairs, null for src and dst, and their number, `pairs`.
     """
     _write_rows(path, traffic.rows() if detail == "full" else [traffic.total()])
 
 
 def write_links(path: Path, use: NodeUse, detail: Literal["full", "total"] = "full") -> None:
-    """Writes links.jsonl: one object per node, what its links carried; see link_use.py.
+    """Write links.jsonl: one object per node with the traffic of its links; see link_use.py.
 
     With detail `total` it holds one object for all nodes, whose node is null; `nodes` says how many.
     """
@@ -142,7 +134,7 @@ def write_links(path: Path, use: NodeUse, detail: Literal["full", "total"] = "fu
 
 
 def write_energy(path: Path, rows: list[dict[str, Any]], detail: Literal["full", "total"] = "full") -> None:
-    """Writes energy.jsonl: one object per node, a server last, what it did and the joules of each; see energy_meter.py.
+    """Write energy.jsonl: one object per node, a server last, with its activities and joules; see energy_meter.py.
 
     With detail `total` it holds one object for all nodes, whose node is null; `nodes` says how many.
     """
@@ -153,12 +145,12 @@ def write_energy(path: Path, rows: list[dict[str, Any]], detail: Literal["full",
 
 
 def write_contents(path: Path, contents: PayloadBreakdown) -> None:
-    """Writes contents.jsonl: one object per round and content of messages; see payload_breakdown.py."""
+    """Write contents.jsonl: one object per round and content of messages; see payload_breakdown.py."""
     _write_rows(path, contents.rows())
 
 
 def _write_rows(path: Path, rows: Iterable[dict]) -> None:
-    """All rows or no file at all: sums of half the rows would be wrong."""
+    """Write all rows, or no file: sums of half the rows would be wrong."""
     try:
         with _write_errors(path), path.open("w", encoding="utf-8") as file:
             for row in rows:
@@ -182,7 +174,7 @@ def _failed(path: Path, error: OSError) -> RecordsFailed:
 
 
 def _cut_torn_line(path: Path) -> None:
-    """Ends a file after its last newline."""
+    """Cut off the text after the last newline of a file."""
     with path.open("rb+") as file:
         end = file.seek(0, os.SEEK_END)
         while end > 0:

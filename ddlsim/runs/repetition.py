@@ -1,7 +1,7 @@
-"""The first part of a resumed run: what it did up to a checkpoint is repeated, and its records are written again.
+"""The first part of a resumed run, which repeats it up to a checkpoint and writes its records again.
 
-They go into a file beside metrics.jsonl, which it replaces when the checkpoint is reached: until then nothing in the
-directory changes, so a process that is killed while it repeats can simply be resumed again.
+They go into another file, which replaces metrics.jsonl at the checkpoint: until then nothing in the directory changes,
+so a process that is killed while it repeats can be resumed again.
 """
 
 import os
@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddlsim.foundation.errors import RecordsFailed, ReplayFailed
-from ddlsim.runs.checkpoint import FOLDER, LOG, State, StoredRows, cut_of, read_log, remove_checkpoints
+from ddlsim.runs.checkpoint_files import FOLDER, LOG, State, StoredRows, cut_of, read_log, remove_checkpoints
 
 if TYPE_CHECKING:
     from ddlsim.learning.learner import Learner
     from ddlsim.runs.recorder import Recorder
 
 REPEATED = "metrics.repeated"
-OF_AN_END = (
+LAST_FILES = (
     "summary.json",
     "communication.jsonl",
     "links.jsonl",
@@ -25,7 +25,7 @@ OF_AN_END = (
     "energy.jsonl",
     "models.safetensors",
 )
-"""What a run that was interrupted has written at its end; it is written anew."""
+"""Files that an interrupted run wrote at its end; the resumed run writes them again."""
 
 
 class ReplayToCheckpoint:
@@ -33,8 +33,8 @@ class ReplayToCheckpoint:
 
     Args:
         checkpoint: its folder.
-        state: what it says.
-        learner: computes nothing until the checkpoint is reached.
+        state: of the checkpoint.
+        learner: takes logged values in place of computing until the checkpoint.
     """
 
     def __init__(self, checkpoint: Path, state: State, learner: "Learner"):
@@ -51,22 +51,22 @@ class ReplayToCheckpoint:
 
     @property
     def records(self) -> Path:
-        """Where metrics go while the run is repeated."""
+        """File of metrics until the checkpoint."""
         return self._directory / REPEATED
 
     def round(self, time_s: float) -> bool:
-        """All nodes have completed a round again; whether it is the last one that is repeated."""
+        """Count a round that all nodes have completed again; return whether the checkpoint is reached."""
         self._rounds += 1
         if self._rounds == self.state.rounds and time_s != self.state.time_s:
             raise ReplayFailed(f"round {self._rounds} ends at {time_s} s, not at {self.state.time_s} s.")
         return self._rounds == self.state.rounds
 
     def end(self, recorder: "Recorder") -> None:
-        """Loads parameters and puts the records in place.
+        """Load parameters and move the records to their place.
 
         Raises:
-            ReplayFailed: if the run does not stand where it stood.
-            RecordsFailed: if the records cannot be put in place.
+            ReplayFailed: if the run has not reached the same state.
+            RecordsFailed: if the records cannot be moved.
         """
         from ddlsim.learning.jobs import end_replay
 
@@ -75,7 +75,7 @@ class ReplayToCheckpoint:
             raise ReplayFailed(f"metrics.jsonl has {num_bytes} bytes, not {self.state.metrics_bytes}.")
         end_replay(learner.jobs, learner.rows, self._cut, self._rows.numbers, self._rows.values)
         learner.backends.know(self.state.reasons)
-        for name in OF_AN_END:
+        for name in LAST_FILES:
             with suppress(OSError):
                 (self._directory / name).unlink(missing_ok=True)
         remove_checkpoints(self._directory, newer_than=self.state.rounds)
@@ -86,7 +86,7 @@ class ReplayToCheckpoint:
         recorder.has_moved(self._directory / "metrics.jsonl")
 
     def abandon(self, recorder: "Recorder | None") -> None:
-        """Leaves the directory as it was."""
+        """Leave the directory unchanged."""
         with suppress(RecordsFailed):
             if recorder is not None:
                 recorder.close()

@@ -275,11 +275,11 @@ def test_a_model_of_several_outputs_is_told_as_such(scenario, tmp_path):
 def test_torch_set_to_another_type_is_told_before_anything_runs(scenario, tmp_path):
     torch.set_default_dtype(torch.float64)
     try:
-        with pytest.raises(ScenarioError, match=r"default type is torch.float64"):
+        with pytest.raises(ScenarioError, match=r"torch's default type: expected torch.float32, got torch.float64"):
             ddlsim.run(scenario(), out=tmp_path / "run")
     finally:
         torch.set_default_dtype(torch.float32)
-    with torch.inference_mode(), pytest.raises(ScenarioError, match="torch is in inference mode"):
+    with torch.inference_mode(), pytest.raises(ScenarioError, match="torch's inference mode: expected False, got True"):
         ddlsim.run(scenario(), out=tmp_path / "run")
 
 

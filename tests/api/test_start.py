@@ -1,13 +1,16 @@
 """Runs from Python: what is run, where it lies, and what is said when it cannot be run."""
 
+import inspect
 import signal
+from dataclasses import fields
 
 import numpy as np
 import pytest
 
 import ddlsim
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.runs.api.start import _mode, resolve
+from ddlsim.runs.api.start import resolve
+from ddlsim.runs.options import Options, RunOptions
 from ddlsim.scenario import from_mapping
 from ddlsim.topologies.fixed_graphs import Ring
 
@@ -213,6 +216,14 @@ def test_what_cannot_be_compared_is_one_clear_error(finished, given, text):
         ddlsim.compare(**{"runs": [finished], **given}).table()
 
 
-@pytest.mark.parametrize(("given", "mode"), [(None, "none"), (False, "none"), (True, "bar"), ("plain", "plain")])
-def test_progress_may_be_off_and_on(given, mode):
-    assert _mode(given) == mode
+@pytest.mark.parametrize(("progress", "mode"), [(None, "none"), (False, "none"), (True, "auto"), ("plain", "plain")])
+def test_progress_may_be_off_and_on(progress, mode):
+    assert Options(progress=progress).mode == mode
+
+
+@pytest.mark.parametrize("function", [ddlsim.run, ddlsim.resume])
+def test_help_shows_every_option_with_its_default(function):
+    shown = {name: each.default for name, each in inspect.signature(function).parameters.items()}
+    assert {field.name: field.default for field in fields(Options)}.items() <= shown.items()
+    assert RunOptions.__annotations__.keys() == {field.name for field in fields(Options)}
+    assert "checkpoint_every" in function.__doc__

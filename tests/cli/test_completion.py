@@ -1,6 +1,6 @@
 """What the shell offers while a command is being typed."""
 
-from ddlsim.cli import completion
+from ddlsim.cli import options
 
 
 def test_a_scenario_is_completed_by_name_and_by_file(tmp_path, monkeypatch):
@@ -8,17 +8,17 @@ def test_a_scenario_is_completed_by_name_and_by_file(tmp_path, monkeypatch):
     (tmp_path / "smoke_mine.yaml").touch()
     (tmp_path / "smoke_notes.txt").touch()
     (tmp_path / "smoke_folder").mkdir()
-    assert completion.scenarios("smo") == ["smoke", "smoke_folder/", "smoke_mine.yaml"]
+    assert options.complete_scenarios("smo") == ["smoke", "smoke_folder/", "smoke_mine.yaml"]
 
 
 def test_a_matrix_is_completed_and_a_scenario_is_not_offered_for_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    offered = completion.matrices("")
+    offered = options.complete_matrices("")
     assert "facade_table_cifar10" in offered and "smoke" not in offered
 
 
 def test_keys_and_names_of_parts_are_completed():
-    assert completion.settings("training.learning_") == ["training.learning_rate="]
-    assert completion.settings("network.links.") == ["network.links.name="]
-    assert "algorithm.name=facade" in completion.settings("algorithm.name=fa")
-    assert completion.settings("training.learning_rate=") == []
+    assert options.complete_settings("training.learning_") == ["training.learning_rate="]
+    assert options.complete_settings("network.links.") == ["network.links.name="]
+    assert "algorithm.name=facade" in options.complete_settings("algorithm.name=fa")
+    assert options.complete_settings("training.learning_rate=") == []

@@ -7,8 +7,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ddlsim import runs
-from ddlsim.runs.callbacks import Progress
 from ddlsim.runs.checkpoint import Every
+from ddlsim.runs.progress import Progress
 from ddlsim.scenario import load
 
 SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"

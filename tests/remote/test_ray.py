@@ -19,11 +19,12 @@ from ddlsim.algorithms import ALGORITHMS
 from ddlsim.cli import app, sweep
 from ddlsim.cli.exits import INTERRUPTED
 from ddlsim.foundation.errors import DdlsimError
-from ddlsim.runs.callbacks import Progress
-from ddlsim.runs.checkpoint import FOLDER, Every
+from ddlsim.runs.checkpoint import Every
+from ddlsim.runs.checkpoint_files import FOLDER
 from ddlsim.runs.cluster import cluster
 from ddlsim.runs.cluster.cluster import Executor, versions
 from ddlsim.runs.cluster.ray_workers import RayWorkers
+from ddlsim.runs.progress import Progress
 from ddlsim.scenario import load
 
 ray = pytest.importorskip("ray", reason="the extra ray is not installed")
@@ -120,7 +121,7 @@ def test_other_data_on_a_host_is_refused(tmp_path, monkeypatch, own):
 @pytest.mark.full
 def test_hosts_with_another_version_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("ddlsim.runs.cluster.ray_workers.versions", lambda: {**versions(), "torch": "1.0"})
-    with pytest.raises(DdlsimError, match=r"computes with something else: torch 1.0 here, .* there"):
+    with pytest.raises(DdlsimError, match=r"has other versions: torch 1.0 here, .* there"):
         on_ray(tmp_path / "run", load(SMOKE, SETTINGS), ONE)
 
 

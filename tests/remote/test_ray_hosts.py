@@ -13,9 +13,9 @@ from torn_runs import SMOKE, outcome, run_whole
 
 from ddlsim import runs
 from ddlsim.foundation.errors import DdlsimError
-from ddlsim.runs.callbacks import Progress
 from ddlsim.runs.checkpoint import Every
 from ddlsim.runs.cluster.cluster import Executor
+from ddlsim.runs.progress import Progress
 from ddlsim.scenario import load
 
 ray = pytest.importorskip("ray", reason="the extra ray is not installed")

@@ -112,7 +112,7 @@ def test_a_tracker_that_fails_is_one_warning_and_the_run_goes_on(tmp_path, monke
     run = ddlsim.run(SMALL, out=tmp_path / "run", track="wandb")
     said = capsys.readouterr().err
     assert run.status == "done" and said.count("WARNING") == 1
-    assert "the tracker wandb has failed and is left out: OSError: no room. The run goes on" in said
+    assert "the tracker wandb has failed and is ignored from now on: OSError: no room. The run continues" in said
 
 
 def test_an_unknown_tracker_is_told_before_the_run(tmp_path):

@@ -1,8 +1,10 @@
 import io
+import sys
+from types import SimpleNamespace
 
 import pytest
 
-from ddlsim.runs.callbacks import Progress
+from ddlsim.runs.progress import Progress
 
 
 class Clock:
@@ -61,9 +63,9 @@ def test_an_evaluation_line_starts_the_minute_anew(clock):
     assert len(out.getvalue().splitlines()) == 1
 
 
-def test_auto_without_a_terminal_is_plain(clock):
+def test_log_without_a_terminal_is_plain(clock):
     out = io.StringIO()
-    Progress("tiny", 10, "auto", out, clock).evaluation(10, 1.0, 10, 0.5, [0.5])
+    Progress("tiny", 10, "log", out, clock).evaluation(10, 1.0, 10, 0.5, [0.5])
     assert out.getvalue().startswith("round 10/10") and "\x1b" not in out.getvalue()
 
 
@@ -78,25 +80,37 @@ def test_none_is_silent_but_for_messages(clock):
 
 
 def test_a_terminal_gets_a_live_bar_and_lasting_messages(clock, monkeypatch):
-    monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "140")
-    monkeypatch.delenv("NO_COLOR", raising=False)
     out = Terminal()
-    with Progress("tiny[1]", 10, "auto", out, clock) as progress:
+    with Progress("tiny[1]", 10, "log", out, clock) as progress:
         progress.message("data [mini]")
         progress.round(1, 5.0, 1000)
-        clock.now = 2
         progress.evaluation(5, 25.0, 5000, 0.5, [0.6, 0.4])
-        progress._bar._progress.refresh()
+        progress._bar.refresh()
     progress.close()
     text = out.getvalue()
-    assert "data [mini]" in text and "tiny[1]" in text
-    assert "5/10" in text and "acc 0.500 (clusters 0.600 0.400)" in text and "ETA 2.5s" in text
+    assert "data [mini]\n" in text and "tiny[1]" in text
+    assert "5/10" in text and "sim 25.0s  5 kB  acc 0.500 (clusters 0.600 0.400)" in text
 
 
-def test_a_bar_that_is_asked_for_is_silent_where_there_is_neither_terminal_nor_notebook(clock):
+class Broken(Terminal):
+    def write(self, text):
+        raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("stream", [Broken(), io.StringIO()])
+def test_stream_that_fails_ends_the_progress_alone(clock, stream):
+    if not stream.isatty():
+        stream.close()
+        stream.isatty = lambda: False
+    with Progress("tiny", 10, "log", stream, clock) as progress:
+        progress.message("data [mini]")
+        progress.evaluation(5, 25.0, 5000, 0.5, [0.6, 0.4])
+
+
+def test_bar_is_silent_without_terminal_and_notebook(clock):
     out = io.StringIO()
-    with Progress("tiny", 4, "bar", out, clock) as progress:
+    with Progress("tiny", 4, "auto", out, clock) as progress:
         progress.round(1, 1.0, 1000)
         clock.now = 500
         progress.round(2, 2.0, 2000)
@@ -105,26 +119,12 @@ def test_a_bar_that_is_asked_for_is_silent_where_there_is_neither_terminal_nor_n
     assert out.getvalue() == "stays\n"
 
 
-def test_a_notebook_has_a_bar_of_tqdm(clock, monkeypatch):
-    pytest.importorskip("tqdm")
-    import sys
-    from types import SimpleNamespace
-
-    import tqdm.auto
-
-    made = []
-
-    class Bar(tqdm.std.tqdm):
-        def __init__(self, **options):
-            super().__init__(**options, file=io.StringIO())
-            made.append(self)
-
-    monkeypatch.setattr(tqdm.auto, "tqdm", Bar)
+def test_a_notebook_has_a_bar(clock, monkeypatch):
     shell = SimpleNamespace(kernel=object())
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
-    with Progress("tiny", 4, "bar", io.StringIO(), clock) as progress:
+    with Progress("tiny", 4, "auto", io.StringIO(), clock) as progress:
         progress.expect(3)
         progress.round(2, 1.0, 1_000_000)
-        (bar,) = made
+        bar = progress._bar
         assert (bar.n, bar.total, bar.desc) == (2, 3, "tiny") and "1 MB" in bar.postfix
     assert bar.disable  # closed

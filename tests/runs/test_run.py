@@ -16,7 +16,7 @@ from ddlsim import runs
 from ddlsim.engine.simulation import Simulation
 from ddlsim.foundation.errors import RecordsFailed
 from ddlsim.report.summary import summarize
-from ddlsim.runs.callbacks import Progress
+from ddlsim.runs.progress import Progress
 from ddlsim.scenario import load
 
 ROOT = Path(__file__).parents[2]

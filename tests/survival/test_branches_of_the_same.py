@@ -44,7 +44,7 @@ def test_a_branch_without_a_checkpoint_is_not_begun_with_other_code(tmp_path):
     run(tmp_path / "run", f"algorithm={{name: {file}:Mine}}")
     file.write_text(f"{MINE}    mixes_twice = True\n")
     with pytest.raises(
-        ScenarioError, match=r"else: the code of algorithm \S+:Mine \(sha256 was \w+, is \w+\)\. Its end"
+        ScenarioError, match=r"else: the code of algorithm \S+:Mine \(sha256 was \w+, is \w+\)\. Its res"
     ):
         runs.resume(tmp_path / "run", from_round=2, set=SLOWER, out=tmp_path / "branch")
     assert not (tmp_path / "branch").exists()

@@ -17,11 +17,13 @@ from ddlsim import runs
 from ddlsim.foundation.errors import RecordsDamaged, ReplayFailed, ScenarioError
 from ddlsim.foundation.interrupts import Interrupts
 from ddlsim.node.node import Node
-from ddlsim.runs import checkpoint
-from ddlsim.runs.callbacks import Progress
-from ddlsim.runs.checkpoint import Checkpoints, Every, checkpoints_of, parse_every
+from ddlsim.runs import checkpoint_files
+from ddlsim.runs.branch_history import scenario_digests
+from ddlsim.runs.checkpoint import Checkpoints, Every, parse_every
+from ddlsim.runs.checkpoint_files import checkpoints_of
 from ddlsim.runs.cluster import cluster
 from ddlsim.runs.directory import acquire
+from ddlsim.runs.progress import Progress
 from ddlsim.runs.repetition import ReplayToCheckpoint
 from ddlsim.scenario import load
 
@@ -77,14 +79,14 @@ def test_a_run_goes_on_from_the_older_checkpoint_if_the_newer_one_is_damaged(tor
     harm(checkpoints_of(torn)[0] / name)
     said = messages_of(monkeypatch)
     runs.resume(torn)
-    assert f"round-0000005/{name}" in said[0] and "Going on from round-0000004 instead." in said[0]
+    assert f"round-0000005/{name}" in said[0] and "Trying an earlier checkpoint." in said[0]
     assert outcome(torn) == whole
 
 
 def test_two_damaged_checkpoints_are_one_clear_error_and_nothing_is_changed(torn):
     change(torn / "checkpoint" / "values.log", 20)
     before = files_of(torn)
-    with pytest.raises(RecordsDamaged, match=r"no checkpoint is whole.*values.log.*--force. starts it again"):
+    with pytest.raises(RecordsDamaged, match=r"all checkpoints are damaged.*values.log.*--force. starts the run again"):
         runs.resume(torn)
     assert files_of(torn) == before
 
@@ -108,7 +110,7 @@ def test_a_run_that_does_not_repeat_itself_is_refused_and_left_as_it_was(torn):
     text = (torn / "scenario.yaml").read_text()
     (torn / "scenario.yaml").write_text(text.replace("local_steps: 5", "local_steps: 4"))
     manifest = json.loads((torn / "manifest.json").read_text())
-    del manifest["scenario_files"]  # by which it would be refused before
+    manifest["scenario_files"] = scenario_digests(torn)
     (torn / "manifest.json").write_text(json.dumps(manifest))
     before = files_of(torn)
     with pytest.raises(ReplayFailed, match=r"The replay differs from the run.*Nothing in the directory has been ch"):
@@ -160,8 +162,8 @@ def test_other_code_is_named_and_taken_only_anyway(torn, monkeypatch, whole):
     for path in checkpoints_of(torn):
         sealed = json.loads((path / "state.json").read_text())
         sealed["state"]["made_with"]["torch"] = "0.4.1"
-        (path / "state.json").write_text(json.dumps(sealed | {"crc": checkpoint._crc_of(sealed["state"])}))
-    with pytest.raises(ScenarioError, match=r"torch was 0.4.1, is .*--anyway goes on all the same"):
+        (path / "state.json").write_text(json.dumps(sealed | {"crc": checkpoint_files._crc_of(sealed["state"])}))
+    with pytest.raises(ScenarioError, match=r"torch was 0.4.1, is .*--anyway continues it in any case"):
         runs.resume(torn)
     runs.resume(torn, anyway=True)
     assert outcome(torn) == whole
@@ -177,12 +179,12 @@ def test_other_data_is_refused(torn):
 
 def test_a_run_without_a_checkpoint_says_so(tmp_path, monkeypatch):
     run_until(tmp_path / "torn", EL, 2, 5, monkeypatch)
-    with pytest.raises(ScenarioError, match="has no checkpoint to go on from"):
+    with pytest.raises(ScenarioError, match="has no checkpoint to continue from"):
         runs.resume(tmp_path / "torn")
 
 
 def test_what_is_no_run_is_refused(tmp_path):
-    with pytest.raises(ScenarioError, match=r"expected the directory of a run, found no manifest.json"):
+    with pytest.raises(ScenarioError, match=r"expected the directory of a run, got one without a manifest.json"):
         runs.resume(tmp_path)
 
 
@@ -212,14 +214,14 @@ def test_a_directory_in_use_is_not_resumed(torn):
     lock = acquire(torn)
     with pytest.raises(ScenarioError, match="a run has been writing into it since"):
         runs.resume(torn)
-    lock.release(torn)
+    lock.release()
 
 
 def test_a_network_only_run_makes_no_checkpoints_and_is_simply_run_again(tmp_path, monkeypatch):
     settings = (*EL, "learning=none")
     run_until(tmp_path / "torn", settings, 3, 1, monkeypatch)
     assert not (tmp_path / "torn" / "checkpoint").exists()
-    with pytest.raises(ScenarioError, match="nothing is learned in this run, so to repeat it is to run it"):
+    with pytest.raises(ScenarioError, match=r"has no checkpoint to continue from: .* learns nothing"):
         runs.resume(tmp_path / "torn")
 
 

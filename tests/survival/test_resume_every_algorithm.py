@@ -10,7 +10,8 @@ from ddlsim import runs
 from ddlsim.algorithms import ALGORITHMS
 from ddlsim.learning import learner
 from ddlsim.learning.backends.choose import make_backends
-from ddlsim.runs.checkpoint import Every, checkpoints_of
+from ddlsim.runs.checkpoint import Every
+from ddlsim.runs.checkpoint_files import checkpoints_of
 
 KEYS = {
     "mapl": ", warmup_rounds: 1, projection_units: 64, temperature: 0.5",

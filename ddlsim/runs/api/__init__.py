@@ -1,5 +1,5 @@
-"""The Python API, which `import ddlsim` offers under its own name: runs, sweeps, and what became of them.
+"""The Python API, which `import ddlsim` re-exports: runs, sweeps and their results.
 
-start.py begins and resumes runs, given.py takes what Python code gives in the place of names, run.py is the handle of a
-run directory, frames.py makes tables of records, several.py compares runs and sweeps.
+start.py starts and resumes runs, arguments.py converts arguments to parts of scenarios, run.py is the handle of a run
+directory, several.py compares runs and sweeps.
 """

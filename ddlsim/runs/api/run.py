@@ -1,4 +1,4 @@
-"""The handle of a run: what it achieved, as numbers, tables, figures and trained models."""
+"""The handle of a run, with its results as numbers, tables, figures and trained models."""
 
 import html
 from functools import cached_property
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Run:
-    """A run directory, also of a run that is still going on; everything is read when it is asked for first.
+    """A run directory, also of an unfinished run; each property is read on first use.
 
     Tables are pandas.DataFrames where pandas is installed (the extra `pandas`), otherwise dictionaries of numpy arrays
     of equal length.
@@ -36,14 +36,14 @@ class Run:
 
     @cached_property
     def records(self) -> "Records":
-        """All records as numpy arrays, see ddlsim/report/records.py; of a run that goes on, as they are now."""
+        """All records as numpy arrays, see ddlsim/report/records.py; of an unfinished run, its records so far."""
         from ddlsim.report.reading import read
 
         return read(self._dir)
 
     @cached_property
     def summary(self) -> dict[str, Any]:
-        """What the run achieved at its last evaluation, as in summary.json; accuracies are fractions, 0 to 1."""
+        """Results of the last evaluation, as in summary.json; accuracies are fractions, 0 to 1."""
         from ddlsim.report.summary import summary_of
 
         return summary_of(self.records)
@@ -55,38 +55,36 @@ class Run:
 
     @property
     def scenario(self) -> dict[str, Any]:
-        """The scenario as it was resolved, every default written out, with the keys of a scenario file."""
+        """The resolved scenario with all defaults, with the keys of a scenario file."""
         return self.records.scenario
 
     @property
     def manifest(self) -> dict[str, Any]:
-        """Versions, device, data, code from outside and all else that a reader must know to trust and repeat the
-        run.
-        """
+        """Versions, device, data, user-defined code and further facts that are needed to repeat the run."""
         return self.records.manifest
 
     def evaluations(self) -> Any:
-        """A table with a row per evaluation, node and metric.
+        """Return a table with a row per evaluation, node and metric.
 
-        Its columns: round (rounds completed), time_s (simulated seconds when the last node was evaluated), bytes (that
-        nodes had put on the wire, each when it completed the round), node, cluster, metric (accuracy, 0 to 1;
-        test_loss; of a regression mse; bytes_sent, the node's own; ...), value. Nodes that had not joined yet have no
+        Its columns: round (rounds completed), time_s (simulated seconds when the last node was evaluated), bytes (sent
+        by all nodes, each when it completed the round), node, cluster, metric (accuracy, 0 to 1;
+        test_loss; of a regression mse; bytes_sent, of the node; ...), value. Nodes that had not joined yet have no
         row.
         """
         return frames.frame(frames.evaluations(self.records))
 
     def rounds(self) -> Any:
-        """A table with a row per evaluated round.
+        """Return a table with a row per evaluated round.
 
         Its columns: round, time_s, bytes, as in `evaluations`; per metric its mean over nodes (accuracy), the
         population standard deviation over nodes (accuracy_std) and the mean of each cluster (accuracy_0, accuracy_1,
         ...); and fair_accuracy. Of a network-only run a row per round: round, time_s, and first_s, median_s and last_s,
-        when the first, the median and the last of `nodes` nodes had completed it.
+        when the first, the median and the last of `nodes` nodes completed it.
         """
         return frames.frame(frames.rounds(self.records))
 
     def rows(self, name: str | None = None) -> Any:
-        """A table of every number recorded, by the algorithm or by the simulator (head, pulled_from, online, ...).
+        """Return a table of every recorded number, of the algorithm or the simulator (head, pulled_from, online, ...).
 
         Its columns: round (completed rounds), time_s (simulated seconds), node (-1: none), name, value.
 
@@ -96,25 +94,25 @@ class Run:
         return frames.frame(frames.rows(self.records, name))
 
     def messages(self) -> Any:
-        """A table of the traffic, with a row per ordered pair of nodes that exchanged any.
+        """Return a table of traffic, with a row per ordered pair of nodes with any.
 
-        Its columns: src, dst, messages (their number), payload_bytes, header_bytes (of messages that were of use),
-        wasted_bytes (of others), in_flight_bytes (on their way when the run ended). With `records.detail: total` one
+        Its columns: src, dst, messages (their number), payload_bytes, header_bytes (of used messages), wasted_bytes
+        (of others), in_flight_bytes (in flight at the end of the run). With `records.detail: total` one
         row, whose src and dst are -1. No rows before the run has ended.
         """
         return frames.frame(frames.messages(self.records))
 
     def energy(self) -> Any:
-        """A table of the energy that nodes spent, with a row per node, a server last.
+        """Return a table of the energy of nodes, with a row per node, a server last.
 
-        Its columns: node; steps, computing_s, idle_s, sent_bytes, received_bytes (what it did); compute_j, idle_j,
+        Its columns: node; steps, computing_s, idle_s, sent_bytes, received_bytes (activities); compute_j, idle_j,
         upload_j, download_j (the joules of each), joules (their sum), and gco2 (grams of CO2 equivalents) where the
         scenario names a grid; see docs/energy.md. No rows without the section `energy`, and before the run has ended.
         """
         return frames.frame(frames.energy(self.records))
 
     def links(self) -> Any:
-        """A table of what the nodes' access links carried, with a row per node, a server last.
+        """Return a table of the traffic on access links, with a row per node, a server last.
 
         Its columns: node; bytes by kind and cause (push_bytes, aborted_bytes, ...), uplink_utilization and
         downlink_utilization (0 to 1), queueing_s (mean per message) and others, see docs/messages.md. No rows before
@@ -123,7 +121,7 @@ class Run:
         return frames.frame(frames.links(self.records))
 
     def model(self, node: int) -> "nn.Module":
-        """The trained module of a node, as its class builds it, in evaluation mode, on the CPU.
+        """Build the trained module of a node, in evaluation mode, on the CPU.
 
         Raises:
             ScenarioError: if the run kept no models, or none of this node; or if the module needs code that is not part
@@ -136,7 +134,7 @@ class Run:
             return model_of(self._dir, node)
 
     def state_dict(self, node: int) -> dict[str, Any]:
-        """The values of a node's trained module, name -> torch.Tensor.
+        """Return the values of a node's trained module, name -> torch.Tensor.
 
         Raises:
             ScenarioError: if the run kept no models, or none of this node.
@@ -146,7 +144,7 @@ class Run:
         return read_model(self._dir, node)
 
     def preprocess(self, samples: Any) -> Any:
-        """Samples as the run's models take them, a torch.Tensor; clusters' shifts are not applied.
+        """Prepare samples for the run's models, without the shifts of clusters; return a torch.Tensor.
 
         Args:
             samples: one or several, as `ddlsim.data.Arrays` takes them; also columns of a table by name.
@@ -156,11 +154,11 @@ class Run:
         return preprocess(inputs_of(self._dir), samples)
 
     def evaluate(self, dataset: Any, node: int = 0) -> dict[str, float]:
-        """What the run measures (accuracy, 0 to 1; test_loss; ...) of a node's trained model on other samples.
+        """Evaluate a node's trained model on other samples (accuracy, 0 to 1; test_loss; ...).
 
         Args:
             dataset: samples and labels (x, y), or a torch Dataset, as `ddlsim.data.Arrays` takes a split.
-            node: which one.
+            node: its number.
         """
         from ddlsim.foundation import own_code
         from ddlsim.runs.models import scenario_of_models
@@ -171,12 +169,11 @@ class Run:
             return evaluate(inputs_of(self._dir), scenario_of_models(self._dir), model, dataset)
 
     def plot(self, x: "Axis" = "rounds", y: str | None = None) -> "Figure":
-        """A figure with one line, a mark at every evaluation; it shows itself in a notebook, `figure.savefig(path)`
-        saves.
+        """Return a figure with one line and a mark at every evaluation; `figure.savefig(path)` saves it.
 
         Args:
             x: rounds, time (simulated) or bytes (of all nodes together).
-            y: what is drawn: accuracy, mse, minority, worst_cluster, fair_accuracy, cluster_0, ...; None: accuracy or
+            y: a metric: accuracy, mse, minority, worst_cluster, fair_accuracy, cluster_0, ...; None: accuracy or
                 mse.
         Raises:
             DataMissing: if matplotlib is not installed. ScenarioError: if the run has no such values.
@@ -195,7 +192,7 @@ class Run:
         return table(self.summary, terminal=False)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the summary, warnings first."""
+        """Return the summary for a notebook, warnings first."""
         from ddlsim.report.summary_table import loud_lines, rows
 
         left = "style='text-align:left'"

@@ -11,8 +11,9 @@ import numpy as np
 
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.report import columns as frames
-from ddlsim.runs.api.given import KEYS, kind_of, listed, part_of, path_of
+from ddlsim.runs.api.arguments import KEYS, part_of
 from ddlsim.runs.api.run import Run
+from ddlsim.runs.options import kind_of, listed, path_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,17 +24,17 @@ if TYPE_CHECKING:
 
 
 class Comparison:
-    """Runs side by side, seeds of one setting together.
+    """A comparison of runs, with the seeds of one setting together.
 
     Args:
         runs: at least one.
-        group_by: dotted keys that tell settings apart, such as algorithm.name; None: every key in which runs differ,
-            but for the seed.
+        group_by: dotted keys that distinguish settings, such as algorithm.name; None: all keys in which runs differ,
+            except the seed.
         at: a value of `y` whose cost is compared (accuracies 0 to 1); None: each scenario's own target.
-        y: what that is a value of, and what is drawn: accuracy, mse, minority, worst_cluster, fair_accuracy, cluster_0,
+        y: the metric of `at` and of figures: accuracy, mse, minority, worst_cluster, fair_accuracy, cluster_0,
             ...; None: accuracy or mse.
     Raises:
-        ScenarioError: if one of them is of another kind.
+        ScenarioError: if an argument has another type.
     """
 
     def __init__(
@@ -54,13 +55,13 @@ class Comparison:
         return compared([(run.records, run.summary) for run in self.runs], self.group_by, target)
 
     def frame(self) -> Any:
-        """A table with a row per setting: a pandas.DataFrame, or a dictionary of arrays where pandas is not installed.
+        """Return a table with a row per setting: a pandas.DataFrame, or a dictionary of arrays without pandas.
 
         Its columns: setting, scenario, algorithm, data, status, runs (their number), evaluated_round, target, reached
         (runs that reached it); and for each number its mean and its population standard deviation over runs:
         accuracy_all_mean, accuracy_all_std, ... (0 to 1), bytes_mean, sim_time_s_mean, and costs to the target over the
-        runs that reached it, target_round_mean, target_bytes_mean, target_sim_time_s_mean, ...; nan where there is
-        none. Where some runs of a setting lack a number, accuracy_1_runs says over how many its mean is.
+        runs that reached it, target_round_mean, target_bytes_mean, target_sim_time_s_mean, ...; nan if there is
+        none. If some runs of a setting lack a number, accuracy_1_runs is the number of runs that have it.
         """
         rows = self.rows
         columns: dict[str, list[Any]] = {
@@ -80,13 +81,13 @@ class Comparison:
         return frames.frame({name: np.array(values) for name, values in columns.items()})
 
     def table(self, format: str = "text") -> str:
-        """The rows as text, markdown, latex (booktabs), csv or json."""
+        """Return the rows as text, markdown, latex (booktabs), csv or json."""
         from ddlsim.report.comparing.tables import table_of
 
         return table_of(self.rows, format, self.group_by is not None)
 
     def plot(self, x: "Axis" = "time", y: str | None = None, band: "Band" = "std") -> "Figure":
-        """A figure with a line per setting: the mean over its runs, with a band and a mark at every evaluation.
+        """Return a figure with a line per setting: the mean over its runs, with a band and a mark at every evaluation.
 
         Args:
             x: rounds, time (simulated) or bytes (of all nodes together).
@@ -102,12 +103,12 @@ class Comparison:
         return lines_figure([run.records for run in self.runs], Drawn(x, y or self.y, self.group_by, band, shown))
 
     def html(self, path: str | Path, x: "Axis" = "time", band: "Band" = "std") -> Path:
-        """Writes the comparison as one HTML file that needs nothing else; see docs/report.md.
+        """Write the comparison as one self-contained HTML file; see docs/report.md.
 
         Args:
-            path: the file; one that is there is replaced, folders above it are made.
-            x: what lines are drawn over at first; the reader can choose another.
-            band: as of `plot`.
+            path: the file; it is replaced, and folders above it are made.
+            x: first horizontal axis; the reader can choose another.
+            band: see `plot`.
         Returns:
             The path.
         Raises:
@@ -129,7 +130,7 @@ class Comparison:
         return self.table()
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the table."""
+        """Return the table for a notebook."""
         import html
 
         return f"<pre>{html.escape(self.table())}</pre>"
@@ -142,13 +143,13 @@ def compare(
     at: float | None = None,
     y: str | None = None,
 ) -> Comparison:
-    """Runs side by side.
+    """Compare runs.
 
     Args:
         runs: runs, run directories, or folders with runs below them; a run that is named twice counts once.
-        group_by, at, y: see `Comparison`; several keys in one text are parted by commas.
+        group_by, at, y: see `Comparison`; a text may have several keys, separated by commas.
     Raises:
-        ScenarioError: if a path is no run and holds none. RecordsDamaged: if records cannot be read.
+        ScenarioError: if a path has no run. RecordsDamaged: if records cannot be read.
     """
     from ddlsim.report.reading import find_runs
 
@@ -174,10 +175,10 @@ def sweep(
     progress: str = "auto",
     **options: Any,
 ) -> Comparison:
-    """Runs a scenario under all combinations of some settings, with several seeds, one after the other in this process.
+    """Run a scenario under all combinations of settings, with several seeds, one after the other in this process.
 
-    Values may be objects and classes, also of a notebook. Runs that are there already are not run again, so the same
-    call after an interrupt runs what is missing. `ddlsim sweep` on the command line runs processes side by side.
+    Values may be objects and classes, also of a notebook. Complete runs are not run again, so the same call after an
+    interrupt runs the missing ones. `ddlsim sweep` on the command line runs several processes at a time.
 
     Args:
         scenario, set, progress: see `ddlsim.run`.
@@ -187,10 +188,10 @@ def sweep(
         options: further arguments of `ddlsim.run`, the same for all: `data`, `force`, ...; algorithm, model, data,
             topology or seed not where the grid has them.
     Returns:
-        All runs, told apart by the keys of the grid.
+        All runs, grouped by the keys of the grid.
     Raises:
         ScenarioError: if a combination cannot be run, before anything runs.
-        DdlsimError: of the first run that fails; those before it are kept.
+        DdlsimError: of the first run that fails; earlier runs are kept.
     """
     from itertools import product
 
@@ -220,7 +221,7 @@ def sweep(
 
 
 def _refuse_given_twice(axes: Mapping[str, Any], given: Mapping[str, Any], seeds: bool) -> None:
-    """Raises ScenarioError if the grid has a key that an argument gives, or both `seed` and `seeds` are given."""
+    """Raise ScenarioError if the grid has a key of an argument, or both `seed` and `seeds` are passed."""
     twice = [key for key in axes if key in given]
     if twice:
         raise ScenarioError(f"sweep: {twice[0]} is given twice, in the grid and as {twice[0]}=. Give it once.")
@@ -230,10 +231,10 @@ def _refuse_given_twice(axes: Mapping[str, Any], given: Mapping[str, Any], seeds
 
 
 def _axes(grid: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
-    """The values of every key of a grid, with parts where arrays are given.
+    """Return the values of every key of a grid, with parts in place of arrays.
 
     Raises:
-        ScenarioError: if it is no grid.
+        ScenarioError: if it is no mapping of keys to lists.
     """
     example = '{"training.learning_rate": [0.1, 0.01]}'
     if not isinstance(grid, Mapping):
@@ -245,13 +246,13 @@ def _axes(grid: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
 
 
 def _names(key: str, values: Sequence[Any]) -> list[str]:
-    """A name for a folder per value of a key, each another one."""
+    """Return distinct names of folders for the values of a key."""
     from ddlsim.runs.sweeps.points import label_of, numbered
 
     return numbered([f"{key}={label_of(value)}" for value in values])
 
 
 def _runs_with(row: "Row", name: str) -> int:
-    """How many runs of a row have a number."""
+    """Return the number of runs of a row that have a number."""
     found = row.numbers.get(name)
     return 0 if found is None else found.get("runs", len(row.seeds))

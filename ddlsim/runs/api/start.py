@@ -1,36 +1,28 @@
 """Runs from Python: ddlsim.run, ddlsim.check, ddlsim.resume, ddlsim.load."""
 
-import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Unpack
 
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.runs.api.given import changes_of, kind_of, listed, path_of, register, scenario_of, tell_other_values
+from ddlsim.runs.api.arguments import changes_of, register, scenario_of, warn_of_other_values
 from ddlsim.runs.api.run import Run
+from ddlsim.runs.options import RunOptions, kind_of, listed, path_of, shows_options, warn
 
 if TYPE_CHECKING:
-    from ddlsim.runs.callbacks import Callback, Mode
-    from ddlsim.runs.checkpoint import Every
-    from ddlsim.runs.cluster.cluster import Executor
     from ddlsim.scenario import Scenario
 
 
-Progress = Literal["auto", "log", "plain", "none"]
-_MODES: "dict[str, Mode]" = {"auto": "bar", "log": "auto", "plain": "plain", "none": "none"}
-"""What progress is called here -> in ddlsim/runs/callbacks.py."""
-
-
 class Interrupted(KeyboardInterrupt):
-    """A run was ended by Ctrl-C, a notebook's stop button or SIGTERM; what it had computed is in `run`."""
+    """A run was ended by Ctrl-C, a notebook's stop button or SIGTERM; `run` has its records so far."""
 
     def __init__(self, run: Run):
-        super().__init__(f"the run was interrupted; what it has computed is in {run.dir}")
+        super().__init__(f"the run was interrupted; its records so far are in {run.dir}")
         self.run = run
 
 
+@shows_options
 def run(
     scenario: "str | Path | Mapping[str, Any] | Scenario",
     *,
@@ -40,87 +32,70 @@ def run(
     model: Any = None,
     data: Any = None,
     topology: Any = None,
-    callbacks: "Sequence[Callback]" = (),
-    track: Sequence[str] = (),
     out: str | Path | None = None,
-    progress: Progress | bool | None = "auto",
-    data_dir: str | Path | None = None,
     fallback: bool = True,
-    download: bool = True,
     force: bool = False,
     resume: bool = False,
-    checkpoint_every: str = "10m",
-    checkpoint_keep: str | None = None,
-    profile: bool = False,
-    executor: "str | Executor" = "local",
-    workers: int | None = None,
-    gpus_per_worker: int | None = None,
-    command: list[str] | None = None,
+    **options: Unpack[RunOptions],
 ) -> Run:
-    """Runs a scenario to its end, as `ddlsim run` does, and leaves a run directory.
+    """Run a scenario to its end, as `ddlsim run` does, and leave a run directory.
 
-    A directory that holds this very run already, through, is not run again: it comes back at once, and callbacks are
-    not called.
+    If the directory already holds this finished run, `run` loads it and returns at once, without calling callbacks.
 
     Args:
         scenario: a file, the name of one (`ddlsim list scenarios`), a mapping with the keys of a file, or a Scenario.
-        set: dotted key -> value, as behind --set: {"training.learning_rate": 0.1, "rounds": 20}. A mapping takes the
-            place of the whole section, {"training": {...}}, and a key goes before the whole that it stands in.
+        set: dotted key -> value, as with --set: {"training.learning_rate": 0.1, "rounds": 20}. A mapping replaces the
+            whole section, {"training": {...}}; a key has precedence over its section.
         seed: of all random streams, instead of the scenario's.
         algorithm: instead of the scenario's: a name, {"name": ..., key: value}, an object (`Facade(heads=2)`) or a
-            class; it may be defined in a notebook.
-        model: likewise; or a torch.nn.Module, with whose values every node begins; or a class or function that makes
-            modules, and takes nothing or, by these names, `image_shape` and `num_classes`.
+            class, also one defined in a notebook.
+        model: likewise; or a torch.nn.Module, with whose values every node starts; or a class or function that makes
+            modules, without arguments or with `image_shape` and `num_classes`.
         data: likewise; or (train, test), each a pair of arrays or tensors (x, y) or a torch data set; or a mapping with
             the arguments of `ddlsim.data.Arrays`.
         topology: likewise.
-        callbacks: objects of classes that extend `ddlsim.Callback`.
-        track: tools that follow the run: tensorboard, wandb, mlflow or trackio, perhaps with a project ("wandb:mine");
-            see docs/trackers.md.
         out: the run directory; by default runs/<scenario>/<algorithm>-s<seed>-<digest> below the working directory, as
             with the command line.
-        progress: auto: a bar on a terminal and in a notebook (there with tqdm), nothing elsewhere; log: a bar on a
-            terminal, lines on standard error elsewhere; plain: lines; none, None or False: nothing; True is auto.
-        data_dir: where to look for data first.
-        fallback: whether the scenario's fallback may be run if its data is missing.
-        download: whether data that is missing may be downloaded.
-        force: run again although the directory holds this run; one earlier run of the scenario is kept beside it, as
+        fallback: whether the scenario's fallback may replace it if its data is missing.
+        force: run again although the directory holds this run; one earlier run of the scenario is kept as
             <out>.earlier-<number>.
         resume: continue the run if the directory holds it and it was stopped.
+        callbacks: objects of classes that extend `ddlsim.Callback`.
+        track: trackers that follow the run: tensorboard, wandb, mlflow or trackio, with or without a project
+            ("wandb:mine"); see docs/trackers.md.
+        progress: auto: a bar on a terminal and in a notebook, nothing elsewhere; log: a bar on a terminal, lines on
+            standard error elsewhere; plain: lines; none, None or False: nothing; True: auto.
+        data_dir: where to look for data first.
+        download: whether missing data may be downloaded.
+        device: auto, cpu or cuda, instead of the scenario's `compute_device`.
         checkpoint_every: how often the run can be resumed from: 30s, 10m, 50r (rounds); 0: never.
-        checkpoint_keep: how many checkpoints are kept, also when the run is done, such as "5" or "all"; None: two until
-            then.
-        profile: keep where wall time went (`profile` in the summary).
-        executor: what computes: local, this process; ray, workers on this machine; ray:HOST:PORT or ray:auto, those of
-            a cluster (docs/cluster.md); or an Executor with more options. Records are the same.
-        workers: processes that compute, with Ray; None: one per host.
-        gpus_per_worker: of each, with Ray.
-        command: for the manifest; by default the program's own arguments.
+        checkpoint_keep: number of checkpoints to keep, also after the end of the run, such as "5" or "all"; None: two
+            until then.
+        profile: record where wall time is spent (`profile` in the summary).
+        executor: local, this process; ray, workers on this machine; ray:HOST:PORT or ray:auto, those of a cluster
+            (docs/cluster.md); or an Executor with all of its options. Records are the same.
+        workers: worker processes, with Ray; None: one per host.
+        cpus_per_worker, gpus_per_worker, shards, object_store_gb: of Ray's workers, see `ddlsim run --help`.
+        threads: threads of this process; None: the number of usable cores.
+        command: for the manifest; None: the program's arguments.
     Returns:
-        The run. One that a callback has ended has the status `stopped`.
+        The run; its status is `stopped` if a callback has ended it.
     Raises:
-        ScenarioError: for all that is wrong with the scenario at once; DataMissing, DataDamaged. Nothing was run.
+        ScenarioError: with all faults of the scenario; DataMissing, DataDamaged. Nothing was run.
         CallbackFailed: if a callback has raised. RecordsFailed: if records could not be written.
-        Interrupted: a KeyboardInterrupt with the run, after what was computed is written.
+        Interrupted: a KeyboardInterrupt with the run, after its records are written.
     """
     from ddlsim import runs
 
-    checked = resolve(scenario, set, seed=seed, algorithm=algorithm, model=model, data=data, topology=topology)
+    keys = {"algorithm": algorithm, "model": model, "data": data, "topology": topology}
+    checked = resolve(scenario, set, seed=seed, compute_device=options.pop("device", None), **keys)
     directory, summary = runs.run_in_directory(
         checked,
         out=None if out is None else path_of("out", out),
-        data_dir=None if data_dir is None else path_of("data_dir", data_dir),
         fallback=fallback,
-        download=download,
-        device=checked.compute_device,
         force=force,
-        profile=profile,
-        progress=_mode(progress),
-        checkpoint_every=_every(checkpoint_every, checkpoint_keep),
         resume_torn=resume,
-        command=command,
-        callbacks=with_trackers(callbacks, track),
-        executor=_executor(executor, workers, gpus_per_worker),
+        **options,
     )
     return _ended(directory, summary)
 
@@ -128,7 +103,7 @@ def run(
 def check(
     scenario: "str | Path | Mapping[str, Any] | Scenario", set: Mapping[str, Any] | None = None, **given: Any
 ) -> None:
-    """Check the arguments of `run`, as `ddlsim check` does: plug-ins are tried in two rounds of a few nodes.
+    """Check the arguments of `run`, as `ddlsim check` does: a few nodes try user-defined parts for two rounds.
 
     Args:
         scenario, set: see `run`.
@@ -138,7 +113,7 @@ def check(
     """
     from ddlsim.runs.check import plugin_problems
 
-    found = plugin_problems(resolve(scenario, set, **given), _tell)
+    found = plugin_problems(resolve(scenario, set, **given), warn)
     if found:
         raise ScenarioError("\n".join(found))
 
@@ -146,11 +121,11 @@ def check(
 def resolve(
     scenario: "str | Path | Mapping[str, Any] | Scenario", set: Mapping[str, Any] | None = None, **given: Any
 ) -> "Scenario":
-    """The checked Scenario of what `run` is given.
+    """Return the checked Scenario for arguments of `run`.
 
     Args:
         scenario, set: see `run`.
-        given: keys of the scenario, as `run` has them; None: as the scenario says.
+        given: keys of the scenario, see `run`; None: unchanged.
     Raises:
         ScenarioError: every problem at once.
     """
@@ -167,10 +142,11 @@ def resolve(
     if augment in (None, checked.training.augmentation):
         return checked
     if checked.training.augmentation != "none":
-        raise ScenarioError("training.augmentation: the data has an `augment` of its own. Leave one of them out.")
+        raise ScenarioError("training.augmentation: the data has an `augment` too. Leave one of them out.")
     return from_python(whole, {**changes, "training.augmentation": augment})
 
 
+@shows_options
 def resume(
     directory: str | Path,
     *,
@@ -178,47 +154,35 @@ def resume(
     model: Any = None,
     data: Any = None,
     topology: Any = None,
-    callbacks: "Sequence[Callback]" = (),
-    track: Sequence[str] = (),
-    progress: Progress | bool | None = "auto",
-    data_dir: str | Path | None = None,
-    download: bool = True,
-    device: str | None = None,
     anyway: bool = False,
-    checkpoint_every: str = "10m",
-    checkpoint_keep: str | None = None,
-    profile: bool = False,
-    executor: "str | Executor" = "local",
-    workers: int | None = None,
-    gpus_per_worker: int | None = None,
     from_round: int | None = None,
     set: Mapping[str, Any] | Sequence[str] | None = None,
     out: str | Path | None = None,
-    command: list[str] | None = None,
+    **options: Unpack[RunOptions],
 ) -> Run:
-    """Continues a run that was killed, interrupted, stopped or has failed, from its last checkpoint; or branches it.
+    """Continue a run that was killed, interrupted, stopped or has failed, from its last checkpoint; or branch it.
 
-    With any of `from_round`, `set` and `out` the run, finished or not, stays as it is, and another one begins with its
-    rounds up to that one and goes on with other values of keys, see docs/resume.md.
+    With any of `from_round`, `set` and `out` the run, finished or not, stays unchanged. The branch is another run, with
+    the same rounds up to `from_round` and other values of keys after it, see docs/resume.md.
 
     Args:
         directory: of the run.
+        algorithm, model, data, topology: the class or object that Python code passed to the run, if no file and no
+            package names it.
+        anyway: continue although code, libraries or device have changed.
         from_round: branch the run when all nodes have completed this round; None: the last one that it completed.
-        set: dotted keys and their values from there on, such as {"network.links.uplink_mbps": 10}; or the same as texts
-            of the form "key=value", as behind --set.
-        out: directory of the branch; by default beside the run's.
-        algorithm, model, data, topology: what Python code had given the run, if no file and no package names it: the
-            class or object again, the same as then.
-        callbacks, track, progress, data_dir, download, checkpoint_every, checkpoint_keep, profile: see `run`.
-        executor, workers, gpus_per_worker: see `run`; they need not be those of the run so far.
-        device: auto, cpu or cuda, instead of the scenario's `compute_device`.
-        anyway: go on although code, libraries or device are others than before.
-        command: for the manifest of a branch; by default the program's own arguments.
+        set: dotted keys and their values from there on, such as {"network.links.uplink_mbps": 10}; or texts of the form
+            "key=value", as with --set.
+        out: directory of the branch; by default next to the run's.
+        callbacks, track, progress, data_dir, download, device, checkpoint_every, checkpoint_keep, profile: see `run`.
+        executor, workers, cpus_per_worker, gpus_per_worker, shards, object_store_gb, threads: see `run`; they need not
+            be those of the run so far.
+        command: for the manifest of a branch; None: the program's arguments.
     Returns:
         The run; its records are those of one that was never stopped.
     Raises:
-        ScenarioError: if there is nothing to resume, or something is not what it was: nothing was changed.
-        Interrupted: as of `run`.
+        ScenarioError: if there is nothing to resume, or something has changed: nothing was changed.
+        Interrupted: see `run`.
     """
     from ddlsim import runs
     from ddlsim.runs.branch import plan_branch
@@ -226,38 +190,22 @@ def resume(
     if from_round is not None and not isinstance(from_round, Integral):
         raise ScenarioError(f"from_round: expected a whole number, got {kind_of(from_round)}.")
     until = None if from_round is None else int(from_round)
-    named = {"algorithm": algorithm, "model": model, "data": data, "topology": topology}
-    given = {key: value for key, value in named.items() if value is not None}
-    held = register(given)
-    source = path_of("directory", directory)
-    tell_other_values(source, dict(zip(given, held, strict=True)))
+    held = register({"algorithm": algorithm, "model": model, "data": data, "topology": topology})
+    source = place = path_of("directory", directory)
+    warn_of_other_values(source, held)
     changes = _overrides(set)
-    place = source
     branches = until is not None or bool(changes) or out is not None
     if branches:
         place = path_of("out", out) if out is not None else plan_branch(place, until, changes).default_path
     summary = runs.resume(
-        source,
-        data_dir=None if data_dir is None else path_of("data_dir", data_dir),
-        download=download,
-        device=device,
-        anyway=anyway,
-        profile=profile,
-        progress=_mode(progress),
-        checkpoint_every=_every(checkpoint_every, checkpoint_keep),
-        from_round=until,
-        set=changes,
-        out=place if branches else None,
-        command=command,
-        callbacks=with_trackers(callbacks, track),
-        executor=_executor(executor, workers, gpus_per_worker),
+        source, anyway=anyway, from_round=until, set=changes, out=place if branches else None, **options
     )
-    del held  # arrays that were given are there until here
+    del held  # which keeps arrays alive until here
     return _ended(place, summary)
 
 
 def _overrides(set: Mapping[str, Any] | Sequence[str] | None) -> list[str]:
-    """What `resume` takes as `set`, as "key=value" texts."""
+    """Return changes as "key=value" texts."""
     from ddlsim.scenario import as_overrides
 
     if isinstance(set, Mapping):
@@ -276,60 +224,13 @@ def load(directory: str | Path, *, trust: bool = False) -> Run:
         ScenarioError: if it is no run directory. RecordsDamaged: if its records cannot be read.
     """
     found = Run(path_of("directory", directory), trust)
-    found.records  # noqa: B018  # what cannot be read is told now
+    found.records  # noqa: B018  # raises errors now
     return found
-
-
-def with_trackers(callbacks: "Sequence[Callback]", track: Sequence[str]) -> "Sequence[Callback]":
-    """Callbacks and those of trackers ("tensorboard", "wandb:my-project").
-
-    Raises:
-        ScenarioError: if they are no lists, or there is no tracker of a name. DataMissing: if its package is not
-            installed.
-    """
-    given = listed("callbacks", callbacks, "[Mine()] with objects of classes that extend ddlsim.Callback")
-    if not track:
-        return given
-    from ddlsim.runs.callbacks import Tracked
-
-    names = [track] if isinstance(track, str) else listed("track", track, '["tensorboard"]', str)
-    return [*given, Tracked(names, _tell)]
-
-
-def _tell(text: str) -> None:
-    """A line on standard error."""
-    with suppress(OSError, ValueError):  # nothing reads it
-        print(text, file=sys.stderr)
-
-
-def _executor(executor: "str | Executor", workers: int | None, gpus_per_worker: int | None) -> "Executor":
-    from ddlsim.runs.cluster.cluster import Executor, executor_of
-
-    if isinstance(executor, Executor):
-        if workers is not None or gpus_per_worker is not None:
-            raise ScenarioError("executor: an Executor says how many workers there are; leave the arguments out.")
-        return executor
-    return executor_of(executor, workers=workers, gpus_per_worker=gpus_per_worker)
-
-
-def _every(every: str, keep: str | None) -> "Every":
-    """How often there is a checkpoint; numbers are taken as texts, 0 as never."""
-    from ddlsim.runs.checkpoint import parse_every
-
-    return parse_every(str(every), None if keep is None else str(keep))
-
-
-def _mode(progress: str | bool | None) -> "Mode":
-    if progress is None or isinstance(progress, bool):
-        progress = "auto" if progress else "none"
-    if not isinstance(progress, str) or progress not in _MODES:
-        raise ScenarioError(f"progress: expected {', '.join(_MODES)}, got {progress!r}.")
-    return _MODES[progress]
 
 
 def _ended(directory: Path, summary: dict[str, Any]) -> Run:
     found = Run(directory, trust=True)
-    found.__dict__["summary"] = summary  # it has been read already
+    found.__dict__["summary"] = summary  # as the property would read it
     if summary["status"] == "interrupted":
         raise Interrupted(found)
     return found

@@ -1,16 +1,12 @@
-"""The connection to a Ray cluster: one that is there, or one of this machine alone that ends with the run.
+"""Executors, the connection to a Ray cluster, and the versions that determine the bits of results.
 
-Usage statistics are off. A cluster that is started here listens on the loopback interface alone, without dashboard.
-
-What a user chooses of an executor; nothing of it changes a result.
-
-What must be the same in two processes for them to compute the same bits.
+Usage statistics are off. A cluster that is started here ends with the run, and listens only on the loopback interface,
+without dashboard.
 """
 
 import hashlib
 import os
 import platform
-import shutil
 import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,25 +23,24 @@ from ddlsim.foundation.host import num_cores
 from ddlsim.foundation.native import PACKAGE_DIR, extension
 
 Shards = Literal["contiguous", "clusters", "graph"]
-"""How nodes are dealt to workers, see placement.py."""
+"""Assignment of nodes to workers, see ray_workers.py: deal."""
 
 EXECUTORS = ("local", "ray")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Executor:
-    """Where jobs are computed.
+    """What computes; it changes no result.
 
     Args:
         name: local or ray.
-        address: of a Ray cluster, host:port or auto (that of the environment); None: one is started on this machine,
-            reachable from nowhere else, and ended with the run.
-        workers: processes that compute; None: one per host, or one per GPU where workers have GPUs.
-        cpus_per_worker: threads of each; None: the cores of its host, shared evenly.
+        address: of a Ray cluster, host:port or auto (that of the environment); None: a cluster of this machine, which
+            ends with the run.
+        workers: worker processes; None: one per host, or one per GPU if workers have GPUs.
+        cpus_per_worker: threads of each; None: an equal share of the cores of its host.
         gpus_per_worker: whole GPUs of each; 0: it computes on its cores.
-        shards: how nodes are dealt to workers.
-        object_store_gb: memory for what travels between workers, of a cluster that is started here; None: a fifth of
-            this machine's.
+        shards: assignment of nodes to workers.
+        object_store_gb: memory for data between workers, of a cluster that is started here; None: Ray's default.
     """
 
     name: str = "local"
@@ -58,12 +53,12 @@ class Executor:
 
     @property
     def is_local(self) -> bool:
-        """Whether this process computes by itself."""
+        """Whether this process computes."""
         return self.name == "local"
 
     @property
     def device(self) -> str | None:
-        """What workers compute on; None: as without workers."""
+        """The device of workers; None without workers."""
         return None if self.is_local else "cuda" if self.gpus_per_worker else "cpu"
 
 
@@ -71,13 +66,13 @@ LOCAL = Executor()
 
 
 def executor_of(text: str = "local", **chosen: Any) -> Executor:
-    """What `--executor TEXT` and the options beside it mean; those that are None are left out.
+    """Return the executor for `--executor TEXT` and further options.
 
     Args:
         text: local, ray, ray:auto or ray:host:port.
-        chosen: see Executor.
+        chosen: see Executor; None: the default.
     Raises:
-        ScenarioError: if it is nothing of the kind.
+        ScenarioError: if an option is invalid.
     """
     name, _, address = str(text).partition(":")
     if name not in EXECUTORS or (address and name != "ray") or (":" in str(text) and not address):
@@ -89,7 +84,7 @@ def executor_of(text: str = "local", **chosen: Any) -> Executor:
     given = {key: value for key, value in chosen.items() if value is not None}
     if name == "local" and given:
         option = next(iter(given)).replace("_", "-")
-        raise ScenarioError(f"--{option}: says how Ray's workers are made. Add --executor ray, or leave it out.")
+        raise ScenarioError(f"--{option}: is an option of Ray's workers. Add --executor ray, or leave it out.")
     shards = given.get("shards", "contiguous")
     if shards not in get_args(Shards):
         raise ScenarioError(f"--shards {shards!s:.40}: expected {', '.join(get_args(Shards))}.")
@@ -103,20 +98,17 @@ def executor_of(text: str = "local", **chosen: Any) -> Executor:
 
 
 ANSWER_S = 10.0
-"""How long the head of a cluster may take to answer; Ray itself tries for minutes and ends the process."""
-_HTTP2_BEGINS = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(
-    (0, 0, 0, 4, 0, 0, 0, 0, 0)
-)  # with empty settings (RFC 9113)
+"""Limit for a connection to the head of a cluster; Ray itself tries for minutes and ends the process."""
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-"""Environment variables of libraries' own threads: one each in workers, unless they say otherwise here."""
+"""Environment variables for threads of libraries: 1 in workers, unless they are set here."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a worker is put.
+    """The place of a worker.
 
     Args:
-        host: Ray's id of the node.
+        host: Ray's id of the host.
         address: of the host.
         threads: of the worker.
     """
@@ -127,7 +119,7 @@ class Place:
 
 
 def import_ray() -> ModuleType:
-    """Ray, with its usage statistics off.
+    """Import Ray, without usage statistics.
 
     Raises:
         DataMissing: if it is not installed.
@@ -146,8 +138,9 @@ def import_ray() -> ModuleType:
 
 @contextmanager
 def disconnecting(executor: Executor) -> Iterator[None]:
-    """At the end of this block the process is no longer connected to a cluster, unless it was so before; a cluster that
-    was started in it ends.
+    """Disconnect from the cluster at the end of the block, unless the process was connected before it.
+
+    A cluster that was started in the block ends.
     """
     ray = sys.modules.get("ray")
     was_connected = ray is not None and ray.is_initialized()
@@ -161,11 +154,11 @@ def disconnecting(executor: Executor) -> Iterator[None]:
 
 
 def connect(executor: Executor, cpus: int | None = None) -> None:
-    """Connects this process to the executor's cluster, unless it is connected to one.
+    """Connect this process to the executor's cluster, unless it is connected already.
 
     Args:
         executor: what is wanted.
-        cpus: of a cluster that is started here; None: the cores that this process may use, or one for each worker.
+        cpus: of a cluster that is started here; None: the cores of this process, or one for each worker.
     Raises:
         DataMissing: without Ray. DdlsimError: if the cluster cannot be reached or started.
     """
@@ -184,79 +177,57 @@ def connect(executor: Executor, cpus: int | None = None) -> None:
             ray.init(
                 address="local",
                 num_cpus=cpus or max(num_cores(), workers),
-                object_store_memory=store_bytes(executor),
+                object_store_memory=executor.object_store_gb and int(executor.object_store_gb * 1e9),
                 namespace="ddlsim",
                 **quiet,
             )
-    except Exception as error:  # whatever Ray says of a cluster that it cannot reach or start
+    except Exception as error:  # Ray has no common error for clusters that it cannot reach or start
         where = "started" if executor.address is None else f"reached at {executor.address}"
-        reason = " ".join(str(error).split())
+        text = " ".join(str(error).split())
         raise DdlsimError(
-            f"--executor: no Ray cluster could be {where}: {type(error).__name__}: {reason:.300} `ddlsim doctor "
-            "--executor ray` looks at what is there."
+            f"--executor: no Ray cluster could be {where}: {type(error).__name__}: {text:.300} `ddlsim doctor "
+            "--executor ray` checks the cluster."
         ) from error
 
 
 def _check_answers(address: str | None) -> None:
-    """Raises DdlsimError unless a server of the kind that Ray's head is answers at an address within ANSWER_S."""
+    """Raise DdlsimError unless a server accepts a connection at an address within ANSWER_S."""
     address = os.environ.get("RAY_ADDRESS") if address == "auto" else address
     host, _, port = (address or "").rpartition(":")
     if not host or not port.isdecimal():  # one is started here, or Ray looks for one of this machine
         return
-    why = "it does not speak Ray's protocol"
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), ANSWER_S) as connection:
-            if os.environ.get("RAY_USE_TLS", "0") != "0":
-                return
-            connection.settimeout(ANSWER_S)
-            connection.sendall(_HTTP2_BEGINS)
-            if connection.recv(9)[3:4] == b"\x04":  # settings, with which every such server begins
-                return
+        socket.create_connection((host.strip("[]"), int(port)), ANSWER_S).close()
     except (OSError, OverflowError) as error:
-        why = f"no answer within {ANSWER_S:.0f} s" if isinstance(error, TimeoutError) else str(error)
-    raise DdlsimError(
-        f"--executor: no Ray cluster answers at {address}: {why}. `ray start --head` says the address of the cluster "
-        "that it starts; is it still there, and does a firewall let this host through?"
-    )
+        raise DdlsimError(
+            f"--executor: no Ray cluster answers at {address}: {error}. `ray start --head` prints the address of the "
+            "cluster that it starts; is it still running, and does a firewall let this host through?"
+        ) from error
 
 
 def _listen_to(loopback: bool) -> None:
-    """A cluster of this machine alone has the address 127.0.0.1; Ray itself does this on systems with firewalls that
-    ask.
-    """
+    """Give a cluster of this machine the address 127.0.0.1, as Ray does on systems with firewalls that ask."""
     from ray._private import ray_constants
 
     if hasattr(ray_constants, "ENABLE_RAY_CLUSTER"):
         ray_constants.ENABLE_RAY_CLUSTER = not loopback
 
 
-def store_bytes(executor: Executor) -> int:
-    """Memory of the object store of a cluster that is started here."""
-    if executor.object_store_gb is not None:
-        return int(executor.object_store_gb * 1e9)
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    try:
-        room = shutil.disk_usage("/dev/shm").free
-    except OSError:
-        room = memory
-    return max(100_000_000, min(memory // 5, room * 4 // 5))
-
-
 def hosts() -> list[Mapping[str, Any]]:
-    """The hosts of the cluster that have cores, in an order that does not change."""
+    """Return the hosts of the cluster that have cores, in a fixed order."""
     alive = [host for host in import_ray().nodes() if host["Alive"] and host["Resources"].get("CPU", 0) >= 1]
     return sorted(alive, key=lambda host: (host["NodeManagerAddress"], host["NodeID"]))
 
 
 def plan(executor: Executor, at: Sequence[Mapping[str, Any]], fewer: bool = False) -> list[Place]:
-    """Where the workers are put: spread evenly over hosts.
+    """Return the places of workers, spread evenly over hosts.
 
     Args:
         executor: what is wanted.
         at: hosts, see `hosts`.
-        fewer: make do with fewer workers, if there is no room for all.
+        fewer: accept fewer workers, if there is no room for all.
     Raises:
-        DdlsimError: if there is no room for one. ScenarioError: or for all.
+        DdlsimError: if there is no room for one worker. ScenarioError: if there is no room for all.
     """
     rooms = [_room(executor, host["Resources"]) for host in at]
     whole = [
@@ -289,7 +260,7 @@ def plan(executor: Executor, at: Sequence[Mapping[str, Any]], fewer: bool = Fals
 
 
 def _room(executor: Executor, resources: Mapping[str, float]) -> int:
-    """How many workers a host can take."""
+    """Return the number of workers that a host can take."""
     room = int(resources.get("CPU", 0)) // (executor.cpus_per_worker or 1)
     if executor.gpus_per_worker:
         room = min(room, int(resources.get("GPU", 0)) // executor.gpus_per_worker)
@@ -297,7 +268,7 @@ def _room(executor: Executor, resources: Mapping[str, float]) -> int:
 
 
 def threads_environment() -> dict[str, str]:
-    """Environment of workers: one thread for each library, unless this process's own says otherwise."""
+    """Return the environment of workers: one thread for each library, unless it is set in this process."""
     return {name: os.environ.get(name, "1") for name in THREADS}
 
 
@@ -305,7 +276,7 @@ PACKAGES = ("torch", "torchvision", "numpy", "simpy", "networkx", "pydantic")
 
 
 def versions() -> dict[str, str | None]:
-    """Versions of this package, of its code, of Python and of libraries."""
+    """Return the versions of this package, of its code, of Python and of libraries."""
     return {
         "ddlsim": version_of("ddlsim"),
         "code": _code(),
@@ -315,8 +286,10 @@ def versions() -> dict[str, str | None]:
 
 
 def _code() -> str:
-    """What tells this package's code from another. Where its files have changed since this process first asked, both
-    digests: it may have imported some of them before, and some after."""
+    """Return the digest of this package's code; both digests if its files have changed since the first call.
+
+    The process may have imported some of them before the change and some after it.
+    """
     first, now = _first_code(), _code_on_disk()
     return first if first == now else f"{first}+{now}"
 
@@ -335,7 +308,7 @@ def _code_on_disk() -> str:
 
 
 def version_of(package: str) -> str | None:
-    """The version of an installed package."""
+    """Return the version of an installed package."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

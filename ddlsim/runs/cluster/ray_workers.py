@@ -1,12 +1,10 @@
-"""Workers as Ray actors; what they exchange goes through Ray's object store.
+"""Workers as Ray actors, which exchange data through Ray's object store, and the assignment of nodes to them.
 
-A worker: it reads the data of a scenario, builds what trains, and then does what it is told; see learning/remote.
+A worker reads the data of a scenario, builds a learner, and then computes on request; see learning/remote.
 
-Which worker computes for which node: as many nodes for each, give or take one, few messages between them if asked.
-
-graph: nodes in reverse Cuthill-McKee order (E. Cuthill and J. McKee, "Reducing the bandwidth of sparse symmetric
-matrices", ACM 1969), which brings neighbors together, cut into blocks; the cut between blocks is then made smaller by
-exchanging nodes (B. W. Kernighan and S. Lin, Bell System Technical Journal 1970), both by networkx.
+Workers have equal numbers of nodes, within one. With `graph`, nodes in reverse Cuthill-McKee order (E. Cuthill and
+J. McKee, "Reducing the bandwidth of sparse symmetric matrices", ACM 1969), in which neighbors are close, are cut into
+blocks; exchanges of nodes then reduce the cut (B. W. Kernighan and S. Lin, Bell System Technical Journal 1970).
 """
 
 import os
@@ -38,19 +36,19 @@ if TYPE_CHECKING:
 
 
 NEEDS_DATA = "data"
-"""What `Worker.start` answers if the host has not the data."""
+"""Answer of `Worker.start` if the host lacks the data."""
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """What a worker has to do.
+    """The task of a worker.
 
     Args:
-        scenario: what is run.
-        read: reads its data from this host's disk: (scenario, data_dir) -> prepared.
+        scenario: of the run.
+        read: reads its data from the disk of the host: (scenario, data_dir) -> prepared.
         data_dir: where to look for data first.
-        other: says what this host has in the place of what the run is made on; empty: nothing.
-        nodes: for which it computes.
+        other: describes inputs on the host that differ from those of the run; empty: none.
+        nodes: of the worker.
         device: cpu or cuda.
         threads: of a wave.
     """
@@ -65,26 +63,26 @@ class Assignment:
 
 
 class Worker:
-    """The actor; every call but `about` and `start` is one of a Shard (learning/remote/shard.py)."""
+    """The actor; every call except `about` and `start` goes to a Shard (learning/remote/shard.py)."""
 
     def __init__(self) -> None:
         self._shard: Shard | None = None
 
     def about(self) -> dict[str, Any]:
-        """Where it is and what it would compute with."""
+        """Return host, process, processor and versions."""
         return {"host": socket.gethostname(), "pid": os.getpid(), "cpu": cpu_name(), "versions": versions()}
 
     def start(self, code: dict[str, bytes], packed: bytes, prepared: "PreparedData | None" = None) -> str | None:
-        """Makes what computes.
+        """Make the learner.
 
         Args:
-            code: path -> text of the files that parts of the scenario are defined in.
+            code: path -> text of the files that define parts of the scenario.
             packed: an Assignment.
-            prepared: the data, if this host has not got it.
+            prepared: the data, if the host lacks it.
         Returns:
-            NEEDS_DATA, if `prepared` is needed. Otherwise the device's name.
+            NEEDS_DATA if `prepared` is needed, otherwise the name of the device.
         Raises:
-            DdlsimError: if the host's data is not the run's.
+            DdlsimError: if the host's inputs differ from the run's.
         """
         import torch
 
@@ -112,23 +110,23 @@ class Worker:
         return torch.cuda.get_device_name() if assigned.device == "cuda" else "cpu"
 
     def do(self, method: str, *arguments: Any) -> Any:
-        """A call of its shard."""
+        """Call a method of the shard."""
         assert self._shard is not None, "called before start"
         return getattr(self._shard, method)(*arguments)
 
 
 START_S = 180.0
-"""How long a worker's process may take to start; reading its data is not counted."""
+"""Limit for the start of a worker's process, without reading data."""
 
 
 class RayWorkers:
     """See learning/remote/rows.py: Workers.
 
     Args:
-        executor: what is wanted.
-        fewer: make do with fewer workers than wanted, on the hosts that are left.
+        executor: options of the cluster.
+        fewer: accept fewer workers, on the remaining hosts.
     Raises:
-        DdlsimError: if no cluster can be reached, has room, or its hosts have other versions than this one.
+        DdlsimError: if no cluster can be reached or has room, or a host has other versions.
     """
 
     def __init__(self, executor: Executor, fewer: bool = False):
@@ -148,11 +146,11 @@ class RayWorkers:
             raise
 
     def start(self, assigned: Sequence[Assignment], prepared: "PreparedData") -> None:
-        """Makes what computes at each worker.
+        """Make the learner of each worker.
 
         Args:
-            assigned: per worker; threads are those of its place.
-            prepared: the run's data, sent to hosts that have not got it.
+            assigned: the task of each worker; threads are those of its place.
+            prepared: the run's data, sent to hosts that lack it.
         Raises:
             DdlsimError: see Worker.start.
         """
@@ -173,27 +171,23 @@ class RayWorkers:
         self.data_shipped = bool(lacking)
 
     def call(self, worker: int, method: str, *arguments: Any) -> Ref:
-        """See Workers."""
         with _ray_errors(self._ray):
             return self._actors[worker].do.remote(method, *arguments)
 
     def calls(self, worker: int, method: str, results: int, *arguments: Any) -> list[Ref]:
-        """See Workers."""
         with _ray_errors(self._ray):
             found = self._actors[worker].do.options(num_returns=results).remote(method, *arguments)
         return [found] if results == 1 else found
 
     def wait(self, ref: Ref) -> Any:
-        """See Workers."""
         with _ray_errors(self._ray):
             return self._ray.get(ref)
 
     def packed(self, value: Any) -> bytes:
-        """See Workers; classes that are defined in a notebook travel with their code."""
+        """Serialize a value, with the code of classes from a notebook."""
         return self._ray.cloudpickle.dumps(value)
 
     def close(self) -> None:
-        """See Workers."""
         for actor in self._actors:
             with suppress(Exception):  # whatever is left of a cluster that broke
                 self._ray.kill(actor)
@@ -215,17 +209,17 @@ class RayWorkers:
         )
 
     def _meet(self) -> list[dict[str, Any]]:
-        """What each worker is, once all have started.
+        """Wait for the start of all workers, and return their descriptions.
 
         Raises:
-            DdlsimError: if one does not start, or is of another version.
+            DdlsimError: if one does not start, or has another version.
         """
         refs = [actor.about.remote() for actor in self._actors]
         _, late = self._ray.wait(refs, num_returns=len(refs), timeout=START_S)
         if late:
             raise DdlsimError(
-                f"--executor: {len(late)} of {len(refs)} workers have not started within {START_S:.0f} s; the cores or "
-                "GPUs of the cluster are taken by other programs (`ray status`). Ask for fewer workers, or wait."
+                f"--executor: {len(late)} of {len(refs)} workers have not started within {START_S:.0f} s; other "
+                "programs use the cores or GPUs of the cluster (`ray status`). Ask for fewer workers, or wait."
             )
         about = [self.wait(ref) for ref in refs]
         own = versions()
@@ -234,7 +228,7 @@ class RayWorkers:
             differ = [f"{key} {own.get(key)} here, {theirs.get(key)} there" for key in own if own[key] != theirs[key]]
             if differ:
                 raise DdlsimError(
-                    f"--executor: {other['host']} computes with something else: {'; '.join(differ)}. Install the same "
+                    f"--executor: {other['host']} has other versions: {'; '.join(differ)}. Install the same "
                     "on all hosts: bits depend on it."
                 )
         return about
@@ -242,7 +236,7 @@ class RayWorkers:
 
 @contextmanager
 def _ray_errors(ray: Any) -> Iterator[None]:
-    """Turns errors of Ray, the module, into ours."""
+    """Convert errors of the module Ray."""
     try:
         yield
     except ray.exceptions.RayError as error:
@@ -250,7 +244,7 @@ def _ray_errors(ray: Any) -> Iterator[None]:
 
 
 def _ours(errors: Any, error: Exception) -> Exception:
-    """What a run is told instead of an error of Ray: the error of the call itself, if it has one."""
+    """Return the error for an error of Ray: that of the call itself, if it has one."""
     cause = getattr(error, "cause", None)
     for found in (error, cause):
         if isinstance(found, (errors.ObjectStoreFullError, errors.OutOfDiskError)):
@@ -269,7 +263,7 @@ def _ours(errors: Any, error: Exception) -> Exception:
 
 @cache
 def _lost(errors: Any) -> tuple[type[Exception], ...]:
-    """Ray's errors that say that a process or a host is there no more."""
+    """Return Ray's errors for lost processes and hosts."""
     names = (
         "RayActorError",
         "ObjectLostError",
@@ -288,7 +282,7 @@ def _line(error: BaseException) -> str:
 
 
 def _cause(error: BaseException) -> str:
-    """Ray's reason in a few words."""
+    """Return Ray's reason in a few words."""
     text = " ".join(str(error).split())
     for sign, cause in (
         ("ActorUnavailable", "its process or its host does not answer"),
@@ -303,19 +297,19 @@ def _cause(error: BaseException) -> str:
 
 
 MOST_EXCHANGED = 500
-"""Nodes of two blocks between which nodes are exchanged; networkx takes about a minute for a few thousand."""
+"""Largest number of nodes in two blocks for exchanges; networkx takes about a minute for a few thousand."""
 
 
 def deal(
     shards: "Shards", workers: int, node_cluster: np.ndarray, neighbors: Callable[[], Sequence[Sequence[int]]]
 ) -> list[int]:
-    """Per node its worker; at the end, one more, that of a server and of what belongs to no node.
+    """Return the worker of each node, and at the end that of a server and of computations without a node.
 
     Args:
         shards: contiguous: blocks of node ids; clusters: nodes of a cluster together; graph: neighbors together.
         workers: how many.
         node_cluster: int [N].
-        neighbors: gives the neighbors of every node in the first round's graph.
+        neighbors: returns the neighbors of every node in the graph of the first round.
     """
     count = len(node_cluster)
     if shards == "clusters":
@@ -328,7 +322,7 @@ def deal(
 
 
 def _blocks(order: Sequence[int], workers: int) -> list[int]:
-    """Per node its block when an order of all nodes is cut into blocks."""
+    """Cut an order of all nodes into blocks; return the block of each node."""
     found = [0] * len(order)
     for place, node in enumerate(order):
         found[node] = place * workers // len(order)
@@ -352,7 +346,7 @@ def _cut(neighbors: Sequence[Sequence[int]], workers: int) -> list[int]:
 
 
 def _exchanged(graph: "nx.Graph", first: set[int], second: set[int]) -> tuple[set[int], set[int]]:
-    """Two blocks of the same sizes with a smaller cut between them, if one is found."""
+    """Return two blocks of the same sizes with a smaller cut between them, if one is found."""
     from networkx.algorithms.community import kernighan_lin_bisection
 
     if abs(len(first) - len(second)) > 1 or not first or not second:
