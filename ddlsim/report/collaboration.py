@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ddlsim.report.json_lines import damage_of, json_lines
+from ddlsim.report.record_files import damage_of, json_lines
 from ddlsim.report.records import Records
 from ddlsim.tasks import metrics
 from ddlsim.tasks.base import Metric

@@ -35,23 +35,15 @@ def evaluations(records: "Records") -> Columns:
     """A row per evaluation, node and metric; see `Run.evaluations`."""
     found = records.evaluations
     clusters = np.append(records.node_cluster, -1)  # a server is in none
-    parts: list[Columns] = []
+    names = ("round", "time_s", "bytes", "node", "cluster", "metric", "value")
+    parts: list[tuple[np.ndarray, ...]] = []
     for metric, values in found.values.items():
         at, node = np.nonzero(~np.isnan(values))
-        parts.append(
-            {
-                "round": found.round[at],
-                "time_s": found.time_s[at],
-                "bytes": found.bytes_sent[at],
-                "node": node,
-                "cluster": clusters[node],
-                "metric": np.full(len(at), metric, dtype=object),
-                "value": values[at, node],
-            }
-        )
-    names = ("round", "time_s", "bytes", "node", "cluster", "metric", "value")
-    empty = np.zeros(0)
-    columns = {name: np.concatenate([part[name] for part in parts]) if parts else empty for name in names}
+        costs = found.round[at], found.time_s[at], found.bytes_sent[at]
+        parts.append((*costs, node, clusters[node], np.full(len(at), metric, dtype=object), values[at, node]))
+    if not parts:
+        return {name: np.zeros(0) for name in names}
+    columns = {name: np.concatenate(each) for name, each in zip(names, zip(*parts, strict=True), strict=True)}
     order = np.lexsort((columns["node"], columns["metric"].astype(str), columns["round"]))
     return {name: values[order] for name, values in columns.items()}
 

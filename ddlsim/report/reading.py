@@ -13,8 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from ddlsim.foundation.errors import RecordsDamaged, ScenarioError
 from ddlsim.foundation.strict_json import row_number
-from ddlsim.report.json_lines import MAYBE_NODE, NUMBER, Kinds, damage_of, json_lines
-from ddlsim.report.record_files import Energy, Links, read_contacts
+from ddlsim.report.record_files import MAYBE_NODE, NUMBER, Energy, Kinds, Links, damage_of, json_lines, read_contacts
 from ddlsim.report.records import Communication, Records, Rows
 from ddlsim.tasks import metrics
 
@@ -171,9 +170,7 @@ def _confusion(path: Path, row: dict) -> np.ndarray:
     with damage_of(path):
         matrix = np.asarray(row["value"], dtype=int)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-        raise RecordsDamaged(
-            f"{path}: the confusion matrix of node {row['node']} after round {row['round']} is no square."
-        )
+        raise RecordsDamaged(f"{path}: confusion of node {row['node']}, round {row['round']}: expected a square.")
     return matrix
 
 
@@ -186,16 +183,14 @@ def _read_communication(path: Path, num_nodes: int) -> Communication | None:
     if not path.is_file():
         return None
     names = ("src", "dst", "messages", "payload_bytes", "header_bytes", "wasted_bytes", "in_flight_bytes")
-    kinds = {name: MAYBE_NODE if name in ("src", "dst") else int for name in names[:-1]}
-    rows, num_pairs = [], 0
-    for row in json_lines(path, kinds):
-        num_pairs += row.get("pairs", 1)
-        row.setdefault("in_flight_bytes", 0)  # older runs did not count them
-        for node in (row["src"], row["dst"]):
-            if node is not None:
-                _node(path, node, num_nodes)
-        rows.append([-1 if row[name] is None else row[name] for name in names])
-    src, dst, messages, *parts = np.array(rows, dtype=np.int64).reshape(-1, len(names)).T
+    kinds: Kinds = {name: MAYBE_NODE if name in ("src", "dst") else int for name in names}
+    rows = list(json_lines(path, kinds))
+    for row in rows:
+        _node(path, row["src"] or 0, num_nodes)
+        _node(path, row["dst"] or 0, num_nodes)
+    table = [[-1 if row[name] is None else row[name] for name in names] for row in rows]
+    num_pairs = sum(row.get("pairs", 1) for row in rows)
+    src, dst, messages, *parts = np.array(table, dtype=np.int64).reshape(-1, len(names)).T
     payload, header, wasted, in_flight = parts
     return Communication(src, dst, messages, payload, header, wasted, in_flight, num_pairs)
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ddlsim.report.json_lines import torn_line
-from ddlsim.report.record_files import Contacts, Energy, Links, grid_of
+from ddlsim.report.record_files import Contacts, Energy, Links, grid_of, torn_line
 from ddlsim.tasks import metrics
 from ddlsim.tasks.base import VALIDATION, VALIDATION_LOSS, Metric, loss_rows, metric_of
 

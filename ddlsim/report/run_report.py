@@ -6,8 +6,8 @@ from pathlib import Path
 from ddlsim.foundation.errors import DdlsimError
 from ddlsim.report.comparing.tables import compare
 from ddlsim.report.figures import draw, need_matplotlib, save_drawing, written_below
-from ddlsim.report.json_lines import damage_of
 from ddlsim.report.reading import read
+from ddlsim.report.record_files import damage_of
 from ddlsim.report.records import Records
 from ddlsim.report.section import Section
 from ddlsim.report.sections import sections

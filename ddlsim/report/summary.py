@@ -12,9 +12,8 @@ import numpy as np
 
 from ddlsim.devices.joules import grams
 from ddlsim.foundation.errors import DdlsimError
-from ddlsim.report.json_lines import damage_of
 from ddlsim.report.reading import find_runs, read
-from ddlsim.report.record_files import CAUSES, KINDS, emitted
+from ddlsim.report.record_files import CAUSES, KINDS, damage_of, emitted
 from ddlsim.report.records import Records
 from ddlsim.report.text import percent_text
 from ddlsim.tasks import metrics

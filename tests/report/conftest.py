@@ -40,11 +40,9 @@ def metric_rows(right=RIGHT, heads=HEADS):
     return [dict(zip(("time_s", "node", "round", "name", "value"), row, strict=True)) for row in rows]
 
 
-TRAFFIC = [
-    {"src": 0, "dst": 1, "messages": 4, "payload_bytes": 380, "header_bytes": 20, "wasted_bytes": 0},
-    {"src": 1, "dst": 2, "messages": 4, "payload_bytes": 381, "header_bytes": 20, "wasted_bytes": 7},
-    {"src": 2, "dst": 0, "messages": 4, "payload_bytes": 382, "header_bytes": 20, "wasted_bytes": 0},
-]
+PAIRS = [(0, 1, 4, 380, 20, 0, 0), (1, 2, 4, 381, 20, 7, 0), (2, 0, 4, 382, 20, 0, 0)]
+COLUMNS = ("src", "dst", "messages", "payload_bytes", "header_bytes", "wasted_bytes", "in_flight_bytes")
+TRAFFIC = [dict(zip(COLUMNS, pair, strict=True)) for pair in PAIRS]
 
 
 def lines(objects):

@@ -34,41 +34,25 @@ def curve(records: Records, target: float | None) -> Table:
     everyone = metrics.over_nodes(evaluations.quality)
     per_cluster = metrics.over_clusters(evaluations.quality, clusters)
     reached = None if target is None else metrics.first_reaching(everyone, target, metric.falling)
-    fair = None
+    columns = {
+        "round": [f"{number}{'*' if index == reached else ''}" for index, number in enumerate(evaluations.round)],
+        "sim time": [seconds_text(time_s) for time_s in evaluations.time_s],
+        "bytes": [bytes_text(count) for count in evaluations.bytes_sent],
+    }
+    if evaluations.joules is not None:
+        columns["energy"] = [joules_text(joules) for joules in evaluations.joules]
+    columns[records.judged_nodes.removesuffix(" nodes")] = [metric.text(value) for value in everyone]
+    if records.has_clusters:
+        columns |= {f"cluster {c}": [metric.text(value) for value in each] for c, each in enumerate(per_cluster.T)}
     if metric == ACCURACY and records.has_clusters:
         fair = metrics.fair_accuracy(per_cluster[:, records.judged_clusters], records.fair_lambda)
-    rows = []
-    for index in thinned(len(evaluations), reached):
-        rows.append(
-            [
-                f"{evaluations.round[index]}{'*' if index == reached else ''}",
-                seconds_text(evaluations.time_s[index]),
-                bytes_text(evaluations.bytes_sent[index]),
-                *([] if evaluations.joules is None else [joules_text(evaluations.joules[index])]),
-                metric.text(everyone[index]),
-                *(metric.text(value) for value in per_cluster[index] if records.has_clusters),
-                *([] if fair is None else [percent_text(fair[index])]),
-            ]
-        )
-    energy = [] if evaluations.joules is None else ["energy"]
-    header = [
-        "round",
-        "sim time",
-        "bytes",
-        *energy,
-        records.judged_nodes.removesuffix(" nodes"),
-        *(f"cluster {c}" for c in range(per_cluster.shape[1]) if records.has_clusters),
-    ]
+        columns["fair"] = [percent_text(value) for value in np.atleast_1d(fair)]
+    rows = [[texts[index] for texts in columns.values()] for index in thinned(len(evaluations), reached)]
     side, unit = "below" if metric.falling else "above", " %" if metric.share else ""
     note = f"* first evaluation at or {side} the target {metric.text(target)}{unit}"
-    what = metric.head[:1].upper() + metric.head[1:] + (" per cluster" if records.has_clusters else "")
-    return Table(
-        header + ([] if fair is None else ["fair"]),
-        rows,
-        left=0,
-        title=f"{what} over rounds, simulated time and bytes of all nodes",
-        note="" if reached is None else note,
-    )
+    quality = metric.head[:1].upper() + metric.head[1:] + (" per cluster" if records.has_clusters else "")
+    title = f"{quality} over rounds, simulated time and bytes of all nodes"
+    return Table(list(columns), rows, left=0, title=title, note="" if reached is None else note)
 
 
 def thinned(count: int, also: int | None, most: int = MOST_ROWS) -> list[int]:
