@@ -80,10 +80,10 @@ def in_cluster_share(records: Records) -> tuple[np.ndarray, np.ndarray] | None:
         return None
     cluster = records.node_cluster
     rounds, index = np.unique(rows.round, return_inverse=True)
-    own = cluster[rows.node]
+    puller = cluster[rows.node]
     pulls, within = (np.zeros((len(rounds), cluster.max() + 1)) for _ in range(2))
-    np.add.at(pulls, (index, own), 1)
-    np.add.at(within, (index, own), own == cluster[rows.value.astype(int)])
+    np.add.at(pulls, (index, puller), 1)
+    np.add.at(within, (index, puller), puller == cluster[rows.value.astype(int)])
     with np.errstate(invalid="ignore"):
         return rounds, within / pulls
 

@@ -65,11 +65,11 @@ def rounds(records: "Records") -> Columns:
     for metric in found.values:
         if metric in NODE_VALUES or not len(found):
             continue
-        own = found.honest(metric)[:, : records.num_nodes]
-        columns[metric] = metrics.over_nodes(own)
+        honest = found.honest(metric)[:, : records.num_nodes]
+        columns[metric] = metrics.over_nodes(honest)
         with np.errstate(invalid="ignore"):  # infinite ones, of nodes that have diverged
-            columns[f"{metric}_std"] = np.array([np.std(row[~np.isnan(row)]) for row in own])
-        of_clusters = metrics.over_clusters(own, records.node_cluster)
+            columns[f"{metric}_std"] = np.array([np.std(row[~np.isnan(row)]) for row in honest])
+        of_clusters = metrics.over_clusters(honest, records.node_cluster)
         columns |= {f"{metric}_{cluster}": curve for cluster, curve in enumerate(of_clusters.T)}
         if metric == "accuracy":
             judged = of_clusters[:, records.judged_clusters]

@@ -1,4 +1,4 @@
-"""A run directory read into records, also that of an unfinished run; errors name the place of damage."""
+"""Reading of run directories, also of unfinished runs; errors name the place of damage."""
 
 import hashlib
 import json
@@ -23,7 +23,7 @@ RECORD_SUFFIXES = (".json", ".jsonl", ".yaml", ".safetensors")
 
 
 def read(run_dir: str | Path) -> Records:
-    """Read a run directory, also that of an unfinished or killed run.
+    """Read a run directory, also of an unfinished or killed run.
 
     Raises:
         ScenarioError: if the directory is not a run.
@@ -103,7 +103,7 @@ class _Metrics:
         newest: node -> the last two confusion matrices of it, as (round, node, matrix).
         parities: round -> demographic parity and equalized odds, of rounds in which every node was evaluated.
         attacked: nodes that are excluded from parities.
-        learns_graph: whether there are rows `collaboration`.
+        learns_graph: whether nodes recorded rows `collaboration`.
     """
 
     node_cluster: np.ndarray
@@ -134,7 +134,7 @@ class _Metrics:
 MAX_HEADS = 10_000
 """Heads are numbered from 0, and tables have a column for each."""
 _OPEN_ROUNDS = 8
-"""Evaluations of which some nodes' confusion matrices are waited for at a time; older ones get no parity."""
+"""Number of incomplete evaluations whose confusion matrices are stored; older ones get no parity."""
 
 
 def _read_metrics(path: Path, node_cluster: np.ndarray, attacked: Sequence[int] = ()) -> _Metrics:

@@ -63,13 +63,13 @@ class Communication:
 class Evaluations:
     """The evaluations of a run, E of them, of N nodes; nan if a node was not evaluated.
 
-    An evaluation's time is that of its last node; its bytes are the nodes' own counts, added.
+    An evaluation's time is the time of its last node; its bytes are the sum of the nodes' counts.
     """
 
     round: np.ndarray  # int [E], rounds completed
     time_s: np.ndarray  # float [E], simulated
     values: dict[str, np.ndarray]  # metric -> float [E, N]
-    metric: str = "accuracy"  # what the nodes are judged by
+    metric: str = "accuracy"  # metric by which the nodes are judged
     attacked: tuple[int, ...] = ()  # nodes that attack the others
 
     def __len__(self) -> int:
@@ -77,7 +77,7 @@ class Evaluations:
 
     @property
     def quality(self) -> np.ndarray:
-        """That metric per evaluation and honest node, [E, N], nan for the others; accuracies 0 to 1."""
+        """The judging metric per evaluation and honest node, [E, N], nan for the others; accuracies 0 to 1."""
         return self.honest(self.metric)
 
     def honest(self, name: str) -> np.ndarray:
@@ -116,13 +116,13 @@ class Records:
     manifest: dict
     scenario: dict
     rows: dict[str, Rows]
-    communication: Communication | None  # None: not written (yet)
-    links: Links | None  # None: not written (yet)
-    contacts: Contacts | None  # None: not written (yet)
+    communication: Communication | None  # None if not written (yet)
+    links: Links | None  # None if not written (yet)
+    contacts: Contacts | None  # None if not written (yet)
     confusions: list = field(repr=False)  # (round, node, int [C, C]): the two newest of every node
     parities: dict[int, tuple[float, float]] = field(default_factory=dict)  # round -> see `fairness`
-    learns_graph: bool = False  # whether there are rows `collaboration`, see collaboration.py
-    energy: Energy | None = None  # None: not counted, or not written (yet)
+    learns_graph: bool = False  # whether nodes recorded rows `collaboration`
+    energy: Energy | None = None  # None if not counted or not written (yet)
 
     @property
     def node_cluster(self) -> np.ndarray:
@@ -153,7 +153,7 @@ class Records:
 
     @property
     def judged_nodes(self) -> str:
-        """The nodes that curves, targets and comparisons are of, in words."""
+        """The nodes of curves, targets and comparisons, in words."""
         return "honest nodes" if self.attacked.any() else "all nodes"
 
     @property
@@ -235,20 +235,20 @@ class Records:
 
     @property
     def gco2_per_kwh(self) -> float | None:
-        """Grams of CO2 equivalents per kWh of the grid; None: the scenario does not say."""
+        """Grams of CO2 equivalents per kWh of the grid; None if the scenario sets none."""
         return grid_of(self.scenario)
 
     @property
     def metric(self) -> str:
-        """Its name: accuracy, of a regression mse, ..."""
+        """Name of the judging metric: accuracy, mse, ..."""
         return self.judged_by.name
 
     @property
     def target(self) -> float | None:
         """The value of that metric whose cost is reported."""
         evaluation = self.scenario.get("evaluation") or {}
-        own = evaluation.get(f"target_{self.metric}")
-        return evaluation.get("target") if own is None else own
+        value = evaluation.get(f"target_{self.metric}")
+        return evaluation.get("target") if value is None else value
 
     @property
     def fair_lambda(self) -> float:
@@ -289,11 +289,11 @@ class Records:
     def curve(self) -> Evaluations:
         """The evaluations of rounds, without the one after a final exchange unless it is the only one."""
         found, rounds = self.evaluations, self.scenario.get("rounds")
-        kept = np.ones(len(found), dtype=bool) if rounds is None else found.round <= rounds
-        if kept.all() or not kept.any():
+        in_rounds = np.ones(len(found), dtype=bool) if rounds is None else found.round <= rounds
+        if in_rounds.all() or not in_rounds.any():
             return found
-        values = {name: of_nodes[kept] for name, of_nodes in found.values.items()}
-        return replace(found, round=found.round[kept], time_s=found.time_s[kept], values=values)
+        values = {name: of_nodes[in_rounds] for name, of_nodes in found.values.items()}
+        return replace(found, round=found.round[in_rounds], time_s=found.time_s[in_rounds], values=values)
 
     @property
     def also_measured(self) -> list[Metric]:

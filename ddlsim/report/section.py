@@ -1,6 +1,7 @@
 """Sections, the elements of a report: a title with a table or a figure of plain numbers, without any layout.
 
-`sections/` computes them from records; depth.py prints their tables as text, html/ prints all of them as one page.
+`sections/` computes them from records; run_report.py prints their tables as text, figures.py draws their figures, html/
+prints all of them as one page.
 """
 
 from collections.abc import Sequence
@@ -36,12 +37,12 @@ class Table:
 
 @dataclass(frozen=True)
 class Axis:
-    """One way to lay the points of a figure from left to right.
+    """A horizontal axis of a figure.
 
     Args:
         name: `round`, `simulated time`, ...
-        values: [P], ascending; empty where each line has its own.
-        unit: how they are written.
+        values: [P], ascending; empty if each line has its own.
+        unit: format of the values.
         names: of the values 0, 1, ..., which are then no numbers.
         log: whether it is logarithmic.
     """
@@ -160,7 +161,7 @@ class Heat:
 
 @dataclass(frozen=True)
 class Bars:
-    """Horizontal bars made of parts.
+    """Horizontal bars of stacked parts.
 
     Args:
         labels: names of the bars, B of them.

@@ -114,7 +114,7 @@ def read_all(
 
 
 def _honest_and_attacked(records: Records) -> dict:
-    """Figures of honest and of attacked nodes apart; nothing where all are honest."""
+    """Return separate figures of honest and of attacked nodes; empty if all are honest."""
     attacked = records.attacked
     if not attacked.any():
         return {}
@@ -156,9 +156,9 @@ def _over(values: np.ndarray | None, records: Records) -> dict:
     if values is None:
         return {"all": None, "std": None, "clusters": None, "clusters_std": None}
     clusters = metrics.over_clusters(values, records.node_cluster)
-    there = values[~np.isnan(values)]
+    known = values[~np.isnan(values)]
     with np.errstate(invalid="ignore"):  # a diverged run
-        std = float(there.std()) if len(there) else None
+        std = float(known.std()) if len(known) else None
         squares = (values - clusters[records.node_cluster]) ** 2
     of_clusters = np.sqrt(metrics.over_clusters(squares, records.node_cluster))
     return {"all": metrics.over_nodes(values), "std": std, "clusters": clusters, "clusters_std": of_clusters}
@@ -204,7 +204,7 @@ def _timetable(records: Records) -> list[dict] | None:
 
 def _bytes(records: Records) -> dict:
     traffic = records.communication
-    if traffic is None:  # a run that has not ended: only the nodes' own counters are there
+    if traffic is None:  # a run that has not ended: only the nodes' counters are known
         sent = records.evaluations.bytes_sent
         return {"total": sent[-1] if len(sent) else None, **dict.fromkeys(("payload", "header", "wasted", "in_flight"))}
     parts = {name: int(getattr(traffic, name).sum()) for name in ("payload", "header", "wasted", "in_flight")}
@@ -283,7 +283,7 @@ def _target(records: Records) -> dict:
 
 
 def _estimated(records: Records) -> list[str]:
-    """Figures that rest on estimates: seconds on a model's operations, joules on what such devices draw."""
+    """Return the estimated figures: seconds by a model's operations, joules by the power of such devices."""
     seconds = (records.manifest.get("step_times") or {}).get("source") == "estimated"
     return [*(["sim_time_s"] if seconds else []), *(["joules", "gco2"] if records.scenario.get("energy") else [])]
 
@@ -346,9 +346,9 @@ def _sampled(records: Records) -> list[str]:
     taken = [pair for pair in tested if pair[0] < pair[1]]
     if not taken:
         return []
-    few, there = min(taken)
+    few, total = min(taken)
     sets = (
-        f"{few:,} of {there:,} samples of each test set"
+        f"{few:,} of {total:,} samples of each test set"
         if len(tested) == 1
         else f"samples of test sets, at least {few:,}"
     )
@@ -363,7 +363,7 @@ def _sampled(records: Records) -> list[str]:
 
 
 def _plain(value: Any) -> Any:
-    """The same in JSON's types; nan becomes None."""
+    """Return the value in JSON's types; nan becomes None."""
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -382,7 +382,7 @@ def honest_part(summary: dict) -> dict:
 
 def quality(summary: dict) -> dict[str, float | None]:
     """Return a summary's accuracies and fairness by flat names: accuracy_all, accuracy_0, ..., fair_accuracy, ...; for
-    other tasks mse_all, mse_0, ... or the judging metric. For a run under attack they are those of honest nodes.
+    other tasks mse_all, mse_0, ... or the judging metric. For a run under attack these are the values of honest nodes.
     """
     metric, of = summary["metric"], honest_part(summary)
     clusters = {f"{metric}_{c}": value for c, value in enumerate(of[metric]["clusters"] or [])}

@@ -67,7 +67,7 @@ def rows(summary: dict) -> list[tuple[str, str]]:
     if summary["timetable"] is None:
         lines += _target_lines(summary["target"], Metric(**summary["judged_by"]))
     if summary["cut_off"]:
-        lines.append(("away at the end, cut off", f"{summary['cut_off']} nodes"))
+        lines.append(("offline at the end, cut off", f"{summary['cut_off']} nodes"))
     if summary["settlement"]:
         lines.append(("heads", settlement_text(summary["settlement"])))
     for part, value in summary.get("profile", {}).items():
@@ -167,22 +167,22 @@ def _with_clusters(values: dict, judged_by: Metric, several: bool) -> str:
 
 
 def _attack_lines(summary: dict) -> list[tuple[str, str]]:
-    """Figures of honest and of attacked nodes, where some are attacked."""
+    """Return the figures of honest and of attacked nodes; empty if no node attacks."""
     if "honest" not in summary:
         return []
     metric, judged_by = summary["metric"], Metric(**summary["judged_by"])
     lines = [("attacks", "; ".join(f"{_attack_name(one)}: {len(one['nodes'])} nodes" for one in summary["attacks"]))]
     for name in ("honest", "attacked"):
-        own = summary[name]
-        which = f"{name} nodes ({len(own['nodes'])})"
+        part = summary[name]
+        which = f"{name} nodes ({len(part['nodes'])})"
         if summary["timetable"] is not None:
-            lines.append((which, ", ".join(map(str, own["nodes"]))))
+            lines.append((which, ", ".join(map(str, part["nodes"]))))
             continue
-        lines.append((f"{judged_by.head}, {which}", _with_clusters(own[metric], judged_by, has_clusters(summary))))
-        if "fair_accuracy" in own and has_clusters(summary):
-            lines.append((f"fair accuracy %, {which}", percent_text(own["fair_accuracy"])))
-        if "backdoor_success" in own:
-            lines.append((f"backdoor success %, {which}", percent_text(own["backdoor_success"]["all"])))
+        lines.append((f"{judged_by.head}, {which}", _with_clusters(part[metric], judged_by, has_clusters(summary))))
+        if "fair_accuracy" in part and has_clusters(summary):
+            lines.append((f"fair accuracy %, {which}", percent_text(part["fair_accuracy"])))
+        if "backdoor_success" in part:
+            lines.append((f"backdoor success %, {which}", percent_text(part["backdoor_success"]["all"])))
     return lines
 
 
@@ -272,7 +272,7 @@ def costs_text(costs: dict) -> str:
 
 
 def settlement_text(settlement: dict) -> str:
-    """One line on which heads the clusters chose and since when."""
+    """Return one line on the heads of the clusters, and the round since which they are settled."""
     since = f"settled at round {settlement['settled_round']}" if settlement["settled"] else "still changing"
     if len(settlement["heads"]) == 1:
         return f"head {settlement['heads'][0]} of {100 * settlement['agreement']:.0f} % of the nodes; {since}"

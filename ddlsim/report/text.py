@@ -100,7 +100,7 @@ def columns(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1)
     Args:
         header: column titles; an empty list for none.
         rows: cells, as many per row as titles.
-        left: how many columns from the left are aligned left, the others right.
+        left: number of columns from the left that are aligned left; the others are aligned right.
     """
     lines = [*([list(header)] if header else []), *map(list, rows)]
     if not lines:

@@ -274,7 +274,7 @@ def parse(text: str) -> tuple[str, str | None]:
     """
     name, _, project = text.partition(":")
     if name not in TRACKERS:
-        raise ScenarioError(f"--track {text}: expected one of {', '.join(TRACKERS)}, perhaps with :PROJECT behind it.")
+        raise ScenarioError(f"--track {text}: expected one of {', '.join(TRACKERS)}, optionally followed by :PROJECT.")
     return name, project or None
 
 

@@ -78,7 +78,7 @@ def test_how_many_seeds_reached_the_target_is_said(make_run):
 
 
 def test_the_same_seed_twice_is_said(make_run):
-    assert "one seed is there more than once: [0, 0]" in compare([make_run("a"), make_run("b")])
+    assert "one seed occurs more than once: [0, 0]" in compare([make_run("a"), make_run("b")])
 
 
 def test_code_without_a_digest_is_reported_and_other_digests_separate_rows(make_run):

@@ -3,7 +3,7 @@ from ddlsim.report.reading import read
 from ddlsim.report.run_report import body
 from ddlsim.report.section import Section
 from ddlsim.report.sections import tables
-from ddlsim.report.sections.quality import beside_published
+from ddlsim.report.sections.quality import published_numbers
 from ddlsim.report.summary import summary_of
 from ddlsim.tasks.base import F1_MACRO
 
@@ -49,14 +49,14 @@ def test_communication_totals_and_traffic_between_clusters(make_run):
 
 def test_published_numbers_stand_beside_ours_with_the_difference(make_run):
     records = read(make_run(paper=make_run.PAPER))
-    lines = words(beside_published(records, summary_of(records)))
+    lines = words(published_numbers(records, summary_of(records)))
     assert ["equalized_odds", "0.5000", "0.6000", "+0.1000"] in lines
     assert ["accuracy_all", "%", "80.00", "80.00", "+0.00"] in lines
 
 
 def test_published_numbers_are_not_called_comparable_with_fallback_data(make_run):
     records = read(make_run(paper=make_run.PAPER, data={"name": "mini", "fallback": True}))
-    assert "not comparable" in body(beside_published(records, summary_of(records)))
+    assert "not comparable" in body(published_numbers(records, summary_of(records)))
 
 
 def test_report_of_one_run_has_all_its_sections(make_run):
@@ -83,5 +83,5 @@ def test_published_numbers_stand_beside_what_was_measured_by_the_way(make_run):
     also = [{**row, "name": "f1_macro", "value": 0.5} for row in make_run.rows() if row["name"] == "accuracy"]
     paper = "paper: {source: a table, f1_macro: {all: 55.0}}"
     records = read(make_run(paper=paper, rows=make_run.rows() + also, also_measured=[F1_MACRO.plain()]))
-    (row,) = beside_published(records, summary_of(records)).table.rows
+    (row,) = published_numbers(records, summary_of(records)).table.rows
     assert row == ["f1_macro_all %", "55.00", "50.00", "-5.00"]

@@ -189,16 +189,16 @@ def notes(runs: Sequence[Records], group_by: Sequence[str] | None = None, y: str
         runs, group_by, y: see `Drawn`.
     """
     found: list[str] = []
-    for own in group(runs, group_by):
-        if own.mixed:
-            shown = ", ".join(own.mixed[:5]) + (", ..." if len(own.mixed) > 5 else "")
-            found.append(f"{own.label}: averaged over runs that differ in {shown}")
-        measured = [set(curve_of(records, "rounds", y).round.tolist()) for records in own.runs]
-        where = _missing(measured, [records.curve.round.tolist() for records in own.runs])
+    for setting in group(runs, group_by):
+        if setting.mixed:
+            shown = ", ".join(setting.mixed[:5]) + (", ..." if len(setting.mixed) > 5 else "")
+            found.append(f"{setting.label}: averaged over runs that differ in {shown}")
+        measured = [set(curve_of(records, "rounds", y).round.tolist()) for records in setting.runs]
+        gaps = _missing(measured, [records.curve.round.tolist() for records in setting.runs])
         several = len(measured) > 1
-        whose = f"all of its {len(measured)} runs have" if several else "its run has"
-        what = "evaluated" if y is None else y.replace("_", " ")
-        found += [f"{own.label}: {each} that {whose} {what}" for each in where]
+        runs_have = f"all of its {len(measured)} runs have" if several else "its run has"
+        verb = "evaluated" if y is None else y.replace("_", " ")
+        found += [f"{setting.label}: {each} that {runs_have} {verb}" for each in gaps]
     return found
 
 
@@ -213,11 +213,12 @@ def _missing(measured: Sequence[set[int]], evaluated: Sequence[list[int]]) -> li
     return begins + [f"ends at round {max(common)}, the last"] * early
 
 
-def legend(own: Group) -> str:
-    """A group's label, with the number of its runs if there are several, and their faults."""
-    words: list[Any] = [own.label]
-    if len(own.runs) > 1:
-        words.append(f"({len(own.runs)} seeds)" if len(set(own.seeds)) == len(own.runs) else f"({len(own.runs)} runs)")
-    if any((records.manifest.get("data") or {}).get("fallback") for records in own.runs):
+def legend(setting: Group) -> str:
+    """Return a group's label, with the number of its runs if there are several, and a mark of fallback data."""
+    words: list[Any] = [setting.label]
+    if len(setting.runs) > 1:
+        unit = "seeds" if len(set(setting.seeds)) == len(setting.runs) else "runs"
+        words.append(f"({len(setting.runs)} {unit})")
+    if any((records.manifest.get("data") or {}).get("fallback") for records in setting.runs):
         words.append("FALLBACK DATA")
     return " ".join(words)

@@ -155,9 +155,9 @@ def _goes_with(key: str, apart: str, whole: Sequence[Settings]) -> bool:
 def _distinct_keys(groups: list[Settings], keys: list[str]) -> list[str]:
     """Return the keys that separate the groups."""
     found = [key for key in keys if _differ(groups, key)]
-    scenarios = {own.get("name") for own in groups}
+    scenarios = {settings.get("name") for settings in groups}
     if len(scenarios) > 1 and (len(found) > MOST_KEYS or not found):
-        same_name = [[own for own in groups if own.get("name") == name] for name in scenarios]
+        same_name = [[settings for settings in groups if settings.get("name") == name] for name in scenarios]
         return ["name", *(key for key in found if any(_differ(some, key) for some in same_name))]
     return found
 
@@ -166,8 +166,8 @@ def _differ(groups: list[Settings], key: str) -> bool:
     """Whether groups differ in a key; of a part's keys, groups that have the same part."""
     part = part_of(key)
     values: dict[Any, set[Any]] = {}
-    for own in groups:
-        values.setdefault(own.get(part), set()).add(own.get(key))
+    for settings in groups:
+        values.setdefault(settings.get(part), set()).add(settings.get(key))
     return any(len(found) > 1 for found in values.values())
 
 
@@ -177,13 +177,14 @@ def part_of(key: str) -> str:
     return f"{section}.name" if section and last != "name" else ""
 
 
-def _labels(groups: list[Settings], distinct_keys: list[str], runs: Sequence[Records], asked: bool) -> list[str]:
+def _labels(groups: list[Settings], distinct_keys: list[str], runs: Sequence[Records], by_user: bool) -> list[str]:
     """Return a description of each group: short; full texts if short ones coincide, and otherwise with a number."""
-    found = [_label(own, groups, distinct_keys, records, asked) for own, records in zip(groups, runs, strict=True)]
+    pairs = list(zip(groups, runs, strict=True))
+    found = [_label(settings, groups, distinct_keys, records, by_user) for settings, records in pairs]
     times = Counter(found)
     found = [
-        label if times[label] == 1 else _label(own, groups, distinct_keys, records, asked, whole=True)
-        for label, own, records in zip(found, groups, runs, strict=True)
+        label if times[label] == 1 else _label(settings, groups, distinct_keys, records, by_user, whole=True)
+        for label, (settings, records) in zip(found, pairs, strict=True)
     ]
     times = Counter(found)
     numbers = {label: count(1) for label in times}
@@ -191,29 +192,30 @@ def _labels(groups: list[Settings], distinct_keys: list[str], runs: Sequence[Rec
 
 
 def _label(
-    own: Settings, groups: list[Settings], distinct_keys: list[str], records: Records, asked: bool, whole: bool = False
+    settings: Settings, groups: list[Settings], keys: list[str], records: Records, by_user: bool, whole: bool = False
 ) -> str:
     """Return a short description of a group.
 
     Args:
-        own, groups: settings of the group's first run, and of all groups'.
-        telling: the keys that separate groups.
+        settings, groups: settings of the group's first run, and of all groups'.
+        keys: the keys that separate groups.
         records: of that run.
-        asked: whether the user chose the keys: a group without any of them may hold runs with little in common.
+        by_user: whether the user chose the keys: a group without any of them may hold runs with little in common.
         whole: whether all differences are shown, unless very long.
     """
-    lasts = [key.rsplit(".", 1)[-1] for key in distinct_keys]
+    lasts = [key.rsplit(".", 1)[-1] for key in keys]
     words = []
-    for key in distinct_keys:
-        alike = groups if asked else [other for other in groups if other.get(part_of(key)) == own.get(part_of(key))]
-        if key not in own or (len(groups) > 1 and len({other.get(key) for other in alike}) == 1):
+    for key in keys:
+        part = part_of(key)
+        alike = [other for other in groups if by_user or other.get(part) == settings.get(part)]
+        if key not in settings or (len(groups) > 1 and len({other.get(key) for other in alike}) == 1):
             continue
         last = key.rsplit(".", 1)[-1]
-        shown = _shown(own[key], whole)
+        shown = _shown(settings[key], whole)
         named = last == "name" and not shown.lstrip("-").replace(".", "").isdigit() and shown not in ("none", "null")
         words.append(shown if named else f"{key if lasts.count(last) > 1 else last}={shown}")
-    if not words and asked and len(groups) > 1:
-        missing = [(key, last) for key, last in zip(distinct_keys, lasts, strict=True) if key not in own]
+    if not words and by_user and len(groups) > 1:
+        missing = [(key, last) for key, last in zip(keys, lasts, strict=True) if key not in settings]
         words = [f"{key if lasts.count(last) > 1 else last}=none" for key, last in missing]
     return ", ".join(words) or str(records.manifest.get("algorithm"))
 

@@ -30,7 +30,7 @@ ESTIMATES = {"sim_time_s": "simulated time", "joules": "energy", "gco2": "emissi
 
 @dataclass(frozen=True)
 class Target:
-    """A value whose cost is compared, in the place of the scenario's own target.
+    """A value whose cost is compared, instead of the scenario's target.
 
     Args:
         value: accuracies 0 to 1.
@@ -59,26 +59,26 @@ class Row:
     seeds: list[int]
     num_clusters: int
     judged_by: Metric
-    target_metric: Metric  # how the target reads
+    target_metric: Metric  # metric of the target
     numbers: dict[str, dict | None]
     published: dict[str, float]
     target: float | None
     reached: int
     labels: list[str]
-    setting: str = ""  # what sets it apart from all other rows
-    measure: str = ""  # what the target is a value of
+    setting: str = ""  # differences from all other rows
+    measure: str = ""  # measure of the target
     mixed: list[str] = field(default_factory=list)  # keys in which its runs differ
-    attacked: int = 0  # nodes that attack the others, at most; the row is of the honest ones
-    estimated: list[str] = field(default_factory=list)  # figures that rest on an estimate, in words
+    attacked: int = 0  # largest number of attackers of a run; the row describes honest nodes
+    estimated: list[str] = field(default_factory=list)  # estimated figures, in words
     as_published: list[str] = field(default_factory=list)  # options that follow a paper's code
-    final_exchange: str = ""  # what it cost and changed, of the first run
+    final_exchange: str = ""  # its cost and effect in the first run
     values: Settings = field(default_factory=dict)  # every setting of the first run
     digests: dict[int, str] = field(default_factory=dict)  # seed -> digest of the records, empty if unknown
-    ended: str = ""  # the last evaluated round, or those of its runs
+    ended: str = ""  # the last evaluated round, or the range over its runs
 
     @property
     def metric(self) -> str:
-        """The name of what its nodes are judged by."""
+        """Name of the metric by which its nodes are judged."""
         return self.judged_by.name
 
     @property
@@ -115,14 +115,14 @@ def compared(
     Args:
         runs: records and summaries.
         by: dotted keys that separate rows; None for all but the seed.
-        target: None for each scenario's own.
+        target: None for the target of each scenario.
     """
-    given = list(runs)
-    summaries = {id(records): summary for records, summary in given}
+    pairs = list(runs)
+    summaries = {id(records): summary for records, summary in pairs}
     found: list[tuple[str, list[str], list[tuple[dict, Records]]]] = []
-    for own in group([records for records, _ in given], by):
+    for setting in group([records for records, _ in pairs], by):
         ends: dict[tuple, list[tuple[dict, Records]]] = {}
-        for records in own.runs:
+        for records in setting.runs:
             summary = summaries[id(records)]
             names = ("status", "metric") if by is not None else ("status", "metric", "scenario", "algorithm")
             ended = None if summary["status"] == "done" else summary["evaluated_round"]
@@ -130,9 +130,9 @@ def compared(
             key = (*(summary[name] for name in names), ended, aim, len(summary["cluster_sizes"]))
             key += (*summary["data"].values(),)
             ends.setdefault(key, []).append((summary, records))
-        found += [(own.label, list(own.mixed) if by is not None else [], members) for members in ends.values()]
-    members = [own for _, _, own in found]
-    return [_row(label, mixed, own, members, target) for label, mixed, own in found]
+        found += [(setting.label, list(setting.mixed) if by is not None else [], members) for members in ends.values()]
+    members = [setting for _, _, setting in found]
+    return [_row(label, mixed, setting, members, target) for label, mixed, setting in found]
 
 
 def _row(
@@ -144,47 +144,47 @@ def _row(
 ) -> Row:
     summary, records = members[0]
     siblings = [
-        compared_settings(other[0][1])
-        for other in groups
-        if all(other[0][0][name] == summary[name] for name in ("scenario", "algorithm"))
+        compared_settings(each[0][1])
+        for each in groups
+        if all(each[0][0][name] == summary[name] for name in ("scenario", "algorithm"))
     ]
     data, metric = summary["data"], summary["metric"]
     measure = (target.measure if target else None) or metric
-    rounds = sorted({own["evaluated_round"] for own, _ in members if own["evaluated_round"] is not None})
-    reaching = [_target_costs(each, own, target) for each, own in members]
+    rounds = sorted({one["evaluated_round"] for one, _ in members if one["evaluated_round"] is not None})
+    reaching = [_target_costs(each, one, target) for each, one in members]
     return Row(
-        scenario=_common(own["scenario"] for own, _ in members),
-        algorithm=_common(own["algorithm"] for own, _ in members),
-        settings=_what_differs(compared_settings(records), siblings),
+        scenario=_common(one["scenario"] for one, _ in members),
+        algorithm=_common(one["algorithm"] for one, _ in members),
+        settings=_differences(compared_settings(records), siblings),
         data=f"{data['name']}{FALLBACK if data['fallback'] else ''}",
         status=summary["status"],
         evaluated_round=rounds[0] if len(rounds) == 1 else None,
-        seeds=[own["seed"] for own, _ in members],
+        seeds=[one["seed"] for one, _ in members],
         num_clusters=len(summary["cluster_sizes"]),
         judged_by=Metric(**summary["judged_by"]),
-        numbers=_numbers([{**_flat(own), **cost} for (own, _), cost in zip(members, reaching, strict=True)]),
-        published=_published_of_all([published(own.scenario, len(summary["cluster_sizes"])) for _, own in members]),
+        numbers=_numbers([{**_flat(one), **cost} for (one, _), cost in zip(members, reaching, strict=True)]),
+        published=_published_of_all([published(one.scenario, len(summary["cluster_sizes"])) for _, one in members]),
         target=summary["target"][metric] if target is None else target.value,
         reached=sum(cost["target_round"] is not None for cost in reaching),
-        labels=[*dict.fromkeys(text for own, _ in members for text in own["labels"]), *_digest_notes(members)],
+        labels=[*dict.fromkeys(text for one, _ in members for text in one["labels"]), *_digest_notes(members)],
         setting=label,
         measure=measure,
         mixed=mixed,
-        attacked=max(int(own.attacked.sum()) for _, own in members),
+        attacked=max(int(one.attacked.sum()) for _, one in members),
         target_metric=metric_of_measure(measure, records),
         estimated=[ESTIMATES[name] for name in summary.get("estimated", ()) if name in ESTIMATES],
         as_published=list(summary.get("as_published", ())),
         values=compared_settings(records),
-        digests={} if mixed else {own["seed"]: records_digest(each) for own, each in members},
+        digests={} if mixed else {one["seed"]: records_digest(each) for one, each in members},
         final_exchange=exchange_text(summary) if "final_exchange" in summary else "",
         ended=" to ".join(map(str, dict.fromkeys((rounds[0], rounds[-1])))) if rounds else "",
     )
 
 
 def _published_of_all(each: list[dict[str, float]]) -> dict[str, float]:
-    """Return the published numbers on which all runs agree: none of them describes a mean over several settings."""
+    """Return the published numbers on which all runs agree; a mean over several settings has none."""
     first, *others = each
-    return {name: value for name, value in first.items() if all(own.get(name) == value for own in others)}
+    return {name: value for name, value in first.items() if all(one.get(name) == value for one in others)}
 
 
 def _digest_notes(members: list[tuple[dict, Records]]) -> list[str]:
@@ -211,7 +211,7 @@ def _flat(summary: dict) -> dict[str, float | None]:
 
 
 def _target_costs(summary: dict, records: Records, target: Target | None) -> dict[str, float | None]:
-    """Costs at the first evaluation that is as good as the target or better; None: the scenario's own target."""
+    """Costs at the first evaluation that is as good as the target or better; None: the scenario's target."""
     names = ("round", "bytes", "sim_time_s", *(ENERGY if "energy" in summary else ()))
     if target is None:
         return {f"target_{name}": summary["target"].get(name) for name in names}
@@ -244,6 +244,6 @@ def _deviation(values: list[float]) -> float:
     return 0.0 if min(values) == max(values) else float(np.std(values))
 
 
-def _what_differs(own: Settings, siblings: list[Settings]) -> str:
-    paths = [path for path in own if any(other.get(path) != own[path] for other in siblings)]
-    return " ".join(f"{path.removeprefix('algorithm.')}={own[path]}" for path in paths)
+def _differences(settings: Settings, siblings: list[Settings]) -> str:
+    paths = [path for path in settings if any(other.get(path) != settings[path] for other in siblings)]
+    return " ".join(f"{path.removeprefix('algorithm.')}={settings[path]}" for path in paths)

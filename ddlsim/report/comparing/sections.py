@@ -39,13 +39,13 @@ ABSENT = "–"
 def about_runs(groups: Sequence[Group], summaries: dict[int, dict]) -> list[Section]:
     """The sections, which every comparison has."""
     differing, common = _settings(groups)
-    runs = [(own, records) for own in groups for records in own.runs]
+    runs = [(setting, records) for setting in groups for records in setting.runs]
     top = os.path.commonpath([records.directory.resolve().parent for _, records in runs])
     names = {id(records): Path(os.path.relpath(records.directory.resolve(), top)).as_posix() for _, records in runs}
     about, table = "Nothing: the runs differ in their seeds alone.", None
     if differing:
         about = "Keys of the scenario as resolved, and what runs were made with, that are not the same in all runs."
-        table = _oriented(Table(["key", *(own.label for own in groups)], differing, left=1 + len(groups)))
+        table = _oriented(Table(["key", *(setting.label for setting in groups)], differing, left=1 + len(groups)))
     shared = Table(["key", "value"], common, left=2)
     about_shared = "Every other key of the scenario as resolved, and what all runs were made with."
     return [
@@ -57,21 +57,21 @@ def about_runs(groups: Sequence[Group], summaries: dict[int, dict]) -> list[Sect
 
 
 def _settings(groups: Sequence[Group]) -> tuple[list[list[str]], list[list[str]]]:
-    """Rows of what differs, a cell per group, and rows of what does not."""
-    whole = {id(records): _facts(records) for own in groups for records in own.runs}
+    """Return rows of the facts that differ, a cell per group, and rows of the common facts."""
+    whole = {id(records): _facts(records) for setting in groups for records in setting.runs}
     differing, common = [], []
     for key in dict.fromkeys(key for facts in whole.values() for key in facts):
         texts = {name: facts.get(key, ABSENT) for name, facts in whole.items()}
         if len(set(texts.values())) == 1:
             common.append([key, next(iter(texts.values()))])
         else:
-            each = (dict.fromkeys(texts[id(records)] for records in own.runs) for own in groups)
-            differing.append([key, *(" | ".join(own) for own in each)])
+            each = (dict.fromkeys(texts[id(records)] for records in setting.runs) for setting in groups)
+            differing.append([key, *(" | ".join(one) for one in each)])
     return differing, common
 
 
 def _oriented(table: Table) -> Table:
-    """A table whose rows are not fewer than its columns: a column per setting, or a row if there are more settings."""
+    """Return a table with a column per setting, or a row per setting if there are more settings than keys."""
     if len(table.rows) >= len(table.header) - 1:
         return table
     _, *settings = table.header
@@ -81,7 +81,7 @@ def _oriented(table: Table) -> Table:
 
 
 def _facts(records: Records) -> dict[str, str]:
-    """Everything that decides a run's result but the seed: key -> value as text."""
+    """Return everything that determines a run's result except the seed: key -> value as text."""
     hidden = [key for key in APART if key != "name"]
     settings = {key: value for key, value in settings_of_run(records).items() if key.partition(".")[0] not in hidden}
     made = {name: records.manifest.get(name) for name in MADE_WITH}
@@ -94,22 +94,22 @@ def _list(runs: Runs, summaries: dict[int, dict], names: dict[int, str]) -> Sect
     """A row per run."""
     metric = runs[0][1].judged_by
     rows = []
-    for own, records in runs:
+    for setting, records in runs:
         summary = summaries[id(records)]
         quality = metric.text(honest_part(summary)[metric.name]["all"])
         costs = bytes_text(summary["bytes"]["total"]), seconds_text(summary["sim_time_s"])
         completed = ABSENT if summary["evaluated_round"] is None else str(summary["evaluated_round"])
         state = [summary["status"], str(summary["seed"]), completed]
-        rows.append([names[id(records)], own.label, *state, quality, *costs, seconds_text(summary["wall_s"])])
+        rows.append([names[id(records)], setting.label, *state, quality, *costs, seconds_text(summary["wall_s"])])
     header = ["run", "setting", "status", "seed", "round", metric.head, "bytes", "sim time", "wall time"]
-    return Section("runs", "Runs", ABOUT, "Each with its own numbers.", Table(header, rows, left=3))
+    return Section("runs", "Runs", ABOUT, "Numbers of each run.", Table(header, rows, left=3))
 
 
 def commands(runs: Runs, names: dict[int, str]) -> Section:
     """The exact command of every run, quoted for a shell."""
     lines = []
-    for own, records in runs:
-        title = " ".join(f"{names[id(records)]}: {own.label}, seed {records.scenario.get('seed', 0)}".split())
+    for setting, records in runs:
+        title = " ".join(f"{names[id(records)]}: {setting.label}, seed {records.scenario.get('seed', 0)}".split())
         lines += [f"# {title}", records.command or "# (not recorded)"]
     return Section("commands", "Commands", ABOUT, REPEATS, code="\n".join(lines))
 
@@ -169,14 +169,14 @@ def _unbroken(cell: str) -> str:
 def charts(groups: Sequence[Group], drawn: Drawn) -> list[Section]:
     """A chart of each measure, as far as runs were evaluated and it is defined for them."""
     judged_by = groups[0].runs[0].judged_by
-    evaluated = [own for own in groups if all(len(records.evaluations) for records in own.runs)]
+    evaluated = [setting for setting in groups if all(len(records.evaluations) for records in setting.runs)]
     if not evaluated:
         return []
-    asked = judged_by.name if drawn.y is None else drawn.y
-    found = [chart(evaluated, asked, drawn, [records for own in groups for records in own.runs])]
+    first = judged_by.name if drawn.y is None else drawn.y
+    found = [chart(evaluated, first, drawn, [records for setting in groups for records in setting.runs])]
     for measure in dict.fromkeys((judged_by.name, "minority", "fair_accuracy")):
-        defined = [own for own in evaluated if all(_is_defined(records, measure) for records in own.runs)]
-        if measure != asked and defined:
+        defined = [setting for setting in evaluated if all(_is_defined(records, measure) for records in setting.runs)]
+        if measure != first and defined:
             found.append(chart(defined, measure, drawn))
     return found
 
@@ -190,18 +190,18 @@ def chart(groups: Sequence[Group], measure: str, drawn: Drawn, noted: Sequence[R
         drawn: the first axis, the band, and the marked value.
         noted: runs on whose averaging notes are made.
     """
-    counted = all(records.evaluations.joules is not None for own in groups for records in own.runs)
+    counted = all(records.evaluations.joules is not None for setting in groups for records in setting.runs)
     order = [drawn.x, *(name for name in AXES if name != drawn.x and (name != "joules" or counted))]
     series = []
-    for index, own in enumerate(groups):
-        curves = [mean_curve(own, name, measure, drawn.band) for name in order]
-        series.append(_line(legend(own), curves, index))
+    for index, setting in enumerate(groups):
+        curves = [mean_curve(setting, name, measure, drawn.band) for name in order]
+        series.append(_line(legend(setting), curves, index))
     judged_by = groups[0].runs[0].judged_by
     shown = metric_of_measure(measure, groups[0].runs[0])
     words = shown.words if measure in (judged_by.name, shown.name) else f"{shown.words}, {measure}".replace("_", " ")
     values = np.concatenate([values for one in series for values in (one.values, one.low) if values is not None])
     bands = BANDS[drawn.band] if any(one.low is not None for one in series) else ""
-    about = f"{_what(groups, measure, judged_by.name)}: mean over the runs of a setting{bands}."
+    about = f"{_describe(groups, measure, judged_by.name)}: mean over the runs of a setting{bands}."
     axes = [Axis(AXES[name][0], np.empty(0), AXES[name][1]) for name in order]
     log = shown.falling and bool((values[np.isfinite(values)] > 0).all())
     figure = Lines(axes, words, series, shown.unit, _marks(groups, measure, drawn), log=log)
@@ -226,13 +226,13 @@ def _is_defined(records: Records, measure: str) -> bool:
     return of_clusters and (measure != "fair_accuracy" or records.judged_by == ACCURACY)
 
 
-def _what(groups: Sequence[Group], measure: str, metric: str) -> str:
+def _describe(groups: Sequence[Group], measure: str, metric: str) -> str:
     """Return a description of the lines of a chart."""
     if measure == metric:
-        who = "honest" if any(records.attacked.any() for own in groups for records in own.runs) else "all"
-        return f"Mean over {who} nodes, each on its own test data"
+        nodes = "honest" if any(records.attacked.any() for setting in groups for records in setting.runs) else "all"
+        return f"Mean over {nodes} nodes, each on its own test data"
     if measure == "fair_accuracy":
-        lambdas = {records.fair_lambda for own in groups for records in own.runs}
+        lambdas = {records.fair_lambda for setting in groups for records in setting.runs}
         share, rest = "λ", "(1 − λ)"
         if len(lambdas) == 1:
             (only,) = lambdas
@@ -245,26 +245,26 @@ def _what(groups: Sequence[Group], measure: str, metric: str) -> str:
 
 
 def _marks(groups: Sequence[Group], measure: str, drawn: Drawn) -> list[Mark]:
-    """The value whose cost is compared: that which was asked for, or the scenarios' own."""
+    """Return a mark at the value whose cost is compared: the user's, or the targets of the scenarios."""
     metric = groups[0].runs[0].judged_by
     if drawn.at is not None:
         return [Mark("target", drawn.at)] if measure == (drawn.y or metric.name) else []
-    own = {records.target for own in groups for records in own.runs if records.target is not None}
-    return [Mark("target", value) for value in sorted(own)] if measure == metric.name else []
+    targets = {records.target for setting in groups for records in setting.runs if records.target is not None}
+    return [Mark("target", value) for value in sorted(targets)] if measure == metric.name else []
 
 
 def timetable(groups: Sequence[Group], summaries: dict[int, dict]) -> Section | None:
     """Return the times at which the last node of network-only runs had completed each round; None without such runs."""
     series: list[Series] = []
-    for own in groups:
-        tables = [summaries[id(records)]["timetable"] for records in own.runs]
+    for setting in groups:
+        tables = [summaries[id(records)]["timetable"] for records in setting.runs]
         if not all(tables):
             continue
         last = [{row["round"]: row["last_s"] for row in rows} for rows in tables]
         rounds = sorted(set.intersection(*map(set, last)))
         values = np.array([[each[number] for number in rounds] for each in last], dtype=float).mean(0)
         index = len(series)
-        series.append(Series(legend(own), values, index, dash=index, x=[np.array(rounds)]))
+        series.append(Series(legend(setting), values, index, dash=index, x=[np.array(rounds)]))
     if not series:
         return None
     about = "Simulated time at which the last node had completed each round: mean over the runs of a setting."
@@ -273,13 +273,13 @@ def timetable(groups: Sequence[Group], summaries: dict[int, dict]) -> Section | 
 
 
 def traffic(groups: Sequence[Group], summaries: dict[int, dict]) -> Section | None:
-    """Bytes of all nodes by what became of them, a bar per setting; None where nothing was sent."""
+    """Bytes of all nodes by cause, a bar per setting; None if nothing was sent."""
     labels, values = [], []
-    for own in groups:
-        sent = [summaries[id(records)]["bytes"] for records in own.runs]
+    for setting in groups:
+        sent = [summaries[id(records)]["bytes"] for records in setting.runs]
         parts = [[each[cause] for cause in CAUSES] for each in sent if each["payload"] is not None]
         if parts:
-            ended = f"{legend(own)}, {len(parts)} of them" if len(parts) < len(sent) else legend(own)
+            ended = f"{legend(setting)}, {len(parts)} of them" if len(parts) < len(sent) else legend(setting)
             labels.append(ended)
             values.append(np.array(parts, dtype=float).mean(0))
     found = np.array(values)
@@ -288,4 +288,4 @@ def traffic(groups: Sequence[Group], summaries: dict[int, dict]) -> Section | No
     shown, names = np.flatnonzero(found.any(0)), list(CAUSES.values())
     about = "Of all nodes, until the end of a run: mean over the runs of a setting that have ended."
     figure = Bars(labels, [names[index] for index in shown], found[:, shown])
-    return Section("traffic", "Bytes by what became of them", COMMUNICATION, about, figure=figure)
+    return Section("traffic", "Bytes by cause", COMMUNICATION, about, figure=figure)

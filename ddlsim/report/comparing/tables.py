@@ -51,7 +51,7 @@ def compare(
         format: text; markdown (GitHub's); csv or json (both with every number in its own field); latex (booktabs).
         on_damaged: called with the error of a run that cannot be read, which is then left out; by default it is raised.
         by: dotted keys that separate rows; None for all but the seed.
-        target: the value whose cost is shown; None for each scenario's own.
+        target: the value whose cost is shown; None for the target of each scenario.
         studied: see `heading`.
     Raises:
         ScenarioError: if a path is not a run and holds none, or the format is unknown.
@@ -168,7 +168,7 @@ def notes_of(rows: list[Row]) -> list[str]:
     for row in rows:
         run = f"{row.scenario} {row.algorithm} {row.settings}".strip()
         if row.attacked:
-            notes.append(f"{row.setting or run}: of honest nodes, {row.attacked} others attack them")
+            notes.append(f"{row.setting or run}: honest nodes only; {row.attacked} nodes attack them")
         if row.as_published:
             notes.append(f"{row.setting or run}: as published: {', '.join(row.as_published)}")
         if row.final_exchange:
@@ -180,7 +180,7 @@ def notes_of(rows: list[Row]) -> list[str]:
         if row.data.endswith(FALLBACK):
             notes.append(f"!! {run}: FALLBACK DATA ({row.data.removesuffix(FALLBACK)}), not comparable with other data")
         if len(set(row.seeds)) < len(row.seeds) and not row.mixed:
-            notes.append(f"!! {run}: one seed is there more than once: {sorted(row.seeds)}")
+            notes.append(f"!! {run}: one seed occurs more than once: {sorted(row.seeds)}")
         notes += [f"!! {run}: {label}" for label in row.labels]
         if row.status != "done":
             notes.append(f"!! {run}: NOT FINISHED ({row.status})")
@@ -227,7 +227,7 @@ _COST_TEXTS: dict[str, tuple[str, Callable]] = {
 
 
 def heading(rows: Sequence[Row], studied: Sequence[str] | None = None) -> list[str]:
-    """The lines above a table of rows.
+    """Return the lines above a table of rows.
 
     Args:
         rows: of one comparison.
@@ -239,7 +239,7 @@ def heading(rows: Sequence[Row], studied: Sequence[str] | None = None) -> list[s
 
 
 def differences(rows: Sequence[Row], studied: Sequence[str] | None = None) -> str:
-    """A sentence on the keys in which rows differ, those that the comparison is not about with their values."""
+    """Return a sentence on the keys in which rows differ; keys that are not studied are shown with their values."""
     found = _differing([row.values for row in rows])
     if len({tuple(sorted(row.seeds)) for row in rows}) > 1:
         found["seed"] = [" ".join(map(str, sorted(row.seeds))) for row in rows]
@@ -258,16 +258,16 @@ def differences(rows: Sequence[Row], studied: Sequence[str] | None = None) -> st
 
 
 def identical(rows: Sequence[Row]) -> list[str]:
-    """A sentence for each set of rows whose runs of equal seeds wrote the same bytes."""
+    """Return a sentence for each set of rows whose runs of equal seeds wrote the same bytes."""
     sets: list[list[Row]] = []
     for row in rows:
-        mine = next((own for own in sets if _same(own[0], row)), None)
-        if mine is None:
+        found = next((same for same in sets if _same(same[0], row)), None)
+        if found is None:
             sets.append([row])
         else:
-            mine.append(row)
+            found.append(row)
     reason = "their records are byte-identical, so their differences have no effect here"
-    return [f"{_names(own, rows)} computed the same: {reason}" for own in sets if len(own) > 1]
+    return [f"{_names(same, rows)} computed the same: {reason}" for same in sets if len(same) > 1]
 
 
 def _same(one: Row, other: Row) -> bool:
@@ -275,10 +275,10 @@ def _same(one: Row, other: Row) -> bool:
     return bool(common) and all(one.digests[seed] and one.digests[seed] == other.digests[seed] for seed in common)
 
 
-def _names(own: Sequence[Row], rows: Sequence[Row]) -> str:
-    names = [row.setting or f"{row.algorithm} {row.settings}".strip() for row in own]
+def _names(same: Sequence[Row], rows: Sequence[Row]) -> str:
+    names = [row.setting or f"{row.algorithm} {row.settings}".strip() for row in same]
     several_scenarios = len({row.scenario for row in rows}) > 1
-    names = [f"{row.scenario} {name}" for row, name in zip(own, names, strict=True)] if several_scenarios else names
+    names = [f"{row.scenario} {name}" for row, name in zip(same, names, strict=True)] if several_scenarios else names
     return f"{', '.join(names[:-1])} and {names[-1]}"
 
 

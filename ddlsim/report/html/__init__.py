@@ -15,7 +15,7 @@ def write(page: Page, path: str | Path, option: str = "-o") -> Path:
 
     Args:
         page: what it shows.
-        path: the file; folders above it are made.
+        path: the file; folders above it are created.
         option: of the command line, which an error names.
     Raises:
         ScenarioError: if it cannot be written.

@@ -32,12 +32,12 @@ def comparison_page(
     names = list(dict.fromkeys(str(summary["scenario"]) for _, summary in runs))
     settings = len({row.setting for row in rows})
     title = f"{_count(settings, 'setting')} of {names[0]}" if len(names) == 1 else _count(settings, "setting")
-    said = ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
+    scenarios = ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
     loud = [note.removeprefix("!! ") for note in notes_of(rows) if note.startswith("!!")]
     return Page(
         title,
         parts,
-        f"{_count(len(runs), 'run')} · {said}",
+        f"{_count(len(runs), 'run')} · {scenarios}",
         tiles(rows),
         [*identical(rows), *loud, *(f"left out: {error}" for error in damaged)],
         "Made by ddlsim from the records of the runs; curves by uPlot (MIT license).",
@@ -63,12 +63,8 @@ def tiles(rows: Sequence[Row]) -> list[Tile]:
         ("target_joules", "Least energy to target", joules_text, True),
     ]
     for name, title, as_text, falling in bests:
-        numbers = [
-            (row.numbers.get(name), row.setting)
-            for row in rows
-            if not name.startswith("target") or row.reached == len(row.seeds)
-        ]
-        known = [(number["mean"], setting) for number, setting in numbers if number]
+        reached = [row for row in rows if not name.startswith("target") or row.reached == len(row.seeds)]
+        known = [(number["mean"], row.setting) for row in reached if (number := row.numbers.get(name))]
         if len(known) > 1 and (name != "fair_accuracy" or all(row.num_clusters > 1 for row in rows)):
             value, setting = (min if falling else max)(known, key=lambda pair: pair[0])
             found.append(Tile(title, as_text(value), setting))

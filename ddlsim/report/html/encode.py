@@ -24,7 +24,7 @@ LEVELS = 65_534
 
 @dataclass(frozen=True)
 class Budget:
-    """Limits of the numbers kept of a figure.
+    """Limits of the numbers of a figure.
 
     Args:
         points: most points of curves.
@@ -57,17 +57,16 @@ def _lines(figure: Lines, budget: Budget) -> tuple[dict[str, Any], list[str]]:
     drawn = sum(1 if one.low is None else 3 for one in figure.series)
     most = max(8, min(budget.points, budget.numbers // max(1, drawn)))
     count, shared = len(figure.x[0].values), _kept_points(figure.series, len(figure.x[0].values), most)
-    kept_of = [shared if one.x is None else _kept_points([one], len(one.values), most) for one in figure.series]
-    series = [_series(one, kept) for one, kept in zip(figure.series, kept_of, strict=True)]
+    chosen_of = [shared if one.x is None else _kept_points([one], len(one.values), most) for one in figure.series]
+    series = [_series(one, chosen) for one, chosen in zip(figure.series, chosen_of, strict=True)]
     found = vars(figure) | {
         "kind": "lines",
         "x": [{"name": axis.name, "unit": axis.unit, "values": _numbers(axis.values[shared], 7)} for axis in figure.x],
         "series": series,
         "marks": [vars(mark) for mark in figure.marks],
     }
-    longest = max(
-        [(count, len(shared)), *((len(one.values), len(own)) for one, own in zip(figure.series, kept_of, strict=True))]
-    )
+    lengths = [(len(one.values), len(chosen)) for one, chosen in zip(figure.series, chosen_of, strict=True)]
+    longest = max([(count, len(shared)), *lengths])
     if longest[0] == longest[1]:
         return found, []
     what = "points" if any(one.x is None for one in figure.series) else "points of the longest line"
@@ -77,21 +76,21 @@ def _lines(figure: Lines, budget: Budget) -> tuple[dict[str, Any], list[str]]:
     ]
 
 
-def _series(one: Series, kept: np.ndarray) -> dict[str, Any]:
+def _series(one: Series, chosen: np.ndarray) -> dict[str, Any]:
     arrays = {"values": one.values, "low": one.low, "high": one.high}
-    numbers = {name: None if values is None else _numbers(values[kept]) for name, values in arrays.items()}
-    return vars(one) | numbers | {"x": None if one.x is None else [_numbers(own[kept], 7) for own in one.x]}
+    numbers = {name: None if values is None else _numbers(values[chosen]) for name, values in arrays.items()}
+    return vars(one) | numbers | {"x": None if one.x is None else [_numbers(values[chosen], 7) for values in one.x]}
 
 
 def _kept_points(series: Sequence[Series], count: int, most: int) -> np.ndarray:
     if count <= most:
         return np.arange(count)
-    kept = set(evenly(count, most).tolist())
+    chosen = set(evenly(count, most).tolist())
     for one in series:
         known = np.flatnonzero(np.isfinite(one.values))
         if len(known):
-            kept |= {int(known[one.values[known].argmin()]), int(known[one.values[known].argmax()])}
-    return np.array(sorted(kept))
+            chosen |= {int(known[one.values[known].argmin()]), int(known[one.values[known].argmax()])}
+    return np.array(sorted(chosen))
 
 
 def _numbers(values: np.ndarray, digits: int = 5) -> list[float | int | None]:
@@ -143,11 +142,11 @@ def _packed(values: np.ndarray, extent: tuple[float, float] | None) -> dict[str,
     """Values as whole numbers from 1 on, 0 for nothing, little-endian, base64; value = low + (number - 1) * step."""
     values = np.asarray(values, dtype=float)
     low, high = extent or _extent([values])
-    there = np.isfinite(values)
-    whole = high - low <= 253 and np.array_equal(values[there], np.round(values[there])) and low == round(low)
+    known = np.isfinite(values)
+    whole = high - low <= 253 and np.array_equal(values[known], np.round(values[known])) and low == round(low)
     step = 1.0 if whole else (high - low) / LEVELS or 1.0
     codes = np.zeros(values.shape, dtype="u1" if whole else "<u2")
-    codes[there] = np.round((values[there] - low) / step) + 1
+    codes[known] = np.round((values[known] - low) / step) + 1
     return {
         "bits": 8 if whole else 16,
         "low": low,

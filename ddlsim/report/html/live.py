@@ -1,6 +1,6 @@
 """The page of an unfinished run, served to browsers of this machine alone, and updated as records are written.
 
-A page asks for a newer one every few seconds. A page is made when the records have changed and a browser requests it,
+A page requests a newer one every few seconds. A page is made if the records have changed and a browser requests it,
 and at most a twentieth of the time is spent on making pages, since the process of the run makes them.
 """
 
@@ -19,7 +19,7 @@ from ddlsim.report.html.page import Page, printed
 HOST = "127.0.0.1"
 DEFAULT_PORT = 8484
 RESTS = 19
-"""Pause after a page was made, in multiples of the time that it took."""
+"""Pause after a page was made, as a multiple of its duration."""
 LAST_LOOK_S = 5.0
 """Seconds for which the end of a run waits for browsers that show it to fetch its last page."""
 

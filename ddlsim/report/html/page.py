@@ -224,11 +224,11 @@ def _json(value: object) -> str:
 def _assets() -> tuple[str, str]:
     """Style and script of a page."""
     folder = resources.files("ddlsim.report.html") / "assets"
-    style, library, own = (
+    style, library, scripts = (
         "\n".join((folder / name).read_text(encoding="utf-8").strip() for name in names)
         for names in (STYLES, LIBRARIES, SCRIPTS)
     )
-    return style, f"{library}\n(() => {{\n'use strict';\n{own}\n}})();"
+    return style, f"{library}\n(() => {{\n'use strict';\n{scripts}\n}})();"
 
 
 def _hash(text: str) -> str:

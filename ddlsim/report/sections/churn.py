@@ -17,7 +17,7 @@ BINS = 240
 
 
 def churn_sections(records: Records) -> list[Section]:
-    """The sections; none where every node was online all the time."""
+    """Return the sections; none if every node was online all the time."""
     rows = records.rows.get("online")
     if rows is None:
         return []
@@ -31,9 +31,9 @@ def online_shares(rows: Rows, num_nodes: int, times: np.ndarray) -> np.ndarray:
     shares = np.ones((num_nodes, len(times) - 1))
     widths = np.diff(times)
     for node in np.unique(rows.node[rows.node >= 0]):
-        own = rows.node == node
-        order = np.argsort(rows.time_s[own], kind="stable")
-        switched, state = rows.time_s[own][order], rows.value[own][order] > 0
+        of_node = rows.node == node
+        order = np.argsort(rows.time_s[of_node], kind="stable")
+        switched, state = rows.time_s[of_node][order], rows.value[of_node][order] > 0
         points = np.concatenate([[times[0]], switched, [times[-1]]])
         states = np.concatenate([[not state[0]], state]).astype(float)
         online_until = np.concatenate([[0.0], np.cumsum(states * np.diff(points))])

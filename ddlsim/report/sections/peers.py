@@ -52,9 +52,9 @@ def heads(records: Records) -> list[Section]:
     )
     shares = []
     for cluster in range(clusters.max() + 1):
-        own = chosen[:, clusters == cluster]
-        online = (own >= 0).sum(1)
-        agreed = np.stack([(own == head).sum(1) for head in range(num_heads)]).max(0)
+        of_cluster = chosen[:, clusters == cluster]
+        online = (of_cluster >= 0).sum(1)
+        agreed = np.stack([(of_cluster == head).sum(1) for head in range(num_heads)]).max(0)
         shares.append(np.where(online > 0, agreed / np.maximum(online, 1), np.nan))
     agreement = Lines([Axis("round", rounds)], "share of nodes", cluster_series(records, shares), "percent")
     about = "The head that each node chose; nothing where it chose none."
@@ -103,13 +103,18 @@ def similarity_sections(records: Records) -> list[Section]:
                 low, high = np.full(len(grid), np.inf), np.full(len(grid), -np.inf)
                 np.minimum.at(low, at[chosen], value[chosen])
                 np.maximum.at(high, at[chosen], value[chosen])
-                there = np.bincount(at[chosen], minlength=len(grid))
+                counts = np.bincount(at[chosen], minlength=len(grid))
                 sums = np.bincount(at[chosen], value[chosen], len(grid))
-                own = " (its own)" if cluster == records.node_cluster[node] and records.has_clusters else ""
-                mean, low, high = (np.where(there > 0, v, np.nan) for v in (sums / np.maximum(there, 1), low, high))
+                suffix = " (its own)" if cluster == records.node_cluster[node] and records.has_clusters else ""
+                mean, low, high = (np.where(counts > 0, v, np.nan) for v in (sums / np.maximum(counts, 1), low, high))
                 series.append(
                     Series(
-                        f"{records.cluster_label(int(cluster))}{own}", mean, int(cluster), low, high, dash=int(cluster)
+                        f"{records.cluster_label(int(cluster))}{suffix}",
+                        mean,
+                        int(cluster),
+                        low,
+                        high,
+                        dash=int(cluster),
                     )
                 )
             figure = Lines([Axis("round", grid)], "similarity", series)
@@ -156,11 +161,11 @@ def graphs(records: Records) -> list[Section]:
     within = Lines([axis], "share of weight", cluster_series(records, inside.T), "percent")
     about = "Weight with which a node (row) learns from another (column)."
     weights = blocks.pair_heat(frames, "", "learns from", frame_title="round", choose="slider")
-    own = "Mean share of a node's weights that stay in its cluster, its own included."
+    about_inside = "Mean share of a node's weights that stay in its cluster, including its weight on itself."
     sections = [
         Section("graph", "Learned collaboration graph", GROUP, about, figure=weights, notes=blocks.notes),
         Section("graph-edges", "Edges of the learned graph", GROUP, "Directed, of positive weight.", figure=edges),
-        Section("graph-inside", "Weight within the cluster", GROUP, own, figure=within),
+        Section("graph-inside", "Weight within the cluster", GROUP, about_inside, figure=within),
     ]
     return sections if records.has_clusters else sections[:2]
 

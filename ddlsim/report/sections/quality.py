@@ -28,8 +28,8 @@ def quality_sections(records: Records, summary: dict) -> list[Section]:
         found = [over_rounds(records), *fairness(records), nodes(records)]
     if summary["timetable"]:
         found.append(timetable(summary["timetable"]))
-    beside = beside_published(records, summary)
-    return found if beside is None else [*found, beside]
+    published_section = published_numbers(records, summary)
+    return found if published_section is None else [*found, published_section]
 
 
 def over_rounds(records: Records) -> Section:
@@ -38,8 +38,8 @@ def over_rounds(records: Records) -> Section:
     sizes = np.bincount(records.node_cluster)
     series = []
     for cluster, curve in enumerate(metrics.over_clusters(evaluations.quality, records.node_cluster).T):
-        own = evaluations.quality[:, records.node_cluster == cluster]
-        low, high = _extent(own) if own.shape[1] > 1 else (None, None)
+        of_cluster = evaluations.quality[:, records.node_cluster == cluster]
+        low, high = _extent(of_cluster) if of_cluster.shape[1] > 1 else (None, None)
         series.append(Series(cluster_name(cluster, sizes), curve, cluster, low, high, dash=cluster))
     if len(sizes) > 1:
         series.append(Series(records.judged_nodes, metrics.over_nodes(evaluations.quality), -1, thin=True))
@@ -119,17 +119,17 @@ def timetable(rounds: list[dict]) -> Section:
     return Section("timetable", "Completion of rounds", GROUP, about, tables.timetable(rounds), figure)
 
 
-def beside_published(records: Records, summary: dict) -> Section | None:
-    """Published and own numbers in one table; None if the scenario carries none."""
+def published_numbers(records: Records, summary: dict) -> Section | None:
+    """Published and measured numbers in one table; None if the scenario has none."""
     ours = _other_metrics(summary) | flat_quality(summary)
     rows = []
     for name, value in published(records.scenario, len(summary["cluster_sizes"])).items():
-        own = ours.get(name)
+        measured = ours.get(name)
         metric = KNOWN.get(name.rpartition("_")[0])
         share = metric.share if metric else "accuracy" in name
         as_text, points, digits = (percent_text, 100, 2) if share else (number_text, 1, 4)
-        difference = "-" if own is None else f"{points * (own - value):+z.{digits}f}"
-        rows.append([name + (" %" if points == 100 else ""), as_text(value), as_text(own), difference])
+        difference = "-" if measured is None else f"{points * (measured - value):+z.{digits}f}"
+        rows.append([name + (" %" if points == 100 else ""), as_text(value), as_text(measured), difference])
     if not rows:
         return None
     paper = records.scenario["paper"]

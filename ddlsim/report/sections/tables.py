@@ -56,9 +56,9 @@ def curve(records: Records, target: float | None) -> Table:
 
 
 def thinned(count: int, also: int | None, most: int = MOST_ROWS) -> list[int]:
-    """Return the rows that are shown of `count`, and one more."""
-    kept = set(evenly(count, most).tolist())
-    return sorted(kept if also is None else kept | {also})
+    """Return the numbers of the shown rows of `count`, and `also`."""
+    chosen = set(evenly(count, most).tolist())
+    return sorted(chosen if also is None else chosen | {also})
 
 
 def timetable(rounds: list[dict]) -> Table:
@@ -119,7 +119,7 @@ def between_clusters(records: Records) -> Table:
 
 
 def contents(num_bytes: Mapping[str, np.ndarray]) -> Table:
-    """Bytes by what messages hold: sums over rounds, and the mean of the rounds in which it was sent."""
+    """Bytes by content of messages: sums over rounds, and the mean of the rounds in which the content was sent."""
     rows = [
         (name, bytes_text(int(values.sum())), bytes_text(float(values[values > 0].mean()) if values.any() else 0))
         for name, values in num_bytes.items()

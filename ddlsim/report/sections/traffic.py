@@ -104,15 +104,13 @@ def bytes_by_cause(records: Records) -> Section | None:
         values = np.stack([np.bincount(group, links.values[f"{part}_bytes"]) for part in parts], 1)
         if records.has_clusters:
             labels, values = ["all nodes", *labels], np.vstack([values.sum(0), values])
-        about = (
-            "Bytes by the cluster of their sender; of use by kind of message, headers included, and wasted by cause."
-        )
+        about = "Bytes by the cluster of their sender: used bytes by kind of message, wasted bytes by cause."
         words = [tables.CAUSE_WORDS[part] for part in parts]
     else:
         names = ("payload", "header", "wasted", "in_flight")
         words = [name.replace("_", " ") for name in names]
         values = np.array([[getattr(found, name).sum() for name in names]], dtype=float)
-        labels, about = ["all nodes"], "Bytes of all nodes by what became of them."
+        labels, about = ["all nodes"], "Bytes of all nodes by cause."
     used = np.flatnonzero(values.any(0))
     figure = Bars(labels, [words[index] for index in used], values[:, used])
     return Section("causes", "Bytes by cause", GROUP, about, figure=figure)
