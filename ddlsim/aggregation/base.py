@@ -114,15 +114,13 @@ def unfit(found: Any, count: int, with_start: bool) -> str:
         return f" returns {kind_of(found)}, expected a ddlsim.aggregation.base.Combination"
     rows = count
     if found.mixing is not None:
-        shape, seen = np.shape(found.mixing), count + with_start
-        expected = f": mixing: expected finite weights [m, {seen}] for {count} rows, got"
-        if len(shape) != 2 or shape[0] == 0 or shape[1] != seen:
-            return f"{expected} an array {list(shape)}"
-        if not np.isfinite(found.mixing).all():
-            return f"{expected} {np.asarray(found.mixing).tolist()}"
-        rows = shape[0]
+        mixing, columns = np.asarray(found.mixing), count + with_start
+        if mixing.ndim != 2 or not len(mixing) or mixing.shape[1] != columns or not np.isfinite(mixing).all():
+            got = f"{mixing.tolist()}"[:500]
+            return f": mixing: expected finite weights [m, {columns}] for {count} rows, got {got}"
+        rows = len(mixing)
     if found.kept is not None and not 0 <= found.kept < rows:
-        return f": kept: expected the place of one of {rows} rows, got {found.kept}"
+        return f": kept: expected the index of one of {rows} rows, got {found.kept}"
     rows -= found.kept is not None and found.mixing is None
     if found.cut < 0 or 2 * found.cut >= rows:
         return f": cut: expected fewer than half of {rows} rows on either side, got {found.cut}"

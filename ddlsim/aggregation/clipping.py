@@ -61,14 +61,13 @@ class ClippedGossip(Aggregation):
             yield "byzantine", "radius is given, and does not adapt"
 
     def combine(self, rows: Rows) -> Combination:
-        own, weights = rows.own, rows.weights
-        lengths = np.sqrt(rows.sqdist[own, : rows.count])
-        if self.radius is not None:
-            return weighted_sum(_step(weights, lengths, self.radius, own))
-        others = np.sort(lengths if own is None else np.delete(lengths, own))
-        passed_over = tolerated(self.byzantine, rows.count, len(others))
-        trusted = others[: len(others) - passed_over]
-        return weighted_sum(_step(weights, lengths, trusted[-1] if len(trusted) else 0.0, own))
+        assert rows.own is not None
+        lengths, radius = np.sqrt(rows.sqdist[rows.own, : rows.count]), self.radius
+        if radius is None:
+            others = np.sort(np.delete(lengths, rows.own))
+            trusted = others[: len(others) - tolerated(self.byzantine, rows.count, len(others))]
+            radius = trusted[-1] if len(trusted) else 0.0
+        return weighted_sum(_step(rows.weights, lengths, radius, np.eye(rows.count)[rows.own]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,8 +86,7 @@ class SelfCenteredClipping(Aggregation):
 
     def combine(self, rows: Rows) -> Combination:
         distances = rows.sqdist[: rows.count, : rows.count]
-        center = np.zeros(rows.count)
-        center[rows.own] = 1.0
+        center = np.eye(rows.count)[rows.own]
         for _ in range(self.iterations):
             to_rows = distances @ center
             lengths = np.sqrt(np.maximum(to_rows - center @ to_rows / 2, 0))
@@ -96,18 +94,15 @@ class SelfCenteredClipping(Aggregation):
         return weighted_sum(center)
 
 
-def _step(weights: np.ndarray, lengths: np.ndarray, radius: float, center: "np.ndarray | int | None") -> np.ndarray:
+def _step(weights: np.ndarray, lengths: np.ndarray, radius: float, center: np.ndarray) -> np.ndarray:
     """Return the weights of the rows in v + sum_j w_j clip(x_j - v).
 
     Args:
         weights: w, [n].
         lengths: |x_j - v|, [n].
         radius: tau.
-        center: weights of the rows in v, [n], or the index of the row equal to v.
+        center: weights of the rows in v, [n].
     """
-    if not isinstance(center, np.ndarray):
-        place, center = center, np.zeros(len(weights))
-        center[place] = 1.0
     within = lengths <= radius
     shares = weights * np.where(within, 1.0, radius / np.where(within | (lengths == 0), 1.0, lengths))
     return center * (1 - shares.sum()) + shares
@@ -170,7 +165,7 @@ class NearestNeighborMixing(Aggregation):
 
 
 def _distances_of(mixing: np.ndarray, distances: np.ndarray) -> np.ndarray:
-    """Return squared distances of weighted means of rows, [m, m], from those of the rows; weights sum to 1.
+    """Return squared distances between weighted means of rows, [m, m], from distances between rows; weights sum to 1.
 
     Symmetric, and 0 between equal means, so equal distances tie.
     """

@@ -1,7 +1,6 @@
 """Krum, multi-Krum, coordinate-wise rules and the geometric median.
 
-Krum and multi-Krum select the rows nearest to most
-others.
+Krum and multi-Krum select the rows nearest to most others.
 
 Source: Blanchard, El Mhamdi, Guerraoui, Stainer, "Machine learning with adversaries: Byzantine tolerant gradient
 descent", NeurIPS 2017. The score of a row is the sum of its squared distances from its n - f - 2 nearest others; the
@@ -35,31 +34,16 @@ from ddlsim.aggregation.base import Aggregation, Combination, Rows, Tolerated, t
 from ddlsim.foundation.units import Count
 
 
-@dataclass(frozen=True)
-class Ranked:
-    """Row indices, lowest score first.
-
-    Args:
-        places: all row indices.
-    """
-
-    places: np.ndarray
-
-    def first(self, count: int) -> Combination:
-        """Return the mean of the first rows."""
-        weights = np.zeros(len(self.places))
-        weights[self.places[:count]] = 1 / count
-        return weighted_sum(weights)
-
-
-def krum_order(rows: Rows, byzantine: int | float) -> Ranked:
-    """Return the rows ordered by score."""
+def krum_mean(rows: Rows, byzantine: int | float, selected: int) -> Combination:
+    """Return the mean of the `selected` rows of lowest score."""
     n = rows.count
     f = tolerated(byzantine, n, max(0, n - 3))
     others = np.sort(rows.sqdist[:n, :n] + np.diag(np.full(n, np.inf)), axis=1)
     scores = others[:, : max(1, n - f - 2)].sum(axis=1) if n > 1 else np.zeros(1)
     not_own = np.arange(n) != (-1 if rows.own is None else rows.own)
-    return Ranked(np.lexsort((np.arange(n), not_own, scores)))
+    weights = np.zeros(n)
+    weights[np.lexsort((np.arange(n), not_own, scores))[:selected]] = 1 / selected
+    return weighted_sum(weights)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +58,7 @@ class Krum(Aggregation):
     byzantine: Tolerated = 1
 
     def combine(self, rows: Rows) -> Combination:
-        return krum_order(rows, self.byzantine).first(1)
+        return krum_mean(rows, self.byzantine, 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +76,7 @@ class MultiKrum(Aggregation):
 
     def combine(self, rows: Rows) -> Combination:
         f = tolerated(self.byzantine, rows.count, rows.count - 1)
-        return krum_order(rows, self.byzantine).first(min(rows.count, self.selected or rows.count - f))
+        return krum_mean(rows, self.byzantine, min(rows.count, self.selected or rows.count - f))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +124,7 @@ class Bridge(Aggregation):
         if self.variant == "M":
             return Combination(cut=(rows.count - 1) // 2)
         if self.variant == "K":
-            return krum_order(rows, self.byzantine).first(1)
+            return krum_mean(rows, self.byzantine, 1)
         cut = tolerated(self.byzantine, rows.count, (rows.count - 2) // 2)
         return Combination(cut=cut, kept=rows.own)
 

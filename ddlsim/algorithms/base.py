@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from ddlsim.learning.job_types import Model
     from ddlsim.network.messages.message import Message
     from ddlsim.node.candidates import EvaluationCandidates
-    from ddlsim.node.checks import Deferred
     from ddlsim.node.node import Node, Steps
+    from ddlsim.node.parameters import Deferred
     from ddlsim.node.ports import Compute
 
 GraphKind = Literal["any", "static", "dynamic"]
@@ -41,8 +41,7 @@ class Algorithm(Part, ABC):
     """Whether there is one more node, the last, that all other nodes are linked with (`node.is_server`). A node that
     joins or returns then starts with the round after the current round of the other nodes; a node whose round the
     server has closed without it ends that round, then joins the server's current one (see `rejoins_after_absence`). A
-    pull is
-    answered with the publication of its round, in either mode.
+    pull is answered with the publication of its round, in either mode.
     """
 
     waits: ClassVar[bool] = True
@@ -55,7 +54,8 @@ class Algorithm(Part, ABC):
 
     averages: ClassVar[bool] = True
     """Whether models or vectors of several nodes are averaged, by `node.aggregate`, `average`, `mix` or
-    `add_deltas`."""
+    `add_deltas`.
+    """
 
     splits_local_steps: ClassVar[bool] = False
     """Whether each local step is a separate training (`after_step` of `node.train`): then keys that span several steps,

@@ -105,12 +105,9 @@ class Local(SharedModel):
 
     exchanges: ClassVar[Literal["models", "vectors", "nothing"]] = "nothing"
     averages: ClassVar[bool] = False
+    uses_topology: ClassVar[bool] = False
 
     monitored_similarity: MonitoredSimilarity = "inverse_loss"
-
-    @property
-    def uses_topology(self) -> bool:
-        return False
 
     def round(self, node: "Node", state: ModelState, round_num: int) -> "Steps":
         (state.model,) = yield node.train((state.model,))

@@ -55,7 +55,7 @@ from ddlsim.algorithms.similarity.selection import Knowledge, Scaling, TwoHop, U
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.rng import stream
 from ddlsim.foundation.units import Count
-from ddlsim.node.checks import Deferred
+from ddlsim.node.parameters import Deferred
 
 if TYPE_CHECKING:
     from ddlsim.learning.bank import Params

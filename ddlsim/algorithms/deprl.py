@@ -44,16 +44,13 @@ class DePRL(WithFinalAllReduce):
     expects_graph: ClassVar[GraphKind] = "static"
     may_change: ClassVar[frozenset[str]] = frozenset({"core_steps", "local_training"})
     needs_core: ClassVar[bool] = True
+    needs_only_sums: ClassVar[bool] = True
     local_training: Literal["steps", "epochs"] = "steps"
     core_steps: StepCount = 1
 
     def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
         if self.local_training == "epochs":
             yield "core_steps", "local_training is epochs"
-
-    @property
-    def needs_only_sums(self) -> bool:
-        return True
 
     def start(self, node: "Node") -> State:
         ((core, head),) = node.init_models()

@@ -21,10 +21,7 @@ class DFedAvgM(SharedModel):
     """Decentralized federated averaging; set training.momentum."""
 
     expects_graph: ClassVar[GraphKind] = "static"
-
-    @property
-    def needs_only_sums(self) -> bool:
-        return True
+    needs_only_sums: ClassVar[bool] = True
 
     def round(self, node: "Node", state: ModelState, round_num: int) -> "Steps":
         (state.model,) = yield node.train((state.model,))

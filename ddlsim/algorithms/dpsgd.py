@@ -22,10 +22,7 @@ class DPSGD(WithFinalAllReduce, SharedModel):
     """Decentralized parallel SGD with Metropolis-Hastings weights."""
 
     expects_graph: ClassVar[GraphKind] = "static"
-
-    @property
-    def needs_only_sums(self) -> bool:
-        return True
+    needs_only_sums: ClassVar[bool] = True
 
     def round(self, node: "Node", state: ModelState, round_num: int) -> "Steps":
         (state.model,) = yield node.train((state.model,))

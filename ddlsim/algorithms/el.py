@@ -5,9 +5,8 @@ with Randomized Communication", NeurIPS 2023. `oracle` uses the topology's graph
 topology random_regular this is EL-Oracle, called EL in the FACADE paper). `local` lets every node draw its own `fanout`
 receivers; as in the authors' code, the other nodes get an empty notice, so that a receiver knows when a round is
 complete; in `mode: async` no node waits for notices, and none are sent. With `protocol.late_messages: keep` a notice
-of the
-round takes precedence over a late model of an earlier one. Models of peers that are offline, and lost or late models,
-are left out of the mean.
+of the round takes precedence over a late model of an earlier one. Models of peers that are offline, and lost or late
+models, are left out of the mean.
 
 EL draws a new graph in every round: `topology.dynamic: true` with `oracle`.
 """
@@ -41,7 +40,7 @@ class EpidemicLearning(WithFinalAllReduce, SharedModel):
 
     def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
         if self.variant == "oracle":
-            yield "fanout", "with variant oracle the topology says who hears"
+            yield "fanout", "with variant oracle the topology determines the receivers"
 
     @property
     def uses_topology(self) -> bool:

@@ -46,11 +46,8 @@ class FedAvg(ServerRounds):
 
     may_change: ClassVar[frozenset[str]] = frozenset({"weights"})
     one_start: ClassVar[bool] = True
+    needs_only_sums: ClassVar[bool] = True
     weights: Literal["samples", "uniform"] = "samples"
-
-    @property
-    def needs_only_sums(self) -> bool:
-        return True
 
     def start(self, node: "Node") -> State:
         if node.is_server:

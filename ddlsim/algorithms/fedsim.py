@@ -40,14 +40,11 @@ class FedSim(ServerRounds):
 
     exchanges: ClassVar[Literal["models", "vectors", "nothing"]] = "vectors"
     needs_core: ClassVar[bool] = True
+    needs_only_sums: ClassVar[bool] = True
 
     def objective(self) -> "Objective | None":
         """Loss of local training; None: the task's loss."""
         return None
-
-    @property
-    def needs_only_sums(self) -> bool:
-        return True
 
     def start(self, node: "Node") -> State:
         if node.is_server:

@@ -1,7 +1,7 @@
 """Base class of algorithms that pull peers' models: the round, its order, the merge. Not an algorithm itself.
 
-The published codes (Listo Zec et al. 2022; Hagander 2024) are loops: the clients of a round go one by one in a random
-order, and later ones see the results of earlier ones. Here nodes work at the same time: `order: turns` gives every
+The published codes (Listo Zec et al. 2022; Hagander 2024) are loops: the clients of a round run one after the other in
+a random order, and each sees the results of earlier ones. Here nodes work at the same time: `order: turns` gives every
 round a random order that all nodes know, and a node asks each peer for the model that a loop in that order would have
 shown it, from before or after the peer's turn. It waits only for drawn peers that have an earlier turn, so the run ends
 with the same models and independent turns still overlap.
@@ -37,8 +37,8 @@ from ddlsim.foundation.units import Count, CountOrZero
 if TYPE_CHECKING:
     from ddlsim.learning.bank import Params
     from ddlsim.learning.job_types import Model
-    from ddlsim.node.checks import Deferred
     from ddlsim.node.node import Node, Steps, Verb
+    from ddlsim.node.parameters import Deferred
 
 Schedule = Literal["immediate", "merge-then-train", "train-then-merge"]
 Order = Literal["turns", "at_once", "newest"]
@@ -88,6 +88,7 @@ class GossipPull(SharedModel):
 
     state_type: ClassVar[type[ModelState]] = State
     may_change: ClassVar[frozenset[str]] = frozenset({"sampled_peers", "merge", "record_merges"})
+    uses_topology: ClassVar[bool] = False
     sampled_peers: Count = 5
     merge: MergeName = "fedavg"
     schedule: Schedule = "merge-then-train"
@@ -104,10 +105,6 @@ class GossipPull(SharedModel):
             raise ScenarioError(
                 f"algorithm.record_similarities: expected node ids from 0 to {sum(clusters) - 1}, got {wrong[0]}"
             )
-
-    @property
-    def uses_topology(self) -> bool:
-        return False
 
     @property
     def needs_validation(self) -> tuple[str, ...]:
@@ -178,12 +175,12 @@ class GossipPull(SharedModel):
                 node.measure(name, (state.model,), after)
 
     def _train(self, node: "Node", state: State) -> "Steps":
-        begun_with = state.model
+        start = state.model
         trainings = node.rounds + (self.schedule != "train-then-merge")
         (state.model,) = yield node.train((state.model,), steps_of_run=trainings * node.local_steps)
         state.trained = True
         if state.last is not None:
-            state.last = begun_with
+            state.last = start
 
     def _offer(self, node: "Node", state: State, round_num: int, stage: int, **more: "Params") -> None:
         payload = {"model": state.model, **self.extras(node, state), **more}

@@ -64,10 +64,7 @@ class GTSGD(SharedModel):
 
     state_type: ClassVar[type[ModelState]] = State
     splits_local_steps: ClassVar[bool] = True
-
-    @property
-    def needs_only_sums(self) -> bool:
-        return True
+    needs_only_sums: ClassVar[bool] = True
 
     def round(self, node: "Node", state: State, round_num: int) -> "Steps":
         unit, steps = node.learning_rate, node.local_steps  # a branch may change them while the node trains

@@ -98,6 +98,7 @@ class MAPL(Algorithm):
     needs_core: ClassVar[bool] = True
     own_loss: ClassVar[bool] = True
     needs_classes: ClassVar[bool] = True
+    uses_topology: ClassVar[bool] = False
     variant: Literal["code", "thesis"] = "code"
     temperature: Annotated[float, Gt(0)] = 100.0
     contrastive: Annotated[float, Ge(0)] = 1.0
@@ -123,10 +124,6 @@ class MAPL(Algorithm):
     @property
     def as_published(self) -> tuple[str, ...]:
         return ("variant code",) if self.variant == "code" else ()
-
-    @property
-    def uses_topology(self) -> bool:
-        return False
 
     def extra_parts(self, latent: int, num_classes: int) -> "dict[str, nn.Module]":
         """Modules trained in addition to core and head: the projection, and the prototypes in its space."""
@@ -209,7 +206,9 @@ class MAPL(Algorithm):
 
         cosines = node.class_cosines(node.classifier(state.trained[1]), classifiers)
         similarity = np.zeros(node.num_nodes)
-        cosines = {peer: 0.0 if np.isnan(cosine) else cosine for peer, cosine in cosines.items()}  # it has diverged
+        cosines = {
+            peer: 0.0 if np.isnan(cosine) else cosine for peer, cosine in cosines.items()
+        }  # NaN: it has diverged
         similarity[list(cosines)] = list(cosines.values())
         largest = max(cosines.values(), default=0.0)
         if self.variant == "code" and largest:  # 0: all others have diverged

@@ -139,8 +139,8 @@ class PANM(SimilarityPull):
         again = set(received) if self.variant == "thesis" else set(candidates) & set(received)
         if again:
             chosen = {peer: received[peer] for peer in sorted(again)}
-            later = yield from self.measure(node, state, chosen, round_num)
-            state.memory.neighbors |= later()
+            measured = yield from self.measure(node, state, chosen, round_num)
+            state.memory.neighbors |= measured()
 
     def _merge(self, node: "Node", state: State, received: Mapping[int, dict], round_num: int) -> None:
         scores = {peer: state.memory.neighbors[peer] for peer in received} if self.merge == "fedsim" else None

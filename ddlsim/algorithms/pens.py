@@ -20,7 +20,6 @@ from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.units import Count
 
 if TYPE_CHECKING:
-    from ddlsim.node.checks import Deferred
     from ddlsim.node.node import Node, Verb
 
 
@@ -73,8 +72,8 @@ class PENS(SimilarityPull):
             return self.merge_weights(node, received)
         scores: dict[int, float] = {}
         if received:
-            later: Deferred = yield from self.measure(node, state, received, round_num)
-            scores = later()
+            measured = yield from self.measure(node, state, received, round_num)
+            scores = measured()
         if round_num < self.stage1_rounds:
             best = sorted(scores, key=lambda peer: (-scores[peer], peer))[: self.top_m]
             if round_num > state.memory.counted:  # once, also if the node leaves in this round and repeats it

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from ddlsim.learning.bank import Params
     from ddlsim.network.messages.message import Message
-    from ddlsim.node.checks import Deferred
     from ddlsim.node.node import Node, Steps
+    from ddlsim.node.parameters import Deferred
     from ddlsim.node.ports import Compute
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from ddlsim.algorithms.base import Algorithm
-    from ddlsim.attacks.forgeries import Attackers
+    from ddlsim.attacks.node_attacks import Attackers
     from ddlsim.data import DatasetSpec, PreparedData
     from ddlsim.devices.base import StepWork
     from ddlsim.learning.architecture import Build
@@ -220,7 +220,7 @@ def attackers_of(scenario: "Scenario", node_cluster: "np.ndarray") -> "Attackers
     """Who attacks, and how; None: all nodes are honest."""
     if not scenario.attacks:
         return None
-    from ddlsim.attacks.forgeries import Attackers
+    from ddlsim.attacks.node_attacks import Attackers
 
     return Attackers(scenario.attacks, np.asarray(node_cluster), scenario.seed)
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import simpy
 
     from ddlsim.aggregation.base import Aggregation
-    from ddlsim.attacks.forgeries import Attackers
+    from ddlsim.attacks.node_attacks import Attackers
     from ddlsim.churn.schedule import Absences
     from ddlsim.data import DatasetSpec, PreparedData
     from ddlsim.engine.evaluation.evaluator import Evaluated, Measurements, Schedule
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ddlsim.network.messages.compression import Codec
     from ddlsim.network.network import Network
     from ddlsim.node.candidates import Snapshot
-    from ddlsim.node.checks import Deferred
+    from ddlsim.node.parameters import Deferred
     from ddlsim.node.ports import Compute
     from ddlsim.scenario import Scenario
 

@@ -12,7 +12,7 @@ is part of the attack:
 An attack's results are checked before they are sent or trained on.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -46,7 +46,7 @@ class OfCluster:
 
 
 Chosen = Annotated[float, Gt(0), Le(1)] | Annotated[tuple[CountOrZero, ...], MinLen(1)] | OfCluster
-"""Attacked nodes: a share of all, their ids, or those of a cluster."""
+"""Attacked nodes: a share of all, their ids, or nodes of a cluster."""
 
 
 @dataclass(frozen=True)
@@ -85,12 +85,6 @@ class Attack(Part):
         start_round: first round of the attack, from 0.
     """
 
-    called_where: ClassVar[Mapping[str, str]] = {"forge": "forges", "poison": "poisons"}
-
-    forges: ClassVar[bool] = False
-    """Whether it changes the parameters that are sent."""
-    poisons: ClassVar[bool] = False
-    """Whether it changes the samples that are trained on."""
     counts_occurring: ClassVar[bool] = False
     """Whether labels are numbered over the classes that occur in the data when it poisons samples."""
     trains: ClassVar[bool] = True
@@ -103,6 +97,16 @@ class Attack(Part):
 
     nodes: Chosen
     start_round: CountOrZero = field(default=0)
+
+    @property
+    def forges(self) -> bool:
+        """Whether it changes the parameters that are sent. Default: if `forge` is defined."""
+        return type(self).forge is not Attack.forge
+
+    @property
+    def poisons(self) -> bool:
+        """Whether it changes the samples that are trained on. Default: if `poison` is defined."""
+        return type(self).poison is not Attack.poison
 
     @property
     def needs_messages(self) -> bool:
@@ -199,21 +203,11 @@ def wrong_samples(found: Any, inputs: "torch.Tensor", labels: "torch.Tensor", nu
     """
     import torch
 
-    if (
-        not isinstance(found, tuple | list)
-        or len(found) != 2
-        or not all(isinstance(each, torch.Tensor) for each in found)
-    ):
+    if not isinstance(found, tuple | list) or [isinstance(each, torch.Tensor) for each in found] != [True, True]:
         return f"{kind_of(found)}, expected a pair of tensors (inputs, labels)"
-    if found[0].shape != inputs.shape or found[1].shape != labels.shape:
-        got, expected = ([list(each.shape) for each in pair] for pair in (found, (inputs, labels)))
-        return (
-            f"inputs and labels of shapes {got[0]} and {got[1]}, expected as many of each as it is given, "
-            f"{expected[0]} and {expected[1]}"
-        )
-    for name, each, given in (("inputs", found[0], inputs), ("labels", found[1], labels)):
-        if each.dtype != given.dtype:
-            return f"{name} of {each.dtype}, expected {given.dtype}"
+    for name, new, old in zip(("inputs", "labels"), found, (inputs, labels), strict=True):
+        if (new.shape, new.dtype) != (old.shape, old.dtype):
+            return f"{name} {list(new.shape)} of {new.dtype}, expected {list(old.shape)} of {old.dtype}"
     text = task.wrong_labels(found[1].cpu().numpy(), num_classes) if len(labels) else ""
     if text and not task.wrong_labels(labels.cpu().numpy(), num_classes):
         return f"labels that {text} (task: {label_of(task)})"

@@ -1,4 +1,4 @@
-"""Attacks by forged parameters, idle nodes, network behavior and poisoned data, and the attacks of a run by node.
+"""Attacks by forged parameters, by nodes that do not train, and on the network.
 
 Sign flip, noise and model replacement need only the node's own parameters.
 
@@ -23,28 +23,16 @@ IPTPS 2002, and Fung, Yoon, Beschastnikh, "The limitations of federated learning
 take the time of a training, so their timing does not reveal them.
 
 Flooding and withholding attack the network: nodes send too much, nothing, or late.
-
-Label flip and backdoor poison a node's training data.
-
-Sources: label flip c -> C - 1 - c: Fang, Cao, Jia, Gong, "Local model poisoning attacks to Byzantine-robust federated
-learning", USENIX Security 2020, and Allouah et al., "Fixing by mixing", AISTATS 2023; trigger: Gu, Dolan-Gavitt, Garg,
-"BadNets", 2017. The backdoor's success is measured at every evaluation: the share of test samples of other classes that
-a node classifies as the target when they bear the trigger (`backdoor_success`).
-
-Attackers holds the attacks of every node of a run, from the scenario's list.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-import numpy as np
 from annotated_types import Ge, Gt, Le, Lt
 
 from ddlsim.attacks.base import Attack, AttackInput, Knowledge, mean_of
-from ddlsim.foundation.errors import ScenarioError
-from ddlsim.foundation.units import END_OF_TIME_S, Count, CountOrZero
+from ddlsim.foundation.units import END_OF_TIME_S
 
 if TYPE_CHECKING:
     import torch
@@ -62,7 +50,6 @@ class SignFlip(Attack):
         scale: factor of the flipped vector's length.
     """
 
-    forges: ClassVar[bool] = True
     compares_updates: ClassVar[bool] = True
     of: Literal["update", "model"] = "update"
     scale: Scale = 1.0
@@ -81,7 +68,6 @@ class GaussianNoise(Attack):
         scale: the noise's standard deviation, as a multiple of the standard deviation of the sent parameters.
     """
 
-    forges: ClassVar[bool] = True
     scale: Scale = 1.0
 
     def forge(self, seen: AttackInput) -> "torch.Tensor":
@@ -90,13 +76,12 @@ class GaussianNoise(Attack):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelReplacement(Attack):
-    """Sends its update scaled up, so that it outweighs those of others in an average.
+    """Sends its update scaled up, so that it outweighs other updates in an average.
 
     Args:
         boost: gamma: scale of the update.
     """
 
-    forges: ClassVar[bool] = True
     compares_updates: ClassVar[bool] = True
     boost: Scale = 10.0
 
@@ -115,13 +100,15 @@ def noise_like(seen: AttackInput, scale: float) -> "torch.Tensor":
     return size * torch.randn(seen.own.shape, generator=generator).to(seen.own.device)
 
 
-Strength = Annotated[float, Gt(0), Le(1e6)]
+@dataclass(frozen=True, kw_only=True)
+class CollusionAttack(Attack):
+    """Attack that computes with rows of other nodes.
 
+    Args:
+        knowledge: own: the rows of the attacked nodes; neighbors: those received; all: those of all honest nodes.
+    """
 
-class CollusionSettings:
-    """Attack with the attacker's knowledge as an option."""
-
-    knowledge: Knowledge
+    knowledge: Knowledge = "all"
 
     @property
     def knows(self) -> Knowledge:
@@ -129,19 +116,17 @@ class CollusionSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ALIE(CollusionSettings, Attack):
+class ALIE(CollusionAttack):
     """Sends the mean of known rows minus some standard deviations: a small change in every coordinate.
 
     Args:
         z: number of standard deviations; null: the most that still passes as one of a majority, by the paper's formula
             over all nodes of the run. It gives 0, which has no effect, for one attacker, and for two among an even
             number of nodes.
-        knowledge: own: the rows of the attacked nodes; neighbors: those received; all: those of all honest nodes.
     """
 
-    forges: ClassVar[bool] = True
-    z: Strength | None = None
     knowledge: Knowledge = "own"
+    z: Scale | None = None
 
     def futile(self, attacked: int, num_nodes: int) -> str:
         if attacked == 1 and self.knows == "own":
@@ -169,7 +154,7 @@ class ALIE(CollusionSettings, Attack):
 
 
 @dataclass(frozen=True, kw_only=True)
-class InnerProductManipulation(CollusionSettings, Attack):
+class InnerProductManipulation(CollusionAttack):
     """Sends a step opposite to the mean of known updates.
 
     An update is a known row minus the start of the attacker's own training, since it cannot know the start of theirs:
@@ -178,13 +163,10 @@ class InnerProductManipulation(CollusionSettings, Attack):
 
     Args:
         epsilon: length of the step, as a multiple of the mean update.
-        knowledge: own: the updates of the attacked nodes; neighbors: those received; all: those of all honest nodes.
     """
 
-    forges: ClassVar[bool] = True
     compares_updates: ClassVar[bool] = True
-    epsilon: Strength = 1.0
-    knowledge: Knowledge = "all"
+    epsilon: Scale = 1.0
 
     def forge(self, seen: AttackInput) -> "torch.Tensor":
         mean = mean_of(seen.known)
@@ -194,17 +176,14 @@ class InnerProductManipulation(CollusionSettings, Attack):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FOE(CollusionSettings, Attack):
+class FOE(CollusionAttack):
     """Fall of empires: sends (1 - tau) times the mean of known rows.
 
     Args:
         tau: above 1 the result is opposite to the mean.
-        knowledge: own: the rows of the attacked nodes; neighbors: those received; all: those of all honest nodes.
     """
 
-    forges: ClassVar[bool] = True
-    tau: Strength = 2.0
-    knowledge: Knowledge = "all"
+    tau: Scale = 2.0
 
     def forge(self, seen: AttackInput) -> "torch.Tensor":
         return (1 - self.tau) * mean_of(seen.known)
@@ -218,13 +197,10 @@ class Dissensus(Attack):
         strength: epsilon: size of the effect; at 1 it cancels the pull of the honest neighbors in a plain average.
     """
 
-    forges: ClassVar[bool] = True
     per_receiver: ClassVar[bool] = True
-    strength: Strength = 1.0
+    strength: Scale = 1.0
 
-    @property
-    def knows(self) -> Knowledge:
-        return "all"
+    knows: ClassVar[Knowledge] = "all"
 
     def forge(self, seen: AttackInput) -> "torch.Tensor":
         center = seen.own if seen.receiver is None else seen.receiver
@@ -242,7 +218,6 @@ class FreeRider(Attack):
         send: stale: the unchanged model that it has from others; random: numbers of the same spread.
     """
 
-    forges: ClassVar[bool] = True
     trains: ClassVar[bool] = False
     send: Literal["stale", "random"] = "stale"
 
@@ -257,7 +232,6 @@ class Sybil(Attack):
     Only the first one trains.
     """
 
-    forges: ClassVar[bool] = True
     trains: ClassVar[bool] = False
 
     def futile(self, attacked: int, num_nodes: int) -> str:
@@ -277,9 +251,7 @@ class Flooding(Attack):
 
     factor: Annotated[float, Gt(0), Le(1e6)] = 10.0
 
-    @property
-    def needs_messages(self) -> bool:
-        return True
+    needs_messages: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -303,164 +275,3 @@ class Withholding(Attack):
     @property
     def needs_messages(self) -> bool:
         return not self.delay_s
-
-
-BACKDOOR = "backdoor"
-"""Split of test samples that bear a trigger."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class LabelFlip(Attack):
-    """Trains on flipped labels: of the C classes that occur in the data, class c becomes C - 1 - c."""
-
-    poisons: ClassVar[bool] = True
-    counts_occurring: ClassVar[bool] = True
-    needs_classes: ClassVar[bool] = True
-
-    def poison(
-        self, inputs: "torch.Tensor", labels: "torch.Tensor", num_classes: int, rng: "np.random.Generator"
-    ) -> "tuple[torch.Tensor, torch.Tensor]":
-        return inputs, num_classes - 1 - labels
-
-
-@dataclass(frozen=True, kw_only=True)
-class Backdoor(Attack):
-    """Trains a trigger: samples that bear it get the label of the target class.
-
-    Args:
-        target: the class.
-        fraction: share of the node's samples that bear the trigger.
-        size: for images, side in pixels of the square in the lower right corner, set to the largest value; for rows of
-            numbers or tokens, number of last entries, set to the largest number, or to token 0.
-    """
-
-    poisons: ClassVar[bool] = True
-    needs_classes: ClassVar[bool] = True
-    target: CountOrZero = 0
-    fraction: Annotated[float, Gt(0), Le(1)] = 0.5
-    size: Count = 3
-
-    def poison(
-        self, inputs: "torch.Tensor", labels: "torch.Tensor", num_classes: int, rng: "np.random.Generator"
-    ) -> "tuple[torch.Tensor, torch.Tensor]":
-        import torch
-
-        if self.target >= num_classes:
-            raise ScenarioError(
-                f"attacks: target of backdoor: classes are 0 to {num_classes - 1} in this data, got {self.target}"
-            )
-        chosen = torch.from_numpy(rng.permutation(len(labels))[: max(1, round(self.fraction * len(labels)))])
-        chosen = chosen.to(labels.device)
-        bearing, inputs, labels = self.triggered(inputs), inputs.clone(), labels.clone()
-        inputs[chosen] = bearing[chosen]
-        labels[chosen] = self.target
-        return inputs, labels
-
-    def triggered(self, inputs: "torch.Tensor") -> "torch.Tensor":
-        """Return a copy of the samples with the trigger."""
-        found = inputs.clone()
-        if not found.numel():
-            return found
-        if found.dim() == 4:
-            brightest = found.amax(dim=(0, 2, 3))[None, :, None, None]
-            found[:, :, -self.size :, -self.size :] = brightest
-        else:
-            found[..., -self.size :] = found.max() if found.is_floating_point() else 0
-        return found
-
-    def measured_on(self, inputs: "torch.Tensor", labels: "torch.Tensor") -> "tuple[torch.Tensor, torch.Tensor]":
-        """Return test samples of other classes (at every position, if they have several) with the trigger, and the
-        target as their labels.
-        """
-        import torch
-
-        others = (labels != self.target).reshape(len(labels), -1).all(1).nonzero().flatten()
-        if not len(others):
-            raise ScenarioError(
-                f"attacks: target of backdoor: expected test samples of other classes, to measure success on, got a "
-                f"test set with class {self.target} in every sample. Use another target, or other test sets."
-            )
-        return self.triggered(inputs[others]), torch.full_like(labels[others], self.target)
-
-
-@dataclass(frozen=True)
-class Conduct:
-    """The attacks of one node.
-
-    Args:
-        node: its id.
-        attacks: in the order of the scenario, each with its nodes.
-    """
-
-    node: int
-    attacks: tuple[tuple[Attack, tuple[int, ...]], ...]
-
-    def active(self, round_num: int) -> list[tuple[Attack, tuple[int, ...]]]:
-        """Return the attacks that are active in a round."""
-        return [(attack, nodes) for attack, nodes in self.attacks if round_num >= attack.start_round]
-
-    def forging(self, round_num: int) -> list[tuple[Attack, tuple[int, ...]]]:
-        """Return the active attacks that change sent parameters."""
-        return [(attack, nodes) for attack, nodes in self.active(round_num) if attack.forges]
-
-    def idles(self, round_num: int) -> bool:
-        """Whether the node only pretends to train; the first of some sybils trains."""
-        return any(
-            not attack.trains and not (isinstance(attack, Sybil) and nodes[0] == self.node)
-            for attack, nodes in self.active(round_num)
-        )
-
-    @property
-    def leads_sybils(self) -> bool:
-        """Whether other sybils send its last parameters."""
-        return any(isinstance(attack, Sybil) and nodes[0] == self.node for attack, nodes in self.attacks)
-
-    @property
-    def per_receiver(self) -> bool:
-        """Whether it sends different parameters to each receiver, now or later."""
-        return any(attack.per_receiver for attack, _ in self.attacks)
-
-    def delay_s(self, round_num: int) -> float:
-        """Return the additional seconds of a training."""
-        return sum(attack.delay_s for attack, _ in self.active(round_num) if isinstance(attack, Withholding))
-
-    def flood(self, round_num: int) -> float:
-        """Return the bytes of junk per byte of a message."""
-        return sum(attack.factor for attack, _ in self.active(round_num) if isinstance(attack, Flooding))
-
-    def withholds(self, round_num: int) -> float:
-        """Return the chance that a message is never sent."""
-        kept = [1 - attack.probability for attack, _ in self.active(round_num) if isinstance(attack, Withholding)]
-        return 1 - float(np.prod(kept)) if kept else 0.0
-
-    @property
-    def compares_updates(self) -> bool:
-        """Whether an attack needs the parameters at the start of the training."""
-        return any(attack.compares_updates for attack, _ in self.attacks)
-
-
-class Attackers:
-    """The attacks of all nodes of a run.
-
-    Args:
-        attacks: the scenario's list.
-        node_cluster: the cluster of every node, int [N].
-        seed: the scenario's.
-    """
-
-    def __init__(self, attacks: Sequence[Attack], node_cluster: np.ndarray, seed: int):
-        self.attacks = tuple((attack, attack.members(node_cluster, seed)) for attack in attacks)
-        self.nodes = tuple(sorted({node for _, nodes in self.attacks for node in nodes}))
-        self._of = {
-            node: Conduct(node, tuple((attack, nodes) for attack, nodes in self.attacks if node in nodes))
-            for node in self.nodes
-        }
-
-    def of(self, node: int) -> Conduct | None:
-        """Return the attacks of one node; None if it is honest."""
-        return self._of.get(node)
-
-    @property
-    def backdoor(self) -> Backdoor | None:
-        """First backdoor, whose success is measured."""
-        return next((attack for attack, _ in self.attacks if isinstance(attack, Backdoor)), None)

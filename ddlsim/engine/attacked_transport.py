@@ -21,7 +21,7 @@ from ddlsim.network.messages.message import EXCHANGE, PUSH, RESPONSE, SCORE_REQU
 
 if TYPE_CHECKING:
     from ddlsim.attacks.base import Attack
-    from ddlsim.attacks.forgeries import Attackers, Conduct
+    from ddlsim.attacks.node_attacks import Attackers, NodeAttacks
     from ddlsim.learning.bank import Params
 
 JUNK = "junk"
@@ -120,8 +120,8 @@ class AttackedTransport(NetworkTransport):
 
     def _private(self, sender: int, payload: Mapping[str, Any], round_num: int) -> Mapping[str, Any]:
         """Return the payload to send; forgers neither clip nor add noise."""
-        conduct = self._attackers.of(sender)
-        if conduct is not None and conduct.forging(self._round_of(sender, round_num)):
+        attacks = self._attackers.of(sender)
+        if attacks is not None and attacks.forging(self._round_of(sender, round_num)):
             walk(payload, lambda leaf, _: self._in_clear.add(sender) if is_parameters(leaf) else None)
             return payload
         return super()._private(sender, payload, round_num)
@@ -172,8 +172,8 @@ class AttackedTransport(NetworkTransport):
         return payload
 
     def _stream_for(self, sender: int, receivers: tuple[int, ...]) -> int | None:
-        conduct = self._attackers.of(sender)
-        return receivers[0] if conduct is not None and conduct.per_receiver else None
+        attacks = self._attackers.of(sender)
+        return receivers[0] if attacks is not None and attacks.per_receiver else None
 
     # -- attackers that know all send last -------------------------------------------------------------------------
 
@@ -181,10 +181,10 @@ class AttackedTransport(NetworkTransport):
         self, sender: int, receivers: tuple[int, ...], round_num: int, send: Callable[[], None], answers: bool = False
     ) -> bool:
         """Whether a node's sending is held back, to be sent later."""
-        conduct, holding = self._attackers.of(sender), self._holding
-        if conduct is None or holding is None:
+        attacks, holding = self._attackers.of(sender), self._holding
+        if attacks is None or holding is None:
             return False
-        forging = [each for each, _ in conduct.forging(self._round_of(sender, round_num)) if each.knows == "all"]
+        forging = [each for each, _ in attacks.forging(self._round_of(sender, round_num)) if each.knows == "all"]
         if not forging:
             return False
         pending: set[int] | None = None
@@ -280,16 +280,16 @@ class AttackedTransport(NetworkTransport):
         own_round: int | None = None,
     ) -> Iterator[tuple[tuple[int, ...], Mapping[str, Any]]]:
         """Return receivers and payloads; `own_round` is the round by which the node attacks (default: its own)."""
-        conduct = self._attackers.of(sender)
-        if conduct is None:
+        attacks = self._attackers.of(sender)
+        if attacks is None:
             yield receivers, payload
             return
-        receivers = self._not_withheld(conduct, receivers, round_num, kind)
-        forging = conduct.forging(self._round_of(sender, round_num) if own_round is None else own_round)
-        if not forging and conduct.leads_sybils:
+        receivers = self._not_withheld(attacks, receivers, round_num, kind)
+        forging = attacks.forging(self._round_of(sender, round_num) if own_round is None else own_round)
+        if not forging and attacks.leads_sybils:
             self._note(self._forged_last, sender, payload)
         forged_apart = any(attack.per_receiver for attack, _ in forging)
-        apart = forged_apart or (conduct.per_receiver and self._encoders is not None)  # into each receiver's stream
+        apart = forged_apart or (attacks.per_receiver and self._encoders is not None)  # into each receiver's stream
         for group in [(receiver,) for receiver in receivers] if apart else [receivers]:
             if not group:
                 continue
@@ -401,24 +401,24 @@ class AttackedTransport(NetworkTransport):
         walk(payload, note)
 
     def _not_withheld(
-        self, conduct: "Conduct", receivers: tuple[int, ...], round_num: int, kind: str
+        self, attacks: "NodeAttacks", receivers: tuple[int, ...], round_num: int, kind: str
     ) -> tuple[int, ...]:
         """Return the receivers of a message; the others stop waiting for it, at once or at the deadline."""
-        chance = conduct.withholds(self._round_of(conduct.node, round_num))
+        chance = attacks.withholds(self._round_of(attacks.node, round_num))
         if not chance:
             return receivers
-        rng, left = self._run.rng("withheld messages", conduct.node), []
+        rng, left = self._run.rng("withheld messages", attacks.node), []
         for receiver in receivers:
             if self._attackers.of(receiver) is not None or rng.random() >= chance:
                 left.append(receiver)
             elif self._deadline_s is None:
-                self.fail(Message(conduct.node, receiver, round_num, kind, {}, 0))
+                self.fail(Message(attacks.node, receiver, round_num, kind, {}, 0))
         return tuple(left)
 
     def _junk(self, message: Message) -> Message | None:
         """Return the junk that a flooding node adds to a message; none for requests and scores, which are small."""
-        conduct = self._attackers.of(message.src) if message.kind in FLOODED else None
-        factor = 0.0 if conduct is None else conduct.flood(self._round_of(message.src, message.round_num))
+        attacks = self._attackers.of(message.src) if message.kind in FLOODED else None
+        factor = 0.0 if attacks is None else attacks.flood(self._round_of(message.src, message.round_num))
         if not factor:
             return None
         header_bytes = self.network.header_bytes

@@ -211,7 +211,7 @@ class Simulation:
                     outcome = result()
             except simpy.Interrupt:
                 steps.close()
-                member.node.begins_again()
+                member.node.restart_round()
                 yield from self._until_returned(member)
                 joins = joins or self._churn.state_lost or algorithm.rejoins_after_absence
                 continue
@@ -226,7 +226,7 @@ class Simulation:
             if member.node.open_verbs > 0:
                 raise unused_verb(algorithm, stage)
             if self.membership.serves_nobody(member):
-                member.node.begins_again()
+                member.node.restart_round()
                 self._somebody = self.env.event()
                 self.membership.server_waits = True
                 self._stop_if_over()
@@ -236,7 +236,7 @@ class Simulation:
             if member.best is not None:
                 self._validate(member, member.best)
             if (member.late or member.node.unanswered) and not member.stopped:  # unanswered: a message was lost
-                member.node.begins_again()
+                member.node.restart_round()
                 self._catch_up(member, member.round_num + 1)
                 joins = algorithm.rejoins_after_absence
                 continue

@@ -24,7 +24,7 @@ from ddlsim.network.messages.message import (
     PayloadBreakdown,
     to_one,
 )
-from ddlsim.node.checks import Deferred
+from ddlsim.node.parameters import Deferred
 
 if TYPE_CHECKING:
     from ddlsim.engine.membership import Member

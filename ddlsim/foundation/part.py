@@ -16,9 +16,6 @@ class Part:
     why: ClassVar[Mapping[str, str]] = {}
     """Key -> why its default is what it is, where it can change a published number (docs/defaults.md)."""
 
-    called_where: ClassVar[Mapping[str, str]] = {}
-    """Methods that are called only where a constant of the class is true, by its name."""
-
     def problems(self, num_nodes: int, seed: int) -> Iterator[Problem]:
         """What does not fit this many nodes, found without data. Raising ScenarioError, which may begin with the dotted
         path of the key to blame, tells a single problem. Default: nothing.

@@ -184,31 +184,9 @@ class Registry(Mapping[str, type]):
             raise ScenarioError(f"{where} does not define {', '.join(missing)}; {contract} says what they do.")
         if not dataclasses.is_dataclass(cls):
             raise ScenarioError(f"{where} must be a dataclass (frozen, keyword-only): its fields are the YAML keys.")
-        unfit = _unfit_constant(cls, base)
-        if unfit:
-            raise ScenarioError(f"{where} {unfit}")
         return cls
 
     def _find_plugins(self) -> dict[str, metadata.EntryPoint]:
         if self._plugins is None:
             self._plugins = {point.name: point for point in _entry_points().select(group=self.group)}
         return self._plugins
-
-
-def _unfit_constant(cls: type, base: type) -> str:
-    """What is wrong with constants that say whether methods are called, see Part.called_where; empty: nothing."""
-    keys, constants = {field.name for field in dataclasses.fields(cls)}, getattr(base, "called_where", {})
-    is_another_in_each = {*keys, *(constants.values() if "__post_init__" in vars(cls) else ())}
-    for name, constant in constants.items():
-        said, is_defined = getattr(cls, constant), getattr(cls, name) is not getattr(base, name)
-        if constant in is_another_in_each or not isinstance(said, bool) or said == is_defined:
-            continue
-        if is_defined:
-            if name not in vars(cls) or constant in vars(cls) or any(getattr(cls, each) for each in constants.values()):
-                continue  # it is inherited, switched off, or a helper of the other
-            return (
-                f"defines {name}, but {constant} is False, so that it is never called: add "
-                f"`{constant}: ClassVar[bool] = True`."
-            )
-        return f"says that {constant} is True, but does not define {name}; {base.__module__} says what that does."
-    return ""

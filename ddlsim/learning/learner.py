@@ -29,7 +29,7 @@ from ddlsim.learning.row_operations import PoisonedNodes
 from ddlsim.learning.training_inputs import Objective, TrainingContext
 
 if TYPE_CHECKING:
-    from ddlsim.attacks.forgeries import Attackers
+    from ddlsim.attacks.node_attacks import Attackers
     from ddlsim.data.prepared import PreparedData
     from ddlsim.devices.base import StepWork
     from ddlsim.learning.remote.waves import RemoteWaves
@@ -58,6 +58,7 @@ class Learner(RowOperations):
     """
 
     draws_numbers = True
+    """Whether it uses the random numbers passed to it. If not, None is accepted, and nothing is computed."""
 
     step_work: "Callable[[], Mapping[str, StepWork]]"
     """Operations of a training step per architecture, set by assembly/learner.py."""
@@ -213,6 +214,7 @@ class Learner(RowOperations):
 
     @property
     def learning_rate(self) -> float:
+        """The scenario's learning rate at the start of the run, without its schedule."""
         return self._first_rate
 
     def learning_rates(self, steps: int, local_state: LocalState | None, terms: TrainingContext) -> list[float]:

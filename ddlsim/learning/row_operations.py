@@ -25,7 +25,7 @@ import torch
 from ddlsim import kernels
 from ddlsim.aggregation.base import Aggregation, Combination, Rows, unfit, weighted_sum
 from ddlsim.attacks.base import AttackInput, wrong_samples, wrong_tensor
-from ddlsim.attacks.forgeries import BACKDOOR
+from ddlsim.attacks.poisoning import BACKDOOR
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.own_code import is_from_outside
 from ddlsim.foundation.rng import stream
@@ -36,7 +36,7 @@ from ddlsim.learning.job_types import AggregateSpec, AttackSpec, CompressSpec, S
 from ddlsim.learning.layout import Part
 
 if TYPE_CHECKING:
-    from ddlsim.attacks.forgeries import Attackers
+    from ddlsim.attacks.node_attacks import Attackers
     from ddlsim.learning.datasets import NodeDatasets
 
 
@@ -189,8 +189,8 @@ class PoisonedNodes:
         self._of: dict[int, list[tuple[int, int]]] = {}  # node -> (first round, number of its data set), ascending
         self.owners: dict[int, int] = {}
         for node in attackers.nodes:
-            conduct: Any = attackers.of(node)
-            poisons = [one for one, _ in conduct.attacks if one.poisons]
+            node_attacks: Any = attackers.of(node)
+            poisons = [one for one, _ in node_attacks.attacks if one.poisons]
             for first in sorted({one.start_round for one in poisons}):
                 inputs, labels = data.train[node]
                 inputs = inputs[torch.arange(len(labels), device=labels.device)]

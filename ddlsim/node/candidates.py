@@ -4,7 +4,7 @@ Early stopping ends a node that has trained too long without a better model.
 
 A node validates the result of each local training, never a merged model, on its own validation samples: the mean over
 mini-batches of the batch mean loss, the samples in the same order every time, as the published codes of DAC and its
-successors do with images. (DAC's first code validates with batches of one sample; that of the synthetic problem
+successors do with images. (DAC's first code validates with batches of one sample; the code of the synthetic problem
 shuffles. If the last batch is smaller, its samples weigh more: a different order every time would be noise, and select
 the luckiest loss.) It stops when `patience` trainings in a row have given no strictly lower loss.
 """

@@ -11,31 +11,24 @@ from functools import partial
 from operator import index
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from ddlsim.aggregation.base import metropolis_hastings
-from ddlsim.foundation import rng as random_streams
 from ddlsim.foundation.errors import DdlsimError
 from ddlsim.learning.model_parts import no_samples
 from ddlsim.learning.training_inputs import TrainingContext
 from ddlsim.network.messages.encoder import as_sent
 from ddlsim.network.messages.message import PUSH, RESPONSE, SCORE
-from ddlsim.node.checks import (
-    Deferred,
+from ddlsim.node.arguments import (
     SendGuard,
-    TrainingStarts,
-    batches_asked,
     check_has_samples,
     check_part,
-    check_weights,
-    compared,
     node_ids,
-    plain,
-    refuse_written,
-    whole_steps,
+    refuse_simulator_rows,
+    step_count,
+    to_json_value,
 )
+from ddlsim.node.parameters import Deferred, ParameterOps
 
 if TYPE_CHECKING:
+    import numpy as np
     import simpy
 
     from ddlsim.learning.bank import Params
@@ -54,7 +47,7 @@ Steps = Generator[Verb, Any, None]
 """A round of an algorithm: a generator of verbs."""
 
 
-class Node:
+class Node(ParameterOps):
     """One simulated participant: its device, its data (by node id, in the learner).
 
     Args:
@@ -62,93 +55,26 @@ class Node:
         ports: the rest of the run.
         best: record in which each local training is validated; None: no validation.
         times_lost: number of times that the participant has lost its state; this node started after the last loss.
+
+    Attributes:
+        round_num: current round; the engine updates it.
+        last_received_round: last round whose pushed messages the node has received, all at once.
+        local_state: the learner's state of the node's trainings.
+        heard: on a server, nodes whose messages of that round were among them.
+        unanswered: with a server, whether the node has waited for its message in vain; the engine resets it.
+        open_verbs: number of verbs created and not yet yielded; the engine counts them down.
     """
 
-    __slots__ = (
-        "_aggregation",
-        "_beginnings",
-        "_best",
-        "_clock",
-        "_compute",
-        "_conduct",
-        "_local_steps",
-        "_log",
-        "_num_members",
-        "_peers",
-        "_released",
-        "_run",
-        "_sent",
-        "_times_lost",
-        "_transport",
-        "heard",
-        "id",
-        "is_server",
-        "last_received_round",
-        "local_state",
-        "open_verbs",
-        "round_num",
-        "unanswered",
-    )
-
     def __init__(self, node_id: int, ports: "Ports", best: "BestModel | None" = None, times_lost: int = 0):
-        self.id = node_id
-        self.is_server = node_id == ports.run.server
-        self._clock, self._transport, self._compute = ports.clock, ports.transport, ports.compute
-        self._run, self._log = ports.run, ports.log
-        self._aggregation, self._released = ports.aggregation, ports.released
-        self._conduct = None if ports.attackers is None else ports.attackers.of(node_id)
-        self._num_members = ports.run.num_nodes + (ports.run.server is not None)
-        self._best = best
-        self._times_lost = times_lost
-        self._local_steps: int | None = None  # the same in all rounds
-        self._peers: tuple[int, Sequence[int]] = (-1, ())  # of the last requested round
+        super().__init__(node_id, ports, times_lost)
+        self._log, self._released, self._best = ports.log, ports.released, best
         self._sent = SendGuard(node_id, ports.transport)
-        self.last_received_round = -1  # last round whose messages it has taken, all at once
-        self._beginnings = TrainingStarts() if compared(ports, node_id) else None
-        self.local_state: LocalState | None = None  # of its trainings, held for the learner
-        self.round_num = 0  # the engine keeps it up to date
-        self.heard: set[int] = set()  # on a server: nodes whose messages of that round were among them
-        self.unanswered = (
-            False  # with a server: whether the node's wait for its message was in vain; the engine resets it
-        )
-        self.open_verbs = 0  # verbs created and not yet yielded; the engine counts them down
+        self.round_num, self.last_received_round, self.open_verbs = 0, -1, 0
+        self.local_state: LocalState | None = None
+        self.heard: set[int] = set()
+        self.unanswered = False
 
-    # -- information on the node and the run ----------------------------------------------------------------------
-
-    @property
-    def now_s(self) -> float:
-        """Simulated seconds since the start."""
-        return self._clock.now_s
-
-    @property
-    def num_nodes(self) -> int:
-        """Number of nodes, without the server."""
-        return self._run.num_nodes
-
-    @property
-    def seed(self) -> int:
-        """The scenario's seed, the same on every node."""
-        return self._run.seed
-
-    @property
-    def rounds(self) -> int:
-        """Number of rounds of the run."""
-        return self._run.rounds
-
-    @property
-    def synchronous(self) -> bool:
-        """Whether rounds wait for messages (mode `sync`)."""
-        return self._run.synchronous
-
-    @property
-    def local_steps(self) -> int:
-        """This node's mini-batch steps per round (training.local_steps, or training.epochs over its samples)."""
-        if self._local_steps is None:
-            check_has_samples(self.id, self.is_server, "local_steps")
-            self._local_steps = self._run.local_steps(self._compute.steps_per_epoch(self.id))
-        return self._local_steps
-
-    def begins_again(self) -> None:
+    def restart_round(self) -> None:
         """Forget the messages sent in this round, because the node may repeat it after its return. Called by the
         engine.
         """
@@ -158,51 +84,6 @@ class Node:
     def settings_changed(self) -> None:
         """Discard values derived from settings, because the run continues with other settings. Called by the engine."""
         self._local_steps = None
-
-    @property
-    def num_samples(self) -> int:
-        """Number of this node's training samples."""
-        check_has_samples(self.id, self.is_server, "num_samples")
-        return self._compute.num_samples(self.id)
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Mini-batches in one pass over this node's samples."""
-        check_has_samples(self.id, self.is_server, "steps_per_epoch")
-        return self._compute.steps_per_epoch(self.id)
-
-    @property
-    def true_cluster(self) -> int:
-        """Hidden cluster of this node; for oracle baselines only."""
-        return int(self._run.node_cluster[self.id])
-
-    def rng(self, purpose: str) -> np.random.Generator:
-        """Return this node's stream of random numbers for one purpose."""
-        return self._run.rng(purpose, self.id)
-
-    def stream_seed(self, purpose: str, *, own: bool = True) -> int:
-        """Return an integer seed for one purpose: this node's own, or one shared by all nodes."""
-        return random_streams.stream_seed(self._run.seed, purpose, *((self.id,) if own else ()))
-
-    def random_peer(self, round_num: int) -> tuple[int, ...]:
-        """Return one of this round's peers, drawn uniformly; empty if there are no peers."""
-        peers = self.peers(round_num)
-        # The draw of `choice`, which would make an array of the peers first, at four times the cost.
-        return (peers[int(self.rng("random peer").integers(len(peers)))],) if len(peers) else ()
-
-    def peers(self, round_num: int) -> Sequence[int]:
-        """Return the neighbors in the topology's graph of this round, ascending."""
-        if round_num != self._peers[0]:
-            self._peers = round_num, self._run.neighbors(round_num)[self.id]
-        return self._peers[1]
-
-    def cluster_members(self, cluster: int) -> tuple[int, ...]:
-        """Return the other nodes of a cluster, ascending; for oracle baselines only."""
-        return tuple(peer for peer in self.others() if self._run.node_cluster[peer] == cluster)
-
-    def others(self) -> tuple[int, ...]:
-        """Return all other nodes, ascending."""
-        return tuple(peer for peer in range(self._run.num_nodes) if peer != self.id)
 
     # -- verbs that take time --------------------------------------------------------------------------------------
 
@@ -247,13 +128,13 @@ class Node:
         if only is not None:
             check_part(only, model)
         compute = self._compute
-        steps = self.local_steps if steps is None else whole_steps(steps)
+        steps = self.local_steps if steps is None else step_count(steps)
         batches = 0 if self._best is None else compute.batches_in("validation", self.id)
         passes = steps * (1 if objective is None else objective.views)
         duration_s = self._clock.computing_s(self.id, passes, batches)
-        if self._conduct is not None:
-            duration_s += self._conduct.delay_s(self.round_num)
-            if self._conduct.idles(self.round_num) and not (objective is not None and objective.class_means):
+        if self._attack is not None:
+            duration_s += self._attack.delay_s(self.round_num)
+            if self._attack.idles(self.round_num) and not (objective is not None and objective.class_means):
                 return self._after(duration_s, lambda: model)
         rng, terms = self._batch_rng("training batches"), self._terms(proximal, control, steps_of_run)
         if after_step is None:
@@ -272,8 +153,8 @@ class Node:
         if self._best is not None:
             validation = compute.losses(self.id, [trained], batches, None, split="validation", local_state=local_state)
         outcome = (trained, means) if objective is not None and objective.class_means else trained
-        if self._beginnings is not None:
-            self._beginnings.trained(trained, model)
+        if self._starts is not None:
+            self._starts.trained(trained, model)
         return self._after(duration_s, partial(self._trained, outcome, trained, local_state, validation, steps))
 
     @property
@@ -319,7 +200,9 @@ class Node:
         one_pass = compute.batches_in(split, self.id)
         if not one_pass:
             raise no_samples(self.id, split)
-        batches = batches_asked(batches, one_pass)
+        if batches is not None and batches < 1:
+            raise DdlsimError(f"node.losses: expected at least one mini-batch, or None for one pass, got {batches}.")
+        batches = one_pass if batches is None else min(batches, one_pass)
         job = compute.losses(self.id, models, batches, self._batch_rng("loss batches"), common, split, self.local_state)
         value = Deferred(lambda: compute.value(job))
         duration_s = self._clock.computing_s(self.id, 0.0, len(models) * batches if takes_time else 0)
@@ -337,11 +220,10 @@ class Node:
         """Receive messages pushed to this node, ordered by sender, at most one of each.
 
         Synchronous: all messages of this round, once every message that can still arrive from `senders` (the round's
-        peers by default) has arrived, or at the deadline (protocol.deadline_s); with protocol.late_messages `keep`,
-        messages
-        that arrived too late for their own round are included. Asynchronous: at once, the newest message of every
-        sender that has not been taken yet, unless it was sent more than protocol.staleness_s ago. Messages of a last
-        exchange after all rounds wait for this node's own last exchange, which takes no others.
+        peers by default) has arrived, or at the deadline (protocol.deadline_s). With protocol.late_messages `keep`, the
+        result includes messages that arrived too late for their own round. Asynchronous: at once, the newest message of
+        every sender that has not been received yet, unless it was sent more than protocol.staleness_s ago. Messages of
+        a last exchange after all rounds wait for this node's own last exchange, which receives no others.
 
         Args:
             round_num: the round.
@@ -413,26 +295,6 @@ class Node:
         turns = self._run.turns(round_num)
         return {peer: int(turns[peer] < turns[self.id]) for peer in peers}
 
-    def compare(self, metric: str, own: "Model", peers: "Sequence[Model]", **references: Any) -> Deferred:
-        """Return similarities of the node's model to others', at no simulated time: they cost less than a single
-        training step.
-
-        Args:
-            metric: cosine_weights, cosine_gradients or inverse_l2.
-            own: this node's model.
-            peers: the others' models.
-            references: parameters to subtract first (start, own_last, peers_last, alpha): see Compute in ports.py.
-
-        Returns:
-            Deferred list of floats, one per peer.
-
-        Raises:
-            DdlsimError: the sizes differ.
-        """
-        compute = self._compute
-        job = compute.compare(metric, own, peers, **references)
-        return Deferred(lambda: compute.value(job))
-
     # -- messages and records --------------------------------------------------------------------------------------
 
     def send(self, peers: Iterable[int], round_num: int, **payload: Any) -> None:
@@ -483,7 +345,7 @@ class Node:
         placeholder values would determine them.
 
         Args:
-            name: name of the rows; not that of a metric.
+            name: name of the rows; not the name of a metric.
             value: a number, a text, a boolean, None, or lists and mappings (with texts as keys) of them; arrays and
                 tensors are written as lists, and NumPy's scalars as numbers.
             round_num: the round.
@@ -491,143 +353,10 @@ class Node:
         Raises:
             DdlsimError: a value that metrics.jsonl cannot hold, or a name under which the simulator writes rows.
         """
-        refuse_written(name, self._log.measured)
-        self._log.row(self._clock.now_s, self.id, index(round_num) + 1, name, plain(name, value))
-
-    # -- models, at no simulated time ------------------------------------------------------------------------------
-
-    def init_models(self, count: int = 1, *, whole: bool = False, own: bool | None = None) -> "list[Model]":
-        """Return new models of this node's architecture.
-
-        Args:
-            count: number of models.
-            whole: (model,) instead of (core, head, ...).
-            own: whether every node starts from different values, or all of one architecture from the same; None: by the
-                scenario's `init`.
-
-        A node that has lost its state draws a new start of its own; a shared start does not change.
-        """
-        if not self._compute.draws_numbers:
-            return self._compute.init_models(0, count, whole, self.id)
-        own = self._run.own_starts if own is None else own
-        anew = own and self._times_lost
-        seed = self.stream_seed(f"init after loss {self._times_lost}" if anew else "init", own=own)
-        models = self._compute.init_models(seed, count, whole, self.id)
-        self._transport.starts_with(self.id, models)
-        return models
-
-    def started_from(self, params: "Params") -> "Params | None":
-        """Return the parameters at the start of the node's training that ended with these parameters; None if the node
-        has not trained them, or if the start is not kept (neither the aggregation nor an attack compares updates).
-        """
-        return None if self._beginnings is None else self._beginnings.of(params)
-
-    def merge(self, sources: "Sequence[Params]", weights: Sequence[float]) -> "Params":
-        """Return the weighted sum of parameters, in the given order; no aggregation rule replaces this sum.
-
-        Args:
-            sources: at least one, all of one size.
-            weights: one per source; they are not normalized.
-
-        Raises:
-            DdlsimError: the sizes differ, or there are not as many weights.
-        """
-        check_weights(len(sources), len(weights))
-        return self._compute.merge(sources, weights, self.id)
-
-    def aggregate(self, models: "Mapping[int, Params]", weights: Mapping[int, float]) -> "Params":
-        """Combine parameters of several nodes: their weighted average, or the result of the scenario's `aggregation`.
-
-        Args:
-            models: by node id, this node's own among them unless it has none (a server).
-            weights: weights of the same nodes, summing to 1; a rule leaves out those of weight 0, except this node's
-                own.
-
-        Returns:
-            The weighted sum in the order of node ids, or the rule's result.
-
-        Raises:
-            DdlsimError: the sizes differ.
-        """
-        nodes, rule = sorted(models), self._aggregation
-        if nodes and not 0 <= nodes[0] <= nodes[-1] < self._num_members:
-            node_ids(nodes, self._num_members, "aggregate")
-        if rule is None:
-            return self.merge([models[node] for node in nodes], [weights[node] for node in nodes])
-        nodes = [node for node in nodes if weights[node] > 0 or node == self.id] or nodes
-        if len(nodes) == 1:
-            return models[nodes[0]]
-        own = nodes.index(self.id) if self.id in models else None
-        start = self.started_from(models[self.id]) if rule.needs_start and own is not None else None
-        return self._compute.aggregate(
-            rule, [models[node] for node in nodes], [weights[node] for node in nodes], own, start, self.id
-        )
-
-    def average(self, own: "Params", received: "Mapping[int, Params]") -> "Params":
-        """Return the plain mean of the node's own parameters and the received ones, or the result of the scenario's
-        `aggregation`.
-        """
-        if not received:
-            return own
-        everything = {**received, self.id: own}
-        return self.aggregate(everything, dict.fromkeys(everything, 1 / len(everything)))
-
-    def add_deltas(self, base: "Params | None", moves: "Mapping[int, Params]", each: float) -> "Params":
-        """Return `base` plus `each` times the sum of the received changes; a rule replaces their mean.
-
-        Args:
-            base: None: zeros.
-            moves: changes by node id, at least one.
-            each: weight of one of them.
-        """
-        nodes, known = sorted(node_ids(moves, self._num_members, "add_deltas")), [] if base is None else [base]
-        if self._aggregation is None:
-            return self.merge([*known, *(moves[node] for node in nodes)], [1.0] * len(known) + [each] * len(nodes))
-        mean = self.aggregate(moves, dict.fromkeys(moves, 1 / len(moves)))
-        return self.merge([*known, mean], [1.0] * len(known) + [each * len(nodes)])
-
-    def mix(self, own: "Params", received: "Mapping[int, Params]", round_num: int) -> "Params":
-        """Mix by this node's row of the round's Metropolis-Hastings mixing matrix, see aggregation/base.py, or by the
-        scenario's `aggregation` of the same models.
-
-        Weights of neighbors whose message did not arrive are added to that of the node's own parameters.
-        """
-        weights = metropolis_hastings(self.id, self._run.neighbors(round_num), received)
-        everything = {**received, self.id: own}
-        return self.aggregate(everything, weights)
-
-    def trained_values(self, params: "Params") -> "Params":
-        """Return parameters without their buffers (BatchNorm statistics), to be sent or merged."""
-        return self._part_of(params, self._compute.trained_values)
-
-    def with_trained_values(self, params: "Params", values: "Params") -> "Params":
-        """Return parameters with other trained values; their buffers and the start of their training are kept."""
-        made = self._compute.with_trained_values(params, values)
-        if self._beginnings is not None:
-            self._beginnings.made(params, made)
-        return made
-
-    def classifier(self, head: "Params") -> "Params":
-        """Return the weights [classes, features] of a head's last linear layer, without bias."""
-        return self._part_of(head, self._compute.classifier)
-
-    def class_cosines(self, own: "Params", others: "Mapping[int, Params]") -> dict[int, float]:
-        """Return for each other node the mean over classes of the cosine between its classifier's rows and the node's
-        own.
-        """
-        if not others:
-            return {}
-        job = self._compute.class_cosine(own, list(others.values()))
-        return dict(zip(others, self._compute.value(job), strict=True))
+        refuse_simulator_rows(name, self._log.measured)
+        self._log.row(self._clock.now_s, self.id, index(round_num) + 1, name, to_json_value(name, value))
 
     # --------------------------------------------------------------------------------------------------------------
-
-    def _part_of(self, params: "Params", taken: "Callable[[Params], Params]") -> "Params":
-        """Return a part of parameters; the start of its training is the same part of their start."""
-        made = taken(params)
-        if self._beginnings is not None:
-            self._beginnings.made(params, made, taken)
-        return made
 
     def _terms(
         self, proximal: float = 0.0, control: "Params | None" = None, of_run: int | None = None
@@ -637,7 +366,7 @@ class Node:
             self.round_num, rounds, rounds * self.local_steps if of_run is None else of_run, proximal, control
         )
 
-    def _batch_rng(self, purpose: str) -> np.random.Generator | None:
+    def _batch_rng(self, purpose: str) -> "np.random.Generator | None":
         """Return the stream that draws mini-batches; None if there are no samples to draw."""
         return self.rng(purpose) if self._compute.draws_numbers else None
 

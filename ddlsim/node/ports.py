@@ -1,25 +1,23 @@
 """The five ports through which a node reaches the rest of a run. An algorithm uses its node; a node uses these ports.
 
 One object implements each port for all nodes, so methods take the node's id if they need it. The engine implements
-Clock, Transport, RunInfo and Log; learning/learner.py and learning/size_learner.py implement Compute.
+Clock, Transport, RunInfo and Log.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     import numpy as np
     import simpy
 
     from ddlsim.aggregation.base import Aggregation
-    from ddlsim.attacks.base import Attack
-    from ddlsim.attacks.forgeries import Attackers
-    from ddlsim.learning.bank import Params
+    from ddlsim.attacks.node_attacks import Attackers
     from ddlsim.learning.job_types import Model
-    from ddlsim.learning.jobs import Job
+    from ddlsim.learning.learner import Learner
     from ddlsim.learning.optimizing.state import LocalState
-    from ddlsim.learning.training_inputs import Objective, TrainingContext
+    from ddlsim.learning.size_learner import SizeLearner
     from ddlsim.network.messages.message import Message
 
 
@@ -85,8 +83,7 @@ class Transport(Protocol):
             node: the receiver.
             kind: as in `wait`.
             round_num: the round that ends; with protocol.late_messages `keep`, the result includes, for senders
-            without a
-                message of this round, the newest message that arrived after its own round had ended.
+                without a message of this round, the newest message that arrived after its own round had ended.
 
         Returns:
             At most one message of each sender.
@@ -107,204 +104,10 @@ class Transport(Protocol):
         """
 
 
-class Compute(Protocol):
-    """Real learning, or its placeholder in network-only runs. Every call returns at once; work is done when its value
-    is needed (see learning/jobs.py).
-    """
-
-    draws_numbers: bool
-    """Whether it uses the random numbers passed to it; false: nothing is computed, and None is accepted."""
-
-    def init_models(self, seed: int, count: int, whole: bool, node: int) -> "list[Model]":
-        """Return new models of the node's architecture, in parts, or in one part if `whole`.
-
-        Args:
-            seed: seed of their values; not used if `draws_numbers` is false.
-            count: number of models; each starts with different values.
-            whole: one part, (model,), instead of (core, head, ...).
-            node: the node whose architecture is used.
-
-        Raises:
-            DdlsimError: parts are requested, and the core of the architecture has no trained values.
-        """
-
-    def train_towards(
-        self,
-        node: int,
-        model: "Model",
-        steps: int,
-        rng: "np.random.Generator | None",
-        only: str | None,
-        local_state: "LocalState | None",
-        objective: "Objective | None",
-        terms: "TrainingContext" = ...,
-    ) -> "tuple[Model, LocalState | None, dict[int, Params]]":
-        """Return the trained model, the node's state of the training (the optimizer's state, its own buffers;
-        `local_state` is
-        that of its last training), and per label the means of features.
-        """
-
-    @property
-    def learning_rate(self) -> float:
-        """The scenario's learning rate at the start of the run, without its schedule."""
-
-    def learning_rates(self, steps: int, local_state: "LocalState | None", terms: "TrainingContext") -> list[float]:
-        """Return the learning rate of every update of a training."""
-
-    def losses(
-        self,
-        node: int,
-        models: "Sequence[Model]",
-        num_batches: int,
-        rng: "np.random.Generator | None",
-        common: bool = False,
-        split: str = "train",
-        local_state: "LocalState | None" = None,
-    ) -> "Job":
-        """Compute mean losses on the node's samples, of models with its own buffers; value: a list of floats, one per
-        model.
-
-        Args:
-            node: the node that has the samples.
-            models: candidates, part by part.
-            num_batches: mini-batches per model.
-            rng: draws mini-batches; None: the samples in their order, or `draws_numbers` is false.
-            common: whether all models use the same mini-batches.
-            split: "train" or "validation".
-            local_state: the learner's state of the node's last training.
-        """
-
-    def test(
-        self,
-        models: "Sequence[Model]",
-        test_set: int,
-        split: str = "test",
-        local_state: "LocalState | None" = None,
-        precision: str = "float32",
-    ) -> "Job":
-        """Compute predictions on an evaluation set, with the buffers of the node that `local_state` belongs to;
-        value: a list
-        of EvalResult, one per model.
-
-        Args:
-            models: models part by part.
-            test_set: number of the evaluation set, or the node, for split "own validation".
-            split: "test", "validation" or "own validation".
-            local_state: the learner's state of the last training of the models' node.
-            precision: float32, or bf16: bfloat16 for operations that torch.autocast considers safe.
-        """
-
-    def compare(
-        self,
-        metric: str,
-        own: "Model",
-        peers: "Sequence[Model]",
-        *,
-        start: "Model | None" = None,
-        own_last: "Model | None" = None,
-        peers_last: "Sequence[Model]" = (),
-        alpha: float = 0.0,
-    ) -> "Job":
-        """Compute similarities of a model to others; value: a list of floats, one per peer."""
-
-    def class_cosine(self, own: "Params", others: "Sequence[Params]") -> "Job":
-        """Compute the mean over classes of the cosine between classifiers' rows; value: a list of floats, one per
-        other.
-        """
-
-    def merge(self, sources: "Sequence[Params]", weights: Sequence[float], node: int | None = None) -> "Params":
-        """Return the weighted sum of parameters, in the given order.
-
-        Args:
-            sources: at least one, all of one size.
-            weights: one per source, any real numbers; they are not normalized.
-            node: the node that merges.
-
-        Raises:
-            DdlsimError: the sizes differ.
-        """
-
-    def aggregate(
-        self,
-        rule: "Aggregation",
-        sources: "Sequence[Params]",
-        weights: Sequence[float],
-        own: int | None,
-        start: "Params | None",
-        node: int | None = None,
-    ) -> "Params":
-        """Combine parameters of several nodes by a robust rule.
-
-        Args:
-            rule: the rule.
-            sources: at least one, all of one size.
-            weights: weights in a plain average, summing to 1.
-            own: index of the node's own parameters among them; None: it has none (a server).
-            start: parameters at the start of the node's last training; None: it has not trained these parameters.
-            node: the node that combines them.
-
-        Raises:
-            DdlsimError: the sizes differ.
-        """
-
-    def trained_values(self, params: "Params") -> "Params":
-        """Return parameters without buffers."""
-
-    def with_trained_values(self, params: "Params", values: "Params") -> "Params":
-        """Return parameters with other trained values and their own buffers."""
-
-    def classifier(self, head: "Params") -> "Params":
-        """Return the weights of a head's last linear layer."""
-
-    def attack(
-        self,
-        attack: "Attack",
-        own: "Params",
-        *,
-        known: "Sequence[Params]",
-        start: "Params | None",
-        receiver: "Params | None",
-        seed: int,
-        sizes: tuple[int, int, int],
-    ) -> "Params":
-        """Return the parameters that an attacked node sends instead; see attacks/base.py: AttackInput."""
-
-    def compress(self, codec: Any, params: "Params", copy: "Params | None", seed: int) -> "Params":
-        """Return the parameters that receivers decode after a codec has encoded them."""
-
-    def resolve(self, jobs: "Sequence[Job]") -> list[Any]:
-        """Return the values of jobs, in one wave if possible: the only way to obtain values.
-
-        Args:
-            jobs: jobs of `losses`, `test`, `compare` or `class_cosine`.
-
-        Returns:
-            The value of each job, in order.
-        """
-
-    def value(self, job: "Job") -> Any:
-        """Return the value of one job."""
-
-    def flush(self) -> None:
-        """Run the jobs that were already pending at the last call. The engine calls it when all nodes have completed a
-        round, so that jobs do not accumulate if no value is needed for a long time.
-        """
-
-    def launch_full(self, num_training: Callable[[], int]) -> None:
-        """Allow a wave to start once every training node has requested one. Called once by the engine.
-
-        Args:
-            num_training: current number of nodes that train.
-        """
-
-    def num_samples(self, node: int) -> int:
-        """Return the number of a node's training samples."""
-
-    def steps_per_epoch(self, node: int) -> int:
-        """Return the number of mini-batches in one pass over a node's training samples."""
-
-    def batches_in(self, split: str, node: int) -> int:
-        """Return the number of mini-batches in one pass over a node's samples of a split."""
+Compute: TypeAlias = "Learner | SizeLearner"
+"""Real learning (learning/learner.py), or its placeholder with the same methods in network-only runs. Every call
+returns at once; work is done when its value is needed (learning/jobs.py).
+"""
 
 
 class RunInfo(Protocol):

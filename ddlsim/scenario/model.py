@@ -410,8 +410,7 @@ class Protocol(Section):
             on; network.timeout_s ends that. In mode async only pulls and the rounds of servers wait at all. With a
             server, a node that is too late joins the server's current round with the current model.
         late_messages: messages that come after their round has closed: drop: they are lost; keep: they count in the
-        round that
-            the receiver is in, the newest of each sender.
+            round that the receiver is in, the newest of each sender.
         staleness_s: simulated seconds from the sending of a model to its merge, after which it no longer counts; null:
             no limit. For nodes that do not wait: in mode async without a server, and by gossip in either mode. They
             always merge the newest model of each sender once, however far the rounds of both have drifted apart.

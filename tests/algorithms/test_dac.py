@@ -16,7 +16,7 @@ from ddlsim.algorithms.similarity.measures import Similarity
 from ddlsim.algorithms.similarity.selection import Knowledge, draw, probabilities
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.rng import stream, stream_seed
-from ddlsim.node.checks import Deferred
+from ddlsim.node.parameters import Deferred
 from ddlsim.scenario import load
 
 SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"

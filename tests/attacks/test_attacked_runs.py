@@ -325,7 +325,6 @@ def test_an_attack_of_ones_own_may_have_lists_as_keys(tmp_path):
 
         @dataclass(frozen=True, kw_only=True)
         class Scaled(Attack):
-            forges = True
             factors: list[float] = field(default_factory=lambda: [-1.0])
 
             def forge(self, given):

@@ -59,7 +59,7 @@ def test_a_node_that_has_finished_and_leaves_while_it_scores_is_waited_for_no_lo
         def batches_in(self, split, node):
             return 1
 
-        def losses(self, node, models, batches, rng, kept):
+        def losses(self, node, models, batches, rng, local_state):
             return [1.0]
 
         def value(self, job):

@@ -48,12 +48,12 @@ class QuadraticCompute(SizeLearner):
     def init_models(self, seed, count=1, whole=False, node=0):
         return [(Vector(self._starts[node]),) for _ in range(count)]
 
-    def train_towards(self, node, model, steps, rng, only, kept, objective, terms=None):
+    def train_towards(self, node, model, steps, rng, only, local_state, objective, terms=None):
         x = first = model[0].value
         for _ in range(steps):
             gradient = self._curvatures[node] * (x - self._centers[node]) + terms.proximal * (x - first)
             x = x - self._rate * (gradient if terms.control is None else gradient + terms.control.value)
-        return (Vector(x),), kept, {}
+        return (Vector(x),), local_state, {}
 
     def merge(self, sources, weights, node=None):
         return Vector(sum(weight * source.value for source, weight in zip(sources, weights, strict=True)))
@@ -62,7 +62,7 @@ class QuadraticCompute(SizeLearner):
     def learning_rate(self):
         return self._rate
 
-    def learning_rates(self, steps, kept, terms):
+    def learning_rates(self, steps, local_state, terms):
         return [self._rate] * steps
 
     def trained_values(self, params):

@@ -36,8 +36,8 @@ class NoLearning:
     def steps_per_epoch(self, node):
         return 1
 
-    def train_towards(self, node, model, steps, rng, only, kept, objective, terms=None):
-        return model, kept, {}
+    def train_towards(self, node, model, steps, rng, only, local_state, objective, terms=None):
+        return model, local_state, {}
 
     def merge(self, sources, weights, node=None):
         return None

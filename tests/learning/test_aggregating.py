@@ -112,11 +112,11 @@ class Own(Aggregation):
     ("made", "text"),
     [
         (np.ones(7) / 7, " returns a ndarray, expected a ddlsim.aggregation.base.Combination."),
-        (weighted_sum(np.ones(8) / 8), ": mixing: expected finite weights [m, 7] for 7 rows, got an array [1, 8]."),
-        (weighted_sum(np.ones(6) / 6), ": mixing: expected finite weights [m, 7] for 7 rows, got an array [1, 6]."),
+        (weighted_sum(np.ones(8) / 8), ": mixing: expected finite weights [m, 7] for 7 rows, got [[0.125, "),
+        (weighted_sum(np.ones(6) / 6), ": mixing: expected finite weights [m, 7] for 7 rows, got [[0.1666"),
         (weighted_sum([1.0] * 6 + [np.inf]), ": mixing: expected finite weights [m, 7] for 7 rows, got [[1.0, 1.0, "),
         (Combination(cut=4), ": cut: expected fewer than half of 7 rows on either side, got 4."),
-        (Combination(kept=7), ": kept: expected the place of one of 7 rows, got 7."),
+        (Combination(kept=7), ": kept: expected the index of one of 7 rows, got 7."),
     ],
 )
 def test_what_a_rule_says_of_other_rows_is_refused(values, made, text):

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from ddlsim.foundation.errors import DdlsimError
-from ddlsim.node.checks import Deferred, plain, refuse_written
+from ddlsim.node.arguments import refuse_simulator_rows, to_json_value
+from ddlsim.node.parameters import Deferred
 from ddlsim.tasks.base import Metric, rows_of
 
 
@@ -28,7 +29,7 @@ from ddlsim.tasks.base import Metric, rows_of
     ],
 )
 def test_numbers_of_whatever_library_are_written_as_numbers(value, expected):
-    found = plain("x", value)
+    found = to_json_value("x", value)
     assert found == expected and json.loads(json.dumps(found)) == expected
 
 
@@ -45,7 +46,7 @@ def test_numbers_of_whatever_library_are_written_as_numbers(value, expected):
 )
 def test_what_metrics_cannot_hold_is_told_by_name(value, text):
     with pytest.raises(DdlsimError) as raised:
-        plain("similarity", value)
+        to_json_value("similarity", value)
     assert str(raised.value).startswith("node.record: similarity: expected a number") and text in str(raised.value)
 
 
@@ -55,9 +56,9 @@ def test_what_metrics_cannot_hold_is_told_by_name(value, text):
 )
 def test_rows_of_the_simulator_are_its_own(name):
     with pytest.raises(DdlsimError, match=rf"node.record: {name}: .* such as train_{name}"):
-        refuse_written(name, rows_of([Metric("balanced")]))
+        refuse_simulator_rows(name, rows_of([Metric("balanced")]))
 
 
 def test_other_names_are_free():
     for name in ("train_accuracy", "head", "pulled_from"):
-        refuse_written(name, ())
+        refuse_simulator_rows(name, ())

@@ -7,8 +7,8 @@ import pytest
 from ddlsim.devices.base import FORWARD_SHARE
 from ddlsim.foundation.errors import DdlsimError
 from ddlsim.learning.bank import Params
-from ddlsim.node.checks import TrainingStarts
 from ddlsim.node.node import Node
+from ddlsim.node.parameters import TrainingStarts
 from ddlsim.node.ports import Ports
 
 
@@ -20,10 +20,10 @@ class Compute:
     def __init__(self):
         self.calls, self.validated = [], []
 
-    def train_towards(self, node, model, steps, rng, only, kept, objective, terms=None):
-        self.calls.append((model, steps, kept))
+    def train_towards(self, node, model, steps, rng, only, local_state, objective, terms=None):
+        self.calls.append((model, steps, local_state))
         self.terms = terms
-        return (model[0] + steps,), (kept or 0) + steps, {}
+        return (model[0] + steps,), (local_state or 0) + steps, {}
 
     def batches_in(self, split, node):
         return 3
@@ -119,7 +119,7 @@ def test_who_only_pretends_to_train_takes_as_long(compute, validated):
     compute.losses = lambda *args, **kwargs: "losses"
     best = SimpleNamespace(trained=lambda *args: None) if validated else None
     honest, idle = node_of(compute, best), node_of(compute, best)
-    idle._conduct = SimpleNamespace(delay_s=lambda round_num: 0.25, idles=lambda round_num: True)
+    idle._attack = SimpleNamespace(delay_s=lambda round_num: 0.25, idles=lambda round_num: True)
     passes = 4 * 2 + (3 * FORWARD_SHARE if validated else 0)
     assert honest.train((10.0,), objective=objective)[0] == passes
     verb = idle.train((10.0,), objective=objective)
@@ -132,8 +132,8 @@ def test_a_model_with_other_trained_values_began_where_it_began(compute):
     begun, trained, made = (Params(None) for _ in range(3))
     compute.with_trained_values = lambda params, values: made
     node = node_of(compute)
-    node._beginnings = TrainingStarts()
-    node._beginnings._of[trained] = begun
+    node._starts = TrainingStarts()
+    node._starts._of[trained] = begun
     assert node.with_trained_values(trained, None) is made
     assert node.started_from(made) is begun
 
@@ -145,8 +145,8 @@ def test_what_is_taken_of_a_trained_model_began_with_the_same_of_what_that_began
     parts = {params: Params(None) for params in (begun, trained, other)}
     setattr(compute, taken, parts.__getitem__)
     node = node_of(compute)
-    node._beginnings = TrainingStarts()
-    node._beginnings._of[trained] = begun
+    node._starts = TrainingStarts()
+    node._starts._of[trained] = begun
     assert getattr(node, taken)(trained) is parts[trained] and getattr(node, taken)(other) is parts[other]
     assert node.started_from(parts[trained]) is parts[begun] and node.started_from(parts[other]) is None
 
@@ -159,7 +159,7 @@ def test_every_merged_model_has_a_weight(compute, sources, weights):
 
 @pytest.mark.parametrize("steps", [2.5, -1, "3"])
 def test_steps_that_are_no_number_of_mini_batches_are_told(compute, steps):
-    with pytest.raises(DdlsimError, match=r"node\.train: expected a whole number of mini-batches.*got"):
+    with pytest.raises(DdlsimError, match=r"node\.train: steps: expected a whole number of mini-batches.*got"):
         node_of(compute).train((part("model"),), steps)
 
 

@@ -14,7 +14,6 @@ from ddlsim.aggregation.base import Aggregation
 from ddlsim.algorithms import ALGORITHMS
 from ddlsim.algorithms.el import EpidemicLearning
 from ddlsim.algorithms.facade import Facade
-from ddlsim.attacks.base import Attack
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.scenario import digest, from_mapping, load, parts, to_yaml, with_fallback
 from ddlsim.scenario.model import to_plain
@@ -94,36 +93,11 @@ def test_a_class_without_the_contract_is_refused():
         from_mapping(mapping(algorithm=object))
 
 
-@pytest.mark.parametrize(
-    ("base", "methods", "text"),
-    [
-        (
-            Attack,
-            ["forge"],
-            "Half defines forge, but forges is False, so that it is never called: add `forges: ClassVar",
-        ),
-        (Attack, ["poison"], "Half defines poison, but poisons is False, so that it is never called"),
-        (Attack, [], "Half says that forges is True, but does not define forge; ddlsim.attacks.base says what"),
-        (Aggregation, [], "Half does not define combine; ddlsim.aggregation.base.Aggregation says what"),
-    ],
-)
-def test_a_method_and_what_says_that_it_is_called_go_together(base, methods, text):
-    body = {name: lambda self, *given: None for name in methods} or {"forges": True}
-    half = dataclass(frozen=True, kw_only=True)(type("Half", (base,), {"__module__": __name__, **body}))
-    key = {Attack: "attacks", Aggregation: "aggregation"}[base]
+def test_rule_without_combine_is_refused():
+    half = dataclass(frozen=True, kw_only=True)(type("Half", (Aggregation,), {"__module__": __name__}))
+    text = "Half does not define combine; ddlsim.aggregation.base.Aggregation says what"
     with pytest.raises(ScenarioError, match=re.escape(text)):
-        parts.table(key).name_given(half)
-
-
-def test_a_method_that_is_inherited_switched_off_or_a_helper_is_no_fault():
-    def named(name, *bases, **body):
-        return dataclass(frozen=True, kw_only=True)(type(name, bases, {"__module__": __name__, **body}))
-
-    both = named("Both", Attack, forge=lambda self, seen: seen.own, poison=lambda self, *given: None, forges=True)
-    off = named("Off", both, forges=False, poisons=True)
-    inherits = named("Inherits", named("Base", Attack, forge=both.forge, poison=both.poison), forges=True)
-    for fine in (both, off, inherits, named("Set", Attack, forge=both.forge, __post_init__=lambda self: None)):
-        assert parts.table("attacks").name_given(fine)
+        parts.table("aggregation").name_given(half)
 
 
 def test_the_manifest_tells_the_digest_of_the_class(tmp_path):

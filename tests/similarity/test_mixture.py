@@ -7,7 +7,7 @@ from number_node import NumberNode
 from ddlsim.algorithms.panm import PANM, neighbors_by_mixture
 from ddlsim.algorithms.pens import PENS
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.node.checks import Deferred
+from ddlsim.node.parameters import Deferred
 
 
 def test_a_candidate_that_looks_like_a_neighbor_becomes_one():

@@ -1,1 +1,1 @@
-"""How models are compared, and how a node draws its peers from that: softmax, third-party estimates, mixtures."""
+"""Similarity of models, and the selection of peers by it."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.node.checks import Deferred
+from ddlsim.node.parameters import Deferred
 
 if TYPE_CHECKING:
     import numpy as np
@@ -115,7 +115,7 @@ class Similarity:
         Args:
             node: the node whose samples are used for losses.
             own, peers: as in `measure`.
-            compute: see node/ports.py.
+            compute: the learner.
             rng: draws mini-batches.
             local_state: the learner's state of the node's trainings.
         """

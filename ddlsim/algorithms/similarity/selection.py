@@ -32,14 +32,14 @@ Scaling = Literal["none", "min_max"]
 def probabilities(
     scores: np.ndarray, tau: float, unknown: UnknownPeers = "floor", scaling: Scaling = "none", floor: float = 1e-6
 ) -> np.ndarray:
-    """How likely each peer is drawn: softmax(tau * score).
+    """Return the probability of each peer, softmax(tau * score).
 
     Args:
-        scores: per peer its similarity, NaN where it is not known.
+        scores: similarity of each peer, NaN if unknown.
         tau: inverse temperature, >= 0.
-        unknown: `zero_similarity`: a peer not known counts as one of similarity 0; `floor`: only peers of positive
-            similarity take part in the softmax, and every peer gets `floor` on top, unknown and disliked ones too.
-        scaling: `min_max` spreads the similarities that take part over 0..1 first; where all are equal they stay so.
+        unknown: `zero_similarity`: an unknown peer has similarity 0; `floor`: only peers of positive similarity take
+            part in the softmax, and `floor` is added to the probability of every peer.
+        scaling: `min_max` maps the similarities that take part to 0..1 first; equal similarities remain equal.
         floor: see `unknown`.
 
     Returns:
@@ -61,17 +61,17 @@ def probabilities(
 
 
 def sigmoid_tau(round_num: int, tau_max: float, growth: float) -> float:
-    """DAC-var's schedule: 1 in round 0, rising to tau_max + 1 as in the authors' code; in their text, to tau_max."""
+    """Return DAC-var's tau: 1 in round 0, up to tau_max + 1 as in the authors' code (in their text, tau_max)."""
     return 2 * tau_max / (1 + np.exp(-growth * round_num)) - tau_max + 1
 
 
 def draw(rng: np.random.Generator, peers: Sequence[int], count: int, weights: np.ndarray | None = None) -> list[int]:
-    """Different peers by probability, ascending; if too few have any, the rest uniformly.
+    """Draw different peers by probability, in ascending order; if too few have one above 0, draw the rest uniformly.
 
     Args:
         rng: the node's stream.
         peers: the nodes to draw from.
-        count: how many; all of them if there are not so many.
+        count: number of peers to draw, at most all.
         weights: their probabilities, summing to 1; None: uniform.
     """
     return sorted(draw_in_turn(rng, peers, count, weights))
@@ -80,7 +80,7 @@ def draw(rng: np.random.Generator, peers: Sequence[int], count: int, weights: np
 def draw_in_turn(
     rng: np.random.Generator, peers: Sequence[int], count: int, weights: np.ndarray | None = None
 ) -> list[int]:
-    """The same peers in the order in which they were drawn; where all of any probability are, those come first."""
+    """Draw as `draw`, in the order of the draw; if all peers with a probability above 0 are drawn, they come first."""
     count = min(count, len(peers))
     candidates = np.array(peers, dtype=np.int64)
     if weights is None or not count:
@@ -98,10 +98,10 @@ TwoHop = Literal["max", "min", "last", "none"]
 
 @dataclass(frozen=True)
 class Knowledge:
-    """One node's similarities to all nodes.
+    """A node's similarities to all nodes.
 
     Args:
-        scores: float32 [K], NaN where nothing is known.
+        scores: float32 [K], NaN if unknown.
         measured: bool [K], whether the node has ever measured it itself.
     """
 
@@ -110,19 +110,19 @@ class Knowledge:
 
     @classmethod
     def nothing(cls, num_nodes: int) -> "Knowledge":
-        """A node's first table: no similarities."""
+        """Return the initial table, without similarities."""
         return cls(np.full(num_nodes, np.nan, np.float32), np.zeros(num_nodes, bool))
 
     def learn(
         self, own: int, measured: Mapping[int, float], tables: "Mapping[int, Knowledge]", rule: TwoHop, chained: bool
     ) -> "Knowledge":
-        """The table after an exchange.
+        """Return the table after an exchange.
 
         Args:
             own: the node.
             measured: peer -> similarity, of this round; for `last` in the order in which the peers were drawn.
             tables: peer -> the table of that peer, for peers in `measured`.
-            rule: which estimate counts if several peers have a similarity to a node; `none`: no estimates.
+            rule: estimate that counts if several peers have a similarity to a node; `none`: no estimates.
             chained: whether estimates are passed on.
         """
         scores, direct = self.scores.copy(), self.measured.copy()
@@ -131,20 +131,19 @@ class Knowledge:
         direct[peers] = True
         if rule == "none":
             return Knowledge(scores, direct)
-        # From the estimate that counts least to the one that counts most, since later ones overwrite. Of equals the
-        # lower id counts.
-        believed = [peer for peer in measured if peer in tables]
+        # Later estimates overwrite earlier ones, so the estimate that counts comes last; among equals the lower id.
+        sources = [peer for peer in measured if peer in tables]
         if rule != "last":
-            believed.sort(key=lambda peer: (measured[peer] if rule == "max" else -measured[peer], -peer))
-        for peer in believed:
+            sources.sort(key=lambda peer: (measured[peer] if rule == "max" else -measured[peer], -peer))
+        for peer in sources:
             table = tables[peer]
             known = (np.nan_to_num(table.scores) > 0) if chained else table.measured
-            open_to_hearsay = known & ~direct
-            open_to_hearsay[own] = False
-            scores[open_to_hearsay] = table.scores[open_to_hearsay]
+            estimated = known & ~direct
+            estimated[own] = False
+            scores[estimated] = table.scores[estimated]
         return Knowledge(scores, direct)
 
 
 def table_bytes(num_nodes: int) -> int:
-    """Bytes that a table takes on the wire."""
+    """Return the bytes of a table in a message."""
     return 4 * num_nodes + -(-num_nodes // 8)

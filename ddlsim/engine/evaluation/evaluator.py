@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ddlsim.attacks.forgeries import BACKDOOR
+from ddlsim.attacks.poisoning import BACKDOOR
 from ddlsim.node.candidates import SELECTION_BATCHES, EvaluationCandidates, Snapshot
 from ddlsim.tasks import Task, metrics
 from ddlsim.tasks.base import VALIDATION, VALIDATION_LOSS, Metric
 
 if TYPE_CHECKING:
     pass
-    from ddlsim.attacks.forgeries import Attackers
+    from ddlsim.attacks.node_attacks import Attackers
     from ddlsim.engine.evaluation.monitor import OracleSimilarities, Population, Records, Tester
     from ddlsim.learning.bank import Params
     from ddlsim.learning.eval_results import EvalResult

@@ -1,0 +1,155 @@
+"""Checks of the arguments of a node's methods, before they have any effect.
+
+Recorded values are converted to values that metrics.jsonl can hold. A node sends each receiver one message of a round,
+since a second one would replace the first.
+"""
+
+import sys
+from collections.abc import Collection, Iterable, Mapping
+from operator import index
+from typing import TYPE_CHECKING, Any
+
+from ddlsim.foundation.errors import DdlsimError
+from ddlsim.tasks.base import KNOWN, ROWS, rows_of
+
+if TYPE_CHECKING:
+    from ddlsim.learning.job_types import Model
+    from ddlsim.node.ports import Transport
+
+
+def step_count(steps: Any) -> int:
+    """Return a number of mini-batches as an integer. Raise DdlsimError for another value."""
+    try:
+        found = index(steps)
+    except TypeError:
+        found = -1
+    if found < 0:
+        raise DdlsimError(
+            f"node.train: steps: expected a whole number of mini-batches, 0 or more, got {steps!r}. Round the "
+            "result of a division with int(...)."
+        )
+    return found
+
+
+def node_ids(peers: Iterable[Any], count: int, asked: str) -> tuple[int, ...]:
+    """Return node ids as Python's integers.
+
+    Args:
+        peers: whole numbers, also of NumPy.
+        count: number of nodes, a server included.
+        asked: method of the node, for the error's text.
+    Raises:
+        DdlsimError: another type, or a node that does not exist.
+    """
+    try:
+        found = tuple(map(index, peers))
+    except TypeError as error:
+        raise DdlsimError(
+            f"node.{asked}: expected ids of nodes, such as node.peers(round_num), got {peers!r}."
+        ) from error
+    if found and not 0 <= min(found) <= max(found) < count:
+        raise DdlsimError(f"node.{asked}: expected ids of nodes, 0 to {count - 1}, got {list(found[:10])}.")
+    return found
+
+
+def check_part(only: str, model: "Model") -> None:
+    """Raise DdlsimError if a model has no part of this name."""
+    names = [params.part.name for params in model]
+    if only not in names:
+        raise DdlsimError(
+            f"node.train: expected the name of a part of the model that is given as `only`, {' or '.join(names)}, got "
+            f"{only!r}. Models in parts come from node.init_models(); with whole=True they have one part, model."
+        )
+
+
+def check_has_samples(node_id: int, is_server: bool, asked: str) -> None:
+    """Raise DdlsimError if an operation that needs samples is called on a server."""
+    if is_server:
+        raise DdlsimError(
+            f"node.{asked}: node {node_id} is the server, which has no samples and no device to compute with. Ask "
+            "node.is_server first, and let the nodes do it."
+        )
+
+
+SIMULATOR_ROWS = ROWS | rows_of(KNOWN.values())
+"""Names of rows that the simulator may write, and that reports read."""
+
+
+LARGEST = sys.float_info.max
+"""Readers of metrics.jsonl read numbers as float64."""
+
+
+def refuse_simulator_rows(name: str, measured: Collection[str]) -> None:
+    """Raise DdlsimError for a name that reports would mistake for a row of the simulator.
+
+    Args:
+        name: name of the row.
+        measured: the rows of the run's metrics.
+    """
+    if type(name) is not str:
+        raise DdlsimError(f"node.record: expected a text as the name of the rows, got {name!r}.")
+    if name in SIMULATOR_ROWS or name in measured:
+        raise DdlsimError(
+            f"node.record: {name}: the simulator writes rows of this name, from which reports have their figures. "
+            f"Choose another one, such as train_{name}."
+        )
+
+
+def to_json_value(name: str, value: Any) -> Any:
+    """Return a JSON value: scalars of NumPy and torch as Python numbers, arrays and tensors as lists.
+
+    Args:
+        name: name of the rows, for the error's text.
+        value: value to be recorded.
+    Raises:
+        DdlsimError: unsupported type.
+    """
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, int) and abs(value) > LARGEST:
+        raise DdlsimError(
+            f"node.record: {name}: expected a number up to {LARGEST:g}, got an integer of {value.bit_length()} bits."
+        )
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list | tuple):
+        return [to_json_value(name, each) for each in value]
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return {key: to_json_value(name, each) for key, each in value.items()}
+    call = "; call it for its value" if callable(value) else ""
+    raise DdlsimError(
+        f"node.record: {name}: expected a number, a text, a boolean, None, or arrays, lists and mappings (with texts "
+        f"as keys) of them, got a {type(value).__name__}{call}."
+    )
+
+
+class SendGuard:
+    """Last round of a node's messages, and their receivers.
+
+    Args:
+        node_id: the sender.
+        transport: knows which messages receivers have taken.
+    """
+
+    def __init__(self, node_id: int, transport: "Transport"):
+        self._node_id, self._transport = node_id, transport
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget all messages sent so far."""
+        self._round_num = -1
+        self._receivers: set[int] = set()
+
+    def note(self, receivers: tuple[int, ...], round_num: int) -> None:
+        """Raise DdlsimError for a second message to a node in a round, if it would replace the first one there."""
+        if round_num != self._round_num:
+            self._round_num, self._receivers = round_num, set()
+        for receiver in receivers:
+            if receiver in self._receivers and not self._transport.has_taken(receiver, round_num):
+                raise DdlsimError(
+                    f"node.send: node {self._node_id} has sent to node {receiver} in round {round_num} already, which "
+                    "has not received it yet and gets one message of each node and round. Send all contents by one "
+                    "call, or publish stages of the round, node.publish(round_num, stage=1, ...), for node.pull(peers, "
+                    "round_num, stages=...)."
+                )
+        self._receivers.update(receivers)
