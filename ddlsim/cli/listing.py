@@ -90,7 +90,7 @@ def rows_of(kind: str) -> list[dict[str, Any]]:
     from ddlsim.scenario import parts
 
     if kind == "metrics":
-        from ddlsim.tasks.base import SCORES
+        from ddlsim.tasks.builtin import SCORES
         from ddlsim.tasks.metrics import METRICS
 
         functions = {**METRICS, **SCORES}

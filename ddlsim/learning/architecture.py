@@ -24,7 +24,7 @@ from ddlsim.learning.dropout import draws_from_torch
 from ddlsim.learning.layout import Buffers, Layout, named_tensors
 from ddlsim.learning.model_parts import MODEL
 from ddlsim.tasks import Task, label_of, task_named
-from ddlsim.tasks.base import KNOWN, taken
+from ddlsim.tasks.base import KNOWN, name_conflict
 
 
 def check_task(task: Task, outputs: torch.Tensor, labels: torch.Tensor) -> None:
@@ -61,7 +61,7 @@ def _check_measures(task: Task, found: Any) -> None:
     measured = {metric.name: metric for metric in (*task.measured, *task.metrics)}
     names = ", ".join(measured)
     for name, metric in measured.items():
-        if name not in KNOWN and (meant := taken(metric, measured.values())):
+        if name not in KNOWN and (meant := name_conflict(metric, measured.values())):
             raise ScenarioError(
                 f"task: a metric of {type(task).__qualname__} is called {name}, which stands for {meant}. Choose "
                 f"another name, such as own_{name}."

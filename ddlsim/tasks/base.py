@@ -6,11 +6,6 @@ has, what an evaluation counts, what becomes of these counts, and whether more o
 Checks of labels return texts for messages.
 
 A metric has a name, words for reports, and a better direction.
-
-Scores of predictions: pure functions of arrays, as scikit-learn and torchmetrics define them.
-
-Where a label has neither true nor predicted samples its F1 is not defined, and where it has only positive or only
-negative ones its AUROC is not: means over labels leave such labels out (scikit-learn's `zero_division=nan`).
 """
 
 import math
@@ -76,11 +71,6 @@ class Metric:
         return f"{self.words} %" if self.share else self.words
 
     @property
-    def axis(self) -> str:
-        """The label of an axis: `accuracy (%)`."""
-        return f"{self.words} (%)" if self.share else self.words
-
-    @property
     def column(self) -> str:
         """The word for a narrow column: `acc`."""
         return self.short or self.name
@@ -99,11 +89,6 @@ class Metric:
     def falling(self) -> bool:
         """Whether lower is better."""
         return not self.higher_is_better
-
-    @property
-    def axis_scale(self) -> str:
-        """matplotlib's name of the axis: logarithmic where lower is better."""
-        return "log" if self.falling else "linear"
 
     def text(self, value: float | None, digits: int | None = None) -> str:
         """A value for people: shares in percent without the sign, `-` for none."""
@@ -137,37 +122,24 @@ VALIDATION, VALIDATION_LOSS = "validation_", "loss_validation"
 """Before the name of a metric: its rows on validation samples; and the rows of the loss on them."""
 
 ROWS = frozenset(
-    {
-        *(
-            "test_loss",
-            "validation_loss",
-            VALIDATION_LOSS,
-            "confusion",
-            "bytes_sent",
-            "evaluated_head",
-            "backdoor_success",
-            "joules",
-        ),
-        *("epsilon", "online", "aborted", "cut_off", "empty", "stopped", "secure_sum", "secure_dropouts"),
-        *("round_first_s", "round_median_s", "round_last_s", "round_nodes"),
-    }
+    [
+        *("test_loss", "validation_loss", VALIDATION_LOSS, "confusion", "bytes_sent", "evaluated_head"),
+        *("backdoor_success", "joules", "epsilon", "online", "aborted", "cut_off", "empty", "stopped", "secure_sum"),
+        *("secure_dropouts", "round_first_s", "round_median_s", "round_last_s", "round_nodes"),
+    ]
 )
-"""Names of rows that the simulator writes beside those of metrics, and reports read."""
+"""Names of further rows that the simulator writes and reports read."""
 
 ELSEWHERE = frozenset(
-    {
-        "as_published",
-        "estimated",
-        "step_times",
+    [
+        *("as_published", "estimated", "step_times", "profile", "device_seconds", "waves", "paths", "detours"),
         *("round", "time_s", "bytes", "gco2", "fair_accuracy", "first_s", "median_s", "last_s", "nodes"),  # tables
         *("minority", "majority", "worst_cluster", "best_cluster", "worst_node", "metric"),  # comparisons
         *("schema_version", "status", "scenario", "algorithm", "cluster_sizes", "rounds", "evaluated_round", "seed"),
         *("device", "data", "task", "judged_by", "also_measured", "honest", "attacked", "attacks", "timetable"),
         *("links", "energy", "privacy", "secure_aggregation", "sim_time_s", "wall_s", "target", "settlement"),
-        *("diverged", "labels", "peak_rss_mib", "demographic_parity", "equalized_odds"),
-        "checks",
-        *("profile", "device_seconds", "waves", "paths", "detours"),
-    }
+        *("diverged", "labels", "peak_rss_mib", "demographic_parity", "equalized_odds", "checks"),
+    ]
 )
 """Other names of columns, of views and, from `schema_version` on, of figures of a summary."""
 
@@ -177,18 +149,18 @@ def rows_of(metrics: Iterable[Metric]) -> frozenset[str]:
     return frozenset(name for each in metrics for name in (each.name, f"{each.name}_lowest_test_loss"))
 
 
-def taken(metric: Metric, beside: Iterable[Metric]) -> str:
-    """What a metric's name stands for already, where one looks for it; empty: for nothing.
+def name_conflict(metric: Metric, others: Iterable[Metric]) -> str:
+    """Return the other meaning of a metric's name in a run; empty if there is none.
 
     Args:
-        metric: one that is none of KNOWN.
-        beside: the others of its task.
+        metric: one that is not in KNOWN.
+        others: the other metrics of its task.
     """
     name = metric.name
     if name in ROWS or name in ELSEWHERE or name.startswith("cluster_") or name.endswith("_lowest_test_loss"):
         return "something else in the records, tables and figures of a run"
     first, _, last = name.rpartition("_")
-    if first in {*ROWS, *KNOWN, *(each.name for each in beside)} and (last == "std" or last.isdigit()):
+    if first in {*ROWS, *KNOWN, *(each.name for each in others)} and (last == "std" or last.isdigit()):
         return f"the {'deviation' if last == 'std' else 'cluster'} of {first} in tables"
     return ""
 
@@ -224,6 +196,11 @@ def metric_of(manifest: Mapping[str, Any]) -> Metric:
 
 
 Reduction = Literal["mean", "sum", "none"]
+
+
+def reduce(losses: "torch.Tensor", reduction: Reduction) -> "torch.Tensor":
+    """Return the mean or the sum of losses per sample [n]; or the losses themselves."""
+    return losses if reduction == "none" else losses.sum() if reduction == "sum" else losses.mean()
 
 
 class Task(Part, ABC):
@@ -337,82 +314,3 @@ class Task(Part, ABC):
         found: Any = self.measures(statistics, loss)
         values = [(metric, float(found[metric.name])) for metric in self.metrics]
         return tuple(value if math.isfinite(loss) else metric.number(value) for metric, value in values)
-
-
-def f1(predicted: np.ndarray, labels: np.ndarray, average: Literal["micro", "macro"] = "macro") -> float:
-    """Harmonic mean of precision and recall of predicted labels, 2 TP / (2 TP + FP + FN).
-
-    Args:
-        predicted: bool [n, L].
-        labels: bool [n, L].
-        average: macro: the mean over labels; micro: of all labels' counts together.
-    Returns:
-        0 to 1; nan if it is defined for no label.
-    """
-    predicted, labels = np.asarray(predicted, bool), np.asarray(labels, bool)
-    hits, wrong = (predicted & labels).sum(0), (predicted != labels).sum(0)
-    if average == "micro":
-        hits, wrong = hits.sum(), wrong.sum()
-    return _mean_f1(np.atleast_1d(hits), np.atleast_1d(wrong))
-
-
-def f1_of_confusion(confusion: np.ndarray) -> float:
-    """Mean over classes of the harmonic mean of precision and recall (macro F1).
-
-    Args:
-        confusion: counts [C, C]; row = true class, column = predicted class.
-    Returns:
-        0 to 1; nan without samples.
-    """
-    confusion = np.asarray(confusion)
-    hits = np.diagonal(confusion)
-    return _mean_f1(hits, confusion.sum(0) + confusion.sum(1) - 2 * hits)
-
-
-def _mean_f1(hits: np.ndarray, wrong: np.ndarray) -> float:
-    """The mean over labels of 2 TP / (2 TP + FP + FN), of TP and FP + FN per label, each [L]."""
-    under = 2 * hits + wrong
-    defined = under > 0
-    return float(np.mean(2 * hits[defined] / under[defined])) if defined.any() else math.nan
-
-
-def auroc(scores: np.ndarray, labels: np.ndarray) -> float:
-    """Area under the ROC curve: how often a positive sample scores higher than a negative one, equal ones half.
-
-    Args:
-        scores: [n, L]; one that is no number is the lowest.
-        labels: bool [n, L].
-    Returns:
-        The mean over labels, 0 to 1; nan if it is defined for no label.
-    """
-    scores, labels = np.asarray(scores, float), np.asarray(labels, bool)
-    areas = [_area(np.nan_to_num(own, nan=-np.inf), true) for own, true in zip(scores.T, labels.T, strict=True)]
-    known = [area for area in areas if area is not None]
-    return float(np.mean(known)) if known else math.nan
-
-
-def _area(scores: np.ndarray, labels: np.ndarray) -> float | None:
-    """Of one label, by the rank sum of its positive samples (Mann and Whitney, 1947)."""
-    positives = int(labels.sum())
-    negatives = len(labels) - positives
-    if not positives or not negatives:
-        return None
-    _, which, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - (counts - 1) / 2)[which]  # from 1; equal scores share the mean of theirs
-    return float((ranks[labels].sum() - positives * (positives + 1) / 2) / (positives * negatives))
-
-
-def perplexity(loss: float) -> float:
-    """e to the mean loss per token in nats: of equally likely tokens their number.
-
-    Args:
-        loss: mean cross-entropy per token.
-    """
-    try:
-        return math.exp(loss)
-    except OverflowError:
-        return math.inf
-
-
-SCORES = {"f1": f1, "f1_of_confusion": f1_of_confusion, "auroc": auroc, "perplexity": perplexity}
-"""Name -> function, for `ddlsim list metrics`."""

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ddlsim.tasks import as_task
-from ddlsim.tasks.base import auroc, f1, f1_of_confusion, perplexity
+from ddlsim.tasks.builtin import auroc, f1, f1_of_confusion, perplexity
 
 LABELS = np.array([[1, 0], [1, 1], [0, 1], [0, 0]], bool)
 PREDICTED = np.array([[1, 0], [0, 1], [1, 1], [0, 1]], bool)

@@ -18,7 +18,7 @@ from ddlsim.report import columns
 from ddlsim.report.reading import read
 from ddlsim.scenario import load
 from ddlsim.tasks import TASKS, as_task
-from ddlsim.tasks.base import ACCURACY, ELSEWHERE, MSE, ROWS, Metric, Task, metric_of, taken
+from ddlsim.tasks.base import ACCURACY, ELSEWHERE, MSE, ROWS, Metric, Task, metric_of, name_conflict
 from ddlsim.tasks.builtin import Classification
 
 LOGITS = torch.tensor([[[2.0, 0.0, 0.0], [0.0, 2.0, 0.0]], [[0.0, 0.0, 2.0], [2.0, 0.0, 0.0]]])
@@ -191,7 +191,7 @@ def test_every_figure_of_a_summary_has_a_name_that_no_metric_may_have(tmp_path):
     assert summary.keys() - {"accuracy"} <= ROWS | ELSEWHERE
     found = set(columns.rounds(read(tmp_path / "run"))) - {"accuracy"}
     assert {"round", "time_s", "bytes", "joules", "accuracy_std", "test_loss_0"} <= found
-    assert all(taken(Metric(name), ()) for name in found)
+    assert all(name_conflict(Metric(name), ()) for name in found)
 
 
 def test_an_unknown_metric_is_told_with_those_there_are():
