@@ -10,7 +10,7 @@ from torch import nn
 
 import ddlsim
 from ddlsim.foundation import own_code, sources
-from ddlsim.models.given import given_model
+from ddlsim.models.from_python import model_from_python
 
 NET = "from torch import nn\n\nclass Net(nn.Sequential):\n    def __init__(self):\n        super().__init__({})\n"
 
@@ -64,7 +64,7 @@ def test_code_that_no_file_alone_defines_has_no_digest(monkeypatch):
 def test_module_is_identified_by_its_values_plain_attributes_and_files():
     def model(heads, activation=nn.functional.relu):
         torch.manual_seed(0)
-        return given_model(nn.TransformerEncoderLayer(8, heads, 4, activation=activation))
+        return model_from_python(nn.TransformerEncoderLayer(8, heads, 4, activation=activation))
 
     assert model(2).code is not None
     assert model(2).sha256 == model(2).sha256
@@ -72,7 +72,7 @@ def test_module_is_identified_by_its_values_plain_attributes_and_files():
     assert model(2, lambda x: x).code is None
     hooked = nn.Sequential(nn.Linear(4, 2))
     hooked.register_forward_hook(lambda module, given, found: found * 0)
-    assert given_model(hooked).code is None
+    assert model_from_python(hooked).code is None
 
 
 def test_finished_run_returns_unless_the_source_file_changes_or_is_missing(module, tmp_path):

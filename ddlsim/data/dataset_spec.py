@@ -133,9 +133,12 @@ def _counted(
     """Return the samples per node from prepare() for a data set that has been read."""
     train, _, held_out = split(dataset, validation, seed)
 
-    owned, kept = deal_both(dataset, train, validation, partition, node_cluster, seed)
-    if not kept and len(held_out):
+    owned, validation_samples = deal_both(dataset, train, validation, partition, node_cluster, seed)
+    if not validation_samples and len(held_out):
         views = views_of(dataset, partition, NoShift(), num_clusters)
         seen = [view.own(dataset, split_of(validation), held_out) for view in views]
-        kept = [seen[cluster] for cluster in node_cluster.tolist()]
-    return {name: round(sum(map(len, own)) / len(owned)) for name, own in (("train", owned), ("validation", kept))}
+        validation_samples = [seen[cluster] for cluster in node_cluster.tolist()]
+    return {
+        name: round(sum(map(len, own)) / len(owned))
+        for name, own in (("train", owned), ("validation", validation_samples))
+    }

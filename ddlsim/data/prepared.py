@@ -10,9 +10,9 @@ Validation samples are part of the training or test set for all nodes, or part o
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -113,15 +113,15 @@ def deal_both(
         return deal(train, "partition"), []
     if validation.seed is None:
         return _keep_a_part(deal(train, "partition"), validation.fraction, seed)
-    learned, kept = _pools(dataset, train, validation, partition, node_cluster)
-    return deal(learned, "partition"), deal(kept, "validation partition")
+    for_training, for_validation = _pools(dataset, train, validation, partition, node_cluster)
+    return deal(for_training, "partition"), deal(for_validation, "validation partition")
 
 
 def _pools(
     dataset: Dataset, train: np.ndarray, validation: Validation, partition: Partition, node_cluster: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the samples for training and those for validation, both independent of the scenario's seed."""
-    learned, kept = [], []
+    for_training, for_validation = [], []
     sizes = np.bincount(node_cluster) if partition.by_domain else np.array([len(node_cluster)])
     domains = dataset.domain_of("train")[train] if partition.by_domain else np.zeros(len(train), np.int64)
     for domain, nodes in enumerate(sizes.tolist()):
@@ -137,14 +137,14 @@ def _pools(
                 f"{size - cut} to validate with, for {nodes} nodes; each needs one of both. Use fewer nodes or another "
                 "fraction."
             )
-        learned.append(order[:cut])
-        kept.append(order[cut:])
-    return np.sort(np.concatenate(learned)), np.sort(np.concatenate(kept))
+        for_training.append(order[:cut])
+        for_validation.append(order[cut:])
+    return np.sort(np.concatenate(for_training)), np.sort(np.concatenate(for_validation))
 
 
 def _keep_a_part(owned: list[np.ndarray], fraction: float, seed: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Move a random fraction, at least one sample, of each node's samples to its own validation samples."""
-    train, kept = [], []
+    train, validation = [], []
     for node, own in enumerate(owned):
         count = max(1, round(fraction * len(own)))
         if count >= len(own):
@@ -152,9 +152,9 @@ def _keep_a_part(owned: list[np.ndarray], fraction: float, seed: int) -> tuple[l
                 f"validation.fraction: {fraction} of node {node}'s {len(own)} samples leaves none to train on."
             )
         order = stream(seed, "validation", node).permutation(own)
-        kept.append(order[:count])
+        validation.append(order[:count])
         train.append(order[count:])
-    return train, kept
+    return train, validation
 
 
 @dataclass
@@ -245,10 +245,10 @@ def prepare(
     node_cluster = place(nodes, seed)
     views = views_of(dataset, partition, shift, len(nodes.clusters))
 
-    owned, kept = deal_both(dataset, train, validation, partition, node_cluster, seed)
-    node_validation = _per_node(dataset, kept, views, node_cluster) if kept else None
+    owned, reserved = deal_both(dataset, train, validation, partition, node_cluster, seed)
+    node_validation = _per_node(dataset, reserved, views, node_cluster) if reserved else None
     node_train = _per_node(dataset, owned, views, node_cluster)
-    whole = [np.concatenate(both) for both in zip(owned, kept, strict=True)] if kept else owned
+    whole = [np.concatenate(both) for both in zip(owned, reserved, strict=True)] if reserved else owned
     own_tests = partition.deal_test(dataset, test, whole, node_cluster, stream(seed, "test partition"))
     draw = _Sample(test_samples, seed)
     if own_tests is None:
@@ -258,20 +258,8 @@ def prepare(
     cluster_validation = None
     if len(held_out):
         cluster_validation = _per_cluster(dataset, split_of(validation), held_out, views)
-    sizes = [len(own) for own in owned]
-    about = {
-        "name": dataset.name,
-        "origin": dataset.origin,
-        "sha256": dataset.sha256,
-        "dealt": _digest([node_cluster, test, held_out, *owned, *kept, *(own_tests or ())]),
-        "train": len(train),
-        "test": len(test),
-        "validation": len(held_out),
-        "per_node": {"min": min(sizes), "max": max(sizes), "total": sum(sizes)},
-        "inputs": dataset.inputs,
-    }
-    if dataset.notes:
-        about["notes"] = list(dataset.notes)
+    about = _about(dataset, {"train": len(train), "test": len(test), "validation": len(held_out)}, owned)
+    about["dealt"] = _digest([node_cluster, test, held_out, *owned, *reserved, *(own_tests or ())])
     if test_samples is not None:
         about["tested"] = [list(pair) for pair in sorted(draw.taken)]
     return PreparedData(
@@ -291,6 +279,20 @@ def prepare(
         num_tokens=dataset.known_tokens,
         label_shape=dataset.train_labels.shape[1:],
     )
+
+
+def _about(dataset: Dataset, sizes: Mapping[str, int], owned: Sequence[np.ndarray]) -> dict[str, Any]:
+    """Return a description of the data for a manifest."""
+    per_node = [len(own) for own in owned]
+    return {
+        "name": dataset.name,
+        "origin": dataset.origin,
+        "sha256": dataset.sha256,
+        **sizes,
+        "per_node": {"min": min(per_node), "max": max(per_node), "total": sum(per_node)},
+        "inputs": dataset.inputs,
+        **({"notes": list(dataset.notes)} if dataset.notes else {}),
+    }
 
 
 def _digest(indices: Sequence[np.ndarray]) -> str:

@@ -6,7 +6,7 @@ from ddlsim.kernels.matrices import aligned_rows
 from ddlsim.kernels.merging import merge, merge_rows
 from ddlsim.kernels.similarity import class_cosine, cosine, dots, inverse_l2, sqdist
 from ddlsim.kernels.simplex import project_simplex
-from ddlsim.kernels.trimming import trimmed_mean, trimmed_mean_rows
+from ddlsim.kernels.trimming import trimmed_mean_rows
 
 __all__ = [
     "aligned_rows",
@@ -18,6 +18,5 @@ __all__ = [
     "merge_rows",
     "project_simplex",
     "sqdist",
-    "trimmed_mean",
     "trimmed_mean_rows",
 ]

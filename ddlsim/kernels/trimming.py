@@ -8,41 +8,9 @@ import numpy as np
 import torch
 
 from ddlsim.foundation import native
-from ddlsim.kernels.matrices import (
-    Matrix,
-    Rows,
-    as_longs,
-    check_row_numbers,
-    first_numbers,
-    num_threads,
-    overlap,
-    rows_of,
-)
+from ddlsim.kernels.matrices import Matrix, Rows, as_longs, check_row_numbers, num_threads, overlap, rows_of
 
 NOTHING_KEPT = -1
-
-
-def trimmed_mean(params: Matrix, cut: int, out: Matrix | None = None) -> Matrix:
-    """The mean of every column without its `cut` lowest and `cut` highest values.
-
-    Args:
-        params: [N, P] float32, torch (CPU or CUDA) or numpy.
-        cut: 0 to below N / 2; (N - 1) // 2 is the median.
-        out: [1, P]; None: a new matrix.
-
-    Returns:
-        [1, P]. NaN counts as plus infinity; sums are float32, so that one beyond 3.4e38 is infinite.
-
-    Raises:
-        ValueError: another cut, or shapes that do not fit. TypeError: another type or element type.
-    """
-    rows = rows_of(params, "params")
-    if out is None:
-        shape = (1, rows.num_columns)
-        out = torch.empty(shape, device=params.device) if isinstance(params, torch.Tensor) else np.empty(shape, "f4")
-    everything = first_numbers(rows.num_rows)
-    trimmed_mean_rows(params, [0, rows.num_rows], everything, [cut], out, [0])
-    return out
 
 
 def trimmed_mean_rows(
@@ -62,6 +30,8 @@ def trimmed_mean_rows(
         cuts: [R] how many values are left out at each end, below half the number of sources.
         out: [M, P], written; targets: [R] rows of it, all different.
         kept: [R] a row of `params` that joins the mean untrimmed, or -1; None if none does.
+
+    NaN counts as plus infinity; sums are float32, so that one beyond 3.4e38 is infinite.
 
     Raises:
         IndexError: a row number outside its matrix.

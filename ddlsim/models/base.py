@@ -17,6 +17,10 @@ ImageShape = tuple[int, ...]
 """Channels, height, width; of samples that are no images whatever shape they have."""
 
 
+BUILD_ARGUMENTS = ("image_shape", "num_classes")
+"""Arguments that a class or function that makes modules may take, by name."""
+
+
 def require(fits: bool, model: str, image_shape: ImageShape, wanted: str) -> None:
     """Raise ScenarioError if images do not fit a model.
 

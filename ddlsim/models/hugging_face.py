@@ -135,11 +135,9 @@ def _read_folder(folder: Path, files: tuple[tuple[str, Any], ...]) -> Any:
     return model
 
 
-def _refuse_unknown(given: Mapping[str, Value], config: Any, usual: Any, architecture: str) -> None:
-    """Raise ScenarioError if a configuration has kept a key as a mere attribute that `usual` lacks: no model reads
-    it.
-    """
-    unknown = next((key for key in given if hasattr(config, key) and not hasattr(usual, key)), None)
+def _refuse_unknown(keys: Mapping[str, Value], config: Any, usual: Any, architecture: str) -> None:
+    """Raise ScenarioError if a configuration has stored a key that `usual` lacks, which no model reads."""
+    unknown = next((key for key in keys if hasattr(config, key) and not hasattr(usual, key)), None)
     if unknown is not None:
         near = difflib.get_close_matches(unknown, [*usual.to_dict(), *type(usual).attribute_map], n=3)
         meant = f" Did you mean {' or '.join(near)}?" if near else ""

@@ -40,14 +40,13 @@ from ddlsim.foundation.file_states import state_of
 from ddlsim.foundation.part import Part
 from ddlsim.foundation.registry import Registry
 from ddlsim.foundation.units import UnitCount
-from ddlsim.models.base import ImageModel, ImageShape, ModelSettings, require
+from ddlsim.models.base import BUILD_ARGUMENTS, ImageModel, ImageShape, ModelSettings, require
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
 
-GIVEN = ("image_shape", "num_classes")
 PLAIN = (bool, int, float, str)
 
 
@@ -76,7 +75,7 @@ def settings_of(made: "Callable[..., nn.Module]") -> type[ModelSettings]:
     """
     fields: list[Any] = []
     for key, argument in _signature(made).parameters.items():
-        if key in GIVEN or argument.kind in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD):
+        if key in BUILD_ARGUMENTS or argument.kind in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD):
             continue
         if (
             key in {field.name for field in dataclasses.fields(ModelSettings)}
@@ -111,10 +110,10 @@ def _build(self: Any, image_shape: ImageShape, num_classes: int) -> "nn.Module":
     arguments = _signature(self.made).parameters
     anything = any(each.kind is each.VAR_KEYWORD for each in arguments.values())  # torchvision's functions pass it on
     anything &= not _has_no_init(self.made)
-    given: dict[str, Any] = {"image_shape": image_shape} if "image_shape" in arguments else {}
-    given |= {"num_classes": num_classes} if "num_classes" in arguments or anything else {}
+    shapes: dict[str, Any] = {"image_shape": image_shape} if "image_shape" in arguments else {}
+    shapes |= {"num_classes": num_classes} if "num_classes" in arguments or anything else {}
     keys = {each.name for each in dataclasses.fields(self)} - {each.name for each in dataclasses.fields(ModelSettings)}
-    return self.made(**{key: getattr(self, key) for key in keys}, **given)
+    return self.made(**{key: getattr(self, key) for key in keys}, **shapes)
 
 
 def _has_no_init(made: "Callable[..., nn.Module]") -> bool:
@@ -151,9 +150,9 @@ def load_pretrained(net: "nn.Module", pretrained: str, weights: str, last: str) 
         return
     wanted = [name for name in net.state_dict() if not name.startswith(last + ".")]
     found = _unwrapped(_read(pretrained, weights, state_of(pretrained)), wanted, last)
-    kept = {name: values for name, values in found.items() if not name.startswith(last + ".")}
+    values = {name: each for name, each in found.items() if not name.startswith(last + ".")}
     try:
-        lacking = net.load_state_dict(kept, strict=False)
+        lacking = net.load_state_dict(values, strict=False)
     except RuntimeError as error:
         what = str(error).splitlines()[-1].strip()
         raise DataDamaged(f"model.pretrained: {pretrained} does not fit: {what}") from error

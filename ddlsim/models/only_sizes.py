@@ -1,4 +1,4 @@
-"""A model given by its size alone, for network-only runs (`learning: none`)."""
+"""A model that is only a size, for network-only runs (`learning: none`)."""
 
 from dataclasses import dataclass
 from typing import Annotated, ClassVar

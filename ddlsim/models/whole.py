@@ -77,7 +77,7 @@ def refuse_lazy(module: nn.Module, name: str) -> None:
         if is_lazy(values):
             raise ScenarioError(
                 f"model: {tensor} of {name} has no shape yet: it is lazy. Call the module once on a sample, "
-                "module(torch.zeros(1, ...)), or use a layer that is told its size, such as nn.Linear."
+                "module(torch.zeros(1, ...)), or use a layer of known size, such as nn.Linear."
             )
 
 

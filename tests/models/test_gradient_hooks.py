@@ -4,7 +4,7 @@ import pytest
 from torch import nn
 
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.models.given import given_model
+from ddlsim.models.from_python import model_from_python
 
 
 class Scaled(nn.Sequential):
@@ -19,5 +19,5 @@ def test_a_copy_of_a_module_would_lack_its_hooks():
     with pytest.raises(
         ScenarioError, match=r"1\.weight of this Scaled has a hook on its gradient.* Give the class, or"
     ):
-        given_model(Scaled())
-    assert given_model(Scaled).build((1, 28, 28), 10)[1].weight._backward_hooks
+        model_from_python(Scaled())
+    assert model_from_python(Scaled).build((1, 28, 28), 10)[1].weight._backward_hooks

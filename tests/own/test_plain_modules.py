@@ -11,7 +11,7 @@ from ddlsim import runs
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.learning.architecture import read_architecture
 from ddlsim.models.base import ModelSettings
-from ddlsim.models.given import given_model
+from ddlsim.models.from_python import model_from_python
 from ddlsim.models.split import SplitModel
 from ddlsim.models.whole import WholeModel, with_core_and_head
 from ddlsim.runs.models import read_model
@@ -179,7 +179,7 @@ def test_dpsgd_runs_on_any_module_and_facade_needs_one_that_can_be_cut(tmp_path,
     def run(algorithm):
         small = {"rounds": 1, "nodes": {"clusters": [3]}, "topology": {"name": "ring"}, "learning": learning}
         training = {"training": {"learning_rate": 0.1, "local_steps": 1}, "data": {"name": "fashion-mnist-mini"}}
-        model = given_model(nn.Sequential(nn.Flatten(), nn.Linear(784, 10), nn.LogSoftmax(1)))
+        model = model_from_python(nn.Sequential(nn.Flatten(), nn.Linear(784, 10), nn.LogSoftmax(1)))
         scenario = {**small, **training, "algorithm": {"name": algorithm}, "model": model}
         return ddlsim.run(scenario, out=tmp_path / algorithm)
 

@@ -29,7 +29,7 @@ from ddlsim.learning.layout import Layout
 from ddlsim.learning.model_parts import CORE, HEAD, MODEL
 from ddlsim.learning.optimizing.state import OpenState
 from ddlsim.learning.optimizing.table import SGD, AdamW
-from ddlsim.models.given import MODULE_HOOKS
+from ddlsim.models.from_python import MODULE_HOOKS
 from ddlsim.models.split import SplitModel
 
 if TYPE_CHECKING:

@@ -39,9 +39,9 @@ def part_of(key: str, value: Any) -> Any:
     if isinstance(value, Part) or _is_part_class(value) or named:
         return value
     if key == "model" and (_is_module(value) or callable(value)):
-        from ddlsim.models.given import given_model
+        from ddlsim.models.from_python import model_from_python
 
-        return given_model(value)
+        return model_from_python(value)
     if key == "data" and isinstance(value, Mapping):
         return _arrays(value)
     if key == "data" and isinstance(value, tuple) and len(value) == 2:

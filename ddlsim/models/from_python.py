@@ -14,17 +14,15 @@ from torch import nn
 from ddlsim.foundation import sources
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.torch_state import forked_generators
-from ddlsim.models.base import ImageShape, ModelSettings
+from ddlsim.models.base import BUILD_ARGUMENTS, ImageShape, ModelSettings
 from ddlsim.models.whole import refuse_lazy
 
-ARGUMENTS = ("image_shape", "num_classes")
-"""Arguments that a class or function that makes modules may take, by name."""
 MODULE_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 """Attributes of a module that hold the functions hooked on it."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class GivenModel(ModelSettings):
+class PythonModel(ModelSettings):
     """Base of the settings of a module, or of a class or function that makes modules.
 
     Args:
@@ -34,8 +32,8 @@ class GivenModel(ModelSettings):
 
     sha256: str | None = None
 
-    given: ClassVar[Any] = None
-    """The module, or what makes it."""
+    source: ClassVar[Any] = None
+    """The module, or the class or function that makes it."""
     digest: ClassVar[str] = ""
     """Value that `sha256` must have."""
     written_as: ClassVar[Any] = None
@@ -46,75 +44,76 @@ class GivenModel(ModelSettings):
     def __post_init__(self) -> None:
         if self.sha256 not in (None, self.digest):
             raise ScenarioError(
-                f"sha256: the run was made with another {type(self).__name__} ({self.sha256}) than the one that is "
-                f"given now ({self.digest}). Give the one of then: of a module also its first values count."
+                f"sha256: expected the {type(self).__name__} of the run, {self.sha256}, got {self.digest}. Pass the "
+                "same one; of a module also its initial values count."
             )
         object.__setattr__(self, "sha256", self.digest)
 
     def build(self, image_shape: ImageShape, num_classes: int) -> nn.Module:
         """A copy of the module with its values; or a fresh one from what makes them."""
-        if isinstance(self.given, nn.Module):
+        if isinstance(self.source, nn.Module):
             try:
-                return copy.deepcopy(self.given)
+                return copy.deepcopy(self.source)
             except Exception as error:  # whatever its attributes raise
                 raise ScenarioError(
-                    f"model: this {type(self.given).__name__} cannot be copied for the nodes ({type(error).__name__}: "
+                    f"model: this {type(self.source).__name__} cannot be copied for the nodes ({type(error).__name__}: "
                     f"{' '.join(str(error).split()):.200}). Give its class, or a function that makes it."
                 ) from error
-        known = dict(zip(ARGUMENTS, (image_shape, num_classes), strict=True))
-        wanted = inspect.signature(self.given).parameters
-        return self.given(**{name: value for name, value in known.items() if name in wanted})
+        known = dict(zip(BUILD_ARGUMENTS, (image_shape, num_classes), strict=True))
+        wanted = inspect.signature(self.source).parameters
+        return self.source(**{name: value for name, value in known.items() if name in wanted})
 
 
-def given_model(given: "nn.Module | Callable[..., nn.Module]") -> GivenModel:
+def model_from_python(source: "nn.Module | Callable[..., nn.Module]") -> PythonModel:
     """Return the model of a module, or of a class or function that makes modules.
 
     Args:
-        given: a module, with whose values every node starts; or a class or function, called to make fresh modules with
+        source: a module, with whose values every node starts; or a class or function, called to make fresh modules with
             random values from the scenario's seed. It takes nothing, or `image_shape` and `num_classes`, or one of
             them, by these names.
     Raises:
         ScenarioError: if it takes other arguments, or if the module has parameters without a shape, or with hooks.
     """
-    written_as = type(given) if isinstance(given, nn.Module) else given
-    if not isinstance(given, nn.Module):
+    written_as = type(source) if isinstance(source, nn.Module) else source
+    if not isinstance(source, nn.Module):
         needed = [
             each.name
-            for each in inspect.signature(given).parameters.values()
+            for each in inspect.signature(source).parameters.values()
             if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
         ]
-        others = [name for name in needed if name not in ARGUMENTS]
+        others = [name for name in needed if name not in BUILD_ARGUMENTS]
         if others:
             raise ScenarioError(
-                f"model: {_name(given)} needs {', '.join(others)}; expected a class or function that takes nothing, or "
-                f"{' and '.join(ARGUMENTS)}. Give a module, or a function such as lambda: {_name(given)}(...)."
+                f"model: {_name(source)} needs {', '.join(others)}; expected a class or function that takes nothing "
+                f"or {' and '.join(BUILD_ARGUMENTS)}. Give a module, or a function such as lambda: "
+                f"{_name(source)}(...)."
             )
     text, code = sources.source_of(written_as) or "", sources.digest_of(written_as)
-    if isinstance(given, nn.Module):
-        refuse_lazy(given, type(given).__name__)
-        _refuse_gradient_hooks(given)
-        text, code = text + _structure(given, with_values=True), _code_of(given)
-    elif not set(ARGUMENTS) & set(inspect.signature(given).parameters):
+    if isinstance(source, nn.Module):
+        refuse_lazy(source, type(source).__name__)
+        _refuse_gradient_hooks(source)
+        text, code = text + _structure(source, with_values=True), _code_of(source)
+    elif not set(BUILD_ARGUMENTS) & set(inspect.signature(source).parameters):
         with suppress(Exception), forked_generators():  # its error is reported where models are built
-            text += _structure(given(), with_values=False)
+            text += _structure(source(), with_values=False)
     attributes = {
-        "given": given if isinstance(given, nn.Module) else staticmethod(given),
+        "source": source if isinstance(source, nn.Module) else staticmethod(source),
         "digest": hashlib.sha256(text.encode()).hexdigest()[:16],
         "code": code,
         "written_as": staticmethod(written_as),
         "__module__": getattr(written_as, "__module__", __name__),
         "__doc__": inspect.getdoc(written_as),
     }
-    cls: type[GivenModel] = type(_name(written_as), (GivenModel,), attributes)
+    cls: type[PythonModel] = type(_name(written_as), (PythonModel,), attributes)
     return dataclass(frozen=True, kw_only=True)(cls)()
 
 
-def _refuse_gradient_hooks(given: nn.Module) -> None:
+def _refuse_gradient_hooks(source: nn.Module) -> None:
     """Raise ScenarioError if a parameter has hooks, which no copy of it has."""
-    for name, parameter in given.named_parameters():
+    for name, parameter in source.named_parameters():
         if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
             raise ScenarioError(
-                f"model: {name} of this {type(given).__name__} has a hook on its gradient, which a copy of the module "
+                f"model: {name} of this {type(source).__name__} has a hook on its gradient, which a copy of the module "
                 "for a node does not have. Give the class, or a function that makes the module and registers the hook."
             )
 
@@ -166,7 +165,7 @@ def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, bool | int | float | str)
 
 
-def _name(given: Any) -> str:
+def _name(source: Any) -> str:
     """Return a name for scenarios and folders, which is that of the class or function."""
-    name = getattr(given, "__name__", type(given).__name__)
+    name = getattr(source, "__name__", type(source).__name__)
     return name if name.isidentifier() else "Model"
