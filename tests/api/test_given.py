@@ -135,7 +135,7 @@ def test_a_resume_says_which_objects_it_needs_and_takes_them_again(stopped, monk
 def test_a_resume_with_another_module_is_refused(stopped, monkeypatch):
     run, _, _ = stopped
     forget(monkeypatch)
-    with pytest.raises(ScenarioError, match="sha256: the run was made with another Net"):
+    with pytest.raises(ScenarioError, match="sha256: expected the Net of the run"):
         ddlsim.resume(run.dir, algorithm=Quiet, model=Net())
 
 
