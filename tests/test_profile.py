@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from ddlsim import runs
 from ddlsim.cli import app
 from ddlsim.learning.backends.base import Dispatcher
-from ddlsim.learning.bank import laters
+from ddlsim.learning.bank import lazy_values
 from ddlsim.learning.jobs import Job, Jobs
 from ddlsim.report.summary_table import table
 from ddlsim.runs.manifest import wall_profile
@@ -98,7 +98,7 @@ def test_seconds_of_a_device_stand_beside_those_of_the_host(tmp_path, monkeypatc
 
 def test_waiting_for_values_of_a_device_is_a_part_of_its_own(monkeypatch):
     monkeypatch.setattr("ddlsim.learning.jobs.time", SimpleNamespace(perf_counter=count(0.0, 2.0).__next__))
-    jobs = Jobs(["head losses"], lambda kind, specs: laters(lambda: [7], 1))
+    jobs = Jobs(["head losses"], lambda kind, specs: lazy_values(lambda: [7], 1))
     job = jobs.submit(Job(SimpleNamespace(kind="head losses", writes_in=()), (), ()))
     assert jobs.values([job]) == [7]
     assert jobs.wall_s == {"head losses": 2.0, "waiting for values": 2.0}

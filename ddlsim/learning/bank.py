@@ -185,12 +185,12 @@ class Rows:
         device: device of the matrices.
 
     Attributes:
-        num_given: numbers assigned so far.
+        num_assigned: numbers assigned so far.
     """
 
     def __init__(self, device: torch.device):
         self.device = device
-        self.num_given = 0
+        self.num_assigned = 0
         self._banks: dict[tuple, Bank] = {}
         self._rows: WeakValueDictionary[int, Row] = WeakValueDictionary()
 
@@ -207,7 +207,7 @@ class Rows:
 
     def new(self, part: Part) -> Params:
         """A handle to a row that a job will fill."""
-        number, self.num_given = self.num_given, self.num_given + 1
+        number, self.num_assigned = self.num_assigned, self.num_assigned + 1
         return Params(self.numbered(part, number))
 
     def numbered(self, part: Part, number: int) -> Row:
@@ -319,7 +319,7 @@ class LazyValue:
         return self._values()[self._place]
 
 
-def laters(values: Callable[[], Sequence[Any]], count: int) -> list[LazyValue]:
+def lazy_values(values: Callable[[], Sequence[Any]], count: int) -> list[LazyValue]:
     """So many values that one function waits for; it is called at most once."""
     once = _once(values)
     return [LazyValue(once, place) for place in range(count)]

@@ -28,7 +28,7 @@ _FACTORS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 _BITS, _WORD = 24, 2**64
 
 
-class OwnDropout(nn.Module):
+class CounterDropout(nn.Module):
     """Equivalent of nn.Dropout, with masks by counter.
 
     The counter is a buffer, so that functional calls (torch.func) can hand in one for each of many models.
@@ -95,7 +95,7 @@ def draws_from_torch(module: nn.Module, inputs: torch.Tensor) -> bool:
         module: on the CPU; its dropouts are replaced, and its buffers may change.
         inputs: samples [n, ...] for it; if it cannot take them, draws up to the error count.
     """
-    own_dropouts(module)
+    replace_dropouts(module)
     with torch.no_grad(), forked_generators():
         before = torch.get_rng_state()
         with suppress(Exception):  # its error is reported elsewhere
@@ -103,8 +103,8 @@ def draws_from_torch(module: nn.Module, inputs: torch.Tensor) -> bool:
         return not torch.equal(before, torch.get_rng_state())
 
 
-def own_dropouts(module: nn.Module, device: torch.device | None = None) -> dict[str, OwnDropout]:
-    """Replace every nn.Dropout by an OwnDropout; return them by name, in the order of the module. One that occurs in
+def replace_dropouts(module: nn.Module, device: torch.device | None = None) -> dict[str, CounterDropout]:
+    """Replace every nn.Dropout by a CounterDropout; return them by name, in the order of the module. One that occurs in
     several places becomes several.
     """
     found: dict[tuple[int, str], tuple[str, float]] = {}  # by its owner, which may itself occur in several places
@@ -112,7 +112,7 @@ def own_dropouts(module: nn.Module, device: torch.device | None = None) -> dict[
         if type(child) is nn.Dropout:
             holder, _, key = name.rpartition(".")
             found.setdefault((id(module.get_submodule(holder)), key), (name, child.p))
-    made = {name: OwnDropout(probability, device) for name, probability in found.values()}
+    made = {name: CounterDropout(probability, device) for name, probability in found.values()}
     for name, dropout in made.items():
         module.set_submodule(name, dropout)
     return made
@@ -123,7 +123,7 @@ def first_counters(count: int, seed: int) -> list[int]:
     return [_signed(key) for key in dropout_keys(count, seed)]
 
 
-def seed_dropouts(dropouts: Collection[OwnDropout], seed: int) -> None:
+def seed_dropouts(dropouts: Collection[CounterDropout], seed: int) -> None:
     """Restart the random numbers of every dropout, with different numbers for each.
 
     Args:

@@ -58,13 +58,13 @@ class MetricSum:
         self._losses += losses
         self._samples += labels.shape[1]
 
-    def tested(self) -> list[EvalResult]:
+    def results(self) -> list[EvalResult]:
         """Return the metrics of each model, computed from the counts."""
-        return self.tested_later()()
+        return self.results_later()()
 
-    def tested_later(self) -> Callable[[], list[EvalResult]]:
+    def results_later(self) -> Callable[[], list[EvalResult]]:
         """Start copying the counts to the host; return a function that waits for them and returns the result of
-        `tested`.
+        `results`.
         """
         statistics = downloaded(torch.cat(self._batches, dim=1) if self._task.keeps_samples else self._batches[0])
         losses, samples = downloaded(self._losses), self._samples

@@ -346,13 +346,13 @@ class LoggedPast:
         return self._read_ahead.pop(number)
 
 
-def cut_here(jobs: "Jobs", rows: Rows) -> Cut:
+def current_cut(jobs: "Jobs", rows: Rows) -> Cut:
     """Return the current state of the queue."""
     pending, num_old = jobs.pending()
-    return Cut(jobs.num_submitted, rows.num_given, tuple(pending), num_old)
+    return Cut(jobs.num_submitted, rows.num_assigned, tuple(pending), num_old)
 
 
-def known_rows(rows: Rows) -> list[Row]:
+def computed_rows(rows: Rows) -> list[Row]:
     """The rows that have been computed and that something holds."""
     return [row for row in rows.held() if row.slot is not None and row.job is None]
 
@@ -373,7 +373,7 @@ def end_replay(
         ReplayFailed: if the state of the queue differs from that in the earlier process.
     """
     gc.collect()  # rows in reference circles, if there are any
-    here = cut_here(jobs, rows)
+    here = current_cut(jobs, rows)
     if (here.num_jobs, here.num_rows) != (cut.num_jobs, cut.num_rows):
         raise ReplayFailed(
             f"it has {here.num_jobs} jobs and {here.num_rows} rows at the checkpoint, which says "

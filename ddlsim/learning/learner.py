@@ -23,7 +23,7 @@ from ddlsim.learning.jobs import EagerWaves, Job, Jobs
 from ddlsim.learning.layout import Buffers
 from ddlsim.learning.local_trainings import LocalTrainings
 from ddlsim.learning.model_parts import CORE, MODEL, check_model, no_core, no_samples
-from ddlsim.learning.optimizing.state import KeptRows, LocalState
+from ddlsim.learning.optimizing.state import LocalState, StateRows
 from ddlsim.learning.row_jobs import RowOperations, ShapeChecks
 from ddlsim.learning.row_operations import PoisonedNodes
 from ddlsim.learning.training_inputs import Objective, TrainingContext
@@ -91,9 +91,9 @@ class Learner(RowOperations):
             )
             for name, build in builders.items()
         }
-        kept_rows = KeptRows(training)
+        state_rows = StateRows(training)
         for architecture in self.architectures.values():
-            kept_rows.check(architecture.layout.parts[MODEL])
+            state_rows.check(architecture.layout.parts[MODEL])
         rows: Rows
         self.backends: Dispatcher | RemoteWaves
         if elsewhere is not None:
@@ -181,7 +181,7 @@ class Learner(RowOperations):
         only: str | None,
         local_state: LocalState | None,
         objective: Objective | None,
-        terms: TrainingContext = TrainingContext(),  # noqa: B008  frozen
+        context: TrainingContext = TrainingContext(),  # noqa: B008  frozen
     ) -> tuple[Model, LocalState, dict[int, Params]]:
         """Train a model on a node's samples.
 
@@ -193,7 +193,7 @@ class Learner(RowOperations):
             only: part to train, with the others returned unchanged; None for all.
             local_state: state that the node kept from its last training; None without.
             objective: the loss; None for the task's loss.
-            terms: place of the training in the run, and the algorithm's additions to its gradients.
+            context: place of the training in the run, and the algorithm's additions to its gradients.
 
         Returns:
             The trained model, the state that the node keeps (moments unless training.optimizer_state is `fresh`), and
@@ -203,7 +203,9 @@ class Learner(RowOperations):
         """
         assert rng is not None
         check_model("node.train", model)
-        training = self._trainings.enqueue(node, model, steps, rng, only, local_state or LocalState(), objective, terms)
+        training = self._trainings.enqueue(
+            node, model, steps, rng, only, local_state or LocalState(), objective, context
+        )
         if self._full_waves is not None:
             self._full_waves.submitted(node, training.job)
         return training.model, training.local_state, training.means
@@ -217,9 +219,9 @@ class Learner(RowOperations):
         """The scenario's learning rate at the start of the run, without its schedule."""
         return self._first_rate
 
-    def learning_rates(self, steps: int, local_state: LocalState | None, terms: TrainingContext) -> list[float]:
+    def learning_rates(self, steps: int, local_state: LocalState | None, context: TrainingContext) -> list[float]:
         """The learning rate of every update of a training, see local_trainings.py."""
-        return self._trainings.learning_rates(steps, local_state, terms)
+        return self._trainings.learning_rates(steps, local_state, context)
 
     def losses(
         self,
@@ -291,7 +293,7 @@ class Learner(RowOperations):
             DdlsimError: if the shapes differ.
         """
         for parts in zip(own, *peers, strict=True):
-            self._fitting.check("compare", [params.part for params in parts])
+            self._shapes.check("compare", [params.part for params in parts])
         return self._submit(SimilaritySpec, metric=metric, own=own, peers=tuple(peers), **references)
 
     def resolve(self, jobs: Sequence[Job]) -> list:

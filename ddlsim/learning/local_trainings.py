@@ -20,7 +20,7 @@ from ddlsim.learning.jobs import Job
 from ddlsim.learning.layout import Entry, Part
 from ddlsim.learning.model_sizes import latent_size
 from ddlsim.learning.optimizing.schedules import rates
-from ddlsim.learning.optimizing.state import KeptRows, LocalState, OptimizerState
+from ddlsim.learning.optimizing.state import LocalState, OptimizerState, StateRows
 from ddlsim.learning.optimizing.updates import updates_of
 from ddlsim.learning.private_steps import PrivateSteps, draw_poisson_batches, sample_rate
 from ddlsim.learning.row_operations import PoisonedNodes
@@ -79,7 +79,7 @@ class LocalTrainings:
 
     def use(self, settings: "Settings") -> None:
         """Trainings that are made from now on have these settings."""
-        self._settings, self._kept_rows = settings, KeptRows(settings)
+        self._settings, self._state_rows = settings, StateRows(settings)
 
     def enqueue(
         self,
@@ -141,7 +141,7 @@ class LocalTrainings:
         )
         states = dict(local_state.moments)
         for params, move, rows in zip(model, moves, moments, strict=True):
-            if move and self._kept_rows.kept:
+            if move and self._state_rows.kept:
                 last = local_state.moments.get(params.part.name)
                 states[params.part.name] = OptimizerState(len(rates) + (last.steps if last else 0), rows)
         return Training(job, trained, LocalState(states, local, local_state.batches + len(batches)), means)
@@ -188,14 +188,14 @@ class LocalTrainings:
 
     def _last_moments(self, local_state: LocalState, model: Model) -> tuple[OptimizerState | None, ...]:
         """Return the optimizer's state of each part; empty if the optimizer starts afresh."""
-        if not self._kept_rows.kept:
+        if not self._state_rows.kept:
             return ()
         return tuple(local_state.moments.get(params.part.name) for params in model)
 
     def _new_moments(self, model: Model, moves: Sequence[bool]) -> list[tuple[Params | None, ...]]:
         """Return the rows of each part's moments after the training; None for parts that are not trained."""
         return [
-            tuple(self._rows.new(row) if move else None for row in self._kept_rows.of(params.part))
+            tuple(self._rows.new(row) if move else None for row in self._state_rows.of(params.part))
             for params, move in zip(model, moves, strict=True)
         ]
 

@@ -91,7 +91,7 @@ class RowOperations:
     def __init__(self, rows: Rows, jobs: Jobs, fitting: ShapeChecks):
         self.rows = rows
         self.jobs = jobs
-        self._fitting = fitting
+        self._shapes = fitting
         self._slices: dict[tuple, Part] = {}
         self._same_merge: weakref.WeakValueDictionary[tuple, Params] = weakref.WeakValueDictionary()
 
@@ -104,7 +104,7 @@ class RowOperations:
         Raises:
             DdlsimError: if the shapes differ.
         """
-        self._fitting.check("merge", [params.part for params in sources])
+        self._shapes.check("merge", [params.part for params in sources])
         return self._merged(MergeSpec, sources, weights, node=node)
 
     def aggregate(
@@ -121,7 +121,7 @@ class RowOperations:
         Raises:
             DdlsimError: if the shapes differ.
         """
-        self._fitting.check("merge", [params.part for params in sources])
+        self._shapes.check("merge", [params.part for params in sources])
         return self._merged(AggregateSpec, sources, weights, rule=rule, own=own, start=start, node=node)
 
     def trained_values(self, params: Params) -> Params:
@@ -143,7 +143,7 @@ class RowOperations:
         Raises:
             DdlsimError: if the head does not end in a linear layer.
         """
-        weights = self._fitting.classifier(head.part)
+        weights = self._shapes.classifier(head.part)
         return self._slice(head, ((weights.start, weights.stop),))
 
     def compress(self, codec: Any, params: Params, copy: Params | None, seed: int) -> Params:

@@ -31,7 +31,7 @@ from ddlsim.foundation.own_code import is_from_outside
 from ddlsim.foundation.rng import stream
 from ddlsim.kernels.similarity import DISTANCE_OFFSET, SMALLEST_NORM
 from ddlsim.kernels.transfers import downloaded
-from ddlsim.learning.bank import Bank, Row, by_bank, laters
+from ddlsim.learning.bank import Bank, Row, by_bank, lazy_values
 from ddlsim.learning.job_types import AggregateSpec, AttackSpec, CompressSpec, SimilaritySpec
 from ddlsim.learning.layout import Part
 
@@ -265,7 +265,7 @@ def values_of_jobs(
                 found[job] = list(islice(values, sizes[job]))
         return found
 
-    return get() if device.type == "cpu" else laters(get, len(sizes))
+    return get() if device.type == "cpu" else lazy_values(get, len(sizes))
 
 
 def _cosine_weights(jobs: list[SimilaritySpec], alpha: float) -> Values:

@@ -66,14 +66,14 @@ _sized = cast("Callable[[SizedPart | Part, int], Params]", SizedParams)
 
 
 @dataclass
-class Known:
+class FinishedJob:
     """A job that counts as run."""
 
     value: list[Any]
     done: bool = True
 
 
-class NoJobs:
+class EmptyQueue:
     """The queue of a learner that computes nothing."""
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ class NoJobs:
 
 
 class SizeLearner:
-    """The Compute port of network-only runs (see node/ports.py): SizedParams replaces Params, Known replaces Job.
+    """The Compute port of network-only runs (see node/ports.py): SizedParams replaces Params, FinishedJob replaces Job.
 
     Args:
         parts: per architecture, by its name for messages, the sizes of its parts in order.
@@ -127,7 +127,7 @@ class SizeLearner:
         self._steps_per_epoch = batches_per_pass(samples["train"], batch_size, drop_last)
         self._batches = {split: -(-count // batch_size) for split, count in samples.items()}
         self._serials = count()
-        self.jobs = NoJobs()
+        self.jobs = EmptyQueue()
         self.backends = None  # nothing is computed
         self.detours: dict[str, dict[str, int]] = {}
         self.paths: dict[str, dict[str, int]] = {}
@@ -225,7 +225,7 @@ class SizeLearner:
 
     def class_cosine(self, own: "Params", others: "Sequence[Params]") -> "Job":
         """All classifiers are alike."""
-        return _known([1.0] * len(others))
+        return _finished([1.0] * len(others))
 
     def _classifier_sizes(self, head: "SizedPart | Part") -> tuple[int, int]:
         """Values of the last linear layer's weights and bias, which it may not have: weights are the more."""
@@ -244,15 +244,15 @@ class SizeLearner:
         """Return the same loss for every model."""
         for model in models:
             check_model("losses", model)
-        return _known([self._loss] * len(models))
+        return _finished([self._loss] * len(models))
 
     def test(self, models: "Sequence[Model]", *_: Any, **__: Any) -> "Job":
         """Return the same loss for every model, and no predictions."""
-        return _known([((), self._loss, None)] * len(models))
+        return _finished([((), self._loss, None)] * len(models))
 
     def compare(self, metric: str, own: "Model", peers: "Sequence[Model]", *_: Any, **__: Any) -> "Job":
         """Return the same similarity for every peer."""
-        return _known([1.0] * len(peers))
+        return _finished([1.0] * len(peers))
 
     draws_numbers = False
 
@@ -292,8 +292,8 @@ class SizeLearner:
         return _sized(part, next(self._serials))
 
 
-def _known(value: list[Any]) -> "Job":
-    return cast("Job", Known(value))
+def _finished(value: list[Any]) -> "Job":
+    return cast("Job", FinishedJob(value))
 
 
 def _whole(parts: Sequence[SizedPart]) -> SizedPart:

@@ -140,7 +140,7 @@ class Checkpoints:
         self._last_rounds, self._last_s = self._rounds, time.monotonic()
 
     def _write(self, time_s: float, completed: int, furthest: int) -> None:
-        from ddlsim.learning.jobs import cut_here, known_rows
+        from ddlsim.learning.jobs import computed_rows, current_cut
 
         jobs, rows = self._learner.jobs, self._learner.rows
         jobs.settle()
@@ -151,13 +151,13 @@ class Checkpoints:
             completed=completed,
             furthest=furthest,
             time_s=time_s,
-            cut=asdict(cut_here(jobs, rows)),
+            cut=asdict(current_cut(jobs, rows)),
             log_bytes=log_bytes,
             metrics_bytes=self._recorder.num_bytes(),
             wall_s=self._wall_s(),
             reasons={name: dict(found) for name, found in self._learner.backends.reasons.items()},
             made_with=self._made_with,
         )
-        write_checkpoint(self._folder, state, known_rows(rows), rows)
+        write_checkpoint(self._folder, state, computed_rows(rows), rows)
         for old in checkpoints_of(self._folder.parent)[self._every.keep or KEPT :]:
             shutil.rmtree(old, ignore_errors=True)

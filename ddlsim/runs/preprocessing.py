@@ -130,7 +130,7 @@ def evaluate(inputs: Mapping[str, Any], scenario: "Scenario", model: "nn.Module"
             labels = torch.as_tensor(y[part])
             outputs = model(preprocess(inputs, x[part]))
             tally.add(outputs[None], labels[None], task.loss(outputs, labels, reduction="sum")[None])
-    (tested,) = tally.tested()
+    (tested,) = tally.results()
     names = [metric.name for metric in task.metrics]
     return {**dict(zip(names, tested.values, strict=True)), "test_loss": tested.loss}
 

@@ -76,7 +76,7 @@ def test_models_of_both_clusters_are_one_stack(stacked):
 def test_what_did_not_fit_is_not_tried_again(stacked, monkeypatch):
     learner, _ = stacked
     expected = evaluate(learner, (0, 0, 0), (4, 5, 6))
-    learner.backends._once_each = type(learner.backends._once_each)()  # which would have kept the answers
+    learner.backends._evaluations = type(learner.backends._evaluations)()  # which would have kept the answers
     features, tried = StackedModels.features, []
 
     def limited(self, cores, images, shared):

@@ -8,7 +8,7 @@ import torch
 from workers_here import InProcess
 
 from ddlsim import assembly
-from ddlsim.learning.bank import LazyValue, laters
+from ddlsim.learning.bank import LazyValue, lazy_values
 from ddlsim.learning.remote.waves import RemoteWaves
 from ddlsim.runs.loading import load_data, prepare
 from ddlsim.scenario import load
@@ -45,7 +45,7 @@ class Aside:
             self.waited.append((kind, self.resolving))
             return values
 
-        return laters(wait, len(values))
+        return lazy_values(wait, len(values))
 
 
 @pytest.fixture
@@ -149,7 +149,7 @@ def test_a_value_that_failed_to_come_fails_again():
     def lost():
         raise OSError("gone")
 
-    for value in laters(lost, 2):
+    for value in lazy_values(lost, 2):
         with pytest.raises(OSError, match="gone"):
             value.get()
 

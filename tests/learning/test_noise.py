@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.learning.dropout import OwnDropout, draws_noise, mask, own_dropouts, seed_dropouts
+from ddlsim.learning.dropout import CounterDropout, draws_noise, mask, replace_dropouts, seed_dropouts
 from ddlsim.learning.layout import Layout
 from ddlsim.models.split import SplitModel
 
@@ -45,7 +45,7 @@ def train(make_learner):
 
 
 def test_a_dropout_drops_its_share_and_keeps_the_mean():
-    dropout = OwnDropout(0.2)
+    dropout = CounterDropout(0.2)
     values = dropout(torch.ones(100_000))
     assert abs((values == 0).float().mean() - 0.2) < 0.01
     assert torch.allclose(values[values > 0], torch.tensor(1.25)) and abs(values.mean() - 1) < 0.01
@@ -54,8 +54,8 @@ def test_a_dropout_drops_its_share_and_keeps_the_mean():
 
 def test_dropouts_of_a_module_are_replaced_and_differ():
     module = net()
-    dropouts = list(own_dropouts(module).values())
-    assert [type(module.core[3]), type(module.head[0])] == [OwnDropout, OwnDropout]
+    dropouts = list(replace_dropouts(module).values())
+    assert [type(module.core[3]), type(module.head[0])] == [CounterDropout, CounterDropout]
     seed_dropouts(dropouts, 7)
     first, second = (dropout(torch.ones(50)) for dropout in dropouts)
     assert not torch.equal(first, second)
@@ -73,7 +73,7 @@ def in_two_places():
 
 
 def test_a_dropout_in_several_places_is_replaced_in_all(make_learner, monkeypatch):
-    assert list(own_dropouts(in_two_places())) == ["core.3", "core.6"]
+    assert list(replace_dropouts(in_two_places())) == ["core.3", "core.6"]
     found = []
     for native in ("1", "0", "0"):
         monkeypatch.setenv("DDLSIM_NATIVE_TRAINING", native)
@@ -148,7 +148,7 @@ def test_what_changes_in_training_outside_state_dict_is_refused_since_nodes_woul
 
 
 def test_every_step_draws_other_masks_and_neighbors_do_not_hang_together():
-    dropout = OwnDropout(0.5)
+    dropout = CounterDropout(0.5)
     first, second = (dropout(torch.ones(100_000)).double() for _ in range(2))
     assert abs(torch.corrcoef(torch.stack([first, second]))[0, 1]) < 0.01
     assert abs(torch.corrcoef(torch.stack([first[1:], first[:-1]]))[0, 1]) < 0.01

@@ -66,8 +66,8 @@ def test_two_models_side_by_side_are_counted_as_each_alone(name):
         together.add(outputs[:, part], labels[:, part], losses)
         for i, tally in enumerate(alone):
             tally.add(outputs[i : i + 1, part], labels[i : i + 1, part], losses[i : i + 1])
-    for found, tally in zip(together.tested(), alone, strict=True):
-        (expected,) = tally.tested()
+    for found, tally in zip(together.results(), alone, strict=True):
+        (expected,) = tally.results()
         assert found.values == pytest.approx(expected.values) and found.loss == pytest.approx(expected.loss)
         assert (found.confusion is not None) == task.has_classes
 

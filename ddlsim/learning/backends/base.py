@@ -77,7 +77,7 @@ class Dispatcher:
         """Backend -> kind and reason -> how many jobs it did not take."""
         self.taken: dict[str, Counter[str]] = defaultdict(Counter)
         """Backend -> kind -> how many jobs it has computed."""
-        self._once_each = OnceEach()
+        self._evaluations = EvaluationCache()
 
     def know(self, reasons: Mapping[str, Mapping[str, str]]) -> None:
         for name, found in self.reasons.items():
@@ -86,7 +86,7 @@ class Dispatcher:
     def run(self, kind: str, specs: Sequence[JobSpec]) -> list[Any]:
         """Compute a wave of one kind; return the jobs' values in order."""
         with self._device_time.of(kind):
-            return self._once_each.run(specs, partial(self._run_distinct, kind))
+            return self._evaluations.run(specs, partial(self._run_distinct, kind))
 
     def device_s(self) -> dict[str, float]:
         return self._device_time.seconds()
@@ -130,7 +130,7 @@ class Dispatcher:
             backend.close()
 
 
-class OnceEach:
+class EvaluationCache:
     """Computes equal jobs of a wave once.
 
     A model that has been evaluated in an earlier wave (because its node has stopped, is offline, or has its best model

@@ -24,10 +24,10 @@ from torch import nn
 from ddlsim.foundation import native
 from ddlsim.kernels.group_norm_pool import GroupNormReLUPool
 from ddlsim.learning.batches import Batches
-from ddlsim.learning.dropout import OwnDropout
+from ddlsim.learning.dropout import CounterDropout
 from ddlsim.learning.layout import Layout
 from ddlsim.learning.model_parts import CORE, HEAD, MODEL
-from ddlsim.learning.optimizing.state import OpenState
+from ddlsim.learning.optimizing.state import LiveState
 from ddlsim.learning.optimizing.table import SGD, AdamW
 from ddlsim.models.from_python import MODULE_HOOKS
 from ddlsim.models.split import SplitModel
@@ -109,7 +109,7 @@ class NativePlan:
         batches: Batches,
         settings: "Training",
         only: str | None,
-        moments: OpenState | None,
+        moments: LiveState | None,
         rates: Sequence[float],
         proximal: float = 0.0,
         control: torch.Tensor | None = None,
@@ -187,7 +187,7 @@ def network_of(module: nn.Module, layout: Layout) -> Network:
         if name not in trained:
             raise NoPlan(f"some of its parameters are frozen: {name}")
     columns = {entry.name: entry.start for entry in layout.parts[MODEL].entries if entry.trainable}
-    dropouts = [layer for layer in module.modules() if type(layer) is OwnDropout]
+    dropouts = [layer for layer in module.modules() if type(layer) is CounterDropout]
     reader = _Reader(columns, {id(layer): number for number, layer in enumerate(dropouts)})
     for part in (CORE, HEAD):
         reader.part = part
@@ -333,7 +333,7 @@ class _Reader:
         self._core_linears += self.part == CORE
         return None
 
-    def _dropout(self, name: str, layer: nn.Dropout | OwnDropout) -> str | None:
+    def _dropout(self, name: str, layer: nn.Dropout | CounterDropout) -> str | None:
         if not layer.p:
             return None
         if type(layer) is nn.Dropout or layer.p >= 1:
@@ -364,7 +364,7 @@ class _Reader:
         nn.Flatten: _flatten,
         nn.Linear: _linear,
         nn.Dropout: _dropout,
-        OwnDropout: _dropout,
+        CounterDropout: _dropout,
     }
 
 

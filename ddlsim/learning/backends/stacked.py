@@ -106,7 +106,7 @@ def _part(images: Inputs, start: int, stop: int) -> Inputs:
     return images.part(start, stop) if isinstance(images, ByteInputs) else images[start:stop]
 
 
-LOOKED_AT = 2
+NUM_TRIED = 2
 """Models, and steps of each or for evaluations images, on which it is seen whether an architecture can be stacked."""
 
 
@@ -227,8 +227,8 @@ class StackedBackend(Backend):
             return "there is nothing to train"
         if (known := models.known_reason(training=True)) is not None:
             return known
-        few = group[:LOOKED_AT]
-        steps = self._pool.rows([job.node for job in few], [job.batches[:LOOKED_AT] for job in few])
+        few = group[:NUM_TRIED]
+        steps = self._pool.rows([job.node for job in few], [job.batches[:NUM_TRIED] for job in few])
         return models.why_not_train(few, [self._pool.gather(few[0].node, rows) for rows in steps])
 
     def _train_stacked(self, models: StackedModels, jobs: Sequence[TrainSpec]) -> None:
@@ -294,7 +294,7 @@ class StackedBackend(Backend):
                 if known is not None:
                     found[name] = known
                 else:
-                    met[name].append((model, self._inputs_of(job)[:LOOKED_AT]))
+                    met[name].append((model, self._inputs_of(job)[:NUM_TRIED]))
         for name, asked in met.items():
             first = asked[0]
             last = next(each for each in reversed(asked) if each[1].shape == first[1].shape)

@@ -17,7 +17,7 @@ from ddlsim.kernels.transfers import downloaded, uploaded
 from ddlsim.learning.backends.device import Memory
 from ddlsim.learning.backends.stacked_models import StackedModels, stack_models
 from ddlsim.learning.backends.workspace import autocast
-from ddlsim.learning.bank import LazyValue, Row, laters, stacked_rows
+from ddlsim.learning.bank import LazyValue, Row, lazy_values, stacked_rows
 from ddlsim.learning.batches import Batches
 from ddlsim.learning.datasets import Inputs, NodeDatasets, Samples
 from ddlsim.learning.eval_results import EvalResult, MetricSum
@@ -77,7 +77,7 @@ def stacked_losses(
     return _values(jobs, answers)
 
 
-def _seen_apart(job: TestSpec, images: Inputs) -> bool:
+def _needs_separate_passes(job: TestSpec, images: Inputs) -> bool:
     """Whether models that see different images need separate passes.
 
     Images of one channel, one per model, would be a convolution with as many groups as channels, which libraries
@@ -97,7 +97,7 @@ def _values(jobs: Sequence[LossSpec | TestSpec], answers: Sequence[Answers]) -> 
                 found[job][model] = value if isinstance(value, EvalResult) else float(value)
         return found
 
-    return laters(get, len(jobs))
+    return lazy_values(get, len(jobs))
 
 
 def _gathered(data: NodeDatasets, asked: Mapping[Hashable, tuple[LossSpec, Batches]]) -> dict[Hashable, Samples]:
@@ -118,7 +118,7 @@ def stacked_predictions(
     for index, job in enumerate(jobs):
         source = (job.split, job.cluster)
         images = data.evaluation(*source)[0]
-        together: Hashable = (images.shape, images.dtype, _seen_apart(job, images) and source)
+        together: Hashable = (images.shape, images.dtype, _needs_separate_passes(job, images) and source)
         for place, model in enumerate(job.models):
             key = architecture_of(model), len(model), together, job.precision
             groups[key].append(Question(model, source, (index, place)))
@@ -198,4 +198,4 @@ def _tested(
     tally = MetricSum(data.task, len(questions), next(iter(samples.values()))[1].device)
     for outputs, labels in outputs_of(models, questions, samples, memory, precision):
         tally.add(outputs, labels, _losses(data, outputs, labels).sum(dim=1))
-    return tally.tested_later()
+    return tally.results_later()

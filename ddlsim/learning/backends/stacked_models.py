@@ -40,7 +40,7 @@ SAME_BF16 = 5e-2
 STIR, FROM_ZERO = 0.5, 0.1
 """Amounts by which values are changed before a network is examined: up to half of a value, a tenth for a value of 0. At
 the start a factor of zero may switch parts of the network off, and a second model is made if only one is known."""
-NOTHING = 1e-4
+NEAR_ZERO = 1e-4
 
 OUTPUTS_HELD = 3
 """Outputs, their logarithms, and what is summed of these, where a head has many outputs."""
@@ -206,7 +206,7 @@ class StackedModels:
             jobs, images, labels = [*jobs, *jobs], *(torch.cat([each, each.flip(1)]) for each in (images, labels))
         whole, local = stack_models([job.model for job in jobs]), self.buffers.local([job.local for job in jobs])
         columns, weights, _ = self.split(None, whole)
-        whole[:, columns] = _stirred(weights)
+        whole[:, columns] = _perturbed(weights)
         _, weights, others = self.split(None, whole)
         buffers = self.buffers.read(whole, local, [job.seed for job in jobs])
         stacked = self._make_gradients(None, method)(weights, others, *buffers, images, labels)
@@ -258,10 +258,10 @@ def stack_models(models: Sequence[tuple[Row, ...]]) -> torch.Tensor:
     return found[0] if len(found) == 1 else torch.cat(found, dim=1)
 
 
-def _stirred(weights: torch.Tensor) -> torch.Tensor:
+def _perturbed(weights: torch.Tensor) -> torch.Tensor:
     """Values [N, W], moved: the same way every time, each row otherwise."""
     numbers = torch.rand(weights.shape, generator=torch.Generator().manual_seed(0)).to(weights.device) * 2 - 1
-    return weights + numbers * torch.where(weights.abs() <= NOTHING, FROM_ZERO, STIR * weights.abs())
+    return weights + numbers * torch.where(weights.abs() <= NEAR_ZERO, FROM_ZERO, STIR * weights.abs())
 
 
 def _why_alone(workspace: ModelWorkspace) -> str:

@@ -27,7 +27,7 @@ from ddlsim.learning.eval_results import Loss
 from ddlsim.learning.layout import LOCAL, Entry
 from ddlsim.learning.model_parts import MODEL
 from ddlsim.learning.stacking.stacked import Stacked
-from ddlsim.learning.stacking.tensor import spread
+from ddlsim.learning.stacking.tensor import expand_rows
 
 if TYPE_CHECKING:
     from ddlsim.scenario.model import Training
@@ -228,8 +228,10 @@ class LayerRules:
                 with autocast(step.training.precision, own.device):
                     outputs = functional_call(step.module.train(), tensors, (Stacked(images, count),))
                     losses = step.loss(outputs, Stacked(labels, count))
-                found = torch.autograd.grad(spread(losses, count).sum(), list(leaves.values()), materialize_grads=True)
-            moved = {name: spread(each.detach(), count) for name, each in tensors.items() if name not in leaves}
+                found = torch.autograd.grad(
+                    expand_rows(losses, count).sum(), list(leaves.values()), materialize_grads=True
+                )
+            moved = {name: expand_rows(each.detach(), count) for name, each in tensors.items() if name not in leaves}
             return torch.cat([each.flatten(1) for each in found], dim=1), *step.buffers.stacked_gathered(
                 moved, floats, numbers
             )
@@ -251,7 +253,7 @@ class LayerRules:
         tensors: dict[str, Any] = {name: Stacked(each, count) for name, each in _apart(flats, entries).items()}
         with torch.no_grad():
             found = functional_call(module, tensors, (values if shared else Stacked(values, count),))
-        return spread(found, count)
+        return expand_rows(found, count)
 
 
 class VmapFallback:

@@ -31,7 +31,7 @@ from ddlsim.learning.datasets import Inputs, NodeDatasets, gathered
 from ddlsim.learning.dropout import dropout_keys, seed_dropouts
 from ddlsim.learning.eval_results import EvalResult, MetricSum
 from ddlsim.learning.job_types import LossSpec, TestSpec, TrainSpec, architecture_of
-from ddlsim.learning.optimizing.state import OpenState
+from ddlsim.learning.optimizing.state import LiveState
 from ddlsim.learning.optimizing.updates import training_loss
 from ddlsim.learning.private_steps import PrivateGradients
 from ddlsim.tasks import label_of
@@ -166,7 +166,7 @@ def predictions_of(job: TestSpec, workspace_of: WorkspaceOf, data: NodeDatasets,
                 core, features = model[0], workspace.features(x, job.precision)
             outputs = workspace.outputs(features, x, job.precision)
             tally.add(outputs[None], y[None], data.loss(outputs, y, reduction="sum")[None])
-    return [tested for tally in tallies for tested in tally.tested()]
+    return [tested for tally in tallies for tested in tally.results()]
 
 
 KINDS = (TrainSpec.kind, LossSpec.kind, TestSpec.kind)
@@ -268,16 +268,16 @@ def allocate_outputs(jobs: Sequence[TrainSpec]) -> None:
                 row.allocate()
 
 
-def load_start(workspace: ModelWorkspace, job: TrainSpec, training: "Training") -> OpenState | None:
+def load_start(workspace: ModelWorkspace, job: TrainSpec, training: "Training") -> LiveState | None:
     """Load the start of a training; return the optimizer's state, if any."""
     workspace.load(job.model)
     workspace.load_local(job.local)
     if not job.moments:
         return None
-    return OpenState(training.optimizer, job.moments, job.sizes, workspace.flat.device)
+    return LiveState(training.optimizer, job.moments, job.sizes, workspace.flat.device)
 
 
-def store_outcome(workspace: ModelWorkspace, job: TrainSpec, moments: OpenState | None) -> None:
+def store_outcome(workspace: ModelWorkspace, job: TrainSpec, moments: LiveState | None) -> None:
     """Write the results of a training to its rows."""
     workspace.store(job.trained, job.sizes)
     workspace.store_local(job.new_local)

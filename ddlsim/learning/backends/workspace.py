@@ -14,11 +14,11 @@ from ddlsim.learning.architecture import Architecture
 from ddlsim.learning.backends.native_plan import NativePlan, plan_or_reason
 from ddlsim.learning.bank import Row, RowValues
 from ddlsim.learning.datasets import Inputs
-from ddlsim.learning.dropout import own_dropouts
+from ddlsim.learning.dropout import replace_dropouts
 from ddlsim.learning.eval_results import Loss
 from ddlsim.learning.layout import named_tensors
 from ddlsim.learning.model_parts import MODEL
-from ddlsim.learning.optimizing.state import OpenState
+from ddlsim.learning.optimizing.state import LiveState
 from ddlsim.learning.optimizing.updates import Updates
 from ddlsim.learning.private_steps import PrivateGradients
 from ddlsim.learning.training_inputs import LocalStep, Objective
@@ -45,7 +45,7 @@ class ModelWorkspace:
         self.local = architecture.local.to(device, copy=True)
         self._first_local = architecture.local.to(device)
         self.module = architecture.module(device)
-        self.dropouts = own_dropouts(self.module, device)
+        self.dropouts = replace_dropouts(self.module, device)
         self._plans: dict[tuple[int, ...], NativePlan | str] = {}  # by the images' shape; or why there is none
         tensors = named_tensors(self.module)
         self._parameters: list[tuple[str, nn.Parameter, slice]] = []
@@ -207,7 +207,7 @@ def local_steps(
     settings: "Training",
     loss_of: StepLoss,
     only: str | None,
-    state: OpenState | None = None,
+    state: LiveState | None = None,
     rates: Sequence[float] = (),
     proximal: float = 0.0,
     control: torch.Tensor | None = None,

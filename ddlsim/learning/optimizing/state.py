@@ -52,7 +52,7 @@ class LocalState:
     batches: int = 0
 
 
-class KeptRows:
+class StateRows:
     """Rows that an optimizer keeps of a part of a model.
 
     Args:
@@ -142,7 +142,7 @@ def _as_tensor(value: Any) -> torch.Tensor | None:
     return torch.tensor(value, dtype=torch.float64) if isinstance(value, float) else None
 
 
-class OpenState:
+class LiveState:
     """The optimizer's memory in one training while it runs.
 
     Args:
@@ -265,7 +265,7 @@ class StackedState:
         self.flats = [whole[:, trained] for whole in self._whole]
 
     def put_into(self, made: torch.optim.Optimizer, parameters: Sequence[tuple[str, slice, torch.Tensor]]) -> None:
-        """Load the memory as OpenState does; tensors hold a row per model."""
+        """Load the memory as LiveState does; tensors hold a row per model."""
         for _, columns, parameter in parameters:
             moments = [flat[:, columns].view(parameter.shape) for flat in self.flats]
             made.state[parameter] = torch_state(self._optimizer, self._steps, moments)
@@ -274,7 +274,7 @@ class StackedState:
         """Steps have changed the moments in place."""
 
     def store(self, outputs: Sequence[Sequence[Row | None]]) -> None:
-        """Write the current memory to rows: per model as OpenState, a launch per part and moment."""
+        """Write the current memory to rows: per model as LiveState, a launch per part and moment."""
         for whole, flat in zip(self._whole, self.flats, strict=True):
             whole[:, self._trained] = flat
         targets = iter(zip(*outputs, strict=True))

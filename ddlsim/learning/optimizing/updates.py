@@ -23,7 +23,7 @@ import torch
 from torch.nn import functional as F
 
 from ddlsim.learning.eval_results import Loss
-from ddlsim.learning.optimizing.state import OpenState, StackedState
+from ddlsim.learning.optimizing.state import LiveState, StackedState
 
 if TYPE_CHECKING:
     from ddlsim.scenario.model import Training
@@ -53,7 +53,7 @@ class Updates:
         rates: Sequence[float],
         proximal: float = 0.0,
         control: Sequence[torch.Tensor] | None = None,
-        state: "OpenState | StackedState | None" = None,
+        state: "LiveState | StackedState | None" = None,
         stacked: bool = False,
     ):
         self._settings = settings

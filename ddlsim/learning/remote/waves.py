@@ -14,8 +14,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ddlsim.foundation.errors import WorkerLost
-from ddlsim.learning.backends.base import OnceEach
-from ddlsim.learning.bank import laters
+from ddlsim.learning.backends.base import EvaluationCache
+from ddlsim.learning.bank import lazy_values
 from ddlsim.learning.job_types import JobSpec
 from ddlsim.learning.remote.rows import Drawn, Ref, RemoteRows, Wave, Workers
 
@@ -43,7 +43,7 @@ class RemoteWaves:
         self.about = about
         self.asynchronous = True
         self.rows = RemoteRows(workers, worker_of)
-        self._once_each = OnceEach()
+        self._evaluations = EvaluationCache()
         self._workers = workers
         self._under_way: list[deque[tuple[Ref, int]]] = [deque() for _ in range(workers.count)]
         self.calls = 0
@@ -61,7 +61,7 @@ class RemoteWaves:
 
     def run(self, kind: str, specs: Sequence[JobSpec]) -> list[Any]:
         """Compute a wave of one kind; values are LazyValue."""
-        return self._once_each.run(specs, partial(self._run_distinct, kind))
+        return self._evaluations.run(specs, partial(self._run_distinct, kind))
 
     def _run_distinct(self, kind: str, specs: Sequence[JobSpec]) -> list[Any]:
         of_worker: dict[int, list[int]] = defaultdict(list)
@@ -80,7 +80,7 @@ class RemoteWaves:
             ref = self._send(worker, kind, own, drawn[worker], blocks[worker])
             self._under_way[worker].append((ref, num_bytes[worker]))
             if not own[0].writes_in:
-                for place, value in zip(places, laters(partial(self._wait, ref), len(places)), strict=True):
+                for place, value in zip(places, lazy_values(partial(self._wait, ref), len(places)), strict=True):
                     values[place] = value
         return values
 

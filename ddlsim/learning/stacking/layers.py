@@ -12,14 +12,14 @@ import torch
 from torch.nn import functional as F
 
 from ddlsim.kernels.grouped_conv import stacked_conv2d
-from ddlsim.learning.stacking.tensor import NotStackable, StackedTensor, batched, first_stacked, spread
+from ddlsim.learning.stacking.tensor import NotStackable, StackedTensor, batched, expand_rows, first_batched
 
 Optional = torch.Tensor | None
 
 
 def _per_channel(value: Optional, count: int) -> Optional:
     """The values of a layer's weight or bias for every model's channels, [N * C]."""
-    return None if value is None else spread(value, count).flatten()
+    return None if value is None else expand_rows(value, count).flatten()
 
 
 def _conv(func: Callable[..., torch.Tensor]) -> Callable[..., StackedTensor]:
@@ -32,14 +32,14 @@ def _conv(func: Callable[..., torch.Tensor]) -> Callable[..., StackedTensor]:
         dilation: Any = 1,
         groups: int = 1,
     ) -> StackedTensor:
-        first = first_stacked(x, weight, bias)
+        first = first_batched(x, weight, bias)
         if x.dim() != weight.dim():
             raise NotStackable("a convolution of a single sample")
         if not isinstance(weight, StackedTensor) and not isinstance(bias, StackedTensor):  # frozen, the same for all
             assert isinstance(x, StackedTensor), "the only argument that is left"
             found = func(x.rows.flatten(0, 1), weight, bias, stride, padding, dilation, groups)
             return x.like(found.unflatten(0, (x.count, -1)))
-        kernels = spread(weight, first.count).flatten(0, 1)
+        kernels = expand_rows(weight, first.count).flatten(0, 1)
         biases = _per_channel(bias, first.count)
         if isinstance(x, StackedTensor):
             if func is F.conv2d and groups == 1:
@@ -56,11 +56,11 @@ def _conv(func: Callable[..., torch.Tensor]) -> Callable[..., StackedTensor]:
 
 
 def _linear(x: torch.Tensor, weight: torch.Tensor, bias: Optional = None) -> StackedTensor:
-    first = first_stacked(x, weight, bias)
+    first = first_batched(x, weight, bias)
     if not isinstance(weight, StackedTensor) and not isinstance(bias, StackedTensor):
         assert isinstance(x, StackedTensor), "the only argument that is left"
         return x.like(F.linear(x.rows, weight, bias))
-    count, matrices = first.count, spread(weight, first.count)
+    count, matrices = first.count, expand_rows(weight, first.count)
     if not isinstance(x, StackedTensor):
         biases = _per_channel(bias, count)
         found = F.linear(x, matrices.flatten(0, 1), biases)
@@ -72,7 +72,7 @@ def _linear(x: torch.Tensor, weight: torch.Tensor, bias: Optional = None) -> Sta
     if bias is None:
         found = torch.bmm(samples, turned)
     else:
-        found = torch.baddbmm(spread(bias, count).unsqueeze(1), samples, turned)
+        found = torch.baddbmm(expand_rows(bias, count).unsqueeze(1), samples, turned)
     return x.like(found.unflatten(1, rows.shape[1:-1]))
 
 
@@ -106,7 +106,7 @@ def _batch_norm(
         if training and new is not None:
             if not isinstance(old, StackedTensor):
                 raise NotStackable("statistics that all models would share")
-            old.take_over(old.like(new.view(count, -1)))
+            old.assign_(old.like(new.view(count, -1)))
     return images.like(found, joined=True)
 
 
@@ -114,7 +114,7 @@ def _of_every_model(x: torch.Tensor, *others: Optional) -> StackedTensor:
     """Images, of every model its own where all see the same."""
     if isinstance(x, StackedTensor):
         return x
-    first = first_stacked(*others)
+    first = first_batched(*others)
     return first.like(x.expand(first.count, *x.shape))
 
 
@@ -126,7 +126,7 @@ def _layer_norm(
     found = F.layer_norm(rows, normalized_shape, eps=eps)
     between = [1] * (rows.dim() - dims - 1)
     factor, shift = (
-        None if each is None else spread(each, samples.count).reshape(samples.count, *between, *normalized_shape)
+        None if each is None else expand_rows(each, samples.count).reshape(samples.count, *between, *normalized_shape)
         for each in (weight, bias)
     )
     if factor is not None:
@@ -155,12 +155,12 @@ def _embedding(
 ) -> StackedTensor:
     if max_norm is not None or sparse:
         raise NotStackable("an embedding with max_norm, or with sparse gradients")
-    first = first_stacked(ids, weight)
+    first = first_batched(ids, weight)
     if not isinstance(weight, StackedTensor):
         return first.like(F.embedding(first.rows, weight, padding_idx, scale_grad_by_freq=scale_grad_by_freq))
     if padding_idx is not None or scale_grad_by_freq:
         raise NotStackable("an embedding with padding_idx, or scale_grad_by_freq")
-    tokens, rows = weight.shape[0], spread(ids, first.count)
+    tokens, rows = weight.shape[0], expand_rows(ids, first.count)
     starts = torch.arange(0, first.count * tokens, tokens, device=rows.device)
     return first.like(F.embedding(rows + starts.view(-1, *[1] * ids.dim()), weight.rows.flatten(0, 1)))
 
@@ -178,8 +178,8 @@ def _attention(
         raise NotStackable("attention with dropout of its own, with groups, or of a single sample")
     if isinstance(attn_mask, StackedTensor) or (attn_mask is not None and attn_mask.dim() > 2):
         raise NotStackable("attention with a mask of every sample")
-    first = first_stacked(query, key, value)
-    queries, keys, values = (spread(each, first.count).flatten(0, 1) for each in (query, key, value))
+    first = first_batched(query, key, value)
+    queries, keys, values = (expand_rows(each, first.count).flatten(0, 1) for each in (query, key, value))
     found = F.scaled_dot_product_attention(queries, keys, values, attn_mask, is_causal=is_causal, **kwargs)
     return first.like(found.unflatten(0, (first.count, -1)))
 
@@ -224,10 +224,10 @@ def _cross_entropy(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> StackedTensor:
-    first = first_stacked(outputs, labels)
+    first = first_batched(outputs, labels)
     if outputs.dim() < 2 or isinstance(weight, StackedTensor) or (weight is not None and reduction == "mean"):
         raise NotStackable("a cross-entropy of a single sample, or a weighted mean")
-    rows, classes = (spread(each, first.count) for each in (outputs, labels))
+    rows, classes = (expand_rows(each, first.count) for each in (outputs, labels))
     each = F.cross_entropy(
         rows.flatten(0, 1),
         classes.flatten(0, 1),
@@ -249,8 +249,8 @@ def _elementwise(func: Callable[..., torch.Tensor]) -> Callable[..., StackedTens
     ) -> StackedTensor:
         if args or any(isinstance(each, torch.Tensor) for each in kwargs.values()) or outputs.shape != targets.shape:
             raise NotStackable(f"{func.__name__} with weights or other shapes")
-        first = first_stacked(outputs, targets)
-        losses = func(*(spread(each, first.count) for each in (outputs, targets)), reduction="none", **kwargs)
+        first = first_batched(outputs, targets)
+        losses = func(*(expand_rows(each, first.count) for each in (outputs, targets)), reduction="none", **kwargs)
         return _reduced_losses(first, losses, reduction)
 
     return loss

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from ddlsim.learning.stacking.tensor import NotStackable, StackedTensor, first_stacked, spread
+from ddlsim.learning.stacking.tensor import NotStackable, StackedTensor, expand_rows, first_batched
 
 Dims = int | Sequence[int] | None
 
@@ -72,13 +72,13 @@ def _unbind(x: StackedTensor, dim: int = 0) -> tuple[StackedTensor, ...]:
 
 
 def _cat(tensors: Sequence[torch.Tensor], dim: int = 0) -> StackedTensor:
-    x = first_stacked(*tensors)
-    return x.like(torch.cat([spread(each, x.count) for each in tensors], _dim(x, dim)))
+    x = first_batched(*tensors)
+    return x.like(torch.cat([expand_rows(each, x.count) for each in tensors], _dim(x, dim)))
 
 
 def _stack(tensors: Sequence[torch.Tensor], dim: int = 0) -> StackedTensor:
-    x = first_stacked(*tensors)
-    return x.like(torch.stack([spread(each, x.count) for each in tensors], dim + 1 if dim >= 0 else dim))
+    x = first_batched(*tensors)
+    return x.like(torch.stack([expand_rows(each, x.count) for each in tensors], dim + 1 if dim >= 0 else dim))
 
 
 def _getitem(x: torch.Tensor, index: Any) -> StackedTensor:
@@ -123,8 +123,8 @@ def _matmul(one: torch.Tensor, other: torch.Tensor) -> StackedTensor:
     dims = max(one.dim(), other.dim())
     if min(one.dim(), other.dim()) < 2:
         raise NotStackable("a product with a vector")
-    x = first_stacked(one, other)
-    pair = [spread(each, x.count) for each in (one, other)]
+    x = first_batched(one, other)
+    pair = [expand_rows(each, x.count) for each in (one, other)]
     return x.like(
         torch.matmul(*(each.reshape(x.count, *[1] * (dims + 1 - each.dim()), *each.shape[1:]) for each in pair))
     )

@@ -66,7 +66,7 @@ class StackedTensor(torch.Tensor):
         """Other values of as many models."""
         return type(self)(plain, self.count, joined)
 
-    def take_over(self, other: "StackedTensor") -> Self:
+    def assign_(self, other: "StackedTensor") -> Self:
         """Take over the values of another tensor of the same shape, for an operation in place."""
         if other.shape != self.shape or other.dtype != self.dtype:
             raise NotStackable(f"an operation in place that makes {list(other.shape)} of {list(self.shape)}")
@@ -84,12 +84,12 @@ def relate(one: StackedTensor, views: Iterable[object]) -> None:
             view.related.append(weakref.ref(one))
 
 
-def spread(value: torch.Tensor, count: int) -> torch.Tensor:
+def expand_rows(value: torch.Tensor, count: int) -> torch.Tensor:
     """The rows of a tensor, [N, *shape]; one that all models share is repeated, without a copy."""
     return value.rows if isinstance(value, StackedTensor) else value.expand(count, *value.shape)
 
 
-def first_stacked(*values: object) -> StackedTensor:
+def first_batched(*values: object) -> StackedTensor:
     """Return the first stacked tensor among the arguments."""
     return next(value for value in values if isinstance(value, StackedTensor))
 
@@ -145,7 +145,7 @@ def rule_of(name: str, func: Any) -> Callable[..., Any] | None:
 def _in_place(out_of_place: Any, x: torch.Tensor, *args: Any, **kwargs: Any) -> StackedTensor:
     if not isinstance(x, StackedTensor):
         raise NotStackable("an operation in place on what all models share")
-    return x.take_over(_apply(out_of_place, x, *args, **kwargs))
+    return x.assign_(_apply(out_of_place, x, *args, **kwargs))
 
 
 def _apply(func: Any, *args: Any, inplace: bool = False, **kwargs: Any) -> StackedTensor:
@@ -158,7 +158,7 @@ def _apply(func: Any, *args: Any, inplace: bool = False, **kwargs: Any) -> Stack
     found = func(*map(plain, args), **{key: plain(each) for key, each in kwargs.items()})
     result = stacked[0].like(found, joined)
     first = args[0] if args else None
-    return first.take_over(result) if inplace and isinstance(first, StackedTensor) else result
+    return first.assign_(result) if inplace and isinstance(first, StackedTensor) else result
 
 
 def _side_by_side(stacked: list[StackedTensor], shared: list[torch.Tensor]) -> bool:
