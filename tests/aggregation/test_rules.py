@@ -57,11 +57,11 @@ LINE = [[0.0], [1.0], [2.0], [3.0], [100.0]]
         ("nearest_neighbor_mixing", {"then": "mean"}, (1.5 * 4 + 26.5) / 5),
     ],
 )
-def test_rule_on_a_line_of_numbers_with_one_far_away(name, keys, expected):
+def test_rule_on_numbers_with_an_outlier_by_hand(name, keys, expected):
     assert combined(rule(name, **keys), LINE)[0] == pytest.approx(expected)
 
 
-def test_geometric_median_of_three_on_a_line_is_the_middle_one():
+def test_geometric_median_of_three_numbers_is_the_middle_one():
     assert combined(rule("geometric_median"), [[0.0], [1.0], [50.0]])[0] == pytest.approx(1, abs=1e-4)
 
 
@@ -73,7 +73,7 @@ def test_geometric_median_of_a_triangle_sees_its_corners_under_120_degrees():
 
 
 @pytest.mark.parametrize("attackers", [1, 2, 4])
-def test_how_far_away_a_minority_is_does_not_move_the_geometric_median(attackers):
+def test_distance_of_a_minority_does_not_move_the_geometric_median(attackers):
     rng = np.random.default_rng(attackers)
     honest, direction = rng.normal(size=(9 - attackers, 20)), np.eye(20)[0]
     near, far, farther = (
@@ -83,7 +83,7 @@ def test_how_far_away_a_minority_is_does_not_move_the_geometric_median(attackers
     assert far == pytest.approx(near, abs=2e-3) and farther == pytest.approx(near, abs=2e-3)
 
 
-def test_geometric_median_of_mostly_equal_rows_is_theirs():
+def test_geometric_median_of_mostly_equal_rows_is_that_row():
     rows = [[1.0, 2.0]] * 4 + [[5.0, 5.0], [1e6, 0.0]]
     assert combined(rule("geometric_median"), rows) == pytest.approx([1.0, 2.0], abs=1e-5)
 
@@ -95,7 +95,7 @@ def test_adaptive_clipped_gossip_takes_the_largest_distance_of_the_trusted_neigh
     assert combined(rule("clipped_gossip", byzantine=byzantine), LINE)[0] == pytest.approx(expected)
 
 
-def test_cosine_clipping_leaves_out_updates_that_point_back_and_shortens_long_ones():
+def test_cosine_clipping_drops_opposite_updates_and_shortens_long_ones():
     start, own, ahead, back = [1.0, 1], [2.0, 1], [11.0, 1], [-5.0, 1]
     assert combined(rule("cosine_clipping"), [own, ahead, back], start=start) == pytest.approx(own)
 
@@ -118,7 +118,7 @@ ROWS = st.integers(1, 9).flatmap(lambda n: st.tuples(st.just(n), st.integers(1, 
 @pytest.mark.parametrize("one", RULES, ids=NAMES)
 @settings(max_examples=25, deadline=None)
 @given(shape=ROWS)
-def test_equal_rows_stay_what_they_are(one, shape):
+def test_equal_rows_are_unchanged(one, shape):
     n, columns, seed = shape
     row = np.random.default_rng(seed).normal(size=columns)
     assert combined(one, np.tile(row, (n, 1))) == pytest.approx(row, abs=1e-9)
@@ -127,7 +127,7 @@ def test_equal_rows_stay_what_they_are(one, shape):
 @pytest.mark.parametrize("one", RULES, ids=NAMES)
 @settings(max_examples=25, deadline=None)
 @given(shape=ROWS)
-def test_moving_all_rows_moves_the_outcome(one, shape):
+def test_rules_are_translation_equivariant(one, shape):
     n, columns, seed = shape
     generator = np.random.default_rng(seed)
     x, by = generator.normal(size=(n, columns)), generator.normal(size=columns)
@@ -149,7 +149,7 @@ def test_order_of_the_neighbors_does_not_matter(one, shape):
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in ("mean", "self_centered_clipping")])
-def test_one_row_far_away_cannot_carry_the_outcome_off(name):
+def test_one_outlier_moves_the_result_by_a_bounded_amount(name):
     x = np.random.default_rng(3).normal(size=(8, 5))
     far = [np.linalg.norm(combined(rule(name), np.vstack([x, np.full((1, 5), by)]))) for by in (1e3, 1e6)]
     assert far[1] < 10 and far[1] == pytest.approx(far[0], rel=0.5, abs=0.5)
@@ -188,7 +188,7 @@ class TestByzpy:
 
 @given(st.integers(0, 10**6), st.integers(3, 8))
 @settings(max_examples=50, deadline=None)
-def test_equal_mixtures_are_no_distance_apart_and_others_as_far_either_way(seed, n):
+def test_distances_of_mixtures_are_symmetric_and_zero_between_equal_ones(seed, n):
     """Or rounding would break ties that the rule breaks by the order of nodes."""
     rng = np.random.default_rng(seed)
     mixing = rng.integers(0, 2, (n, n)) + np.eye(n)

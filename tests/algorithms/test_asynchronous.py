@@ -22,14 +22,14 @@ SLOW_AND_AWAY = (
 )
 
 
-def test_gossip_sends_to_one_neighbor_and_waits_for_nobody():
+def test_gossip_sends_to_one_neighbor_without_waiting():
     node, gossip = NumberNode(), GossipLearning()
     verbs = answer(gossip.round(node, gossip.start(node), 0), (12.0,), [])
     assert [verb[0] for verb in verbs] == ["train", "look"]
     assert node.sent == [((0,), 0, {"model": 12.0, "age": 10})]
 
 
-def test_gossip_merges_what_has_arrived_by_the_mean():
+def test_gossip_merges_received_models_by_the_mean():
     node, gossip = NumberNode(), GossipLearning()
     state = gossip.start(node)
     answer(gossip.round(node, state, 0), (12.0,), [message(0, model=3.0, age=10), message(2, model=6.0, age=70)])
@@ -44,7 +44,7 @@ def test_gossip_merges_by_age():
     assert state.model == pytest.approx((12 * 10 + 4 * 30) / 40)
 
 
-def test_gossip_trains_on_alone_when_nothing_comes():
+def test_gossip_continues_training_without_messages():
     node, gossip = NumberNode(peers=()), GossipLearning()
     state = gossip.start(node)
     answer(gossip.round(node, state, 0), (12.0,), [])
@@ -52,7 +52,7 @@ def test_gossip_trains_on_alone_when_nothing_comes():
     assert node.sent == [((), 0, {"model": 12.0, "age": 10})]
 
 
-def test_adpsgd_offers_what_it_has_trained_and_takes_half_the_difference():
+def test_adpsgd_offers_its_trained_model_and_adds_half_the_difference():
     node, adpsgd = NumberNode(), ADPSGD()
     state = adpsgd.start(node)
     verbs = answer(adpsgd.round(node, state, 0), (12.0,), [message(0, model=4.0)])
@@ -60,14 +60,14 @@ def test_adpsgd_offers_what_it_has_trained_and_takes_half_the_difference():
     assert state.model == 8.0
 
 
-def test_adpsgd_answers_with_its_model_as_it_was_and_takes_the_opposite_half():
+def test_adpsgd_answers_with_its_previous_model_and_adds_the_opposite_half():
     node, adpsgd = NumberNode(), ADPSGD()
     state = State(10.0, averages=True)
     assert adpsgd.answer(node, state, message(0, model=4.0)) == {"model": 10.0}
     assert state.model == 7.0
 
 
-def test_adpsgd_adds_its_training_and_its_half_to_what_others_have_averaged_meanwhile():
+def test_adpsgd_adds_training_and_half_to_the_concurrently_averaged_model():
     node, adpsgd = NumberNode(), ADPSGD()
     state = adpsgd.start(node)
     life = adpsgd.round(node, state, 0)
@@ -106,7 +106,7 @@ def test_adpsgd_averages_with_no_node_before_it_has_joined_and_after_its_last_ro
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
 @pytest.mark.parametrize("algorithm", ["gossip", "adpsgd"])
-def test_a_slow_node_that_returns_goes_on_where_it_left_in_either_mode(algorithm, mode, tmp_path):
+def test_returning_slow_node_continues_its_rounds_in_both_modes(algorithm, mode, tmp_path):
     runs.run(load(SMOKE, (*SLOW_AND_AWAY, f"mode={mode}", f"algorithm={{name: {algorithm}}}")), out=tmp_path / "run")
     steps = [json.loads(line)["steps"] for line in (tmp_path / "run" / "energy.jsonl").read_text().splitlines()]
     assert steps == pytest.approx([6 * 5 + 2.5, 30, 30, 30], abs=0.3)  # half a training is lost where it leaves
@@ -115,12 +115,12 @@ def test_a_slow_node_that_returns_goes_on_where_it_left_in_either_mode(algorithm
 @pytest.mark.parametrize(
     ("final", "own_round", "taken"), [(False, 3, (0, NO_LIMIT)), (True, 3, (0, 5)), (True, 6, (6, NO_LIMIT))]
 )
-def test_messages_of_the_last_exchange_are_taken_in_it_alone(final, own_round, taken):
+def test_messages_of_the_final_exchange_are_received_only_in_it(final, own_round, taken):
     run = Run(0, 6, np.zeros(2, int), lambda _: (), lambda steps: steps, has_final_exchange=final)
     assert run.rounds_taken(own_round) == taken
 
 
-def test_gossip_counts_the_steps_that_a_training_has_had():
+def test_gossip_age_counts_the_steps_of_the_training():
     node, gossip = NumberNode(), GossipLearning()
     state = gossip.start(node)
     life = gossip.round(node, state, 0)
@@ -130,7 +130,7 @@ def test_gossip_counts_the_steps_that_a_training_has_had():
     assert state.age == 10 and node.sent[0][2]["age"] == 10
 
 
-def test_pens_counts_a_round_of_its_first_stage_once_however_often_it_is_done(tmp_path, monkeypatch):
+def test_pens_counts_a_repeated_round_once(tmp_path, monkeypatch):
     done, memories, weigh = [], {}, PENS.weigh
 
     def noted(self, node, state, received, round_num):

@@ -32,18 +32,18 @@ def run(name, *keys, **settings):
     return quadratic_run("topology={name: ring}", f"algorithm={{name: {name}}}", *keys, **settings)[0]
 
 
-def test_the_table_has_all_algorithms():
+def test_cases_cover_all_averaging_algorithms():
     assert PRESERVES_MEAN.keys() | NO_SUCH_PROMISE.keys() == set(ALGORITHMS)
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_without_training_each_initial_model_weighs_one_nth(case):
+def test_without_training_each_initial_model_has_weight_1_over_n(case):
     models = run(*case, "rounds=100", rate=0.0, starts=np.eye(NODES))
     assert models == pytest.approx(np.full((NODES, NODES), 1 / NODES), abs=1e-10)
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_mean_of_all_models_moves_by_the_mean_gradient_alone(case):
+def test_mean_of_all_models_changes_by_the_mean_gradient_only(case):
     centers = np.random.default_rng(0).normal(size=(NODES, 2))
     models = run(*case, "rounds=20", rate=0.1, starts=np.zeros((NODES, 2)), centers=centers)
     # x := x - 0.1 (x - b) from 0, for the means over nodes
@@ -61,7 +61,7 @@ def test_the_mean_of_all_models_moves_by_the_mean_gradient_alone(case):
         ("fedprox",),
     ],
 )
-def test_nodes_with_different_losses_reach_the_minimum_of_their_sum(case):
+def test_nodes_with_different_losses_reach_the_minimum_of_the_sum(case):
     rng = np.random.default_rng(1)
     curvatures, centers = rng.uniform(1, 3, NODES), rng.normal(size=(NODES, 2))
     optimum = curvatures @ centers / curvatures.sum()
@@ -86,7 +86,7 @@ def test_gossip_averaging_reaches_its_fixed_point(name):
     ("step_times_s", "least"),
     [((0.05, 0.0505, 0.051, 0.0515, 0.052, 0.0525), 0.1), ((0.03, 0.04, 0.05, 0.06, 0.07, 0.08), 0.05)],
 )
-def test_the_fastest_node_learns_from_all_others_in_async_mode(name, step_times_s, least):
+def test_fastest_node_learns_from_all_others_in_async_mode(name, step_times_s, least):
     devices = f"devices={{name: per_node, step_times_s: {list(step_times_s)}}}"
     keys = ("mode=async", "rounds=150", "topology={name: complete}", devices)
     # With losses |x - e_i|^2 / 2 and a start at 0, entry i of a model is the influence of node i.
@@ -95,7 +95,7 @@ def test_the_fastest_node_learns_from_all_others_in_async_mode(name, step_times_
 
 
 @pytest.mark.parametrize("losses", [(), ("network.drop_probability=0.2",)])
-def test_adpsgd_keeps_the_mean_whatever_the_speeds_and_delays(losses):
+def test_adpsgd_preserves_the_mean_at_any_speeds_and_delays(losses):
     devices = "devices={name: per_node, step_times_s: [0.01, 0.02, 0.05, 0.06, 0.07, 0.3]}"
     keys = ("rounds=60", "topology={name: complete}", devices, *losses)
     models = run("adpsgd", *keys, rate=0.0, starts=np.eye(NODES))

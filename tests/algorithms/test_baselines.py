@@ -8,7 +8,7 @@ from ddlsim.algorithms.dpsgd import DPSGD
 from ddlsim.algorithms.el import EpidemicLearning
 
 
-def test_el_averages_what_arrives():
+def test_el_averages_received_models():
     node, el = NumberNode(), EpidemicLearning()
     state = el.start(node)
     answer(el.round(node, state, 0), (12.0,), [message(0, model=3.0), message(2, model=6.0)])
@@ -25,7 +25,7 @@ def test_el_local_sends_the_model_to_fanout_nodes_and_a_notice_to_the_rest():
     assert state.model == 9.0
 
 
-def test_el_local_sends_no_notices_where_nobody_waits():
+def test_el_local_sends_no_notices_in_async_mode():
     node, el = NumberNode(num_nodes=6), EpidemicLearning(variant="local", fanout=2)
     node.synchronous = False  # only the newest message of a sender counts there, and would be an empty one
     answer(el.round(node, el.start(node), 0), (12.0,), [])

@@ -239,7 +239,7 @@ def test_bytes_in_are_bytes_out_or_wasted_or_in_flight(name, finished):
             assert summary["links"]["queueing_s"]["mean"] > 0
 
 
-def test_nobody_waits_for_ever_under_churn_and_losses(finished):
+def test_runs_end_under_churn_and_losses(finished):
     for mode in ("sync", "async"):
         harsh = finished(mode, "harsh")
         assert harsh.summary["status"] == "done"
@@ -261,7 +261,7 @@ def test_another_seed_gives_other_records(tmp_path):
 
 
 @pytest.mark.parametrize("trains_by_a_loss_of_its_own", ["fedproto", "fedclassavg", "mapl"])
-def test_losses_of_an_algorithm_can_be_computed_in_bfloat16(tmp_path, trains_by_a_loss_of_its_own):
+def test_custom_losses_can_be_computed_in_bfloat16(tmp_path, trains_by_a_loss_of_its_own):
     losses = []
     for precision in ("float32", "bf16"):
         settings = f"training.precision={precision}", "rounds=2", "evaluation={every: 2, samples: 100}"
@@ -278,12 +278,12 @@ def runs_or_is_refused(tmp_path: Path, name: str, place: str, *overrides: str) -
         assert [problem.path for problem in error.problems] == [place]
 
 
-def test_model_without_core_is_refused_at_the_door_or_fits(tmp_path, name):
+def test_model_without_core_is_refused_by_check_or_runs(tmp_path, name):
     summary = runs_or_is_refused(tmp_path, name, "model.name", "model={name: linear}", "evaluation.samples=50")
     assert (summary is None) == ALGORITHMS[name].needs_core
 
 
-def test_regression_is_refused_at_the_door_or_fits(tmp_path, name):
+def test_regression_is_refused_by_check_or_runs(tmp_path, name):
     changes = (
         "data={name: synthetic_regression, test_samples: 20}",
         "shift={name: none}",
@@ -298,7 +298,7 @@ def test_regression_is_refused_at_the_door_or_fits(tmp_path, name):
         assert summary["status"] == "done" and np.isfinite(summary["mse"]["all"])
 
 
-def test_the_file_says_what_becomes_of_peers_that_are_offline(name):
+def test_docstring_describes_offline_peers(name):
     files = {base.__module__ for base in ALGORITHMS[name].__mro__ if base.__module__.startswith("ddlsim.algorithms.")}
     assert any(re.search(r"\b(away|offline)\b", sys.modules[file].__doc__) for file in files)
 
@@ -307,7 +307,7 @@ def test_the_file_says_what_becomes_of_peers_that_are_offline(name):
     ("mode", "device"),
     [("async", "cpu"), pytest.param("sync", "cuda", marks=needs_cuda), pytest.param("async", "cuda", marks=needs_cuda)],
 )
-def test_waves_as_on_a_gpu_give_the_same_run(tmp_path, name, mode, device, monkeypatch):
+def test_waves_of_a_gpu_give_the_same_run(tmp_path, name, mode, device, monkeypatch):
     """The way of a GPU, on the CPU or on one: stacked models and their evaluation instead of one after the other."""
     options = (
         *QUICK,
@@ -361,7 +361,7 @@ def test_how_often_a_run_is_evaluated_changes_neither_training_nor_clocks(tmp_pa
 
 
 @pytest.mark.parametrize("server", sorted(name for name in ALGORITHMS if ALGORITHMS[name].has_server))
-def test_nodes_of_a_server_wait_for_its_answer_in_either_mode(tmp_path, server):
+def test_nodes_wait_for_the_answer_of_a_server_in_both_modes(tmp_path, server):
     """A node that went on would train one chain of models while the answers to another one overwrite it."""
     found = []
     for mode in ("sync", "async"):
@@ -383,7 +383,7 @@ def test_offline_node_receives_nothing(tmp_path, without_learning):
 
 
 @pytest.mark.parametrize("leave_s", [0, 0.7])
-def test_no_round_is_done_while_everybody_is_offline(without_learning, completions, leave_s):
+def test_no_round_completes_while_all_nodes_are_offline(without_learning, completions, leave_s):
     """Nor counted: a server, which is online, waits."""
     offline = ", ".join(f"{{node: {node}, start_s: {leave_s}, end_s: {3 + node / 10}}}" for node in range(8))
     summary, _ = without_learning(f"churn={{name: schedule, offline: [{offline}]}}")
@@ -394,20 +394,20 @@ def test_no_round_is_done_while_everybody_is_offline(without_learning, completio
     assert summary["sim_time_s"] >= 3 + (6 - done_before) * 5 * 0.05
 
 
-def test_a_run_that_everybody_leaves_for_good_says_so(without_learning):
+def test_run_that_all_nodes_leave_reports_it(without_learning):
     offline = ", ".join(f"{{node: {node}, start_s: {0.7 + node / 10}, end_s: .inf}}" for node in range(8))
     with pytest.raises(DdlsimError, match="all nodes have left for good"):
         without_learning(f"churn={{name: schedule, offline: [{offline}]}}", "rounds=20")
 
 
 @pytest.mark.parametrize("on_drop", ["drop", "retransmit"])
-def test_nobody_waits_for_ever_for_messages_that_are_lost(name, without_learning, on_drop):
+def test_lost_messages_end_the_wait(name, without_learning, on_drop):
     summary, _ = without_learning(f"network={{drop_probability: 0.3, on_drop: {on_drop}}}")
     assert summary["status"] == "done"
     assert summary["bytes"]["wasted"] > 0.15 * summary["bytes"]["total"] or is_silent(name)
 
 
-def test_nobody_waits_for_messages_that_are_given_up(tmp_path, name, without_learning):
+def test_aborted_messages_end_the_wait(tmp_path, name, without_learning):
     summary, _ = without_learning("network.timeout_s=0.1", "network.links.uplink_mbps=0.01")
     assert summary["status"] == "done"
     given_up = sum(node["aborted_bytes"] for node in read_lines(tmp_path / "run" / "links.jsonl"))
@@ -430,7 +430,7 @@ def test_compressed_messages_take_fewer_bytes_and_less_time(name, without_learni
             assert summary["sim_time_s"] < 0.85 * plain["sim_time_s"], codec
 
 
-def test_deadline_frees_the_fast_from_a_slow_node(name, without_learning, completions):
+def test_deadline_frees_fast_nodes_from_a_slow_one(name, without_learning, completions):
     slow = "devices={name: per_node, step_times_s: [0.05, 0.05, 0.05, 0.05, 0.05, 0.05, 0.05, 1]}"
     without_learning(slow, "protocol={deadline_s: 0.7, late_messages: keep}")
     times = {node: time_s for node, completed, time_s in completions if completed == 6}
@@ -440,7 +440,7 @@ def test_deadline_frees_the_fast_from_a_slow_node(name, without_learning, comple
         assert max(times[node] for node in range(7)) < 8 < 15 <= times[7]
 
 
-def test_newcomers_join_and_take_part_from_then_on(tmp_path, name, without_learning, completions):
+def test_joining_nodes_take_part_in_later_rounds(tmp_path, name, without_learning, completions):
     late = "churn={name: schedule, offline: [{node: 2, start_s: 0, end_s: 1.4}, {node: 7, start_s: 0, end_s: 1e9}]}"
     summary, rows = without_learning(late, "rounds=9")
     assert summary["status"] == "done"

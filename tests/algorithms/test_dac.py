@@ -34,7 +34,7 @@ def table(num_nodes=8, **scores) -> Deferred:
     return later(Knowledge(values, measured))
 
 
-def test_facade_variant_trains_then_pulls_and_likes_peers_with_low_loss():
+def test_facade_variant_trains_then_pulls_and_prefers_peers_of_low_loss():
     node, dac = NumberNode(num_nodes=8), DAC(variant="facade", sampled_peers=2)
     state = dac.start(node)
     inbox = [message(3, model=3.0), message(5, model=6.0)]
@@ -47,7 +47,7 @@ def test_facade_variant_trains_then_pulls_and_likes_peers_with_low_loss():
     assert node.published == [(0, 0, {"model": 12.0})]
 
 
-def test_facade_variant_draws_by_the_sigmoid_of_the_round_before():
+def test_facade_variant_draws_by_the_sigmoid_of_the_previous_round():
     node, dac = NumberNode(num_nodes=4), DAC(variant="facade", sampled_peers=1)
     state = dac.start(node)
     state.memory.knowledge = later(Knowledge(np.array([2.0, np.nan, 0.5, np.nan], np.float32), np.zeros(4, bool)))
@@ -64,7 +64,7 @@ def test_frozen_sampling_draws_the_same_every_round():
     assert dac.labels
 
 
-def test_hagander_variant_trains_once_more_at_first_merges_by_samples_and_believes_the_least_alike_peer():
+def test_hagander_variant_trains_first_merges_by_samples_and_uses_estimates_of_the_least_similar_peer():
     node, dac = NumberNode(num_nodes=8), DAC(variant="hagander_2024", sampled_peers=2)
     state = dac.start(node)
     inbox = [
@@ -83,7 +83,7 @@ def test_hagander_variant_trains_once_more_at_first_merges_by_samples_and_believ
 
 
 @pytest.mark.parametrize(("drawn", "similarity"), [([5, 0], 1.0), ([0, 5], 9.0)])
-def test_last_is_the_peer_that_was_drawn_last_after_those_whose_answers_are_late(drawn, similarity):
+def test_two_hop_last_uses_the_peer_drawn_last(drawn, similarity):
     node, dac = NumberNode(num_nodes=8), DAC(two_hop="last", sampled_peers=2)
     state = dac.start(node)
     state.memory.drawn = drawn
@@ -109,7 +109,7 @@ def test_immediate_schedule_trains_within_the_turn():
 
 
 @pytest.mark.parametrize("schedule", ["immediate", "merge-then-train"])
-def test_a_node_that_begins_in_a_later_round_trains_before_it_offers_a_model(schedule):
+def test_joining_node_trains_before_it_publishes_a_model(schedule):
     node, gossip = NumberNode(), RandomGossip(schedule=schedule)
     state = gossip.start(node)
     verbs = answer(gossip.round(node, state, 5), (12.0,), [], (13.0,))
@@ -118,7 +118,7 @@ def test_a_node_that_begins_in_a_later_round_trains_before_it_offers_a_model(sch
     assert [verb[0] for verb in answer(gossip.round(node, state, 6), [], (14.0,))] == ["pull", "train"]
 
 
-def test_fedsim_weighs_by_the_probabilities_of_the_draw_and_oneself_by_their_largest():
+def test_fedsim_uses_draw_probabilities_and_the_largest_for_the_nodes_own_model():
     node = NumberNode(num_nodes=4)
     dac = DAC(variant="hagander_2024", merge="fedsim", sampled_peers=2, two_hop="none")
     state = dac.start(node)
@@ -135,7 +135,7 @@ def test_remote_scoring_needs_a_loss():
         DAC(remote_scoring=True, similarity="inverse_l2")
 
 
-def test_cosine_of_the_last_update_sends_what_the_training_began_with():
+def test_cosine_of_the_last_update_sends_the_start_of_the_training():
     node, dac = NumberNode(), DAC(variant="hagander_2024", similarity="cosine_gradients", alpha=0.5, two_hop="none")
     state = dac.start(node)
     answer(dac.round(node, state, 0), (12.0,), [], (13.0,))
@@ -232,23 +232,23 @@ class Loop:
         ("{name: dac, variant: hagander_2024, sampled_peers: 3, similarity: inverse_l2, tau: 19}", False, True),
     ],
 )
-def test_turns_end_with_the_models_of_the_published_loop(tmp_path, algorithm, immediate, like):
+def test_turns_equal_the_published_sequential_loop(tmp_path, algorithm, immediate, like):
     """On devices of different speed and a network that takes time, whoever waits for whom."""
     setting, models = simulated(tmp_path, algorithm, rounds=4)
     for ours, loops in zip(models, Loop(setting).run(4, immediate, like), strict=True):
         assert torch.equal(ours, loops)
 
 
-def test_random_gossip_has_no_similarity_to_weigh_by():
+def test_random_gossip_refuses_fedsim():
     with pytest.raises(ScenarioError, match="fedsim"):
         RandomGossip(merge="fedsim")
 
 
-def test_mean_loss_of_nothing_is_not_infinitely_good():
+def test_similarity_of_a_loss_of_0_is_finite():
     assert np.isfinite(Similarity("inverse_loss", offset=0.0).of_loss(0.0))
 
 
-def test_merges_and_similarities_are_recorded_where_asked_for(tmp_path):
+def test_merges_and_similarities_are_recorded_on_request(tmp_path):
     algorithm = "{name: random, sampled_peers: 2, record_merges: true}"
     sets = ("validation={source: node, fraction: 0.2}", "rounds=2")
     runs.run(load(SMOKE, (f"algorithm={algorithm}", *sets)), out=tmp_path / "merges")

@@ -12,7 +12,7 @@ from ddlsim.runs.reproduce.running import runs_of
 
 
 @pytest.mark.slow
-def test_the_synthetic_problem_as_in_plain_numpy(tmp_path):
+def test_dac_on_the_synthetic_problem_equals_plain_numpy(tmp_path):
     ours = []
     for run in runs_of(read_matrix("synthetic"), tmp_path, seeds=3, patterns=["cosine_gradients/fedavg"]):
         runs.run(run.scenario, out=run.directory)

@@ -25,14 +25,14 @@ def test_heads_of_equal_loss_are_both_tried():
     assert chosen == {0, 1}
 
 
-def test_losses_that_are_no_numbers_are_not_a_tie():
+def test_nan_losses_are_not_a_tie():
     node, facade = NumberNode(), Facade(heads=2)
     state = facade.start(node)
     answer(facade.round(node, state, 0), [float("nan"), 0.5], (11.0, 1.5), [])
     assert state.head_index == 1
 
 
-def test_cores_are_averaged_over_all_and_heads_over_their_own_kind():
+def test_cores_are_averaged_over_all_and_heads_by_index():
     node, facade = NumberNode(), Facade(heads=2)
     state = facade.start(node)
     inbox = [message(0, core=2.0, heads={1: 5.0}, head_index=1), message(2, core=5.0, heads={1: 9.0}, head_index=1)]
@@ -41,7 +41,7 @@ def test_cores_are_averaged_over_all_and_heads_over_their_own_kind():
     assert state.heads == [1.5, (2.0 + 5 + 9) / 3]
 
 
-def test_head_that_nobody_reports_stays():
+def test_head_without_reports_is_unchanged():
     node, facade = NumberNode(), Facade(heads=2)
     state = facade.start(node)
     answer(facade.round(node, state, 0), [0.1, 0.9], (11.0, 1.5), [message(0, core=1.0, heads={0: 3.5}, head_index=0)])
@@ -90,23 +90,23 @@ def test_variants_pick_the_head_on_different_batches(variant, batches, common):
         ({"selection_batches": 7, "thorough_every": 50}, [1, 51]),
     ],
 )
-def test_rounds_in_which_a_hundred_batches_pick_the_head(keys, thorough):
+def test_rounds_of_the_thorough_choice(keys, thorough):
     assert [number for number in range(100) if choice(Facade(heads=2, **keys), number)[2] == 100] == thorough
 
 
-def test_time_of_the_thorough_choice_alone_can_be_left_out():
+def test_thorough_choice_can_take_no_time():
     facade = Facade(heads=2, variant="code", thorough_takes_time=False)
     assert [choice(facade, number)[0] for number in (1, 2)] == ["free losses", "losses"]
     assert choice(Facade(heads=2, variant="code"), 1)[0] == "losses"
 
 
 @pytest.mark.parametrize("variant", ["code", "paper"])
-def test_batches_of_the_choice_can_be_set_apart_from_the_variant(variant):
+def test_batches_of_the_choice_override_the_variant(variant):
     node, facade = NumberNode(), Facade(heads=2, variant=variant, common_batches=variant == "code", selection_batches=7)
     verbs = answer(facade.round(node, facade.start(node), 4), [0.1, 0.9], (11.0, 1.5), [])
     assert verbs[0][2:] == (7, variant == "code")
 
 
-def test_only_the_peeking_evaluation_is_labeled():
+def test_only_evaluation_on_the_test_set_is_labeled():
     assert not Facade().labels
     assert "test set" in Facade(evaluation_head="lowest_test_loss").labels[0]

@@ -29,7 +29,7 @@ def test_final_exchange_is_evaluated_after_the_last_round(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["dpsgd", "el", "deprl", "facade"])
-def test_without_waiting_it_takes_the_final_models_that_have_come_and_no_round_takes_them(tmp_path, monkeypatch, name):
+def test_async_final_exchange_merges_arrived_final_models_only(tmp_path, monkeypatch, name):
     """Nodes end one after the other, seconds apart: each has the final models of all that ended before it."""
     taken = []
     take_newest = NetworkTransport.take_newest
@@ -47,14 +47,14 @@ def test_without_waiting_it_takes_the_final_models_that_have_come_and_no_round_t
     assert len(taken) == 8 * 5
 
 
-def test_late_notices_of_the_last_round_are_no_models(tmp_path):
+def test_late_notices_of_the_last_round_are_not_merged(tmp_path):
     devices = "devices={name: per_node, step_times_s: [0.02, 0.03, 0.04, 0.05, 0.06, 0.1, 0.2, 0.4]}"
     late = ("protocol={deadline_s: 0.1, late_messages: keep}", "evaluation.every=4")
     sets = ("rounds=4", devices, *late, "algorithm={name: el, variant: local, fanout: 2}")
     assert runs.run(load(SMOKE, sets), out=tmp_path)["status"] == "done"
 
 
-def test_messages_of_a_round_are_not_numbered_as_those_of_the_last_exchange(tmp_path):
+def test_round_numbers_of_the_final_exchange_are_refused_before_it(tmp_path):
     class Twice(DPSGD):
         def round(self, node, state, round_num):
             (state.model,) = yield node.train((state.model,))

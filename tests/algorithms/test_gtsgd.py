@@ -71,7 +71,7 @@ def test_several_local_steps_are_k_gt():
         assert models_of(states) == pytest.approx(x, abs=1e-12)
 
 
-def test_a_rate_that_changes_scales_what_is_tracked():
+def test_changing_rate_scales_the_tracked_gradient():
     steps, rates = 3, [0.0, 0.01, 0.05, 0.05, 0.005, 0.0, 0.0, 0.02, 0.02]
     nodes, x = nodes_on(STAR, steps)
     w, c = mixing_matrix(STAR), np.zeros_like(x)
@@ -102,7 +102,7 @@ def test_nodes_at_different_rates_mix_gradients_and_keep_their_sum():
         assert sum(state["correction"] for state in states) == pytest.approx(np.zeros(3), abs=1e-12)
 
 
-def test_a_rate_that_decays_to_almost_nothing_leaves_numbers(tmp_path):
+def test_rate_near_zero_gives_finite_models(tmp_path):
     """In float32 one over such a rate is infinite."""
     smoke = "scenarios/smoke.yaml"
     schedule = "training.schedule={name: exponential, gamma: 0.01}"
@@ -111,7 +111,7 @@ def test_a_rate_that_decays_to_almost_nothing_leaves_numbers(tmp_path):
     assert summary["diverged"] is None and summary["accuracy"]["all"] > 0.1
 
 
-def test_steps_that_a_branch_changes_while_a_node_trains_are_those_that_it_began_with():
+def test_training_keeps_its_local_steps_when_a_branch_changes_them():
     nodes, x = nodes_on(STAR, 2)
     gtsgd, node = GTSGD(), nodes[1]
     life = gtsgd.round(node, gtsgd.start(node), 0)
@@ -122,7 +122,7 @@ def test_steps_that_a_branch_changes_while_a_node_trains_are_those_that_it_began
     assert payload["step"] == pytest.approx((x[1] - payload["model"]) / 2, abs=1e-12)
 
 
-def test_the_unit_of_what_is_tracked_is_the_rate_that_the_run_began_with():
+def test_tracked_gradient_is_scaled_by_the_initial_rate():
     """In a branch nodes that are a round ahead have the new rate while others send by the old one."""
     scenario = load("scenarios/smoke.yaml", ("algorithm={name: gtsgd}",))
     learner = assembly.build_learner(scenario, runs.prepare(runs.load_data(scenario)), "cpu")
@@ -133,7 +133,7 @@ def test_the_unit_of_what_is_tracked_is_the_rate_that_the_run_began_with():
 
 
 @pytest.mark.parametrize("local_steps", [1, 5])
-def test_nodes_with_different_losses_end_at_the_minimum_of_the_mean_where_dpsgd_does_not(local_steps):
+def test_gradient_tracking_reaches_the_minimum_that_dpsgd_misses(local_steps):
     found = {}
     for algorithm in (GTSGD(), DPSGD()):
         nodes, _ = nodes_on(STAR, local_steps, rate=0.02)
@@ -142,7 +142,7 @@ def test_nodes_with_different_losses_end_at_the_minimum_of_the_mean_where_dpsgd_
     assert np.abs(found[DPSGD] - best_of_all(4)).max() > 0.01
 
 
-def test_a_link_that_fails_both_ways_leaves_the_tracked_sum_alone():
+def test_link_failing_in_both_directions_preserves_the_tracked_sum():
     nodes, _ = nodes_on(RING)
     cut = {(1, 2), (2, 1)}
     states = play(GTSGD(), nodes, 400, lambda round_num, src, dst: round_num % 2 or (src, dst) not in cut)

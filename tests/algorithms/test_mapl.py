@@ -50,7 +50,7 @@ def test_code_moves_every_weight_by_the_rate_then_projects():
     assert learn(MAPL()) == pytest.approx([0.3, 0.3, 0.3, 0.1])
 
 
-def test_peers_that_have_all_diverged_are_alike_and_the_weights_stay_numbers():
+def test_weights_are_finite_if_all_peers_have_diverged():
     # worth (0.25, 0, 0, 0); gradients (-0.1, 0.025, 0.025, 0.025); weights 0.35, 0.15, 0.15, 0.15 gain 0.05 each
     assert learn(MAPL(), dict.fromkeys(COSINES, np.nan)) == pytest.approx([0.4, 0.2, 0.2, 0.2])
 
@@ -61,7 +61,7 @@ def test_gradient_step_moves_in_proportion():
     assert learn(MAPL(graph_step="gradient")) == pytest.approx(expected)
 
 
-def test_thesis_takes_cosines_as_they_are_and_pushes_from_isolation():
+def test_thesis_uses_raw_cosines_and_a_degree_term():
     # worth 0.25 * (1, 0.4, 0.1, -0.2); degree 0.75 lowers the others' gradients by 0.1 / 0.75
     gradient = 0.025 - 0.125 * np.array([1, 0.4, 0.1, -0.2]) - 0.1 / 0.750001 * np.array([0, 1, 1, 1])
     moved = 0.25 - 0.1 * gradient
@@ -76,7 +76,7 @@ def test_confidence_is_the_share_of_samples():
     assert found == pytest.approx(moved - (moved.sum() - 1) / 4)
 
 
-def test_pruned_edges_stay_pruned_only_among_neighbors():
+def test_pruned_edges_do_not_return_among_neighbors():
     # similarity (1, 0.25, 1, 1): the second weight loses 0.1, the others win it; with all of them 1.2 to 1
     weights = (0.5, 0.5, 0.0, 0.0)
     cosines = {1: 0.1, 2: 0.4, 3: 0.4}
@@ -84,7 +84,7 @@ def test_pruned_edges_stay_pruned_only_among_neighbors():
     assert learn(MAPL(), cosines, weights=weights) == pytest.approx([0.55, 0.35, 0.05, 0.05], abs=1e-6)
 
 
-def test_two_clusters_are_apart_after_one_step():
+def test_one_step_separates_two_clusters():
     cosines = {peer: 0.8 if peer < 10 else 0.1 for peer in range(1, 20)}
     node = GraphNode(cosines)
     node.num_nodes = 20
@@ -92,7 +92,7 @@ def test_two_clusters_are_apart_after_one_step():
     assert found == pytest.approx([0.1] * 10 + [0.0] * 10)
 
 
-def test_rounding_and_epsilon_leave_no_edges_behind():
+def test_weights_of_rounding_size_become_zero():
     # Unlike cosines make gradients unlike, and Adam's epsilon lets steps differ by 1e-7, in every round again.
     cosines = {peer: (0.8 if peer < 10 else 0.1) + 0.003 * peer for peer in range(1, 20)}
     node = GraphNode(cosines)
@@ -104,17 +104,17 @@ def test_rounding_and_epsilon_leave_no_edges_behind():
         assert weights.sum() == pytest.approx(1, abs=1e-15)
 
 
-def test_weights_of_those_who_did_not_answer_fall_to_oneself():
+def test_weights_of_missing_answers_are_added_to_the_nodes_own():
     mixed = MAPL()._mix(GraphNode({}), state((0.4, 0.3, 0.2, 0.1)), 1.0, {1: 10.0, 3: 100.0})
     assert mixed == pytest.approx(0.6 * 1 + 0.3 * 10 + 0.1 * 100)
 
 
-def test_a_peer_whose_classifier_has_diverged_counts_as_unlike():
+def test_peer_with_a_diverged_classifier_counts_as_dissimilar():
     with_nan, with_zero = learn(MAPL(), COSINES | {3: float("nan")}), learn(MAPL(), COSINES | {3: 0.0})
     assert with_nan == pytest.approx(with_zero)
 
 
-def test_the_first_classifiers_bring_the_numbers_of_samples_that_their_confidence_needs():
+def test_first_classifiers_come_with_the_number_of_samples():
     newcomer = state(samples=(100,))
     steps = MAPL()._pull(GraphNode(COSINES), newcomer, (1, 2, 3), ("classifier",), 0)
     assert next(steps) == ([1, 2, 3], ("classifier", "samples"))

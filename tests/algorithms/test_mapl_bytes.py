@@ -34,17 +34,17 @@ def bytes_of(tmp_path):
     return run
 
 
-def test_warm_up_sends_prototypes_to_all_and_once_a_number_of_samples(bytes_of):
+def test_warm_up_sends_prototypes_and_the_number_of_samples_once(bytes_of):
     assert bytes_of("{name: mapl}") == EDGES * (PROTOTYPES + 8) == 7_782_400 + 3_040
 
 
-def test_learning_the_graph_sends_classifiers_without_bias_as_well(bytes_of):
+def test_learning_the_graph_also_sends_classifiers_without_bias(bytes_of):
     # without learning all classifiers count as alike, so that all edges keep their weight
     assert bytes_of("{name: mapl, warmup_rounds: 0}") == EDGES * (PROTOTYPES + CLASSIFIER + 8)
 
 
 @pytest.mark.parametrize("name", ["fedsim", "fedclassavg"])
-def test_heads_go_up_and_down(bytes_of, name):
+def test_server_and_nodes_exchange_heads(bytes_of, name):
     assert bytes_of(f"{{name: {name}}}") == 20 * 2 * HEAD == 820_800
 
 
@@ -65,7 +65,7 @@ def test_mapl_plus_sends_cores_without_statistics(bytes_of):
 
 
 @pytest.mark.parametrize("candidates", ["all", "neighbors"])
-def test_prototypes_come_from_just_those_who_have_weight(tmp_path, candidates):
+def test_prototypes_come_from_peers_of_positive_weight_only(tmp_path, candidates):
     # the hand count after the warm-up: 20,480 B per edge of positive weight, here 32 features instead of 512
     mapl = f"algorithm={{name: mapl, warmup_rounds: 2, projection_units: 16, candidates: {candidates}}}"
     clusters = ("partition={name: class_clusters, samples_per_class: 20, spread: 5}", "shift={name: none}", "rounds=8")

@@ -48,7 +48,7 @@ def test_every_algorithm_runs_without_learning(tmp_path, name):
 
 
 @pytest.mark.parametrize(("name", "pairs"), [("fedavg", "16 of 72"), ("el", "16 of 56")])
-def test_a_server_is_an_end_of_pairs(tmp_path, name, pairs):
+def test_server_is_part_of_pairs_of_nodes(tmp_path, name, pairs):
     run(tmp_path / "run", name, "learning=none", "topology={name: ring}")
     text = report([tmp_path / "run"])
     assert f"pairs with traffic {pairs}" in " ".join(text.split())
@@ -56,7 +56,7 @@ def test_a_server_is_an_end_of_pairs(tmp_path, name, pairs):
 
 
 @pytest.mark.parametrize("name", VALUES_STEER_NOTHING)
-def test_the_network_sees_the_same_messages_at_the_same_times_as_with_learning(tmp_path, name):
+def test_messages_and_times_equal_those_with_learning(tmp_path, name):
     mixed = ("devices={name: lognormal, median_step_time_s: 0.05}", "network.links={name: 4g}")
     for learning in ("real", "none"):
         run(tmp_path / learning, name, f"learning={learning}", *mixed)
@@ -86,7 +86,7 @@ class Deep(nn.Module):
 
 @pytest.mark.parametrize("name", ["el", "fedproto", "mapl"])  # fedproto and mapl: features, which no head's size tells
 @pytest.mark.parametrize("net", ["Plain", "Deep"])
-def test_models_of_ones_own_send_what_they_send_with_learning(tmp_path, net, name):
+def test_user_models_send_the_same_bytes_as_with_learning(tmp_path, net, name):
     (tmp_path / "nets.py").write_text(NETS)
     training = "training={epochs: 1, batch_size: 32, learning_rate: 0.01}"  # in which every class occurs
     own = (
@@ -127,7 +127,7 @@ def test_compressed_messages_have_the_same_sizes_as_with_learning(tmp_path, name
         (["devices.step_time_s=9e8"], "simulated time has passed 9e.09 s in round 2 of node 0"),
     ],
 )
-def test_a_run_that_cannot_go_on_says_why_and_keeps_its_records(tmp_path, changes, message):
+def test_run_that_cannot_continue_says_why_and_keeps_its_records(tmp_path, changes, message):
     with pytest.raises(DdlsimError, match=message):
         run(tmp_path / "run", "facade", "learning=none", *changes)
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "failed"
@@ -190,13 +190,13 @@ def test_learning_none_is_an_option_of_the_command_line(tmp_path, monkeypatch):
         (["learning=none", "evaluation.stop_at_target=true"], "stop_at_target: needs an accuracy"),
     ],
 )
-def test_what_needs_learning_says_so(changes, message):
+def test_settings_that_need_learning_are_refused(changes, message):
     with pytest.raises(Exception, match=message):
         load(SMOKE, changes)
 
 
 @pytest.mark.parametrize("source", ["train", "test", "node"])
-def test_validation_takes_as_long_as_with_learning_and_stops_nobody(tmp_path, source):
+def test_validation_takes_the_same_time_as_with_learning_and_stops_no_node(tmp_path, source):
     changes = f"validation.source={source}", "training.early_stopping={patience: 100}"
     real, none = (run(tmp_path / kind, "el", f"learning={kind}", *changes) for kind in ("real", "none"))
     assert real["sim_time_s"] == none["sim_time_s"] > 6 * 5 * 0.05 * 1.1
@@ -205,7 +205,7 @@ def test_validation_takes_as_long_as_with_learning_and_stops_nobody(tmp_path, so
 
 
 @pytest.mark.parametrize(("drop_last", "steps"), [(False, 4), (True, 3)])
-def test_a_pass_over_125_samples_leaves_its_smaller_last_batch_out_where_the_scenario_does(drop_last, steps):
+def test_drop_last_leaves_out_the_smaller_last_batch(drop_last, steps):
     learner = SizeLearner({"net": parts_of_sizes({"core": 1, "head": 1})}, 2, {"train": 125}, 32, drop_last)
     assert (learner.steps_per_epoch(0), learner.batches_in("train", 0)) == (steps, 4)
 

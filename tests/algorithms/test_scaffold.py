@@ -79,7 +79,7 @@ def test_scaffold_is_algorithm_1_with_option_2(global_rate, sends):
             assert found.nodes[node]["control"] == pytest.approx(own[node], abs=1e-12)
 
 
-def test_buffers_are_averaged_whatever_the_global_rate():
+def test_global_rate_does_not_scale_buffers():
     server = NumberNode(SERVER, NODES, tuple(range(NODES)), ((np.array([0.0, 1.0]),),))  # a weight and a variance
     server.is_server = True
     server.trained_values = lambda params: params[:1]
@@ -93,7 +93,7 @@ def test_buffers_are_averaged_whatever_the_global_rate():
 
 
 @pytest.mark.parametrize("global_rate", [1.0, 0.5])
-def test_a_model_that_the_server_has_counted_moves_it_no_further_where_the_answer_was_lost(global_rate):
+def test_lost_answer_does_not_count_a_model_twice(global_rate):
     server = NumberNode(SERVER, 1, (0,), ((0.0,),))
     server.is_server = True
     scaffold = Scaffold(global_rate=global_rate)
@@ -104,7 +104,7 @@ def test_a_model_that_the_server_has_counted_moves_it_no_further_where_the_answe
     assert state.model == pytest.approx(1.0)
 
 
-def test_scaffold_ends_where_the_mean_gradient_is_zero_and_fedavg_does_not():
+def test_scaffold_converges_to_zero_mean_gradient_and_fedavg_does_not():
     curvatures, centers = quadratics(NODES)
     best = np.linalg.solve(curvatures.sum(0), np.einsum("nij,nj->i", curvatures, centers))
     assert play_with_server(Scaffold(), 300)[-1].server["model"] == pytest.approx(best, abs=1e-9)
@@ -112,7 +112,7 @@ def test_scaffold_ends_where_the_mean_gradient_is_zero_and_fedavg_does_not():
     assert np.abs(fedavg - best).max() > 1e-3
 
 
-def test_nodes_that_are_not_heard_leave_the_servers_variate_the_mean_of_what_it_has_heard():
+def test_server_variate_is_the_mean_of_the_last_received_variates():
     def heard(round_num, node):
         return (round_num + node) % 3 != 0
 
@@ -124,7 +124,7 @@ def test_nodes_that_are_not_heard_leave_the_servers_variate_the_mean_of_what_it_
         assert found.server["common"] == pytest.approx(known.mean(axis=0), abs=1e-12)
 
 
-def test_a_node_that_has_never_had_an_answer_corrects_by_its_own_variate():
+def test_node_without_any_answer_corrects_by_its_own_variate():
     nodes, _, y = nodes_and_start()
     own = np.zeros_like(y)
     for found in play_with_server(Scaffold(), 4, lambda round_num, node: node):
@@ -136,14 +136,14 @@ def test_a_node_that_has_never_had_an_answer_corrects_by_its_own_variate():
         assert found.nodes[0]["control"] == pytest.approx(own, abs=1e-12)
 
 
-def test_lost_messages_do_not_move_the_point_where_scaffold_ends():
+def test_lost_messages_do_not_move_the_fixed_point_of_scaffold():
     curvatures, centers = quadratics(NODES)
     best = np.linalg.solve(curvatures.sum(0), np.einsum("nij,nj->i", curvatures, centers))
     found = play_with_server(Scaffold(), 400, lambda round_num, node: round_num >= 40 or (round_num + node) % 3)
     assert found[-1].server["model"] == pytest.approx(best, abs=1e-9)
 
 
-def test_changes_that_are_lost_are_missing_for_good():
+def test_lost_changes_shift_the_fixed_point_permanently():
     found = play_with_server(Scaffold(sends="changes"), 400, lambda round_num, node: round_num or node)
     curvatures, centers = quadratics(NODES)
     best = np.linalg.solve(curvatures.sum(0), np.einsum("nij,nj->i", curvatures, centers))
@@ -159,7 +159,7 @@ def test_control_variates_stay_at_a_rate_of_zero(sends):
             assert node["control"] == pytest.approx(before["control"], abs=1e-12)
 
 
-def test_on_the_complete_graph_gradient_tracking_with_local_steps_is_scaffold():
+def test_gradient_tracking_on_the_complete_graph_equals_scaffold():
     curvatures, centers = quadratics(NODES)
     _, _, start = nodes_and_start()
     graph = tuple(tuple(j for j in range(NODES) if j != i) for i in range(NODES))

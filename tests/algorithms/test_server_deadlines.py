@@ -21,7 +21,7 @@ def train(models, nodes):
 
 @pytest.mark.parametrize("late", ["drop", "keep"])
 @pytest.mark.parametrize("algorithm", ["fedavg", "fedprox"])
-def test_a_late_client_takes_the_server_s_current_model_and_costs_it_no_time(algorithm, late):
+def test_late_client_fetches_the_current_model_and_delays_no_round(algorithm, late):
     server, slow = [np.zeros(1)], np.zeros(1)
     for round_num in range(24):
         current = server[-1]
@@ -37,7 +37,7 @@ def test_a_late_client_takes_the_server_s_current_model_and_costs_it_no_time(alg
     assert time_s == pytest.approx(120, abs=0.1)
 
 
-def test_a_client_that_misses_each_deadline_by_a_little_never_trains_its_own_model_twice():
+def test_client_that_misses_every_deadline_never_trains_its_own_model_twice():
     keys = (*KEYS[:-1], "devices={name: per_node, step_times_s: [1, 2, 6]}", "protocol={deadline_s: 5}")
     server = [np.zeros(1)]
     for _ in range(24):
@@ -50,7 +50,7 @@ def test_a_client_that_misses_each_deadline_by_a_little_never_trains_its_own_mod
     assert time_s == pytest.approx(120, abs=0.1)
 
 
-def test_a_client_whose_message_is_lost_continues_with_the_server_s_model():
+def test_client_of_a_lost_message_continues_with_the_servers_model():
     keys = ("algorithm={name: fedavg}", "network.drop_probability=0.3", "network.on_drop=drop", "rounds=60")
     models, _ = quadratic_run(*KEYS, *keys, rate=0.0, starts=np.array([[0.0], [1.0], [2.0]]))
     assert np.ptp(models) < 1e-12

@@ -33,7 +33,7 @@ COMES_FROM_THE_SERVER = {
 
 @pytest.mark.parametrize("state", ["kept", "lost"])
 @pytest.mark.parametrize("algorithm", COMES_FROM_THE_SERVER)
-def test_whoever_comes_begins_with_what_the_server_has(algorithm, state, tmp_path, monkeypatch):
+def test_joining_node_starts_from_the_servers_model(algorithm, state, tmp_path, monkeypatch):
     began, train = {}, Node.train
 
     def noted(self, model, *args, **terms):
@@ -51,7 +51,7 @@ def test_whoever_comes_begins_with_what_the_server_has(algorithm, state, tmp_pat
 
 
 @pytest.mark.parametrize("algorithm", [FedAvg(), FedProx(), Scaffold(), FedClassAvg(), FedProto()])
-def test_whoever_gets_no_answer_goes_on_with_what_it_has(algorithm):
+def test_node_without_an_answer_keeps_its_model(algorithm):
     node = NumberNode()
     node.is_server = False
     state = algorithm.start(node)
@@ -61,7 +61,7 @@ def test_whoever_gets_no_answer_goes_on_with_what_it_has(algorithm):
 
 
 @pytest.mark.parametrize("algorithm", [FedAvg(), FedClassAvg()])
-def test_before_the_first_average_the_server_has_none_to_give(algorithm):
+def test_server_publishes_nothing_before_the_first_average(algorithm):
     node = NumberNode()
     node.is_server = False
     state = algorithm.start(node)
@@ -70,7 +70,7 @@ def test_before_the_first_average_the_server_has_none_to_give(algorithm):
     assert vars(state) == before
 
 
-def test_whoever_returns_does_the_round_of_the_others_in_asynchronous_runs_too(tmp_path):
+def test_returning_node_joins_the_current_round_in_async_runs(tmp_path):
     churn = f"churn={{name: schedule, offline: [{', '.join(AWAY)}]}}"
     network_only = (*SMALL, "algorithm={name: fedavg}", "learning=none", churn)
     for mode in ("sync", "async"):

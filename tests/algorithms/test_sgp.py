@@ -53,7 +53,7 @@ def test_one_local_step_is_the_textbook_update(graph):
     assert np.ptp(w) == pytest.approx(0 if graph == RING else 15 / 13, abs=0.1)  # 1 + degree, in the mean 13 / 5
 
 
-def test_the_exponential_graph_is_the_papers():
+def test_exponential_graph_equals_the_papers():
     nodes, x = nodes_on(RING)
     w, z = np.ones(5), x
     for round_num, states in enumerate(play(SGP(graph="exponential"), nodes, 7)):
@@ -66,7 +66,7 @@ def test_the_exponential_graph_is_the_papers():
     assert w.tolist() == [1] * 5
 
 
-def test_with_more_local_steps_x_changes_by_what_training_from_z_has_changed():
+def test_x_changes_by_the_change_of_z_in_several_local_steps():
     nodes, x = nodes_on(STAR, local_steps=3)
     p, w, z = column_stochastic(STAR), np.ones(5), x
     for states in play(SGP(), nodes, 10):
@@ -79,7 +79,7 @@ def test_with_more_local_steps_x_changes_by_what_training_from_z_has_changed():
 
 
 @pytest.mark.parametrize("algorithm", [SGP(), SGP(graph="exponential")])
-def test_without_training_the_mass_stays_and_all_models_reach_the_mean(algorithm):
+def test_without_training_mass_is_preserved_and_models_reach_the_mean(algorithm):
     nodes, starts = nodes_on(STAR, rate=0.0)
     rounds = play(algorithm, nodes, 80)
     for states in rounds:
@@ -89,7 +89,7 @@ def test_without_training_the_mass_stays_and_all_models_reach_the_mean(algorithm
 
 
 @pytest.mark.parametrize("algorithm", [SGP(), SGP(graph="exponential")])
-def test_lost_messages_leave_weights_at_one_where_all_have_as_many_neighbors(algorithm):
+def test_lost_messages_leave_weights_at_1_on_regular_graphs(algorithm):
     nodes, starts = nodes_on(RING, rate=0.0)
     lots = np.random.default_rng(0)
     rounds = play(algorithm, nodes, 200, lambda *_: lots.random() > 0.3)
@@ -100,7 +100,7 @@ def test_lost_messages_leave_weights_at_one_where_all_have_as_many_neighbors(alg
     assert (starts.min(axis=0) < models[0]).all() and (models[0] < starts.max(axis=0)).all()
 
 
-def test_lost_messages_leave_weights_near_their_equilibrium_elsewhere():
+def test_lost_messages_leave_weights_near_equilibrium_on_other_graphs():
     nodes, _ = nodes_on(STAR, rate=0.0)
     lots = np.random.default_rng(0)
     rounds = play(SGP(), nodes, 2000, lambda *_: lots.random() > 0.3)
@@ -162,7 +162,7 @@ def test_a_run_with_the_learner_is_the_textbook_update():
 
 @pytest.mark.parametrize("graph", ["topology", "exponential"])
 @pytest.mark.parametrize("mode", ["sync", "async"])
-def test_weights_stay_in_bounds_where_nodes_leave_messages_are_lost_and_devices_differ(mode, graph):
+def test_weights_stay_bounded_under_churn_losses_and_unequal_devices(mode, graph):
     made = scenario(
         rounds=300,
         mode=mode,

@@ -41,7 +41,7 @@ def stopped(algorithm, round_num=2):
         (DAC(stopped_serves="last"), LAST),
     ],
 )
-def test_a_stopped_node_serves_what_its_algorithm_was_published_with(algorithm, served):
+def test_stopped_node_serves_the_model_of_the_published_code(algorithm, served):
     node, state = stopped(algorithm)
     ((round_num, stage, payload),) = node.published
     assert (round_num, stage) == (3, 0)  # from the round after the one in which it stopped
@@ -62,12 +62,12 @@ def test_a_stopped_node_serves_what_its_algorithm_was_published_with(algorithm, 
         ({"variant": "text", "similarity": "cosine_gradients", "alpha": 0.5}, LAST),
     ],
 )
-def test_the_published_l2_and_cosines_are_to_the_last_model_of_a_stopped_peer(keys, compared):
+def test_published_l2_and_cosines_use_the_last_model_of_a_stopped_peer(keys, compared):
     node, _ = stopped(DAC(**keys))
     assert node.published[0][2].get("compared") == compared
 
 
-def test_a_peer_is_compared_by_the_model_that_is_meant_for_it():
+def test_stopped_peer_is_compared_by_its_compared_model():
     class Comparing(NumberNode):
         def compare(self, metric, own, peers, **references):
             self.compared = peers
@@ -80,14 +80,14 @@ def test_a_peer_is_compared_by_the_model_that_is_meant_for_it():
     assert node.compared == [(LAST,), (5.0,)]
 
 
-def test_a_stopped_node_is_measured_once_more_for_the_curves_of_merges():
+def test_stopped_node_records_one_more_merge_accuracy():
     node, _ = stopped(RandomGossip(record_merges=True))
     assert node.measured == [(name, (LAST,), 3) for name in ("before_merge", "after_merge")]
     node, _ = stopped(RandomGossip(record_merges=True), round_num=5)  # the run has no round after it
     assert node.measured == []
 
 
-def test_without_any_validation_loss_that_is_a_number_the_last_model_is_served():
+def test_last_model_is_served_if_all_validation_losses_are_nan():
     node, dac = NumberNode(), DAC()
     state = dac.start(node)
     dac.stopped(node, state, None, 0)
@@ -95,7 +95,7 @@ def test_without_any_validation_loss_that_is_a_number_the_last_model_is_served()
 
 
 @pytest.mark.parametrize("checkpoint", ["last", "best"])
-def test_a_stopped_node_is_evaluated_as_the_scenario_says(tmp_path, checkpoint):
+def test_evaluated_model_of_a_stopped_node_follows_the_scenario(tmp_path, checkpoint):
     """What is tested at the end is the model of the round that the checkpoint names."""
     sets = (
         "algorithm={name: local}",

@@ -57,7 +57,7 @@ def answers(monkeypatch):
 
 @pytest.mark.parametrize("privacy", [None, {"clip": 1.0, "noise_multiplier": 0.01}])
 @pytest.mark.parametrize("own_step_s", [0.05, 0.5])
-def test_an_attack_begins_with_the_attackers_round_whichever_its_askers_are_in(tmp_path, answers, own_step_s, privacy):
+def test_attack_starts_at_the_attackers_round(tmp_path, answers, own_step_s, privacy):
     if privacy is not None:
         pytest.importorskip("opacus")
     others = 0.2
@@ -83,7 +83,7 @@ def test_an_attack_begins_with_the_attackers_round_whichever_its_askers_are_in(t
         {"name": "dac", "variant": "facade", "sampled_peers": 2},
     ],
 )
-def test_an_attack_on_updates_knows_what_a_published_model_began_with(tmp_path, monkeypatch, algorithm):
+def test_attack_on_updates_knows_the_start_of_a_published_model(tmp_path, monkeypatch, algorithm):
     """Also when the attacker is in its next training by the time that somebody asks."""
     began, forgeries, held = {}, [], []
     train, attack = Node.train, Learner.attack

@@ -92,7 +92,7 @@ def test_all_attacks_at_once_on_every_algorithm(tmp_path, place, algorithm):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
-def test_whole_product(tmp_path, algorithm):
+def test_all_attacks_with_all_rules(tmp_path, algorithm):
     for number, (name, rule, mode) in enumerate(
         itertools.product(ATTACKS.own_names, AGGREGATIONS.own_names, ["sync", "async"])
     ):
@@ -119,7 +119,7 @@ def test_same_bytes_with_any_number_of_threads(tmp_path):
     assert found[0] == found[1]
 
 
-def test_attacks_that_have_not_begun_change_nothing_but_the_report(tmp_path):
+def test_attacks_before_their_start_round_change_only_the_report(tmp_path):
     late = [f"{{name: {name}, nodes: [1, 2], start_round: 1}}" for name in ATTACKS.own_names]
     attacked = run(tmp_path / "attacked", "el", "mean", late, "evaluation.every=1")
     honest = run(tmp_path / "honest", "el", "mean", [], "evaluation.every=1")
@@ -131,7 +131,7 @@ def test_attacks_that_have_not_begun_change_nothing_but_the_report(tmp_path):
     assert attacked["attacks"][0] == {"name": "sign_flip", "knows": "own", "nodes": [1, 2]} and "attacks" not in honest
 
 
-def test_figures_of_honest_nodes_are_theirs_alone(tmp_path):
+def test_figures_of_honest_nodes_exclude_attackers(tmp_path):
     summary = run(tmp_path / "run", "el", "mean", ["{name: label_flip, nodes: [0, 7]}"])
     rows = [row for row in lines(tmp_path / "run" / "metrics.jsonl") if row["name"] == "accuracy"]
     last = max(row["round"] for row in rows)
@@ -155,7 +155,7 @@ def test_free_riders_do_not_train(tmp_path):
         ("fedavg", ("secure_aggregation={}",)),
     ],
 )
-def test_flooding_is_by_the_bytes_of_messages_and_wasted(tmp_path, algorithm, more):
+def test_flooding_bytes_are_proportional_and_wasted(tmp_path, algorithm, more):
     quiet = run(tmp_path / "quiet", algorithm, "mean", [], *more)
     loud = run(tmp_path / "loud", algorithm, "mean", ["{name: flooding, nodes: [1], factor: 3}"], *more)
     own = next(row for row in lines(tmp_path / "quiet" / "links.jsonl") if row["node"] == 1)
@@ -180,7 +180,7 @@ def forged(monkeypatch):
     return rows
 
 
-def test_nodes_with_the_same_model_forge_each_its_own(tmp_path, forged):
+def test_nodes_with_the_same_model_forge_different_rows(tmp_path, forged):
     kinds = [
         f"{{name: free_rider, send: {send}, nodes: {nodes}}}" for send, nodes in (("stale", [0]), ("random", [1, 2]))
     ]
@@ -192,7 +192,7 @@ def test_nodes_with_the_same_model_forge_each_its_own(tmp_path, forged):
         assert len({row[4] for row in of_round}) == 3
 
 
-def test_sybils_that_got_nothing_new_send_what_the_first_has_sent_last(tmp_path, forged):
+def test_sybils_send_the_last_parameters_of_the_first(tmp_path, forged):
     run(tmp_path / "run", "gossip", "mean", ["{name: sybil, nodes: [4, 5, 6, 7]}"], "rounds=6")
     followed = [row for row in forged if row[2] != 4 and row[5] is not None]
     assert followed and all(row[4] is row[5] for row in followed)
@@ -206,20 +206,20 @@ def test_sybils_that_got_nothing_new_send_what_the_first_has_sent_last(tmp_path,
         "dissensus",
     ],
 )
-def test_models_that_peers_are_to_score_are_forged_and_known(tmp_path, attack):
+def test_models_sent_for_scoring_are_forged_and_known(tmp_path, attack):
     attacks = [f"{{name: {attack}, nodes: [1, 2, 3]}}"]
     for place, more in enumerate(((), ("privacy={clip: 1.0, noise_multiplier: 0.0}",))):
         check(run(tmp_path / str(place), "dac", "mean", attacks, "algorithm.variant=text", *more))
 
 
-def test_withheld_messages_are_waited_for_up_to_the_deadline(tmp_path):
+def test_receivers_wait_for_withheld_messages_until_the_deadline(tmp_path):
     kept = ["{name: withholding, nodes: [1]}"]
     at_once = run(tmp_path / "at_once", "dpsgd", "mean", kept)
     waiting = run(tmp_path / "waiting", "dpsgd", "mean", kept, "protocol.deadline_s=5")
     assert at_once["status"] == waiting["status"] == "done"
 
 
-def test_network_only_runs_are_attacked_as_well(tmp_path):
+def test_attacks_run_without_learning(tmp_path):
     attacks = f"attacks=[{', '.join(ALL_AT_ONCE)}]"
     scenario = load(SMOKE, ("learning=none", "rounds=2", "nodes.clusters=[7, 3]", attacks))
     assert runs.run(scenario, out=tmp_path / "run")["status"] == "done"
@@ -234,9 +234,7 @@ def test_network_only_runs_are_attacked_as_well(tmp_path):
         ("fedavg", "all", [7, 7, 7]),
     ],
 )
-def test_an_attacker_knows_what_honest_nodes_have_sent_it_and_no_servers_average(
-    tmp_path, monkeypatch, algorithm, knowledge, rows
-):
+def test_attacker_knows_rows_of_honest_nodes_and_no_server_average(tmp_path, monkeypatch, algorithm, knowledge, rows):
     seen = []
     monkeypatch.setattr(FOE, "forge", lambda self, given: seen.append(len(given.known)) or given.own)
     last = "" if algorithm == "fedavg" else ", final_all_reduce: false"
@@ -246,7 +244,7 @@ def test_an_attacker_knows_what_honest_nodes_have_sent_it_and_no_servers_average
     assert seen == rows
 
 
-def test_dissensus_drives_a_server_away_from_all_honest_nodes(tmp_path, monkeypatch):
+def test_dissensus_drives_a_server_away_from_honest_nodes(tmp_path, monkeypatch):
     seen = []
 
     def forge(self, given):
@@ -260,7 +258,7 @@ def test_dissensus_drives_a_server_away_from_all_honest_nodes(tmp_path, monkeypa
 
 
 @pytest.mark.parametrize("name", ["sgp, graph: exponential", "random", "el, variant: local"])
-def test_dissensus_knows_nothing_of_a_topology_that_no_message_uses(tmp_path, name):
+def test_dissensus_ignores_an_unused_topology(tmp_path, name):
     """And such a run needs none that fits its nodes."""
     sets = (f"algorithm={{name: {name}}}", "attacks=[{name: dissensus, nodes: [5, 7]}]", "records.models=last")
     for topology in ("ring", "complete", "random_regular, degree: 30"):
@@ -270,14 +268,14 @@ def test_dissensus_knows_nothing_of_a_topology_that_no_message_uses(tmp_path, na
     assert [one] == others
 
 
-def test_a_sybil_that_attacks_in_other_ways_too_sends_one_forgery_again(tmp_path, forged):
+def test_sybil_with_another_attack_repeats_one_forgery(tmp_path, forged):
     attacks = ["{name: sybil, nodes: [1, 2]}", "{name: gaussian_noise, nodes: [1]}"]
     run(tmp_path / "run", "random", "mean", attacks, "rounds=4", "mode=async", "algorithm.order=at_once")
     own, sent = zip(*((row[3], row[4]) for row in forged if row[2] == 1), strict=True)
     assert len(set(own)) == len(set(sent)) < len(own)
 
 
-def test_what_the_first_sybil_sends_as_it_is_is_let_go(tmp_path, monkeypatch):
+def test_unforged_rows_of_the_first_sybil_are_released(tmp_path, monkeypatch):
     kept, forge = [], AttackedTransport._forge
 
     def noted(self, *args):
@@ -290,7 +288,7 @@ def test_what_the_first_sybil_sends_as_it_is_is_let_go(tmp_path, monkeypatch):
     assert len(kept) > 20 and max(kept) <= 3
 
 
-def test_sybils_that_begin_later_send_what_the_first_sent_when_it_was_honest(tmp_path, forged):
+def test_late_sybils_send_the_honest_parameters_of_the_first(tmp_path, forged):
     attacks = ["{name: sybil, nodes: [1, 2, 3], start_round: 2}"]
     steps = "devices={name: per_node, step_times_s: [0.1, 0.15, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1]}"
     run(tmp_path / "run", "dpsgd", "mean", attacks, "rounds=6", "mode=async", steps)
@@ -298,7 +296,7 @@ def test_sybils_that_begin_later_send_what_the_first_sent_when_it_was_honest(tmp
     assert followed[0][0] == 2 and all(row[4] is row[5] for row in followed)
 
 
-def test_an_attack_that_begins_later_is_in_answers_with_a_model_that_was_asked_for_before(tmp_path, forged):
+def test_attack_forges_answers_to_requests_before_its_start(tmp_path, forged):
     attacks = ["{name: sign_flip, of: model, nodes: [1]}", "{name: foe, tau: 4, nodes: [1], start_round: 1}"]
     steps = "devices={name: per_node, step_times_s: [0.1, 0.5, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1]}"
     asked = ("algorithm.order=newest", "algorithm.schedule=train-then-merge", "mode=async", "rounds=6", steps)
@@ -311,14 +309,14 @@ def test_an_attack_that_begins_later_is_in_answers_with_a_model_that_was_asked_f
 
 
 @pytest.mark.parametrize("compression", ["int8", "top_k, fraction: 0.1"])
-def test_what_is_sent_apart_later_splits_no_forgery_before(tmp_path, forged, compression):
+def test_later_forgeries_per_receiver_do_not_split_earlier_ones(tmp_path, forged, compression):
     attacks = ["{name: gaussian_noise, nodes: [1]}", "{name: dissensus, nodes: [1], start_round: 1}"]
     run(tmp_path / "run", "dpsgd", "mean", attacks, f"network.compression={{name: {compression}}}")
     sent = [{row[4] for row in forged if row[0] == round_num} for round_num in (0, 1)]
     assert len(sent[0]) == 1 and len(sent[1]) > 1
 
 
-def test_an_attack_of_ones_own_may_have_lists_as_keys(tmp_path):
+def test_user_attack_may_have_lists_as_keys(tmp_path):
     own = """
         from dataclasses import dataclass, field
         from ddlsim.attacks.base import Attack
@@ -335,7 +333,7 @@ def test_an_attack_of_ones_own_may_have_lists_as_keys(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["top_k", "random_k"])
-def test_what_every_receiver_is_sent_apart_it_decodes_apart(tmp_path, monkeypatch, name):
+def test_forgeries_per_receiver_are_decoded_separately(tmp_path, monkeypatch, name):
     """The first message brings a copy whole; later ones what has changed since in the forgeries for this receiver."""
     sent, messages = [], AttackedTransport._messages
 
@@ -359,7 +357,7 @@ def test_what_every_receiver_is_sent_apart_it_decodes_apart(tmp_path, monkeypatc
     assert len(first) > 2 and len(sent) > len(first)
 
 
-def test_dissensus_counts_everybody_in_the_last_exchange(tmp_path, monkeypatch):
+def test_dissensus_counts_all_nodes_in_the_final_exchange(tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(Dissensus, "forge", lambda self, given: seen.append(len(given.known)) or given.own)
     sets = ("algorithm={name: dpsgd, final_all_reduce: true}", "topology={name: ring}", "rounds=2")
@@ -367,7 +365,7 @@ def test_dissensus_counts_everybody_in_the_last_exchange(tmp_path, monkeypatch):
     assert seen[-7:] == [7] * 7 and set(seen[:-7]) <= {1, 2}
 
 
-def test_an_attacker_knows_the_newest_that_it_has_received_whenever_older_ones_come():
+def test_attacker_knows_the_newest_row_even_if_older_ones_arrive_later():
     transport = AttackedTransport.__new__(AttackedTransport)
     transport._received, transport._newest_s = {}, {}
     transport._attackers = SimpleNamespace(of=lambda node: "attacks" if node == 1 else None)

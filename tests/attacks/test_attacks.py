@@ -53,7 +53,7 @@ def test_forgery_by_hand(name, keys, expected):
     assert attack(name, **keys).forge(seen()).tolist() == list(expected)
 
 
-def test_what_was_not_trained_counts_as_begun_with_zeros():
+def test_untrained_row_has_a_start_of_zeros():
     assert attack("sign_flip").forge(seen(start=None)).tolist() == [-2, -4]
 
 
@@ -65,7 +65,7 @@ def test_dissensus_pushes_the_receiver_away_from_its_honest_neighbors():
     assert mean.tolist() == [1, 0]
 
 
-def test_noise_has_the_spread_that_is_asked_for_and_comes_from_its_seed_alone():
+def test_noise_has_the_requested_deviation_and_depends_on_the_seed_only():
     own = torch.randn(20_000, generator=torch.Generator().manual_seed(0)) * 3
 
     def added(seed):
@@ -75,7 +75,7 @@ def test_noise_has_the_spread_that_is_asked_for_and_comes_from_its_seed_alone():
     assert torch.equal(added(5), added(5)) and not torch.equal(added(5), added(6))
 
 
-def test_alie_takes_the_papers_z_of_nodes_and_attackers():
+def test_alie_uses_the_papers_z():
     # 50 nodes, 24 attackers (the paper's example): 2 supporters of 26, z = 1.43
     assert attack("alie").z_of(50, 24) == pytest.approx(1.426, abs=1e-3)
 
@@ -85,7 +85,7 @@ def test_flipped_labels_are_mirrored():
     assert attack("label_flip").poison(torch.zeros(3, 1), labels, 10, np.random.default_rng(0))[1].tolist() == [9, 8, 0]
 
 
-def test_backdoor_stamps_a_share_of_the_samples_and_gives_them_the_target():
+def test_backdoor_marks_a_share_of_the_samples_with_the_target():
     images, labels = torch.zeros(10, 1, 5, 5), torch.arange(10)
     images[0, 0, 0, 0] = 7
     one = attack("backdoor", target=3, fraction=0.4, size=2)
@@ -95,7 +95,7 @@ def test_backdoor_stamps_a_share_of_the_samples_and_gives_them_the_target():
     assert (stamped[changed][:, 0, 3:, 3:] == stamped[changed].max()).all()
 
 
-def test_a_backdoor_to_a_class_that_is_not_there():
+def test_backdoor_to_a_missing_class_is_refused():
     with pytest.raises(ScenarioError, match="expected a class from 0 to 9, got 10"):
         attack("backdoor", target=10).poison(torch.zeros(3, 1), torch.arange(3), 10, np.random.default_rng(0))
 
@@ -112,7 +112,7 @@ def test_backdoor_is_measured_on_sequences_without_the_target():
     assert found.tolist() == [[2, 0], [4, 0]] and wanted.tolist() == [[0, 0], [0, 0]]  # token 0 is the trigger
 
 
-def test_a_backdoor_to_the_only_class_of_a_test_set_is_refused():
+def test_backdoor_to_the_only_class_of_a_test_set_is_refused():
     with pytest.raises(ScenarioError, match="got a test set with class 2 in every sample"):
         attack("backdoor", target=2).measured_on(torch.ones(3, 1, 5, 5), torch.tensor([2, 2, 2]))
 
@@ -129,7 +129,7 @@ def test_nodes_of_a_cluster():
     assert len(half) == 2 and set(half) < {6, 7, 8, 9}
 
 
-def test_conduct_begins_with_its_round_and_adds_up():
+def test_attacks_of_a_node_start_at_their_round_and_add_up():
     listed = [
         attack("flooding", nodes=(1,), factor=2.0, start_round=3),
         attack("flooding", nodes=(1, 2), factor=1.0),
@@ -141,7 +141,7 @@ def test_conduct_begins_with_its_round_and_adds_up():
     assert one.delay_s(0) == 3 and one.withholds(0) == 0.75
 
 
-def test_the_first_of_some_sybils_trains():
+def test_first_sybil_trains():
     attackers = Attackers([attack("sybil", nodes=(2, 5, 7))], CLUSTERS, 0)
     assert [attackers.of(node).idles(0) for node in (2, 5, 7)] == [False, True, True]
     assert attackers.of(3) is None
@@ -160,7 +160,7 @@ def test_the_first_of_some_sybils_trains():
         ("[alie]", r"attacks\[0\].*mapping"),
     ],
 )
-def test_wrong_attacks_are_told_with_their_place(attacks, words):
+def test_invalid_attacks_are_reported_with_their_place(attacks, words):
     with pytest.raises(ScenarioError, match=f"(?s){words}"):
         load(SMOKE, (f"attacks={attacks}",))
 
@@ -189,7 +189,7 @@ def test_rules_need_an_algorithm_that_averages_and_an_own_model():
         (lambda x, y: x, r"a Tensor, expected a pair of tensors \(inputs, labels\)"),
     ],
 )
-def test_what_an_attack_poisons_are_samples(poisoned, text):
+def test_invalid_result_of_poison_is_refused(poisoned, text):
     class Own(LabelFlip):
         def poison(self, inputs, labels, num_classes, rng):
             return poisoned(inputs, labels)
@@ -211,7 +211,7 @@ def test_what_an_attack_poisons_are_samples(poisoned, text):
         (np.zeros(4), r"a ndarray, expected a tensor \[4\]"),
     ],
 )
-def test_what_an_attack_forges_is_a_row(forged, text):
+def test_invalid_result_of_forge_is_refused(forged, text):
     class Own(SignFlip):
         def forge(self, seen):
             return forged
@@ -227,7 +227,7 @@ def test_what_an_attack_forges_is_a_row(forged, text):
         forge_all([spec.bound(rows)])
 
 
-def test_label_flip_flips_over_the_classes_that_occur():
+def test_label_flip_uses_the_occurring_classes():
     labels = torch.tensor([1, 2, 4, 1])
     data = SimpleNamespace(
         train=[(torch.zeros(4, 2), labels)], num_classes=5, task=Classification(), occurring_classes=labels.unique

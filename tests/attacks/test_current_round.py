@@ -71,14 +71,14 @@ SPEEDS = [[0.05] * 6, [0.05, 0.09, 0.02, 0.11, 0.03, 0.07]]
 
 @pytest.mark.parametrize("step_times_s", SPEEDS)
 @pytest.mark.parametrize("attacker", [0, 2, 5])
-def test_foe_is_made_of_the_models_of_its_round(train, attacker, step_times_s):
+def test_foe_uses_the_models_of_its_round(train, attacker, step_times_s):
     found = train({"name": "foe", "tau": 8}, attacker, step_times_s)
     assert found == pytest.approx(foe(attacker, 8), rel=1e-5)
 
 
 @pytest.mark.parametrize("step_times_s", SPEEDS)
 @pytest.mark.parametrize("attacker", [0, 5])
-def test_dissensus_of_strength_1_undoes_what_honest_neighbors_pull_while_nodes_train(train, attacker, step_times_s):
+def test_dissensus_of_strength_1_cancels_the_pull_of_honest_neighbors(train, attacker, step_times_s):
     found = train({"name": "dissensus"}, attacker, step_times_s)
     alone = TARGETS * (1 - (1 - 2 * RATE) ** ROUNDS)
     honest = np.arange(6) != attacker

@@ -46,7 +46,7 @@ def run(tmp_path_factory):
     return read(directory), evaluations
 
 
-def test_a_target_is_reached_by_honest_nodes(run):
+def test_target_is_judged_over_honest_nodes(run):
     records, evaluations = run
     values = records.evaluations.values["accuracy"]
     honest = np.delete(values, ATTACKED, axis=1).mean(1)
@@ -82,7 +82,7 @@ def test_comparisons_and_pages_are_of_honest_nodes(run):
     assert run_tiles(summary)[0].remark.startswith("6 honest nodes, clusters")
 
 
-def test_fairness_over_rounds_is_that_of_honest_nodes(run):
+def test_fairness_over_rounds_is_of_honest_nodes(run):
     records, _ = run
     summary = summary_of(records)
     parity, odds = (values[-1] for values in records.fairness)
@@ -90,7 +90,7 @@ def test_fairness_over_rounds_is_that_of_honest_nodes(run):
     assert odds == pytest.approx(summary["honest"]["equalized_odds"])
 
 
-def test_means_leave_attacked_nodes_out_by_hand():
+def test_means_without_attacked_nodes_by_hand():
     outcome = Evaluated(1, 0.0, 0, ACCURACY, np.array([0.9, 0.1, 0.5, np.nan]), (1,))
     assert outcome.reaches(0.7)
     assert not outcome.reaches(0.71)

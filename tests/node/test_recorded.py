@@ -28,7 +28,7 @@ from ddlsim.tasks.base import Metric, rows_of
         ({"a": {"b": np.zeros((1, 2))}}, {"a": {"b": [[0.0, 0.0]]}}),
     ],
 )
-def test_numbers_of_whatever_library_are_written_as_numbers(value, expected):
+def test_numbers_of_any_library_are_written_as_numbers(value, expected):
     found = to_json_value("x", value)
     assert found == expected and json.loads(json.dumps(found)) == expected
 
@@ -44,7 +44,7 @@ def test_numbers_of_whatever_library_are_written_as_numbers(value, expected):
         (b"x", "got a bytes."),
     ],
 )
-def test_what_metrics_cannot_hold_is_told_by_name(value, text):
+def test_unsupported_value_is_refused_with_its_name(value, text):
     with pytest.raises(DdlsimError) as raised:
         to_json_value("similarity", value)
     assert str(raised.value).startswith("node.record: similarity: expected a number") and text in str(raised.value)
@@ -54,11 +54,11 @@ def test_what_metrics_cannot_hold_is_told_by_name(value, text):
     "name",
     ["accuracy", "test_loss", "confusion", "bytes_sent", "accuracy_lowest_test_loss", "round_last_s", "balanced"],
 )
-def test_rows_of_the_simulator_are_its_own(name):
+def test_names_of_simulator_rows_are_refused(name):
     with pytest.raises(DdlsimError, match=rf"node.record: {name}: .* such as train_{name}"):
         refuse_simulator_rows(name, rows_of([Metric("balanced")]))
 
 
-def test_other_names_are_free():
+def test_other_names_are_accepted():
     for name in ("train_accuracy", "head", "pulled_from"):
         refuse_simulator_rows(name, ())

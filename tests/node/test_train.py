@@ -48,20 +48,20 @@ def node_of(compute, best=None, server=None):
     return Node(0, Ports(clock, None, compute, run, None), best)
 
 
-def test_all_steps_are_one_training_where_nothing_is_done_between_them(compute):
+def test_steps_without_after_step_are_one_training(compute):
     verb = node_of(compute).train((10.0,))
     assert (verb[0], verb[1]()) == (4, (14.0,))
     assert compute.calls == [((10.0,), 4, None)]
 
 
-def test_after_every_step_the_model_is_changed_and_the_optimizer_goes_on(compute):
+def test_after_step_changes_the_model_and_keeps_the_optimizer_state(compute):
     node = node_of(compute)
     verb = node.train((10.0,), steps=3, after_step=lambda model: (model[0] * 2,))
     assert (verb[0], verb[1](), node.local_state) == (3, (2 * (2 * (2 * 11 + 1) + 1),), 3)
     assert compute.calls == [((10.0,), 1, None), ((22.0,), 1, 1), ((46.0,), 1, 2)]
 
 
-def test_steps_with_a_change_after_each_are_validated_once_as_one_training(compute):
+def test_training_with_after_step_is_validated_once(compute):
     best = SimpleNamespace(trained=lambda *arguments: found.append(arguments))
     found = []
     node = node_of(compute, best)
@@ -71,13 +71,13 @@ def test_steps_with_a_change_after_each_are_validated_once_as_one_training(compu
 
 
 @pytest.mark.parametrize(("asked", "passed"), [(2, 2), (3, 3), (100, 3), (None, 3)])
-def test_losses_take_the_time_of_the_mini_batches_that_there_are(compute, asked, passed):
+def test_losses_take_the_time_of_at_most_one_pass(compute, asked, passed):
     duration, _ = node_of(compute).losses([(10.0,), (20.0,)], asked)
     assert duration == pytest.approx(2 * passed * FORWARD_SHARE)
 
 
 @pytest.mark.parametrize(("given", "expected"), [(None, 20), (6, 6)])
-def test_a_schedule_per_step_is_as_long_as_the_rounds_with_all_their_trainings(compute, given, expected):
+def test_schedule_per_step_spans_all_trainings_of_the_run(compute, given, expected):
     node_of(compute).train((10.0,), steps=2, steps_of_run=given)
     assert compute.terms.steps == expected
 
@@ -89,7 +89,7 @@ def part(name):
 @pytest.mark.parametrize(
     ("names", "only"), [(["core", "head"], "heads"), (["core", "head"], "model"), (["model"], "head")]
 )
-def test_only_a_part_that_the_model_has_is_trained(compute, names, only):
+def test_unknown_part_is_refused(compute, names, only):
     with pytest.raises(DdlsimError, match=rf"given as `only`, {' or '.join(names)}, got '{only}'"):
         node_of(compute).train(tuple(map(part, names)), only=only)
     assert compute.calls == []
@@ -102,19 +102,19 @@ def test_only_a_part_that_the_model_has_is_trained(compute, names, only):
         ({"batches": 1, "split": "test"}, "expected the split train or validation, got 'test'"),
     ],
 )
-def test_losses_of_nothing_are_told(compute, asked, text):
+def test_losses_of_no_batches_are_refused(compute, asked, text):
     with pytest.raises(DdlsimError, match=text):
         node_of(compute).losses([(10.0,)], **asked)
 
 
-def test_losses_on_validation_samples_that_there_are_not_are_told(compute):
+def test_losses_without_validation_samples_are_refused(compute):
     compute.batches_in = lambda split, node: 0
     with pytest.raises(DdlsimError, match=r"node 0 has no validation samples. The key `validation` of a scenario"):
         node_of(compute).losses([(10.0,)], None, split="validation")
 
 
 @pytest.mark.parametrize("validated", [False, True])
-def test_who_only_pretends_to_train_takes_as_long(compute, validated):
+def test_free_rider_takes_the_time_of_a_training(compute, validated):
     objective = SimpleNamespace(class_means=False, views=2)
     compute.losses = lambda *args, **kwargs: "losses"
     best = SimpleNamespace(trained=lambda *args: None) if validated else None
@@ -127,7 +127,7 @@ def test_who_only_pretends_to_train_takes_as_long(compute, validated):
     assert len(compute.calls) == 1
 
 
-def test_a_model_with_other_trained_values_began_where_it_began(compute):
+def test_model_with_other_trained_values_keeps_its_start(compute):
     """As SGP makes it, whose attackers and rules compare updates."""
     begun, trained, made = (Params(None) for _ in range(3))
     compute.with_trained_values = lambda params, values: made
@@ -139,7 +139,7 @@ def test_a_model_with_other_trained_values_began_where_it_began(compute):
 
 
 @pytest.mark.parametrize("taken", ["trained_values", "classifier"])
-def test_what_is_taken_of_a_trained_model_began_with_the_same_of_what_that_began_with(compute, taken):
+def test_part_of_a_trained_model_has_the_same_part_of_its_start(compute, taken):
     """As MAPL sends it, whose attackers and rules compare updates."""
     begun, trained, other = (Params(None) for _ in range(3))
     parts = {params: Params(None) for params in (begun, trained, other)}
@@ -152,13 +152,13 @@ def test_what_is_taken_of_a_trained_model_began_with_the_same_of_what_that_began
 
 
 @pytest.mark.parametrize(("sources", "weights"), [(2, [1.0]), (1, [0.5, 0.5]), (0, [])])
-def test_every_merged_model_has_a_weight(compute, sources, weights):
+def test_merge_needs_one_weight_per_model(compute, sources, weights):
     with pytest.raises(DdlsimError, match=f"node.merge: .* got {len(weights)} weights of {sources}"):
         node_of(compute).merge([None] * sources, weights)
 
 
 @pytest.mark.parametrize("steps", [2.5, -1, "3"])
-def test_steps_that_are_no_number_of_mini_batches_are_told(compute, steps):
+def test_invalid_number_of_steps_is_refused(compute, steps):
     with pytest.raises(DdlsimError, match=r"node\.train: steps: expected a whole number of mini-batches.*got"):
         node_of(compute).train((part("model"),), steps)
 
@@ -173,6 +173,6 @@ def test_steps_that_are_no_number_of_mini_batches_are_told(compute, steps):
         ("num_samples", lambda node: node.num_samples),
     ],
 )
-def test_a_server_has_nothing_to_learn_from(compute, asked, ask):
+def test_server_without_samples_is_refused(compute, asked, ask):
     with pytest.raises(DdlsimError, match=rf"node\.{asked}: node 0 is the server, which has no samples"):
         ask(node_of(compute, server=0))

@@ -10,28 +10,28 @@ from ddlsim.foundation.errors import ScenarioError
 from ddlsim.node.parameters import Deferred
 
 
-def test_a_candidate_that_looks_like_a_neighbor_becomes_one():
+def test_candidate_similar_to_neighbors_becomes_one():
     scores = {1: 9.0, 2: 9.4, 3: 9.2, 4: 9.1, 5: 1.0, 6: 1.3, 7: 0.8}
     assert neighbors_by_mixture(scores, {1, 2, 3}) == {1, 2, 3, 4}
 
 
-def test_a_neighbor_that_looks_like_the_others_is_dropped():
+def test_neighbor_similar_to_the_others_is_dropped():
     scores = {1: 9.0, 2: 9.4, 3: 9.2, 4: 1.1, 5: 1.0, 6: 1.3, 7: 0.8}
     assert neighbors_by_mixture(scores, {1, 2, 3, 4}) == {1, 2, 3}
 
 
 @pytest.mark.parametrize("neighbors", [set(), {1, 2}])
-def test_one_group_alone_stays(neighbors):
+def test_single_group_is_unchanged(neighbors):
     assert neighbors_by_mixture({1: 3.0, 2: 4.0}, neighbors) == neighbors
 
 
 @pytest.mark.parametrize("smallest", [0.0, 1e-9])
-def test_two_groups_of_one_keep_the_neighbors_they_had(smallest):
+def test_two_groups_of_one_are_unchanged(smallest):
     assert neighbors_by_mixture({1: 3.0, 2: 4.0}, {1}, smallest) == {1}
 
 
 @pytest.mark.parametrize(("smallest", "found"), [(0.0, {1, 2}), (1e-9, {1, 2, 3})])
-def test_a_single_other_counts_for_nothing_only_in_the_published_code(smallest, found):
+def test_single_other_candidate_is_ignored_only_in_the_published_code(smallest, found):
     assert neighbors_by_mixture({1: 9.0, 2: 9.3, 3: 9.1, 4: 1.0}, {1, 2}, smallest) == found
 
 
@@ -116,7 +116,7 @@ def test_panm_keeps_the_best_and_measures_them_again_only_in_the_thesis(variant,
     assert state.model == pytest.approx(np.mean([10.0, *state.memory.neighbors]))
 
 
-def test_panm_adds_whom_the_mixture_takes_for_a_neighbor():
+def test_panm_adds_neighbors_found_by_the_mixture():
     node, panm, state = panm_of("thesis", num_nodes=5)
     state.memory.neighbors = {0: 1.0, 2: 1.0}
     asked = exchange(panm, node, state, 2, {0.0: 9.0, 2.0: 9.3, 3.0: 9.1, 4.0: 1.0})
@@ -129,7 +129,7 @@ def test_panm_adds_whom_the_mixture_takes_for_a_neighbor():
     ("similarity", "rounds", "talks"),
     [("cosine_gradients", 2, True), ("cosine_weights", 2, False), ("inverse_l2", 3, False)],
 )
-def test_published_bug_is_deaf_but_for_the_loss(similarity, rounds, talks):
+def test_published_bug_exchanges_only_by_inverse_loss(similarity, rounds, talks):
     node, panm, state = panm_of("published_bug", similarity)
     assert exchange(panm, node, state, 0, {}) == []
     assert bool(exchange(panm, node, state, rounds, {})) == talks

@@ -21,14 +21,14 @@ def test_unknown_peers_count_as_similarity_zero():
     assert found == pytest.approx(np.exp([2, 0, -2]) / np.exp([2, 0, -2]).sum())
 
 
-def test_floor_is_all_that_unknown_and_disliked_peers_get():
+def test_unknown_and_dissimilar_peers_get_the_floor():
     found = probabilities(np.array([1.0, NAN, -1.0, 2.0]), tau=1, floor=0.1)
     likes = np.array([np.exp(1), 0, 0, np.exp(2)]) / (np.exp(1) + np.exp(2))
     assert found == pytest.approx((likes + 0.1) / 1.4)
 
 
 @pytest.mark.parametrize("unknown", ["zero_similarity", "floor"])
-def test_nothing_known_is_uniform(unknown):
+def test_unknown_similarities_give_uniform_probabilities(unknown):
     assert probabilities(np.full(4, NAN), 30, unknown) == pytest.approx(np.full(4, 0.25))
 
 
@@ -37,7 +37,7 @@ def test_large_similarities_do_not_overflow():
     assert found == pytest.approx([1e-6, 1.0], rel=1e-5)
 
 
-def test_min_max_spreads_over_zero_to_one():
+def test_min_max_scales_to_0_to_1():
     found = probabilities(np.array([5.0, 7.0, 6.0]), tau=2, scaling="min_max", floor=1e-12)
     assert found == pytest.approx(np.exp([0, 2, 1]) / np.exp([0, 2, 1]).sum())
     assert probabilities(np.array([5.0, 5.0]), tau=2, scaling="min_max") == pytest.approx([0.5, 0.5])
@@ -58,7 +58,7 @@ def test_draw_is_without_replacement_and_fills_up():
     assert picks.count(3) == 0 and 0.68 < picks.count(9) / 400 < 0.82
 
 
-def test_the_order_of_a_draw_is_kept_where_it_is_asked_for():
+def test_draw_in_turn_keeps_the_order_of_the_draw():
     weights = np.array([0.005, 0.005, 0.99])
     turns = [draw_in_turn(np.random.default_rng(seed), [3, 5, 9], 2, weights) for seed in range(50)]
     assert sum(turn[0] == 9 for turn in turns) > 40
@@ -76,7 +76,7 @@ def knowing(measured: dict, heard: dict | None = None) -> Knowledge:
 
 
 @pytest.mark.parametrize(("rule", "similarity"), [("max", 7.0), ("min", 9.0)])
-def test_whose_word_counts(rule, similarity):
+def test_two_hop_rule_chooses_the_estimate(rule, similarity):
     """Node 0 asks 1 (similarity 5) and 2 (similarity 3); both know node 4."""
     tables = {1: knowing({4: 7.0}), 2: knowing({4: 9.0})}
     known = knowing({}).learn(0, {1: 5.0, 2: 3.0}, tables, rule, chained=False)
@@ -85,14 +85,14 @@ def test_whose_word_counts(rule, similarity):
 
 
 @pytest.mark.parametrize(("drawn", "similarity"), [((1, 2, 3), 9.0), ((3, 2, 1), 7.0)])
-def test_the_word_of_the_peer_drawn_last_counts_however_alike(drawn, similarity):
+def test_two_hop_last_ignores_similarity(drawn, similarity):
     tables = {1: knowing({4: 7.0}), 2: knowing({4: 9.0}), 3: knowing({5: 1.0})}  # 3 does not know node 4
     scores = {1: 5.0, 2: 3.0, 3: 1.0}
     known = knowing({}).learn(0, {peer: scores[peer] for peer in drawn}, tables, "last", chained=True)
     assert known.scores[4] == similarity and known.scores[5] == 1.0
 
 
-def test_what_was_measured_is_not_overruled_by_hearsay():
+def test_estimates_do_not_replace_measured_similarities():
     known = knowing({4: 1.0}).learn(0, {1: 5.0}, {1: knowing({4: 7.0, 0: 2.0})}, "max", chained=False)
     assert known.scores[4] == 1.0 and np.isnan(known.scores[0])
 
@@ -104,12 +104,12 @@ def test_estimates_are_renewed_and_passed_on_only_if_chained():
     assert chained.scores[[3, 4]].tolist() == [2.0, 8.0]
 
 
-def test_no_third_parties():
+def test_two_hop_none_uses_no_estimates():
     known = knowing({}).learn(0, {1: 5.0}, {1: knowing({4: 7.0})}, "none", chained=True)
     assert np.isnan(known.scores[4]) and known.measured.tolist() == [False, True, False, False, False, False]
 
 
-def test_learning_leaves_the_old_knowledge_as_it_was():
+def test_learning_does_not_change_the_old_table():
     before = knowing({4: 1.0})
     before.learn(0, {1: 5.0}, {}, "max", chained=False)
     assert np.isnan(before.scores[1])
