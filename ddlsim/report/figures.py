@@ -12,7 +12,7 @@ import numpy as np
 
 from ddlsim.foundation.errors import DataMissing, ScenarioError
 from ddlsim.report.section import Axis, Bars, Figure, Frame, Heat, Lines, Series
-from ddlsim.report.text import evenly, unit_of
+from ddlsim.report.text import evenly_spaced, unit_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -86,7 +86,7 @@ def _panels(title: str, figure: Figure) -> list[Panel]:
         return [(title, partial(_draw_bars, figure=figure))]
     frames, slider = figure.frames, figure.choose == "slider"
     if slider:
-        frames = [frames[index] for index in evenly(len(frames), MOST_PICTURES)]
+        frames = [frames[index] for index in evenly_spaced(len(frames), MOST_PICTURES)]
     shared = np.concatenate([frame.values.ravel() for frame in frames])
     return [
         (

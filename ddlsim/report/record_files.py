@@ -20,7 +20,6 @@ from ddlsim.devices.joules import PARTS, grams
 from ddlsim.foundation.errors import DdlsimError, RecordsDamaged
 
 NUMBER = (int, float)
-MAYBE_NUMBER = (int, float, NoneType)
 MAYBE_NODE = (int, NoneType)
 _WORDS = {int: "a whole number", float: "a number", str: "text", list: "a list", dict: "an object", NoneType: "null"}
 _MISSING = object()

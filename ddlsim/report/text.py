@@ -184,7 +184,7 @@ def _is_control(char: str) -> bool:
     return char < " " or "\x7f" <= char <= "\x9f"
 
 
-def evenly(count: int, most: int) -> np.ndarray:
+def evenly_spaced(count: int, most: int) -> np.ndarray:
     """Return at most `most` of the numbers 0 .. count-1, evenly spaced, including the first and the last; int,
     ascending.
     """

@@ -17,13 +17,13 @@ def directory(tmp_path):
     return tmp_path
 
 
-def test_rows_stay_until_a_node_learns_again(directory):
+def test_graph_rows_stay_until_a_node_records_new_ones(directory):
     graphs = read_graphs(directory, 3)
     assert graphs.round.tolist() == [1, 2]
     assert graphs.weights[1].tolist() == [[0.6, 0.4, 0.0], [0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]
 
 
-def test_rows_of_nodes_that_are_ahead_of_others_are_of_their_own_round(directory):
+def test_graph_rows_are_assigned_to_their_round_in_any_order(directory):
     path = directory / "metrics.jsonl"
     graphs = read_graphs(directory, 3)
     lines = path.read_text().splitlines()
@@ -31,7 +31,7 @@ def test_rows_of_nodes_that_are_ahead_of_others_are_of_their_own_round(directory
     assert np.array_equal(read_graphs(directory, 3).weights, graphs.weights)
 
 
-def test_edges_count_other_nodes_and_weight_inside_counts_oneself(directory):
+def test_edges_exclude_the_node_itself_and_weight_inside_includes_it(directory):
     graphs = read_graphs(directory, 3)
     assert graphs.edges().tolist() == [3, 2]
     assert graphs.inside(np.array([0, 0, 1])) == pytest.approx(np.array([[1, 1, 0.8], [1, 1, 1]]))

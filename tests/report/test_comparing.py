@@ -43,12 +43,12 @@ def labels(runs, by=None):
     return [own.label for own in group(runs, by)]
 
 
-def test_seeds_are_one_group_that_goes_by_its_algorithm(settings):
+def test_seeds_form_one_group_named_by_the_algorithm(settings):
     (own,) = group(settings(["el"], (0, 1, 2)))
     assert own.seeds == [0, 1, 2] and own.label == "el" and own.mixed == ()
 
 
-def test_a_label_has_what_differs_and_nothing_else(settings):
+def test_label_has_only_the_differing_keys(settings):
     found = labels(settings(["'facade', heads: 2", "'facade', heads: 3", "el, volume: 1"]))
     assert found == ["facade, heads=2", "facade, heads=3", "el"]
 
@@ -103,11 +103,11 @@ def with_keys(make_run):
         ),
     ],
 )
-def test_values_of_lists_and_paths_are_short_and_never_the_same(with_keys, key, values, expected):
+def test_labels_of_lists_and_paths_are_short_and_unique(with_keys, key, values, expected):
     assert labels(with_keys(*(f"{key}: {value}" for value in values))) == expected
 
 
-def test_labels_that_even_whole_texts_would_not_tell_apart_have_numbers(with_keys):
+def test_equal_labels_are_numbered(with_keys):
     long = [f"sizes: {[10] * 90 + [last] + [20] * 90}" for last in (1, 2)]
     first, second = labels(with_keys(*long))
     assert len(first) < 220 and first.endswith("20, 20] (1)") and second == first.replace("(1)", "(2)")
@@ -130,7 +130,7 @@ def test_tables_and_figures_have_the_labels_and_a_note_for_each(with_keys):
     assert [line.get_label() for line in lines] == [f"{label} (2 runs)" for label in expected]
 
 
-def test_keys_of_one_name_are_told_apart_by_their_sections(make_run):
+def test_keys_with_one_name_are_shown_with_their_sections(make_run):
     runs = []
     for number, (nodes, size) in enumerate([(1, 2), (2, 1)]):
         path = make_run(str(number))
@@ -139,7 +139,7 @@ def test_keys_of_one_name_are_told_apart_by_their_sections(make_run):
     assert labels(runs) == ["model.size=1, training.size=2", "model.size=2, training.size=1"]
 
 
-def test_scenarios_that_differ_in_much_go_by_their_names(make_run):
+def test_scenarios_with_many_differences_are_labeled_by_name(make_run):
     runs = []
     for name, value in (("first", 1), ("second", 2)):
         path = make_run(name)
@@ -149,14 +149,14 @@ def test_scenarios_that_differ_in_much_go_by_their_names(make_run):
     assert labels(runs) == ["first", "second"]
 
 
-def test_chosen_keys_average_what_else_differs_and_say_so(settings):
+def test_group_by_averages_other_keys_and_names_them(settings):
     runs = settings(["facade, heads: 2", "facade, heads: 3", "el"])
     facade, el = group(runs, ["algorithm.name"])
     assert (facade.label, len(facade.runs), facade.mixed) == ("facade", 2, ("algorithm.heads",))
     assert (el.label, len(el.runs)) == ("el", 1)
 
 
-def test_a_key_that_no_run_has_is_told_with_a_near_one(settings):
+def test_unknown_group_key_is_an_error_with_a_suggestion(settings):
     with pytest.raises(ScenarioError, match=r"--group-by heads: no run has this key.* Did you mean algorithm.heads\?"):
         group(settings(["facade, heads: 2"]), ["heads"])
 
@@ -180,7 +180,7 @@ def test_measures_of_two_evaluations(make_run, measure, values):
     assert curve.y == pytest.approx(values) and curve.x.tolist() == [2, 4]
 
 
-def test_fair_accuracy_is_that_of_the_accuracy_whatever_else_nodes_are_judged_by(make_run):
+def test_fair_accuracy_uses_accuracy_for_every_judging_metric(make_run):
     scores = [row | {"name": "f1_macro", "value": 0.1} for row in make_run.rows() if row["name"] == "accuracy"]
     records = read(
         make_run(rows=[*make_run.rows(), *scores], metric=F1_MACRO.plain(), also_measured=[ACCURACY.plain()])
@@ -190,12 +190,12 @@ def test_fair_accuracy_is_that_of_the_accuracy_whatever_else_nodes_are_judged_by
 
 
 @pytest.mark.parametrize("measure", ["worst_cluster", "best_cluster", "fair_accuracy"])
-def test_what_compares_clusters_is_unknown_until_each_has_a_node(make_run, measure):
+def test_cluster_measures_are_undefined_until_each_cluster_has_a_node(make_run, measure):
     rows = [row for row in make_run.rows() if row["round"] > 2 or row["node"] != 2]
     assert np.isnan(measure_of(read(make_run(rows=rows)), measure)).tolist() == [True, False]
 
 
-def test_an_unknown_measure_lists_those_of_the_run(make_run):
+def test_unknown_measure_is_an_error_that_lists_known_ones(make_run):
     with pytest.raises(
         ScenarioError, match=r"--y nix: .* Known: accuracy, test_loss, bytes_sent, minority, .*cluster_1"
     ):
@@ -246,7 +246,7 @@ def test_one_line_per_setting_with_a_mark_at_each_evaluation_and_a_band(settings
     assert axes.get_xlabel() == "bytes sent by all nodes (kB)" and target.get_ydata()[0] == 70
 
 
-def test_nothing_of_many_long_labels_is_cut_off(settings):
+def test_long_labels_fit_into_the_figure(settings):
     pytest.importorskip("matplotlib")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
@@ -285,7 +285,7 @@ def test_the_cost_of_a_target_is_a_mean_over_the_seeds_that_reached_it(settings)
     assert "to target: first evaluation with accuracy over all nodes at or above 65.00 %" in text
 
 
-def test_costs_have_deviations_and_a_target_never_reached_is_said(settings):
+def test_costs_have_deviations_and_unreached_targets_are_reported(settings):
     runs = [records.directory for records in settings(["el"], (0, 2))]  # 53.3 and 80 %; 73.3 and 100 %
     text = compare(runs, target=Target(0.65))
     assert "3 ± 1" in text and "903 B ± 300 B" in text and "32.0s ± 10.0s" in text
@@ -306,7 +306,7 @@ def test_no_text_in_a_csv_is_a_formula(text):
     assert row == [f"'{text}"]
 
 
-def test_a_carriage_return_begins_no_row_in_a_csv():
+def test_carriage_return_does_not_start_a_csv_row():
     rows = list(csv.reader(io.StringIO(comma_separated(["name"], [["a\r=1"], ["\r=1"]]))))
     assert rows == [["name"], ["a\n=1"], ["'\n=1"]]
 
@@ -317,7 +317,7 @@ def test_a_scenario_with_the_name_of_a_formula_is_text_in_the_csv(make_run):
     assert row["scenario"].startswith("'=") and row["labels"].startswith("'@")
 
 
-def test_latex_escapes_what_latex_would_obey():
+def test_latex_escapes_commands():
     text = latex(["a_b", "50 %"], [[r"\input{x} & ~^#$", "1 ± 2"]])
     assert r"a\_b & 50 \% \\" in text
     assert r"\textbackslash{}input\{x\} \& \textasciitilde{}\textasciicircum{}\#\$ & 1 $\pm$ 2 \\" in text
@@ -337,7 +337,7 @@ def test_latex_has_a_row_per_setting_and_notes_as_comments(settings):
     assert lines[2].count("&") == lines[4].count("&") == lines[5].count("&")
 
 
-def test_a_branch_is_no_seed_of_runs_that_began_with_its_settings(settings):
+def test_branch_forms_its_own_group(settings):
     whole, other, branch, alike = settings(["el"], (0, 1, 2, 3))
     changed = {"network.links.uplink_mbps": [100, 1]}
     branch.manifest["branches"] = [{"parent": "runs/a", "from_round": 3, "changed": changed}]
@@ -349,7 +349,7 @@ def test_a_branch_is_no_seed_of_runs_that_began_with_its_settings(settings):
     assert mixed.mixed == ("branch",)
 
 
-def test_a_line_of_a_measure_that_runs_have_late_or_not_at_all_says_so(make_run):
+def test_notes_report_measures_that_start_late_or_are_missing(make_run):
     from ddlsim.report.comparing.curves import notes
 
     rows = make_run.rows()
@@ -367,21 +367,21 @@ def test_a_line_of_a_measure_that_runs_have_late_or_not_at_all_says_so(make_run)
     assert notes([whole, never], y="minority") == ["facade: has no round that all of its 2 runs have minority"]
 
 
-def test_groups_that_lack_what_was_asked_for_are_named_by_that(settings):
+def test_groups_without_the_chosen_key_are_labeled_none(settings):
     runs = settings(["el", "dpsgd", "facade, heads: 2"])
     assert [own.label for own in group(runs, ["algorithm.heads"])] == ["heads=none", "heads=2"]
     labels = [own.label for own in group(runs, ["algorithm.name", "algorithm.heads"])]
     assert labels == ["el", "dpsgd", "facade, heads=2"]
 
 
-def test_keys_of_the_part_that_is_drawn_over_tell_its_runs_apart(settings):
+def test_keys_of_the_swept_part_separate_its_runs(settings):
     runs = settings(["dac, tau: 1", "dac, tau: 100", "el"], seeds=(0, 1))
     assert [len(own.runs) for own in group(runs, apart="algorithm.name")] == [2, 2, 2]
     runs = settings(["pens, top_m: 1", "oracle, deluded: 1"], seeds=(2, 3))
     assert [len(own.runs) for own in group(runs, apart="algorithm.name")] == [4]  # one line over both names
 
 
-def test_a_published_number_stands_where_all_runs_of_a_row_have_it(make_run):
+def test_published_number_is_shown_if_all_runs_of_a_row_have_it(make_run):
     paths = [make_run(str(heads), heads=heads, paper=paper) for heads, paper in ((2, make_run.PAPER), (3, ""))]
     assert "[" in compare(paths[:1]) and "[" not in compare(paths, by=["algorithm.name"]).splitlines()[1]
 

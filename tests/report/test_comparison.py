@@ -24,7 +24,7 @@ def test_seeds_share_a_row_with_mean_and_population_deviation(two_seeds):
     assert row["numbers"]["accuracy_all"] == pytest.approx({"mean": 0.81, "std": 0.01})
 
 
-def test_a_mean_over_fewer_runs_than_the_row_has_says_so(make_run):
+def test_mean_over_some_runs_reports_their_number(make_run):
     without_node_2 = [row for row in make_run.rows() if row["node"] != 2]  # the only one of cluster 1
     runs = [make_run("s0", seed=0), make_run("s1", seed=1, rows=without_node_2)]
     (row,) = json.loads(compare(runs, "json"))["rows"]
@@ -35,7 +35,7 @@ def test_a_mean_over_fewer_runs_than_the_row_has_says_so(make_run):
     assert next(csv.DictReader(io.StringIO(compare(runs, "csv"))))["labels"] == label
 
 
-def test_published_numbers_stand_beside(two_seeds):
+def test_published_numbers_are_shown_in_brackets(two_seeds):
     (row,) = json.loads(compare(two_seeds, "json"))["rows"]
     assert row["published"] == pytest.approx(
         {"accuracy_all": 0.8, "accuracy_0": 0.9, "accuracy_1": 0.6, "equalized_odds": 0.5}
@@ -43,7 +43,7 @@ def test_published_numbers_stand_beside(two_seeds):
     assert "81.00 ± 1.00 [80.00]" in compare(two_seeds)
 
 
-def test_published_numbers_do_not_stand_beside_fallback_data(make_run):
+def test_published_numbers_are_not_shown_for_fallback_data(make_run):
     assert "[80.00]" not in compare([make_run(paper=make_run.PAPER, data={"name": "mini", "fallback": True})])
 
 
@@ -66,18 +66,18 @@ def test_unfinished_and_fallback_runs_never_share_a_row_with_others(make_run):
     assert "NOT FINISHED (interrupted)" in text and "FALLBACK DATA (fashion-mnist-mini)" in text
 
 
-def test_labels_are_said_below_the_table(make_run):
+def test_labels_are_printed_below_the_table(make_run):
     assert "!! tiny facade: peeks at test data" in compare([make_run(labels=["peeks at test data"])])
 
 
-def test_how_many_seeds_reached_the_target_is_said(make_run):
+def test_number_of_seeds_that_reached_the_target_is_shown(make_run):
     runs = [make_run("a"), make_run("b", seed=1, rows=make_run.rows(right={4: [(1, 1)] * 3}))]
     (row,) = json.loads(compare(runs, "json"))["rows"]
     assert row["reached"] == 1
     assert "(1/2)" in compare(runs)
 
 
-def test_the_same_seed_twice_is_said(make_run):
+def test_repeated_seed_is_reported(make_run):
     assert "one seed occurs more than once: [0, 0]" in compare([make_run("a"), make_run("b")])
 
 
@@ -99,7 +99,7 @@ def test_markdown_is_a_table_of_equal_columns(two_seeds):
     assert len({line.count("|") for line in table}) == 1
 
 
-def test_csv_has_every_number_on_its_own(two_seeds):
+def test_csv_has_a_column_per_number(two_seeds):
     (row,) = csv.DictReader(io.StringIO(compare(two_seeds, "csv")))
     assert float(row["accuracy_1_mean"]) == pytest.approx(0.61)
     assert float(row["accuracy_1_published"]) == 0.6

@@ -45,7 +45,7 @@ def by_key(runs, **drawn):
     return {section.key: section for section in sections(runs, Drawn(**drawn))}
 
 
-def test_table_has_a_row_per_setting_with_the_costs_of_the_value_that_was_asked_for(make):
+def test_table_has_a_row_per_setting_with_the_costs_of_the_chosen_value(make):
     table = by_key(make(["el", "dac"], (0, 1)), at=0.45)["settings"].table
     first, second = (dict(zip(table.header, row, strict=True)) for row in table.rows)
     assert (first["setting"], second["setting"]) == ("el", "dac") and first["seeds"] == "2"
@@ -63,7 +63,7 @@ def test_charts_are_those_of_all_nodes_the_minority_and_fair_accuracy(make):
     assert "0.667 × mean accuracy" in found["curve-fair-accuracy"].about
 
 
-def test_what_was_asked_for_comes_first_and_its_value_is_marked(make):
+def test_chosen_measure_comes_first_with_a_mark(make):
     found = by_key(make(["el", "dac"]), y="worst_node", at=0.5)
     keys = [key for key in found if key.startswith("curve")]
     assert keys[:2] == ["curve-worst-node", "curve-accuracy"]
@@ -84,14 +84,14 @@ def test_one_cluster_has_neither_a_minority_nor_fair_accuracy(make):
     assert [key for key in found if key.startswith("curve")] == ["curve-accuracy"]
 
 
-def test_network_only_runs_have_rounds_over_time_in_the_place_of_curves(make):
+def test_network_only_runs_have_completion_times_instead_of_curves(make):
     runs = make(["el"], (0, 1))
     for (_, summary), last in zip(runs, (3.0, 5.0), strict=True):
         summary["timetable"] = [{"round": 1, "first_s": 1.0, "median_s": 2.0, "last_s": last, "nodes": 3}]
     assert by_key(runs)["timetable"].figure.series[0].values.tolist() == [4.0]
 
 
-def test_what_differs_has_a_column_per_setting(make):
+def test_differences_have_a_column_per_setting(make):
     found = by_key(make(["facade, heads: 2", "facade, heads: 3, tau: 1"]))
     differing = found["differences"].table
     assert differing.header == ["key", "heads=2", "heads=3, tau=1"]
@@ -101,7 +101,7 @@ def test_what_differs_has_a_column_per_setting(make):
     ]
 
 
-def test_what_differs_has_a_row_per_setting_where_settings_are_more_than_keys(make):
+def test_differences_have_a_row_per_setting_if_settings_outnumber_keys(make):
     table = by_key(make(["facade, heads: 2", "facade, heads: 3", "facade, heads: 4"]))["differences"].table
     assert table.header == ["setting", "algorithm.heads"]
     assert table.rows == [["heads=2", "2"], ["heads=3", "3"], ["heads=4", "4"]]
@@ -130,7 +130,7 @@ def test_a_setting_with_the_name_of_a_script_is_text(make):
     assert "&lt;script&gt;alert(1)" in text
 
 
-def test_what_must_be_read_first_stands_at_the_head(make):
+def test_warnings_are_at_the_head_of_the_page(make):
     runs = make(["el"], labels=["peeks at test data"])
     page = comparison_page(runs, damaged=[RecordsDamaged("x/metrics.jsonl: torn")])
     assert page.loud == ["tiny el: peeks at test data", "left out: x/metrics.jsonl: torn"]

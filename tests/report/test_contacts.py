@@ -60,7 +60,7 @@ TRUE = rows(
 )
 
 
-def test_true_similarities_are_no_measured_ones(make_run):
+def test_true_similarities_are_separate_from_measured_ones(make_run):
     records = read(make_run(rows=make_run.rows() + TRUE))
     assert similarities(records) == {}
     assert sorted(similarities(records, TRUE_SIMILARITY)) == [0, 2]
@@ -108,7 +108,7 @@ def test_merges_are_drawn_by_the_recorded_metric(make_run, metric, name, words):
     assert section.figure.series[1].values == pytest.approx([0.6])
 
 
-def test_what_was_not_recorded_is_not_shown(make_run):
+def test_measures_without_records_are_none(make_run):
     records = read(make_run())
     assert in_cluster_share(records) is None and merge_quality(records) is None and similarities(records) == {}
 
@@ -120,7 +120,7 @@ def test_figures_are_saved(make_run, tmp_path):
     assert {"pulls", "pulls_inside", "similarities_0", "true_similarities_0", "true_similarities_2", "merges"} <= names
 
 
-def test_a_stopped_node_counts_in_later_merges_with_what_it_then_held(make_run):
+def test_stopped_node_counts_in_later_merges_with_its_last_value(make_run):
     """Node 0 stops in round 1 with a model that is right on 20 %; node 1 goes on to round 3."""
     later = rows(
         (0, 1, "stopped", 1),

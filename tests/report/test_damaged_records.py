@@ -37,7 +37,7 @@ def changed(directory, file, line, **values):
         ("communication.jsonl", 2, {"payload_bytes": "9"}, r"communication\.jsonl:2: payload_bytes: expected a whole"),
     ],
 )
-def test_a_wrong_row_is_told_with_its_line(make_run, file, line, values, message):
+def test_damaged_row_is_reported_with_its_line(make_run, file, line, values, message):
     with pytest.raises(RecordsDamaged, match=message):
         read(changed(make_run(), file, line, **values))
 
@@ -53,12 +53,12 @@ def test_a_wrong_row_is_told_with_its_line(make_run, file, line, values, message
         ({"wall_s": "1"}, r"manifest\.json: wall_s: expected a valid number, got '1'"),
     ],
 )
-def test_a_wrong_manifest_is_told_with_its_key(make_run, values, message):
+def test_damaged_manifest_is_reported_with_its_key(make_run, values, message):
     with pytest.raises(RecordsDamaged, match=message):
         read(make_run(**values))
 
 
-def test_what_no_check_foresees_is_told_with_the_directory(make_run):
+def test_unforeseen_damage_is_reported_with_the_directory(make_run):
     directory = make_run()
     (directory / "scenario.yaml").write_text("evaluation: {target_accuracy: [1]}\nalgorithm: {name: facade}\n")
     with pytest.raises(RecordsDamaged, match=r"run: its records do not fit together.*TypeError"):
@@ -81,7 +81,7 @@ def test_damaged_runs_are_left_out_and_the_others_shown(make_run, tmp_path):
         assert [line.startswith("!! left out: ") for line in done.stderr.splitlines()] == [True, True]
 
 
-def test_a_torn_last_line_of_a_finished_run_is_told(make_run):
+def test_cut_last_line_of_a_finished_run_is_reported(make_run):
     directory = make_run()
     whole = (directory / "metrics.jsonl").read_text()
     (directory / "metrics.jsonl").write_text(whole[:-9])
@@ -91,7 +91,7 @@ def test_a_torn_last_line_of_a_finished_run_is_told(make_run):
     assert "!! NOTE: metrics.jsonl:" in report([directory]) and "cut off" in compare([directory])
 
 
-def test_rows_that_are_lost_as_whole_lines_are_told(make_run):
+def test_lost_whole_lines_are_reported(make_run):
     directory = make_run(files={"metrics.jsonl": 10**6, "links.jsonl": 10})
     size = (directory / "metrics.jsonl").stat().st_size
     assert summarize(directory)["labels"] == [
@@ -100,7 +100,7 @@ def test_rows_that_are_lost_as_whole_lines_are_told(make_run):
     ]
 
 
-def test_a_run_that_is_going_on_has_no_lost_rows(make_run):
+def test_running_run_has_no_lost_rows(make_run):
     directory = make_run(status="running")
     (directory / "metrics.jsonl").write_text((directory / "metrics.jsonl").read_text()[:-9])
     assert summarize(directory)["labels"] == []
@@ -137,7 +137,7 @@ def test_a_spreadsheet_takes_no_cell_for_a_formula(cell):
     assert comma_separated(["a"], [[cell], [-1.5]]) == f"a\n'{cell}\n-1.5"
 
 
-def test_an_error_of_a_task_of_ones_own_that_is_its_loss_tells_divergence(make_run):
+def test_metric_equal_to_the_loss_of_a_custom_task_shows_divergence(make_run):
     own = Metric("mae", higher_is_better=False)
     rows = [row for row in make_run.rows() if row["name"] == "accuracy"]
     for row in rows:

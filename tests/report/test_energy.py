@@ -48,19 +48,19 @@ def metered(make_run):
     return make
 
 
-def test_summary_has_joules_by_purpose_and_what_they_emit(metered):
+def test_summary_has_joules_by_purpose_and_emissions(metered):
     found = summary_of(read(metered()))["energy"]
     assert (found["joules"], found["compute_j"], found["idle_j"]) == (6400.0, 6000.0, 200.0)
     assert found["gco2"] == pytest.approx(6400 / 3.6e6 * 360)
     assert found["clusters"] == [1700.0, 3000.0] and found["node_max"] == 3000.0
 
 
-def test_a_grid_preset_tells_emissions_and_no_grid_tells_none(metered):
+def test_grid_preset_gives_emissions_and_no_grid_gives_none(metered):
     assert summary_of(read(metered("a", "grid: france_2023")))["energy"]["gco2"] == pytest.approx(6400 / 3.6e6 * 56)
     assert summary_of(read(metered("b", "idle_w: 1")))["energy"]["gco2"] is None
 
 
-def test_a_run_without_the_section_says_nothing_of_energy(make_run):
+def test_run_without_energy_section_reports_no_energy(make_run):
     summary = summary_of(read(make_run()))
     assert "energy" not in summary and "joules" not in summary["target"]
     assert "energy" not in dict(rows(summary))
@@ -75,7 +75,7 @@ def test_cost_to_target_has_joules_and_grams(metered):
     assert target["interpolated"]["joules"] == pytest.approx(900 + 0.625 * 5500)
 
 
-def test_a_run_that_goes_on_tells_the_joules_of_its_last_evaluation(metered):
+def test_running_run_reports_the_joules_of_its_last_evaluation(metered):
     summary = summary_of(read(metered(ended=False, status="running")))
     assert summary["energy"] == {"joules": 6400.0, "gco2": pytest.approx(0.64)}
     assert dict(rows(summary))["energy"] == "6.4 kJ (estimated)"
@@ -113,7 +113,7 @@ def test_a_page_shows_energy_over_rounds_and_by_purpose(metered):
     assert [series.values.tolist() for series in shown["energy-rounds"].figure.series] == [[300, 1700], [300, 3000]]
 
 
-def test_units_are_those_that_are_read_best():
+def test_joules_and_grams_have_readable_units():
     assert [joules_text(value) for value in (0.0, 0.0123, 999.6, 3.6e6, None)] == [
         "0 J",
         "12.3 mJ",
@@ -125,7 +125,7 @@ def test_units_are_those_that_are_read_best():
 
 
 @pytest.mark.parametrize(("counted", "mean"), [(3, 2133.333), (4, None)])
-def test_totals_that_a_server_is_in_have_no_mean_over_nodes(metered, counted, mean):
+def test_totals_with_a_server_have_no_mean_over_nodes(metered, counted, mean):
     directory = metered()
     total = {name: sum(one[name] for one in SPENT) for name in SPENT[0]}
     (directory / "energy.jsonl").write_text(json.dumps({"node": None, **NODE, **total, "nodes": counted}) + "\n")

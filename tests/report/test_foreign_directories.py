@@ -73,7 +73,7 @@ def test_scenario_is_read_from_the_manifest_unless_the_file_was_edited(run_dir, 
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
-def test_records_that_are_no_regular_files_are_refused(run_dir, kind):
+def test_records_must_be_regular_files(run_dir, kind):
     (run_dir / "metrics.jsonl").unlink()
     {"link": lambda path: path.symlink_to("/etc/passwd"), "pipe": os.mkfifo, "folder": lambda path: path.mkdir()}[kind](
         run_dir / "metrics.jsonl"

@@ -35,7 +35,7 @@ def test_text_from_records_is_shown_as_text():
     assert figures(text)["heat"]["rows"] == [EVIL]
 
 
-def test_page_asks_nothing_of_the_network():
+def test_page_requests_nothing_from_the_network():
     text = printed(Page("x", [Section("line", "x", "x", figure=line([1, 2]))]))
     assert "default-src 'none'" in text and "connect-src 'none'" in text and "unsafe" not in text.split("</head>")[0]
     markup = re.sub(r"<script.*?</script>|<style.*?</style>", "", text, flags=re.DOTALL)

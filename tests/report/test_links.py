@@ -76,13 +76,13 @@ def test_summary_holds_use_of_links_and_queueing(with_links):
     }
 
 
-def test_summary_tells_bytes_apart_by_kind_and_cause(with_links):
+def test_summary_has_bytes_by_kind_and_cause(with_links):
     found = summarize(with_links)["bytes"]
     assert found["of_use"] == {"push": 791, "request": 0, "response": 300, "ack": 0}
     assert found["wasted_for"] == {"aborted": 7, "lost": 10, "unused": 0}
 
 
-def test_report_shows_what_there_is(with_links):
+def test_report_shows_nonzero_link_totals(with_links):
     text = report([with_links])
     assert "uplink utilization %" in text and "mean 35.00, median 35.00, max 50.00" in text
     assert "mean 1.0ms, max 4.0ms" in text

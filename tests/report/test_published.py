@@ -20,7 +20,7 @@ def test_minority_is_the_last_of_three_clusters():
     }
 
 
-def test_fairness_is_taken_as_it_is_and_free_text_left_alone():
+def test_fairness_is_not_converted_and_free_text_is_ignored():
     assert published({"paper": {"equalized_odds": 0.1491, "note": "mean of four seeds"}}, 2) == {
         "equalized_odds": 0.1491
     }

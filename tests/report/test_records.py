@@ -17,7 +17,7 @@ def test_an_evaluation_is_at_the_time_of_its_last_node_and_its_bytes_are_added(m
     assert evaluations.bytes_sent.tolist() == [603.0, 1203.0]
 
 
-def test_confusion_is_that_of_the_last_evaluation(make_run):
+def test_confusion_belongs_to_the_last_evaluation(make_run):
     assert read(make_run()).confusion.tolist() == [[[4, 1], [0, 5]], [[5, 0], [1, 4]], [[3, 2], [2, 3]]]
 
 

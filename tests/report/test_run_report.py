@@ -47,7 +47,7 @@ def test_communication_totals_and_traffic_between_clusters(make_run):
     ]
 
 
-def test_published_numbers_stand_beside_ours_with_the_difference(make_run):
+def test_published_numbers_are_shown_with_ours_and_the_difference(make_run):
     records = read(make_run(paper=make_run.PAPER))
     lines = words(published_numbers(records, summary_of(records)))
     assert ["equalized_odds", "0.5000", "0.6000", "+0.1000"] in lines
@@ -79,7 +79,7 @@ def test_report_of_a_run_without_heads_shows_no_heads(make_run):
     assert "Nodes per head" not in text
 
 
-def test_published_numbers_stand_beside_what_was_measured_by_the_way(make_run):
+def test_published_numbers_of_other_metrics_are_compared(make_run):
     also = [{**row, "name": "f1_macro", "value": 0.5} for row in make_run.rows() if row["name"] == "accuracy"]
     paper = "paper: {source: a table, f1_macro: {all: 55.0}}"
     records = read(make_run(paper=paper, rows=make_run.rows() + also, also_measured=[F1_MACRO.plain()]))

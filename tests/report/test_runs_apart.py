@@ -62,13 +62,13 @@ def test_runs_with_other_targets_share_no_row_of_a_grouping(run):
     assert len(row.seeds) == 3
 
 
-def test_a_grouping_by_nothing_is_one_row_that_says_what_it_averages(run):
+def test_group_by_a_constant_key_averages_all_runs(run):
     given = [run("rounds=1", f"algorithm={{name: {name}}}") for name in ("el", "dpsgd")]
     (row,) = compared(given, by=[])
     assert len(row.seeds) == 2 and "algorithm.name" in row.mixed
 
 
-def test_runs_of_other_code_of_ones_own_share_no_row(run, tmp_path):
+def test_runs_with_different_user_code_share_no_row(run, tmp_path):
     file = tmp_path / "algo.py"
     given = []
     for seed, rest in enumerate((0.5, 50)):
@@ -80,12 +80,12 @@ def test_runs_of_other_code_of_ones_own_share_no_row(run, tmp_path):
     assert [row.seeds for row in compared(given)] == [[0], [1]]
 
 
-def test_a_run_that_has_measured_nothing_has_not_missed_its_target(run):
+def test_run_without_evaluations_has_not_missed_its_target(run):
     (row,) = compared([run("rounds=1", "learning=none")])
     assert "not reached" not in table_of([row])
 
 
-def test_a_metric_of_a_tasks_own_reads_as_the_task_says(run, tmp_path):
+def test_custom_metric_is_written_as_its_task_defines(run, tmp_path):
     (tmp_path / "own.py").write_text(ERRORS)
     given = [run("rounds=4", "evaluation.every=1", f"task={{name: '{tmp_path / 'own.py'}:Mine'}}")]
     (by_error,), (by_accuracy,) = (

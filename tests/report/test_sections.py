@@ -56,7 +56,7 @@ def test_fairness_over_rounds_ends_as_the_summary_says(make_run):
     assert tiles["Fair accuracy"].remark == f"DP {values[2]:.4f}, EO {values[3]:.4f}"
 
 
-def test_killed_run_gives_what_is_there_and_one_note(make_run):
+def test_killed_run_gives_its_records_and_one_note(make_run):
     directory = make_run(status="running", traffic=None)
     with (directory / "metrics.jsonl").open("a") as file:
         file.write('{"time_s": 99, "node"')
@@ -105,7 +105,7 @@ def test_share_of_time_online():
     assert shares[2].tolist() == [1, 1, 1, 1, 1]
 
 
-def test_scenario_tells_what_differs_from_defaults(make_run):
+def test_scenario_marks_differences_from_defaults(make_run):
     from ddlsim.report.sections import Context
 
     page = run_page(read(make_run()), Context({"seed": 0, "evaluation.every": 40}, explained=True))
@@ -123,7 +123,7 @@ def contacts(*rows):
     )
 
 
-def test_who_sends_to_whom_by_round(make_run):
+def test_contacts_by_round(make_run):
     directory = make_run()
     (directory / "contacts.jsonl").write_text(contacts((1, [0, 1], [1, 2]), (2, [2], [0]), (1, [0], [1])))
     figure = of(run_page(read(directory)), "contacts").figure

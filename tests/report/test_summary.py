@@ -123,7 +123,7 @@ def test_accuracy_of_the_published_head_choice_is_shown_apart(make_run):
     assert "with the head of lowest test loss" in table(summary, terminal=False)
 
 
-def test_fallback_and_labels_are_said_loudly_before_the_numbers(make_run):
+def test_fallback_and_labels_precede_the_numbers(make_run):
     data = {"name": "fashion-mnist-mini", "fallback": True}
     summary = summarize(make_run(data=data, labels=["lowest_test_loss peeks at test data"]))
     assert len(loud_lines(summary)) == 2
@@ -134,11 +134,11 @@ def test_fallback_and_labels_are_said_loudly_before_the_numbers(make_run):
         assert "peeks" in second or "peeks" in table(summary, terminal=terminal)
 
 
-def test_a_finished_run_on_its_own_data_has_nothing_loud(make_run):
+def test_finished_run_on_its_data_has_no_warnings(make_run):
     assert loud_lines(summarize(make_run())) == []
 
 
-def test_profile_is_shown_where_the_run_kept_one(make_run):
+def test_recorded_profile_is_shown(make_run):
     summary = summarize(make_run(profile={"training": 1.25, "total": 1.5, "simulated to wall": 28.0}))
     assert summary["profile"]["training"] == 1.25
     assert "wall s, training" in table(summary, terminal=False)

@@ -71,13 +71,13 @@ def test_points_are_the_evaluations_with_time_and_bytes(run):
     assert found[-1].values["time_s"] == pytest.approx(run.summary["sim_time_s"])
 
 
-def test_a_run_goes_by_its_scenario_algorithm_and_seed(run):
+def test_run_is_described_by_scenario_algorithm_and_seed(run):
     about = about_run(run.dir, run.scenario, "mine")
     assert (about.project, about.group, about.name) == ("mine", "small", "local-s0")
     assert about.config["training.learning_rate"] == 0.1 and about.config["nodes.clusters"] == "[2, 1]"
 
 
-def test_a_tracker_is_told_during_the_run_what_the_records_say_afterwards(tmp_path, monkeypatch):
+def test_tracker_receives_during_the_run_the_values_of_the_records(tmp_path, monkeypatch):
     notes = Notes()
     monkeypatch.setattr("ddlsim.runs.callbacks.make_tracker", lambda name: notes)
     run = ddlsim.run(SMALL, out=tmp_path / "run", track=["tensorboard:mine"])
@@ -89,7 +89,7 @@ def test_a_tracker_is_told_during_the_run_what_the_records_say_afterwards(tmp_pa
         assert set(recorded.values) - set(live.values) <= {n for n in recorded.values if n.startswith("test_loss")}
 
 
-def test_two_projects_of_one_tracker_are_both_told(tmp_path, monkeypatch):
+def test_two_projects_of_one_tracker_both_receive_values(tmp_path, monkeypatch):
     made = []
     monkeypatch.setattr("ddlsim.runs.callbacks.make_tracker", lambda name: made.append(Notes()) or made[-1])
     ddlsim.run(SMALL, out=tmp_path / "run", track=["wandb:mine", "wandb:ours"])
@@ -115,7 +115,7 @@ def test_a_tracker_that_fails_is_one_warning_and_the_run_goes_on(tmp_path, monke
     assert "the tracker wandb has failed and is ignored from now on: OSError: no room. The run continues" in said
 
 
-def test_an_unknown_tracker_is_told_before_the_run(tmp_path):
+def test_unknown_tracker_is_an_error_before_the_run(tmp_path):
     with pytest.raises(ScenarioError, match=r"--track nix: expected one of tensorboard, wandb, mlflow, trackio"):
         ddlsim.run(SMALL, out=tmp_path / "run", track=["nix"])
     assert not (tmp_path / "run").exists()

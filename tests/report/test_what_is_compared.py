@@ -41,7 +41,7 @@ def test_comparison_page_names_equal_runs(pair):
     assert "el and dpsgd computed the same" in page and "everything else is the same" in page
 
 
-def test_other_differences_stand_above_the_table_with_their_values(pair, tmp_path):
+def test_other_differences_are_listed_above_the_table(pair, tmp_path):
     own = made(tmp_path, "own", "algorithm={name: dpsgd}", "init=own", "training.batch_size=4")
     text = compare([pair[0], own])
     assert text.splitlines()[0] == (

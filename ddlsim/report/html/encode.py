@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ddlsim.report.section import Figure, Heat, Lines, Series
-from ddlsim.report.text import evenly
+from ddlsim.report.text import evenly_spaced
 
 LEVELS = 65_534
 """Steps of a packed value between the least and the largest of its heat map."""
@@ -85,7 +85,7 @@ def _series(one: Series, chosen: np.ndarray) -> dict[str, Any]:
 def _kept_points(series: Sequence[Series], count: int, most: int) -> np.ndarray:
     if count <= most:
         return np.arange(count)
-    chosen = set(evenly(count, most).tolist())
+    chosen = set(evenly_spaced(count, most).tolist())
     for one in series:
         known = np.flatnonzero(np.isfinite(one.values))
         if len(known):
@@ -113,12 +113,12 @@ def _heat(figure: Heat, budget: Budget) -> tuple[dict[str, Any], list[str]]:
     columns = np.arange(len(figure.columns))
     if not figure.square:
         most = min(budget.columns, max(8, budget.cells // max(1, rows * len(figure.frames))))
-        columns = evenly(len(columns), most)
+        columns = evenly_spaced(len(columns), most)
         if len(columns) < len(figure.columns):
             notes.append(f"Shown are {len(columns)} of {len(figure.columns):,} columns, evenly spaced.")
     frames = list(figure.frames)
     if figure.choose == "slider":
-        chosen = evenly(len(frames), max(2, budget.cells // max(1, rows * len(columns))))
+        chosen = evenly_spaced(len(frames), max(2, budget.cells // max(1, rows * len(columns))))
         if len(chosen) < len(frames):
             notes.append(f"The slider has {len(chosen)} of {len(frames):,} pictures, evenly spaced.")
         frames = [frames[i] for i in chosen]

@@ -7,7 +7,7 @@ import numpy as np
 from ddlsim.report.record_files import CAUSES, KINDS, Links
 from ddlsim.report.records import Communication, Records
 from ddlsim.report.section import Table
-from ddlsim.report.text import bytes_text, evenly, joules_text, percent_text, seconds_text
+from ddlsim.report.text import bytes_text, evenly_spaced, joules_text, percent_text, seconds_text
 from ddlsim.tasks import metrics
 from ddlsim.tasks.base import ACCURACY
 
@@ -57,7 +57,7 @@ def curve(records: Records, target: float | None) -> Table:
 
 def thinned(count: int, also: int | None, most: int = MOST_ROWS) -> list[int]:
     """Return the numbers of the shown rows of `count`, and `also`."""
-    chosen = set(evenly(count, most).tolist())
+    chosen = set(evenly_spaced(count, most).tolist())
     return sorted(chosen if also is None else chosen | {also})
 
 

@@ -7,7 +7,7 @@ from ddlsim.report.records import Communication, Records
 from ddlsim.report.section import Axis, Bars, Frame, Lines, Section, Series
 from ddlsim.report.sections import tables
 from ddlsim.report.sections.about import Blocks, blocks_of
-from ddlsim.report.text import evenly
+from ddlsim.report.text import evenly_spaced
 
 GROUP = "Communication"
 MOST_CELLS = 100_000
@@ -49,7 +49,7 @@ def _windows(contacts: Contacts, blocks: Blocks) -> list[Frame]:
     """Sums over equal windows of the recorded rounds; as many as `MOST_CELLS` allows."""
     rounds, size = contacts.rounds, len(blocks.labels)
     count = min(len(rounds), max(2, MOST_CELLS // size**2))
-    starts = rounds[evenly(len(rounds), count + 1)[:-1]] if count < len(rounds) else rounds
+    starts = rounds[evenly_spaced(len(rounds), count + 1)[:-1]] if count < len(rounds) else rounds
     window = np.searchsorted(starts, contacts.round, side="right") - 1
     row = blocks.of_node()
     sums = np.zeros((len(starts), size, size))
