@@ -103,11 +103,11 @@ def _as_paper(matrix: "Matrix", cell: Any, resolved: dict[str, Any]) -> dict[str
 
     published = cell.published
     quality: dict[str, Any] = {}
-    if published.mean is not None and matrix.average == "nodes":
+    if published.mean is not None and matrix.content.average == "nodes":
         quality["all"] = published.mean
     if published.clusters is not None:
         quality["clusters"] = list(published.clusters)
-    paper: dict[str, Any] = {"source": matrix.source, matrix.metric: quality}
+    paper: dict[str, Any] = {"source": matrix.content.source, matrix.metric: quality}
     paper |= {name: published.measure(name).mean for name in published.measures}
     own, theirs = dict(settings(resolved)), dict(settings(to_plain(cell.scenario)))
     apart = ("seed", "name", "compute_device")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from ddlsim.cli.exits import INTERRUPTED, RUNS_FAILED
+from ddlsim.cli.exits import INTERRUPTED, RUNS_FAILED, say
 from ddlsim.cli.options import DataDir, Download, Jobs, Overrides, Quiet, complete_matrices
 
 
@@ -58,17 +58,13 @@ def reproduce(
     if not table:
         from ddlsim.runs.reproduce import reproduce as run_all
 
-        def tell(text: str) -> None:
-            if not quiet:
-                typer.echo(text, err=True)
-
         store = ResultStore(checked, stored) if stored else None
         outcome = run_all(
             runs,
             data_dir=data_dir,
             download=download,
             jobs=jobs,
-            tell=tell,
+            notify=(lambda _: None) if quiet else say,
             add=store.add if store else lambda *_: None,
             stored=store.read() if store else {},
         )
@@ -79,8 +75,8 @@ def reproduce(
         (folder / "table.md").write_text(markdown_table(checked, found), encoding="utf-8")
     if outcome.failures:
         typer.echo(f"\n{len(outcome.failures)} of {len(runs)} runs failed:", err=True)
-        for failure in outcome.failures:
-            typer.echo(f"  {failure}", err=True)
+        for name, cause in outcome.failures:
+            typer.echo(f"  {name}: {cause}", err=True)
     if outcome.interrupted:
         raise typer.Exit(INTERRUPTED)
     if outcome.failures:

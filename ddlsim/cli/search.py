@@ -43,7 +43,7 @@ def wanted_search(
         raise ScenarioError(f"--search: {file} is a sweep file. Name a scenario, and the keys to search with --grid.")
     if not grid:
         raise ScenarioError("--search needs --grid KEY=LOW..HIGH, KEY=LOW..HIGH:log or KEY=A,B. Add it.")
-    space = tuple(map(parse_dimension, grid))
+    space = dict(map(parse_dimension, grid))
     aim = aim_named(metric, finish(apply_overrides(read_tree(file), overrides), file.stem))
     overrides = [*overrides, "evaluation.validation=true"]
     shared = finish(apply_overrides(read_tree(file), overrides), file.stem)
@@ -85,7 +85,7 @@ def _best(study: "Study", wanted: "Wanted") -> str:
     ended = study.get_trials(deepcopy=False)
     complete = [frozen for frozen in ended if frozen.state == TrialState.COMPLETE]
     best = sorted(complete, key=lambda frozen: float(frozen.value or 0.0), reverse=not wanted.aim.metric.falling)[:5]
-    keys = [each.key for each in wanted.space]
+    keys = list(wanted.space)
     rows = [
         [
             f"trial-{frozen.number:04d}",

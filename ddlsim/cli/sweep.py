@@ -1,6 +1,5 @@
 """ddlsim sweep: one scenario under all combinations of settings, with several seeds."""
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -121,7 +120,8 @@ def _points(
     scenario: str, grid: list[str], seeds: str | None, overrides: list[str], out: Path | None
 ) -> "tuple[Path, list[Point]]":
     """Return the folder of the runs, and all points of the sweep."""
-    from ddlsim.runs.sweeps.points import Base, parse_grid, parse_seeds, points, read_sweep
+    from ddlsim.runs.sweeps.axes import parse_grid, parse_seeds
+    from ddlsim.runs.sweeps.points import Base, points, read_sweep
     from ddlsim.scenario.load import find, is_sweep, read_tree
 
     file = find(scenario)
@@ -152,25 +152,14 @@ def _ray_of(executor: str, cpus: int | None, gpus: int | None) -> "tuple[Executo
 
 def _report_ends(missing: "list[Point]", ends: "Iterator[Ended]", quiet: bool) -> list[tuple[str, str]]:
     """Print a line for each run when it ends; return the failed runs with their causes."""
-    from ddlsim.report.summary import honest_part
-    from ddlsim.report.text import seconds_text
     from ddlsim.runs.sweeps.points import shares_refusal
-    from ddlsim.tasks.base import Metric
+    from ddlsim.runs.sweeps.pool import progress
 
-    meant = {point.name: point for point in missing}
-    started, failed = time.perf_counter(), []
-    for done, ended in enumerate(ends, 1):
-        summary = meant[ended.job.name].summary()
-        if ended.code or summary is None:
-            failed.append((ended.job.name, ended.cause or "it has ended without a summary"))
+    failed = []
+    for done, (point, summary, ended) in enumerate(progress(missing, ends, (lambda _: None) if quiet else say), 1):
+        if summary is None:
+            failed.append((point.name, ended.cause))
             if len(missing) > 1 and len(failed) == done and shares_refusal(missing, ended.code, ended.cause):
                 kind = DataMissing if ended.code == DataMissing.exit_code else ScenarioError
                 raise kind(f"{ended.cause}\nThe grid does not change this, so none of the {len(missing)} runs was run.")
-            result = f"FAILED: {failed[-1][1]}"
-        else:
-            value = Metric(**summary["judged_by"]).text(honest_part(summary)[summary["metric"]]["all"])
-            result = f"{summary['metric']} {value}  ({seconds_text(summary['wall_s'])})"
-        if not quiet:
-            left_s = (time.perf_counter() - started) / done * (len(missing) - done)
-            say(f"[{done}/{len(missing)}] {ended.job.name}: {result}  ETA {seconds_text(left_s)}")
     return failed

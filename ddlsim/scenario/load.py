@@ -233,7 +233,7 @@ def read_tree(file: Path) -> Tree:
     Raises:
         ScenarioError: if it cannot be read, or holds more than one scenario.
     """
-    tree = _read(file, str(file), ())
+    tree = read_file(file, str(file), ())
     if "cells" in tree.value or "axes" in tree.value:
         command = "reproduce" if "source" in tree.value else "sweep"
         raise ScenarioError(f"{file}: holds a matrix of scenarios, not one. Run it with `ddlsim {command} {file}`.")
@@ -423,7 +423,7 @@ def _marks(tree: Tree) -> set[Mark]:
     return {tree.mark, tree.key}.union(*(_marks(child) for _, child in tree.children()))
 
 
-def _read(file: Path, source: str, above: tuple[Path, ...]) -> Tree:
+def read_file(file: Path, source: str, above: tuple[Path, ...]) -> Tree:
     """A file laid over what it extends."""
     try:
         tree = parse_file(file.read_text(encoding="utf-8"), source)
@@ -456,7 +456,7 @@ def extended(tree: Tree, file: Path, above: tuple[Path, ...] = ()) -> Tree:
         text = f"no file {parent} (the path is relative to {file.parent}), and no scenario of that name."
         text += did_you_mean(extends.value.removesuffix(".yaml"), by_name())
         raise ScenarioProblems([Problem(extends.mark, "extends", text)])
-    below = _read(parent, _shown_path(parent), above)
+    below = read_file(parent, _shown_path(parent), above)
     below.value.pop("name", None)  # a run under its parent's name would be taken for the parent
     return without_others_numbers(below, merge(below, tree))
 

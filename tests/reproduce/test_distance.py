@@ -2,12 +2,12 @@
 
 import pytest
 
-from ddlsim.runs.reproduce.matrix import Cell, Published
+from ddlsim.runs.reproduce.matrix import Cell, CellFile, Published
 from ddlsim.runs.reproduce.result import Result, common_distance
 
 
 def result(ours, run=1, wanted=4, **published):
-    cell = Cell("cell", None, tuple(range(wanted)), Published(**published) if published else None, "")
+    cell = Cell("cell", None, tuple(range(wanted)), CellFile(published=Published(**published) if published else None))
     return Result(cell, tuple(range(run)), ours, None, ())
 
 

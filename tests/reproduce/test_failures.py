@@ -29,9 +29,7 @@ def test_a_killed_run_is_told_and_the_next_one_goes_on(one_round, tmp_path, monk
     monkeypatch.setattr(pool, "start", start_and_kill_the_first)
     runs = runs_of(one_round, tmp_path, seeds=1, patterns=["*/*"])
     outcome = reproduce(runs)
-    assert [str(failure) for failure in outcome.failures] == [
-        "slow/ring seed 1: killed by SIGKILL, perhaps for want of memory"
-    ]
+    assert outcome.failures == (("slow/ring seed 1", "killed by SIGKILL, perhaps for want of memory"),)
     assert not outcome.interrupted
     assert [run.summary() is not None for run in runs] == [False, True]
 
@@ -55,10 +53,10 @@ def test_an_interrupted_table_goes_on_where_it_stopped(one_round, tmp_path):
         raise KeyboardInterrupt
 
     runs = runs_of(one_round, tmp_path, seeds=1, patterns=["*/*"])
-    assert reproduce(runs, tell=interrupt).interrupted
+    assert reproduce(runs, notify=interrupt).interrupted
     assert [run.summary() is not None for run in runs] == [True, False]
     lines: list[str] = []
-    assert not reproduce(runs, tell=lines.append).interrupted
+    assert not reproduce(runs, notify=lines.append).interrupted
     assert lines[0] == "1 of 2 runs are there already." and lines[1].startswith("[1/1] fast/complete seed 1")
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.runs.reproduce import read_matrix
+from ddlsim.runs.reproduce import read_matrix, runs_of
 from ddlsim.scenario import ScenarioProblems, load
 
 
@@ -28,18 +28,18 @@ def test_a_cell_is_the_common_scenario_with_its_axes_and_its_own_settings(write)
 def test_names_seeds_and_published_numbers(write):
     matrix = read_matrix(write())
     slow, fast, alone = matrix.cells
-    assert (matrix.name, matrix.source, matrix.metric) == ("tiny", "Table 1", "mse")
+    assert (matrix.name, matrix.content.source, matrix.metric) == ("tiny", "Table 1", "mse")
     assert (slow.scenario.name, slow.seeds, slow.scenario.seed) == ("tiny-slow-ring", (1, 2), 1)
     assert (alone.seeds, alone.scenario.seed, alone.published) == ((7,), 7, None)
     assert slow.published.clusters == (8000.0, 9500.0)
-    assert fast.published.std is None and fast.note == "one step"
+    assert fast.published.std is None and fast.content.note == "one step"
 
 
 def test_overrides_lie_over_every_cell(write):
     matrix = read_matrix(write(), ["rounds=1", "training.learning_rate=0.5"])
     assert {(c.scenario.rounds, c.scenario.training.learning_rate) for c in matrix.cells} == {(1, 0.5)}
     assert matrix.overrides == ("rounds=1", "training.learning_rate=0.5")
-    with pytest.raises(ScenarioError, match="--set seed=5: a matrix has seeds of its own; --seeds takes the first"):
+    with pytest.raises(ScenarioError, match="--set seed=5: a matrix has its own seeds; --seeds takes the first"):
         read_matrix("tiny.yaml", ["seed=5"])
 
 
@@ -51,9 +51,8 @@ def test_overrides_lie_over_every_cell(write):
         ("std: 100.0", "std: -1", "tiny.yaml:14:46: cells.slow/ring.published.std: expected a number of at least 0"),
         ("mean: 9000.0, ", "means: 9000.0, ", "tiny.yaml:14:27: cells.slow/ring.published.means: unknown key 'means'."),
         ("note: one step", "notes: one step", "tiny.yaml:18:5: cells.fast/complete.notes: unknown key 'notes'."),
-        ("slow/ring:", "slow/rink:", "tiny.yaml:14:3: cells.slow/rink: no axis has the value 'rink'."),
-        ("slow/ring:", "slow/fast:", "tiny.yaml:14:3: cells.slow/fast: names two values of one axis"),
-        ("    ring: {t", "    slow: {t", "tiny.yaml:11:5: axes.graph.slow: there is a 'slow' on axis rate already"),
+        ("slow/ring:", "slow/rink:", "tiny.yaml:14:3: cells.slow/rink: no axis that is left has the value 'rink'."),
+        ("slow/ring:", "slow/fast:", "tiny.yaml:14:3: cells.slow/fast: no axis that is left has the value 'fast'."),
         ("clusters: [8000.0, 9500.0]", "clusters: [1.0]", "tiny.yaml:14:63: cells.slow/ring.published.clusters"),
         ("{training: {learning_rate: 0.0001}}", "{training: {rate: 1}}", "tiny.yaml:8:23: training.rate: unknown key"),
         ("local_steps: 1", "local_steps: 0", "tiny.yaml:16:40: training.local_steps: expected a number of at least 1"),
@@ -63,7 +62,11 @@ def test_overrides_lie_over_every_cell(write):
             "shapes: [{claim: a}]\nseeds: [1, 2]",
             "tiny.yaml:4:10: shapes[0]: expected either order or near",
         ),
-        ("  alone:", "  slow+ring:", "tiny.yaml:19:3: cells.slow+ring: its directory would be that of slow/ring"),
+        (
+            "seeds: [1, 2]",
+            "shapes: [{claim: a, order: [alone, slow/rink]}]\nseeds: [1, 2]",
+            "tiny.yaml:4:10: shapes[0]: no cell is named 'slow/rink'. Did you mean 'slow/ring'?",
+        ),
         (
             "seeds: [1, 2]",
             "shapes: [{claim: a, order: [alone, slow/ring], of: 2}]\nseeds: [1, 2]",
@@ -104,3 +107,20 @@ def test_overrides_spare_cells_that_are_not_meant(write):
     assert matrix.cells[2].scenario.algorithm.fanout == 2
     with pytest.raises(ScenarioError, match="unknown key 'fanout'"):
         read_matrix("tiny.yaml", ["algorithm.fanout=2"])
+
+
+def test_axes_of_keys_serve_tables_too(write):
+    keys = ("axes:\n", "axes:\n  training.local_steps: [4, 5]\n")
+    cell = ("  alone:", "  5/fast: {published: {mean: 1.0}}\n  alone:")
+    found = read_matrix(write(keys, cell)).cells[2]
+    assert (found.name, found.scenario.training.local_steps, found.scenario.training.learning_rate) == (
+        "5/fast",
+        5,
+        0.003,
+    )
+    assert found.settings["training"] == {"learning_rate": 0.003, "local_steps": 5}
+
+
+def test_cells_of_one_directory_are_refused(write, tmp_path):
+    with pytest.raises(ScenarioError, match=r"would share the directory .*: 'slow/ring seed 1' and 'slow.ring seed 1'"):
+        runs_of(read_matrix(write(("  alone:", "  slow+ring:"), ("seeds: [7]", "seeds: [1]"))), tmp_path)

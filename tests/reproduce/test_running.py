@@ -22,13 +22,13 @@ def matrix(write):
 
 def test_first_seeds_of_all_cells_come_first(matrix, tmp_path):
     runs = runs_of(matrix, tmp_path)
-    order = [(run.cell.name, run.scenario.seed) for run in runs]
+    order = [(run.cell.name, run.seed) for run in runs]
     assert order == [("slow/ring", 1), ("fast/complete", 1), ("alone", 7), ("slow/ring", 2), ("fast/complete", 2)]
     assert runs[0].directory == tmp_path / "slow+ring" / "seed-1"
 
 
 def test_seeds_and_cells_can_be_limited(matrix, tmp_path):
-    assert [run.scenario.seed for run in runs_of(matrix, tmp_path, 1)] == [1, 1, 7]
+    assert [run.seed for run in runs_of(matrix, tmp_path, 1)] == [1, 1, 7]
     assert {run.cell.name for run in runs_of(matrix, tmp_path, None, ["*/ring", "al*"])} == {"slow/ring", "alone"}
     with pytest.raises(ScenarioError, match=r"no cell of tiny matches. Known: slow/ring, fast/complete, alone"):
         runs_of(matrix, tmp_path, None, ["none"])
@@ -38,10 +38,10 @@ def test_seeds_and_cells_can_be_limited(matrix, tmp_path):
 def test_what_is_there_is_not_run_again(matrix, tmp_path):
     runs = runs_of(matrix, tmp_path, patterns=["alone"])
     lines: list[str] = []
-    assert reproduce(runs, tell=lines.append) == DONE
+    assert reproduce(runs, notify=lines.append) == DONE
     written = (runs[0].directory / "manifest.json").stat().st_mtime_ns
     assert re.match(r"\[1/1\] alone seed 7: mse \d+", lines[0])
-    assert reproduce(runs_of(matrix, tmp_path, patterns=["alone"]), tell=lines.append) == DONE
+    assert reproduce(runs_of(matrix, tmp_path, patterns=["alone"]), notify=lines.append) == DONE
     assert lines[1:] == ["1 of 1 runs are there already."]
     assert (runs[0].directory / "manifest.json").stat().st_mtime_ns == written
 
@@ -84,6 +84,10 @@ def test_runs_side_by_side_give_the_same_numbers(matrix, tmp_path):
         assert (one.directory / "metrics.jsonl").read_bytes() == (two.directory / "metrics.jsonl").read_bytes()
 
 
+def with_keys(matrix, **keys):
+    return replace(matrix, content=matrix.content.model_copy(update=keys))
+
+
 def summary(values, clusters):
     return {"all": values, "clusters": clusters}
 
@@ -97,7 +101,7 @@ def test_averages_and_spreads_are_those_of_the_table(matrix, monkeypatch, averag
 
     monkeypatch.setattr(type(matrix), "judged_by", ACCURACY)
     own = [(1, summary(0.5, [0.2, 0.6])), (2, summary(0.7, [0.3, 0.9]))]
-    result = result_of(replace(matrix, average=average, spread=spread), matrix.cells[0], own)
+    result = result_of(with_keys(matrix, average=average, spread=spread), matrix.cells[0], own)
     assert (result.mean, result.std) == (pytest.approx(mean), pytest.approx(std))
     assert result.clusters == pytest.approx((25.0, 75.0))
 
@@ -107,7 +111,7 @@ def test_a_measure_that_some_seeds_do_not_have_says_so(matrix):
         (1, summary(0.5, [0.5, 0.5]) | {"measures": {"rounds_to_target": 40.0, "heads_apart": 100.0}}),
         (2, summary(0.5, [0.5, 0.5]) | {"measures": {"rounds_to_target": None, "heads_apart": 0.0}}),
     ]
-    wanted = replace(matrix, measures=("rounds_to_target", "heads_apart"))
+    wanted = with_keys(matrix, measures=("rounds_to_target", "heads_apart"))
     result = result_of(wanted, matrix.cells[0], own)
     text = console_table(wanted, [result])
     assert re.search(r"^slow/ring +40 \[1/2\] +50$", text, re.MULTILINE)
@@ -124,7 +128,7 @@ def test_a_diverged_seed_is_told(matrix):
 @pytest.mark.parametrize("spread", ["seeds", "nodes"])
 def test_an_infinite_error_of_a_seed_is_told_as_diverged(matrix, spread):
     own = [(1, summary(math.inf, [math.inf, 1.0]) | {"std": None}), (2, summary(1.0, [1.0, 1.0]) | {"std": 0.0})]
-    result = result_of(replace(matrix, spread=spread), matrix.cells[0], own)
+    result = result_of(with_keys(matrix, spread=spread), matrix.cells[0], own)
     assert result == Result(matrix.cells[0], (1, 2), None, None, ())
 
 
@@ -167,7 +171,7 @@ def test_command_runs_writes_and_shows_the_table(write, tmp_path):
 def test_the_command_goes_on_where_another_machine_has_stopped(write, tmp_path):
     words = ["reproduce", write(), "--cells", "alone", "--results", "kept", "--out"]
     here = CliRunner().invoke(app, [*words, "here"])
-    assert here.exit_code == 0 and (tmp_path / "kept" / "tiny" / "alone.json").exists()
+    assert here.exit_code == 0 and (tmp_path / "kept" / "tiny.json").exists()
     there = CliRunner().invoke(app, [*words, "there"])
     assert there.exit_code == 0 and "1 of 1 runs are there already." in there.stderr
     assert re.search(r"alone +1/1", there.stdout) and not (tmp_path / "there" / "alone").exists()

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from ddlsim.runs.reproduce.matrix import Shape, unknown_cells
+from ddlsim.runs.reproduce.matrix import Shape
 
 
 @pytest.mark.parametrize(
@@ -33,8 +33,3 @@ def test_a_shape_is_an_order_or_a_nearness(keys, verdict):
 def test_a_shape_is_one_of_the_two(keys):
     with pytest.raises(ValidationError, match="either order or near"):
         Shape(claim="", **keys)
-
-
-def test_cells_that_a_matrix_has_not_are_found():
-    shapes = [Shape(claim="", order=("a", "b")), Shape(claim="", near=("a", "x"))]
-    assert unknown_cells(shapes, ["a", "b"]) == [(1, "x")]

@@ -78,7 +78,7 @@ def test_stored_seed_is_not_run_again(write, tmp_path):
     one, two = runs_of(matrix, tmp_path / "runs", patterns=["slow/*"])
     store.add(one, summary(9100.0))  # from another machine, without its directory
     lines: list[str] = []
-    reproduce([one, two], add=store.add, stored=store.read(), tell=lines.append)
+    reproduce([one, two], add=store.add, stored=store.read(), notify=lines.append)
     assert lines[0] == "1 of 2 runs are there already." and lines[1].startswith("[1/1] slow/ring seed 2: ")
     assert not one.directory.exists() and two.summary() is not None
     (slow,) = results(matrix, [one, two], tmp_path / "results")
@@ -181,7 +181,7 @@ def test_measures_of_a_run_under_attack_are_of_honest_nodes(tmp_path):
 
 
 def test_a_measure_in_a_matrix_must_exist(write):
-    with pytest.raises(Exception, match=r"measures\[0\]: unknown measure 'fairness'"):
+    with pytest.raises(Exception, match=r"measures\[0\]: expected one of fair_accuracy, .*, got 'fairness'"):
         read_matrix(write(("note: made up", "note: made up\nmeasures: [fairness]")))
 
 
@@ -234,8 +234,7 @@ def test_processes_that_add_to_one_table_lose_no_result(filled, tmp_path):
     seeds = range(100, 124)
 
     def add(seed):
-        scenario = run.scenario.model_copy(update={"seed": seed})
-        ResultStore(matrix, folder).add(replace(run, scenario=scenario), summary(float(seed)))
+        ResultStore(matrix, folder).add(replace(run, seed=seed), summary(float(seed)))
 
     context = multiprocessing.get_context("fork")
     processes = [context.Process(target=lambda own: [add(seed) for seed in own], args=(seeds[i::4],)) for i in range(4)]
@@ -259,7 +258,7 @@ def test_seed_of_other_plugin_code_is_not_read(write, tmp_path, monkeypatch):
     (run,) = runs_of(matrix, tmp_path / "runs", seeds=1, patterns=["alone"])
     store = ResultStore(matrix, tmp_path / "results")
     reproduce([run], add=store.add)
-    assert list(store.read()["alone"]) == [run.scenario.seed]
+    assert list(store.read()["alone"]) == [run.seed]
     (tmp_path / "own.py").write_text(OWN.format(share=2.0))
     changed = read_matrix("tiny.yaml")
     assert ResultStore(changed, tmp_path / "results").read() == {"alone": {}}

@@ -37,7 +37,7 @@ def test_published_means_are_those_of_their_clusters(matrices):
             published = cell.published
             if published is None or published.mean is None or None in (published.clusters or [None]):
                 continue
-            sizes = cell.scenario.nodes.clusters if matrix.average == "nodes" else None
+            sizes = cell.scenario.nodes.clusters if matrix.content.average == "nodes" else None
             mean = np.average(published.clusters, weights=sizes)
             compared += 1
             if mean != pytest.approx(published.mean, abs=0.06):

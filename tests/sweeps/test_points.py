@@ -13,7 +13,8 @@ from ddlsim import runs
 from ddlsim.cli import app
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.runs.sweeps import pool
-from ddlsim.runs.sweeps.points import Base, parse_grid, parse_seeds, points, read_sweep, shares_refusal
+from ddlsim.runs.sweeps.axes import parse_grid, parse_seeds
+from ddlsim.runs.sweeps.points import Base, points, read_sweep, shares_refusal
 from ddlsim.scenario import load
 from ddlsim.scenario.load import read_tree
 
@@ -292,8 +293,8 @@ def test_a_sweep_file_may_name_the_combinations_that_are_meant(ddlsim):
 @pytest.mark.parametrize(
     ("cells", "message"),
     [
-        ("[ring/lnog]", r"sweep.yaml:8:9: cells[0]: no value 'lnog' on this axis. Did you mean 'long'?"),
-        ("[ring]", "cells[0]: expected one value of each of the 2 axes, parted by /, got 'ring'"),
+        ("[ring/lnog]", r"sweep.yaml:8:9: cells[0]: no axis that is left has the value 'lnog'. Did you mean 'long'?"),
+        ("[ring/complete]", "cells[0]: no axis that is left has the value 'complete'."),
         ("[]", "no combination of the sweep is left"),
     ],
 )

@@ -11,10 +11,12 @@ import ddlsim
 from ddlsim.cli import app
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.report.records import Evaluations
-from ddlsim.runs.sweeps.search import Aim, Choice, Range, parse_dimension
+from ddlsim.runs.sweeps.search import Aim, parse_dimension
 from ddlsim.tasks.base import ACCURACY
 
 optuna = pytest.importorskip("optuna", reason="the extra `optuna` is not installed")
+
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution  # noqa: E402
 
 from ddlsim.cli.search import wanted_search  # noqa: E402
 from ddlsim.runs.sweeps.search import open_study, search  # noqa: E402
@@ -33,22 +35,15 @@ def asked(out, trials, rounds=2, grid=(RATE,), metric=None):
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("a.b=0.001..0.1:log", Range("a.b", 0.001, 0.1, True, False)),
-        ("a.b=1..20", Range("a.b", 1, 20, False, True)),
-        ("a.b=1e-3 .. 2", Range("a.b", 0.001, 2, False, False)),
-        ("a.b=-1.5..1.5", Range("a.b", -1.5, 1.5, False, False)),
+        ("a.b=0.001..0.1:log", FloatDistribution(0.001, 0.1, log=True)),
+        ("a.b=1..20", IntDistribution(1, 20)),
+        ("a.b=1e-3 .. 2", FloatDistribution(0.001, 2)),
+        ("a.b=-1.5..1.5", FloatDistribution(-1.5, 1.5)),
+        ("a.b=ring,'null'", CategoricalDistribution(["ring", '"null"'])),
     ],
 )
-def test_a_range_is_of_floats_or_of_whole_numbers(text, found):
-    assert parse_dimension(text) == found
-
-
-def test_what_is_no_range_is_a_choice():
-    found = parse_dimension("topology.name=ring,complete")
-    assert isinstance(found, Choice) and [value.option for value in found.values] == [
-        "topology.name=ring",
-        "topology.name=complete",
-    ]
+def test_grid_of_a_search_is_a_distribution(text, found):
+    assert parse_dimension(text) == ("a.b", found)
 
 
 def test_fair_accuracy_weighs_accuracy_as_the_scenario_says():
@@ -63,9 +58,9 @@ def test_fair_accuracy_weighs_accuracy_as_the_scenario_says():
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("a=2..1", "from a lower to a higher bound"),
-        ("a=0..1:log", "bounds above 0 for orders of magnitude"),
-        ("a=0..1:sqrt", "expected :log or nothing behind a range, got :sqrt"),
+        ("a=2..1", r"--grid a=2..1: invalid range: .*low=2, high=1"),
+        ("a=0..1:log", r"--grid a=0..1:log: invalid range: .low >= 1. must hold"),
+        ("a=0..1:sqrt", "expected :log or nothing after a range, got :sqrt"),
     ],
 )
 def test_a_wrong_range_is_refused(text, why):

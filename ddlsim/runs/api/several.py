@@ -247,7 +247,7 @@ def _axes(grid: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
 
 def _names(key: str, values: Sequence[Any]) -> list[str]:
     """Return distinct names of folders for the values of a key."""
-    from ddlsim.runs.sweeps.points import label_of, numbered
+    from ddlsim.runs.sweeps.axes import label_of, numbered
 
     return numbered([f"{key}={label_of(value)}" for value in values])
 

@@ -7,13 +7,12 @@ the pages of all tables.
 
 from ddlsim.runs.reproduce.matrix import Cell, Matrix, Published, read_matrix
 from ddlsim.runs.reproduce.result import results
-from ddlsim.runs.reproduce.running import Failure, Outcome, Run, reproduce, runs_of
+from ddlsim.runs.reproduce.running import Outcome, Run, reproduce, runs_of
 from ddlsim.runs.reproduce.stored_results import ResultStore
 from ddlsim.runs.reproduce.table import console_table, markdown_table, write_pages
 
 __all__ = [
     "Cell",
-    "Failure",
     "Matrix",
     "Outcome",
     "Published",

@@ -1,8 +1,8 @@
-"""A matrix file: one scenario, settings by name along axes, and the cells of a published table.
+"""A matrix file: a sweep whose cells have published numbers; sweeps/axes.py has the grammar.
 
     source: whose table, which one
     seeds: [1, 2, 3]
-    scenario: {extends: ..., ...}            what all cells have in common; the keys of a scenario
+    scenario: {extends: ..., ...}
     axes:
       similarity:
         l2: {algorithm: {similarity: inverse_l2}}
@@ -12,41 +12,45 @@
       l2/fedavg: {scenario: {algorithm: {tau: 19}}, published: {mean: 21.10, std: 2.51}}
       oracle: {scenario: {algorithm: {name: oracle}}, published: {mean: 9.43, std: 0.33}}
     measures: [fair_accuracy]                columns beside the accuracy, see measures.py; published: {measures: ...}
-    shapes:                                  what a figure without numbers shows, see shapes.py
+    shapes:                                  claims of a figure without numbers, checked on our means
       - {claim: the oracle is best, order: [oracle, l2/fedavg]}
 
-A cell named after values of the axes is the common scenario with their settings, in the order of the name, and then its
-own laid over it, by the rule of `extends`; any other name is a cell with nothing but its own. Accuracies are in
-percent, as published tables have them.
-
-What a figure without printed numbers shows, as checks of our means: an order of cells, or cells that are alike.
-
-The keys of a matrix file, and of its cells; matrix.py shows one and makes scenarios of it.
+A cell's own scenario is laid over its values; a cell whose name is no value has its own scenario alone. Accuracies are
+in percent, as in published tables.
 """
 
 import fnmatch
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, MinLen
-from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.runs.reproduce.measures import MEASURES
-from ddlsim.scenario.load import apply_overrides, extended, find, finish, merge
+from ddlsim.runs.sweeps.axes import GridFile, GridKeys, Section, Seeds, combined, read_grid_file
+from ddlsim.scenario.load import apply_overrides, finish
 from ddlsim.scenario.model import Scenario
-from ddlsim.scenario.tree import Problem, ScenarioProblems, Tree, did_you_mean, in_order, in_short, parse_file
-from ddlsim.scenario.validate import check_section
+from ddlsim.scenario.tree import Problem, ScenarioProblems, Tree, did_you_mean, in_order, in_short
 from ddlsim.tasks.base import Metric
 
 Place = str | Annotated[tuple[str, ...], MinLen(1)]
 Verdict = Literal["holds", "does not hold", "no value", "not run"]
 
 
-class Shape(BaseModel):
+def _known_measure(name: str) -> str:
+    if name not in MEASURES:
+        raise ValueError(f"expected one of {', '.join(MEASURES)}")
+    return name
+
+
+MeasureName = Annotated[str, AfterValidator(_known_measure)]
+
+
+class Shape(Section):
     """One claim of the paper; exactly one of `order` and `near` is given.
 
     Args:
@@ -57,8 +61,6 @@ class Shape(BaseModel):
         within: see `near`.
         of: what is compared: null: the mean; a number: that cluster, from 0; a name: that measure.
     """
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
     claim: str
     order: Annotated[tuple[Place, ...], MinLen(2)] | None = None
@@ -104,27 +106,7 @@ def _said(holds: bool) -> Verdict:
     return "holds" if holds else "does not hold"
 
 
-def unknown_cells(shapes: Sequence[Shape], cells: Sequence[str]) -> list[tuple[int, str]]:
-    """Position of a shape, and a cell that it names and that the matrix has not."""
-    return [(index, cell) for index, shape in enumerate(shapes) for cell in shape.cells if cell not in cells]
-
-
-def _once(seeds: tuple[int, ...]) -> tuple[int, ...]:
-    if len(set(seeds)) < len(seeds):
-        raise ValueError("expected every seed once")
-    return seeds
-
-
-Seeds = Annotated[tuple[Annotated[int, Ge(0)], ...], MinLen(1), AfterValidator(_once)]
-Overlay = dict[str, Any]
-"""Part of a scenario."""
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
-
-
-class PublishedMeasure(_Section):
+class PublishedMeasure(Section):
     """A published value with its deviation.
 
     Args:
@@ -136,7 +118,7 @@ class PublishedMeasure(_Section):
     std: Annotated[float, Ge(0)] | None = None
 
 
-class Published(_Section):
+class Published(Section):
     """What a paper reports of one cell; accuracies in percent. Each of them may be missing.
 
     Args:
@@ -151,7 +133,7 @@ class Published(_Section):
     std: Annotated[float, Ge(0)] | None = None
     clusters: tuple[float | None, ...] | None = None
     clusters_std: tuple[Annotated[float, Ge(0)] | None, ...] | None = None
-    measures: dict[str, float | PublishedMeasure] = {}
+    measures: dict[MeasureName, float | PublishedMeasure] = Field(default_factory=dict)
 
     def measure(self, name: str) -> PublishedMeasure | None:
         """The published value of a measure, if there is one."""
@@ -159,7 +141,7 @@ class Published(_Section):
         return PublishedMeasure(mean=found) if isinstance(found, int | float) else found
 
 
-class CellFile(_Section):
+class CellFile(Section):
     """One cell as it stands in the file.
 
     Args:
@@ -170,43 +152,37 @@ class CellFile(_Section):
         outside: why ours lies outside two published deviations, where that is known.
     """
 
-    scenario: Overlay = {}
+    scenario: dict[str, Any] = Field(default_factory=dict)
     seeds: Seeds | None = None
     published: Published | None = None
     note: str = ""
     outside: str = ""
 
 
-class MatrixFile(_Section):
-    """The file.
+class MatrixFile(GridKeys):
+    """The file; keys of a sweep have the same meaning here.
 
     Args:
-        description: one line for people.
-        source: where the published numbers stand.
-        note: what a reader must know, shown under the table.
-        not_run: why cells have not been run, shown in the overview of all tables while there are such.
-        seeds: of every cell.
-        average: what a mean is taken over first: all nodes, or the clusters, each weighing the same.
+        source: origin of the published numbers.
+        seeds: seeds of every cell.
+        note: a remark under the table.
+        not_run: reason why cells have not been run, for the overview of all tables.
+        average: what a mean is taken over first: all nodes, or the clusters with equal weights.
         spread: what the standard deviation is over: seeds, or the clusters or nodes of one run (mean over seeds).
-        scenario: what all cells have in common.
-        axes: axis -> value -> its settings.
         cells: name -> cell.
         measures: columns beside the accuracy, see measures.py.
-        shapes: what figures show, see shapes.py.
-        common_distance: whether the table tells how far all cells lie from the published ones, see distance.py.
+        shapes: claims of figures.
+        common_distance: whether the table states the distance of all cells from the published ones, see result.py.
     """
 
-    description: str = ""
     source: str
     note: str = ""
     not_run: str = ""
     seeds: Seeds
     average: Literal["nodes", "clusters"] = "nodes"
     spread: Literal["seeds", "clusters", "nodes"] = "seeds"
-    scenario: Overlay
-    axes: dict[str, dict[str, Overlay]] = {}
-    cells: dict[str, Overlay]
-    measures: tuple[str, ...] = ()
+    cells: Annotated[dict[str, CellFile], MinLen(1)]
+    measures: tuple[MeasureName, ...] = ()
     shapes: tuple[Shape, ...] = ()
     common_distance: bool = False
 
@@ -217,25 +193,26 @@ NO_SETTINGS = ("seed", "name", "description", "paper", "fallback")
 
 @dataclass(frozen=True)
 class Cell:
-    """One setting of a matrix.
+    """One cell of a matrix.
 
     Args:
-        name: as in the file.
-        scenario: with the first seed.
-        seeds: in order.
-        published: the number to meet, or None.
-        note: a remark.
-        outside: why ours lies outside two published deviations, where that is known.
-        settings: what the files say of it, without seed, names and published numbers.
+        name: name in the file.
+        scenario: its scenario with the first seed.
+        seeds: its seeds, in order.
+        content: its keys in the file.
+        settings: its scenario as written, without seed, names and published numbers.
     """
 
     name: str
     scenario: Scenario
     seeds: tuple[int, ...]
-    published: Published | None
-    note: str
-    outside: str = ""
+    content: CellFile
     settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def published(self) -> Published | None:
+        """The published numbers; None if there are none."""
+        return self.content.published
 
 
 @dataclass(frozen=True)
@@ -243,32 +220,16 @@ class Matrix:
     """A checked matrix.
 
     Args:
-        name: the file's name without its ending.
-        description: one line for people.
-        source: where the published numbers stand.
-        note: what a reader must know.
-        average: "nodes" or "clusters": what a mean is taken over.
-        spread: "seeds", "clusters" or "nodes": what a standard deviation is over.
-        cells: in the file's order.
-        overrides: settings from the command line, laid over every cell.
-        measures: columns beside the accuracy.
-        shapes: what figures show.
-        common_distance: whether the table tells how far all cells lie from the published ones.
-        not_run: why cells have not been run.
+        name: name of the file without its ending.
+        content: keys of the file.
+        cells: cells in the file's order.
+        overrides: settings from the command line for every cell.
     """
 
     name: str
-    description: str
-    source: str
-    note: str
-    average: str
-    spread: str
+    content: MatrixFile
     cells: tuple[Cell, ...]
     overrides: tuple[str, ...] = ()
-    measures: tuple[str, ...] = ()
-    shapes: tuple[Shape, ...] = ()
-    common_distance: bool = False
-    not_run: str = ""
 
     @property
     def changes(self) -> tuple[str, ...]:
@@ -277,7 +238,7 @@ class Matrix:
 
     @property
     def judged_by(self) -> Metric:
-        """What the nodes of all cells are judged by."""
+        """The metric of the nodes of all cells."""
         return self.cells[0].scenario.learned.judged_by
 
     @property
@@ -287,131 +248,40 @@ class Matrix:
 
 
 def read_matrix(path: str | Path, overrides: Sequence[str] = (), patterns: Sequence[str] = ()) -> Matrix:
-    """Reads and checks a matrix with all its cells.
+    """Read and check a matrix with all its cells.
 
     Args:
         path: a YAML file, or the bare name of one in ./scenarios or among those that come with ddlsim.
-        overrides: "dotted.key=value" texts, laid over every cell that is meant.
-        patterns: which cells are meant, shell patterns; empty: all.
+        overrides: "dotted.key=value" texts for every selected cell.
+        patterns: shell patterns of the selected cells; empty for all.
     Raises:
-        ScenarioError: every problem of the file and of its cells at once, each with its place; nothing has been run.
+        ScenarioError: every problem of the file and of its cells at once, each with its place.
     """
     for override in overrides:
         if override.partition("=")[0].strip() == "seed":
-            raise ScenarioError(f"--set {override}: a matrix has seeds of its own; --seeds takes the first of them.")
-    file = find(path, matrices=True)
-    try:
-        tree = parse_file(file.read_text(encoding="utf-8"), str(file))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ScenarioError(f"{file}: cannot be read: {error}") from error
-    if "cells" not in tree.value:
-        raise ScenarioError(f"{file}: is no matrix (it has no `cells`). Run a scenario with `ddlsim run {path}`.")
-    whole, problems = check_section(tree, MatrixFile)
-    if whole is None:
-        raise ScenarioProblems(in_order(problems))
-    problems += _axes_problems(tree)
-    problems += _name_problems(tree, whole)
-    if not tree.value["cells"].value:
-        problems.append(Problem(tree.value["cells"].mark, "cells", "expected at least one cell"))
-    if problems:
-        raise ScenarioProblems(in_order(problems))
-    base = extended(tree.value["scenario"], file)
+            raise ScenarioError(f"--set {override}: a matrix has its own seeds; --seeds takes the first of them.")
+    file, content = read_grid_file(path, MatrixFile, matrices=True)
+    problems = list(_shape_problems(file.tree, content))
     cells = []
-    for name, cell in tree.value["cells"].value.items():
-        own_overrides = overrides if is_meant(name, patterns) else ()
-        made, found = _cell(file.stem, name, cell, base, _values(tree), whole.seeds, own_overrides)
-        problems += found
-        if made is not None:
-            cells.append(made)
-    if problems:
-        raise ScenarioProblems(in_order(problems))
-    problems = _cluster_problems(tree, whole, cells)
+    for name, tree in file.tree.value["cells"].value.items():
+        try:
+            cells.append(_cell(file, name, tree, content, overrides if is_selected(name, patterns) else ()))
+        except ScenarioProblems as error:
+            problems += error.problems
+    problems = problems or list(_cluster_problems(file.tree, content, cells))
     if problems:
         raise ScenarioProblems(in_order(problems))
     judged = {cell.scenario.learned.judged_by.name for cell in cells}
     if len(judged) > 1:
         raise ScenarioError(
-            f"{file}: cells of a matrix must be judged by one metric, these by {' and '.join(sorted(judged))}."
+            f"{file.path}: cells of a matrix must be judged by one metric, these by {' and '.join(sorted(judged))}."
         )
-    return Matrix(
-        file.stem,
-        whole.description,
-        whole.source,
-        whole.note,
-        whole.average,
-        whole.spread,
-        tuple(cells),
-        tuple(overrides),
-        whole.measures,
-        whole.shapes,
-        whole.common_distance,
-        whole.not_run,
-    )
+    return Matrix(file.path.stem, content, tuple(cells), tuple(overrides))
 
 
-def is_meant(cell: str, patterns: Sequence[str]) -> bool:
-    """Whether a cell's name matches one of the patterns, or there are none."""
+def is_selected(cell: str, patterns: Sequence[str]) -> bool:
+    """Whether a cell's name matches one of the patterns; without patterns every cell does."""
     return not patterns or any(fnmatch.fnmatch(cell, pattern) for pattern in patterns)
-
-
-def _values(tree: Tree) -> dict[str, tuple[str, Tree]]:
-    """Value -> its axis and its settings."""
-    axes = tree.value.get("axes")
-    return {
-        value: (axis, settings)
-        for axis, values in (axes.value if axes else {}).items()
-        for value, settings in values.value.items()
-    }
-
-
-def _axes_problems(tree: Tree) -> list[Problem]:
-    """Values that would make a cell's name ambiguous."""
-    problems: list[Problem] = []
-    seen: dict[str, str] = {}
-    for axis, values in (tree.value["axes"].value if "axes" in tree.value else {}).items():
-        for value, settings in values.value.items():
-            if "/" in value:
-                problems.append(Problem(settings.key, f"axes.{axis}.{value}", "a value's name cannot hold a slash"))
-            if value in seen:
-                text = f"there is a {value!r} on axis {seen[value]} already; cells could not tell them apart"
-                problems.append(Problem(settings.key, f"axes.{axis}.{value}", text))
-            seen.setdefault(value, axis)
-    return problems
-
-
-def _name_problems(tree: Tree, whole: MatrixFile) -> list[Problem]:
-    """Measures and cells that do not exist, and cells that would share their directory and results file."""
-    problems = []
-    places: dict[str, str] = {}
-    for name, cell in tree.value["cells"].value.items():
-        first = places.setdefault(name.replace("/", "+"), name)
-        if first != name:
-            problems.append(Problem(cell.key, f"cells.{name}", f"its directory would be that of {first}; rename one"))
-    for index, name in enumerate(whole.measures):
-        if name not in MEASURES:
-            text = f"unknown measure {name!r}.{did_you_mean(name, MEASURES)} Known: {', '.join(MEASURES)}"
-            problems.append(Problem(tree.value["measures"].value[index].mark, f"measures[{index}]", text))
-    cells = list(tree.value["cells"].value)
-    for index, name in unknown_cells(whole.shapes, cells):
-        text = f"no cell is named {name!r}.{did_you_mean(name, cells)}"
-        problems.append(Problem(tree.value["shapes"].value[index].mark, f"shapes[{index}]", text))
-    for index, shape in enumerate(whole.shapes):
-        if isinstance(shape.of, str) and shape.of not in whole.measures:
-            text = f"of: {shape.of!r} is none of the measures of this matrix"
-            problems.append(Problem(tree.value["shapes"].value[index].mark, f"shapes[{index}]", text))
-    return problems
-
-
-def _cluster_problems(tree: Tree, whole: MatrixFile, cells: Sequence[Cell]) -> list[Problem]:
-    """Shapes that compare a cluster which one of their cells does not have."""
-    problems = []
-    count = {cell.name: len(cell.scenario.nodes.clusters) for cell in cells}
-    for index, shape in enumerate(whole.shapes):
-        fewest = min(shape.cells, key=lambda name: count[name])
-        if isinstance(shape.of, int) and not 0 <= shape.of < count[fewest]:
-            text = f"of: {shape.of}: {fewest} has the clusters 0..{count[fewest] - 1}"
-            problems.append(Problem(tree.value["shapes"].value[index].mark, f"shapes[{index}]", text))
-    return problems
 
 
 def settings_of(tree: Tree) -> dict[str, Any]:
@@ -422,50 +292,47 @@ def settings_of(tree: Tree) -> dict[str, Any]:
     return {key: value for key, value in said.items() if key not in NO_SETTINGS}
 
 
-def _cell(
-    matrix: str,
-    name: str,
-    tree: Tree,
-    base: Tree,
-    values: dict[str, tuple[str, Tree]],
-    seeds: tuple[int, ...],
-    overrides: Sequence[str],
-) -> tuple[Cell | None, list[Problem]]:
-    at = ("cells", name)
-    cell, problems = check_section(tree, CellFile, at)
-    parts = name.split("/")
-    unknown = [part for part in parts if part not in values]
-    if len(parts) > 1 and unknown:
-        hint = did_you_mean(unknown[0], values)
-        text = f"no axis has the value {unknown[0]!r}.{hint} Known: {', '.join(values)}"
-        problems.append(Problem(tree.key, ".".join(at), text))
-    elif not unknown and len({values[part][0] for part in parts}) < len(parts):
-        problems.append(Problem(tree.key, ".".join(at), "names two values of one axis"))
-    if cell is None or problems:
-        return None, problems
-    scenario_tree = base
-    for part in parts if not unknown else ():
-        scenario_tree = merge(scenario_tree, values[part][1])
-    if "scenario" in tree.value:
-        scenario_tree = merge(scenario_tree, tree.value["scenario"])
-    label = f"{matrix}-{name.replace('/', '-')}"
-    own_seeds = cell.seeds or seeds
-    scenario_tree.value.pop("name", None)
-    settings = settings_of(scenario_tree)
-    try:
-        scenario = finish(apply_overrides(scenario_tree, [*overrides, f"seed={own_seeds[0]}"]), label)
-    except ScenarioProblems as error:
-        return None, error.problems
-    clusters = len(scenario.nodes.clusters)
-    for key in ("clusters", "clusters_std"):
-        numbers = getattr(cell.published, key) if cell.published else None
-        if numbers and len(numbers) != clusters:
-            where = tree.value["published"].value[key]
-            text = f"expected one number for each of the {clusters} clusters, got {len(numbers)}"
-            return None, [Problem(where.mark, f"cells.{name}.published.{key}", text)]
-    for measure in cell.published.measures if cell.published else ():
-        if measure not in MEASURES:
-            where = tree.value["published"].value["measures"].value[measure]
-            text = f"unknown measure {measure!r}.{did_you_mean(measure, MEASURES)}"
-            return None, [Problem(where.key, f"cells.{name}.published.measures.{measure}", text)]
-    return Cell(name, scenario, own_seeds, cell.published, cell.note, cell.outside, settings), []
+def _shape_problems(tree: Tree, content: MatrixFile) -> Iterator[Problem]:
+    """Problems of shapes that name unknown cells or measures."""
+    for index, shape in enumerate(content.shapes):
+        texts = [
+            f"no cell is named {cell!r}.{did_you_mean(cell, content.cells)}"
+            for cell in shape.cells
+            if cell not in content.cells
+        ]
+        if isinstance(shape.of, str) and shape.of not in content.measures:
+            texts.append(f"of: {shape.of!r} is none of the measures of this matrix")
+        for text in texts:
+            yield Problem(tree.value["shapes"].value[index].mark, f"shapes[{index}]", text)
+
+
+def _cluster_problems(tree: Tree, content: MatrixFile, cells: Sequence[Cell]) -> Iterator[Problem]:
+    """Problems of shapes and published numbers of clusters that a cell does not have."""
+    count = {cell.name: len(cell.scenario.nodes.clusters) for cell in cells}
+    for index, shape in enumerate(content.shapes):
+        fewest = min(shape.cells, key=lambda name: count[name])
+        if isinstance(shape.of, int) and not 0 <= shape.of < count[fewest]:
+            text = f"of: {shape.of}: {fewest} has the clusters 0..{count[fewest] - 1}"
+            yield Problem(tree.value["shapes"].value[index].mark, f"shapes[{index}]", text)
+    for cell in cells:
+        for key in ("clusters", "clusters_std"):
+            numbers = getattr(cell.published, key, None)
+            if numbers and len(numbers) != count[cell.name]:
+                where = tree.value["cells"].value[cell.name].value["published"].value[key]
+                text = f"expected one number for each of the {count[cell.name]} clusters, got {len(numbers)}"
+                yield Problem(where.mark, f"cells.{cell.name}.published.{key}", text)
+
+
+def _cell(file: GridFile, name: str, tree: Tree, content: MatrixFile, overrides: Sequence[str]) -> Cell:
+    """Return a checked cell; raise ScenarioProblems for its problems."""
+    own = content.cells[name]
+    is_value = "/" in name or any(value.short == name for axis in file.axes for value in axis)
+    values = file.values(name, tree.key, f"cells.{name}") if is_value else []
+    merged = combined(file.base, [*(value.part for value in values), tree.child("scenario")])
+    merged = apply_overrides(merged, [value.option for value in values if value.option])
+    for key in ("name", "fallback"):  # a table's runs take no other data than the published one
+        merged.value.pop(key, None)
+    settings, seeds = settings_of(merged), own.seeds or content.seeds
+    label = f"{file.path.stem}-{name.replace('/', '-')}"
+    scenario = finish(apply_overrides(merged, [*overrides, f"seed={seeds[0]}"]), label)
+    return Cell(name, scenario, seeds, own, settings)

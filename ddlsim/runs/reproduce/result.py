@@ -87,11 +87,9 @@ def results(matrix: Matrix, runs: Sequence[Run], folder: Path | None = None) -> 
         own = [run for run in runs if run.cell is cell]
         if not own:
             continue
-        wanted = {run.scenario.seed for run in own}
+        wanted = {run.seed for run in own}
         values = {seed: value for seed, value in stored.get(cell.name, {}).items() if seed in wanted}
-        values |= {
-            run.scenario.seed: run_values(matrix, run, summary) for run in own if (summary := run.summary()) is not None
-        }
+        values |= {run.seed: run_values(matrix, run, summary) for run in own if (summary := run.summary()) is not None}
         found.append(result_of(matrix, cell, sorted(values.items())))
     return found
 
@@ -110,15 +108,16 @@ def result_of(matrix: Matrix, cell: Cell, own: list[tuple[int, dict[str, Any]]])
     if not valued or len(valued) < len(own):
         return Result(cell, seeds, None, None, ())
     clusters = scale * np.array([values["clusters"] for values in valued], float)  # None is nan
-    means = np.nanmean(clusters, 1) if matrix.average == "clusters" else scale * np.array([v["all"] for v in valued])
+    average, spread, measures = matrix.content.average, matrix.content.spread, matrix.content.measures
+    means = np.nanmean(clusters, 1) if average == "clusters" else scale * np.array([v["all"] for v in valued])
     std = None
-    if matrix.spread == "clusters":  # as published: of the clusters' means over seeds
+    if spread == "clusters":  # as published: of the clusters' means over seeds
         std = float(np.nanstd(clusters.mean(0)))
-    elif matrix.spread == "nodes":
+    elif spread == "nodes":
         std = float(scale * np.mean([values["std"] for values in valued]))
     elif len(seeds) > 1:
         std = float(means.std())
-    of_seeds = {name: [values.get("measures", {}).get(name) for values in valued] for name in matrix.measures}
+    of_seeds = {name: [values.get("measures", {}).get(name) for values in valued] for name in measures}
     known = {name: [value for value in own if value is not None] for name, own in of_seeds.items()}
     return Result(
         cell,
@@ -129,7 +128,7 @@ def result_of(matrix: Matrix, cell: Cell, own: list[tuple[int, dict[str, Any]]])
         {name: float(np.mean(own)) for name, own in known.items() if own},
         {name: len(own) for name, own in known.items() if own},
         tuple(seed for seed, values in own if values.get("diverged")),
-        frozenset(name for name in matrix.measures if any(name not in values.get("measures", {}) for values in valued)),
+        frozenset(name for name in measures if any(name not in values.get("measures", {}) for values in valued)),
     )
 
 
@@ -156,7 +155,7 @@ def standing(result: Result, matrix: Matrix) -> str:
         return "no number"
     if result.mean is None or result.difference is None:  # training has diverged
         return "outside"
-    if result.deviations is not None and matrix.spread == "seeds":
+    if result.deviations is not None and matrix.content.spread == "seeds":
         return "reproduced" if abs(result.deviations) <= CLOSE else "outside"
     return "outside" if matrix.judged_by.share and abs(result.difference) > FAR else "no verdict"
 

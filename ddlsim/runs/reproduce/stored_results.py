@@ -43,7 +43,7 @@ def run_values(matrix: Matrix, run: Run, summary: dict[str, Any]) -> Values:
     values = {key: found.get(key) for key in ("all", "clusters", "std")}
     if summary.get("diverged"):
         values["diverged"] = len(summary["diverged"]["nodes"]) / summary["nodes"]
-    return values | {"measures": measured(summary, run.directory, matrix.measures)}
+    return values | {"measures": measured(summary, run.directory, matrix.content.measures)}
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class ResultStore:
             if cell["settings"] != run.cell.settings:
                 earlier = [*cell.pop("earlier", []), dict(cell)]
                 cell |= {"settings": run.cell.settings, "seeds": {}, "earlier": earlier}
-            seeds = cell["seeds"] | {str(run.scenario.seed): self._values(run, summary)}
+            seeds = cell["seeds"] | {str(run.seed): self._values(run, summary)}
             cell["seeds"] = dict(sorted(seeds.items(), key=lambda item: int(item[0])))
             write_json(self.path, self._head() | {"cells": table["cells"]})
 

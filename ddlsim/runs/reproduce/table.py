@@ -18,32 +18,34 @@ from ddlsim.runs.reproduce.stored_results import read_table
 def verdicts(matrix: Matrix, found: Sequence[Result]) -> list[tuple[Shape, Verdict]]:
     """Every shape of the matrix with whether it holds."""
     run = [one for one in found if one.seeds]
-    return [(shape, shape.judge({one.cell.name: one.value(shape.of) for one in run})) for shape in matrix.shapes]
+    return [
+        (shape, shape.judge({one.cell.name: one.value(shape.of) for one in run})) for shape in matrix.content.shapes
+    ]
 
 
 def console_table(matrix: Matrix, found: Sequence[Result]) -> str:
     """The tables as aligned text, with their notes."""
     parts = [columns(*_cells(matrix, found), left=1)]
-    if matrix.measures:
+    if matrix.content.measures:
         parts.append(columns(*_measures(matrix, found), left=1))
-    if matrix.shapes:
+    if matrix.content.shapes:
         parts.append(columns(*_shapes(matrix, found), left=2))
     return "\n\n".join([*parts, "\n".join(_notes(matrix, found))])
 
 
 def markdown_table(matrix: Matrix, found: Sequence[Result]) -> str:
     """The tables as a GitHub markdown page, with their notes as a list."""
-    title = f"# {matrix.name}" + (f": {matrix.description}" if matrix.description else "")
+    title = f"# {matrix.name}" + (f": {matrix.content.description}" if matrix.content.description else "")
     parts = [title, markdown(*_cells(matrix, found), left=1)]
-    if matrix.measures:
+    if matrix.content.measures:
         parts.append(markdown(*_measures(matrix, found), left=1))
-    if matrix.shapes:
+    if matrix.content.shapes:
         parts.append(markdown(*_shapes(matrix, found), left=2))
     return "\n\n".join([*parts, "\n".join(f"- {note}" for note in _notes(matrix, found))]) + "\n"
 
 
 def _cells(matrix: Matrix, found: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
-    in_deviations, digits = matrix.spread == "seeds", _digits(matrix)
+    in_deviations, digits = matrix.content.spread == "seeds", _digits(matrix)
     header = ["cell", "seeds", "ours", "published", "difference"]
     header += (["in std"] if in_deviations else []) + ["clusters ours", "clusters published"]
     rows = []
@@ -62,11 +64,11 @@ def _cells(matrix: Matrix, found: Sequence[Result]) -> tuple[list[str], list[lis
 
 def _measures(matrix: Matrix, found: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
     """Each measure as `ours | published`; where nothing is published, ours alone."""
-    header = ["cell", *(MEASURES[name].title for name in matrix.measures)]
+    header = ["cell", *(MEASURES[name].title for name in matrix.content.measures)]
     rows = []
     for result in found:
         row = [result.cell.name]
-        for name in matrix.measures:
+        for name in matrix.content.measures:
             published = result.cell.published.measure(name) if result.cell.published else None
             row.append(_beside(result.measures.get(name), published, MEASURES[name].digits) + _some(result, name))
         rows.append(row)
@@ -111,22 +113,22 @@ def _each(values: Sequence[float | None], digits: int) -> str:
 def _notes(matrix: Matrix, found: Sequence[Result]) -> list[str]:
     metric = matrix.judged_by
     unit = f"{metric.words} in percent" if metric.share else metric.words
-    over = "all nodes" if matrix.average == "nodes" else "the clusters, each weighing the same"
-    over += f"; ± population standard deviation over {matrix.spread}"
-    notes = [f"published: {matrix.source}", f"{unit}, mean over {over}"]
-    if matrix.spread == "seeds":
+    over = "all nodes" if matrix.content.average == "nodes" else "the clusters, each weighing the same"
+    over += f"; ± population standard deviation over {matrix.content.spread}"
+    notes = [f"published: {matrix.content.source}", f"{unit}, mean over {over}"]
+    if matrix.content.spread == "seeds":
         notes.append("in std: the difference in published standard deviations")
-    if matrix.common_distance and matrix.spread == "seeds" and (distance := common_distance(found)) is not None:
-        notes.append(distance.text(_digits(matrix)))
+        if matrix.content.common_distance and (distance := common_distance(found)) is not None:
+            notes.append(distance.text(_digits(matrix)))
     if any(result.cell.published and result.cell.published.measures for result in found):
         notes.append("measures: ours, and in brackets the published value")
-    partly = [(result, name) for result in found for name in matrix.measures if _some(result, name)]
+    partly = [(result, name) for result in found for name in matrix.content.measures if _some(result, name)]
     if partly:
         late = any(name in result.unmeasured for result, name in partly)
         others = "did not come to it, or were kept before this measure was asked for" if late else "did not come to it"
         notes.append(f"[k/n]: the mean over k of n seeds; the others {others}")
-    if matrix.note:
-        notes.append(matrix.note)
+    if matrix.content.note:
+        notes.append(matrix.content.note)
     if matrix.changes:
         notes.append(f"NOT AS PUBLISHED: run with {' '.join(matrix.changes)}")
     notes += [
@@ -134,9 +136,9 @@ def _notes(matrix: Matrix, found: Sequence[Result]) -> list[str]:
         for result in found
         if result.partly and result.mean is not None
     ]
-    notes += [f"{result.cell.name}: {result.cell.note}" for result in found if result.cell.note]
+    notes += [f"{result.cell.name}: {result.cell.content.note}" for result in found if result.cell.content.note]
     outside = [result.cell for result in found if standing(result, matrix) == "outside"]
-    notes += [f"{cell.name}: {cell.outside}" for cell in outside if cell.outside]
+    notes += [f"{cell.name}: {cell.content.outside}" for cell in outside if cell.content.outside]
     return notes
 
 
@@ -209,7 +211,7 @@ def write_pages(folder: Path, matrices: Sequence[Path | str]) -> list[Path]:
 
 def _shapes_count(matrix: Matrix, found: Sequence[Result]) -> str:
     judged = [verdict for _, verdict in verdicts(matrix, found) if verdict in ("holds", "does not hold")]
-    return f"{judged.count('holds')} of {len(judged)}" if matrix.shapes else "-"
+    return f"{judged.count('holds')} of {len(judged)}" if matrix.content.shapes else "-"
 
 
 def _outside(matrix: Matrix, found: Sequence[Result]) -> list[tuple[str, ...]]:
@@ -218,7 +220,7 @@ def _outside(matrix: Matrix, found: Sequence[Result]) -> list[tuple[str, ...]]:
             matrix.name,
             result.cell.name,
             *_distance(matrix, result),
-            result.cell.outside or result.cell.note or _unexplained(result),
+            result.cell.content.outside or result.cell.content.note or _unexplained(result),
         )
         for result in found
         if standing(result, matrix) == "outside"
@@ -229,14 +231,14 @@ def _distance(matrix: Matrix, result: Result) -> tuple[str, str]:
     """The distance from the published mean, in points (or the metric's unit) and in published standard deviations."""
     if result.difference is None:
         return "diverged", "-"
-    over_seeds = matrix.spread == "seeds" and result.deviations is not None
+    over_seeds = matrix.content.spread == "seeds" and result.deviations is not None
     digits = 1 if matrix.judged_by.share else matrix.judged_by.digits
     return f"{result.difference:+.{digits}f}", f"{result.deviations:+.1f}" if over_seeds else "-"
 
 
 def _missing(matrix: Matrix, found: Sequence[Result]) -> list[list[str]]:
     count = sum(not result.seeds for result in found)
-    return [[matrix.name, f"{count} of {len(found)}", matrix.not_run or "-"]] if count else []
+    return [[matrix.name, f"{count} of {len(found)}", matrix.content.not_run or "-"]] if count else []
 
 
 def _unexplained(result: Result) -> str:

@@ -13,21 +13,25 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from ddlsim.foundation import own_code
 from ddlsim.foundation.errors import DataMissing, DdlsimError, ScenarioError
+from ddlsim.report.summary import honest_part
+from ddlsim.report.text import seconds_text
 from ddlsim.runs.cluster.cluster import Executor, connect, disconnecting, hosts, import_ray, threads_environment
+from ddlsim.tasks.base import Metric
 
 if TYPE_CHECKING:
     from ddlsim.runs.sweeps.points import Point
     from ddlsim.scenario import Scenario
 
 
+PointType = TypeVar("PointType", bound="Point")
 POLL_S = 0.05
 PACKAGE = Path(__file__).resolve().parents[2]
 
@@ -152,6 +156,31 @@ def _cause(code: int, lines: list[str]) -> str:
     if not lines:
         return f"exit code {code}, without a message"
     return lines[0] if code in (ScenarioError.exit_code, DataMissing.exit_code) else lines[-1]
+
+
+def progress(
+    points: "Sequence[PointType]", ends: Iterable[Ended], notify: Callable[[str], None]
+) -> "Iterator[tuple[PointType, dict[str, Any] | None, Ended]]":
+    """Yield each run as it ends, with its summary (None if it failed), after one line of progress.
+
+    Args:
+        points: the runs.
+        ends: their ends, see `run_jobs` and `run_points`.
+        notify: receives the lines.
+    """
+    by_name, started = {point.name: point for point in points}, time.perf_counter()
+    for done, ended in enumerate(ends, 1):
+        point = by_name[ended.job.name]
+        summary = None if ended.code else point.summary()
+        if summary is None:
+            ended = replace(ended, cause=ended.cause or "it has ended without a summary")
+            text = f"FAILED: {ended.cause}"
+        else:
+            value = Metric(**summary["judged_by"]).text(honest_part(summary)[summary["metric"]]["all"])
+            text = f"{summary['metric']} {value}  ({seconds_text(summary['wall_s'])})"
+        left_s = (time.perf_counter() - started) / done * (len(points) - done)
+        notify(f"[{done}/{len(points)}] {point.name}: {text}  ETA {seconds_text(left_s)}")
+        yield point, summary, ended
 
 
 RETRIES = 5

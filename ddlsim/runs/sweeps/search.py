@@ -25,13 +25,14 @@ import numpy as np
 
 from ddlsim.foundation.errors import DdlsimError, ScenarioError
 from ddlsim.runs.sweeps import pool
-from ddlsim.runs.sweeps.points import Base, Point, Value, parse_grid, point_of, values_of_key, words_of
+from ddlsim.runs.sweeps.axes import Value, parse_grid
+from ddlsim.runs.sweeps.points import Base, Point, point_of, words_of
 from ddlsim.tasks import metrics
 from ddlsim.tasks.base import VALIDATION, VALIDATION_LOSS, Metric
 
 if TYPE_CHECKING:
     import optuna
-    from optuna import Trial
+    from optuna.distributions import BaseDistribution
 
     from ddlsim.report.records import Records
     from ddlsim.scenario import Scenario
@@ -44,69 +45,44 @@ LOSS = Metric("validation_loss", "validation loss", higher_is_better=False, digi
 _WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
 
 
-@dataclass(frozen=True)
-class Range:
-    """Numbers between two bounds.
-
-    Args:
-        key: dotted key of a scenario.
-        low, high: the bounds, both of them included.
-        log: whether orders of magnitude are searched evenly.
-        whole: whether only whole numbers count.
-    """
-
-    key: str
-    low: float
-    high: float
-    log: bool
-    whole: bool
-
-    def suggest(self, trial: "Trial") -> Value:
-        """The value that a trial is to have."""
-        if self.whole:
-            chosen: float = trial.suggest_int(self.key, int(self.low), int(self.high), log=self.log)
-        else:
-            chosen = trial.suggest_float(self.key, self.low, self.high, log=self.log)
-        return values_of_key(self.key, [chosen])[0]
-
-
-@dataclass(frozen=True)
-class Choice:
-    """One of several values.
-
-    Args:
-        key: dotted key of a scenario.
-        values: as along an axis of a grid.
-    """
-
-    key: str
-    values: tuple[Value, ...]
-
-    def suggest(self, trial: "Trial") -> Value:
-        """The value that a trial is to have."""
-        labels = {value.option.partition("=")[2]: value for value in self.values}
-        return labels[trial.suggest_categorical(self.key, list(labels))]
-
-
-def parse_dimension(text: str) -> Range | Choice:
-    """What a `--grid` of a search says.
+def import_optuna() -> Any:
+    """Return the module.
 
     Raises:
-        ScenarioError: if it is no range and no list of values.
+        ScenarioError: Optuna is not installed.
     """
+    try:
+        import optuna
+    except ImportError as error:
+        raise ScenarioError(
+            "--search optuna: Optuna is not installed. Install it with `pip install 'ddlsim[optuna]'`."
+        ) from error
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna
+
+
+def parse_dimension(text: str) -> "tuple[str, BaseDistribution]":
+    """Return the key and the distribution of a search's `--grid`; choices are options' values as YAML.
+
+    Raises:
+        ScenarioError: it is neither a range nor a list of values.
+    """
+    distributions = import_optuna().distributions
     key, _, values = text.partition("=")
     found = _RANGE.fullmatch(values)
     if found is None:
-        return Choice(key.strip(), parse_grid(text))
-    low, high, scale = float(found[1]), float(found[2]), found[3]
+        choices = [value.option.partition("=")[2] for value in parse_grid(text)]
+        return key.strip(), distributions.CategoricalDistribution(choices)
+    low, high, scale = found.groups()
     if scale not in (None, "log"):
-        raise ScenarioError(f"--grid {text[:200]}: expected :log or nothing behind a range, got :{scale}.")
-    if not low < high:
-        raise ScenarioError(f"--grid {text[:200]}: expected a range from a lower to a higher bound.")
-    if scale == "log" and low <= 0:
-        raise ScenarioError(f"--grid {text[:200]}: expected bounds above 0 for orders of magnitude (:log).")
-    whole = all(_WHOLE.fullmatch(found[place]) is not None for place in (1, 2))
-    return Range(key.strip(), low, high, scale == "log", whole)
+        raise ScenarioError(f"--grid {text[:200]}: expected :log or nothing after a range, got :{scale}.")
+    is_whole = _WHOLE.fullmatch(low) and _WHOLE.fullmatch(high)
+    try:
+        if is_whole:
+            return key.strip(), distributions.IntDistribution(int(low), int(high), log=scale == "log")
+        return key.strip(), distributions.FloatDistribution(float(low), float(high), log=scale == "log")
+    except ValueError as error:
+        raise ScenarioError(f"--grid {text[:200]}: invalid range: {error}") from None
 
 
 @dataclass(frozen=True)
@@ -219,7 +195,7 @@ class Search:
 
     base: Base
     scenario: "Scenario"
-    space: tuple[Range | Choice, ...]
+    space: "dict[str, BaseDistribution]"
     aim: Aim
     trials: int
     pruner: str = "median"
@@ -268,17 +244,21 @@ def search(wanted: Search, at_once: int, tell: Callable[[Ended, int], None]) -> 
             those before it had their own, or the reverse.
         KeyboardInterrupt: as it comes; the runs are interrupted too, and the same command goes on with them.
     """
-    study = open_study(wanted)
+    study, optuna = open_study(wanted), import_optuna()
     from optuna.trial import TrialState
 
     underway: dict[int, _Trial] = {}
-    left = [_reopened(study, frozen) for frozen in study.trials if not frozen.state.is_finished()]
+    left = [
+        optuna.Trial(study, frozen._trial_id)
+        for frozen in study.trials
+        if not frozen.state.is_finished() and frozen.params.keys() == wanted.space.keys()
+    ]
     try:
         while True:
             for slot in range(at_once):
                 if slot in underway or (not left and len(study.trials) >= wanted.trials):
                     continue
-                trial = left.pop(0) if left else study.ask()
+                trial = left.pop(0) if left else study.ask(wanted.space)
                 started = _start(wanted, study, trial, pool.cores(slot, at_once))
                 if isinstance(started, Ended):
                     study.tell(trial, state=TrialState.FAIL)
@@ -311,15 +291,10 @@ def open_study(wanted: Search) -> "optuna.Study":
     """
     from ddlsim.scenario import digest
 
-    try:
-        import optuna
-        from optuna.storages import JournalStorage
-        from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
-    except ImportError as error:
-        raise ScenarioError(
-            "--search optuna: Optuna is not installed. Install it with `pip install 'ddlsim[optuna]'`."
-        ) from error
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    optuna = import_optuna()
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+
     pruners: dict[str, Callable[[], Any]] = {
         "median": optuna.pruners.MedianPruner,
         "hyperband": optuna.pruners.HyperbandPruner,
@@ -343,7 +318,7 @@ def open_study(wanted: Search) -> "optuna.Study":
     study.sampler = optuna.samplers.TPESampler(seed=len(study.trials), constant_liar=True)
     about = {
         "metric": wanted.aim.name,
-        "space": [repr(each) for each in wanted.space],
+        "space": {key: optuna.distributions.distribution_to_json(each) for key, each in wanted.space.items()},
         "scenario": digest(wanted.scenario),
     }
     held = study.user_attrs.get("search")
@@ -357,16 +332,9 @@ def open_study(wanted: Search) -> "optuna.Study":
     return study
 
 
-def _reopened(study: "optuna.Study", frozen: "optuna.trial.FrozenTrial") -> "optuna.Trial":
-    """A trial that was under way when an earlier process ended."""
-    import optuna
-
-    return optuna.Trial(study, frozen._trial_id)
-
-
 def _start(wanted: Search, study: "optuna.Study", trial: "optuna.Trial", cores: set[int]) -> _Trial | Ended:
     """The run of a trial, or why there is none."""
-    values = [each.suggest(trial) for each in wanted.space]
+    values = [Value("", f"{key}={value}") for key, value in trial.params.items()]
     name = f"trial {trial.number} ({', '.join(value.option for value in values)})"
     place = wanted.base.out / f"trial-{trial.number:04d}"
     point = replace(point_of(wanted.base, values, None), name=name, directory=place)
