@@ -1,12 +1,140 @@
 """Write docs/results/README.md and the page of every table from the stored results in that folder."""
 
 import sys
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
-from ddlsim.runs.reproduce import write_pages
+from ddlsim.report.text import markdown
+from ddlsim.runs.reproduce import markdown_table, read_matrix, results, runs_of
+from ddlsim.runs.reproduce.matrix import Matrix
+from ddlsim.runs.reproduce.result import STANDINGS, Result, standing
+from ddlsim.runs.reproduce.stored_results import read_table
+from ddlsim.runs.reproduce.table import verdicts
 from ddlsim.scenario.load import is_matrix
 
 ROOT = Path(__file__).parents[1]
+
+INTRODUCTION = """\
+# Published tables: what is reproduced
+
+{summary}
+
+*reproduced*: our mean lies within two published standard deviations of the published mean. *outside*: further away,
+or more than 2 points away if the paper reports no standard deviation over seeds, or diverged. *no verdict*: within 2
+points, and the paper reports no standard deviation over seeds. *no number*: run, and the paper has no number.
+*shapes*: claims of figures without numbers, checked on our means: how many hold of those that can be judged. Cells
+count with the seeds that have been run; the pages say how many.
+
+Published deviations are population deviations of few seeds. Even an identical method would therefore be counted as
+*outside* in 29 % of all cells with one seed of ours and three published ones, in 22 % with one and four, and in 22 %
+with two and three (Student's t distribution).
+"""
+FILES = """\
+## Files
+
+`python tools/results_pages.py` makes this page and those of the tables from one JSON file per table, which
+`ddlsim reproduce NAME --results docs/results` writes. It holds, per seed, our numbers with the command, the commit (if
+known), the machine and the date. Pages that no row above links to are written by hand: they hold results that are not
+in these files, such as shortened runs, and explanations of results.
+"""
+
+
+def write_pages(folder: Path, matrices: Sequence[Path | str]) -> list[Path]:
+    """Writes README.md and a page per matrix that has results.
+
+    Args:
+        folder: folder of results files; the pages are written into it.
+        matrices: files of matrices, or their names.
+
+    Returns:
+        The pages.
+    """
+    rows, outside, missing, pages = [], [], [], []
+    total: Counter[str] = Counter()
+    for path in matrices:
+        matrix = read_matrix(path)
+        found = results(matrix, runs_of(matrix, folder / "none"), folder)
+        counts = Counter(standing(result, matrix) for result in found)
+        total += counts
+        if any(result.seeds for result in found):
+            pages.append(folder / f"{matrix.name}.md")
+            pages[-1].write_text(markdown_table(matrix, found), encoding="utf-8")
+            rows.append(
+                [f"[{matrix.name}]({matrix.name}.md)", str(len(found)), *(str(counts[name]) for name in STANDINGS)]
+            )
+            rows[-1].append(_shapes_count(matrix, found))
+        outside += _outside(matrix, found)
+        missing += _missing(matrix, found)
+    rows.sort(key=lambda row: -int(row[2]))
+    rows += _shortened(folder, matrices, pages)
+    counted = ", ".join(f"{total[name]} {name}" for name in STANDINGS)
+    summary = f"{total.total()} cells of {len(matrices)} tables: {counted}."
+    parts = [INTRODUCTION.format(summary=summary), markdown(["table", "cells", *STANDINGS, "shapes"], rows, left=1)]
+    if outside:
+        rows = [[f"{matrix}: {cell}", *distance, reason] for matrix, cell, *distance, reason in outside]
+        header = ["cell", "difference", "in std", "reason"]
+        parts += ["", "## Cells outside", "", markdown(header, rows, left=1)]
+    if missing:
+        parts += ["", "## Cells not run", "", markdown(["table", "cells", "why"], missing, left=3)]
+    pages.append(folder / "README.md")
+    pages[-1].write_text("\n".join([*parts, "", FILES]), encoding="utf-8")
+    return pages
+
+
+def _shapes_count(matrix: Matrix, found: Sequence[Result]) -> str:
+    judged = [verdict for _, verdict in verdicts(matrix, found) if verdict in ("holds", "does not hold")]
+    return f"{judged.count('holds')} of {len(judged)}" if matrix.content.shapes else "-"
+
+
+def _outside(matrix: Matrix, found: Sequence[Result]) -> list[tuple[str, ...]]:
+    return [
+        (
+            matrix.name,
+            result.cell.name,
+            *_distance(matrix, result),
+            result.cell.content.outside or result.cell.content.note or _unexplained(result),
+        )
+        for result in found
+        if standing(result, matrix) == "outside"
+    ]
+
+
+def _distance(matrix: Matrix, result: Result) -> tuple[str, str]:
+    """The distance from the published mean, in points (or the metric's unit) and in published standard deviations."""
+    if result.difference is None:
+        return "diverged", "-"
+    over_seeds = matrix.content.spread == "seeds" and result.deviations is not None
+    digits = 1 if matrix.judged_by.share else matrix.judged_by.digits
+    return f"{result.difference:+.{digits}f}", f"{result.deviations:+.1f}" if over_seeds else "-"
+
+
+def _missing(matrix: Matrix, found: Sequence[Result]) -> list[list[str]]:
+    count = sum(not result.seeds for result in found)
+    return [[matrix.name, f"{count} of {len(found)}", matrix.content.not_run or "-"]] if count else []
+
+
+def _unexplained(result: Result) -> str:
+    """A mean over few seeds may lie outside by itself: published deviations are of single seeds, and all share data."""
+    run, wanted = len(result.seeds), len(result.cell.seeds)
+    return "not known" if run == wanted else f"not known; {run} of {wanted} seeds so far"
+
+
+def _shortened(folder: Path, matrices: Sequence[Path | str], pages: list[Path]) -> list[list[str]]:
+    """Rows of matrices that have been run with other settings than published: they count for nothing."""
+    rows = []
+    for path in matrices:
+        plain = read_matrix(path)
+        for stored in sorted(folder.glob(f"{plain.name}+*.json")):
+            overrides = read_table(stored)["overrides"]
+            matrix = read_matrix(path, overrides)
+            found = [r for r in results(matrix, runs_of(matrix, folder / "none"), folder) if r.seeds]
+            if found:
+                pages.append(folder / f"{stored.stem}.md")
+                pages[-1].write_text(markdown_table(matrix, found), encoding="utf-8")
+                text = f"[{plain.name}, with {' '.join(overrides)}]({stored.stem}.md)"
+                rows.append([text, str(len(found)), *["-"] * 6])
+    return rows
 
 
 def main() -> None:

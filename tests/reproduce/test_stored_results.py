@@ -2,13 +2,14 @@
 
 import json
 import multiprocessing
+import runpy
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.runs.reproduce import ResultStore, read_matrix, reproduce, results, runs_of, write_pages
+from ddlsim.runs.reproduce import ResultStore, read_matrix, reproduce, results, runs_of
 from ddlsim.runs.reproduce.measures import MEASURES, measured
 from ddlsim.runs.reproduce.result import Result, standing
 from ddlsim.runs.reproduce.stored_results import table_name
@@ -16,6 +17,7 @@ from ddlsim.runs.reproduce.table import console_table
 from ddlsim.scenario.load import is_matrix
 
 ROOT = Path(__file__).parents[2]
+write_pages = runpy.run_path(str(ROOT / "tools" / "results_pages.py"))["write_pages"]
 OWN = """\
 from dataclasses import dataclass
 

@@ -1,15 +1,14 @@
 """Matrices: published tables as files that one command runs again and prints beside the published numbers.
 
 matrix.py reads and checks the file, running.py starts a process for each missing run, stored_results.py stores the
-results of a table in one file, result.py computes means, table.py compares them with the published numbers and writes
-the pages of all tables.
+results of a table in one file, result.py computes means, and table.py compares them with the published numbers.
 """
 
 from ddlsim.runs.reproduce.matrix import Cell, Matrix, Published, read_matrix
 from ddlsim.runs.reproduce.result import results
 from ddlsim.runs.reproduce.running import Outcome, Run, reproduce, runs_of
 from ddlsim.runs.reproduce.stored_results import ResultStore
-from ddlsim.runs.reproduce.table import console_table, markdown_table, write_pages
+from ddlsim.runs.reproduce.table import console_table, markdown_table
 
 __all__ = [
     "Cell",
@@ -24,5 +23,4 @@ __all__ = [
     "reproduce",
     "results",
     "runs_of",
-    "write_pages",
 ]

@@ -36,9 +36,13 @@ def _percent(value: float | None) -> float | None:
     return None if value is None else 100 * value
 
 
-def _of_honest(key: str, scale: float = 1.0) -> Callable[[dict[str, Any], Path], float | None]:
+def _at(*path: str, scale: float = 1.0, honest: bool = False) -> Callable[[dict[str, Any], Path], float | None]:
+    """Return a measure that reads a number at a path of the summary, or of its part on honest nodes."""
+
     def value(summary: dict[str, Any], directory: Path) -> float | None:
-        found = honest_part(summary).get(key)
+        found: Any = honest_part(summary) if honest else summary
+        for key in path:
+            found = None if found is None else found.get(key)
         return None if found is None else found * scale
 
     return value
@@ -49,22 +53,6 @@ def _peeking(summary: dict[str, Any], directory: Path) -> float | None:
     of = honest_part(summary)
     found = of.get("accuracy_lowest_test_loss") or of.get("accuracy") or {}
     return _percent(found.get("all"))
-
-
-def _settlement(key: str) -> Callable[[dict[str, Any], Path], float | None]:
-    def value(summary: dict[str, Any], directory: Path) -> float | None:
-        found = summary.get("settlement")
-        return None if found is None else 100.0 * found[key]
-
-    return value
-
-
-def _of_target(key: str, scale: float = 1.0) -> Callable[[dict[str, Any], Path], float | None]:
-    def value(summary: dict[str, Any], directory: Path) -> float | None:
-        found = summary["target"][key]
-        return None if found is None else found * scale
-
-    return value
 
 
 def _gb_per_node(summary: dict[str, Any], directory: Path) -> float | None:
@@ -101,15 +89,15 @@ def _between_merges(kind: str) -> Callable[[dict[str, Any], Path], float | None]
 
 
 MEASURES: dict[str, Measure] = {
-    "fair_accuracy": Measure("fair accuracy %", _of_honest("fair_accuracy", 100)),
+    "fair_accuracy": Measure("fair accuracy %", _at("fair_accuracy", scale=100, honest=True)),
     "highest_fair_accuracy": Measure("highest fair accuracy %", _highest_fair_accuracy),
-    "demographic_parity": Measure("demographic parity", _of_honest("demographic_parity"), 4),
-    "equalized_odds": Measure("equalized odds", _of_honest("equalized_odds"), 4),
+    "demographic_parity": Measure("demographic parity", _at("demographic_parity", honest=True), 4),
+    "equalized_odds": Measure("equalized odds", _at("equalized_odds", honest=True), 4),
     "accuracy_peeking": Measure("accuracy %, head picked on the test set", _peeking),
-    "heads_agreed": Measure("nodes with their cluster's head %", _settlement("agreement"), 1),
-    "heads_apart": Measure("runs whose clusters have different heads %", _settlement("apart"), 0),
+    "heads_agreed": Measure("nodes with their cluster's head %", _at("settlement", "agreement", scale=100), 1),
+    "heads_apart": Measure("runs whose clusters have different heads %", _at("settlement", "apart", scale=100), 0),
     "gb_per_node_to_target": Measure("GB per node to the target", _gb_per_node, 3),
-    "rounds_to_target": Measure("rounds to the target", _of_target("round"), 0),
+    "rounds_to_target": Measure("rounds to the target", _at("target", "round"), 0),
     "before_merges": Measure("cluster 0, validation, before the last merges", _between_merges("before")),
     "after_merges": Measure("cluster 0, validation, after the last merges", _between_merges("after")),
 }
