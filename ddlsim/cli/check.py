@@ -97,7 +97,7 @@ def _deal(scenario: "Scenario", data_dir: Path | None) -> None:
 
 
 def _matrix_line(path: str, overrides: list[str]) -> str:
-    from ddlsim.runs.reproduce import read_matrix
+    from ddlsim.runs.reproduce.matrix import read_matrix
 
     matrix = read_matrix(path, overrides)
     runs = sum(len(cell.seeds) for cell in matrix.cells)

@@ -48,15 +48,18 @@ def reproduce(
     Every run has a separate process, so a failure ends no other run. Failures are listed at the end, with exit code 5.
     The table is also written to <out>/table.md.
     """
-    from ddlsim.runs.reproduce import Outcome, ResultStore, console_table, markdown_table, read_matrix, results, runs_of
-    from ddlsim.runs.reproduce.stored_results import table_name
+    from ddlsim.runs.reproduce.matrix import read_matrix
+    from ddlsim.runs.reproduce.result import results
+    from ddlsim.runs.reproduce.running import Outcome, runs_of
+    from ddlsim.runs.reproduce.stored_results import ResultStore, table_name
+    from ddlsim.runs.reproduce.table import console_table, markdown_table
 
     checked = read_matrix(matrix, overrides, cells)
     folder = out or Path("runs") / table_name(checked)
     runs = runs_of(checked, folder, seeds, cells)
     outcome = Outcome(interrupted=False, failures=())
     if not table:
-        from ddlsim.runs.reproduce import reproduce as run_all
+        from ddlsim.runs.reproduce.running import reproduce as run_all
 
         store = ResultStore(checked, stored) if stored else None
         outcome = run_all(

@@ -6,7 +6,9 @@ import pytest
 from typer.testing import CliRunner
 
 from ddlsim.cli import app
-from ddlsim.runs.reproduce import read_matrix, reproduce, running, runs_of
+from ddlsim.runs.reproduce import running
+from ddlsim.runs.reproduce.matrix import read_matrix
+from ddlsim.runs.reproduce.running import reproduce, runs_of
 from ddlsim.runs.sweeps import pool
 
 

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.runs.reproduce import ResultStore, read_matrix, reproduce, results, runs_of
+from ddlsim.runs.reproduce.matrix import read_matrix
 from ddlsim.runs.reproduce.measures import MEASURES, measured
-from ddlsim.runs.reproduce.result import Result, standing
-from ddlsim.runs.reproduce.stored_results import table_name
+from ddlsim.runs.reproduce.result import Result, results, standing
+from ddlsim.runs.reproduce.running import reproduce, runs_of
+from ddlsim.runs.reproduce.stored_results import ResultStore, table_name
 from ddlsim.runs.reproduce.table import console_table
 from ddlsim.scenario.load import is_matrix
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ddlsim.runs.reproduce import read_matrix
+from ddlsim.runs.reproduce.matrix import read_matrix
 from ddlsim.scenario import by_name, digest, load
 from ddlsim.scenario.load import is_matrix
 
