@@ -170,7 +170,7 @@ def test_an_axis_of_parts_that_undoes_another_one_is_refused(ddlsim):
 def test_a_whole_part_that_an_option_changes_does_not_give_its_name(ddlsim):
     base = Base("base", read_tree(Path("base.yaml")), ("algorithm.fanout=2",), Path("out"))
     found = points(base, [parse_grid("algorithm={name: el, fanout: 3},{name: el, fanout: 2},{name: local}")], None)
-    assert found[0].refusal.endswith("algorithm.fanout=2 goes before it, and says otherwise. Leave one of the two out.")
+    assert found[0].refusal.endswith("algorithm.fanout=2 overrides a part of it. Remove one of the two.")
     assert found[1].scenario.algorithm.fanout == 2
     assert "goes before" not in found[2].refusal
 
@@ -295,7 +295,7 @@ def test_a_sweep_file_may_name_the_combinations_that_are_meant(ddlsim):
     [
         ("[ring/lnog]", r"sweep.yaml:8:9: cells[0]: no axis that is left has the value 'lnog'. Did you mean 'long'?"),
         ("[ring/complete]", "cells[0]: no axis that is left has the value 'complete'."),
-        ("[]", "no combination of the sweep is left"),
+        ("[]", "the sweep has no combination"),
     ],
 )
 def test_a_combination_that_is_none_is_told_with_its_place(ddlsim, cells, message):

@@ -1,10 +1,8 @@
-"""Results of the runs of one cell, and how they compare with the published numbers.
+"""Results of the runs of each cell, their distance from the published numbers, and the distance common to all cells.
 
-Whether a table's cells lie apart from the published ones by one distance that all have in common.
-
-A cell's difference says little by itself where few seeds were published and fewer run. What all cells show alike (other
-images, another version of a library) shows in their weighted mean, and whether nothing else does in how they scatter
-about it.
+The difference of one cell is uncertain if few seeds were published and fewer have been run. An effect on all cells
+(other images, another version of a library) appears in their weighted mean; the scatter around the mean shows whether
+there are others.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,19 +24,19 @@ FAR = 2.0
 
 @dataclass(frozen=True)
 class Result:
-    """What our runs of one cell gave; accuracies in percent, like the published ones.
+    """Our results of one cell; accuracies in percent, like the published ones.
 
     Args:
-        cell: which cell.
-        seeds: those that have been run; without any, the numbers are None.
+        cell: the cell.
+        seeds: completed seeds; without any, the numbers are None.
         mean: over seeds.
         std: population standard deviation over seeds (or over clusters, or over nodes and then the mean over seeds, as
             the matrix says); None with one seed.
-        clusters: mean of each cluster over seeds; None of one without honest nodes.
+        clusters: mean of each cluster over seeds; None for a cluster without honest nodes.
         measures: measure -> mean over the seeds that have it.
-        having: measure -> how many seeds have it: not all of them reach a target.
-        partly: seeds in which some nodes have diverged; if all have in one of them, there are no numbers.
-        unmeasured: measures that a result file does not hold, as the matrix did not ask for them yet.
+        having: measure -> number of seeds that have it: some may not reach a target.
+        partly: seeds in which some nodes have diverged; if all nodes have in one seed, the numbers are None.
+        unmeasured: measures missing in stored results, which are older than the matrix's key.
     """
 
     cell: Cell
@@ -61,26 +59,26 @@ class Result:
 
     @property
     def deviations(self) -> float | None:
-        """That difference in published standard deviations."""
+        """The difference in published standard deviations."""
         published, difference = self.cell.published, self.difference
         if difference is None or published is None or not published.std:
             return None
         return difference / published.std
 
     def value(self, of: int | str | None) -> float | None:
-        """What a shape compares: the mean (None), a cluster or a measure."""
+        """Return the value that a shape compares: the mean (None), a cluster or a measure."""
         if isinstance(of, int):
             return self.clusters[of] if of < len(self.clusters) else None
         return self.mean if of is None else self.measures.get(of)
 
 
 def results(matrix: Matrix, runs: Sequence[Run], folder: Path | None = None) -> list[Result]:
-    """One result per cell that has runs, in the matrix's order, from the summaries and the result files there are.
+    """Return one result per cell that has runs, in the matrix's order.
 
     Args:
-        matrix: the one that has the cells.
+        matrix: the matrix of the cells.
         runs: see `runs_of`.
-        folder: of result files; a run that is there counts before its file. None: only runs count.
+        folder: folder of stored results, which complete run directories override; None to use directories only.
     """
     found, stored = [], {} if folder is None else ResultStore(matrix, folder).read()
     for cell in matrix.cells:
@@ -95,12 +93,12 @@ def results(matrix: Matrix, runs: Sequence[Run], folder: Path | None = None) -> 
 
 
 def result_of(matrix: Matrix, cell: Cell, own: list[tuple[int, dict[str, Any]]]) -> Result:
-    """Of a cell from what its seeds gave.
+    """Return the result of a cell.
 
     Args:
-        matrix: the one that has the cell.
-        cell: which.
-        own: seed and its values, see `run_values`.
+        matrix: the matrix of the cell.
+        cell: the cell.
+        own: seeds with their values, see `run_values`.
     """
     scale = matrix.judged_by.scale
     valued = [values for _, values in own if _is_whole(values)]
@@ -133,7 +131,7 @@ def result_of(matrix: Matrix, cell: Cell, own: list[tuple[int, dict[str, Any]]])
 
 
 def _is_whole(values: Mapping[str, Any]) -> bool:
-    """Whether nodes have a value: where training has diverged they have none, or an infinite one, or one by chance."""
+    """Whether a run has a finite value and at least one node that has not diverged."""
     return values["all"] is not None and bool(np.isfinite(values["all"])) and values.get("diverged", 0) < 1
 
 
@@ -165,11 +163,11 @@ class CommonDistance:
     """The weighted mean of the differences between ours and the published means.
 
     Args:
-        cells: how many were compared.
-        mean: of the differences; each weighs as much as it is certain.
+        cells: number of compared cells.
+        mean: mean of the differences, weighted by their certainty.
         error: its standard error.
-        seed_std: the sample deviation of one seed, that of all published cells together.
-        chi_squared: of the differences about that mean, with cells - 1 degrees of freedom.
+        seed_std: sample deviation of one seed, pooled over all published cells.
+        chi_squared: chi squared of the differences around the mean, with cells - 1 degrees of freedom.
     """
 
     cells: int
@@ -179,7 +177,7 @@ class CommonDistance:
     chi_squared: float
 
     def text(self, digits: int) -> str:
-        """One sentence, for under a table."""
+        """Return a sentence for a table's notes."""
         return (
             f"the {self.cells} cells with a published deviation lie {self.mean:+.{digits}f} ± {self.error:.{digits}f} "
             f"from the published means together (a seed deviates by {self.seed_std:.{digits}f}, those published taken "
@@ -189,10 +187,10 @@ class CommonDistance:
 
 
 def common_distance(found: Sequence["Result"]) -> CommonDistance | None:
-    """Of the cells that have been run and have a published mean and deviation; None: there are fewer than two.
+    """Return the common distance of the cells with a published mean and deviation; None if there are fewer than two.
 
-    The deviations published are taken for population deviations of as many seeds as the matrix has for the cell, and
-    one deviation of seeds for that of all cells, since few seeds say little of it.
+    Published deviations count as population deviations of the cell's number of seeds; one deviation of seeds is pooled
+    over all cells.
 
     Args:
         found: results of cells whose deviations are over seeds.

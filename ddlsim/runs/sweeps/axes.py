@@ -36,11 +36,11 @@ _SEEDS = re.compile(r"(\d+)(?:\.\.(\d+))?$", re.ASCII)
 
 @dataclass(frozen=True)
 class Value:
-    """One value along an axis.
+    """One value of an axis.
 
     Args:
-        label: in names of directories.
-        option: "KEY=VALUE", as behind --set; or
+        label: label in names of directories.
+        option: "KEY=VALUE", as for --set; or
         part: a part of a scenario, laid over the others.
     """
 
@@ -177,10 +177,10 @@ def combined(base: Tree, parts: Iterable[Tree | None]) -> Tree:
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
-    """The seeds of "0..4" (both ends count), "0,2,7" or "0..2,9".
+    """Return the seeds of "0..4" (including both ends), "0,2,7" or "0..2,9".
 
     Raises:
-        ScenarioError: if it is none of these.
+        ScenarioError: the text has another form.
     """
     found: list[int] = []
     for part in text.split(","):
@@ -195,10 +195,10 @@ def parse_seeds(text: str) -> tuple[int, ...]:
 
 
 def parse_grid(text: str) -> tuple[Value, ...]:
-    """The values of "KEY=a,b,...", as YAML: a comma inside brackets does not part them.
+    """Return the values of "KEY=a,b,..." as YAML; commas inside brackets do not separate values.
 
     Raises:
-        ScenarioError: if it is none.
+        ScenarioError: the text has another form.
     """
     key, equals, values = text.partition("=")
     if not equals or not key.strip() or not values.strip():
@@ -210,7 +210,7 @@ def parse_grid(text: str) -> tuple[Value, ...]:
 
 
 def values_of_key(key: str, values: Iterable[Any]) -> tuple[Value, ...]:
-    """An axis of one dotted key of a scenario; values that differ have labels that differ."""
+    """Return the axis of a dotted key; different values have different labels."""
     found = [Value(f"{key}={label_of(plain)}", f"{key}={_as_yaml(plain)}") for plain in values]
     different = list(dict.fromkeys(found))
     labels = dict(zip(different, numbered([value.label for value in different]), strict=True))
@@ -218,7 +218,7 @@ def values_of_key(key: str, values: Iterable[Any]) -> tuple[Value, ...]:
 
 
 def numbered(labels: Sequence[str]) -> list[str]:
-    """Labels of which no two are the same: those that are equal get a number, Net-1, Net-2, ..."""
+    """Return unique labels: equal ones get a number, Net-1, Net-2, ..."""
     times = Counter(labels)
     numbers = {label: count(1) for label in times}
 
@@ -231,14 +231,14 @@ def numbered(labels: Sequence[str]) -> list[str]:
 
 
 def _as_yaml(plain: Any) -> str:
-    """A value as it may stand behind `--set KEY=`."""
+    """Return a value as the text after `--set KEY=`."""
     if isinstance(plain, str) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_./-]*", plain):
         return plain if plain.lower() not in ("null", "true", "false", "yes", "no", "on", "off") else json.dumps(plain)
     return json.dumps(plain)
 
 
 def label_of(plain: Any) -> str:
-    """A value in the name of a directory; objects and classes of Python go by the name of their class."""
+    """Return a value's label for names of directories; objects and classes of Python are labeled by their class."""
     if isinstance(plain, Mapping):
         own = [label_of(plain["name"])] if "name" in plain else []
         others = (f"{label_of(str(key))}={label_of(value)}" for key, value in plain.items() if key != "name")

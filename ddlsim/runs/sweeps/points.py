@@ -39,14 +39,14 @@ class Base:
         tree: the scenario as written.
         overrides: "dotted.key=value" texts for every run.
         out: folder of the runs: <combination>/seed-<seed>.
-        given: the scenario's name on the command line; None if it is part of a sweep file.
+        argument: the scenario's name on the command line; None if it is part of a sweep file.
     """
 
     name: str
     tree: "Tree"
     overrides: tuple[str, ...]
     out: Path
-    given: str | None = None
+    argument: str | None = None
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def points(
         raise ScenarioError(f"a sweep may have {MOST_POINTS:,} runs, this one has {total:,}.")
     combinations = list(product(*axes)) if cells is None else cells
     if not combinations:
-        raise ScenarioError("no combination of the sweep is left: expected at least one cell, or one value per axis.")
+        raise ScenarioError("the sweep has no combination: expected at least one cell, or one value per axis.")
     drawn: Sequence[int | None] = seeds or [None]
     found = [point_of(base, combination, seed) for seed in drawn for combination in combinations]
     _refuse_common_problems(found)
@@ -170,8 +170,8 @@ def refuse_same_scenarios(found: Iterable[tuple[str, "Scenario"]]) -> None:
         same = next((other for other, known in alike if known == scenario), None)
         if same is not None:
             raise ScenarioError(
-                f"runs of the sweep would be the same: {same!r} and {name!r}. A value stands there twice, two axes "
-                "give one key, or one gives a whole part whose keys another gives: name the part first, or give others."
+                f"runs of the sweep would be the same: {same!r} and {name!r}. A value is repeated, two axes set "
+                "one key, or one sets a whole part whose keys another sets: put the part first, or change the values."
             )
         alike.append((name, scenario))
 
@@ -185,8 +185,8 @@ def point_of(base: Base, combination: Sequence[Value], seed: int | None) -> Poin
     options = [*base.overrides, *(value.option for value in combination if value.option)]
     options += [] if seed is None else [f"seed={seed}"]
     words = None
-    if base.given is not None:
-        words = ("run", base.given, *(word for option in options for word in ("--set", option)))
+    if base.argument is not None:
+        words = ("run", base.argument, *(word for option in options for word in ("--set", option)))
     try:
         _refuse_hidden(options, [value.option for value in combination if value.option])
         tree = combined(base.tree, (value.part for value in combination))
@@ -198,22 +198,21 @@ def point_of(base: Base, combination: Sequence[Value], seed: int | None) -> Poin
 
 
 def _refuse_hidden(options: Sequence[str], naming_options: Sequence[str]) -> None:
-    """Raises ScenarioError if a value that a run is named by holds a key to which another option gives another value,
-    which goes before it.
+    """Raise ScenarioError if another option overrides a key inside a value that the run's name states.
 
     Args:
-        options: of the run, "KEY=VALUE".
-        naming_options: those of them in the name of the run.
+        options: options of the run, "KEY=VALUE".
+        naming_options: the options in the name of the run.
     """
-    given = {option: parse_override(option) for option in options}
+    parsed = {option: parse_override(option) for option in options}
     for whole in naming_options:
-        path, tree = given[whole]
-        for option, (longer, value) in given.items():
+        path, tree = parsed[whole]
+        for option, (longer, value) in parsed.items():
             inner = tree if longer[: len(path)] == path and longer != path else None
             for key in longer[len(path) :]:
                 inner = None if inner is None else inner.child(key)
             if inner is not None and inner.plain() != value.plain():
-                raise ScenarioError(f"{whole}: {option} goes before it, and says otherwise. Leave one of the two out.")
+                raise ScenarioError(f"{whole}: {option} overrides a part of it. Remove one of the two.")
 
 
 def read_sweep(

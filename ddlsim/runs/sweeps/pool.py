@@ -1,9 +1,7 @@
-"""Many runs, each in a process of its own: one that fails or is killed never stops the others.
+"""Many runs, each in its own process on this machine or as a task of a Ray cluster; a failed run stops no other run.
 
-Many runs on a Ray cluster: each is a task with cores and GPUs of its own, and comes back when it has ended.
-
-A task runs in a folder of its host and returns the run directory, so hosts need no file system in common; a task whose
-host is lost begins again on another one.
+A Ray task has its own cores and GPUs. It runs in a folder of its host and returns the run directory, so hosts need no
+common file system; if its host is lost, it starts again on another one.
 """
 
 import os
@@ -41,7 +39,7 @@ class Job:
     """One process.
 
     Args:
-        name: for messages.
+        name: name for messages.
         words: the arguments of `ddlsim`, e.g. ("run", "x.yaml", "--seed", "3", "--out", "runs/x-3", "-q").
     """
 
@@ -51,13 +49,13 @@ class Job:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a process ended.
+    """End of a process.
 
     Args:
-        job: what it was to do.
+        job: its job.
         code: the exit code of the command line (0: done); negative: the number of the signal that killed it.
-        cause: its last line on standard error that is no note (the first one if the scenario is invalid), or the signal
-            that killed it; empty if it is done.
+        cause: its last line on standard error that is not a note (the first one if the scenario is invalid), or the
+            signal that killed it; empty if it succeeded.
     """
 
     job: Job
@@ -66,15 +64,15 @@ class Ended:
 
 
 def run_jobs(jobs: Sequence[Job], at_once: int = 1) -> Iterator[Ended]:
-    """Runs `python -m ddlsim <words>` for every job and yields each as it ends.
+    """Run `python -m ddlsim <words>` for every job, and yield each end.
 
-    Every process gets an equal share of the cores that this one may use. Standard output of the processes is dropped.
+    Every process gets an equal share of the cores of this one. Standard output of the processes is discarded.
 
     Args:
-        jobs: in the order in which they are started.
-        at_once: how many run side by side.
+        jobs: in the order of their start.
+        at_once: number of simultaneous processes.
     Raises:
-        KeyboardInterrupt: as it comes; the processes are interrupted too, and have ended when it leaves this function.
+        KeyboardInterrupt: after the processes have been interrupted and have ended.
     """
     waiting = list(reversed(jobs))
     running: dict[int, Started] = {}
@@ -90,55 +88,55 @@ def run_jobs(jobs: Sequence[Job], at_once: int = 1) -> Iterator[Ended]:
                 time.sleep(POLL_S)
     finally:
         for started in running.values():
-            started.process.terminate()  # SIGINT may be ignored: a shell starts background jobs so
+            started.process.terminate()  # background jobs of a shell ignore SIGINT
         for started in running.values():
             started.process.wait()
-            started.said.close()
+            started.stderr.close()
 
 
 @dataclass(frozen=True)
 class Started:
-    """A process under way.
+    """A running process.
 
     Args:
-        job: what it is to do.
+        job: its job.
         process: the process.
-        said: what it says on standard error.
+        stderr: its standard error.
     """
 
     job: Job
     process: subprocess.Popen
-    said: IO[str]
+    stderr: IO[str]
 
     def ended(self) -> Ended:
-        """How it has ended; called once, when it has."""
+        """Return its end; called once, after it."""
         code = self.process.returncode
-        with self.said:
-            self.said.seek(0)
-            lines = [line.strip() for line in self.said if line.strip() and not line.startswith("NOTE: ")]
+        with self.stderr:
+            self.stderr.seek(0)
+            lines = [line.strip() for line in self.stderr if line.strip() and not line.startswith("NOTE: ")]
         return Ended(self.job, code, _cause(code, lines))
 
 
 def start(job: Job, cores: set[int]) -> Started:
-    """Starts a process on these cores; none: on all."""
-    said = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115  # closed when it is read
+    """Start a process on these cores; on all if the set is empty."""
+    stderr = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115  # closed after reading
     command = [sys.executable, "-m", "ddlsim", *job.words]
-    paths = [str(PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]  # this very ddlsim, wherever we are
+    paths = [str(PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]  # this ddlsim, in any directory
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
-        stderr=said,
+        stderr=stderr,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
     )
     if cores and process.poll() is None:
-        with suppress(ProcessLookupError):  # it may have ended already
-            os.sched_setaffinity(process.pid, cores)  # before the process starts threads, which inherit this
-    return Started(job, process, said)
+        with suppress(ProcessLookupError):  # already ended
+            os.sched_setaffinity(process.pid, cores)  # before the process starts threads, which inherit it
+    return Started(job, process, stderr)
 
 
 def cores(slot: int, at_once: int) -> set[int]:
-    """The share of one of several processes; empty where a process cannot be bound to cores."""
+    """Return the cores of one of several processes; empty if the system cannot bind processes to cores."""
     if not hasattr(os, "sched_setaffinity"):
         return set()
     all_cores = sorted(os.sched_getaffinity(0))
@@ -184,18 +182,18 @@ def progress(
 
 
 RETRIES = 5
-"""How often a run begins again whose process or host is lost."""
-IN_VAIN = 1
-"""Exit code of a run that failed for a reason that is no DdlsimError."""
+"""Maximum restarts of a run after the loss of its process or host."""
+CRASHED = 1
+"""Exit code of a run that failed with another exception than a DdlsimError."""
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What one run gets.
+    """Resources of one run.
 
     Args:
-        cpus: cores, and threads.
-        gpus: GPUs; 0: it computes on its cores.
+        cpus: number of cores and threads.
+        gpus: number of GPUs; 0 to compute on the cores.
     """
 
     cpus: int = 1
@@ -204,12 +202,11 @@ class Resources:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a task returns.
+    """Result of a task.
 
     Args:
-        code: as of pool.py: Ended.
-        cause: likewise.
-        files: path in the run directory -> what it holds.
+        code, cause: see `Ended`.
+        files: path in the run directory -> content.
     """
 
     code: int
@@ -220,15 +217,15 @@ class Outcome:
 def run_points(
     points: "Sequence[Point]", executor: Executor, each: Resources, options: Mapping[str, Any]
 ) -> Iterator[Ended]:
-    """Runs points of a sweep on a cluster and yields each as it ends, its directory written.
+    """Run points of a sweep on a cluster; yield each end after its directory is written.
 
     Args:
-        points: what to run; each has a scenario.
+        points: the runs; each has a scenario.
         executor: the cluster.
-        each: what a run gets.
-        options: of every run, see runs/run.py: run_in_directory.
+        each: resources of a run.
+        options: options of every run, see runs/run.py: run_in_directory.
     Raises:
-        DdlsimError: if no cluster can be reached, or none of its hosts has room for a run.
+        DdlsimError: no cluster can be reached, or none of its hosts has room for a run.
     """
     from ddlsim.scenario.own_parts import places
 
@@ -263,7 +260,7 @@ def _check_room(each: Resources) -> None:
 
 
 def _run(code: Mapping[str, bytes], packed: bytes) -> Outcome:
-    """The task: one run, in a process of its own."""
+    """Run one task, in its own process."""
     import pickle
 
     from ddlsim import runs
@@ -282,7 +279,7 @@ def _run(code: Mapping[str, bytes], packed: bytes) -> Outcome:
         except DdlsimError as error:
             return Outcome(error.exit_code, str(error).splitlines()[0], _files(out))
         except Exception as error:
-            return Outcome(IN_VAIN, f"{type(error).__name__}: {error}".splitlines()[0], _files(out))
+            return Outcome(CRASHED, f"{type(error).__name__}: {error}".splitlines()[0], _files(out))
 
 
 def _files(directory: Path) -> dict[str, bytes]:
@@ -291,19 +288,19 @@ def _files(directory: Path) -> dict[str, bytes]:
 
 
 def _ended(ray: Any, ref: Any, point: "Point") -> Ended:
-    """What became of a run; its directory is written."""
+    """Return the end of a run, and write its directory."""
     job = Job(point.name, ())
     try:
         outcome: Outcome = ray.get(ref)
     except ray.exceptions.RayError as error:
         reason = " ".join(str(error).split())
-        return Ended(job, IN_VAIN, f"lost {RETRIES + 1} times: {type(error).__name__}: {reason:.200}")
+        return Ended(job, CRASHED, f"lost {RETRIES + 1} times: {type(error).__name__}: {reason:.200}")
     _write(point.directory, outcome.files)
     return Ended(job, outcome.code, outcome.cause)
 
 
 def _write(directory: Path, files: Mapping[str, bytes]) -> None:
-    """The directory whole or not at all; one that is there, of a run that did not end, is kept beside it."""
+    """Write a directory whole or not at all; an existing one, of an incomplete run, is moved aside."""
     from ddlsim.runs.directory import move_aside
 
     if not files:

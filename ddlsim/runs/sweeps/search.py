@@ -1,17 +1,17 @@
-"""A search for good settings by Optuna: runs in processes of their own, stopped where others have long been better.
+"""Hyper-parameter search by Optuna: one process per run, stopped early if other runs are better.
 
-Ask and tell: Optuna says which values the next run has, and is told the run's metric at every evaluation. Where its
-pruner finds the run hopeless, the process gets SIGTERM, ends after its round, and counts as pruned. The study is a
-journal in the folder of the runs, search.journal, so the same command again goes on with it: runs that were under way
-are resumed, further ones follow until there are as many as were asked for.
+Ask and tell: Optuna chooses the values of the next run, and receives the run's metric at every evaluation. If its
+pruner rejects the run, the process gets SIGTERM, ends after its round, and counts as pruned. The study is a journal in
+the folder of the runs, search.journal, so the same command continues it: open runs are resumed, then further ones
+follow up to the requested number.
 
 Source: Akiba et al., "Optuna: A Next-generation Hyperparameter Optimization Framework", KDD 2019.
 
-What a search varies, in the syntax of grids, and by which metric it judges runs.
+Dimensions of a search, in the syntax of grids:
 
-training.learning_rate=0.001..0.1:log      floats between two bounds; with :log by their orders of magnitude
-training.local_steps=1..20                 whole numbers, both bounds counted, if both are written so
-topology.name=ring,complete                one of these, as for a grid
+    training.learning_rate=0.001..0.1:log      floats between two bounds; with :log evenly in orders of magnitude
+    training.local_steps=1..20                 integers including both bounds, if both are integers
+    topology.name=ring,complete                one of these values, as in a grid
 """
 
 import math
@@ -87,13 +87,13 @@ def parse_dimension(text: str) -> "tuple[str, BaseDistribution]":
 
 @dataclass(frozen=True)
 class Aim:
-    """What a search makes best.
+    """The objective of a search.
 
     Args:
-        name: as `--metric` says.
-        metric: how its values read, and which direction is better.
-        rows: of which metric's rows it is made.
-        over: the mean over all nodes, that of the worst cluster, or accuracy with evenness (metrics.py: fair_accuracy).
+        name: the name for `--metric`.
+        metric: its format and better direction.
+        rows: name of the metric's rows.
+        over: the mean over all nodes, over the worst cluster, or fair accuracy (metrics.py: fair_accuracy).
     """
 
     name: str
@@ -102,13 +102,13 @@ class Aim:
     over: Literal["nodes", "worst cluster", "fairness"] = "nodes"
 
     def curve(self, records: "Records", ended: bool) -> list[tuple[int, float]]:
-        """Rounds completed, and the value, of every evaluation so far.
+        """Return completed rounds and value of every evaluation so far.
 
         Args:
-            records: of a run.
-            ended: whether nothing more is written; if not, a last evaluation that lacks nodes is left out.
+            records: records of a run.
+            ended: whether the run has ended; if not, an incomplete last evaluation is left out.
         Raises:
-            ScenarioError: if the run does not record it.
+            ScenarioError: the run does not record it.
         """
         evaluations = records.evaluations
         if not len(evaluations):
@@ -121,7 +121,7 @@ class Aim:
         return curve[:-1] if half and not ended else curve
 
     def _judged(self, values: np.ndarray, records: "Records") -> float:
-        """One evaluation; of runs that have diverged, or have a cluster without a node, the worst number there is."""
+        """Return the value of one evaluation; infinity in the worse direction if the run has diverged."""
         clusters = metrics.over_clusters(values, records.node_cluster)
         if self.over == "nodes":
             found = float(metrics.over_nodes(values))
@@ -134,14 +134,14 @@ class Aim:
 
 
 def aim_named(name: str | None, scenario: "Scenario") -> Aim:
-    """What a search of a scenario makes best: a value on validation samples, never on test data.
+    """Return the objective of a search: a value on validation samples, never on test data.
 
     Args:
-        name: of a metric of its task (accuracy or validation_accuracy), or validation_loss, worst_cluster or
-            fair_accuracy; None: what its task judges by.
-        scenario: one of those that are searched.
+        name: a metric of the task (accuracy or validation_accuracy), or validation_loss, worst_cluster or
+            fair_accuracy; None for the task's main metric.
+        scenario: a scenario of the search.
     Raises:
-        ScenarioError: if there is none of that name, or the scenario sets no validation samples aside.
+        ScenarioError: the name is unknown, or the scenario has no validation samples.
     """
     from ddlsim.scenario.tree import did_you_mean
 
@@ -171,26 +171,24 @@ def aim_named(name: str | None, scenario: "Scenario") -> Aim:
 
 JOURNAL = "search.journal"
 FALLBACK = "fallback"
-"""Attribute of the study: the data of the scenario's fallback, if its runs have it for want of their own, or empty."""
+"""Attribute of the study: name of the fallback's data if the runs use it, else empty."""
 
 INTERRUPTED = 130
 """Exit code of a run that a signal ended after its round."""
 
-PRUNERS = ("median", "hyperband", "none")
-
 
 @dataclass(frozen=True)
 class Search:
-    """What is searched.
+    """A requested search.
 
     Args:
-        base: what all runs have in common.
-        scenario: what all trials share, checked.
-        space: what differs.
-        aim: what is to be good.
-        trials: how many runs there are to be in the end, those of earlier commands counted.
+        base: the common part of all runs.
+        scenario: the checked common scenario.
+        space: key -> distribution.
+        aim: the objective.
+        trials: number of runs, including those of earlier commands.
         pruner: median (worse than the median of the others at that round), hyperband or none.
-        options: further words of `ddlsim run`.
+        options: further arguments of `ddlsim run`.
     """
 
     base: Base
@@ -204,13 +202,13 @@ class Search:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a trial ended.
+    """Result of a trial.
 
     Args:
-        name: of the trial, with its values.
+        name: name of the trial, with its values.
         state: complete, pruned or failed.
-        value: of the aim, the last one that is known.
-        cause: why it failed.
+        value: last known value of the objective.
+        cause: reason of a failure.
     """
 
     name: str
@@ -221,7 +219,7 @@ class Ended:
 
 @dataclass
 class _Trial:
-    """A run under way."""
+    """A running trial."""
 
     trial: "optuna.Trial"
     point: Point
@@ -233,21 +231,20 @@ class _Trial:
 
 
 def search(wanted: Search, at_once: int, tell: Callable[[Ended, int], None]) -> "optuna.Study":
-    """Runs until the study has as many trials as are wanted.
+    """Run trials until the study has the requested number.
 
     Args:
-        wanted: what is searched.
-        at_once: how many runs are under way side by side.
-        tell: called with every trial that has ended, and how many have.
+        wanted: the requested search.
+        at_once: number of simultaneous runs.
+        tell: called with every finished trial and the number of finished trials.
     Raises:
-        ScenarioError: if Optuna is not installed, the folder holds another study, or a run has the fallback's data and
-            those before it had their own, or the reverse.
-        KeyboardInterrupt: as it comes; the runs are interrupted too, and the same command goes on with them.
+        ScenarioError: Optuna is not installed, the folder has another study, or only some runs use the fallback's data.
+        KeyboardInterrupt: the runs are interrupted too; the same command continues them.
     """
     study, optuna = open_study(wanted), import_optuna()
     from optuna.trial import TrialState
 
-    underway: dict[int, _Trial] = {}
+    running: dict[int, _Trial] = {}
     left = [
         optuna.Trial(study, frozen._trial_id)
         for frozen in study.trials
@@ -256,7 +253,7 @@ def search(wanted: Search, at_once: int, tell: Callable[[Ended, int], None]) -> 
     try:
         while True:
             for slot in range(at_once):
-                if slot in underway or (not left and len(study.trials) >= wanted.trials):
+                if slot in running or (not left and len(study.trials) >= wanted.trials):
                     continue
                 trial = left.pop(0) if left else study.ask(wanted.space)
                 started = _start(wanted, study, trial, pool.cores(slot, at_once))
@@ -264,30 +261,30 @@ def search(wanted: Search, at_once: int, tell: Callable[[Ended, int], None]) -> 
                     study.tell(trial, state=TrialState.FAIL)
                     tell(started, _count(study))
                 else:
-                    underway[slot] = started
-            if not underway:
+                    running[slot] = started
+            if not running:
                 if not left and len(study.trials) >= wanted.trials:
                     return study
                 continue
-            for slot, one in list(underway.items()):
-                ended = one.process.process.poll() is not None  # asked first, so that nothing comes after what is read
+            for slot, one in list(running.items()):
+                ended = one.process.process.poll() is not None  # before reading, so that nothing is written after it
                 _look(wanted, study, one, ended)
                 if ended:
-                    tell(_close(study, underway.pop(slot)), _count(study))
+                    tell(_close(study, running.pop(slot)), _count(study))
             time.sleep(pool.POLL_S)
     finally:
-        for one in underway.values():
+        for one in running.values():
             one.process.process.terminate()
-        for one in underway.values():
+        for one in running.values():
             one.process.process.wait()
-            one.process.said.close()
+            one.process.stderr.close()
 
 
 def open_study(wanted: Search) -> "optuna.Study":
-    """The study in the folder of the runs, made if it is not there.
+    """Open or create the study in the folder of the runs.
 
     Raises:
-        ScenarioError: if Optuna is not installed, or the folder holds a study of something else.
+        ScenarioError: Optuna is not installed, or the folder has a study of another search.
     """
     from ddlsim.scenario import digest
 
@@ -314,7 +311,7 @@ def open_study(wanted: Search) -> "optuna.Study":
         pruner=pruners[wanted.pruner](),
         load_if_exists=True,
     )
-    # A sampler begins anew with every process: another seed, or it would propose what it has proposed before.
+    # Every process starts a sampler: with the same seed it would propose the same values again.
     study.sampler = optuna.samplers.TPESampler(seed=len(study.trials), constant_liar=True)
     about = {
         "metric": wanted.aim.name,
@@ -327,13 +324,13 @@ def open_study(wanted: Search) -> "optuna.Study":
     elif held != about:
         differ = ", ".join(sorted(key for key in {*held, *about} if held.get(key) != about.get(key)))
         raise ScenarioError(
-            f"--out {folder}: holds a search with another {differ}. Name another folder, or give what it was given."
+            f"--out {folder}: holds a search with another {differ}. Set another folder, or repeat its arguments."
         )
     return study
 
 
 def _start(wanted: Search, study: "optuna.Study", trial: "optuna.Trial", cores: set[int]) -> _Trial | Ended:
-    """The run of a trial, or why there is none."""
+    """Start the run of a trial; return its end if its scenario is invalid."""
     values = [Value("", f"{key}={value}") for key, value in trial.params.items()]
     name = f"trial {trial.number} ({', '.join(value.option for value in values)})"
     place = wanted.base.out / f"trial-{trial.number:04d}"
@@ -345,15 +342,15 @@ def _start(wanted: Search, study: "optuna.Study", trial: "optuna.Trial", cores: 
 
 
 def _look(wanted: Search, study: "optuna.Study", one: _Trial, ended: bool) -> None:
-    """Tells Optuna of evaluations since the last look, and stops a run that its pruner finds hopeless."""
+    """Report new evaluations to Optuna, and stop a run that its pruner rejects."""
     from ddlsim.report.reading import read
 
     try:
         size = (one.point.directory / "metrics.jsonl").stat().st_size
-        if size == one.size and not ended:  # of a run that has ended the last evaluation counts even if it is not whole
+        if size == one.size and not ended:  # the last evaluation of an ended run counts even if it is incomplete
             return
         records = read(one.point.directory)
-    except (OSError, DdlsimError):  # it has hardly begun, or a row is half written
+    except (OSError, DdlsimError):  # the run has just started, or a row is incomplete
         return
     if one.size < 0:
         _compare_data(wanted, study, one, records)
@@ -370,7 +367,7 @@ def _look(wanted: Search, study: "optuna.Study", one: _Trial, ended: bool) -> No
 
 
 def _compare_data(wanted: Search, study: "optuna.Study", one: _Trial, records: "Records") -> None:
-    """Raises ScenarioError if either this run or those before it had to take the fallback's data."""
+    """Raise ScenarioError if only this run, or only earlier runs, use the fallback's data."""
     data = records.manifest["data"]
     now, before = data["name"] if data["fallback"] else "", study.user_attrs.get(FALLBACK)
     if before is None:
@@ -384,7 +381,7 @@ def _compare_data(wanted: Search, study: "optuna.Study", one: _Trial, records: "
 
 
 def _close(study: "optuna.Study", one: _Trial) -> Ended:
-    """Tells Optuna how a trial has ended."""
+    """Report the end of a trial to Optuna."""
     from optuna.trial import TrialState
 
     how = one.process.ended()
@@ -399,5 +396,5 @@ def _close(study: "optuna.Study", one: _Trial) -> Ended:
 
 
 def _count(study: "optuna.Study") -> int:
-    """Trials that have ended."""
+    """Return the number of finished trials."""
     return sum(frozen.state.is_finished() for frozen in study.get_trials(deepcopy=False))
