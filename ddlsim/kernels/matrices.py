@@ -76,6 +76,11 @@ class Rows(NamedTuple):
     itemsize: int = 4
 
     @property
+    def place(self) -> tuple[int, int]:
+        """Address and row stride, as native functions take them."""
+        return self.address, self.stride
+
+    @property
     def span(self) -> tuple[int, int]:
         """Return the address of the first element, and the one after the last."""
         if not (self.num_rows and self.num_columns):

@@ -159,18 +159,7 @@ def _run(
     if source.device is not None:
         on_device.merge(source, target, indptr, sources, weights, targets, columns, in_place)
     else:
-        native.extension().merge_rows(
-            source.address,
-            source.stride,
-            target.address,
-            target.stride,
-            indptr,
-            sources,
-            weights,
-            targets,
-            *columns,
-            in_place,
-            num_threads(),
-        )
+        mixing = indptr, sources, weights, targets
+        native.extension().merge_rows(*source.place, *target.place, *mixing, *columns, in_place, num_threads())
     if isinstance(target.matrix, torch.Tensor):
         torch.autograd.graph.increment_version(target.matrix)

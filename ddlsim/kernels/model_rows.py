@@ -26,17 +26,8 @@ class Models(NamedTuple):
 
     def arguments(self) -> tuple[int, int, np.ndarray, int, int, np.ndarray, int, int]:
         """The first arguments of the native functions that compare rows (`RowSet` in csrc/similarity.h)."""
-        address, stride = (self.reference.address, self.reference.stride) if self.reference else (0, 0)
-        return (
-            self.rows.address,
-            self.rows.stride,
-            self.numbers,
-            address,
-            stride,
-            self.reference_numbers,
-            self.start,
-            self.stop,
-        )
+        base = self.reference.place if self.reference else (0, 0)
+        return *self.rows.place, self.numbers, *base, self.reference_numbers, self.start, self.stop
 
 
 def models_of(

@@ -173,16 +173,8 @@ def project_simplex(source: Rows, target: Rows, double: bool) -> None:
         plain.project_simplex(source.matrix, target.matrix)
         return
     with _launching(source.matrix.device) as stream:
-        cuda.project_simplex(
-            source.address,
-            source.stride,
-            target.address,
-            target.stride,
-            source.num_rows,
-            source.num_columns,
-            double,
-            stream,
-        )
+        sizes = source.num_rows, source.num_columns
+        cuda.project_simplex(*source.place, *target.place, *sizes, double, stream)
 
 
 @contextmanager

@@ -38,7 +38,7 @@ def project_simplex(rows: Matrix, out: Matrix | None = None) -> Matrix:
         raise ValueError(
             f"out: expected {list(rows.shape)} on {source.device}, got {list(out.shape)} on {target.device}."
         )
-    same = (source.address, source.stride) == (target.address, target.stride)
+    same = source.place == target.place
     if not same and overlap(source, target):
         raise ValueError("out: expected rows itself or separate memory, got a matrix that overlaps rows.")
     if source.num_rows and not source.num_columns:
@@ -46,16 +46,8 @@ def project_simplex(rows: Matrix, out: Matrix | None = None) -> Matrix:
     if source.device is not None:
         on_device.project_simplex(source, target, double)
     else:
-        native.extension().project_simplex(
-            source.address,
-            source.stride,
-            target.address,
-            target.stride,
-            source.num_rows,
-            source.num_columns,
-            double,
-            num_threads(),
-        )
+        sizes = source.num_rows, source.num_columns
+        native.extension().project_simplex(*source.place, *target.place, *sizes, double, num_threads())
     if isinstance(out, torch.Tensor):
         torch.autograd.graph.increment_version(out)
     return out

@@ -60,7 +60,7 @@ def trimmed_mean_rows(
             f"out: expected [*, {rows.num_columns}] on {rows.device}, got {list(out.shape)} on {target.device}."
         )
     if overlap(rows, target):
-        same = (rows.address, rows.stride) == (target.address, target.stride)
+        same = rows.place == target.place
         if not same or np.isin(targets, np.concatenate([sources, kept])).any():
             raise ValueError("targets: expected rows that are no sources, got one that is read.")
     _run(rows, target, indptr, sources, cuts, targets, np.ascontiguousarray(kept))
@@ -76,18 +76,7 @@ def _run(rows: Rows, out: Rows, indptr: np.ndarray, sources: np.ndarray, cuts: n
             total = values.sum(dim=0) + (rows.matrix[kept[r]] if kept[r] != NOTHING_KEPT else 0)
             out.matrix[target] = total / (len(values) + (kept[r] != NOTHING_KEPT))
         return
-    native.extension().trimmed_means(
-        rows.address,
-        rows.stride,
-        out.address,
-        out.stride,
-        rows.num_columns,
-        indptr,
-        sources,
-        cuts,
-        kept,
-        targets,
-        num_threads(),
-    )
+    rule = indptr, sources, cuts, kept, targets
+    native.extension().trimmed_means(*rows.place, *out.place, rows.num_columns, *rule, num_threads())
     if isinstance(out.matrix, torch.Tensor):
         torch.autograd.graph.increment_version(out.matrix)
