@@ -88,23 +88,14 @@ def test_doctor_says_what_computes_the_convolutions_on_a_gpu(monkeypatch, why):
 
 
 @pytest.mark.parametrize(
-    ("version", "error", "why"),
-    [
-        (None, None, "torch is installed without CUDA"),
-        ("13.0", "Found no NVIDIA driver on your system. Please check", "Found no NVIDIA driver on your system"),
-        ("13.0", "The NVIDIA driver on your system is too old (found version 12020). Please", "(found version 12020)"),
-        ("13.0", "No CUDA GPUs are available", "No CUDA GPUs are available"),
-    ],
+    ("version", "reason"),
+    [(None, "torch is installed without CUDA"), ("13.0", "no device, or its driver is too old")],
 )
-def test_doctor_tells_an_old_driver_from_no_device(monkeypatch, version, error, why):
-    def init():
-        raise RuntimeError(error)
-
+def test_doctor_reports_why_torch_has_no_device(monkeypatch, version, reason):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.version, "cuda", version)
-    monkeypatch.setattr(torch.cuda, "init", init)
     (cuda,) = (one for one in _doctors_findings() if one["what"] == "CUDA")
-    assert cuda["state"] == "note" and why in cuda["detail"]
+    assert cuda["state"] == "note" and reason in cuda["detail"]
 
 
 def _doctors_findings():
