@@ -88,8 +88,7 @@ def test_doctor_says_what_computes_the_convolutions_on_a_gpu(monkeypatch, why):
 
 
 @pytest.mark.parametrize(
-    ("version", "reason"),
-    [(None, "torch is installed without CUDA"), ("13.0", "no device, or its driver is too old")],
+    ("version", "reason"), [(None, "torch is installed without CUDA"), ("13.0", "no device, or its driver is too old")]
 )
 def test_doctor_reports_why_torch_has_no_device(monkeypatch, version, reason):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
