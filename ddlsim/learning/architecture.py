@@ -140,11 +140,11 @@ class Architecture:
     draws_shared: bool = False
 
     def draw(self, seed: int, count: int = 1) -> list[nn.Module]:
-        """Fresh modules, drawn one after the other with torch's default initialization."""
+        """Return fresh modules, drawn one after the other with torch's default initialization."""
         return draw(self.build, seed, count)
 
     def module(self, device: torch.device) -> nn.Module:
-        """A module in float32 on a device, with the architecture's constants; its other values are of no meaning."""
+        """A module in float32 on a device, with the architecture's constants; its other values are arbitrary."""
         (module,) = self.draw(self.seed)
         module = module.float().to(device)
         tensors = named_tensors(module)
@@ -165,14 +165,14 @@ def read_architecture(
     num_outputs: int = 1,
     task: Task | None = None,
 ) -> Architecture:
-    """Builds a module once and reads off it what all nodes have in common.
+    """Build a module once, check it, and return what all nodes share.
 
     Args:
         name: for messages.
         build: makes a fresh module.
         seed: of the draw.
-        buffers: what becomes of floating-point buffers.
-        samples: inputs [n, ...] and labels [n] or [n, T] that it has to fit; None: any.
+        buffers: whether floating-point buffers are merged and sent, or stay with each node.
+        samples: inputs [n, ...] and labels [n] or [n, T] that it has to accept; None for no check.
         num_outputs: values that it has to return per label.
         task: the task; its loss and metrics are tried on that sample; None: a classification.
 
@@ -233,8 +233,8 @@ def _refuse_statistics_of_batches(name: str, module: nn.Module) -> None:
     for key, each in module.named_modules():
         if isinstance(each, _BatchNorm) and each.running_mean is None and type(each).__module__.startswith("torch."):
             raise ScenarioError(
-                f"model: {key} of {name} is a BatchNorm without running statistics (track_running_stats=False): what "
-                "it predicts for a sample depends on the samples beside it, so on evaluation.batch_size or the memory "
+                f"model: {key} of {name} is a BatchNorm without running statistics (track_running_stats=False): its "
+                "prediction for a sample depends on the rest of the batch, so on evaluation.batch_size or the memory "
                 "of a GPU. Let it keep them (model.buffers: local leaves them with each node), or use nn.GroupNorm."
             )
 

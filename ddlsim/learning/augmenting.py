@@ -69,7 +69,7 @@ class Transforms:
             again, _ = self._tried(name, each, samples)
             if not torch.equal(first, again):
                 raise ScenarioError(
-                    f"training.augmentation: {name} draws from a generator of its own, so that runs could not be "
+                    f"training.augmentation: {name} draws from a separate generator, so runs could not be "
                     "repeated. Draw from torch's, numpy's or random's global generator."
                 )
             self._steps.append((each, not drawn and self._takes_batches(each, samples, first)))

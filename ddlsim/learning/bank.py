@@ -320,7 +320,7 @@ class LazyValue:
 
 
 def lazy_values(values: Callable[[], Sequence[Any]], count: int) -> list[LazyValue]:
-    """So many values that one function waits for; it is called at most once."""
+    """Return `count` values that one function waits for; it is called at most once."""
     once = _once(values)
     return [LazyValue(once, place) for place in range(count)]
 

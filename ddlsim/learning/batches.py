@@ -8,7 +8,7 @@ import numpy as np
 
 
 class Batches(Sequence[np.ndarray]):
-    """Mini-batches as one array: trainings of all nodes wait with theirs, and an array takes more than a few rows.
+    """Mini-batches as one array, because pending trainings of all nodes hold theirs and arrays have an overhead.
 
     Args:
         rows: int64 [n], sample indices, batch after batch.
@@ -22,7 +22,7 @@ class Batches(Sequence[np.ndarray]):
 
     @classmethod
     def of(cls, batches: Iterable[np.ndarray]) -> "Batches":
-        """Of arrays of sample indices."""
+        """Return mini-batches from arrays of sample indices."""
         batches = list(batches)
         ends = np.cumsum([len(batch) for batch in batches]).tolist()
         return cls(np.concatenate(batches) if batches else np.empty(0, np.int64), tuple(ends))
@@ -84,7 +84,7 @@ def batches_in_order(num_samples: int, batch_size: int, count: int) -> Batches:
 
 @lru_cache(maxsize=10_000)
 def _ends(in_pass: int, batch_size: int, per_pass: int, count: int) -> tuple[int, ...]:
-    """Of batches of passes over `in_pass` samples; nodes with as many samples share it."""
+    """Return the ends of batches in passes over `in_pass` samples; nodes with equally many samples share them."""
     return tuple(
         number // per_pass * in_pass + min((number % per_pass + 1) * batch_size, in_pass) for number in range(count)
     )

@@ -143,7 +143,7 @@ def _mixed(value: int) -> int:
 
 
 def _mixed_all(values: torch.Tensor) -> torch.Tensor:
-    """The same of every value of an int64 tensor."""
+    """Return SplitMix64's output function of every value of an int64 tensor."""
     for shift, factor in _FACTORS:
         values = (values ^ _shifted(values, shift)) * _signed(factor)
     return values ^ _shifted(values, 31)

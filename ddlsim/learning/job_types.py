@@ -167,7 +167,7 @@ class TestSpec(JobSpec):
     precision: str = "float32"
 
     def identity(self) -> Hashable:
-        """The same models on the same data."""
+        """Equal for the same models on the same data."""
         return self.models, self.split, self.cluster, self.local, self.precision
 
 
@@ -211,7 +211,7 @@ class MergeSpec(JobSpec):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AggregateSpec(JobSpec):
-    """Parameters of several nodes combined by a robust rule; see aggregating.py.
+    """Parameters of several nodes combined by a robust rule; see row_operations.py.
 
     Args:
         rule: see ddlsim.aggregation.base: Aggregation.

@@ -50,7 +50,7 @@ Run = Callable[[str, Sequence[JobSpec]], Sequence[Any]]
 
 
 WAITING = "waiting for values"
-"""Of values that are computed elsewhere, in the table of wall times."""
+"""Key of values that are computed elsewhere, in the table of wall times."""
 
 
 class Job:
@@ -85,7 +85,7 @@ class Job:
         return self.computes_value or any(output() is not None for output in self._outputs)
 
     def finish(self, value: Any = None) -> None:
-        """Marks the job as run and lets go of its inputs, so that their rows can be freed."""
+        """Mark the job as run and release its inputs, so that their rows can be freed."""
         self.done, self.value, self.later = True, value, isinstance(value, LazyValue)
         self.spec, self.inputs = None, ()
         for output in self._outputs:
@@ -274,7 +274,7 @@ class EagerWaves:
         return len(self._pending) >= max(1, self._num_training())
 
     def _forget_over(self) -> None:
-        """Leaves out trainings that have run, or that nothing wants because their node has left."""
+        """Forget trainings that have run, or whose results nothing needs because their node has left."""
         kept = {node: [job for job in own if job.wanted and not job.done] for node, own in self._pending.items()}
         self._pending = {node: own for node, own in kept.items() if own}
 

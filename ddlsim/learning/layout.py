@@ -189,8 +189,8 @@ def _check(architecture: str, module: nn.Module, names: tuple[str, ...]) -> None
             if parameter.requires_grad and first.split(".")[0] != part:
                 raise ScenarioError(
                     f"model: {part}.{name} of {architecture} is the same tensor as {first}, but parts are trained and "
-                    "sent apart. Give each part a tensor of its own, or move both uses into one part; of a module that "
-                    "was cut, SplitModel(module, nn.Identity()) (ddlsim.models.split) is all core."
+                    "sent apart. Give each part a separate tensor, or move both uses into one part: "
+                    "SplitModel(module, nn.Identity()) (ddlsim.models.split) is all core."
                 )
     _refuse_shared_storage(architecture, module)
     inside = {id(each) for part in names for each in named_tensors(getattr(module, part)).values()}
@@ -199,7 +199,7 @@ def _check(architecture: str, module: nn.Module, names: tuple[str, ...]) -> None
     outside += [name for name, each in module.named_buffers() if name in kept and id(each) not in inside]
     if outside:
         raise ScenarioError(
-            f"model: {outside[0]} of {architecture} lies outside its parts ({', '.join(names)}), so it would not be "
+            f"model: {outside[0]} of {architecture} is outside its parts ({', '.join(names)}), so it would not be "
             "merged or sent. Move it into one of them, or freeze the parameter (requires_grad_(False))."
         )
     if not any(parameter.requires_grad for parameter in module.parameters()):
@@ -216,8 +216,8 @@ def _refuse_shared_storage(architecture: str, module: nn.Module) -> None:
     for (_, end, first), (start, _, second) in pairwise(sorted(found)):
         if start < end:
             raise ScenarioError(
-                f"model: {second} of {architecture} lies in the memory of {first}, but is a parameter of its own, so "
-                "that nodes would train and send two. Tie them by one parameter (decoder.weight = encoder.weight, not "
+                f"model: {second} of {architecture} shares memory with {first}, but is another parameter, so nodes "
+                "would train and send two. Tie them by one parameter (decoder.weight = encoder.weight, not "
                 "decoder.weight.data = ...), or give each its own values (.clone())."
             )
 

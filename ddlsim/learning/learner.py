@@ -111,7 +111,7 @@ class Learner(RowOperations):
         self._same_start: dict[tuple, list[list[weakref.ref[Params]]]] = {}
 
     def use_training(self, training: "Training") -> None:
-        """Trainings that are enqueued from now on have these settings; those that are pending run first."""
+        """Use these settings for trainings enqueued from now on; pending trainings run first."""
         if self.jobs.past is None:
             self.jobs.run_all()
         self._training = training
@@ -135,7 +135,7 @@ class Learner(RowOperations):
             return next(iter(self.architectures.values()))
         if node >= len(self._assigned):
             raise DdlsimError(
-                "model: the server keeps a model of its own, which it cannot where nodes have several architectures "
+                "model: the server keeps a model, but the nodes have several architectures "
                 f"({', '.join(self.architectures)}). Give all nodes one model, or choose an algorithm that merges only "
                 "what they have in common (fedclassavg, fedproto, fedsim, mapl)."
             )
@@ -220,7 +220,7 @@ class Learner(RowOperations):
         return self._first_rate
 
     def learning_rates(self, steps: int, local_state: LocalState | None, context: TrainingContext) -> list[float]:
-        """The learning rate of every update of a training, see local_trainings.py."""
+        """Return the learning rate of every update of a training, see local_trainings.py."""
         return self._trainings.learning_rates(steps, local_state, context)
 
     def losses(

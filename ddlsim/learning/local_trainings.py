@@ -57,7 +57,7 @@ class LocalTrainings:
         architecture_of: returns the architecture that a node trains.
         settings: scenario section `training`.
         privacy: scenario section `privacy`, if gradients are private; None if they are not.
-        poisoned: data on which attacked nodes train instead of their own; None if all nodes are honest.
+        poisoned: data sets of attacked nodes; None if all nodes are honest.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class LocalTrainings:
         self.use(settings)
 
     def use(self, settings: "Settings") -> None:
-        """Trainings that are made from now on have these settings."""
+        """Use these settings for trainings that are enqueued from now on."""
         self._settings, self._state_rows = settings, StateRows(settings)
 
     def enqueue(
@@ -147,7 +147,7 @@ class LocalTrainings:
         return Training(job, trained, LocalState(states, local, local_state.batches + len(batches)), means)
 
     def steps_per_epoch(self, node: int) -> int:
-        """Mini-batches in one pass over a node's training samples."""
+        """Return the number of mini-batches in one pass over a node's training samples."""
         samples = self._data.num_samples("train", node)
         return batches_per_pass(samples, self._settings.batch_size, self._settings.drop_last)
 
@@ -178,7 +178,7 @@ class LocalTrainings:
         """Return the clipping and noise of a training's gradients, and its batches."""
         if objective is not None:
             raise DdlsimError(
-                "privacy: this algorithm trains with a loss of its own, of which there is no gradient per sample. Use "
+                "privacy: this algorithm defines a loss, which has no gradient per sample. Use "
                 "privacy.kind: message, or an algorithm that trains with the task's loss (el, dpsgd, dac, facade, ...)."
             )
         samples, batch_size = self._data.num_samples("train", node), self._settings.batch_size

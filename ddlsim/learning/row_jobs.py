@@ -1,6 +1,6 @@
-"""Parameters computed from parameters, without samples: merges, rules, columns, decoded messages and attacks.
+"""Jobs that compute parameters from parameters, without samples: merges, rules, columns, messages and attacks.
 
-It is checked that parameters fit each other; errors name the architectures and their nodes.
+Their shapes are checked; errors name the architectures and their nodes.
 """
 
 import weakref
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class ShapeChecks:
-    """The checks of one run.
+    """Checks of shapes in one run.
 
     Args:
         assigned: per node the name of its architecture; None: all have the only one.
@@ -80,12 +80,12 @@ class ShapeChecks:
 
 
 class RowOperations:
-    """Enqueues what makes parameters of others, and hands out what will be made.
+    """Enqueues jobs that compute parameters from parameters, and returns handles to their results.
 
     Args:
         rows: hold the values.
         jobs: those that are pending.
-        fitting: refuses what does not fit together.
+        fitting: checks of shapes.
     """
 
     def __init__(self, rows: Rows, jobs: Jobs, fitting: ShapeChecks):

@@ -4,10 +4,10 @@ Robust aggregation: distances are measured, the rule decides, the kernels comput
 buffers (BatchNorm statistics) are combined like the other values. A row with a value that is not finite is left out
 before the rule is applied; a node whose own row is not finite keeps it.
 
-Attacks are jobs on parameter rows, or samples on which nodes train instead of their own.
+Attacks are jobs on parameter rows, or poisoned samples on which attacked nodes train.
 
 Similarities of models that nodes hold are computed a wave at a time: one list of pairs over the bank's rows per native
-call. Only trained parameters count, never buffers; if they lie in several column ranges, or in several parts, the sums
+call. Only trained parameters count, never buffers; if they occupy several column ranges or parts, the sums
 of the ranges are added. The native kernels sum in float64 (see kernels/similarity.py), and so does this file.
 
 Compression computes the parameters that receivers decode: a job whose output row all of them share.
@@ -67,7 +67,7 @@ def _combined(job: AggregateSpec) -> tuple[list[Row], Combination]:
     """Return the rows that count (the start last, if it counts) and their combination.
 
     Raises:
-        ScenarioError: a rule from outside does not say what.
+        ScenarioError: if a user-defined rule returns an invalid combination.
     """
     rule: Aggregation = job.rule
     rows, weights, own = list(job.sources), np.array(job.weights), job.own
@@ -127,9 +127,9 @@ def _trim(bank: Bank, jobs: Sequence[tuple[Row, list[Row], int, Row | None]]) ->
 
 
 def _trim_mixed(bank: Bank, target: Row, rows: Sequence[Row], combination: Combination) -> None:
-    """The trimmed mean of mixtures of rows."""
+    """Compute the trimmed mean of mixtures of rows."""
     assert combination.mixing is not None
-    # Gathered, since sums run in the order of the rows here, and where they lie in the bank differs from process to
+    # Gathered, since sums run in the order of the rows here, and their places in the bank differ from process to
     # process (resume).
     gathered = torch.stack([row.values() for row in rows])
     mixed = kernels.merge(gathered, combination.mixing.astype(np.float32))
@@ -213,7 +213,7 @@ class PoisonedNodes:
 def _poisoned(
     attack: Any, inputs: torch.Tensor, labels: torch.Tensor, data: "NodeDatasets", rng: "np.random.Generator"
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The samples that an attack leaves of these."""
+    """Return the samples after an attack."""
     occurring = data.occurring_classes() if attack.counts_occurring else None
     classes, seen = data.num_classes, labels
     if occurring is not None:
@@ -233,8 +233,8 @@ Values = Callable[[], np.ndarray]
 
 
 def compare(jobs: Sequence[SimilaritySpec]) -> list[Any]:
-    """The values of jobs that are bound to rows: per job its similarities, in the order of its peers; `LazyValue` if a
-    device computes them.
+    """Return per job, which is bound to rows, its similarities in the order of its peers; `LazyValue` if a device
+    computes them.
     """
     alike: dict[tuple, list[int]] = defaultdict(list)
     for index, job in enumerate(jobs):

@@ -139,7 +139,7 @@ class SizeLearner:
         return {name: whole.size for name, (whole,) in self._whole.items()}
 
     def init_models(self, seed: int, count: int = 1, whole: bool = False, node: int = 0) -> "list[Model]":
-        """The same sizes for every model of the node's architecture, (model,) or (core, head, ...)."""
+        """Return models of the sizes of the node's architecture, (model,) or (core, head, ...)."""
         name = self._architecture_of(node)
         if not whole and not self._parts[name][0].size:
             raise no_core(name)
@@ -197,16 +197,16 @@ class SizeLearner:
         return 1.0
 
     def learning_rates(self, steps: int, *_: Any, **__: Any) -> list[float]:
-        """All alike; no gradient is multiplied by them."""
+        """Return equal rates; no gradient is multiplied by them."""
         return [1.0] * steps
 
     def trained_values(self, params: "Params") -> "Params":
-        """A row without buffers."""
+        """Return a row without buffers."""
         size = sum(params.part.trained_sizes)
         return self._params(SizedPart(f"{params.part.name} values", size, params.part.trained_sizes))
 
     def with_trained_values(self, params: "Params", values: "Params") -> "Params":
-        """A row as large as it was."""
+        """Return a row of the same size."""
         return self._params(params.part)
 
     def classifier(self, head: "Params") -> "Params":
@@ -224,7 +224,7 @@ class SizeLearner:
         return self._params(SizedPart(f"{head.part.name} classifier", size, (size,)))
 
     def class_cosine(self, own: "Params", others: "Sequence[Params]") -> "Job":
-        """All classifiers are alike."""
+        """Return the cosine 1 for every classifier."""
         return _finished([1.0] * len(others))
 
     def _classifier_sizes(self, head: "SizedPart | Part") -> tuple[int, int]:
@@ -283,7 +283,7 @@ class SizeLearner:
         return self._batches[split]
 
     def close(self) -> None:
-        """There is nothing to end."""
+        """Nothing to end."""
 
     def _architecture_of(self, node: int) -> str:
         return self._assigned[node] if self._assigned else next(iter(self._parts))

@@ -58,7 +58,7 @@ class Objective:
     keeps_start: bool = False
 
     def without_targets(self) -> "Objective":
-        """The same without its targets, which are known only when the training runs."""
+        """Return the objective without its targets, which are known only when the training runs."""
         return replace(self, targets={})
 
 

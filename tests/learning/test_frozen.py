@@ -128,10 +128,10 @@ def test_a_tensor_of_two_parts_is_refused():
 def test_two_parameters_in_one_place_of_memory_are_refused():
     first, second = nn.Linear(3, 3), nn.Linear(3, 3)
     second.weight.data = first.weight.data
-    with pytest.raises(ScenarioError, match=r"lies in the memory of core\.0\.weight, but is a parameter of its own"):
+    with pytest.raises(ScenarioError, match=r"shares memory with core\.0\.weight, but is another parameter"):
         Layout("net", SplitModel(nn.Sequential(first, second), nn.Linear(3, 3)))
     second.weight.data = first.weight.data.T
-    with pytest.raises(ScenarioError, match="lies in the memory of"):
+    with pytest.raises(ScenarioError, match="shares memory with"):
         Layout("net", SplitModel(nn.Sequential(first, second), nn.Linear(3, 3)))
     second.weight = first.weight
     assert Layout("net", SplitModel(nn.Sequential(first, second), nn.Linear(3, 3))).parts["core"].size == 9 + 3 + 3
@@ -140,7 +140,7 @@ def test_two_parameters_in_one_place_of_memory_are_refused():
 def test_a_parameter_outside_the_parts_is_refused():
     module = adapted()
     module.scale = nn.Parameter(torch.ones(1))
-    with pytest.raises(ScenarioError, match="scale of net lies outside its parts"):
+    with pytest.raises(ScenarioError, match="scale of net is outside its parts"):
         Layout("net", module)
 
 

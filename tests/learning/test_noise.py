@@ -200,7 +200,7 @@ def test_dropout_before_a_convolution_is_left_to_pytorch(make_learner):
     )
     learner = make_learner(builders={"net": build})
     learner.jobs.force_params(learner.train(0, learner.init_models(0)[0], 2, rng(0)))
-    assert "comes behind the images" in str(learner.detours)
+    assert "comes after the images are flattened" in str(learner.detours)
 
 
 @pytest.mark.parametrize("kind", ["crop_flip", "color"])

@@ -59,7 +59,7 @@ class DeviceTime:
 
 
 def device_time(device: torch.device) -> DeviceTime:
-    """Of a device's current stream; on the CPU nothing is measured, since work is done when its call returns."""
+    """Return the meter of a device's current stream; on the CPU, where calls return after the work, it is idle."""
     if device.type != "cuda":
         return DeviceTime(None)
 
@@ -74,7 +74,7 @@ def device_time(device: torch.device) -> DeviceTime:
 T = TypeVar("T")
 
 PASS_BYTES = 2**32
-"""Of the inputs and outputs of a pass's largest operator: enough to fill a device, and below 2^31 float32 values."""
+"""Bytes of the input and output of a pass's largest layer: enough to fill a device, and below 2^31 float32 values."""
 MEASURED_JOBS = 64
 """Number of trainings of a larger wave, enough to fill a device, by which the memory of one training is measured."""
 SHARE = 0.5

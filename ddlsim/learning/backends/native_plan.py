@@ -1,7 +1,7 @@
 """Networks of plain layers as native plans: a whole local training, or all features of a batch, in one native call.
 
-For small models most of a PyTorch step on one CPU thread is the operators' own overhead. A plan computes the same in
-registers (csrc/train), layer after layer, image after image: the numbers differ from PyTorch's by rounding alone.
+For small models most of a PyTorch step on one CPU thread is the overhead of operators. A plan computes the same in
+registers (csrc/train), layer after layer, image after image; the numbers differ from PyTorch's by rounding alone.
 
 A plan covers: convolutions of stride 1 with zeros around the image, each followed by at most one group or batch
 normalization, ReLU and 2x2 max pooling; then linear layers with ReLU between them; and dropout of features and of
@@ -9,7 +9,7 @@ outputs of linear layers. PyTorch computes everything else, and `network_of` rep
 plans off.
 
 Only a SplitModel without hooks has a plan, because its layers are then all that its forward computes. A user-defined
-class with a forward of its own is trained by PyTorch; it returns SplitModel(core, head) to be fast.
+class with another forward is trained by PyTorch; return SplitModel(core, head) for native training.
 """
 
 import math
@@ -47,12 +47,7 @@ class Network:
 
 
 class NoPlan(Exception):
-    """Why a module has no native plan."""
-
-
-def turned_off() -> bool:
-    """Whether the environment wants PyTorch's operators for everything."""
-    return os.environ.get("DDLSIM_NATIVE_TRAINING") == "0"
+    """A module has no native plan; the text is the reason."""
 
 
 class NativePlan:
@@ -170,15 +165,15 @@ class NativePlan:
 
 
 def network_of(module: nn.Module, layout: Layout) -> Network:
-    """A module with submodules `core` and `head`, whose forward is head(core(x)), as a plan takes it.
+    """Return the layers of a module with forward head(core(x)) in the form that a plan takes.
 
     Raises:
         NoPlan: if it has what plans do not cover.
     """
-    if turned_off():
+    if os.environ.get("DDLSIM_NATIVE_TRAINING") == "0":
         raise NoPlan("turned off by DDLSIM_NATIVE_TRAINING=0")
     if layout.names != (CORE, HEAD):
-        raise NoPlan(f"it has parts beside core and head: {', '.join(layout.names[2:])}")
+        raise NoPlan(f"it has parts in addition to core and head: {', '.join(layout.names[2:])}")
     for entry in (*layout.parts[MODEL].entries, *layout.local.entries):
         if not entry.trainable and not _is_of_batch_norm(module, entry.name):
             raise NoPlan(f"it keeps buffers: {entry.name}")
@@ -253,7 +248,7 @@ class _Reader:
 
     def _conv(self, name: str, layer: nn.Conv2d) -> str | None:
         if self._flat or self.part == HEAD or self._feature_dropouts:
-            return "comes behind the images"
+            return "comes after the images are flattened"
         if layer.stride != (1, 1) or layer.dilation != (1, 1) or layer.groups != 1 or layer.padding_mode != "zeros":
             return "has a stride, dilation, groups, or padding with other things than zeros"
         padding: Any = layer.padding
@@ -289,7 +284,7 @@ class _Reader:
 
     def _normalize(self, name: str, groups: int, epsilon: float) -> str | None:
         if self.part == HEAD:
-            return "stands in the head"
+            return "is in the head"
         if any(f"{name}.{own}" not in self._columns for own in ("weight", "bias")):
             return "has no weight and bias"
         conv = self._open_conv()

@@ -55,7 +55,7 @@ def _merge(jobs: Sequence[MergeSpec]) -> None:
 
 
 def _class_cosines(jobs: Sequence[ClassCosineSpec]) -> list[Any]:
-    """Compute all jobs whose classifiers lie in one matrix in one call, so that a device receives their pairs once;
+    """Compute all jobs whose classifiers are in one matrix in one call, so that a device receives their pairs once;
     values are `LazyValue` if a device computes them.
     """
     alike: dict[tuple, list[int]] = defaultdict(list)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class SamplePool:
-    """Takes over the nodes' samples: `samples` then lists views of it.
+    """The training samples of all nodes in one tensor, so that one gather makes a batch for every node of a wave.
 
     Nodes whose samples differ in shape or type (data of several domains), or are in a file, have separate pools.
 
@@ -206,7 +206,7 @@ class StackedBackend(Backend):
         return list(found.values())
 
     def _own_way(self, job: TrainSpec) -> str:
-        """Why a job trains alone whatever its model; empty for the others."""
+        """Return the reason why a job trains alone with any model; empty if there is no such reason."""
         if job.private is not None:
             return "private training clips the gradient of every sample"
         if reason := self._stacked[job.architecture].alone:
@@ -215,7 +215,7 @@ class StackedBackend(Backend):
         if not optimizer.by_value or (job.moments and optimizer.moments is None):
             return f"the optimizer is {optimizer.name}"
         if job.objective is not None:
-            return "the algorithm has a loss of its own"
+            return "the algorithm defines the loss"
         steps = {0 if kept is None else kept.steps for kept in job.moments}
         return "its parts have trained for different numbers of steps" if job.only is None and len(steps) > 1 else ""
 
@@ -284,7 +284,7 @@ class StackedBackend(Backend):
         return self._data.evaluation(job.split, job.cluster)[0]
 
     def _reasons_against(self, jobs: Sequence[LossSpec | TestSpec]) -> dict[str, str]:
-        """Why the architectures that the jobs ask about cannot be stacked; empty for those that can."""
+        """Return per architecture of the jobs the reason why it cannot be stacked; empty if it can."""
         met: dict[str, list[tuple[tuple[Row, ...], torch.Tensor]]] = defaultdict(list)
         found: dict[str, str] = {}
         for job in jobs:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 Answers = tuple[Sequence[tuple[int, int]], Callable[[], Iterable[Any]]]
-"""Places of questions, and what waits for their answers."""
+"""Places of questions, and a function that waits for their answers."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Question:
 def stacked_losses(
     jobs: Sequence[LossSpec], models: Mapping[str, StackedModels], data: NodeDatasets, memory: Memory
 ) -> list[LazyValue]:
-    """As evaluating.losses_of, for jobs whose models all can be stacked."""
+    """Return the results of threads.py: losses_of, for jobs whose models can all be stacked."""
     answers: list[Answers] = []
     groups: dict[tuple, list[Question]] = defaultdict(list)
     batches_of: dict[Hashable, tuple[LossSpec, Batches]] = {}
@@ -87,7 +87,7 @@ def _needs_separate_passes(job: TestSpec, images: Inputs) -> bool:
 
 
 def _values(jobs: Sequence[LossSpec | TestSpec], answers: Sequence[Answers]) -> list[LazyValue]:
-    """Per job the answers about its models, in their order. What waits for them holds no rows."""
+    """Return per job the answers about its models, in their order. The waiting function holds no rows."""
     sizes = [len(job.models) for job in jobs]
 
     def get() -> list[list[Any]]:
@@ -112,7 +112,7 @@ def _gathered(data: NodeDatasets, asked: Mapping[Hashable, tuple[LossSpec, Batch
 def stacked_predictions(
     jobs: Sequence[TestSpec], models: Mapping[str, StackedModels], data: NodeDatasets, memory: Memory
 ) -> list[LazyValue]:
-    """As evaluating.predictions_of, for jobs whose models all can be stacked."""
+    """Return the results of threads.py: predictions_of, for jobs whose models can all be stacked."""
     answers: list[Answers] = []
     groups: dict[tuple, list[Question]] = defaultdict(list)
     for index, job in enumerate(jobs):
@@ -136,7 +136,7 @@ def outputs_of(
     memory: Memory,
     precision: str = "float32",
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Pass after pass over the images: outputs [N, n, classes] of every question, and the labels [N, n].
+    """Yield per pass over some images the outputs [N, n, classes] of every question, and the labels [N, n].
 
     Args:
         questions: N, whose models have equally many parts.

@@ -35,7 +35,7 @@ Columns = slice | torch.Tensor
 """Columns of a whole model's row: a range if they are contiguous, else their numbers."""
 
 SAME_BF16 = 5e-2
-"""The same for gradients of a forward pass in bfloat16, whose values have three digits."""
+"""Largest accepted difference of gradients of a forward pass in bfloat16, whose values have three digits."""
 
 STIR, FROM_ZERO = 0.5, 0.1
 """Amounts by which values are changed before a network is examined: up to half of a value, a tenth for a value of 0. At
@@ -66,18 +66,18 @@ class StackedModels:
         self._image_bytes: dict[tuple, tuple[int, int]] = {}
         self.buffers = StackedBuffers(workspace)
         self.alone = _why_alone(workspace)
-        """Why its models train alone, whatever they compute; empty if they need not."""
+        """Reason why its models train alone in any case; empty if there is no such reason."""
         self.reasons: dict[str, str] = {}
         """Reasons found so far, about TRAINING and EVALUATION; a resumed run starts with them."""
         if self.layout.predicts_with_local:
-            self.reasons[EVALUATION] = "each node has buffers of its own"
+            self.reasons[EVALUATION] = "each node keeps its own buffers"
 
     def trained_entries(self, only: str | None) -> list[Entry]:
         """The parameters that are trained (None: all), with their columns in a whole model's row."""
         return [e for e in self._parameters() if only is None or e.name.startswith(only + ".")]
 
     def split(self, only: str | None, whole: torch.Tensor) -> tuple[Columns, torch.Tensor, torch.Tensor]:
-        """Of models [N, P]: which columns are trained, their values [N, W] and the parameters that are not, [N, V]."""
+        """Split models [N, P] into the trained columns, their values [N, W], and the other parameters [N, V]."""
         trained = self.trained_entries(only)
         others = [entry for entry in self._parameters() if entry not in trained]
         columns = _columns(trained, whole.device)
@@ -108,7 +108,7 @@ class StackedModels:
         return [matrix[:, entry.start : entry.stop].view(len(matrix), *entry.shape) for entry in each]
 
     def gradients(self, only: str | None) -> Gradients:
-        """The gradient of every row's loss on its own batch, by the part that is trained (None: all)."""
+        """Return the function of the gradient of every row's loss on its own batch, by the trained part (None: all)."""
         return self._gradients_of(only, self._method(TRAINING))
 
     @torch.no_grad()
@@ -161,7 +161,7 @@ class StackedModels:
         return self._found_out(TRAINING, lambda method: any(self._same_step(method, jobs, x, y) for x, y in tries))
 
     def why_not_evaluate(self, models: Sequence[tuple[Row, ...]], images: torch.Tensor) -> str:
-        """The same of evaluation.
+        """Return the reason why these models have to be evaluated one by one; empty if they need not. It is cached.
 
         Args:
             models: two or more, already computed.
@@ -259,7 +259,7 @@ def stack_models(models: Sequence[tuple[Row, ...]]) -> torch.Tensor:
 
 
 def _perturbed(weights: torch.Tensor) -> torch.Tensor:
-    """Values [N, W], moved: the same way every time, each row otherwise."""
+    """Return values [N, W] with a seeded change, which differs between rows."""
     numbers = torch.rand(weights.shape, generator=torch.Generator().manual_seed(0)).to(weights.device) * 2 - 1
     return weights + numbers * torch.where(weights.abs() <= NEAR_ZERO, FROM_ZERO, STIR * weights.abs())
 
@@ -277,7 +277,7 @@ def _why_alone(workspace: ModelWorkspace) -> str:
 
 
 def _side_by_side(entries: Sequence[Entry]) -> list[Entry]:
-    """The same entries in a row that holds nothing else."""
+    """Return the entries with their columns in a row that holds only these entries."""
     found: list[Entry] = []
     start = 0
     for entry in entries:
@@ -296,7 +296,7 @@ def _columns(entries: Sequence[Entry], device: torch.device) -> Columns:
 
 
 def _against(method: Method, about: str) -> str:
-    """The name of what speaks against a method."""
+    """Return the key of the reason against a method."""
     return f"{about}, {method.name}"
 
 

@@ -58,7 +58,7 @@ class Buffer:
 
     @property
     def is_float(self) -> bool:
-        """Whether it lies in the matrix of floating-point values."""
+        """Whether it is in the matrix of floating-point values."""
         return self.dtype.is_floating_point
 
 

@@ -46,8 +46,8 @@ Found = TypeVar("Found")
 WorkspaceOf = Callable[[str], ModelWorkspace]
 """Architecture -> a module to compute with."""
 HELD_S = 0.7e-3
-"""For about so long a job has Python's interpreter, which threads take in turns, to itself or hands it over: of threads
-beyond a job's time over this, some would wait."""
+"""Seconds for which a job holds Python's interpreter, about: with more threads than a job's seconds divided by
+this, some threads would wait."""
 
 
 class Workers:
@@ -352,7 +352,7 @@ class NativeBackend(ThreadsBackend):
         if job.private is not None:
             return "private training clips the gradient of every sample"
         if job.objective is not None:
-            return "the algorithm has a loss of its own"
+            return "the algorithm defines the loss"
         if training.augmentation != "none" and self._bytes(job) > MOST_AUGMENTED_BYTES:
             return "its augmented images do not fit into memory at once"
         if type(self._data.task).loss is not Classification.loss:  # the loss of native training
@@ -363,7 +363,7 @@ class NativeBackend(ThreadsBackend):
         return self._no_plan(job.architecture, inputs)
 
     def _bytes(self, job: TrainSpec) -> int:
-        """Of all images that a training sees."""
+        """Return the bytes of all images that a training sees."""
         return 4 * len(job.batches.rows) * math.prod(self._data.train[job.node][0].shape[1:])
 
     def _why_not_evaluate(self, job: LossSpec | TestSpec) -> str:
@@ -378,7 +378,7 @@ class NativeBackend(ThreadsBackend):
         return next(filter(None, reasons), "")
 
     def _no_plan(self, architecture: str, inputs: Inputs) -> str:
-        """Why an architecture has no plan for samples; looked at once, on a thread that will compute with it."""
+        """Return the reason why an architecture has no plan for samples; examined once, on a worker thread."""
         key = (architecture, inputs.shape[1:], inputs.dtype)
         if key not in self._reasons:
             ask = lambda workspace_of, name: workspace_of(name).why_no_plan(inputs)  # noqa: E731

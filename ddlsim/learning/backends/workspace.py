@@ -46,7 +46,7 @@ class ModelWorkspace:
         self._first_local = architecture.local.to(device)
         self.module = architecture.module(device)
         self.dropouts = replace_dropouts(self.module, device)
-        self._plans: dict[tuple[int, ...], NativePlan | str] = {}  # by the images' shape; or why there is none
+        self._plans: dict[tuple[int, ...], NativePlan | str] = {}  # by the images' shape; or the reason against a plan
         tensors = named_tensors(self.module)
         self._parameters: list[tuple[str, nn.Parameter, slice]] = []
         self._views: list[torch.Tensor] = []  # of the parameters, in the flat vector
@@ -197,7 +197,7 @@ class ModelWorkspace:
 
 
 def _is_at(tensor: torch.Tensor, view: torch.Tensor) -> bool:
-    """Whether a tensor still lies in its view."""
+    """Whether a tensor is still in its view."""
     return tensor.data_ptr() == view.data_ptr() and tensor.shape == view.shape
 
 

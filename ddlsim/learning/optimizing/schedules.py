@@ -56,7 +56,7 @@ class Schedule(Part):
         """Factor with warm-up counted in, at a position from 0 in a run of `total` rounds (or steps).
 
         Raises:
-            ScenarioError: `factor` returns none.
+            ScenarioError: if `factor` returns an invalid value.
         """
         done, length = position - self.warmup, max(1, total - self.warmup)
         found = self.factor(max(0, done), length)
@@ -245,7 +245,7 @@ def rates(
 
 
 def no_factor(found: Any, position: int, length: int) -> str:
-    """Why what `factor` returns is no factor of a rate, "-1 at 3 of 20, expected ..."; empty: it is one."""
+    """Return the fault in a result of `factor`, e.g. "-1 at 3 of 20, expected ..."; empty if it is valid."""
     try:
         number = math.nan if isinstance(found, str) else float(found)
     except (TypeError, ValueError):

@@ -58,7 +58,7 @@ class Optimizer(Part):
 
     @property
     def why_not_native(self) -> str:
-        """Why native plans do not have it; empty: they do."""
+        """Reason why native plans do not support it; empty if they do."""
         return f"the optimizer is {self.name}"
 
     def torch_class(self) -> "Callable[..., torch.optim.Optimizer]":

@@ -157,7 +157,7 @@ class Shard:
 
 
 def _fill(row: Row, values: np.ndarray) -> None:
-    """Copy values that may lie in read-only memory shared with other processes."""
+    """Copy values, which may be in read-only memory that other processes share."""
     if row.bank.device.type == "cpu":
         np.copyto(row.values().numpy(), values)
     else:

@@ -1,4 +1,4 @@
-"""Waves of jobs that other processes compute, each worker those of its own nodes.
+"""Waves of jobs in other processes; each worker computes the jobs of its nodes.
 
 A wave is one call per worker that has jobs in it. Rows that a worker lacks are sent there first, as one block per
 worker that holds them, and stay there until nothing holds them any more: a row is sent at most once to each worker.

@@ -175,7 +175,7 @@ def _attention(
     **kwargs: Any,
 ) -> StackedTensor:
     if dropout_p or kwargs.get("enable_gqa") or query.dim() < 3:
-        raise NotStackable("attention with dropout of its own, with groups, or of a single sample")
+        raise NotStackable("attention with dropout, with groups, or of a single sample")
     if isinstance(attn_mask, StackedTensor) or (attn_mask is not None and attn_mask.dim() > 2):
         raise NotStackable("attention with a mask of every sample")
     first = first_batched(query, key, value)

@@ -95,7 +95,7 @@ def first_batched(*values: object) -> StackedTensor:
 
 
 def batched(x: StackedTensor) -> tuple[torch.Tensor, Callable[[torch.Tensor], StackedTensor]]:
-    """As one batch of images that a layer without weights computes alike: without a copy in either layout.
+    """Return one batch of images for a layer without weights, without a copy in either layout.
 
     Args:
         x: of tensors [b, C, ...].
