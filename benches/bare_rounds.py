@@ -13,6 +13,7 @@ from collections.abc import Generator
 
 import simpy
 
+from ddlsim.network.link_table import LinkTable
 from ddlsim.network.messages.message import PUSH, Message
 from ddlsim.network.network import Network
 from ddlsim.topologies.large import random_regular
@@ -22,7 +23,7 @@ DEGREE, STEP_S, PAYLOAD_BYTES, HEADER_BYTES = 4, 0.5, 359_336, 234
 
 def main(num_nodes: int, rounds: int) -> None:
     env = simpy.Environment()
-    network = Network(env, num_nodes, 12.5e6, 12.5e6, 0.02, header_bytes=HEADER_BYTES)
+    network = Network(env, LinkTable.equal(num_nodes, 12.5e6, 12.5e6, 0.02), header_bytes=HEADER_BYTES)
     mailboxes = network.use_mailboxes()
     graphs = [[tuple(row) for row in random_regular(DEGREE, num_nodes, seed).table.tolist()] for seed in range(rounds)]
 

@@ -24,6 +24,7 @@ import simpy
 
 from ddlsim.engine.gc_tuning import relaxed_gc
 from ddlsim.foundation.native import extension
+from ddlsim.network.link_table import LinkTable
 from ddlsim.network.messages.message import PUSH, Message
 from ddlsim.network.network import Network
 
@@ -77,7 +78,7 @@ def through_simpy(work: Workload, rounds: int, synchronous: bool, run: Callable 
     """Node processes in Python, as the engine runs them; a synchronous node waits for all that is sent to it."""
     env = simpy.Environment()
     nodes = len(work.uplink)
-    network = Network(env, nodes, work.uplink, work.downlink, LATENCY_S, on_delivery=lambda _: None)
+    network = Network(env, LinkTable(work.uplink, work.downlink, LATENCY_S), on_delivery=lambda _: None)
     mailboxes = network.use_mailboxes()
     peers = [tuple(peers) for peers in work.peers.tolist()]
     senders = [[] for _ in range(nodes)]

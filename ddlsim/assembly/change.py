@@ -8,7 +8,7 @@ way.
 
 from typing import TYPE_CHECKING, Any, cast
 
-from ddlsim.assembly import absences_of, bursts_of, codec_of, links_of, oracle_of, schedule_of, step_times_of
+from ddlsim.assembly import absences_of, codec_of, links_of, losses_of, oracle_of, schedule_of, step_times_of
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -51,32 +51,21 @@ def change_at_once(
 def _change_surroundings(
     simulation: "Simulation", before: "Scenario", after: "Scenario", learner: "Learner | SizeLearner"
 ) -> None:
-    from ddlsim.network.access_links import follow
-
     was, now = before.network, after.network
     network, transport = simulation.network, simulation.transport
     clock = simulation.ports.clock
     if (was.links, was.server_mbps) != (now.links, now.server_mbps):
-        links = links_of(after, after.algorithm.has_server)
-        network.use_links(
-            links.uplink_bytes_per_s,
-            links.downlink_bytes_per_s,
-            links.latency_s,
-            links.shared_bytes_per_s,
-            links.route,
-            links.site_bytes_per_s,
-        )
-        simulation.env.process(follow(simulation.env, network, links.changes))
+        network.use_links(links_of(after, after.algorithm.has_server))
     network.header_bytes = now.header_bytes
-    network.use_losses(now.drop_probability, now.on_drop, now.timeout_s, bursts_of(after))
+    network.use_losses(losses_of(after))
     if was.compression != now.compression:
-        transport.use_codec(codec_of(after))
+        transport.packer.use_codec(codec_of(after))
     transport.use_protocol(after.protocol)
     if before.devices != after.devices:
         times = step_times_of(after, learner)
         clock.use(times.seconds, times.forward_share, times.about)
     if before.churn != after.churn:
-        simulation.use_churn(absences_of(after), after.churn is not None and after.churn.state == "lost")
+        simulation.presence.replace(absences_of(after), after.churn is not None and after.churn.state == "lost")
 
 
 def _change_nodes(

@@ -17,7 +17,8 @@ from ddlsim.devices.base import Devices, StepTimeTrace
 from ddlsim.foundation.errors import ScenarioError, kind_of
 from ddlsim.foundation.host import num_cores
 from ddlsim.foundation.rng import stream_seed
-from ddlsim.network.access_links import Links, LinkTable
+from ddlsim.network.access_links import Links
+from ddlsim.network.link_table import LinkTable
 
 if TYPE_CHECKING:
     from torch import nn
@@ -240,7 +241,7 @@ def links_drawn(links: Links, num_nodes: int, seed: int) -> LinkTable:
     _numbers(f"{what}: shared_bytes_per_s", found.shared_bytes_per_s, None, infinite=True, of="link")
     if found.site_bytes_per_s is not None:
         _numbers(f"{what}: site_bytes_per_s", found.site_bytes_per_s, (2, num_nodes), infinite=True)
-    if callable(found.latency_s):  # looked at message by message, see network/latencies.py
+    if callable(found.latency_s):  # looked at message by message, see network/link_table.py
         return found
     shape = np.shape(found.latency_s)
     if shape not in ((), (num_nodes,), (num_nodes, num_nodes)):

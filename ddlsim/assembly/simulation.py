@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from ddlsim.attacks.node_attacks import Attackers
     from ddlsim.churn.schedule import Absences
     from ddlsim.data import DatasetSpec, PreparedData
-    from ddlsim.engine.evaluation.evaluator import Evaluated, Measurements, Schedule
-    from ddlsim.engine.evaluation.monitor import Monitor, OracleSimilarities, Records
+    from ddlsim.engine.evaluation.evaluator import Evaluated, Measurements, Monitor, Schedule
+    from ddlsim.engine.evaluation.monitor import OracleSimilarities, Records
     from ddlsim.engine.membership import Member
     from ddlsim.engine.meters import EnergyMeter, PrivacyMeter
     from ddlsim.engine.run_info import Run, SimulatedClock
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from ddlsim.learning.job_types import Model
     from ddlsim.learning.learner import Learner
     from ddlsim.learning.size_learner import SizeLearner
-    from ddlsim.network.access_links import LinkTable
-    from ddlsim.network.flows import Bursts
+    from ddlsim.network.link_settings import Losses
+    from ddlsim.network.link_table import LinkTable
     from ddlsim.network.messages.compression import Codec
     from ddlsim.network.network import Network
     from ddlsim.node.candidates import Snapshot
@@ -38,12 +38,12 @@ def links_of(scenario: "Scenario", has_server: bool) -> "LinkTable":
     """The links of all nodes, the server's last."""
     from ddlsim.assembly.learner import links_drawn
     from ddlsim.foundation.units import mbps_to_bytes_per_s
-    from ddlsim.network.access_links import with_server
+    from ddlsim.network.link_table import with_server
 
     links = links_drawn(scenario.network.links, scenario.nodes.count, scenario.seed)
     if not has_server:
         return links
-    return with_server(links, scenario.nodes.count, float(mbps_to_bytes_per_s(scenario.network.server_mbps)))
+    return with_server(links, float(mbps_to_bytes_per_s(scenario.network.server_mbps)))
 
 
 def codec_of(scenario: "Scenario") -> "Codec | None":
@@ -74,45 +74,30 @@ def schedule_of(scenario: "Scenario") -> "Schedule":
     return Schedule(scenario.evaluation.every, scenario.rounds)
 
 
-def bursts_of(scenario: "Scenario") -> "Bursts | None":
-    """Losses that come in bursts; None: they do not."""
-    from ddlsim.network.flows import Bursts
+def losses_of(scenario: "Scenario") -> "Losses":
+    """Messages that never arrive."""
+    from ddlsim.network.link_settings import Bursts, Losses
 
-    given = scenario.network.loss_bursts
-    if given is None:
-        return None
-    return Bursts(given.mean_good_s, given.mean_bad_s, given.good, given.bad, scenario.seed)
+    network = scenario.network
+    bursts = None if network.loss_bursts is None else Bursts(**network.loss_bursts.model_dump(), seed=scenario.seed)
+    return Losses(network.drop_probability, bursts, network.on_drop, network.timeout_s)
 
 
 def build_network(scenario: "Scenario", env: "simpy.Environment", has_server: bool) -> "Network":
     """The links of all nodes, with capacities that follow their traces."""
-    from ddlsim.network.access_links import follow
     from ddlsim.network.network import Network
     from ddlsim.network.tcp import Tcp
 
-    num_nodes, network = scenario.nodes.count, scenario.network
-    links = links_of(scenario, has_server)
-    made = Network(
+    network = scenario.network
+    return Network(
         env,
-        num_nodes + has_server,
-        links.uplink_bytes_per_s,
-        links.downlink_bytes_per_s,
-        links.latency_s,
+        links_of(scenario, has_server),
         fidelity=network.fidelity,
         header_bytes=network.header_bytes,
-        drop_prob=network.drop_probability,
-        bursts=bursts_of(scenario),
-        on_drop=network.on_drop,
-        timeout_s=network.timeout_s,
+        losses=losses_of(scenario),
         seed=scenario.seed,
-        shared_bytes_per_s=links.shared_bytes_per_s,
-        route=links.route,
-        site_bytes_per_s=links.site_bytes_per_s,
         tcp=None if network.tcp is None else Tcp(**network.tcp.model_dump()),
     )
-    if links.changes:
-        env.process(follow(env, made, links.changes))
-    return made
 
 
 def build_run(scenario: "Scenario", prepared: "PreparedData | DatasetSpec") -> "Run":
@@ -120,7 +105,7 @@ def build_run(scenario: "Scenario", prepared: "PreparedData | DatasetSpec") -> "
     from functools import partial
 
     from ddlsim.engine.run_info import Run
-    from ddlsim.network.access_links import star
+    from ddlsim.network.link_table import star
     from ddlsim.topologies.base import forget, neighbors
 
     num_nodes, has_server = scenario.nodes.count, scenario.algorithm.has_server
@@ -170,22 +155,26 @@ def build_transport(
     attackers: "Attackers | None",
     privacy_meter: "PrivacyMeter | None",
 ) -> "NetworkTransport":
-    """What carries messages over the network, and what attackers send among them."""
+    """Messages over the network, and those of attackers."""
+    from ddlsim.engine.packing import MessagePacker
+    from ddlsim.engine.run_info import RunParts
     from ddlsim.engine.transport import NetworkTransport
 
     private = scenario.privacy if scenario.privacy is not None and scenario.privacy.kind == "message" else None
-    codec, secure = codec_of(scenario), scenario.secure_aggregation
 
     def tell(node: int, round_num: int, name: str, value: int) -> None:
         recorder.row(clock.now_s, node, round_num + 1, name, value)
 
     released = (lambda *_: None) if privacy_meter is None else privacy_meter.released
-    messages = network, members, run, clock, learner, scenario.protocol, codec, private, secure, tell, released
+    parts = RunParts(network, members, run, clock, learner)
+    packed = parts, codec_of(scenario), private, released
+    carried = scenario.protocol, scenario.secure_aggregation, tell
     if attackers is None:
-        return NetworkTransport(*messages)
+        return NetworkTransport(parts, MessagePacker(*packed), *carried)
     from ddlsim.engine.attacked_transport import AttackedTransport
+    from ddlsim.engine.forging import ForgingPacker
 
-    return AttackedTransport(attackers, *messages)
+    return AttackedTransport(parts, ForgingPacker(attackers, *packed), *carried)
 
 
 def meter_of(
@@ -283,11 +272,11 @@ def build_simulation(
     import simpy
 
     from ddlsim.assembly.step_times import step_times_of
-    from ddlsim.engine.churn_process import ChurnProcess
     from ddlsim.engine.evaluation.evaluator import Measurements
     from ddlsim.engine.gc_tuning import free_earlier_runs
     from ddlsim.engine.run_info import NodeLog, SilentLog, SimulatedClock
-    from ddlsim.engine.simulation import EnginePorts, Simulation
+    from ddlsim.engine.simulation import Simulation
+    from ddlsim.engine.transport import EnginePorts
     from ddlsim.tasks.base import rows_of
 
     num_nodes, churn, learns = scenario.nodes.count, scenario.churn, scenario.learning != "none"
@@ -300,7 +289,7 @@ def build_simulation(
     times = step_times_of(scenario, learner)
     clock = SimulatedClock(env, times.seconds, meter, times.forward_share, times.about)
     attackers = attackers_of(scenario, run.node_cluster)
-    privacy_meter = privacy_meter_of(scenario, env, learner, lambda node: transport.sent_in_clear(node))
+    privacy_meter = privacy_meter_of(scenario, env, learner, lambda node: transport.packer.sent_in_clear(node))
     transport = build_transport(scenario, network, members, run, clock, learner, recorder, attackers, privacy_meter)
     trains_privately = scenario.privacy is not None and scenario.privacy.kind == "dp_sgd"
     ended = privacy_meter.released if privacy_meter is not None and trains_privately else None
@@ -318,7 +307,8 @@ def build_simulation(
         scenario.algorithm,
         EnginePorts(clock, transport, learner, run, log, aggregation_of(scenario), attackers, ended),
         members,
-        ChurnProcess(env, members, absences_of(scenario), churn is not None and churn.state == "lost"),
+        absences_of(scenario),
+        churn is not None and churn.state == "lost",
         build_monitor(
             scenario, prepared, learner, recorder, run, members, measurements, attackers, on_outcome, on_model
         ),

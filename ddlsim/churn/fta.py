@@ -2,8 +2,8 @@
 
 Kondo, Javadi, Iosup, Epema, "The Failure Trace Archive" (CCGrid 2010). A line is an interval: event_id, component_id,
 node_id, platform_id, node_name, event_type (1: available; every other number: not), event_start_time, event_stop_time
-(seconds since the epoch), event_end_reason, divided by tabs or commas. A line with these names before all others,
-behind a # or not, may have them in another order. All lines of a node must be of one component.
+(seconds since the epoch), event_end_reason, divided by tabs or commas. A first line with these names, after a # or not,
+may have them in another order. All lines of a node must have one component.
 """
 
 from collections.abc import Iterator
@@ -87,68 +87,45 @@ def read_events(path: str) -> dict[str, list[OfflineInterval]]:
         lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise unreadable(path, expected, error) from error
-    columns, rows = _table(lines)
-    places = [columns.index(name) for name in NEEDED]
-    found: dict[str, list[OfflineInterval]] = {}
+    columns = list(COLUMNS)
+    online: dict[str, list[OfflineInterval]] = {}
+    component_of: dict[str, str] = {}
     problems, earliest_s = [], float("inf")
-    for number, cells in rows:
-        interval = _interval(cells, places)
+    for number, line in enumerate(lines, 1):
+        cells = [cell.strip().strip('"') for cell in line.lstrip("# ").split("\t" if "\t" in line else ",")]
+        if earliest_s == float("inf") and set(NEEDED) <= set(cells):
+            columns = cells
+            continue
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        row = dict(zip(columns, cells, strict=False))
+        interval = _interval(row)
         if interval is None:
-            problems.append(f"{path}:{number}: {expected}, got {shortened(repr(lines[number - 1]))}")
+            problems.append(f"{path}:{number}: {expected}, got {shortened(repr(line))}")
             continue
         earliest_s = min(earliest_s, interval[0])
-        if cells[places[1]] == AVAILABLE:
-            found.setdefault(cells[places[0]], []).append(interval)
-    refuse(problems or list(_of_other_components(path, columns, rows)))
-    if not found:
+        node, component = row["node_id"], row.get("component_id", "")
+        if component_of.setdefault(node, component) != component:
+            problems.append(
+                f"{path}:{number}: node_id {node} has lines of component_id {component_of[node]} and {component}, each "
+                "with a separate availability. Keep the lines of one component."
+            )
+        if row["event_type"] == AVAILABLE:
+            online.setdefault(node, []).append(interval)
+    refuse(problems)
+    if not online:
         raise ScenarioError(f"{path}: {expected}, got none in which a node is available (event_type 1)")
     return {
-        name: [(start_s - earliest_s, end_s - earliest_s) for start_s, end_s in merged(own)]
-        for name, own in found.items()
+        name: [(start_s - earliest_s, end_s - earliest_s) for start_s, end_s in merged(intervals)]
+        for name, intervals in online.items()
     }
 
 
-def _table(lines: list[str]) -> tuple[list[str], list[tuple[int, list[str]]]]:
-    """Return the names of the columns, and for each line that is not a comment its number, from 1, and its cells."""
-    columns = list(COLUMNS)
-    rows: list[tuple[int, list[str]]] = []
-    for number, line in enumerate(lines, 1):
-        cells = _cells(line)
-        if not rows and set(NEEDED) <= set(cells):
-            columns = cells
-        elif line.strip() and not line.lstrip().startswith("#"):
-            rows.append((number, cells))
-    return columns, rows
-
-
-def _of_other_components(path: str, columns: list[str], rows: list[tuple[int, list[str]]]) -> Iterator[str]:
-    """Return a sentence on every node with lines of several components."""
-    if "component_id" not in columns:
-        return
-    places = columns.index("node_id"), columns.index("component_id")
-    first: dict[str, str] = {}
-    reported = set()
-    for number, cells in rows:
-        node, component = (cells[at] if at < len(cells) else "" for at in places)
-        if first.setdefault(node, component) != component and node not in reported:
-            reported.add(node)
-            yield (
-                f"{path}:{number}: node_id {node} has lines of component_id {first[node]} and {component}, each with "
-                "an availability of its own. Keep those of one."
-            )
-
-
-def _cells(line: str) -> list[str]:
-    divider = "\t" if "\t" in line else ","
-    return [cell.strip().strip('"') for cell in line.lstrip("# ").split(divider)]
-
-
-def _interval(cells: list[str], places: list[int]) -> OfflineInterval | None:
+def _interval(row: dict[str, str]) -> OfflineInterval | None:
     """Return start and end in seconds, or None if the line is not a valid trace line."""
-    if len(cells) <= max(places) or not cells[places[1]].isdecimal():
-        return None
     try:
-        start_s, end_s = float(cells[places[2]]), float(cells[places[3]])
-    except ValueError:
+        start_s, end_s = float(row["event_start_time"]), float(row["event_stop_time"])
+        valid = row["event_type"].isdecimal() and "node_id" in row and 0 <= start_s <= end_s < 1e15
+    except (KeyError, ValueError):
         return None
-    return (start_s, end_s) if 0 <= start_s <= end_s < 1e15 else None
+    return (start_s, end_s) if valid else None

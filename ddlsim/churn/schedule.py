@@ -132,6 +132,12 @@ class Lengths:
     shape: float
     scale_s: float
 
+    @classmethod
+    def of_fit(cls, fit: Fit, time_scale: float) -> "Lengths":
+        """Return the distribution of a fit, sped up by a factor."""
+        shape, scale_h = fit
+        return cls(shape, scale_h * HOUR_S / time_scale)
+
     @property
     def mean_s(self) -> float:
         return self.scale_s * math.gamma(1 + 1 / self.shape)
@@ -199,7 +205,7 @@ class Weibull(Sessions):
         online_scale_h: scale of stays online, hours.
         offline_shape: shape of absences.
         offline_scale_h: scale of absences, hours.
-        time_scale: how many times faster than in life: 3600 makes an hour a simulated second.
+        time_scale: speed-up over real time: 3600 makes an hour a simulated second.
     """
 
     online_shape: Annotated[float, Ge(0.1)]
@@ -209,9 +215,8 @@ class Weibull(Sessions):
     time_scale: Annotated[float, Gt(0)] = 1.0
 
     def lengths(self) -> tuple[Lengths, Lengths]:
-        return _from_fits(
-            (self.online_shape, self.online_scale_h), (self.offline_shape, self.offline_scale_h), self.time_scale
-        )
+        fits = (self.online_shape, self.online_scale_h), (self.offline_shape, self.offline_scale_h)
+        return Lengths.of_fit(fits[0], self.time_scale), Lengths.of_fit(fits[1], self.time_scale)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,7 +224,7 @@ class Preset(Sessions, ABC):
     """Sessions with measured distributions.
 
     Args:
-        time_scale: how many times faster than in life: 3600 makes an hour a simulated second.
+        time_scale: speed-up over real time: 3600 makes an hour a simulated second.
     """
 
     time_scale: Annotated[float, Gt(0)] = 1.0
@@ -227,7 +232,7 @@ class Preset(Sessions, ABC):
     offline_fit: ClassVar[Fit]
 
     def lengths(self) -> tuple[Lengths, Lengths]:
-        return _from_fits(self.online_fit, self.offline_fit, self.time_scale)
+        return Lengths.of_fit(self.online_fit, self.time_scale), Lengths.of_fit(self.offline_fit, self.time_scale)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,21 +267,16 @@ class PlanetLab(Preset):
     offline_fit = (0.36, 5.59)
 
 
-def _from_fits(online: Fit, offline: Fit, time_scale: float) -> tuple[Lengths, Lengths]:
-    return tuple(Lengths(shape, scale_h * HOUR_S / time_scale) for shape, scale_h in (online, offline))  # type: ignore[return-value]
-
-
 def _alternate(
     rng: np.random.Generator, online: Lengths, offline: Lengths, initially_online: float
 ) -> Iterator[tuple[float, float]]:
     """Yield absences of one node, without end."""
     if rng.random() < initially_online:
         leaves_s = online.draw_rest(rng)
-    else:
-        returns_s = offline.draw_rest(rng)
-        yield 0.0, returns_s
-        leaves_s = returns_s + online.draw(rng)
-    while True:
         returns_s = leaves_s + offline.draw(rng)
+    else:
+        leaves_s, returns_s = 0.0, offline.draw_rest(rng)
+    while True:
         yield leaves_s, returns_s
         leaves_s = returns_s + online.draw(rng)
+        returns_s = leaves_s + offline.draw(rng)

@@ -9,21 +9,29 @@ Of a pickle only data is read, see pickled_data.py.
 """
 
 import math
-import reprlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, pairwise
-from typing import Annotated, Any
+from typing import Annotated
 
-from annotated_types import Gt
+from annotated_types import Ge, Gt, Lt
+from pydantic import Strict
+from typing_extensions import TypedDict
 
 from ddlsim.churn.schedule import Absences, Churn, OfflineInterval, merged
-from ddlsim.foundation.csv_rows import Column, read_rows, refuse, shortened
-from ddlsim.foundation.errors import ScenarioError
-from ddlsim.foundation.pickled_data import read_data_only
+from ddlsim.foundation.csv_rows import NODE, Column, read_rows, refuse, require_nodes
+from ddlsim.foundation.pickled_data import read_devices
 from ddlsim.foundation.rng import stream
 
-MAX_TIME_S = 1e18
+Seconds = Annotated[float, Strict(), Ge(0), Lt(1e18)]
+
+
+class Phone(TypedDict):
+    """Seconds at which a phone goes online and offline, and the length of a repetition."""
+
+    active: list[Seconds]
+    inactive: list[Seconds]
+    finish_time: Annotated[Seconds, Gt(0)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,11 +59,7 @@ class Trace(Churn):
     def absences(self, num_nodes: int, seed: int) -> Absences:
         """Return for each node the gaps between its intervals, the last one without end."""
         online = read_online(self.path)
-        missing = next((node for node in range(num_nodes) if node not in online), None)
-        if missing is not None:
-            raise ScenarioError(
-                f"{self.path}: expected an online interval for each of {num_nodes} nodes, got none for node {missing}"
-            )
+        require_nodes(self.path, online, num_nodes, "an online interval")
         return {node: scaled(gaps(online[node]), self.time_scale) for node in range(num_nodes)}
 
 
@@ -82,7 +86,7 @@ class FedScale(Churn):
 
     def absences(self, num_nodes: int, seed: int) -> Absences:
         """Return for each node the gaps of its phone, repeated every finish_time."""
-        phones = list(read_fedscale(self.path).values())
+        phones = read_fedscale(self.path)
         drawn = (phones[int(stream(seed, "churn", node).integers(len(phones)))] for node in range(num_nodes))
         return {
             node: scaled(_repeated_gaps(fold(phone), phone["finish_time"]), self.time_scale)
@@ -91,12 +95,12 @@ class FedScale(Churn):
 
 
 def read_online(path: str) -> dict[int, list[OfflineInterval]]:
-    """Node -> its online intervals (start_s, end_s) in order, from our CSV.
+    """Read node -> its online intervals (start_s, end_s) in order, from ddlsim's CSV format.
 
     Raises:
         ScenarioError: the file cannot be read, has wrong rows, or intervals of a node overlap; names the first 20.
     """
-    columns = {"node": Column(whole=True, below=2**31), "start_s": Column(), "end_s": Column()}
+    columns = {"node": NODE, "start_s": Column(), "end_s": Column()}
     problems = []
     rows: dict[int, list[tuple[float, float, int]]] = {}
     for line, row in read_rows(path, columns):
@@ -116,47 +120,26 @@ def read_online(path: str) -> dict[int, list[OfflineInterval]]:
     return {node: [(start_s, end_s) for start_s, end_s, _ in intervals] for node, intervals in rows.items()}
 
 
-def read_fedscale(path: str) -> dict[Any, Mapping[str, Any]]:
-    """Device -> {active, inactive, finish_time, ..} of FedScale's pickle, in the file's order.
+def read_fedscale(path: str) -> list[Phone]:
+    """Read the phones of FedScale's pickle, in the file's order.
 
     Raises:
         ScenarioError: it cannot be read, does not have FedScale's format, or contains more than data.
     """
-    expected = "expected FedScale's pickle of availability"
-    devices = read_data_only(path, expected)
-    if not isinstance(devices, dict) or not devices:
-        raise ScenarioError(f"{path}: {expected}, a dict of devices, got {_briefly(devices)}")
-    problems = [f"{path}: device {name!r}: {what}" for name, phone in devices.items() for what in _wrong_with(phone)]
-    refuse(problems)
-    return devices
+    phones = read_devices(path, "expected FedScale's pickle of availability", Phone)
+    lengths = {name: (len(phone["active"]), len(phone["inactive"])) for name, phone in phones.items()}
+    refuse(
+        [
+            f"{path}: device {name!r}: expected as many active as inactive times, got {active} and {inactive}"
+            for name, (active, inactive) in lengths.items()
+            if active != inactive
+        ]
+    )
+    return list(phones.values())
 
 
-def _wrong_with(phone: Any) -> Iterator[str]:
-    if not isinstance(phone, dict):
-        yield f"expected a dict, got {_briefly(phone)}"
-        return
-    for key in ("active", "inactive"):
-        times = phone.get(key)
-        if not isinstance(times, list | tuple) or not all(_is_time(time) for time in times):
-            yield f"{key}: expected a list of seconds, got {_briefly(times)}"
-            return
-    if len(phone["active"]) != len(phone["inactive"]):
-        yield f"expected as many active as inactive times, got {len(phone['active'])} and {len(phone['inactive'])}"
-    period_s = phone.get("finish_time")
-    if not _is_time(period_s) or period_s == 0:
-        yield f"finish_time: expected seconds above 0, got {_briefly(period_s)}"
-
-
-def _is_time(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < MAX_TIME_S
-
-
-def _briefly(value: Any) -> str:
-    return shortened(reprlib.repr(value))
-
-
-def fold(phone: Mapping[str, Any]) -> list[OfflineInterval]:
-    """A device's online intervals within one repetition, 0 to finish_time: in order, apart from each other."""
+def fold(phone: Phone) -> list[OfflineInterval]:
+    """Return a phone's online intervals within one repetition, 0 to finish_time, in order and separate."""
     period_s = phone["finish_time"]
     pieces: list[OfflineInterval] = []
     for active_s, inactive_s in zip(phone["active"], phone["inactive"], strict=True):
@@ -171,7 +154,7 @@ def fold(phone: Mapping[str, Any]) -> list[OfflineInterval]:
 
 
 def gaps(online: Sequence[OfflineInterval]) -> Iterator[OfflineInterval]:
-    """Absences around online intervals; the last one never ends."""
+    """Return the absences around online intervals; the last one never ends."""
     left_s = 0.0
     for start_s, end_s in online:
         if start_s > left_s:
@@ -181,7 +164,7 @@ def gaps(online: Sequence[OfflineInterval]) -> Iterator[OfflineInterval]:
 
 
 def _repeated_gaps(online: Sequence[OfflineInterval], period_s: float) -> Iterator[OfflineInterval]:
-    """Absences around online intervals that come again every period, without end."""
+    """Return the absences around online intervals that repeat every period, without end."""
     if not online:
         yield 0.0, math.inf
         return

@@ -96,7 +96,7 @@ def rows_of(kind: str) -> list[dict[str, Any]]:
         functions = {**METRICS, **SCORES}
         return [{"name": name, "about": parts.first_line(function)} for name, function in functions.items()]
     if kind == "energy":
-        from ddlsim.devices.energy_presets import KINDS
+        from ddlsim.devices.energy import KINDS
 
         return [
             {

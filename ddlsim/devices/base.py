@@ -1,13 +1,10 @@
-"""The contract of devices: seconds per local step of every node, fixed or over time.
+"""The contract of devices, seconds per local step of every node, fixed or over time; and devices of recorded traces.
 
 Step times are either seconds, or factors of a base that follows from the model: see `Devices.scales`.
 
-Speeds that change in simulated time come from ddlsim's CSV format: time_s,node,step_time_s.
-
-A device works at one rate, 1 / step_time_s steps per second, until its next row; a training that runs across a change
-does its first steps at the old rate and the rest at the new one.
-
-FedScale's capacity trace gives the computing time and the link of phones.
+Speeds that change in simulated time come from ddlsim's CSV format: time_s,node,step_time_s. A device works at one rate,
+1 / step_time_s steps per second, until its next row; a training that runs across a change does its first steps at the
+old rate and the rest at the new one.
 
 FedScale's file (Lai et al., "FedScale: Benchmarking Model and System Performance of Federated Learning at Scale", ICML
 2022, `client_device_capacity`) is a pickle: device -> {computation: ms, communication: kbit/s}, of 500,000 devices.
@@ -18,22 +15,23 @@ adapts it to another model.
 The file is read without running any code in it. A node draws its phone once, the same for device and links.
 """
 
-import reprlib
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
-from annotated_types import Gt
+from annotated_types import Gt, Lt
+from pydantic import Strict
+from typing_extensions import TypedDict
 
-from ddlsim.foundation.csv_rows import Column, read_rows, refuse
+from ddlsim.foundation.csv_rows import NODE, Column, read_rows, require_nodes
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.file_states import state_of
 from ddlsim.foundation.part import Part, Problem
-from ddlsim.foundation.pickled_data import read_data_only
+from ddlsim.foundation.pickled_data import read_devices
 from ddlsim.foundation.rng import stream
 from ddlsim.foundation.units import MAX_STEP_S, Count
 
@@ -161,7 +159,7 @@ class Trace(Devices):
             ScenarioError: the file cannot be read, has wrong rows or a node twice at one time, or lacks a node at 0.
         """
         found: list[dict[float, float]] = [{} for _ in range(num_nodes)]
-        columns = {"time_s": Column(), "node": Column(whole=True, below=2**31), "step_time_s": Column(below=MAX_STEP_S)}
+        columns = {"time_s": Column(), "node": NODE, "step_time_s": Column(below=MAX_STEP_S)}
         for line, row in read_rows(self.path, columns):
             if row["node"] >= num_nodes:
                 continue
@@ -172,16 +170,11 @@ class Trace(Devices):
                     f"{row['time_s']:g} s again"
                 )
             changes[row["time_s"]] = row["step_time_s"]
-        missing = next((node for node, changes in enumerate(found) if 0 not in changes), None)
-        if missing is not None:
-            raise ScenarioError(
-                f"{self.path}: expected a row at time 0 for each of {num_nodes} nodes, got none for node {missing}"
-            )
+        from_start = [node for node, changes in enumerate(found) if 0 in changes]
+        require_nodes(self.path, from_start, num_nodes, "a row at time 0")
         times_s = [sorted(changes) for changes in found]
-        return StepTimeTrace(
-            tuple(tuple(times) for times in times_s),
-            tuple(tuple(changes[time] for time in times) for changes, times in zip(found, times_s, strict=True)),
-        )
+        step_times_s = (tuple(changes[time] for time in times) for changes, times in zip(found, times_s, strict=True))
+        return StepTimeTrace(tuple(map(tuple, times_s)), tuple(step_times_s))
 
 
 TRAINING_OVER_INFERENCE = 3
@@ -216,6 +209,13 @@ class FedScale(Devices):
         return found
 
 
+class Capacity(TypedDict):
+    """A phone's milliseconds of computation and kbit/s of communication."""
+
+    computation: Annotated[float, Strict(), Gt(0), Lt(1e12)]
+    communication: Annotated[float, Strict(), Gt(0), Lt(1e12)]
+
+
 def drawn_phones(path: str, num_nodes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the milliseconds of computation and kbit/s of communication of each node's phone, float64 [num_nodes]
     each.
@@ -234,23 +234,5 @@ def _read_capacities(path: str, state: tuple[int, int, int] | None) -> np.ndarra
     Raises:
         ScenarioError: it cannot be read, does not have FedScale's format, or contains more than data.
     """
-    expected = "expected FedScale's pickle of capacities"
-    devices = read_data_only(path, expected)
-    if not isinstance(devices, dict) or not devices:
-        raise ScenarioError(f"{path}: {expected}, a dict of devices, got {reprlib.repr(devices)}")
-    wrong = [name for name, phone in devices.items() if not _fits(phone)]
-    refuse(
-        [
-            f"{path}: device {name!r}: expected computation (ms) and communication (kbit/s) above 0, got "
-            f"{reprlib.repr(devices[name])}"
-            for name in wrong
-        ]
-    )
+    devices = read_devices(path, "expected FedScale's pickle of capacities", Capacity)
     return np.array([[phone["computation"], phone["communication"]] for phone in devices.values()], dtype=float)
-
-
-def _fits(phone: Any) -> bool:
-    if not isinstance(phone, Mapping):
-        return False
-    values = [phone.get(key) for key in ("computation", "communication")]
-    return all(isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e12 for value in values)

@@ -66,8 +66,19 @@ PRESETS: Mapping[str, Preset] = {
 }
 
 
+class ModelWork(Devices):
+    """Base of devices that are equal for all nodes, with a step time by the model."""
+
+    @property
+    def scales(self) -> bool:
+        return True
+
+    def draw(self, num_nodes: int, seed: int) -> np.ndarray:
+        return np.ones(num_nodes)
+
+
 @dataclass(frozen=True, kw_only=True)
-class Estimated(Devices):
+class Estimated(ModelWork):
     """Every node's step takes the model's own floating-point operations over the device's effective rate, and 0.3 ms.
 
     A forward pass takes the share of a step that its operations have.
@@ -80,22 +91,15 @@ class Estimated(Devices):
     device: Device = "laptop_cpu"
 
     @property
-    def scales(self) -> bool:
-        return True
-
-    @property
     def source(self) -> tuple[str | None, str]:
         return self.device, "estimated"
 
     def base_step_s(self, architecture: str, work: StepWork) -> float:
         return PRESETS[self.device].step_s(work.training_flops)
 
-    def draw(self, num_nodes: int, seed: int) -> np.ndarray:
-        return np.ones(num_nodes)
-
 
 @dataclass(frozen=True, kw_only=True)
-class Calibrated(Devices):
+class Calibrated(ModelWork):
     """Every node's step takes as long as on this machine's CPU, measured when the run starts.
 
     The run's scenario.yaml stores the measured times, so a resumed or repeated run uses the same ones.
@@ -111,10 +115,6 @@ class Calibrated(Devices):
         return self.step_times_s is None
 
     @property
-    def scales(self) -> bool:
-        return True
-
-    @property
     def source(self) -> tuple[str | None, str]:
         return "calibrated", "measured"
 
@@ -125,6 +125,3 @@ class Calibrated(Devices):
                 "measures it, or set devices to what `ddlsim calibrate` prints."
             )
         return self.step_times_s[architecture]
-
-    def draw(self, num_nodes: int, seed: int) -> np.ndarray:
-        return np.ones(num_nodes)

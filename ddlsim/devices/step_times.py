@@ -10,7 +10,7 @@ from annotated_types import Ge, Gt, Lt
 
 from ddlsim.devices.base import Devices, StepWork
 from ddlsim.devices.model_work import PRESETS, Device
-from ddlsim.foundation.csv_rows import Column, read_rows
+from ddlsim.foundation.csv_rows import Column, rows_by_node
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.rng import stream
 from ddlsim.foundation.units import MAX_STEP_S
@@ -27,7 +27,7 @@ class Constant(Devices):
     step_time_s: Annotated[float, Ge(0), Lt(MAX_STEP_S)] = 0.05
 
     def draw(self, num_nodes: int, seed: int) -> np.ndarray:
-        """Seconds per step, float64 [num_nodes]."""
+        """Return seconds per step, float64 [num_nodes]."""
         return np.full(num_nodes, self.step_time_s)
 
 
@@ -117,21 +117,10 @@ class Table(Devices):
     path: str
 
     def draw(self, num_nodes: int, seed: int) -> np.ndarray:
-        """Seconds per step, float64 [num_nodes].
+        """Read seconds per step, float64 [num_nodes].
 
         Raises:
             ScenarioError: the file cannot be read, has wrong rows or a node twice, or lacks a node.
         """
-        found: dict[int, float] = {}
-        columns = {"node": Column(whole=True, below=2**31), "step_time_s": Column(below=MAX_STEP_S)}
-        for line, row in read_rows(self.path, columns):
-            node = int(row["node"])
-            if node in found:
-                raise ScenarioError(f"{self.path}:{line}: node: expected one row per node, got node {node} again")
-            found[node] = row["step_time_s"]
-        missing = next((node for node in range(num_nodes) if node not in found), None)
-        if missing is not None:
-            raise ScenarioError(
-                f"{self.path}: expected a row for each of {num_nodes} nodes, got none for node {missing}"
-            )
-        return np.array([found[node] for node in range(num_nodes)], dtype=float)
+        rows = rows_by_node(self.path, {"step_time_s": Column(below=MAX_STEP_S)}, num_nodes)
+        return np.array([rows[node]["step_time_s"] for node in range(num_nodes)], dtype=float)

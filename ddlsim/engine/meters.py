@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ddlsim.devices.joules import Costs, Work, joules, total
+from ddlsim.devices.energy import Costs, Work, joules, total
 from ddlsim.learning.accounting import Accountant, Releases, epsilon
 
 if TYPE_CHECKING:
     from ddlsim.engine.evaluation.monitor import Records
-    from ddlsim.network.flows import Traffic
+    from ddlsim.network.link_use import Traffic
     from ddlsim.network.network import Network
 
 
@@ -71,9 +71,8 @@ class DeviceMeter:
 
     def steps(self, now_s: float) -> float:
         """Steps until now, including the completed share of unfinished work."""
-        begun = ((start_s, min(end_s, now_s), end_s, steps) for start_s, end_s, steps in self._begun)
         return self._steps + sum(
-            steps * (until_s - start_s) / (end_s - start_s) for start_s, until_s, end_s, steps in begun
+            steps * (min(end_s, now_s) - start_s) / (end_s - start_s) for start_s, end_s, steps in self._begun
         )
 
     def computing_s(self, now_s: float) -> float:
@@ -113,7 +112,7 @@ class EnergyMeter:
         self._server, self._costs, self._now_s, self._network = server, costs, now_s, network
 
     def computes(self, node: int, steps: float, start_s: float, duration_s: float) -> None:
-        """Start this number of steps on a device, see clock.py."""
+        """Start this number of steps on a device, see SimulatedClock.computing_s."""
         self.devices[node].computes(steps, start_s, duration_s)
 
     def left(self, node: int) -> None:
@@ -134,18 +133,15 @@ class EnergyMeter:
         Args:
             traffic: current traffic, if the caller already has it.
         """
-        now_s, count = self._now_s(), len(self.devices)
+        now_s = self._now_s()
         traffic = self._network.traffic if traffic is None else traffic
         computing_s = np.array([device.computing_s(now_s) for device in self.devices])
         idle_s = np.array([device.idle_s(now_s) for device in self.devices])
-        sent, received = (
-            np.bincount(nodes, traffic.on_the_wire, count).astype(np.int64) for nodes in (traffic.src, traffic.dst)
-        )
         steps = np.array([device.steps(now_s) for device in self.devices])
-        return Work(steps, computing_s, idle_s, sent, received)
+        return Work(steps, computing_s, idle_s, *traffic.carried_bytes(len(self.devices)))
 
     def joules(self, work: Work) -> dict[str, np.ndarray]:
-        """Return joules by use, see devices/joules.py."""
+        """Return joules by use, see devices/energy.py."""
         return joules(work, self._costs, self._server)
 
     def write(self, records: "Records", completed: int) -> None:
@@ -157,12 +153,9 @@ class EnergyMeter:
     def rows(self, traffic: "Traffic | None" = None) -> list[dict[str, Any]]:
         """Return one row per node, of plain numbers: its work, and the joules of each kind."""
         work = self.work(traffic)
-        arrays = {name: getattr(work, name) for name in Work.__dataclass_fields__} | self.joules(work)
-        plain = {name: values.tolist() for name, values in arrays.items()}
-        return [
-            {"node": node, **{name: values[node] for name, values in plain.items()}}
-            for node in range(len(self.devices))
-        ]
+        columns = {"node": np.arange(len(self.devices)), **vars(work), **self.joules(work)}
+        rows = zip(*(values.tolist() for values in columns.values()), strict=True)
+        return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
 class PrivacyMeter:

@@ -1,8 +1,7 @@
-"""The ports RunInfo, Clock and Log, and the publications of nodes.
+"""The ports RunInfo, Clock and Log.
 
 RunInfo gives all nodes' knowledge of the run, and their streams of random numbers. Clock gives SimPy's time, and the
-duration of computing on devices. Log writes nodes' rows into the run's records. PullStore holds a node's publications,
-and the pulls that it cannot answer yet.
+duration of computing on devices. Log writes nodes' rows into the run's records.
 """
 
 import math
@@ -15,17 +14,19 @@ import numpy as np
 from ddlsim.devices.base import FORWARD_SHARE, StepTimeTrace
 from ddlsim.foundation import rng
 from ddlsim.foundation.errors import DdlsimError
-from ddlsim.network.flows import LATE, ScheduledCall
-from ddlsim.network.messages.message import Message
+from ddlsim.network.scheduled_calls import LATE, ScheduledCall
 
 if TYPE_CHECKING:
     import simpy
 
     from ddlsim.engine.evaluation.evaluator import Measurements
     from ddlsim.engine.evaluation.monitor import Records
+    from ddlsim.engine.membership import Member
     from ddlsim.engine.meters import EnergyMeter
     from ddlsim.learning.job_types import Model
     from ddlsim.learning.optimizing.state import LocalState
+    from ddlsim.network.network import Network
+    from ddlsim.node.ports import Compute
 
 
 Graph = Sequence[Sequence[int]]
@@ -216,6 +217,25 @@ class SimulatedClock:
         return duration_s
 
 
+@dataclass(frozen=True)
+class RunParts:
+    """Objects of one run that its messages need.
+
+    Args:
+        network: the links.
+        members: all nodes, by id.
+        run: facts of the run.
+        clock: simulated time.
+        compute: encodes and scores models.
+    """
+
+    network: "Network"
+    members: "Sequence[Member]"
+    run: Run
+    clock: SimulatedClock
+    compute: "Compute"
+
+
 class NodeLog:
     """Log of nodes that learn.
 
@@ -251,67 +271,3 @@ class SilentLog:
         self, time_s: float, node: int, completed: int, name: str, model: "Model", local_state: "LocalState | None"
     ) -> None:
         """Discard the row."""
-
-
-class PullStore:
-    """Publications of one node, each for a round and a stage of it, and the requests that wait for one.
-
-    Args:
-        synchronous: whether a pull waits for a publication of its round, see Run.in_step.
-    """
-
-    def __init__(self, synchronous: bool):
-        self._synchronous = synchronous
-        self._published: dict[tuple[int, int], dict[str, Any]] = {}  # (round, stage), oldest first
-        self._waiting: list[tuple[Message, int]] = []
-        self._closed = False
-
-    def publish(self, round_num: int, stage: int | None, payload: dict[str, Any], oldest_needed: int) -> None:
-        """Make a payload available.
-
-        Args:
-            round_num: the round.
-            stage: stage of the round; None: there are no stages.
-            payload: content of the answers.
-            oldest_needed: stages of earlier rounds than this are forgotten.
-        """
-        kept = {}
-        if stage is not None and self._synchronous:
-            kept = {key: old for key, old in self._published.items() if key[0] >= oldest_needed}
-        self._published = {**kept, (round_num, stage or 0): payload}
-
-    def close(self) -> None:
-        """End publication: the last publication answers the pulls of its round and all later ones."""
-        self._closed = True
-
-    def answer_to(self, request: Message) -> dict[str, Any] | None:
-        """Return the answer: the first publication as new as the requested round and stage; in an asynchronous run, and
-        if nothing newer can follow, the newest. None: not available yet.
-        """
-        if not self._published:
-            return None
-        newest = self._published[next(reversed(self._published))]
-        if not self._synchronous:
-            return newest
-        wanted = (request.round_num, request.payload.get("stage", 0))
-        return next(
-            (payload for key, payload in self._published.items() if key >= wanted), newest if self._closed else None
-        )
-
-    def wait(self, request: Message, stay: int) -> None:
-        """Store a request until the next publication.
-
-        Args:
-            request: request of a node that is online now.
-            stay: the node's current stay; in a later stay it no longer needs the answer.
-        """
-        self._waiting.append((request, stay))
-
-    def take_waiting(self) -> list[tuple[Message, int]]:
-        """Return and remove the waiting requests, each with the stay in which it was made."""
-        taken, self._waiting = self._waiting, []
-        return taken
-
-    def clear(self) -> None:
-        """Forget everything, because the node has lost its state."""
-        self._published = {}

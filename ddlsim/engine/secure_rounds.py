@@ -28,10 +28,8 @@ from ddlsim.network.messages.secure_aggregation import (
 )
 
 if TYPE_CHECKING:
-    from ddlsim.engine.membership import Member
+    from ddlsim.engine.run_info import RunParts
     from ddlsim.network.mailboxes import Mailboxes
-    from ddlsim.network.network import Network
-    from ddlsim.node.ports import Clock
     from ddlsim.scenario.model import SecureAggregation
 
 Key = tuple[int, int]
@@ -43,10 +41,8 @@ class SecureRounds:
 
     Args:
         settings: scenario section `secure_aggregation`.
-        server: the only aggregator; None: every node is an aggregator.
-        members: all nodes, by id.
-        clock: see clock.py.
-        network: the links.
+        parts: objects of the run; its server is the only aggregator, without one every node is an aggregator.
+        mailboxes: receivers of the sums' contents.
         send: function that hands messages to the network, and counts them.
         tell: function that records (aggregator, round, name, value).
     """
@@ -54,16 +50,13 @@ class SecureRounds:
     def __init__(
         self,
         settings: "SecureAggregation",
-        server: int | None,
-        members: "Sequence[Member]",
-        clock: "Clock",
-        network: "Network",
+        parts: "RunParts",
         mailboxes: "Mailboxes",
         send: Callable[[list[Message]], None],
         tell: Callable[[int, int, str, int], None],
     ):
-        self._settings, self._server = settings, server
-        self._members, self._clock, self._network, self._mailboxes = members, clock, network, mailboxes
+        self._settings, self._server, self._mailboxes = settings, parts.run.server, mailboxes
+        self._members, self._clock, self._network = parts.members, parts.clock, parts.network
         self._send, self._tell = send, tell
         self._sessions: dict[Key, Session] = {}
         self._awaited: dict[int, set[Key]] = {}  # user -> sums that wait for it to start

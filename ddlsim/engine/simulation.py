@@ -1,10 +1,6 @@
-"""One run in simulated time: a SimPy process per node that drives its algorithm, round by round.
-
-EnginePorts are a run's ports with the engine's own clock, transport and run information.
-"""
+"""One run in simulated time: a SimPy process per node that drives its algorithm, round by round."""
 
 from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import simpy
@@ -14,32 +10,21 @@ from simpy.exceptions import SimPyException
 
 from ddlsim.engine.gc_tuning import relaxed_gc
 from ddlsim.engine.membership import Member, Membership
-from ddlsim.engine.run_info import Run, SimulatedClock
+from ddlsim.engine.presence import Presence
 from ddlsim.engine.steps import begun, candidates, no_verb, unused_verb
-from ddlsim.engine.transport import NetworkTransport
 from ddlsim.foundation.errors import DdlsimError, listing
 from ddlsim.foundation.units import END_OF_TIME_S
 from ddlsim.node.candidates import Snapshot
 from ddlsim.node.node import Node
-from ddlsim.node.ports import Ports
 
 if TYPE_CHECKING:
-    pass
     from ddlsim.algorithms.base import Algorithm
     from ddlsim.churn.schedule import Absences
-    from ddlsim.engine.churn_process import ChurnProcess
-    from ddlsim.engine.evaluation.monitor import Monitor, Records
+    from ddlsim.engine.evaluation.evaluator import Monitor
+    from ddlsim.engine.evaluation.monitor import Records
+    from ddlsim.engine.transport import EnginePorts
     from ddlsim.network.messages.message import Message
     from ddlsim.node.candidates import BestModel
-
-
-@dataclass(frozen=True, slots=True)
-class EnginePorts(Ports):
-    """Ports with the additional methods that the engine uses, for nodes that join, leave and finish."""
-
-    clock: SimulatedClock
-    transport: NetworkTransport
-    run: Run
 
 
 class Simulation:
@@ -51,7 +36,8 @@ class Simulation:
         ports: the nodes' view of the run; its transport and its clock's meter are notified of nodes that join and
             leave.
         members: all nodes by id, the server last; the simulation makes their nodes and states.
-        churn: times at which nodes leave and return.
+        absences: per node its absences, see churn/schedule.py.
+        state_lost: whether a node returns from an absence without its state.
         monitor: measures completed rounds and decides whether the run has reached its target.
         records: destination of rows.
         on_round: called when all nodes that took part have completed a round: (completed, time_s, bytes sent).
@@ -63,7 +49,8 @@ class Simulation:
         algorithm: "Algorithm",
         ports: "EnginePorts",
         members: list[Member],
-        churn: "ChurnProcess",
+        absences: "Absences",
+        state_lost: bool,
         monitor: "Monitor",
         records: "Records",
         on_round: Callable[[int, float, int], None] = lambda *_: None,
@@ -75,29 +62,24 @@ class Simulation:
         self.transport, self.meter = ports.transport, ports.clock.meter
         self.network = self.transport.network
         self.members = members
-        self._churn = churn
         self.monitor = monitor
         self._records = records
         self._on_round = on_round
         self._last_round = ports.run.rounds + 1 if algorithm.has_final_exchange else ports.run.rounds
         self._stop = env.event()
-        self._moved = False  # whether a node has left or returned, so that a model may change after it was measured
         self._over = False
         self._latest_s = 0.0
         self.clock_errors = 0
-        self._returned: dict[int, simpy.Event] = {}
-        self._somebody = env.event()  # for a server that waits until a node is online
         for member in members:
             member.node = Node(member.id, ports, member.best)
-        self.transport.answer = self._answer
+        self.transport.answers.to_offer = self._answer
         self.membership = Membership(members, ports.run.in_step)
         self._compute.launch_full(self.membership.num_training)
-        for member in churn.newcomers:
-            self._leave_network(member)
-            self.membership.absent_from_start(member)
+        own = env, ports, members, self.membership, records
+        self.presence = Presence(*own, absences, state_lost, self._start_afresh, self._departed)
         self._lives = [self._life(member) for member in members]
         self._processes = [env.process(life) for life in self._lives]
-        churn.begin(self)
+        self.presence.begin()
 
     @property
     def evaluated(self) -> int:
@@ -118,10 +100,6 @@ class Simulation:
         """Use an algorithm of the same kind with other options for every round that no node has started."""
         self.algorithm = algorithm
         self._by_round.insert(0, (self.furthest + 1, algorithm))
-
-    def use_churn(self, absences: "Absences", state_lost: bool) -> None:
-        """Replace the absences of nodes from now on, see churn_process.py."""
-        self._churn.replace(self, self.members, absences, state_lost)
 
     def run(self) -> None:
         """Run until every online node has finished, or until the target is reached.
@@ -172,22 +150,13 @@ class Simulation:
             )
         return f"at {self.env.now:.3f} simulated seconds nothing can happen any more: {head}.{others} {why}"
 
-    def _why_hopeless(self) -> str:
-        run = self._run
-        return (
-            f"churn: at {self.env.now:.3f} simulated seconds nodes have left {self.membership.departures_in_vain} "
-            "times in a row before any of them completed a round "
-            f"(furthest: {run.completed_by_all} of {run.rounds} rounds), so the run would never end. Nodes must stay "
-            "longer, or rounds be shorter: see churn, training.local_steps, devices and network.links."
-        )
-
     # -- lives -----------------------------------------------------------------------------------------------------
 
     def _life(self, member: Member) -> Generator[simpy.Event, Any, None]:
         rounds = self._run.rounds
         joins = not member.joined
         if joins:
-            yield from self._until_returned(member)
+            yield from self.presence.until_returned(member)
         else:
             self._start_afresh(member)
         while member.round_num < self._last_round:
@@ -212,8 +181,8 @@ class Simulation:
             except simpy.Interrupt:
                 steps.close()
                 member.node.restart_round()
-                yield from self._until_returned(member)
-                joins = joins or self._churn.state_lost or algorithm.rejoins_after_absence
+                yield from self.presence.until_returned(member)
+                joins = joins or self.presence.state_lost or algorithm.rejoins_after_absence
                 continue
             except KeyboardInterrupt as signal:
                 self._end_at_once(member, signal)
@@ -227,10 +196,10 @@ class Simulation:
                 raise unused_verb(algorithm, stage)
             if self.membership.serves_nobody(member):
                 member.node.restart_round()
-                self._somebody = self.env.event()
+                anyone = self.presence.until_anyone_returns()
                 self.membership.server_waits = True
                 self._stop_if_over()
-                yield self._somebody
+                yield anyone
                 self.membership.server_waits = False
                 continue
             if member.best is not None:
@@ -252,15 +221,6 @@ class Simulation:
         self._tell_rounds()
         self._measure_complete()
         self._stop_if_over()
-
-    def _until_returned(self, member: Member) -> Generator[simpy.Event, Any, None]:
-        """Wait until a node is online; it may leave again at the instant of its return."""
-        while True:
-            try:
-                yield self._returned[member.id]
-                return
-            except simpy.Interrupt:
-                continue
 
     def _end_at_once(self, member: Member, error: BaseException) -> None:
         """End the simulation by an error in a node's process, before all other events of this instant.
@@ -341,6 +301,17 @@ class Simulation:
         next_round = None if member.stopped else max(member.first_round, completed)
         self.transport.round_closed(member.id, next_round)
 
+    def _departed(self, member: Member) -> None:
+        """Abort the work of a node that has left."""
+        if member.finished:
+            if self.membership.only_finished_move:
+                raise DdlsimError(self._why_stuck())
+            return
+        self._processes[member.id].interrupt()
+        self._tell_rounds()
+        self._measure_complete()
+        self._stop_if_over()
+
     def _tell_rounds(self) -> None:
         """Count and report the rounds that at least one node has completed and no node still has to complete."""
         run, membership = self._run, self.membership
@@ -412,85 +383,9 @@ class Simulation:
         reached = max(member.completed_rounds for member in self.members if not member.is_server)
         after = max(reached, monitor.evaluated + 1)
         if after > reached:
-            found = ((node, self.snapshot(node, reached)) for node in self.joined()) if self._moved else ()
+            found = ((node, self.snapshot(node, reached)) for node in self.joined()) if self.presence.changed else ()
             if all(monitor.has_measured(node, snapshot) for node, snapshot in found):
                 return
         for node in self.joined():
             monitor.completed(node, after, self)
         self._measure_complete()
-
-    # -- churn (for the churn process) -----------------------------------------------------------------------------
-
-    def leave(self, member: Member, returns_s: float) -> None:
-        """Take a node offline: its flows and its training are aborted, its received messages are lost; its state is
-        kept.
-        """
-        self.membership.left(member, returns_s)
-        if self.membership.hopeless:
-            raise DdlsimError(self._why_hopeless())
-        self._leave_network(member)
-        if member.finished:
-            self.transport.abandons_round(member.id)
-            if self.membership.only_finished_move:
-                raise DdlsimError(self._why_stuck())
-            return
-        self._moved = True
-        self._processes[member.id].interrupt()
-        self.transport.abandons_round(member.id)
-        self._tell_rounds()
-        self._measure_complete()
-        self._stop_if_over()
-
-    def stays_away(self, member: Member, returns_s: float) -> None:
-        """Change the return time of an offline node, or take the node offline now."""
-        if not member.online:
-            self.membership.returns_at(member, returns_s)
-        else:
-            self.leave(member, returns_s)
-
-    def _leave_network(self, member: Member) -> None:
-        self._records.row(self.env.now, member.id, member.completed_rounds, "online", 0)
-        self._returned[member.id] = self.env.event()
-        if self.meter is not None:
-            self.meter.left(member.id)
-        aborted = self.transport.leaves(member.id)
-        if aborted:
-            self._records.row(self.env.now, member.id, member.completed_rounds, "aborted", aborted)
-
-    def come(self, member: Member) -> None:
-        """Bring a node back with its old or a new state, or let a newcomer join. A finished node starts no round."""
-        if member.finished:
-            self._is_back(member)
-            if self._churn.state_lost:
-                self.transport.forget(member.id)
-            return
-        self._moved = True
-        member.late = False
-        member.round_num = self.membership.first_round_of(member)
-        if self._run.in_step or not member.joined:
-            member.first_round = member.round_num
-            self.transport.opens(member.id, max(member.first_round, member.completed_rounds))
-        self._is_back(member)
-        if self.meter is not None:
-            self.meter.came(member.id)
-        if self._churn.state_lost and member.joined:
-            self._lose_state(member)
-        if self._churn.state_lost or not member.joined:
-            self._start_afresh(member)
-        member.joined = True
-        self._returned[member.id].succeed()
-        if not self._somebody.triggered:
-            self._somebody.succeed()
-
-    def _is_back(self, member: Member) -> None:
-        self.membership.came(member)
-        self.transport.returns(member.id)
-        self._records.row(self.env.now, member.id, member.completed_rounds, "online", 1)
-
-    def _lose_state(self, member: Member) -> None:
-        """Forget a node's publications and sent parameters; its next models are drawn again."""
-        self.transport.forget(member.id)
-        if member.best is not None:
-            member.best.forget()
-        member.times_lost += 1
-        member.node = Node(member.id, self.ports, member.best, member.times_lost)

@@ -1,15 +1,18 @@
-"""Checks of the values that an algorithm returns and yields."""
+"""Checks of the values that an algorithm returns and yields, and of its source for verbs that are not yielded."""
 
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from ddlsim.engine.forgotten_yields import forgotten_yields
 from ddlsim.foundation import own_code
 from ddlsim.foundation.errors import ScenarioError, kind_of
 from ddlsim.node.candidates import EvaluationCandidates
+from ddlsim.node.node import Node, Steps, Verb
 
 if TYPE_CHECKING:
     from ddlsim.algorithms.base import Algorithm
-    from ddlsim.node.node import Node, Steps
 
 
 def no_steps(found: Any) -> str:
@@ -22,7 +25,7 @@ def no_steps(found: Any) -> str:
     )
 
 
-def no_candidates(found: Any, node: "Node") -> str:
+def no_candidates(found: Any, node: Node) -> str:
     """Return the reason why a node cannot answer queries with the result of `serving`; empty if it can, or is a server
     that has none.
     """
@@ -31,7 +34,7 @@ def no_candidates(found: Any, node: "Node") -> str:
     return f"returns {kind_of(found)}, expected ddlsim.node.candidates.EvaluationCandidates(models)"
 
 
-def begun(algorithm: "Algorithm", method: str, found: Any) -> "Steps":
+def begun(algorithm: "Algorithm", method: str, found: Any) -> Steps:
     """Return the steps that `round`, `join` or `finish` returns.
 
     Raises:
@@ -44,7 +47,7 @@ def begun(algorithm: "Algorithm", method: str, found: Any) -> "Steps":
     return steps
 
 
-def no_verb(algorithm: "Algorithm", method: str, steps: "Steps", yielded: Any) -> ScenarioError:
+def no_verb(algorithm: "Algorithm", method: str, steps: Steps, yielded: Any) -> ScenarioError:
     """Return the error for a step that is not a verb; it names the line."""
     frame = getattr(steps, "gi_frame", None)
     file = own_code.shown_path(frame.f_code.co_filename) if frame else "?"
@@ -65,7 +68,7 @@ def unused_verb(algorithm: "Algorithm", method: str) -> ScenarioError:
     )
 
 
-def candidates(algorithm: "Algorithm", node: "Node", state: Any) -> EvaluationCandidates | None:
+def candidates(algorithm: "Algorithm", node: Node, state: Any) -> EvaluationCandidates | None:
     """Return the models that a node would answer queries with; None if it is a server.
 
     Raises:
@@ -76,3 +79,52 @@ def candidates(algorithm: "Algorithm", node: "Node", state: Any) -> EvaluationCa
     if wrong:
         raise ScenarioError(f"algorithm: serving of {type(algorithm).__qualname__} {wrong}.")
     return found
+
+
+def forgotten_yields(cls: type) -> Iterator[str]:
+    """Return a sentence per call such as `node.train(...)` in `round`, `join` or `finish` whose verb is used as its
+    outcome.
+
+    Only calls that cannot be right are reported: those whose value is discarded, unpacked or iterated over.
+    """
+    for name in ("round", "join", "finish"):
+        method = getattr(cls, name)
+        if not method.__module__.startswith("ddlsim."):
+            yield from _in_method(method)
+
+
+def _in_method(method: Callable) -> Iterator[str]:
+    try:
+        lines, first = inspect.getsourcelines(method)
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+        file = own_code.shown_path(inspect.getsourcefile(method))
+    except (OSError, TypeError, SyntaxError):
+        return
+    function = tree.body[0]
+    if not isinstance(function, ast.FunctionDef) or len(function.args.args) < 2:
+        return
+    node = function.args.args[1].arg
+    for found in ast.walk(function):
+        value = _used_as_outcome(found)
+        verb = _verb(value, node)
+        if value is not None and verb:
+            place = f"{file}:{first + value.lineno - 1}"
+            yield f"{place}: {node}.{verb}(...) takes simulated time; write `yield {node}.{verb}(...)` for its outcome"
+
+
+def _used_as_outcome(found: ast.AST) -> ast.expr | None:
+    """Return the expression of a statement that discards, unpacks or iterates over its value."""
+    if isinstance(found, ast.Expr) or (
+        isinstance(found, ast.Assign) and isinstance(found.targets[0], ast.Tuple | ast.List)
+    ):
+        return found.value
+    return found.iter if isinstance(found, ast.For | ast.comprehension) else None
+
+
+def _verb(value: ast.expr | None, node: str) -> str | None:
+    """Return the verb that is called of a node, if it is one."""
+    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
+        return None
+    owner, name = value.func.value, value.func.attr
+    returned = getattr(getattr(Node, name, None), "__annotations__", {}).get("return")
+    return name if isinstance(owner, ast.Name) and owner.id == node and returned == Verb else None

@@ -1,15 +1,13 @@
-"""The Transport port: messages of all nodes over the simulated network, and answers to pulls and score requests."""
+"""The Transport port: messages of all nodes over the simulated network."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import simpy
 
-from ddlsim.engine.run_info import PullStore
+from ddlsim.engine.answers import ANSWER_TO, AnswerService
 from ddlsim.engine.secure_rounds import SecureRounds
-from ddlsim.network.messages.encoder import MessageEncoder, as_sent, content_bytes, payload_sizes
-from ddlsim.network.messages.gaussian import PrivateSender
 from ddlsim.network.messages.message import (
     EXCHANGE,
     MOST_NODES,
@@ -24,96 +22,71 @@ from ddlsim.network.messages.message import (
     PayloadBreakdown,
     to_one,
 )
-from ddlsim.node.parameters import Deferred
+from ddlsim.node.ports import Ports
 
 if TYPE_CHECKING:
-    from ddlsim.engine.membership import Member
-    from ddlsim.engine.run_info import Run, SimulatedClock
+    from ddlsim.engine.packing import MessagePacker
+    from ddlsim.engine.run_info import Run, RunParts, SimulatedClock
     from ddlsim.learning.job_types import Model
-    from ddlsim.network.messages.compression import Codec
-    from ddlsim.network.network import Network
-    from ddlsim.node.ports import Compute
-    from ddlsim.scenario.model import Privacy, Protocol, SecureAggregation
-
-ANSWER_TO = {REQUEST: RESPONSE, SCORE_REQUEST: SCORE, EXCHANGE: RESPONSE}
+    from ddlsim.scenario.model import Protocol, SecureAggregation
 
 
 class NetworkTransport:
     """Messages of one run.
 
     Args:
-        network: the links; this object handles arrivals.
-        members: all nodes, by id.
-        run: see run_info.py.
-        clock: see clock.py.
-        compute: scores models for other nodes, and encodes parameters.
+        parts: objects of the run; this object handles the network's arrivals.
+        packer: makes messages from payloads.
         protocol: scenario section `protocol`.
-        codec: compression of parameters in messages, see network/messages/compression.py; None: no compression.
-        privacy: clipping and noise before compression, see network/messages/gaussian.py; None: neither.
         secure: protection of sums, see secure_rounds.py; None: no protection.
         tell: function that records (node, round, name, value) of it.
-        released: (node, round), called at each release of parameters under `privacy`.
 
     Attributes:
         network: the links.
         contents: bytes by message content, see network/messages/message.py.
         contacts: messages of pairs by round, see network/messages/message.py; None if there are too many nodes.
-        answer: offer of an exchange -> its answer, by the receiver's algorithm; set by the simulation.
+        packer: makes messages from payloads.
+        answers: answers to requests.
+        starts_with: registers models that a node has drawn, see MessagePacker.
     """
-
-    answer: Callable[[Message], Mapping[str, Any]]
 
     def __init__(
         self,
-        network: "Network",
-        members: "Sequence[Member]",
-        run: "Run",
-        clock: "SimulatedClock",
-        compute: "Compute",
+        parts: "RunParts",
+        packer: "MessagePacker",
         protocol: "Protocol",
-        codec: "Codec | None" = None,
-        privacy: "Privacy | None" = None,
         secure: "SecureAggregation | None" = None,
         tell: Callable[[int, int, str, int], None] = lambda *_: None,
-        released: Callable[[int, int], None] = lambda *_: None,
     ):
         self.contents = PayloadBreakdown()
-        self.contacts = Contacts() if len(members) <= MOST_NODES else None
-        self.network = network
-        self._members = members
-        self._run, self._clock, self._compute = run, clock, compute
+        self.contacts = Contacts() if len(parts.members) <= MOST_NODES else None
+        self.network = parts.network
+        self.packer = packer
+        self.starts_with = packer.starts_with
+        self._members, self._run, self._clock = parts.members, parts.run, parts.clock
         self.use_protocol(protocol)
-        self.use_codec(codec)
-        self._released = released
-        self._senders = [] if privacy is None else [self._sender(privacy, node) for node in range(run.num_nodes)]
-        self._stores: dict[int, PullStore] = {}
-        self._oldest_round, self._oldest_as_of = 0, 0
-        self._mailboxes = network.use_mailboxes()
+        self.answers = AnswerService(parts, packer, self._send, self.fail)
+        self._mailboxes = self.network.use_mailboxes()
         self._secure: SecureRounds | None = None
         if secure is not None:
-            self._secure = SecureRounds(secure, run.server, members, clock, network, self._mailboxes, self._send, tell)
-        network.listen(self._delivered, self.fail)
+            self._secure = SecureRounds(secure, parts, self._mailboxes, self._send, tell)
+        self.network.listen(self._delivered, self.fail)
 
     def use_protocol(self, protocol: "Protocol") -> None:
         """Set the deadline of waits that start from now on."""
         self._deadline_s, self._keep_late = protocol.deadline_s, protocol.late_messages == "keep"
         self._staleness_s = protocol.staleness_s
 
-    def use_codec(self, codec: "Codec | None") -> None:
-        """Compress messages from now on with this codec; copies that receivers had cannot be used with it."""
-        self._encoders = None if codec is None else [self._encoder(codec, member.id) for member in self._members]
-
     # -- the port --------------------------------------------------------------------------------------------------
 
     def push(self, sender: int, receivers: Iterable[int], round_num: int, payload: Mapping[str, Any]) -> None:
         """Send the payload to every receiver."""
         receivers = tuple(receivers)
-        self._push(sender, receivers, round_num, self._private(sender, payload, round_num) if receivers else payload)
+        self._push(sender, receivers, round_num, self._released(sender, receivers, round_num, payload))
 
     def publish(self, node: int, round_num: int, stage: int | None, payload: dict[str, Any]) -> None:
         """Answer pulls with this payload from now on, also waiting pulls."""
-        self._store(node).publish(round_num, stage, payload, self._oldest())
-        self._answer_waiting(node)
+        self.answers.publish(node, round_num, stage, payload)
 
     def pull(
         self,
@@ -124,30 +97,22 @@ class NetworkTransport:
         stages: Mapping[int, int] | None,
     ) -> None:
         """Ask peers for their publications."""
+
+        def requests(receivers: tuple[int, ...], payload: Mapping[str, Any]) -> list[Message]:
+            return self.packer.messages(node, receivers, round_num, REQUEST, payload, keys)
+
         if stages is None:
-            self._send(self._messages(node, peers, round_num, REQUEST, {}, keys))
-            return
-        asked = [self._messages(node, (peer,), round_num, REQUEST, {"stage": stages[peer]}, keys) for peer in peers]
-        self._send([message for messages in asked for message in messages])
+            self._send(requests(tuple(peers), {}))
+        else:
+            self._send([each for peer in peers for each in requests((peer,), {"stage": stages[peer]})])
 
     def ask_for_scores(self, node: int, peers: Sequence[int], round_num: int, model: "Model") -> None:
         """Ask peers for the loss of a model on their training samples."""
-        payload = self._private(node, {"model": model}, round_num) if peers else {"model": model}
-        self._send(self._messages(node, peers, round_num, SCORE_REQUEST, payload))
+        self._ask(SCORE_REQUEST, node, tuple(peers), round_num, {"model": model})
 
     def exchange(self, node: int, peers: Sequence[int], round_num: int, payload: Mapping[str, Any]) -> None:
         """Offer the payload to peers; each answers when it arrives."""
-        offered = self._private(node, payload, round_num) if peers else payload
-        self._send(self._messages(node, peers, round_num, EXCHANGE, offered))
-
-    def starts_with(self, node: int, models: "Sequence[Model]") -> None:
-        """Register models that a node has drawn, which contain no information on data."""
-        if node < len(self._senders):
-            self._senders[node].starts_with(models)
-
-    def sent_in_clear(self, node: int) -> bool:
-        """Whether a node has sent parameters without the privacy mechanism."""
-        return False
+        self._ask(EXCHANGE, node, tuple(peers), round_num, payload)
 
     def wait(self, node: int, kind: str, round_num: int, senders: Iterable[int]) -> simpy.Event:
         """Return an event that happens when all messages that can still arrive have arrived, or at the deadline."""
@@ -191,13 +156,12 @@ class NetworkTransport:
 
     def stopped(self, node: int) -> None:
         """Stop a node early: its publication answers all pulls of any round from now on."""
-        self._store(node).close()
-        self._answer_waiting(node)
+        self.answers.stopped(node)
 
     def finished(self, node: int) -> None:
         """Finish a node without rounds left: later messages to it are unused, and it publishes nothing more."""
         self._mailboxes.close(node)
-        self._turn_away(node)
+        self.answers.turn_away(node)
         if self._secure is not None:
             self._secure.aggregator_left(node)
 
@@ -212,7 +176,7 @@ class NetworkTransport:
         aborted = self.network.remove_node(node)
         if self._secure is not None:
             self._secure.user_left(node)
-        self._turn_away(node)
+        self.answers.turn_away(node)
         self._mailboxes.clear(node)
         return aborted
 
@@ -227,17 +191,9 @@ class NetworkTransport:
         self.network.return_node(node)
 
     def forget(self, node: int) -> None:
-        """Forget a node's publications, and its and others' copies of each other's parameters, because it has lost its
-        state.
-        """
-        if node in self._stores:
-            self._stores[node].clear()
-        if node < len(self._senders):
-            self._senders[node].forget()
-        if self._encoders is not None:
-            self._encoders[node].forget()
-            for encoder in self._encoders:
-                encoder.forget_receiver(node)
+        """Forget a node's publications and releases, and copies of parameters, because it has lost its state."""
+        self.answers.forget(node)
+        self.packer.forget(node)
 
     def waiting_for(self, node: int) -> list[tuple[str, int, list[int]]]:
         """Return the kind of message that a node waits for, its round, and the nodes."""
@@ -261,14 +217,22 @@ class NetworkTransport:
 
     # -- sending ---------------------------------------------------------------------------------------------------
 
+    def _ask(self, kind: str, node: int, peers: tuple[int, ...], round_num: int, payload: Mapping[str, Any]) -> None:
+        released = self._released(node, peers, round_num, payload)
+        self._send(self.packer.messages(node, peers, round_num, kind, released))
+
+    def _released(
+        self, sender: int, receivers: tuple[int, ...], round_num: int, payload: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """Return the permitted part of a payload; without receivers nothing is released."""
+        return self.packer.release(sender, payload, round_num) if receivers else payload
+
     def _push(self, sender: int, receivers: tuple[int, ...], round_num: int, payload: Mapping[str, Any]) -> None:
         """Send the permitted part of a payload to every receiver."""
         if self._secure is not None and self._secure.masks(sender):
             self._secure.contribute(sender, receivers, round_num, payload)
-        elif self._encoders is not None:
-            self._send(self._messages(sender, receivers, round_num, PUSH, payload))
         elif receivers:
-            self._send([self._plain_message(sender, receivers, round_num, PUSH, payload)])
+            self._send(self.packer.messages(sender, receivers, round_num, PUSH, payload))
 
     def _send(self, messages: list[Message]) -> None:
         """Hand messages to the network; nothing can be sent to an offline node."""
@@ -289,158 +253,21 @@ class NetworkTransport:
             self.fail(to_one(message, receiver))
         return replace(message, dst=online) if online else None
 
-    def _messages(
-        self,
-        sender: int,
-        receivers: Iterable[int],
-        round_num: int,
-        kind: str,
-        payload: Mapping[str, Any],
-        keys: Sequence[str] | None = None,
-    ) -> list[Message]:
-        receivers = tuple(receivers)
-        if not receivers:
-            return []
-        if self._encoders is None:
-            return [self._plain_message(sender, receivers, round_num, kind, payload, keys)]
-        packed = self._encoders[sender].pack(payload, self._stream_for(sender, receivers))
-        header_bytes, streams, messages = self.network.header_bytes, packed.streams, []
-        for receiver in receivers:
-            sizes = packed.sizes_to(receiver)
-            size = sum(num_bytes for _, num_bytes in sizes)
-            messages.append(
-                Message(
-                    sender, receiver, round_num, kind, packed.payload, size, header_bytes, streams, keys, sizes=sizes
-                )
-            )
-        return messages
-
-    def _stream_for(self, sender: int, receivers: tuple[int, ...]) -> int | None:
-        """Return the receiver with separate copies of a node's messages; None: all receivers share the same."""
-        return None
-
-    def _plain_message(
-        self,
-        sender: int,
-        receivers: tuple[int, ...],
-        round_num: int,
-        kind: str,
-        payload: Mapping[str, Any],
-        keys: Sequence[str] | None = None,
-    ) -> Message:
-        """Return one message to all receivers, with unencoded parameters."""
-        header_bytes = self.network.header_bytes
-        if len(payload) == 1:  # nearly always
-            (content,) = payload.values()
-            size = content_bytes(content)
-            return Message(sender, receivers, round_num, kind, payload, size, header_bytes, keys=keys)
-        sizes = payload_sizes(payload)
-        size = sum(num_bytes for _, num_bytes in sizes)
-        return Message(sender, receivers, round_num, kind, payload, size, header_bytes, keys=keys, sizes=sizes)
-
-    def _encoder(self, codec: "Codec", node: int) -> MessageEncoder:
-        return MessageEncoder(
-            codec, self._compute.compress, lambda: int(self._run.rng("compression", node).integers(2**63 - 1))
-        )
-
-    def _private(self, sender: int, payload: Mapping[str, Any], round_num: int) -> Mapping[str, Any]:
-        """Return the permitted part of a payload; a server has no data."""
-        return self._senders[sender].protect(payload) if sender < len(self._senders) else payload
-
-    def _sender(self, privacy: "Privacy", node: int) -> PrivateSender:
-        return PrivateSender(
-            privacy.clip,
-            privacy.noise_multiplier,
-            privacy.clips == "update",
-            self._compute.compress,
-            lambda: int(self._run.rng("privacy noise", node).integers(2**63 - 1)),
-            lambda: self._released(node, self._members[node].node.round_num),
-        )
-
-    # -- what arrives ----------------------------------------------------------------------------------------------
-
     def _delivered(self, message: Message) -> None:
         for copies, version in message.streams:
             copies.reached(message.receiver, version)
         if message.kind == SECURE and self._secure is not None:
             self._secure.arrived(message)
-        elif message.kind == REQUEST:
-            self._answer(message)
-        elif message.kind == SCORE_REQUEST:
-            self._score(message)
-        elif message.kind == EXCHANGE:
-            node, payload = message.receiver, self._answer_to_offer(message)
-            self._send(self._messages(node, (message.src,), message.round_num, RESPONSE, payload))
+        elif message.kind in ANSWER_TO:
+            self.answers.handle(message)
         else:  # the mailbox knows which messages are too late
             self._mailboxes.deliver(message)
 
-    def _oldest(self) -> int:
-        """Return the earliest round of an online node: pulls ask for no earlier one. Computed once a round.
 
-        `completed_by_all` can be later: a node that returns may be in an earlier round.
-        """
-        completed = self._run.completed_by_all
-        if completed > self._oldest_as_of:
-            rounds = (member.round_num for member in self._members if member.online and not member.finished)
-            self._oldest_round, self._oldest_as_of = min(rounds, default=completed), completed
-        return self._oldest_round
+@dataclass(frozen=True, slots=True)
+class EnginePorts(Ports):
+    """Ports with the additional methods that the engine uses, for nodes that join, leave and finish."""
 
-    def _store(self, node: int) -> PullStore:
-        if node not in self._stores:
-            self._stores[node] = PullStore(self._run.in_step)
-        return self._stores[node]
-
-    def _answer(self, request: Message) -> None:
-        """Answer a peer's pull, or keep it until the node has published for that round."""
-        node = request.receiver
-        payload = self._store(node).answer_to(request)
-        if payload is None:
-            self._store(node).wait(request, self._members[request.src].stay)
-            if self._members[node].finished:  # it arrived when no round was left for it
-                self._turn_away(node)
-            return
-        if request.keys is not None:
-            payload = {key: payload[key] for key in request.keys if key in payload}
-        answer = self._private(node, payload, request.round_num)
-        self._send(self._messages(node, (request.src,), request.round_num, RESPONSE, answer))
-
-    def _answer_to_offer(self, offer: Message) -> Mapping[str, Any]:
-        """Send the permitted part of the answer of the receiver's algorithm."""
-        return self._private(offer.receiver, as_sent(self.answer(offer)), offer.round_num)
-
-    def _answer_waiting(self, node: int) -> None:
-        for request, stay in self._store(node).take_waiting():
-            if self._still_asks(request, stay):
-                self._answer(request)
-            else:
-                self.network.unused(request)
-
-    def _turn_away(self, node: int) -> None:
-        """Reject the pulls that a node has not answered."""
-        for request, stay in self._stores[node].take_waiting() if node in self._stores else ():
-            self.network.unused(request)
-            if self._still_asks(request, stay):
-                self.fail(request)
-
-    def _still_asks(self, request: Message, stay: int) -> bool:
-        """Whether the sender of a request has not left since: a node that returns asks again."""
-        asker = self._members[request.src]
-        return asker.online and asker.stay == stay
-
-    def _score(self, request: Message) -> None:
-        """Compute a peer's model on the training samples, and send the loss when the node's device has finished."""
-        compute, member = self._compute, self._members[request.receiver]
-        stay, asked_in = member.stay, self._members[request.src].stay
-        batches = compute.batches_in("train", member.id)
-        rng = self._run.rng("scoring batches", member.id) if compute.draws_numbers else None
-        job = compute.losses(member.id, [request.payload["model"]], batches, rng, local_state=member.node.local_state)
-        loss = Deferred(lambda: compute.value(job)[0])
-
-        def scored(_: simpy.Event) -> None:
-            if member.online and member.stay == stay and self._still_asks(request, asked_in):
-                self._send(self._messages(member.id, (request.src,), request.round_num, SCORE, {"loss": loss}))
-            else:
-                self.network.unused(request)
-
-        duration_s = self._clock.computing_s(member.id, 0.0, batches)
-        self._clock.after(duration_s).callbacks.append(scored)
+    clock: "SimulatedClock"
+    transport: NetworkTransport
+    run: "Run"

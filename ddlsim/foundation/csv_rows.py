@@ -2,7 +2,7 @@
 
 import csv
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,9 @@ class Column:
         kind = "a whole number" if self.whole else "a finite number"
         return f"{kind} from 0" + (f" to below {self.below:g}" if self.below < math.inf else "")
 
+
+NODE = Column(whole=True, below=2**31)
+"""Ids of nodes."""
 
 Row = dict[str, Any]
 """Column -> number: an int where the column is whole, else a float."""
@@ -76,6 +79,28 @@ def read_rows(path: Path | str, columns: Mapping[str, Column]) -> list[tuple[int
         problems += [f"{path}:{number}: {what}" for what in wrong]
     refuse(problems)
     return rows
+
+
+def rows_by_node(path: Path | str, columns: Mapping[str, Column], num_nodes: int = 0) -> dict[int, Row]:
+    """Read one row for each node of a CSV file; the column `node` is added, and nodes 0 .. num_nodes-1 must be there.
+
+    Raises:
+        ScenarioError: the file cannot be read, has wrong rows or a node twice, or lacks a node.
+    """
+    found: dict[int, Row] = {}
+    for line, row in read_rows(path, {"node": NODE, **columns}):
+        if row["node"] in found:
+            raise ScenarioError(f"{path}:{line}: node: expected one row per node, got node {row['node']} again")
+        found[row["node"]] = row
+    require_nodes(path, found, num_nodes)
+    return found
+
+
+def require_nodes(path: Path | str, found: Collection[int], num_nodes: int, what: str = "a row") -> None:
+    """Raise ScenarioError unless all nodes 0 .. num_nodes-1 are found in a file."""
+    missing = next((node for node in range(num_nodes) if node not in found), None)
+    if missing is not None:
+        raise ScenarioError(f"{path}: expected {what} for each of {num_nodes} nodes, got none for node {missing}")
 
 
 def unreadable(path: Path | str, expected: str, error: Exception) -> ScenarioError:

@@ -1,9 +1,14 @@
 """Pickles that hold nothing but data: a pickle can name any code to be run, so only those are read that name none."""
 
 import pickle
+import reprlib
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Annotated, Any
 
+from annotated_types import MinLen
+from pydantic import TypeAdapter, ValidationError
+
+from ddlsim.foundation.csv_rows import refuse, shortened
 from ddlsim.foundation.errors import ScenarioError
 
 
@@ -36,3 +41,21 @@ def read_data_only(path: str, expected: str) -> Any:
         raise ScenarioError(f"{path}: {expected}, got: {error.strerror or error}") from error
     except Exception as error:  # a damaged pickle raises nearly anything
         raise ScenarioError(f"{path}: {expected}, got: {str(error) or type(error).__name__}") from error
+
+
+def read_devices(path: str, expected: str, kind: Any) -> dict[Any, Any]:
+    """Read a pickled dictionary from devices to values of a kind that pydantic can check.
+
+    Raises:
+        ScenarioError: the file cannot be read, contains more than data, or has another form; names the first problems.
+    """
+    try:
+        return TypeAdapter(Annotated[dict[Any, kind], MinLen(1)]).validate_python(read_data_only(path, expected))
+    except ValidationError as error:
+        problems = []
+        for found in error.errors(include_url=False):
+            where = [f"device {found['loc'][0]!r}", *map(str, found["loc"][1:])] if found["loc"] else [expected]
+            text = found["msg"].replace("Input should be", "expected")
+            problems.append(f"{path}: {': '.join(where)}: {text}, got {shortened(reprlib.repr(found['input']))}")
+        refuse(problems)
+        raise

@@ -8,43 +8,21 @@ and datacenter links) are assumptions of the preset, and keys of it.
 A node's links are drawn from its own stream, so adding a node changes no other node's links.
 
 Capacities that change in simulated time are read from ddlsim's CSV format: node,time_s,uplink_mbps,downlink_mbps.
-
-Algorithms with a server have one more node: the last node, without samples, linked with all others.
-
-It is an ordinary node of the simulated network, so its messages take time and bytes. It has no data, never trains, is
-never offline, is not evaluated, and waits for the messages of a round in either mode.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Ge, Gt, Lt
 
-from ddlsim.foundation.csv_rows import Column, read_rows
-from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.csv_rows import Column, read_rows, rows_by_node
 from ddlsim.foundation.part import Part, Problem
 from ddlsim.foundation.rng import stream, stream_seed
 from ddlsim.foundation.units import MAX_LATENCY_MS, MAX_MBPS, mbps_to_bytes_per_s, ms_to_s
-from ddlsim.network.latencies import Latency
-
-if TYPE_CHECKING:
-    import simpy
-
-    from ddlsim.network.network import Network
-
-
-@dataclass(frozen=True)
-class CapacityChange:
-    """Capacities of a node from `time_s` on."""
-
-    time_s: float
-    node: int
-    uplink_bytes_per_s: float
-    downlink_bytes_per_s: float
+from ddlsim.network.link_table import CapacityChange, Latency, LinkTable
 
 
 def load_changes(path: str, num_nodes: int) -> list[CapacityChange]:
@@ -66,22 +44,6 @@ def load_changes(path: str, num_nodes: int) -> list[CapacityChange]:
     return sorted(changes, key=lambda change: change.time_s)
 
 
-def follow(
-    env: "simpy.Environment", network: "Network", changes: Sequence[CapacityChange]
-) -> Generator["simpy.Event", Any, None]:
-    """Apply the changes at their time, and past changes at once; a SimPy process.
-
-    It ends when the network starts to follow other changes.
-    """
-    network.followed = changes
-    for change in changes:
-        if change.time_s > env.now:
-            yield env.timeout(change.time_s - env.now)
-        if network.followed is not changes:
-            return
-        network.set_capacity(change.node, change.uplink_bytes_per_s, change.downlink_bytes_per_s)
-
-
 Mbps = Annotated[float, Ge(0), Lt(MAX_MBPS)]
 LatencyMs = Annotated[float, Ge(0), Lt(MAX_LATENCY_MS)]
 
@@ -89,32 +51,6 @@ PERCENTILES = (1, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99)
 SHARES = np.array(PERCENTILES) / 100
 INTERNET_LATENCY_MS = (4.7, 10.9, 16.2, 26.3, 43.0, 56.0, 67.1, 78.9, 92.1, 111.0, 133.3, 148.7, 181.0)
 LOG_INTERNET_LATENCY_MS = np.log(INTERNET_LATENCY_MS)
-
-
-@dataclass(frozen=True)
-class LinkTable:
-    """The access links of N nodes.
-
-    Args:
-        uplink_bytes_per_s, downlink_bytes_per_s: [N].
-        latency_s: one-way: one number for every message, [N] access latencies (a message takes its sender's and its
-            receiver's), or a function (src, dst) -> seconds.
-        changes: later changes of capacity, in order of time.
-        shared_bytes_per_s: capacities of links that several nodes share.
-        route: (src, dst) -> which of them a message crosses; None: none.
-        holds_for_server: whether functions of pairs know a server, as node N, too; see network/access_links.py.
-        site_bytes_per_s: [2, N], capacity out of and into the site of each node without a limiting access link, the
-            base of its utilization; inf: its own link is the base. None: inf for all.
-    """
-
-    uplink_bytes_per_s: np.ndarray
-    downlink_bytes_per_s: np.ndarray
-    latency_s: Latency
-    changes: Sequence[CapacityChange] = ()
-    shared_bytes_per_s: Sequence[float] = ()
-    route: Callable[[int, int], Sequence[int]] | None = None
-    holds_for_server: bool = False
-    site_bytes_per_s: np.ndarray | None = None
 
 
 class Links(Part, ABC):
@@ -152,7 +88,6 @@ class Uniform(Links):
     latency_ms: LatencyMs = 20.0
 
     def draw(self, num_nodes: int, seed: int) -> LinkTable:
-        """Draw the links of all nodes."""
         return _same(num_nodes, self.uplink_mbps, self.downlink_mbps, ms_to_s(self.latency_ms))
 
 
@@ -175,7 +110,6 @@ class Measured(Links):
         return iter(())
 
     def draw(self, num_nodes: int, seed: int) -> LinkTable:
-        """Draw the links of all nodes."""
         draws = np.array([stream(seed, "links", node).random() for node in range(num_nodes)])
         down = mbps_to_bytes_per_s(_quantile(draws, np.log(self.measured_mbps)))
         return LinkTable(self.uplink_ratio * down, down, np.full(num_nodes, ms_to_s(self.latency_ms)))
@@ -223,7 +157,6 @@ class Wired(Links):
     latency_ms: LatencyMs
 
     def draw(self, num_nodes: int, seed: int) -> LinkTable:
-        """Draw the links of all nodes."""
         access_s = np.full(num_nodes, ms_to_s(self.latency_ms))
         return _same(num_nodes, self.uplink_mbps, self.downlink_mbps, access_s)
 
@@ -300,10 +233,7 @@ class Table(Links):
         Raises:
             ScenarioError: a file cannot be read, has wrong rows, or lacks a node.
         """
-        rows = read_links(self.file)
-        missing = sorted(set(range(num_nodes)) - rows.keys())
-        if missing:
-            raise ScenarioError(f"{self.file}: expected a row for each of {num_nodes} nodes, got none for {missing[0]}")
+        rows = read_links(self.file, num_nodes)
         up, down, latency = np.array([rows[node] for node in range(num_nodes)]).reshape(num_nodes, 3).T
         changes = load_changes(self.changes, num_nodes) if self.changes else ()
         return LinkTable(mbps_to_bytes_per_s(up), mbps_to_bytes_per_s(down), ms_to_s(latency), changes)
@@ -352,29 +282,19 @@ class Mix(Links):
 ACCESS_KINDS = {"4g": Mobile4G, "5g": Mobile5G, "wifi6": Wifi6, "fiber": Fiber, "datacenter": Datacenter}
 
 
-def read_links(path: str) -> dict[int, tuple[float, float, float]]:
+def read_links(path: str, num_nodes: int = 0) -> dict[int, tuple[float, float, float]]:
     """Read node -> (uplink Mbit/s, downlink Mbit/s, access latency ms) from a CSV file.
 
     Raises:
-        ScenarioError: the file cannot be read, has wrong rows or a node twice.
+        ScenarioError: the file cannot be read, has wrong rows or a node twice, or lacks one of nodes 0 .. num_nodes-1.
     """
-    columns = {
-        "node": Column(whole=True, below=2**31),
-        "uplink_mbps": Column(below=MAX_MBPS),
-        "downlink_mbps": Column(below=MAX_MBPS),
-        "latency_ms": Column(below=MAX_LATENCY_MS),
-    }
-    found: dict[int, tuple[float, float, float]] = {}
-    for line, row in read_rows(path, columns):
-        if row["node"] in found:
-            raise ScenarioError(f"{path}:{line}: node: expected one row per node, got node {row['node']} again")
-        found[row["node"]] = row["uplink_mbps"], row["downlink_mbps"], row["latency_ms"]
-    return found
+    limits = {"uplink_mbps": MAX_MBPS, "downlink_mbps": MAX_MBPS, "latency_ms": MAX_LATENCY_MS}
+    rows = rows_by_node(path, {name: Column(below=limit) for name, limit in limits.items()}, num_nodes)
+    return {node: (row["uplink_mbps"], row["downlink_mbps"], row["latency_ms"]) for node, row in rows.items()}
 
 
 def _same(num_nodes: int, uplink_mbps: float, downlink_mbps: float, latency_s: Latency) -> LinkTable:
-    up, down = mbps_to_bytes_per_s(uplink_mbps), mbps_to_bytes_per_s(downlink_mbps)
-    return LinkTable(np.full(num_nodes, up), np.full(num_nodes, down), latency_s)
+    return LinkTable.equal(num_nodes, mbps_to_bytes_per_s(uplink_mbps), mbps_to_bytes_per_s(downlink_mbps), latency_s)
 
 
 def _quantile(share: float | np.ndarray, logarithms: np.ndarray) -> np.ndarray:
@@ -389,64 +309,3 @@ def _mix_bits(value: int) -> int:
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & (2**64 - 1)
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & (2**64 - 1)
     return value ^ (value >> 31)
-
-
-MOST_COMPARED = 100
-"""Maximum number of nodes in a median; of more nodes, this many are used, evenly spaced."""
-
-
-def with_server(links: LinkTable, num_nodes: int, bytes_per_s: float) -> LinkTable:
-    """Return the access links of the nodes and of a server.
-
-    Args:
-        links: links of the nodes.
-        num_nodes: their number, and the server's id.
-        bytes_per_s: the server's uplink and downlink. Its access latency is the median of the nodes'. If latencies are
-            of pairs and the links have no site for a server, a message between it and a node takes the median of that
-            node's latencies with the others; without routes of the server, its messages cross no shared link.
-    """
-    latency, route, sites = links.latency_s, links.route, links.site_bytes_per_s
-    if isinstance(latency, np.ndarray):
-        latency = np.append(latency, np.median(latency))
-    elif callable(latency) and not links.holds_for_server:
-        latency = _beside_server(latency, num_nodes)
-    if route is not None and not links.holds_for_server:
-        route = _among(route, num_nodes)
-    return replace(
-        links,
-        uplink_bytes_per_s=np.append(links.uplink_bytes_per_s, bytes_per_s),
-        downlink_bytes_per_s=np.append(links.downlink_bytes_per_s, bytes_per_s),
-        latency_s=latency,
-        route=route,
-        site_bytes_per_s=None if sites is None else np.column_stack([sites, [np.inf, np.inf]]),
-    )
-
-
-def star(num_nodes: int) -> tuple[tuple[int, ...], ...]:
-    """Return each node's neighbors: the server for all nodes, all nodes for the server."""
-    return (*((num_nodes,) for _ in range(num_nodes)), tuple(range(num_nodes)))
-
-
-def _beside_server(latency: Callable[[int, int], float], num_nodes: int) -> Callable[[int, int], float]:
-    """Return latencies of pairs; those with the server are medians of the node's own."""
-    compared = sorted({int(node) for node in np.linspace(0, num_nodes - 1, MOST_COMPARED)})
-
-    @cache
-    def to_server(node: int) -> float:
-        return float(np.median([latency(node, other) for other in compared if other != node] or [0.0]))
-
-    @cache
-    def from_server(node: int) -> float:
-        return float(np.median([latency(other, node) for other in compared if other != node] or [0.0]))
-
-    def of_pair(src: int, dst: int) -> float:
-        if dst == num_nodes:
-            return to_server(src)
-        return from_server(dst) if src == num_nodes else latency(src, dst)
-
-    return of_pair
-
-
-def _among(route: Callable[[int, int], Sequence[int]], num_nodes: int) -> Callable[[int, int], Sequence[int]]:
-    """Return routes between nodes; none with the server."""
-    return lambda src, dst: route(src, dst) if max(src, dst) < num_nodes else ()

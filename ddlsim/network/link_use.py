@@ -1,4 +1,4 @@
-"""Use of every node's bytes, utilization of its links, and queueing of its messages.
+"""Bytes of every pair of nodes, use of every node's bytes, utilization of its links, and queueing of its messages.
 
 Bytes are counted for their sender. Used bytes are distinguished by the kind of their message (push, request, response;
 TCP's acknowledgements, which the receivers of messages send), unused bytes by the reason:
@@ -11,14 +11,81 @@ TCP's acknowledgements, which the receivers of messages send), unused bytes by t
 csrc/flow/link_use.h counts the bytes when messages end.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
-from ddlsim.network.flows import Traffic
+from ddlsim.network.link_table import Route
 from ddlsim.network.messages.message import EXCHANGE, PUSH, REQUEST, RESPONSE, SCORE, SCORE_REQUEST, SECURE
+
+KINDS = {PUSH: 0, REQUEST: 1, RESPONSE: 2, SCORE_REQUEST: 1, SCORE: 2, SECURE: 0, EXCHANGE: 1}
+"""Kind of message -> category of its bytes, a Fate of csrc/flow/link_use.h; other kinds are not distinguished."""
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """One entry per ordered pair that had traffic, sorted by (src, dst); int64 arrays [pairs].
+
+    `messages`, `payload_bytes` and `header_bytes` count messages that arrived and were used, `wasted_bytes` all other
+    ended messages (link_use.py distinguishes them), `in_flight_bytes` those still on their way. All bytes put on the
+    wire are the sum of the four.
+    """
+
+    src: np.ndarray
+    dst: np.ndarray
+    messages: np.ndarray
+    payload_bytes: np.ndarray
+    header_bytes: np.ndarray
+    wasted_bytes: np.ndarray
+    in_flight_bytes: np.ndarray
+
+    @property
+    def on_the_wire(self) -> np.ndarray:
+        """All bytes put on the wire, [pairs]."""
+        return self.payload_bytes + self.header_bytes + self.wasted_bytes + self.in_flight_bytes
+
+    def __len__(self) -> int:
+        return len(self.src)
+
+    def carried_bytes(self, num_nodes: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return all bytes that each node's uplink and downlink carried, int64 [num_nodes] each."""
+        sent, received = (np.bincount(nodes, self.on_the_wire, num_nodes) for nodes in (self.src, self.dst))
+        return sent.astype(np.int64), received.astype(np.int64)
+
+    def rows(self) -> Iterator[dict[str, int]]:
+        """Return the pairs as dictionaries of plain integers, keys in the order of the fields."""
+        return _rows(self)
+
+    def total(self) -> dict[str, int | None]:
+        """Return the sums over all pairs as one row without a pair, and the number of pairs."""
+        sums = {field.name: int(getattr(self, field.name).sum()) for field in fields(self)}
+        return {**sums, "src": None, "dst": None, "pairs": len(self)}
+
+
+def with_flying(
+    ended: dict[str, np.ndarray], flying: tuple[np.ndarray, np.ndarray, np.ndarray], num_nodes: int
+) -> Traffic:
+    """Return traffic of ended messages, as columns sorted by pair, and of messages on their way.
+
+    Args:
+        ended: the fields of Traffic except `in_flight_bytes`.
+        flying: (src, dst, bytes on the wire so far) of messages, int64; several may have one pair.
+        num_nodes: N.
+    """
+    src, dst, num_bytes = flying
+    if not len(src):
+        return Traffic(**ended, in_flight_bytes=np.zeros(len(ended["src"]), dtype=np.int64))
+    of_ended, of_flying = ended["src"] * num_nodes + ended["dst"], src * num_nodes + dst
+    pairs = np.union1d(of_ended, of_flying)
+    columns = {"src": pairs // num_nodes, "dst": pairs % num_nodes}
+    for name in ("messages", "payload_bytes", "header_bytes", "wasted_bytes"):
+        columns[name] = np.zeros(len(pairs), dtype=np.int64)
+        columns[name][np.searchsorted(pairs, of_ended)] = ended[name]
+    in_flight = np.zeros(len(pairs), dtype=np.int64)
+    np.add.at(in_flight, np.searchsorted(pairs, of_flying), num_bytes)
+    return Traffic(**columns, in_flight_bytes=in_flight)
 
 
 @dataclass(frozen=True)
@@ -60,10 +127,8 @@ class NodeUse:
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Return a dictionary per node, of plain numbers; None for nan."""
-        names = [field.name for field in fields(self)]
-        columns = [[None if value != value else value for value in getattr(self, name).tolist()] for name in names]
-        for node, values in enumerate(zip(*columns, strict=True)):
-            yield {"node": node, **dict(zip(names, values, strict=True))}
+        for node, row in enumerate(_rows(self)):
+            yield {"node": node, **{name: None if value != value else value for name, value in row.items()}}
 
     def total(self) -> dict[str, Any]:
         """Return one dictionary for all nodes: sums of bytes and messages, means of utilization, mean and longest
@@ -79,13 +144,16 @@ class NodeUse:
         return {**found, "nodes": len(self.sent_bytes)}
 
 
+def _rows(table: Traffic | NodeUse) -> Iterator[dict[str, Any]]:
+    """Return a dictionary per index of the table's arrays, of plain numbers."""
+    names = [field.name for field in fields(table)]
+    for values in zip(*(getattr(table, name).tolist() for name in names), strict=True):
+        yield dict(zip(names, values, strict=True))
+
+
 def _mean(values: np.ndarray) -> float | None:
     known = values[~np.isnan(values)]
     return float(known.mean()) if len(known) else None
-
-
-KINDS = {PUSH: 0, REQUEST: 1, RESPONSE: 2, SCORE_REQUEST: 1, SCORE: 2, SECURE: 0, EXCHANGE: 1}
-"""Kind of message -> category of its bytes, a Fate of csrc/flow/link_use.h; other kinds are not distinguished."""
 
 
 def node_use(
@@ -108,15 +176,8 @@ def node_use(
             bytes.
     """
     num_nodes = len(account["messages"])
-    on_the_wire = traffic.on_the_wire
-    sent, received, in_flight = (
-        np.bincount(nodes, weights, num_nodes).astype(np.int64)
-        for nodes, weights in (
-            (traffic.src, on_the_wire),
-            (traffic.dst, on_the_wire),
-            (traffic.src, traffic.in_flight_bytes),
-        )
-    )
+    sent, received = traffic.carried_bytes(num_nodes)
+    in_flight = np.bincount(traffic.src, traffic.in_flight_bytes, num_nodes).astype(np.int64)
     duration_s = now_s - account["since_s"]
     could_send = (account["could_send"] + account["uplink"] * duration_s) / filled
     could_receive = (account["could_receive"] + account["downlink"] * duration_s) / filled
@@ -136,9 +197,7 @@ def node_use(
     )
 
 
-def bytes_within(
-    traffic: Traffic, route: Callable[[int, int], Sequence[int]] | None, site_bytes_per_s: np.ndarray | None
-) -> np.ndarray:
+def bytes_within(traffic: Traffic, route: Route | None, site_bytes_per_s: np.ndarray | None) -> np.ndarray:
     """Return bytes sent and received, [2, N], of nodes without own links that crossed no physical link either."""
     if site_bytes_per_s is None or route is None:
         return np.zeros((2, 1))

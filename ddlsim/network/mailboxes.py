@@ -11,9 +11,9 @@ from typing import Any
 
 import simpy
 
-from ddlsim.network.flows import LAST, call_at
-from ddlsim.network.latencies import NS_PER_S
+from ddlsim.network.link_table import NS_PER_S
 from ddlsim.network.messages.message import BOXES, PUSH, Message
+from ddlsim.network.scheduled_calls import LAST, call_at
 
 NEVER = 2**63 - 1
 ALWAYS = -(2**63)

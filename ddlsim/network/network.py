@@ -18,7 +18,7 @@ message Python handled (it brings a copy up to date, see encoder.py), then those
 in C++, then those whose message was lost; each group in order of sending. Then again from 1.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -26,15 +26,14 @@ import simpy
 
 from ddlsim.foundation import rng
 from ddlsim.foundation.native import extension
-from ddlsim.network.flows import LATE, LATEST, Bursts, ScheduledCall, Traffic, exact_delay, with_flying
-from ddlsim.network.latencies import OF_BOTH_ENDS, Latencies, Latency, latencies
-from ddlsim.network.link_use import KINDS, NodeUse, bytes_within, node_use
+from ddlsim.network.link_settings import FOREVER_S, NO_LOSSES, LinkSettings, Losses
+from ddlsim.network.link_table import CapacityChange, LinkTable
+from ddlsim.network.link_use import KINDS, NodeUse, Traffic, node_use, with_flying
 from ddlsim.network.mailboxes import Mailboxes, succeed
 from ddlsim.network.messages.message import BOXES, Message, to_one
+from ddlsim.network.scheduled_calls import LATE, LATEST, ScheduledCall, exact_delay
 from ddlsim.network.tcp import MIN_RTO_S, Tcp, TcpPaths
 
-FOREVER_S = float("inf")
-NEVER_NS = 2**63 - 1
 NOWHERE = -1
 
 Fidelity = Literal["flow", "tcp", "latency", "ideal"]
@@ -49,88 +48,60 @@ class Network:
 
     Args:
         env: the simulation's; an ordinary one.
-        num_nodes: N.
-        uplink_bytes_per_s, downlink_bytes_per_s: capacities, [N] or one for all; 0 stalls the messages on the link.
-        latency_s: one-way, before the first byte, see latencies.py.
+        links: links of all nodes; their changes of capacity are applied at their time.
         fidelity: flow, tcp, latency or ideal.
         header_bytes: header added to messages that do not specify their own.
         on_delivery: called with each message that arrives and does not go into a mailbox, in order of (time, sending).
         on_abort: called with each message that will never arrive: one end left (at once), one end was offline when it
             was sent (same instant), it was dropped (when its last byte would have arrived) or given up. Of a message to
             several nodes, once for each that does not get it, with that one as its receiver.
-        drop_prob: chance that a message is lost on its way; its bytes are sent, and wasted.
-        bursts: loss model that gives this chance over time; None: constant chance.
-        on_drop: reaction to a loss: the whole message is sent again at once, or nothing.
-        timeout_s: a message that has not arrived so long after it was first sent is given up: its sent bytes are wasted
-            and nothing follows. None: no limit.
+        losses: messages that are lost on their way or given up.
         seed: seed of the losses.
-        shared_bytes_per_s: capacities of links that several nodes share, [L].
-        route: (src, dst) -> which of them (indices) a message crosses between its sender's uplink and its receiver's
-            downlink.
-        site_bytes_per_s: base of utilization for nodes without an own link, see LinkTable.
         tcp: additions of fidelity `tcp` to `flow`.
 
     Attributes:
-        followed: future changes of capacity, see access_links.py.
+        num_away: number of offline nodes.
         num_failed: number of messages that never arrived.
     """
 
     def __init__(
         self,
         env: simpy.Environment,
-        num_nodes: int,
-        uplink_bytes_per_s: float | np.ndarray,
-        downlink_bytes_per_s: float | np.ndarray,
-        latency_s: Latency = 0.0,
+        links: LinkTable,
         *,
         fidelity: Fidelity = "flow",
         header_bytes: int = 0,
         on_delivery: Callable[[Message], None] = lambda _: None,
         on_abort: Callable[[Message], None] = lambda _: None,
-        drop_prob: float = 0.0,
-        bursts: Bursts | None = None,
-        on_drop: Literal["retransmit", "drop"] = "retransmit",
-        timeout_s: float | None = None,
+        losses: Losses = NO_LOSSES,
         seed: int = 0,
-        shared_bytes_per_s: Sequence[float] = (),
-        route: Callable[[int, int], Sequence[int]] | None = None,
-        site_bytes_per_s: np.ndarray | None = None,
         tcp: Tcp | None = None,
     ):
         self.header_bytes = header_bytes
-        self.followed: Sequence[Any] = ()
+        self.num_nodes = links.num_nodes
         self.num_away = 0
         self.num_failed = 0
         self._env = env
-        self._takes_time, self._is_ideal = fidelity in ("flow", "tcp"), fidelity == "ideal"
-        self._on_delivery, self._on_abort = on_delivery, on_abort
-        self._drop_prob, self._on_drop, self._seed = drop_prob, on_drop, seed
-        self._bursts = bursts
+        self._takes_time = fidelity in ("flow", "tcp")
+        self.listen(on_delivery, on_abort)
+        self._seed = seed
         self._drop_streams: dict[int, np.random.Generator] = {}
-        self._transport = extension().Transport(self._takes_time)
-        self._set_timeout(timeout_s)
-        self._core = self._transport.network
         self._kinds = {kind: (fate, NOWHERE) for kind, fate in KINDS.items()}
         self._refused: list[Message] = []
-        self._latencies = latencies(0.0 if self._is_ideal else latency_s, num_nodes)
+        self._transport = extension().Transport(self._takes_time)
+        self._core = self._transport.network
         tcp = (tcp or Tcp()) if fidelity == "tcp" else None
-        self._filled = 1.0 if tcp is None else tcp.utilization
-        links = [np.broadcast_to(links, num_nodes) for links in (uplink_bytes_per_s, downlink_bytes_per_s)]
-        capacities = links if self._filled == 1 else [self._filled * each for each in links]
-        self._transport.add_nodes(*capacities, self._latencies.access_ns, env.now)
+        share = 1.0 if tcp is None else tcp.utilization
+        self._links = LinkSettings(env, self._transport, links, share, fidelity == "ideal")
         self._paths: TcpPaths | None = None
         if tcp is not None:
-            self._paths = TcpPaths(tcp, self._one_way_ns, seed)
+            self._paths = TcpPaths(tcp, lambda src, dst: self._links.latencies.one_way_ns(src, dst), seed)
             self._core.use_windows(tcp.first_window_bytes, round(MIN_RTO_S * 1e9))
-        self._shared_bytes_per_s = [self._filled * capacity for capacity in shared_bytes_per_s]
-        self._shared = [self._core.add_link(capacity) for capacity in self._shared_bytes_per_s]
-        self._route, self._sites = route, site_bytes_per_s
-        self._within = np.zeros((2, 1))  # bytes as in link_use.py, more than from current routes
-        for node in range(num_nodes if site_bytes_per_s is not None else 0):
-            self._measure_by_site(node, links[0][node], links[1][node])
-        self._all_alike = self._sees_all_alike()
+        self.use_losses(losses)
         self._alarm: ScheduledCall | None = None
         self._alarm_s = FOREVER_S
+        if links.changes:
+            self.follow(links.changes)
 
     def listen(self, on_delivery: Callable[[Message], None], on_abort: Callable[[Message], None]) -> None:
         """Set the functions to call from now on, as described above."""
@@ -157,7 +128,7 @@ class Network:
         if now_s < self._alarm_s:
             self._look_at(now_s)
         if self._all_alike:
-            refused = self._transport.send(now_s, messages, self.header_bytes, self._kinds, self._latencies.of_all_ns)
+            refused = self._transport.send(now_s, messages, self.header_bytes, self._kinds, self._latency_ns)
             for message, receiver in refused:
                 self._refuse(message, receiver)
             return
@@ -169,44 +140,18 @@ class Network:
                 self._launch(message, receiver)
 
     def _launch(self, message: Message, receiver: int, again: bool = False) -> None:
-        src = message.src
-        lost = (self._drop_prob > 0 or self._bursts is not None) and self._draw_loss(src, receiver)
-        crossed = self._route(src, receiver) if self._route else ()
-        of_tcp = {} if self._paths is None else self._over_tcp(message, receiver)
-        latency_ns = self._latencies.of(src, receiver) if self._paths is None else self._paths.latency_ns(src, receiver)
-        sent = self._transport.send_routed(
-            self._env.now,
-            message,
-            receiver,
-            self._kinds,
-            latency_ns,
-            again,
-            lost,
-            [self._shared[link] for link in crossed],
-            min((self._shared_bytes_per_s[link] for link in crossed), default=FOREVER_S),
-            **of_tcp,
-        )
-        if not sent:
+        src, paths, links = message.src, self._paths, self._links
+        lost = self._losses.possible and self._draw_loss(src, receiver)
+        of_tcp: dict[str, Any] = {}
+        if paths is not None:
+            num_bytes = message.payload_bytes + (message.header_bytes or 0)
+            of_tcp = paths.options(src, receiver, num_bytes, links.shared_links(receiver, src)[0])
+        latency_ns = links.latencies.of(src, receiver) if paths is None else paths.latency_ns(src, receiver)
+        shared = links.shared_links(src, receiver)
+        if not self._transport.send_routed(
+            self._env.now, message, receiver, self._kinds, latency_ns, again, lost, *shared, **of_tcp
+        ):
             self._refuse(message, receiver)
-
-    def _over_tcp(self, message: Message, receiver: int) -> dict[str, Any]:
-        """Return a message's weight, its window, and its acknowledgements."""
-        assert self._paths is not None
-        src, paths = message.src, self._paths
-        num_bytes = message.payload_bytes + (message.header_bytes or 0)
-        back = self._route(receiver, src) if self._route else ()
-        return {
-            "weight": paths.weight(src, receiver),
-            "ack_bytes": paths.tcp.acks(num_bytes),
-            "ack_links": [self._shared[link] for link in back],
-            "in_order": paths.tcp.connections == "persistent",
-            "round_trip_ns": paths.window_ns(src, receiver),
-        }
-
-    def _one_way_ns(self, src: int, dst: int) -> int:
-        found = self._latencies.of(src, dst)
-        access_ns = self._latencies.access_ns
-        return int(access_ns[src] + access_ns[dst]) if found == OF_BOTH_ENDS else found
 
     def _refuse(self, message: Message, receiver: int) -> None:
         if not self._refused:
@@ -222,18 +167,12 @@ class Network:
         self.num_failed += 1
         self._on_abort(message)
 
-    def _is_sent_again(self, lost: Message) -> bool:
-        if self._on_drop != "retransmit" or self._timeout_ns is None:
-            return self._on_drop == "retransmit"
-        return round(self._env.now * 1e9) < round(lost.sent_s * 1e9) + self._timeout_ns
-
     def _draw_loss(self, src: int, receiver: int) -> bool:
         if src == receiver or not (self._transport.online(src) and self._transport.online(receiver)):
             return False
         if src not in self._drop_streams:
             self._drop_streams[src] = rng.stream(self._seed, "lost messages", src)
-        chance = self._drop_prob if self._bursts is None else self._bursts.chance(src, self._env.now)
-        return bool(self._drop_streams[src].random() < chance)
+        return bool(self._drop_streams[src].random() < self._losses.chance(src, self._env.now))
 
     # -- nodes and links -------------------------------------------------------------------------------------------
 
@@ -258,83 +197,39 @@ class Network:
     def set_capacity(self, node: int, uplink_bytes_per_s: float, downlink_bytes_per_s: float) -> None:
         """Set capacities from this instant on."""
         self._look_at(self._env.now)
-        uplink, downlink = self._filled * uplink_bytes_per_s, self._filled * downlink_bytes_per_s
-        self._transport.set_capacity(self._env.now, node, uplink, downlink)
-        self._measure_by_site(node, uplink_bytes_per_s, downlink_bytes_per_s)
+        self._links.set_capacity(node, uplink_bytes_per_s, downlink_bytes_per_s)
 
-    def use_links(
-        self,
-        uplink_bytes_per_s: np.ndarray,
-        downlink_bytes_per_s: np.ndarray,
-        latency_s: Latency,
-        shared_bytes_per_s: Sequence[float] = (),
-        route: Callable[[int, int], Sequence[int]] | None = None,
-        site_bytes_per_s: np.ndarray | None = None,
-    ) -> None:
-        """Replace the links from this instant on, with arguments as for a new network.
+    def follow(self, changes: Sequence[CapacityChange]) -> None:
+        """Apply changes of capacity at their time, and past changes at once, instead of the previous ones."""
+        self._followed = changes
+        self._env.process(self._apply(changes))
 
-        Messages that have been sent keep their latency and the shared links that they cross.
-        """
-        self._use_sites(site_bytes_per_s, route)
-        for node, (uplink, downlink) in enumerate(zip(uplink_bytes_per_s, downlink_bytes_per_s, strict=True)):
-            self.set_capacity(node, float(uplink), float(downlink))
-        found = latencies(0.0 if self._is_ideal else latency_s, self.num_nodes)
-        if found.of_all_ns == OF_BOTH_ENDS:  # the core keeps the access latencies that a node was added with
-            access_ns = found.access_ns.tolist()
-            found = Latencies(found.access_ns, of_pair_ns=lambda src, dst: access_ns[src] + access_ns[dst])
-        self._latencies = found
-        self._shared_bytes_per_s = [self._filled * capacity for capacity in shared_bytes_per_s]
-        self._shared = [self._core.add_link(capacity) for capacity in self._shared_bytes_per_s]
-        self._route = route
-        self._all_alike = self._sees_all_alike()
+    def _apply(self, changes: Sequence[CapacityChange]) -> Generator[simpy.Event, Any, None]:
+        for change in changes:
+            if change.time_s > self._env.now:
+                yield self._env.timeout(change.time_s - self._env.now)
+            if self._followed is not changes:
+                return
+            self.set_capacity(change.node, change.uplink_bytes_per_s, change.downlink_bytes_per_s)
 
-    def _use_sites(
-        self, site_bytes_per_s: np.ndarray | None, route: Callable[[int, int], Sequence[int]] | None
-    ) -> None:
-        """Base utilization on the links to these sites from now on; set capacities afterwards."""
-        if self._sites is not None or site_bytes_per_s is not None:
-            traffic = self.traffic
-            until_now = bytes_within(traffic, self._route, self._sites)
-            self._within = self._within + until_now - bytes_within(traffic, route, site_bytes_per_s)
-        self._sites = site_bytes_per_s
+    def use_links(self, links: LinkTable) -> None:
+        """Replace the links of all nodes, and their changes, from this instant on."""
+        self._look_at(self._env.now)
+        self._links.use(links, self.traffic)
+        self.follow(links.changes)
+        self._compare_routes()
 
-    def _measure_by_site(self, node: int, uplink_bytes_per_s: float, downlink_bytes_per_s: float) -> None:
-        """Base utilization from now on: the links to a node's site, or its own links if these limit it."""
-        if self._sites is None:
-            return
-        sites = self._sites[:, node]
-        up, down = np.where(np.isfinite(sites), sites, (uplink_bytes_per_s, downlink_bytes_per_s)) * self._filled
-        self._transport.measure_by(self._env.now, node, float(up), float(down))
-
-    def use_losses(
-        self,
-        drop_prob: float,
-        on_drop: Literal["retransmit", "drop"],
-        timeout_s: float | None,
-        bursts: Bursts | None = None,
-    ) -> None:
+    def use_losses(self, losses: Losses) -> None:
         """Replace the loss model for messages sent from now on."""
-        self._drop_prob, self._on_drop, self._bursts = drop_prob, on_drop, bursts
-        self._set_timeout(timeout_s)
-        self._all_alike = self._sees_all_alike()
+        self._losses = losses
+        self._transport.set_timeout(losses.timeout_ns)
+        self._compare_routes()
 
-    def _set_timeout(self, timeout_s: float | None) -> None:
-        self._timeout_ns = None if timeout_s is None else round(timeout_s * 1e9)
-        self._transport.set_timeout(NEVER_NS if self._timeout_ns is None else self._timeout_ns)
-
-    def _sees_all_alike(self) -> bool:
-        """Whether all copies of a message travel in the same way, so that they can be sent in one call."""
-        return (
-            self._drop_prob == 0
-            and self._bursts is None
-            and self._route is None
-            and self._latencies.of_pair_ns is None
-            and self._paths is None
-        )
-
-    @property
-    def num_nodes(self) -> int:
-        return self._core.num_nodes
+    def _compare_routes(self) -> None:
+        """Determine whether all copies of a message travel in the same way, so that they can be sent in one call."""
+        latencies, has_routes = self._links.latencies, self._links.table.route is not None
+        separate = self._losses.possible or has_routes or latencies.of_pair_ns is not None or self._paths is not None
+        self._all_alike, self._latency_ns = not separate, latencies.of_all_ns
 
     @property
     def num_sending(self) -> int:
@@ -360,8 +255,8 @@ class Network:
             traffic: current traffic, if the caller already has it; sorting all pairs is slow.
         """
         traffic = self.traffic if traffic is None else traffic
-        within = self._within + bytes_within(traffic, self._route, self._sites)
-        return node_use(self._transport.account(), traffic, self._env.now, self._takes_time, self._filled, within)
+        account, links = self._transport.account(), self._links
+        return node_use(account, traffic, self._env.now, self._takes_time, links.share, links.within(traffic))
 
     def unused(self, message: Message) -> None:
         """Count the bytes of an arrived message to one node as wasted, because it was not used."""
@@ -407,7 +302,7 @@ class Network:
         """
         dropped = []
         for i, (message, receiver, lost, overdue) in enumerate(news):
-            if lost and not overdue and self._is_sent_again(message):
+            if lost and not overdue and self._losses.is_sent_again(message.sent_s, self._env.now):
                 self._launch(message, receiver, again=True)
             elif lost or overdue:
                 dropped.append(to_one(message, receiver))

@@ -10,7 +10,8 @@ import simpy
 from ddlsim.foundation.csv_rows import Column, Row, read_rows, refuse
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.units import mbps_to_bytes_per_s, ms_to_s
-from ddlsim.network.access_links import LinkTable, read_links
+from ddlsim.network.access_links import read_links
+from ddlsim.network.link_table import LinkTable
 from ddlsim.network.messages.message import Message
 from ddlsim.network.network import Network
 from ddlsim.network.routed_links import Format, Routed
@@ -100,7 +101,6 @@ def finish_times(
     if not links:
         return []
     index = {node: i for i, node in enumerate(sorted(links))}
-    table = _table(links, tuple(index), physical_path)
     finish_s: list[float | None] = [None] * len(flows)
     env = simpy.Environment()
 
@@ -109,13 +109,8 @@ def finish_times(
 
     network = Network(
         env,
-        len(index),
-        table.uplink_bytes_per_s,
-        table.downlink_bytes_per_s,
-        table.latency_s,
+        _table(links, tuple(index), physical_path),
         on_delivery=arrived,
-        shared_bytes_per_s=table.shared_bytes_per_s,
-        route=table.route,
         fidelity="flow" if tcp is None else "tcp",
         tcp=tcp,
         seed=seed,

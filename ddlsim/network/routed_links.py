@@ -15,7 +15,8 @@ import numpy as np
 
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.units import MAX_LATENCY_MS, MAX_MBPS, mbps_to_bytes_per_s, ms_to_s
-from ddlsim.network.access_links import Links, LinkTable, Mbps
+from ddlsim.network.access_links import Links, Mbps
+from ddlsim.network.link_table import LinkTable
 from ddlsim.topologies.files import read_edge_list, read_graphml
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ real TCP.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -100,6 +100,22 @@ class TcpPaths:
     def window_ns(self, src: int, dst: int) -> int:
         """Return the round-trip time in which a message's window is sent once; 0: no window."""
         return self._round_trip_ns(src, dst) if self.tcp.initial_window > 0 else 0
+
+    def options(self, src: int, dst: int, num_bytes: int, ack_links: Sequence[int]) -> dict[str, Any]:
+        """Return the extension's arguments for a message: its weight, its window, and its acknowledgements.
+
+        Args:
+            src, dst: its sender and its receiver.
+            num_bytes: bytes of the message, with headers.
+            ack_links: shared links that acknowledgements cross.
+        """
+        return {
+            "weight": self.weight(src, dst),
+            "ack_bytes": self.tcp.acks(num_bytes),
+            "ack_links": ack_links,
+            "in_order": self.tcp.connections == "persistent",
+            "round_trip_ns": self.window_ns(src, dst),
+        }
 
     def _round_trip_ns(self, src: int, dst: int) -> int:
         return self._latency_ns(src, dst) + self._latency_ns(dst, src)

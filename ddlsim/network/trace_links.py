@@ -25,7 +25,8 @@ from ddlsim.foundation.csv_rows import shortened, unreadable
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.rng import dealt, stream
 from ddlsim.foundation.units import MAX_LATENCY_MS, mbps_to_bytes_per_s, ms_to_s
-from ddlsim.network.access_links import CapacityChange, LatencyMs, Links, LinkTable, Mbps
+from ddlsim.network.access_links import LatencyMs, Links, Mbps
+from ddlsim.network.link_table import CapacityChange, LinkTable
 
 COLUMNS = ("source", "destination", "avg")
 
@@ -113,7 +114,6 @@ class FedScale(Links):
     latency_ms: LatencyMs = 25.0
 
     def draw(self, num_nodes: int, seed: int) -> LinkTable:
-        """Draw the links of all nodes."""
         down = mbps_to_bytes_per_s(drawn_phones(self.path, num_nodes, seed)[1] / 1e3)
         return LinkTable(self.uplink_ratio * down, down, np.full(num_nodes, ms_to_s(self.latency_ms)))
 
@@ -196,7 +196,6 @@ class LatencyMatrix(Links):
     downlink_mbps: Mbps = 100.0
 
     def draw(self, num_nodes: int, seed: int) -> LinkTable:
-        """Draw the links of all nodes."""
         matrix_ms = read_latencies(self.file) / (2 if self.round_trip else 1)
         np.fill_diagonal(matrix_ms, self.same_site_ms)
         order = dealt(stream(seed, "latency sites"), len(matrix_ms), num_nodes + 1)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ddlsim.devices.joules import grams
+from ddlsim.devices.energy import grams
 from ddlsim.foundation.errors import DataMissing
 from ddlsim.report.figures import written_below
 from ddlsim.report.text import comma_separated

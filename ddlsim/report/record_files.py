@@ -15,8 +15,8 @@ from typing import Self
 
 import numpy as np
 
-from ddlsim.devices.energy_presets import KINDS as ENERGY_PRESETS
-from ddlsim.devices.joules import PARTS, grams
+from ddlsim.devices.energy import KINDS as ENERGY_PRESETS
+from ddlsim.devices.energy import PARTS, grams
 from ddlsim.foundation.errors import DdlsimError, RecordsDamaged
 
 NUMBER = (int, float)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ddlsim.devices.joules import grams
+from ddlsim.devices.energy import grams
 from ddlsim.foundation.errors import DdlsimError
 from ddlsim.report.reading import find_runs, read
 from ddlsim.report.record_files import CAUSES, KINDS, damage_of, emitted

@@ -23,7 +23,7 @@ from ddlsim.data import PreparedData
 from ddlsim.data.dataset import Dataset
 from ddlsim.data.partitions import Random
 from ddlsim.devices.model_work import Estimated
-from ddlsim.engine.forgotten_yields import forgotten_yields
+from ddlsim.engine.steps import forgotten_yields
 from ddlsim.foundation import own_code
 from ddlsim.foundation.errors import DataMissing, DdlsimError, ScenarioError, kind_of, listing
 from ddlsim.learning.optimizing.schedules import no_factor
@@ -40,7 +40,7 @@ from ddlsim.tasks import as_task
 if TYPE_CHECKING:
     from ddlsim.data import DatasetSpec
     from ddlsim.learning.learner import Learner
-    from ddlsim.network.access_links import LinkTable
+    from ddlsim.network.link_table import LinkTable
     from ddlsim.scenario import Scenario
 
 ROUNDS, SAMPLES, MAX_STEPS = 2, 4, 2

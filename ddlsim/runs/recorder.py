@@ -10,8 +10,7 @@ from typing import Any, Literal, TextIO
 
 from ddlsim.foundation.errors import RecordsFailed
 from ddlsim.foundation.strict_json import row_text
-from ddlsim.network.flows import Traffic
-from ddlsim.network.link_use import NodeUse
+from ddlsim.network.link_use import NodeUse, Traffic
 from ddlsim.network.messages.message import PayloadBreakdown
 
 

@@ -7,7 +7,7 @@ from ddlsim.network.messages.message import HEADER
 
 if TYPE_CHECKING:
     from ddlsim.engine.simulation import Simulation
-    from ddlsim.network.flows import Traffic
+    from ddlsim.network.link_use import Traffic
 
 PASSED = "all passed (bytes, clock, messages, parameters)"
 

@@ -16,8 +16,7 @@ from annotated_types import Ge, Gt, Le, Lt, MinLen
 from pydantic import BaseModel, ConfigDict, StringConstraints, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from ddlsim.devices.energy_presets import KINDS
-from ddlsim.devices.joules import Costs
+from ddlsim.devices.energy import KINDS, Costs
 from ddlsim.foundation.augmentation import checked
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.units import END_OF_TIME_S, MAX_MBPS, MAX_NODES, Count, CountOrZero, StepCount

@@ -62,11 +62,8 @@ class Torus(StaticTopology):
         rows, columns = self.rows, self.columns
         if rows == "auto" and columns == "auto":
             rows = next(size for size in range(math.isqrt(num_nodes), 0, -1) if num_nodes % size == 0)
-        if rows == "auto":
-            assert columns != "auto"
-            rows = num_nodes // columns
-        if columns == "auto":
-            columns = num_nodes // rows
+        rows = num_nodes // int(columns) if rows == "auto" else rows
+        columns = num_nodes // rows if columns == "auto" else columns
         if rows * columns != num_nodes:
             raise ScenarioError(
                 f"topology: torus of rows {self.rows} and columns {self.columns} cannot hold exactly {num_nodes} nodes."
@@ -103,5 +100,5 @@ class Star(StaticTopology):
 
         self.check(num_nodes)
         graph = nx.empty_graph(num_nodes)
-        graph.add_edges_from((self.center, node) for node in range(num_nodes) if node != self.center)
+        nx.add_star(graph, (self.center, *(node for node in range(num_nodes) if node != self.center)))
         return graph

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError, kind_of
 from ddlsim.foundation.part import Problem
 from ddlsim.topologies.random_graphs import RandomTopology
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 Argument = bool | int | float | str | None
 DRAWN_IN_NO_TIME = 100
 """Nodes."""
-_NONE = inspect.Parameter.empty
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,18 +66,17 @@ class FromNetworkx(RandomTopology):
                 f"topology.arguments: networkx.{make.__name__}({shown}): {type(error).__name__}: {error}"
             ) from error
         if not isinstance(found, nx.Graph) or found.is_directed():
-            kind = "a directed graph" if isinstance(found, nx.Graph) else f"a {type(found).__name__}"
             raise ScenarioError(
-                f"topology.generator: networkx.{make.__name__} gives {kind}; links carry both ways. Use a generator of "
-                "undirected graphs."
+                f"topology.generator: networkx.{make.__name__}: expected an undirected graph, got {kind_of(found)}. "
+                "Use a generator of undirected graphs."
             )
         if len(found) != num_nodes:
             raise ScenarioError(
-                f"topology.arguments: networkx.{make.__name__} gives a graph of {len(found)} nodes, the scenario has "
-                f"{num_nodes}. Change the generator's sizes or nodes.clusters."
+                f"topology.arguments: networkx.{make.__name__}: expected a graph of {num_nodes} nodes, got "
+                f"{len(found)}. Change the generator's sizes or nodes.clusters."
             )
-        graph = nx.Graph(nx.convert_node_labels_to_integers(nx.create_empty_copy(found, with_data=False)))
         numbers = {node: number for number, node in enumerate(found)}
+        graph = nx.empty_graph(num_nodes)
         graph.add_edges_from((numbers[a], numbers[b]) for a, b in found.edges() if a != b)
         return graph
 
@@ -87,15 +85,14 @@ class FromNetworkx(RandomTopology):
         make = _generator(self.generator)
         parameters = inspect.signature(make).parameters
         own: Mapping[str, Any] = self.arguments
-        unknown = [key for key in own if key not in parameters]
-        arguments = {"n": num_nodes, "seed": seed} if not unknown else {}
-        arguments = {key: value for key, value in arguments.items() if key in parameters} | dict(own)
-        named = {key for key, each in parameters.items() if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)}
-        missing = [key for key in parameters if key in named - set(arguments) and parameters[key].default is _NONE]
-        if unknown or missing:
-            what = f"has no argument {unknown[0]}" if unknown else f"needs {' and '.join(missing)}"
+        standard = {key: value for key, value in (("n", num_nodes), ("seed", seed)) if key in parameters}
+        arguments = {**standard, **own}
+        try:
+            inspect.signature(make).bind(**arguments)
+        except TypeError as error:
             known = ", ".join(key for key in parameters if key not in ("create_using", "backend", "backend_kwargs"))
-            raise ScenarioError(f"topology.arguments: networkx.{make.__name__} {what}; its arguments: {known}.")
+            text = f"topology.arguments: networkx.{make.__name__}: {error}. Its arguments: {known}."
+            raise ScenarioError(text) from error
         return make, arguments
 
 

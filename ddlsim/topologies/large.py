@@ -9,7 +9,7 @@ some switchings to be exactly uniform; this module does not, because few of mill
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import overload
+from typing import Any
 
 import numpy as np
 
@@ -36,11 +36,7 @@ class EqualLists(Sequence[tuple[int, ...]]):
     def __len__(self) -> int:
         return len(self.table)
 
-    @overload
-    def __getitem__(self, node: int) -> tuple[int, ...]: ...
-    @overload
-    def __getitem__(self, node: slice) -> list[tuple[int, ...]]: ...
-    def __getitem__(self, node: int | slice) -> tuple[int, ...] | list[tuple[int, ...]]:
+    def __getitem__(self, node: Any) -> Any:
         return self._rows[node]
 
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from ddlsim import runs
-from ddlsim.engine.attacked_transport import AttackedTransport
-from ddlsim.engine.transport import NetworkTransport
+from ddlsim.engine.answers import AnswerService
+from ddlsim.engine.packing import MessagePacker
 from ddlsim.learning.learner import Learner
 from ddlsim.network.messages.message import RESPONSE
 from ddlsim.node.node import Node
@@ -38,7 +38,7 @@ def scenario(step_times_s, attack, **more):
 def answers(monkeypatch):
     """Of every answer of node 0: its round, the asker's, the model that it has, and the one that it sends."""
     seen, published = [], []
-    answer, messages = NetworkTransport._answer, NetworkTransport._messages
+    answer, messages = AnswerService._answer, MessagePacker.messages
 
     def noted(self, request):
         published[:] = [self._store(request.receiver).answer_to(request)]
@@ -50,8 +50,8 @@ def answers(monkeypatch):
             seen.append((own, round_num, published[0]["model"], payload["model"]))
         return messages(self, sender, receivers, round_num, kind, payload, keys)
 
-    monkeypatch.setattr(AttackedTransport, "_answer", noted)
-    monkeypatch.setattr(NetworkTransport, "_messages", sent)
+    monkeypatch.setattr(AnswerService, "_answer", noted)
+    monkeypatch.setattr(MessagePacker, "messages", sent)
     return seen
 
 
@@ -99,8 +99,8 @@ def test_attack_on_updates_knows_the_start_of_a_published_model(tmp_path, monkey
 
         return event, take
 
-    def forged(self, attack_, own, known, start, *rest):
-        made = attack(self, attack_, own, known, start, *rest)
+    def forged(self, attack_, own, *, start, **inputs):
+        made = attack(self, attack_, own, start=start, **inputs)
         forgeries.append((own, start, made))
         return made
 

@@ -19,7 +19,7 @@ from ddlsim.aggregation import AGGREGATIONS
 from ddlsim.algorithms import ALGORITHMS
 from ddlsim.attacks import ATTACKS
 from ddlsim.attacks.forgeries import FOE, Dissensus
-from ddlsim.engine.attacked_transport import AttackedTransport
+from ddlsim.engine.forging import ForgingPacker
 from ddlsim.learning.size_learner import SizedParams, SizedPart
 from ddlsim.network.messages.message import PUSH, Message
 from ddlsim.scenario import ScenarioProblems, load
@@ -168,7 +168,7 @@ def test_flooding_bytes_are_proportional_and_wasted(tmp_path, algorithm, more):
 @pytest.fixture
 def forged(monkeypatch):
     """Of each forgery: round, place, sender, the row in whose place it is, the one that is sent, the first sybil's."""
-    rows, forge = [], AttackedTransport._forge
+    rows, forge = [], ForgingPacker._forge
 
     def noted(self, sender, own, path, receiver, round_num, forging):
         row = forge(self, sender, own, path, receiver, round_num, forging)
@@ -176,7 +176,7 @@ def forged(monkeypatch):
         rows.append((round_num, path, sender, own, row, firsts.get(forging[0][1][0]) if forging else None))
         return row
 
-    monkeypatch.setattr(AttackedTransport, "_forge", noted)
+    monkeypatch.setattr(ForgingPacker, "_forge", noted)
     return rows
 
 
@@ -276,14 +276,14 @@ def test_sybil_with_another_attack_repeats_one_forgery(tmp_path, forged):
 
 
 def test_unforged_rows_of_the_first_sybil_are_released(tmp_path, monkeypatch):
-    kept, forge = [], AttackedTransport._forge
+    kept, forge = [], ForgingPacker._forge
 
     def noted(self, *args):
         row = forge(self, *args)
         kept.append(len(self._forged))
         return row
 
-    monkeypatch.setattr(AttackedTransport, "_forge", noted)
+    monkeypatch.setattr(ForgingPacker, "_forge", noted)
     run(tmp_path / "run", "dpsgd", "mean", ["{name: sybil, nodes: [1, 2, 3]}"], "rounds=8")
     assert len(kept) > 20 and max(kept) <= 3
 
@@ -335,7 +335,7 @@ def test_user_attack_may_have_lists_as_keys(tmp_path):
 @pytest.mark.parametrize("name", ["top_k", "random_k"])
 def test_forgeries_per_receiver_are_decoded_separately(tmp_path, monkeypatch, name):
     """The first message brings a copy whole; later ones what has changed since in the forgeries for this receiver."""
-    sent, messages = [], AttackedTransport._messages
+    sent, messages = [], ForgingPacker.messages
 
     def noted(self, sender, receivers, round_num, kind, payload, keys=None):
         made = messages(self, sender, receivers, round_num, kind, payload, keys)
@@ -343,7 +343,7 @@ def test_forgeries_per_receiver_are_decoded_separately(tmp_path, monkeypatch, na
             sent.extend((m.receiver, payload["model"], m.payload["model"], m.payload_bytes) for m in made)
         return made
 
-    monkeypatch.setattr(AttackedTransport, "_messages", noted)
+    monkeypatch.setattr(ForgingPacker, "messages", noted)
     sets = ("algorithm={name: dpsgd}", "attacks=[{name: dissensus, nodes: [1]}]", "rounds=3")
     compression = f"network.compression={{name: {name}, fraction: 0.1}}"
     runs.run(load(SMOKE, (*SMALL[1:], *sets, compression)), out=tmp_path / "run")
@@ -366,11 +366,11 @@ def test_dissensus_counts_all_nodes_in_the_final_exchange(tmp_path, monkeypatch)
 
 
 def test_attacker_knows_the_newest_row_even_if_older_ones_arrive_later():
-    transport = AttackedTransport.__new__(AttackedTransport)
-    transport._received, transport._newest_s = {}, {}
-    transport._attackers = SimpleNamespace(of=lambda node: "attacks" if node == 1 else None)
-    transport._run = SimpleNamespace(server=None)
+    packer = ForgingPacker.__new__(ForgingPacker)
+    packer._received, packer._newest_s = {}, {}
+    packer.attackers = SimpleNamespace(of=lambda node: "attacks" if node == 1 else None)
+    packer._run = SimpleNamespace(server=None)
     rows = [SizedParams(SizedPart("model", 3, (3,)), serial) for serial in range(3)]
     for sent_s, row in zip((0.5, 2.5, 1.5), rows, strict=True):
-        transport._receive(Message(4, 1, 3, PUSH, {"model": row}, 12, sent_s=sent_s))
-    assert transport._received[1] == {(("model",), 3): {4: rows[1]}}
+        packer.receive(Message(4, 1, 3, PUSH, {"model": row}, 12, sent_s=sent_s))
+    assert packer._received[1] == {(("model",), 3): {4: rows[1]}}

@@ -67,7 +67,7 @@ def test_node_without_interval_is_named(tmp_path):
         Trace(path=write(tmp_path, "0,0,1")).check(2)
 
 
-def test_phone_is_away_between_its_active_times_in_every_repetition(tmp_path):
+def test_phone_is_offline_between_its_active_times_in_every_repetition(tmp_path):
     one = phone(active=[10, 50], inactive=[30, 90])
     assert gaps_of(tmp_path, one) == [(0, 10), (30, 50), (90, 110), (130, 150), (190, 210)]
     assert gaps_of(tmp_path, one, time_scale=10)[:2] == [(0, 1), (3, 5)]
@@ -89,7 +89,7 @@ def test_phone_always_or_never_online(tmp_path):
     assert gaps_of(tmp_path, phone(active=[], inactive=[])) == [(0, math.inf)]
 
 
-def test_nodes_draw_phones_and_another_node_shifts_nobody(tmp_path):
+def test_another_node_changes_no_other_phone(tmp_path):
     churn = FedScale(path=store(tmp_path, {k: phone([k], [k + 40]) for k in range(1, 41)}))
     few, more = ([next(iter(gaps)) for gaps in churn.absences(n, seed=0).values()] for n in (20, 21))
     assert few == more[:20]
@@ -101,7 +101,7 @@ class Harmful:
         return print, ("harm is done",)
 
 
-def test_pickle_that_names_code_is_refused_and_runs_nothing(tmp_path, capsys):
+def test_pickle_that_names_code_is_an_error_and_runs_nothing(tmp_path, capsys):
     path = store(tmp_path, {1: Harmful()})
     with pytest.raises(ScenarioError, match=r"behave\.pkl: .* names .*print, which is code and not data"):
         FedScale(path=path).check(1)
@@ -115,22 +115,22 @@ def test_builtin_containers_and_numbers_are_read(protocol):
 
 
 @pytest.mark.parametrize(
-    ("devices", "message"),
+    ("devices", "error"),
     [
-        ([1, 2], "a dict of devices, got \\[1, 2\\]"),
-        ({7: 3}, "device 7: expected a dict, got 3"),
-        ({7: phone([1, "x"], [2, 3])}, "device 7: active: expected a list of seconds, got \\[1, 'x'\\]"),
+        ([1, 2], "availability: expected a valid dictionary, got \\[1, 2\\]"),
+        ({7: 3}, "device 7: expected a valid dictionary, got 3"),
+        ({7: phone([1, "x"], [2, 3])}, "device 7: active: 1: expected a valid number, got 'x'"),
         ({7: phone([1, 2], [3])}, "device 7: expected as many active as inactive times, got 2 and 1"),
-        ({7: phone([1], [2], math.nan)}, "device 7: finish_time: expected seconds above 0, got nan"),
+        ({7: phone([1], [2], math.nan)}, "device 7: finish_time: expected less than 1000000000000000000, got nan"),
     ],
 )
-def test_pickle_of_another_form_is_refused(tmp_path, devices, message):
-    with pytest.raises(ScenarioError, match=message):
+def test_pickle_of_another_form_is_an_error(tmp_path, devices, error):
+    with pytest.raises(ScenarioError, match=error):
         FedScale(path=store(tmp_path, devices)).check(1)
 
 
 @pytest.mark.parametrize("content", [b"", b"\x80\x04", b"node,start_s,end_s\n0,1,2\n"])
-def test_file_that_is_no_pickle_is_refused(tmp_path, content):
+def test_file_that_is_not_a_pickle_is_an_error(tmp_path, content):
     path = tmp_path / "behave.pkl"
     path.write_bytes(content)
     with pytest.raises(ScenarioError, match=r"behave\.pkl: expected FedScale's pickle"):
@@ -143,14 +143,14 @@ def test_missing_file_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("time", [10**400, -1, 1e18, math.inf])
-def test_times_that_cannot_be_are_refused(tmp_path, time):
-    with pytest.raises(ScenarioError, match="device 7: active: expected a list of seconds, got "):
+def test_time_out_of_range_is_an_error(tmp_path, time):
+    with pytest.raises(ScenarioError, match=r"device 7: active: 0: expected .*, got "):
         FedScale(path=store(tmp_path, {7: phone([time], [2])})).check(1)
 
 
-def test_lists_that_stand_deep_in_each_other_are_told_in_a_short_line(tmp_path):
+def test_error_on_deeply_nested_lists_is_short(tmp_path):
     depth = 100_000
     (tmp_path / "deep.pkl").write_bytes(b"\x80\x02}K\x07" + b"]" * depth + b"a" * (depth - 1) + b"s.")
-    with pytest.raises(ScenarioError, match="device 7: expected a dict, got ") as error:
+    with pytest.raises(ScenarioError, match="device 7: expected a valid dictionary, got ") as error:
         FedScale(path=str(tmp_path / "deep.pkl")).check(1)
     assert len(str(error.value)) < 400

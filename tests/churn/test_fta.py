@@ -55,16 +55,15 @@ def test_only_event_type_1_is_available(trace):
     }
 
 
-def test_lines_of_several_components_are_no_availability(trace):
+def test_lines_of_several_components_are_an_error(trace):
     path = Path(trace((7, 1, 0, 10), (8, 1, 0, 10), (7, 0, 10, 20)))
     text = path.read_text().splitlines()
     path.write_text("\n".join([*text, text[0].replace("\t1\t7", "\t2\t7"), text[2].replace("\t1\t7", "\t2\t7")]))
-    with pytest.raises(ScenarioError, match=r"tab:4: node_id 7 has lines of component_id 1 and 2") as raised:
+    with pytest.raises(ScenarioError, match=r"tab:4: node_id 7 has lines of component_id 1 and 2"):
         FailureTrace(path=str(path)).check(1)
-    assert "event_trace.tab:5" not in str(raised.value)
 
 
-def test_a_node_is_away_around_its_machine_s_intervals(trace):
+def test_a_node_is_offline_around_its_machine_s_intervals(trace):
     path = trace((7, 1, 0, 100), (7, 1, 150, 200))
     absences = FailureTrace(path=path, time_scale=10).absences(2, seed=0)
     assert [list(gaps) for gaps in absences.values()] == [[(10, 15), (20, math.inf)]] * 2

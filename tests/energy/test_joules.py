@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from ddlsim.devices.energy_presets import GRIDS, KINDS, LINKS
-from ddlsim.devices.joules import Costs, Work, grams, joules, total
+from ddlsim.devices.energy import GRIDS, KINDS, LINKS, Costs, Work, grams, joules, total
 
 WORK = Work(
     steps=np.array([10.0, 4.0, 0.0]),

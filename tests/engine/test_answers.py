@@ -1,9 +1,8 @@
 """Answers that come when who has asked has left and returned meanwhile, by simulations whose learning is counting."""
 
 import pytest
+from small_network import equal_network
 from small_simulation import NoLearning, Plain, assemble
-
-from ddlsim.network.network import Network
 
 
 class Scoring(NoLearning):
@@ -48,7 +47,7 @@ def heard(by, absences, **settings):
     made = assemble(
         asking,
         2,
-        lambda env: Network(env, 2, 1e6, 1e6, 0.0, fidelity="ideal", header_bytes=1),
+        lambda env: equal_network(env, 2, 1e6, 1e6, 0.0, fidelity="ideal", header_bytes=1),
         rounds=2,
         graph=[(1,), (0,)],
         absences=absences,

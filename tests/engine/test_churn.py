@@ -5,12 +5,12 @@ from itertools import count
 
 import numpy as np
 import pytest
+from small_network import equal_network
 from small_simulation import NoLearning, Plain, assemble
 
 from ddlsim.churn.schedule import Absence, Schedule
 from ddlsim.engine.membership import Member, Membership
 from ddlsim.foundation.errors import DdlsimError
-from ddlsim.network.network import Network
 
 
 class Counting(Plain):
@@ -62,7 +62,7 @@ def simulate(algorithm, absences, *, rounds=5, **settings):
     made = assemble(
         algorithm,
         num_nodes,
-        lambda env: Network(env, num_nodes, 1e6, 1e6, 0.0, fidelity="ideal"),
+        lambda env: equal_network(env, num_nodes, 1e6, 1e6, 0.0, fidelity="ideal"),
         rounds=rounds,
         graph=[()] * num_nodes,
         absences=absences,

@@ -1,12 +1,12 @@
 """Seconds, steps and bytes that devices are charged for, in simulations that can be counted by hand."""
 
 import pytest
+from small_network import equal_network
 from small_simulation import Plain, assemble
 
-from ddlsim.devices.joules import Costs
+from ddlsim.devices.energy import Costs
 from ddlsim.engine.meters import DeviceMeter, EnergyMeter
 from ddlsim.network.messages.message import Message
-from ddlsim.network.network import Network
 
 
 def test_a_departure_ends_what_is_computed_and_charges_its_share():
@@ -67,7 +67,7 @@ def simulate(rounds, step_time_s, absences=(), **settings):
     made = assemble(
         Training(),
         2,
-        lambda env: Network(env, 2, 100.0, 100.0),
+        lambda env: equal_network(env, 2, 100.0, 100.0),
         rounds=rounds,
         step_time_s=step_time_s,
         graph=[(1,), (0,)],
@@ -107,7 +107,7 @@ def test_bytes_of_an_aborted_message_are_charged_at_both_ends():
     from simpy import Environment
 
     env = Environment()
-    network = Network(env, 2, 100.0, 100.0)
+    network = equal_network(env, 2, 100.0, 100.0)
     meter = EnergyMeter(2, None, Costs(j_per_byte_up=1.0, j_per_byte_down=2.0), lambda: env.now, network)
     network.send([Message(0, 1, 0, "push", {}, 1000)])
     env.run(until=3.0)

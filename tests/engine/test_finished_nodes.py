@@ -1,10 +1,10 @@
 """Nodes that have finished, whom others may still ask, under churn."""
 
 import pytest
+from small_network import equal_network
 from small_simulation import NoLearning, Plain, assemble
 
-from ddlsim.devices.joules import Costs
-from ddlsim.network.network import Network
+from ddlsim.devices.energy import Costs
 
 
 class Answering(Plain):
@@ -27,7 +27,7 @@ def test_a_node_that_has_finished_leaves_and_returns_as_the_others_do(lost, late
     made = assemble(
         answering,
         2,
-        lambda env: Network(env, 2, 1e6, 1e6, 0.0, fidelity="ideal"),
+        lambda env: equal_network(env, 2, 1e6, 1e6, 0.0, fidelity="ideal"),
         rounds=4,
         graph=[(), ()],
         absences={0: [(4.25, 6.0), (30.0, 31.0)]},
@@ -69,7 +69,7 @@ def test_a_node_that_has_finished_and_leaves_while_it_scores_is_waited_for_no_lo
     assemble(
         scoring,
         2,
-        lambda env: Network(env, 2, 1e6, 1e6, 0.0, fidelity="ideal"),
+        lambda env: equal_network(env, 2, 1e6, 1e6, 0.0, fidelity="ideal"),
         rounds=1,
         step_time_s=6.0,
         graph=[(), ()],

@@ -9,12 +9,12 @@ from functools import partialmethod
 
 import numpy as np
 import pytest
+from small_network import equal_network
 from small_simulation import Plain, assemble
 
 from ddlsim.algorithms.gossip import GossipLearning
 from ddlsim.devices.base import StepTimeTrace
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.network.network import Network
 
 
 class Exchange(Plain):
@@ -45,7 +45,7 @@ class Exchange(Plain):
 def simulate(algorithm, rounds=3, drop_prob=0.0, on_drop="drop", header_bytes=0, network=None, **settings):
     def fast(env):
         losses = {"drop_prob": drop_prob, "on_drop": on_drop}
-        return Network(env, 3, 1e9, 1e9, 0.01, fidelity="latency", header_bytes=header_bytes, **losses)
+        return equal_network(env, 3, 1e9, 1e9, 0.01, fidelity="latency", header_bytes=header_bytes, **losses)
 
     settings.setdefault("step_time_s", np.array([0.1, 0.1, 1.0]))
     graph = ((1, 2), (0, 2), (0, 1))
@@ -217,7 +217,7 @@ def test_late_messages_that_are_dropped_count_as_wasted(late, wasted):
 @pytest.mark.parametrize("timeout_s", [None, 2.5])
 def test_a_late_message_goes_on_taking_bandwidth_unless_it_is_given_up(timeout_s):
     def network(env):
-        made = Network(env, 3, 1000.0, 1000.0, 0.0, header_bytes=992, timeout_s=timeout_s)
+        made = equal_network(env, 3, 1000.0, 1000.0, 0.0, header_bytes=992, timeout_s=timeout_s)
 
         def slow_at_first():
             made.set_capacity(2, 100.0, 1000.0)

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 import simpy
 
-from ddlsim.network.flows import LAST, call_at
 from ddlsim.network.messages.message import BOXES, PUSH, Message
+from ddlsim.network.scheduled_calls import LAST, call_at
 
 Wait = tuple[int, set[int], simpy.Event]
 """A round, the senders that are still missing, and what happens when none is."""

@@ -1,10 +1,17 @@
 """Small networks for tests: the flows alone, and messages through SimPy. Capacities in bytes/s."""
 
+from dataclasses import replace
+
 from simpy import Environment
 
 from ddlsim.foundation.native import extension
+from ddlsim.network.link_settings import Losses
+from ddlsim.network.link_table import LinkTable
 from ddlsim.network.messages.message import Message
 from ddlsim.network.network import Network
+
+LOSSES = ("drop_prob", "bursts", "on_drop", "timeout_s")
+SHARED = ("shared_bytes_per_s", "route")
 
 
 def flow_network(*links, **options):
@@ -14,14 +21,24 @@ def flow_network(*links, **options):
     return network
 
 
-class SmallNetwork:
-    """Three nodes with links of 1000 bytes/s, unless told otherwise; `log` holds (what, time, src, dst)."""
+def equal_network(env, num_nodes, up_bytes_per_s, down_bytes_per_s, latency_s=0.0, **options):
+    """Return a network in which all nodes have the same links; options are keys of Network, LinkTable and Losses."""
+    losses, shared = ({key: options.pop(key) for key in keys if key in options} for keys in (LOSSES, SHARED))
+    links = replace(LinkTable.equal(num_nodes, up_bytes_per_s, down_bytes_per_s, latency_s), **shared)
+    return Network(env, links, losses=Losses(**losses), **options)
 
-    def __init__(self, num_nodes=3, capacity=1000.0, latency_s=0.0, **options):
+
+class SmallNetwork:
+    """A network of three nodes with links of 1000 bytes/s by default; `log` holds (event, time, src, dst)."""
+
+    def __init__(self, num_nodes=3, capacity=1000.0, latency_s=0.0, links=None, **options):
         self.env = Environment()
         self.log = []
         options = {"on_delivery": self.note("arrived"), "on_abort": self.note("aborted"), **options}
-        self.network = Network(self.env, num_nodes, capacity, capacity, latency_s, **options)
+        if links is None:
+            self.network = equal_network(self.env, num_nodes, capacity, capacity, latency_s, **options)
+        else:
+            self.network = Network(self.env, links, **options)
 
     def note(self, what):
         return lambda message: self.log.append((what, self.env.now, message.src, message.dst))

@@ -4,14 +4,14 @@ import numpy as np
 from simpy import Environment
 
 from ddlsim.algorithms.base import Algorithm
-from ddlsim.engine.churn_process import ChurnProcess
 from ddlsim.engine.evaluation.evaluator import Evaluator, Measurements, Schedule
 from ddlsim.engine.evaluation.monitor import OracleSimilarities
 from ddlsim.engine.membership import Member
 from ddlsim.engine.meters import EnergyMeter
-from ddlsim.engine.run_info import Run, SilentLog, SimulatedClock
-from ddlsim.engine.simulation import EnginePorts, Simulation
-from ddlsim.engine.transport import NetworkTransport
+from ddlsim.engine.packing import MessagePacker
+from ddlsim.engine.run_info import Run, RunParts, SilentLog, SimulatedClock
+from ddlsim.engine.simulation import Simulation
+from ddlsim.engine.transport import EnginePorts, NetworkTransport
 from ddlsim.node.candidates import EvaluationCandidates
 from ddlsim.runs.recorder import Recorder
 from ddlsim.scenario.model import Evaluation, Protocol
@@ -104,7 +104,7 @@ def assemble(
 
     Args:
         make_network: environment -> Network.
-        metered: what energy costs, if it is counted; see devices/joules.py.
+        metered: what energy costs, if it is counted; see devices/energy.py.
         secure: how sums are protected, a SecureAggregation; what is recorded of that is in `rows`.
         evaluated: whether rows of accuracy are recorded at the end; they are in `records.rows`.
         protocol: keys of the scenario section `protocol`.
@@ -118,8 +118,9 @@ def assemble(
     meter = None if metered is None else EnergyMeter(num_nodes, None, metered, lambda: env.now, network)
     clock, measurements = SimulatedClock(env, step_time_s, meter), Measurements(compute, records, task.judged_by)
     rows = []
-    settings = Protocol(**protocol), None, None, secure, lambda *row: rows.append((env.now, *row))
-    transport = NetworkTransport(network, members, run, clock, compute, *settings)
+    parts = RunParts(network, members, run, clock, compute)
+    settings = Protocol(**protocol), secure, lambda *row: rows.append((env.now, *row))
+    transport = NetworkTransport(parts, MessagePacker(parts), *settings)
     monitor = NoMonitor()
     if evaluated:
         similarities = OracleSimilarities((), None, records, run.rng_after)
@@ -128,8 +129,7 @@ def assemble(
         monitor = Evaluator(
             compute, records, section, schedule, tested, task, run.rng_after, measurements, similarities
         )
-    churn = ChurnProcess(env, members, dict(absences), state_lost)
     ports = EnginePorts(clock, transport, compute, run, SilentLog())
-    made = Simulation(env, algorithm, ports, members, churn, monitor, records)
+    made = Simulation(env, algorithm, ports, members, dict(absences), state_lost, monitor, records)
     made.records, made.compute, made.rows = records, compute, rows
     return made

@@ -66,7 +66,7 @@ def test_leaves_weigh_what_they_are(leaf, num_bytes):
     ("leaf", "what"), [({1, 2}, "a set"), ([object()], "a object"), (np.array([None]), "an array of objects")]
 )
 def test_what_has_no_size_is_refused_by_its_content(leaf, what):
-    with pytest.raises(DdlsimError, match=rf"the content table of a message holds {what}, whose bytes on the wire"):
+    with pytest.raises(DdlsimError, match=rf"content table: expected parameters, .*, got {what}, whose bytes"):
         as_sent({"table": leaf})
 
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 from small_network import SmallNetwork
 
-from ddlsim.network.flows import Bursts
+from ddlsim.network.link_settings import Bursts
 from ddlsim.scenario import ScenarioProblems, from_mapping, to_yaml
 
 BASE = {

@@ -11,7 +11,6 @@ from ddlsim.network.access_links import (
     Fiber,
     Internet,
     Links,
-    LinkTable,
     Mix,
     MixPart,
     Mobile4G,
@@ -19,9 +18,8 @@ from ddlsim.network.access_links import (
     Table,
     Uniform,
     Wifi6,
-    with_server,
 )
-from ddlsim.network.latencies import latencies
+from ddlsim.network.link_table import LinkTable, latencies, with_server
 
 
 def test_uniform_converts_mbit_per_s_and_ms():
@@ -97,7 +95,10 @@ def test_a_table_gives_every_node_its_own_links_and_later_capacities(tmp_path):
             "node,uplink_mbps,downlink_mbps,latency_ms\n0,8,8,5\n0,8,8,5\n",
             r"links.csv:3: node: expected one row per node",
         ),
-        ("node,uplink_mbps,downlink_mbps,latency_ms\n0,8,8,5\n", r"expected a row for each of 2 nodes, got none for 1"),
+        (
+            "node,uplink_mbps,downlink_mbps,latency_ms\n0,8,8,5\n",
+            r"expected a row for each of 2 nodes, got none for node 1",
+        ),
         ("node,uplink_mbps,downlink_mbps,latency_ms\n0,8,8,5\n1,-8,8,nan\n", r"links.csv:3: uplink_mbps: expected"),
         ("node,up\n", r"links.csv:1: expected the columns node,uplink_mbps,downlink_mbps,latency_ms, got node,up"),
         ("", r"got an empty file"),
@@ -149,7 +150,7 @@ def test_links_that_are_none_are_told(drawn, text):
 def test_a_server_beside_a_matrix_of_latencies_is_as_far_from_a_node_as_the_median_of_the_others():
     matrix_s = [[0.0, 0.1, 0.3, 0.4], [0.2, 0.0, 0.5, 0.6], [0.1, 0.2, 0.0, 0.9], [0.7, 0.8, 0.9, 0.0]]
     drawn = links_drawn(Own(table=table((1.0,) * 4, (1.0,) * 4, latency_s=matrix_s)), 4, 0)
-    latency_s = with_server(drawn, 4, 1.0).latency_s
+    latency_s = with_server(drawn, 1.0).latency_s
     assert [[latency_s(src, dst) for dst in range(4)] for src in range(4)] == matrix_s
     assert [latency_s(node, 4) for node in range(4)] == [0.3, 0.5, 0.2, 0.8]
     assert [latency_s(4, node) for node in range(4)] == [0.2, 0.2, 0.5, 0.6]
@@ -157,12 +158,12 @@ def test_a_server_beside_a_matrix_of_latencies_is_as_far_from_a_node_as_the_medi
 
 def test_a_server_beside_one_node_with_latencies_of_pairs_is_at_its_place():
     drawn = links_drawn(Own(table=table((1.0,), (1.0,), latency_s=lambda src, dst: 0.5)), 1, 0)
-    assert with_server(drawn, 1, 1.0).latency_s(0, 1) == 0.0
+    assert with_server(drawn, 1.0).latency_s(0, 1) == 0.0
 
 
 def test_a_server_is_one_more_site_of_the_internet():
     nodes, more = Internet().draw(5, 3), Internet().draw(6, 3)
-    beside = with_server(nodes, 5, 1.0).latency_s
+    beside = with_server(nodes, 1.0).latency_s
     pairs = [(src, dst) for src in range(6) for dst in range(6) if src != dst]
     assert [beside(*pair) for pair in pairs] == [more.latency_s(*pair) for pair in pairs]
     assert min(beside(*pair) for pair in pairs) > 0

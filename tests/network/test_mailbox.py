@@ -4,17 +4,17 @@ from itertools import permutations
 
 import pytest
 from simpy import Environment
+from small_network import equal_network
 
 from ddlsim.foundation import rng
 from ddlsim.network.messages.message import PUSH, Message
-from ddlsim.network.network import Network
 
 
 class Box:
     """Node 0's mailbox for pushes in a network of ten nodes; payloads are told apart by their texts."""
 
     def __init__(self, env: Environment):
-        self.network = Network(env, 10, 1000.0, 1000.0, on_delivery=lambda _: None)
+        self.network = equal_network(env, 10, 1000.0, 1000.0, on_delivery=lambda _: None)
         self.boxes = self.network.use_mailboxes()
         self.sizes = {}
 
@@ -217,7 +217,7 @@ def test_at_one_instant_a_loss_is_felt_after_all_arrivals_in_whatever_order_they
 
     seed = next(s for s in range(1000) if first_draw(s, 2) < 0.5 <= min(first_draw(s, 0), first_draw(s, 1)))
     env, woken = Environment(), []
-    network = Network(
+    network = equal_network(
         env,
         6,
         1.0,

@@ -7,9 +7,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from mailbox_reference import PlainMailboxes
 from simpy import Environment
+from small_network import equal_network
 
 from ddlsim.network.messages.message import PUSH, RESPONSE, Message
-from ddlsim.network.network import Network
 
 NODES = 4
 MANY_NODES = 6  # more messages of a round than a mailbox has room for before it allocates some
@@ -42,7 +42,7 @@ class Alone:
 
     def __init__(self, plain: bool):
         self.env = Environment()
-        self.network = Network(self.env, MANY_NODES, 1.0, 1.0, on_delivery=lambda _: None)
+        self.network = equal_network(self.env, MANY_NODES, 1.0, 1.0, on_delivery=lambda _: None)
         self.unused = [0] * MANY_NODES
         if plain:
             self.boxes = PlainMailboxes(self.env, MANY_NODES, self._count)
@@ -125,7 +125,7 @@ class World:
         self.plain, self.world, self.log = plain, world, []
         self.env = Environment()
         capacity = np.array(world["capacity"], dtype=float)
-        self.network = Network(
+        self.network = equal_network(
             self.env,
             NODES,
             capacity,

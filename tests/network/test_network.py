@@ -7,7 +7,7 @@ import pytest
 from small_network import SmallNetwork
 
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.network.latencies import latencies
+from ddlsim.network.link_table import latencies
 from ddlsim.network.messages.message import Message
 
 

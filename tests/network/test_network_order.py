@@ -8,10 +8,10 @@ import pytest
 import simpy
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
+from small_network import equal_network
 
-from ddlsim.network.flows import LATE, LATEST, ScheduledCall, exact_delay
 from ddlsim.network.messages.message import Message
-from ddlsim.network.network import Network
+from ddlsim.network.scheduled_calls import LATE, LATEST, ScheduledCall, exact_delay
 
 times = st.floats(0, 1e9, allow_subnormal=False)
 
@@ -57,7 +57,9 @@ def test_the_clock_shows_a_time_to_the_last_bit_after_two_delays_at_most(now_s, 
 
 def test_at_one_instant_the_events_of_simpy_come_before_those_of_the_network():
     env, log = simpy.Environment(), []
-    network = Network(env, 2, 1e9, 1e9, 1.0, fidelity="latency", on_delivery=lambda _: log.append((env.now, "arrived")))
+    network = equal_network(
+        env, 2, 1e9, 1e9, 1.0, fidelity="latency", on_delivery=lambda _: log.append((env.now, "arrived"))
+    )
     network.send([Message(0, 1, 0, "push", None, 100)])
 
     def wait():
@@ -73,7 +75,7 @@ def test_at_one_instant_the_events_of_simpy_come_before_those_of_the_network():
 
 def test_what_is_sent_on_arrival_comes_after_what_that_arrival_woke():
     env, log = simpy.Environment(), []
-    network = Network(env, 3, 1.0, 1.0, fidelity="ideal", on_delivery=lambda message: log.append(message.kind))
+    network = equal_network(env, 3, 1.0, 1.0, fidelity="ideal", on_delivery=lambda message: log.append(message.kind))
     boxes = network.use_mailboxes()
     network.send([Message(0, 1, 0, "push", None, 100)])
 
@@ -92,7 +94,7 @@ def test_what_is_sent_on_arrival_comes_after_what_that_arrival_woke():
 
 def test_the_changes_of_one_instant_cost_one_event_and_so_does_what_ends_together():
     env = simpy.Environment()
-    network = Network(env, 1001, 1000.0, 1000.0, on_delivery=lambda _: None)
+    network = equal_network(env, 1001, 1000.0, 1000.0, on_delivery=lambda _: None)
     for src in range(1000):
         network.send([Message(src, src + 1, 0, "other", None, 1000)])
     assert count_events(env) == 3  # at the end of the present instant, at the ends, and after what these bring about
@@ -102,7 +104,7 @@ def test_the_changes_of_one_instant_cost_one_event_and_so_does_what_ends_togethe
 
 def test_arrivals_that_end_no_wait_cost_no_event():
     env = simpy.Environment()
-    network = Network(env, 101, 1000.0, 1000.0, on_delivery=lambda _: None)
+    network = equal_network(env, 101, 1000.0, 1000.0, on_delivery=lambda _: None)
     boxes = network.use_mailboxes()
     network.send([Message(src, 100, 0, "push", None, 10 * src) for src in range(1, 100)])  # 99 different ends
     waited = boxes.wait(100, "push", 0, range(1, 100))
@@ -114,7 +116,7 @@ def test_arrivals_that_end_no_wait_cost_no_event():
 
 def test_a_run_lasts_until_the_last_message_has_arrived():
     env = simpy.Environment()
-    network = Network(env, 3, 1000.0, 1000.0, on_delivery=lambda _: None)
+    network = equal_network(env, 3, 1000.0, 1000.0, on_delivery=lambda _: None)
     network.use_mailboxes()
     network.send([Message(0, 1, 1, "push", None, 500)])  # no process waits for it
     env.run()
@@ -123,7 +125,7 @@ def test_a_run_lasts_until_the_last_message_has_arrived():
 
 def test_an_earlier_completion_takes_the_place_of_the_pending_one():
     env, log = simpy.Environment(), []
-    network = Network(env, 4, 1000.0, 1000.0, on_delivery=lambda message: log.append((env.now, message.src)))
+    network = equal_network(env, 4, 1000.0, 1000.0, on_delivery=lambda message: log.append((env.now, message.src)))
 
     def send():
         network.send([Message(0, 1, 0, "other", None, 5000)])
@@ -138,7 +140,7 @@ def test_an_earlier_completion_takes_the_place_of_the_pending_one():
 def test_two_networks_in_one_environment_do_not_disturb_each_other():
     env, log = simpy.Environment(), []
     for name in ("first", "second"):
-        network = Network(env, 2, 1000.0, 1000.0, on_delivery=lambda _, name=name: log.append((env.now, name)))
+        network = equal_network(env, 2, 1000.0, 1000.0, on_delivery=lambda _, name=name: log.append((env.now, name)))
         network.send([Message(0, 1, 0, "other", None, 1000)])
     env.run()
     assert log == [(1.0, "first"), (1.0, "second")]
@@ -146,7 +148,7 @@ def test_two_networks_in_one_environment_do_not_disturb_each_other():
 
 def test_an_environment_is_collected_with_its_network():
     env = simpy.Environment()
-    network = Network(env, 2, 1.0, 1.0, on_delivery=partial(print, env))
+    network = equal_network(env, 2, 1.0, 1.0, on_delivery=partial(print, env))
     network.send([Message(0, 1, 0, "push", network, 100)])
     env.timeout(1)
     gone = weakref.ref(env)
@@ -157,7 +159,7 @@ def test_an_environment_is_collected_with_its_network():
 
 def test_after_an_event_at_infinity_nothing_is_left():
     env = simpy.Environment()
-    Network(env, 2, 1.0, 1.0, on_delivery=print)
+    equal_network(env, 2, 1.0, 1.0, on_delivery=print)
     env.timeout(float("inf"))
     env.run()
     assert env.now == float("inf")

@@ -8,7 +8,7 @@ from small_network import SmallNetwork
 
 from ddlsim import runs
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.network.access_links import with_server
+from ddlsim.network.link_table import with_server
 from ddlsim.network.routed_links import Routed, Routes
 from ddlsim.scenario import from_mapping
 
@@ -79,7 +79,7 @@ def test_latencies_of_the_path_add_up(tmp_path, network):
 
 def routed(network, clusters=3, **keys):
     edges = network("0 1 8 10", "1 2 8 20", "2 3 8 30", "2 9 8 5")
-    return with_server(Routed(file=edges, hosts=(0, 1, 3), **keys).draw(clusters, 0), 3, 1.0)
+    return with_server(Routed(file=edges, hosts=(0, 1, 3), **keys).draw(clusters, 0), 1.0)
 
 
 def test_a_server_sits_where_the_latencies_to_all_hosts_have_the_smallest_sum(network):
@@ -119,24 +119,13 @@ def test_nodes_at_one_host_need_no_link(tmp_path, network):
     assert round_times_s(tmp_path, 2, RING, links)[0] == pytest.approx(0, abs=1e-5)
 
 
-def site_keys(table):
-    """Of a table of links without access limits, those of a network."""
-    return {
-        "capacity": table.uplink_bytes_per_s,
-        "latency_s": table.latency_s,
-        "shared_bytes_per_s": table.shared_bytes_per_s,
-        "route": table.route,
-        "site_bytes_per_s": table.site_bytes_per_s,
-    }
-
-
 def at_hosts(file, *hosts, **keys):
     return Routed(file=file, hosts=hosts, **keys).draw(len(hosts), 0)
 
 
 @pytest.mark.parametrize("duplex", ["full", "half"])
 def test_without_own_links_utilization_is_of_the_physical_ones_at_the_host(network, duplex):
-    net = SmallNetwork(4, **site_keys(at_hosts(network(*LINE), 0, 1, 2, 3, duplex=duplex)))
+    net = SmallNetwork(links=at_hosts(network(*LINE), 0, 1, 2, 3, duplex=duplex))
     net.send(1, 3, 1_000_000)
     use = net.use(until_s=4)  # in the middle two links of 1 MB/s each, at the ends one
     assert use.uplink_utilization.tolist() == pytest.approx([0, 1 / 8, 0, 0])
@@ -144,7 +133,7 @@ def test_without_own_links_utilization_is_of_the_physical_ones_at_the_host(netwo
 
 
 def test_what_stays_at_a_host_does_not_fill_its_links(network):
-    net = SmallNetwork(3, **site_keys(at_hosts(network(*LINE), 0, 0, 1)))
+    net = SmallNetwork(links=at_hosts(network(*LINE), 0, 0, 1))
     net.send(0, 1, 5_000_000)
     net.send(0, 2, 1_000_000)
     use = net.use(until_s=4)
@@ -157,7 +146,7 @@ def test_utilization_is_of_a_node_s_own_link_where_it_has_one(network):
     table = at_hosts(network(*LINE), 0, 1, 2, 3, uplink_mbps=4)
     assert table.uplink_bytes_per_s.tolist() == [5e5] * 4
     assert table.site_bytes_per_s.tolist() == [[float("inf")] * 4, [1e6, 2e6, 2e6, 1e6]]
-    assert with_server(table, 4, 1.0).site_bytes_per_s[:, 4].tolist() == [float("inf")] * 2
+    assert with_server(table, 1.0).site_bytes_per_s[:, 4].tolist() == [float("inf")] * 2
 
 
 def test_utilization_follows_links_that_change(network):
@@ -165,8 +154,7 @@ def test_utilization_follows_links_that_change(network):
     net = SmallNetwork(3, capacity=1e6)
     for start_s in (0, 2):  # 1 s each at first; then it stays at its host
         net.send(0, 1, 1_000_000, at_s=start_s)
-    ends = table.uplink_bytes_per_s, table.downlink_bytes_per_s
-    net.at(2, lambda: net.network.use_links(*ends, *list(site_keys(table).values())[1:]))
+    net.at(2, lambda: net.network.use_links(table))
     net.send(0, 2, 1_000_000, at_s=3)
     use = net.use(until_s=4)  # of 2 s at 1 MB/s and 2 s of the link at host 0
     assert use.uplink_utilization[0] == pytest.approx(2 / 4)

@@ -3,12 +3,12 @@ import random
 
 import pytest
 import simpy
+from small_network import equal_network
 
 from ddlsim.foundation import native
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.network.access_links import CapacityChange, follow
+from ddlsim.network.link_table import CapacityChange
 from ddlsim.network.messages.message import Message
-from ddlsim.network.network import Network
 from ddlsim.network.replay import finish_times
 from ddlsim.network.tcp import Tcp, TcpPaths
 from ddlsim.scenario import from_mapping
@@ -61,8 +61,8 @@ def end_s(size, start_s, *changes):
     """When a message ends that is sent then, while node 0 has these capacities (from, bytes/s)."""
     env, arrived = simpy.Environment(), []
     options = {"fidelity": "tcp", "tcp": SEGMENTS_OF_1_KB, "on_delivery": lambda _: arrived.append(env.now)}
-    network = Network(env, 2, 1e6, 1e6, 0.02, **options)
-    env.process(follow(env, network, [CapacityChange(at_s, 0, capacity, 1e6) for at_s, capacity in changes]))
+    network = equal_network(env, 2, 1e6, 1e6, 0.02, **options)
+    network.follow([CapacityChange(at_s, 0, capacity, 1e6) for at_s, capacity in changes])
 
     def send():
         yield env.timeout(start_s)
@@ -108,7 +108,7 @@ def test_a_shared_link_that_gets_faster_puts_its_flows_into_slow_start():
 def test_a_node_that_was_away_has_new_connections(leaves):
     env, arrived = simpy.Environment(), []
     options = {"fidelity": "tcp", "tcp": SEGMENTS_OF_1_KB, "on_delivery": lambda _: arrived.append(env.now)}
-    network = Network(env, 2, 1e6, 1e6, 0.02, **options)
+    network = equal_network(env, 2, 1e6, 1e6, 0.02, **options)
 
     def sent_twice():
         network.send([Message(0, 1, 0, "flow", None, 30_000)])
@@ -159,7 +159,7 @@ def test_messages_over_connections_of_their_own_share():
 def test_a_message_given_up_lets_those_behind_it_go_on():
     env, arrived = simpy.Environment(), []
     settings = {"fidelity": "tcp", "tcp": IN_ORDER, "timeout_s": 1.0}
-    network = Network(env, 2, 1e6, 1e6, on_delivery=lambda _: arrived.append(env.now), **settings)
+    network = equal_network(env, 2, 1e6, 1e6, on_delivery=lambda _: arrived.append(env.now), **settings)
 
     def send():
         for size in (10_000_000, 10_000_000, 100_000):  # the first is given up at 1 s, the second at 1.5 s
@@ -238,7 +238,7 @@ def test_weights_share_a_link_in_proportion():
 
 def test_an_aborted_message_takes_its_acknowledgements_along():
     env, aborted = simpy.Environment(), []
-    network = Network(env, 2, 1e6, 1e6, fidelity="tcp", on_abort=aborted.append)
+    network = equal_network(env, 2, 1e6, 1e6, fidelity="tcp", on_abort=aborted.append)
     messages = [Message(0, 1, 0, "push", {}, 1_000_000)]
     network.add_headers(messages)
     network.send(messages)
@@ -251,7 +251,7 @@ def test_an_aborted_message_takes_its_acknowledgements_along():
 
 def test_a_message_that_waits_for_its_turn_is_not_acknowledged_yet():
     env = simpy.Environment()
-    network = Network(env, 2, 1e6, 1e6, fidelity="tcp", tcp=Tcp(initial_window=0))
+    network = equal_network(env, 2, 1e6, 1e6, fidelity="tcp", tcp=Tcp(initial_window=0))
     messages = [Message(0, 1, 0, "push", {}, 1448 * 500, 0) for _ in range(3)]
     network.add_headers(messages)
     network.send(messages)
@@ -263,7 +263,7 @@ def test_a_message_that_waits_for_its_turn_is_not_acknowledged_yet():
 
 def test_acknowledgements_count_as_headers_of_the_way_back():
     env = simpy.Environment()
-    network = Network(env, 2, 1e6, 1e6, fidelity="tcp")
+    network = equal_network(env, 2, 1e6, 1e6, fidelity="tcp")
     messages = [Message(0, 1, 0, "push", {}, 2 * 1448, 0)]
     network.add_headers(messages)
     network.send(messages)

@@ -9,7 +9,7 @@ from ddlsim import runs
 from ddlsim.devices.base import FedScale as FedScaleDevices
 from ddlsim.devices.base import drawn_phones
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.network.access_links import with_server
+from ddlsim.network.link_table import with_server
 from ddlsim.network.trace_links import FedScale, LatencyMatrix, Mahimahi, read_latencies, read_opportunities
 from ddlsim.scenario import from_mapping
 
@@ -62,9 +62,16 @@ def test_a_file_of_phones_that_has_changed_is_read_anew(phones):
         assert drawn_phones(path, 1, 0)[1].tolist() == [communication]
 
 
-@pytest.mark.parametrize("device", [{"computation": 1.0}, {"computation": 0, "communication": 1}, [1, 2]])
-def test_a_wrong_device_is_named(phones, device):
-    with pytest.raises(ScenarioError, match="device 7: expected computation"):
+@pytest.mark.parametrize(
+    ("device", "error"),
+    [
+        ({"computation": 1.0}, "communication: Field required"),
+        ({"computation": 0, "communication": 1}, "computation: expected greater than 0, got 0"),
+        ([1, 2], "expected a valid dictionary, got"),
+    ],
+)
+def test_a_wrong_device_is_named(phones, device, error):
+    with pytest.raises(ScenarioError, match=f"device 7: {error}"):
         FedScale(path=phones({7: device})).draw(1, 0)
 
 
@@ -152,7 +159,7 @@ def test_what_is_neither_pings_nor_a_matrix_is_refused(write, lines):
 
 def test_a_server_draws_a_site_of_its_own(write):
     links = LatencyMatrix(file=write("sites.csv", "0,10,20,30", "10,0,40,50", "20,40,0,60", "30,50,60,0"))
-    beside = with_server(links.draw(3, 0), 3, 1.0).latency_s
+    beside = with_server(links.draw(3, 0), 1.0).latency_s
     more = links.draw(4, 0).latency_s
     for node in range(3):
         assert beside(node, 3) == beside(3, node) == more(node, 3) > 0.004

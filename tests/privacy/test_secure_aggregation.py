@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from small_network import equal_network
 from small_simulation import Plain, assemble
 from torn_runs import outcome, run_until, run_whole
 
@@ -17,7 +18,6 @@ from ddlsim.network.messages.secure_aggregation import (
     news_bytes,
     threshold,
 )
-from ddlsim.network.network import Network
 from ddlsim.report.reading import read
 from ddlsim.report.summary import summary_of
 from ddlsim.runs.checkpoint import Every
@@ -53,7 +53,7 @@ def run(algorithm=None, absences=None, rounds=1, secure=None, **protocol):
     made = assemble(
         algorithm,
         4,
-        lambda env: Network(env, 4, 1e6, 1e6, 0.5, fidelity="latency", header_bytes=7),
+        lambda env: equal_network(env, 4, 1e6, 1e6, 0.5, fidelity="latency", header_bytes=7),
         rounds=rounds,
         graph=[()] * 4,
         absences=absences,
@@ -192,7 +192,7 @@ def test_with_churn_and_losses_a_sum_has_enough_inputs_or_none(seed, lossy):
     made = assemble(
         algorithm,
         6,
-        lambda env: Network(env, 6, 1e4, 1e4, 0.05, drop_prob=0.02 * lossy, on_drop="drop", seed=seed),
+        lambda env: equal_network(env, 6, 1e4, 1e4, 0.05, drop_prob=0.02 * lossy, on_drop="drop", seed=seed),
         rounds=6,
         graph=[()] * 6,
         absences=absences,

@@ -26,7 +26,7 @@ def test_summary_says_that_all_checks_have_passed(tmp_path):
     [
         ("ddlsim.network.network.Network.all_bytes_sent", "nodes sent 7 bytes, pairs"),
         ("ddlsim.network.messages.message.PayloadBreakdown.count", "0 messages were sent"),
-        ("ddlsim.engine.transport.content_bytes", "parameters in model was counted as 7 bytes"),
+        ("ddlsim.engine.packing.content_bytes", "parameters in model was counted as 7 bytes"),
     ],
 )
 def test_wrong_count_is_a_fault_of_ddlsim(tmp_path, monkeypatch, broken, text):

@@ -1,8 +1,7 @@
-"""When and how a run is evaluated. It costs no simulated time and steers nothing but the stop at a target.
+"""Evaluations of a run. They take no simulated time and influence only the stop at a target.
 
-A loss that is no number (a model that has diverged) is worse than every other one.
-
-Measurements of models between evaluations, for monitoring: computed in waves like all jobs, written afterwards.
+A loss of nan (a model that has diverged) is worse than every other loss. Measurements of models between evaluations
+are computed in waves like all jobs, and written afterwards.
 """
 
 import math
@@ -14,19 +13,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ddlsim.attacks.poisoning import BACKDOOR
+from ddlsim.engine.evaluation.monitor import RoundTimes
 from ddlsim.node.candidates import SELECTION_BATCHES, EvaluationCandidates, Snapshot
 from ddlsim.tasks import Task, metrics
 from ddlsim.tasks.base import VALIDATION, VALIDATION_LOSS, Metric
 
 if TYPE_CHECKING:
-    pass
     from ddlsim.attacks.node_attacks import Attackers
-    from ddlsim.engine.evaluation.monitor import OracleSimilarities, Population, Records, Tester
+    from ddlsim.engine.evaluation.monitor import OracleSimilarities, Population, Records
     from ddlsim.learning.bank import Params
     from ddlsim.learning.eval_results import EvalResult
     from ddlsim.learning.job_types import Model
     from ddlsim.learning.jobs import Job
     from ddlsim.learning.optimizing.state import LocalState
+    from ddlsim.node.ports import Compute
     from ddlsim.scenario.model import Evaluation
 
 
@@ -34,12 +34,12 @@ class Measurements:
     """Validation metric and loss of models that nodes hold only within a round.
 
     Args:
-        learner: see learning/learner.py.
-        recorder: where rows go.
-        metric: what models are judged by.
+        learner: measures models.
+        recorder: destination of rows.
+        metric: metric of the rows.
     """
 
-    def __init__(self, learner: "Tester", recorder: "Records", metric: Metric):
+    def __init__(self, learner: "Compute", recorder: "Records", metric: Metric):
         self._learner = learner
         self._recorder = recorder
         self._metric = metric
@@ -48,27 +48,27 @@ class Measurements:
     def take(
         self, time_s: float, node: int, completed: int, name: str, model: "Model", local_state: "LocalState | None"
     ) -> None:
-        """Measures a model on a node's validation samples; costs no simulated time.
+        """Measure a model on a node's validation samples; takes no simulated time.
 
         Args:
-            time_s: of the rows.
+            time_s: time of the rows.
             node: the node that has the samples.
             completed: the rows' round.
             name: the rows are <metric>_<name> (accuracy_before_merge) and loss_<name>.
-            model: what to measure.
-            local_state: what the learner keeps of the node's trainings.
+            model: the measured model.
+            local_state: the learner's state of the node's trainings.
         """
         job = self._learner.test([model], node, "own validation", local_state)
         self._open.append((time_s, node, completed, name, job))
 
     def write(self) -> None:
-        """Writes the rows of everything measured since the last time."""
+        """Write the rows of everything measured since the last call."""
         if not self._open:
             return
         found = self._learner.resolve([job for *_, job in self._open])
         metric = self._metric
         for (time_s, node, completed, name, _), ((values, loss, _),) in zip(self._open, found, strict=True):
-            if metric.higher_is_better:  # an error says what the loss says
+            if metric.higher_is_better:  # an error would repeat the loss
                 self._recorder.row(time_s, node, completed, f"{metric.name}_{name}", values[0])
             self._recorder.row(time_s, node, completed, f"loss_{name}", loss)
         self._open.clear()
@@ -80,11 +80,11 @@ class Evaluated:
 
     Args:
         completed: rounds completed.
-        time_s: simulated time when the last node was there.
-        bytes_sent: bytes all nodes had put on the wire when each was there.
-        metric: what nodes are judged by.
-        values: per node; nan for nodes that have not joined yet, infinity for an error that is no number.
-        attacked: nodes that attack the others, whose values do not count.
+        time_s: simulated time when the last node had completed them.
+        bytes_sent: bytes that all nodes had put on the wire when each had completed them.
+        metric: metric of the values.
+        values: per node; nan for nodes that have not joined yet, infinity for an error of nan.
+        attacked: attackers, whose values do not count.
     """
 
     completed: int
@@ -96,22 +96,22 @@ class Evaluated:
 
     @property
     def honest(self) -> np.ndarray:
-        """The values of honest nodes; nan for the others."""
+        """Values of honest nodes; nan for the others."""
         return metrics.without(self.values, self.attacked)
 
     def reaches(self, target: float) -> bool:
-        """Whether the mean over the honest nodes that have joined is as good as the target, as reports judge it."""
+        """Whether the mean over the honest nodes that have joined reaches the target, as in reports."""
         mean = float(metrics.over_nodes(self.honest))
         return metrics.first_reaching([mean], target, falling=self.metric.falling) is not None
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """Which completed rounds are evaluated.
+    """Completed rounds that are evaluated.
 
     Args:
         every: rounds between evaluations.
-        rounds: of the run.
+        rounds: rounds of the run.
     """
 
     every: int
@@ -126,26 +126,31 @@ class Evaluator:
     """Collects snapshots of a round and evaluates when every node that took part has one.
 
     Args:
-        compute: tests models, see learning/learner.py.
-        recorder: where rows go.
+        compute: tests models.
+        recorder: destination of rows.
         evaluation: scenario section `evaluation`.
-        schedule: which rounds are evaluated.
-        test_set: per node what it is tested on: its cluster, or itself; int [N].
-        task: what is learned.
-        rng: (purpose, node, rounds completed) -> a stream of random numbers of its own.
-        measurements: what is measured between evaluations.
-        similarities: what chosen nodes would measure of others is written at every evaluation.
+        schedule: rounds that are evaluated.
+        test_set: number of each node's test set: its cluster, or itself; int [N].
+        task: the learning task.
+        rng: (purpose, node, rounds completed) -> a stream of random numbers.
+        measurements: measurements between evaluations.
+        similarities: true similarities, written at every evaluation.
         on_evaluated: called with every outcome.
-        on_model: called with every node that is tested, its snapshot, the model that was chosen of its candidates, and
-            what its learner keeps beside it.
-        attackers: who attacks, and how; None: all nodes are honest.
-        stops_early: whether nodes may stop before the last round, so that what they end with may have been measured, or
-            not (`has_measured`).
+        on_model: called with every tested node, its snapshot, the chosen one of its candidates, and its learner's
+            state.
+        attackers: the attackers; None: all nodes are honest.
+        stops_early: whether nodes may stop before the last round, so that `has_measured` is needed.
+
+    Attributes:
+        evaluated: completed rounds at the last evaluation.
+        target_reached: whether the run should end now.
+        compares_models: whether snapshots need the compared state, see Algorithm.seen.
+        write_measurements: writes the measurements between evaluations.
     """
 
     def __init__(
         self,
-        compute: "Tester",
+        compute: "Compute",
         recorder: "Records",
         evaluation: "Evaluation",
         schedule: Schedule,
@@ -159,7 +164,7 @@ class Evaluator:
         attackers: "Attackers | None" = None,
         stops_early: bool = False,
     ):
-        self._schedules = [(0, schedule)]  # the first round of each, the newest first
+        self._schedules = [(0, schedule)]  # first rounds, newest first
         self.evaluated = 0
         self.target_reached = False
         self.compares_models = similarities.any_chosen
@@ -188,22 +193,22 @@ class Evaluator:
         return next(one for first, one in self._schedules if completed >= first).due(completed)
 
     def use(self, evaluation: "Evaluation", schedule: Schedule, after: int, similarities: "OracleSimilarities") -> None:
-        """From now on evaluations have another target, and those of more than `after` rounds another schedule."""
+        """Replace the target from now on, and the schedule for more than `after` rounds."""
         self._schedules.insert(0, (after + 1, schedule))
         self._stop_at = evaluation.wanted if evaluation.stop_at_target else None
         self._similarities = similarities
         self.compares_models = similarities.any_chosen
 
     def completed(self, node: int, completed: int, population: "Population") -> None:
-        """A node has completed a round that is due."""
+        """Take the snapshot of a node that has completed a due round."""
         self._open.setdefault(completed, {})[node] = population.snapshot(node, completed)
 
     def close_complete(self, population: "Population") -> None:
-        """Evaluates every open round that no node is still on the way to; absent nodes count as they are now.
+        """Evaluate every open round that no node is still on the way to; absent nodes count with their current state.
 
-        Nodes that joined or came back in a later round count as when they had completed that, where they have; nodes
-        that have not joined yet are left out. A node that comes back and completes such a round later is not
-        measured again in it, or the others would count there as they are by then.
+        Nodes that joined or returned in a later round count with their state when they completed that round, if they
+        have; nodes that have not joined yet are left out. A node that returns and completes such a round later is not
+        measured again in it, because the others would then count with their later state.
         """
         for completed in sorted(self._open):
             if population.any_on_the_way_to(completed):
@@ -212,7 +217,7 @@ class Evaluator:
             self.evaluated = completed
             for node in population.joined():
                 taken = snapshots.get(node)
-                is_server = taken is not None and taken.serving is None  # by now what it sent last is out
+                is_server = taken is not None and taken.serving is None  # its last messages have been sent by now
                 if taken is None or is_server:
                     later = None if is_server else self._next_of(node)
                     snapshots[node] = later or population.snapshot(node, completed)
@@ -223,25 +228,23 @@ class Evaluator:
             self.target_reached |= self._stop_at is not None and outcome.reaches(self._stop_at)
 
     def has_measured(self, node: int, snapshot: Snapshot) -> bool:
-        """Whether the models that are tested of a node are the very ones that were tested last."""
+        """Whether the tested models of a node are those of its last test."""
         if snapshot.serving is None:
             return True
         models, _ = self._candidates(snapshot, snapshot.serving)
-        before = [each() for each in self._measured.get(node, ())]
-        now = _parts(models)
-        return len(before) == len(now) and all(one is other for one, other in zip(before, now, strict=True))
+        return list(map(id, _parts(models))) == [id(each()) for each in self._measured.get(node, ())]
 
     def _next_of(self, node: int) -> Snapshot | None:
-        """Of a node that has already completed open rounds, the first of them."""
-        return next((self._open[later][node] for later in sorted(self._open) if node in self._open[later]), None)
+        """Return a node's snapshot of the first open round that it has completed."""
+        return next((taken[node] for _, taken in sorted(self._open.items()) if node in taken), None)
 
     def _evaluate(self, completed: int, taken: dict[int, Snapshot]) -> Evaluated | None:
-        snapshots = {node: snapshot for node, snapshot in taken.items() if snapshot.serving is not None}
         served = {
             node: self._candidates(snapshot, snapshot.serving)
-            for node, snapshot in snapshots.items()
+            for node, snapshot in taken.items()
             if snapshot.serving is not None
         }
+        snapshots = {node: taken[node] for node in served}
         if self._stops_early:
             self._measured = {node: list(map(weakref.ref, _parts(serving))) for node, (serving, _) in served.items()}
         tests = [
@@ -267,7 +270,7 @@ class Evaluator:
             self._write_validation(completed, snapshots, tested_models)
         if self._measures_backdoor:
             self._write_backdoor(completed, snapshots, tested_models)
-        for node in taken.keys() - snapshots.keys():  # a server has bytes, but nothing to be tested
+        for node in taken.keys() - snapshots.keys():  # a server has bytes, but no model
             self._recorder.row(taken[node].time_s, node, completed, "bytes_sent", taken[node].bytes_sent)
         self._similarities.write(completed, snapshots)
         self._recorder.flush()
@@ -280,25 +283,21 @@ class Evaluator:
     def _write_backdoor(
         self, completed: int, snapshots: dict[int, Snapshot], models: "Mapping[int, tuple[Model, Any]]"
     ) -> None:
-        """The share of test samples of other classes that each node takes for the backdoor's target."""
+        """Write each node's share of test samples of other classes that are classified as the backdoor's target."""
         jobs = [
             self._compute.test([model], int(self._test_set[node]), BACKDOOR, local_state)
             for node, (model, local_state) in models.items()
         ]
         for node, ((_, _, confusion),) in zip(models, self._compute.resolve(jobs), strict=True):
-            # All of its samples count as the target.
             assert confusion is not None, "a backdoor needs classes"
-            success = float(metrics.accuracy(confusion))
+            success = float(metrics.accuracy(confusion))  # all samples are labeled with the target
             self._recorder.row(snapshots[node].time_s, node, completed, "backdoor_success", success)
 
     def _write_validation(
         self, completed: int, snapshots: dict[int, Snapshot], models: "dict[int, tuple[Model, Any]]"
     ) -> None:
-        """Metrics and loss of the tested models on each node's validation samples."""
-        jobs = [
-            self._compute.test([model], node, "own validation", local_state)
-            for node, (model, local_state) in models.items()
-        ]
+        """Write metrics and loss of the tested models on each node's validation samples."""
+        jobs = [self._compute.test([model], node, "own validation", state) for node, (model, state) in models.items()]
         for node, ((values, loss, _),) in zip(models, self._compute.resolve(jobs), strict=True):
             time_s = snapshots[node].time_s
             for metric, value in zip(self._metrics, values, strict=True):
@@ -306,7 +305,7 @@ class Evaluator:
             self._recorder.row(time_s, node, completed, VALIDATION_LOSS, math.inf if math.isnan(loss) else loss)
 
     def _candidates(self, snapshot: Snapshot, serving: EvaluationCandidates) -> tuple[EvaluationCandidates, Any]:
-        """What is tested of a node, and what it keeps of its trainings beside."""
+        """Return the tested models of a node, and the learner's state of its trainings."""
         if self._tests_best and snapshot.best is not None:
             return EvaluationCandidates([snapshot.best]), snapshot.best_local_state
         return serving, snapshot.local_state
@@ -330,7 +329,7 @@ class Evaluator:
         for metric, value in zip(self._metrics, values, strict=True):
             row(metric.name, value)
         if self._with_loss:
-            row("test_loss", math.inf if math.isnan(loss) else loss)  # of a model that has diverged no mean may skip it
+            row("test_loss", math.inf if math.isnan(loss) else loss)  # a mean must not skip a diverged model
         if confusion is not None:
             row("confusion", confusion.tolist())
         row("bytes_sent", snapshot.bytes_sent)
@@ -341,10 +340,14 @@ class Evaluator:
 
 
 def _parts(serving: EvaluationCandidates) -> "list[Params]":
-    """All parts of all models that may be tested."""
+    """Return all parts of all candidates."""
     return [params for model in serving.models for params in model]
 
 
 def _lowest(losses: Sequence[float]) -> int:
-    """The index of the lowest loss; one that is no number is lowest only where no other is left."""
+    """Return the index of the lowest loss; nan is lowest only if all are nan."""
     return int(np.argmin(np.where(np.isnan(losses), np.inf, losses)))
+
+
+Monitor = Evaluator | RoundTimes
+"""Measures the completed rounds of a run."""

@@ -1,1 +1,1 @@
-"""Messages as values: what they hold, what that weighs, and how it is encoded on its way out."""
+"""Messages: contents, bytes, and processing before sending (compression, privacy, secure aggregation)."""

@@ -1,21 +1,19 @@
-"""What a node's messages hold and weigh when parameters are compressed.
-
-Every place in a payload where parameters stand (`model`, `core`, `head` of an algorithm; keys of mappings and positions
-of lists count) is a stream of its own. Parameters that are sent again, to one more peer or in one more answer, are
-encoded once: all receivers get the same decoded row, which is a job's output like any other.
-
-Codecs that keep copies need the sender to know which version of the copy each receiver holds. The copy of a stream has
-a version, one more with each new encoding. A receiver needs all encodings since the version that reached it last; they
-are sent together, or the whole copy in float32 if it has none or that is shorter. So a message can be decoded whatever
-became of earlier ones; those still on their way count as not there. What has reached a receiver is recorded at its
-sender at once, without bytes: acknowledgments of the transport are not simulated. A node that loses its state loses its
-own copies and those of others.
-
-What messages hold, and the one walk over it: for its size, for its encoding, and for what else is done to it on its
-way out.
+"""Payloads of messages: their bytes, and the encoding of their parameters if these are compressed.
 
 A payload is a mapping from names of contents (`model`, `core`, `age`, ...) to leaves, or to mappings and lists of them.
-Leaves are parameters, arrays and tensors, numbers, texts and bytes, deferred values, and objects that say their size.
+Leaves are parameters, arrays and tensors, numbers, texts and bytes, deferred values, and objects with an attribute
+`wire_bytes`.
+
+Every place of parameters in a payload (`model`, `core`, `head` of an algorithm; keys of mappings and positions of lists
+count) is a separate stream. Parameters that are sent again, to one more peer or in one more answer, are encoded once:
+all receivers get the same decoded row, which is a job's output like any other.
+
+Codecs that keep copies need the sender to know which version of the copy each receiver holds. The version of a stream's
+copy increases with each new encoding. A receiver needs all encodings since the last version that reached it; they are
+sent together, or the whole copy in float32 if it has none or the copy is shorter. So every message can be decoded
+whether earlier ones arrived or not; messages still on their way count as missing. The sender learns of an arrival at
+once, without bytes: acknowledgments of the transport are not simulated. When a node loses its state, its copies and the
+others' copies of its parameters are forgotten.
 """
 
 from collections.abc import Callable, Hashable, Mapping
@@ -71,7 +69,7 @@ Sizes = tuple[tuple[str, int], ...]
 
 
 def walk(value: Any, visit: Callable[[Any, Path], Any], path: Path = ()) -> Any:
-    """The same mappings and lists with `visit(leaf, path)` in the place of every leaf, in the order of the payload."""
+    """Return the same mappings and lists with `visit(leaf, path)` instead of every leaf, visited in order."""
     if isinstance(value, Mapping):
         return {key: walk(child, visit, (*path, key)) for key, child in value.items()}
     if isinstance(value, (list, tuple)):
@@ -85,14 +83,25 @@ def is_parameters(leaf: Any) -> bool:
     return hasattr(leaf, "part")
 
 
-def as_sent(payload: Mapping[str, Any]) -> dict[str, Any]:
-    """A payload as it is when it is sent, whatever its sender changes in place afterwards.
+def leaves(value: Any) -> list[tuple[Path, Any]]:
+    """Return the path of every leaf and the leaf, in order."""
+    found: list[tuple[Path, Any]] = []
+    walk(value, lambda leaf, path: found.append((path, leaf)))
+    return found
 
-    Mappings and lists are made anew, arrays and tensors copied; the arrays can only be read, since all receivers share
-    them.
+
+def parameters_in(payload: Mapping[str, Any]) -> list[tuple[Path, Any]]:
+    """Return the path of all parameters in a payload and the parameters, in order."""
+    return [(path, leaf) for path, leaf in leaves(payload) if is_parameters(leaf)]
+
+
+def as_sent(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of a payload, independent of later changes by its sender.
+
+    Arrays are read-only, since all receivers share them.
 
     Raises:
-        DdlsimError: a leaf whose size on the wire cannot be told.
+        DdlsimError: a leaf whose bytes on the wire are unknown.
     """
     return {
         name: value if is_parameters(value) else walk(value, _leaf_as_sent, (name,)) for name, value in payload.items()
@@ -102,7 +111,7 @@ def as_sent(payload: Mapping[str, Any]) -> dict[str, Any]:
 def _leaf_as_sent(leaf: Any, path: Path) -> Any:
     if is_parameters(leaf) or leaf is None or isinstance(leaf, (Number, str, bytes, np.generic)):
         return leaf
-    if hasattr(leaf, "wire_bytes"):  # of a deferred value, or an object that says its size
+    if hasattr(leaf, "wire_bytes"):  # a deferred value, or an object that has a size
         return leaf
     if isinstance(leaf, np.ndarray) and not leaf.dtype.hasobject:
         made = leaf.copy()
@@ -114,14 +123,13 @@ def _leaf_as_sent(leaf: Any, path: Path) -> Any:
         return bytes(leaf)
     what = "an array of objects" if isinstance(leaf, np.ndarray) else f"a {type(leaf).__name__}"
     raise DdlsimError(
-        f"the content {path[0]} of a message holds {what}, whose bytes on the wire cannot be told. Send parameters, "
-        "arrays, tensors, numbers, texts, bytes, or mappings, lists and tuples of them, or an object with an "
-        "attribute wire_bytes."
+        f"message: content {path[0]}: expected parameters, arrays, tensors, numbers, texts, bytes, or mappings, lists "
+        f"and tuples of them, got {what}, whose bytes on the wire are unknown. Give it an attribute wire_bytes."
     )
 
 
 def leaf_bytes(leaf: Any) -> int:
-    """Bytes on the wire of a leaf that is sent as it is: parameters as float32, arrays and tensors as they are, texts
+    """Return the bytes on the wire of an unencoded leaf: parameters in float32, arrays and tensors in their type, texts
     in UTF-8, and 8 for a number.
     """
     if is_parameters(leaf):
@@ -132,7 +140,7 @@ def leaf_bytes(leaf: Any) -> int:
         return len(leaf.encode())
     if isinstance(leaf, bytes):
         return len(leaf)
-    wire_bytes = getattr(leaf, "wire_bytes", None)  # of a deferred value
+    wire_bytes = getattr(leaf, "wire_bytes", None)  # a deferred value
     return SCALAR_BYTES if wire_bytes is None else wire_bytes
 
 
@@ -142,36 +150,34 @@ def _is_tensor(leaf: Any) -> bool:
 
 
 def content_bytes(value: Any) -> int:
-    """Bytes on the wire of one content of a payload, sent as it is: a leaf, or mappings and lists of leaves."""
+    """Return the bytes on the wire of one unencoded content of a payload: a leaf, or mappings and lists of leaves."""
     if is_parameters(value) or not isinstance(value, (dict, list, tuple, Mapping)):
         return leaf_bytes(value)
-    sizes: list[int] = []
-    walk(value, lambda leaf, _: sizes.append(leaf_bytes(leaf)))
-    return sum(sizes)
+    return sum(leaf_bytes(leaf) for _, leaf in leaves(value))
 
 
 def payload_sizes(payload: Mapping[str, Any]) -> Sizes:
-    """Bytes by content of a payload that is sent as it is."""
+    """Return the bytes by content of an unencoded payload."""
     return tuple([(key, content_bytes(value)) for key, value in payload.items()])
 
 
 class Follower(Protocol):
-    """What is told when a message has reached a receiver."""
+    """Listener of arrivals."""
 
     def reached(self, receiver: int, version: int) -> None:
-        """A message with this version has arrived."""
+        """Handle the arrival of a message with this version."""
 
 
 @dataclass(slots=True, eq=False)
 class Stream:
-    """The parameters that a node sends under one name, over time.
+    """The parameters that a node sends in one place, over time.
 
     Args:
-        update_bytes: of one encoding, buffers apart.
-        buffer_bytes: of the buffers, of which only the newest count.
-        whole_bytes: of the copy as it is.
-        source: serial of what was encoded last.
-        copy: what the receivers of that have.
+        update_bytes: bytes of one encoding, without buffers.
+        buffer_bytes: bytes of the buffers, of which only the newest count.
+        whole_bytes: bytes of the copy in float32.
+        source: serial of the parameters that were encoded last.
+        copy: the copy of the receivers of that encoding.
         version: number of encodings.
         held: receiver -> version that reached it.
     """
@@ -185,7 +191,7 @@ class Stream:
     held: dict[int, int] = field(default_factory=dict)
 
     def bytes_to(self, receiver: int, version: int) -> int:
-        """Bytes that give a receiver this version."""
+        """Return the bytes that bring a receiver to this version."""
         if receiver not in self.held:
             return self.whole_bytes
         held = self.held[receiver]
@@ -194,7 +200,7 @@ class Stream:
         return min(self.whole_bytes, (version - held) * self.update_bytes + self.buffer_bytes)
 
     def reached(self, receiver: int, version: int) -> None:
-        """A message has arrived."""
+        """Record that a message with this version has arrived."""
         self.held[receiver] = max(version, self.held.get(receiver, 0))
 
 
@@ -203,9 +209,9 @@ class EncodedPayload:
     """A payload ready to be sent.
 
     Args:
-        payload: as the receivers read it.
-        sizes: bytes by content, the same for every receiver, apart from the copies.
-        copies: of which content, and the version that the message brings.
+        payload: payload with decoded parameters.
+        sizes: bytes by content, without copies.
+        copies: content, stream, and the version that the message contains.
     """
 
     payload: Mapping[str, Any]
@@ -214,11 +220,11 @@ class EncodedPayload:
 
     @property
     def streams(self) -> tuple[tuple[Stream, int], ...]:
-        """The copies that a receiver has once the message has arrived."""
+        """Streams and versions of the receiver's copies after the arrival."""
         return tuple((stream, version) for _, stream, version in self.copies)
 
     def sizes_to(self, receiver: int) -> Sizes:
-        """Bytes by content to one receiver."""
+        """Return the bytes by content to one receiver."""
         if not self.copies:
             return self.sizes
         sizes = dict(self.sizes)
@@ -227,17 +233,17 @@ class EncodedPayload:
         return tuple(sizes.items())
 
     def bytes_to(self, receiver: int) -> int:
-        """Bytes on the wire to one receiver."""
+        """Return the bytes on the wire to one receiver."""
         return sum(num_bytes for _, num_bytes in self.sizes_to(receiver))
 
 
 class MessageEncoder:
-    """Packs the payloads of one node.
+    """Encoder of one node's payloads.
 
     Args:
         codec: see ddlsim.network.messages.compression: Codec.
-        compress: (codec, params, copy, seed) -> what receivers decode; see learning/learner.py.
-        draw_seed: a random integer for each encoding.
+        compress: (codec, params, copy, seed) -> decoded parameters; see learning/learner.py.
+        draw_seed: returns a random integer for each encoding.
     """
 
     def __init__(self, codec: "Codec", compress: "Callable[..., Any]", draw_seed: Callable[[], int]):
@@ -248,11 +254,11 @@ class MessageEncoder:
         self._encoded: WeakValueDictionary[int, Parameters] = WeakValueDictionary()
 
     def pack(self, payload: Mapping[str, Any], receiver: int | None = None) -> EncodedPayload:
-        """Encodes all parameters in a payload.
+        """Encode all parameters in a payload.
 
         Args:
-            payload: what is sent.
-            receiver: whose copies these are alone; None: those of all that get no others.
+            payload: the payload to send.
+            receiver: the only receiver with these copies; None: the copies of all receivers without separate ones.
         """
         sizes = dict.fromkeys(payload, 0)
         copies: list[tuple[str, Stream, int]] = []
@@ -272,11 +278,11 @@ class MessageEncoder:
         return EncodedPayload(walk(payload, encode), tuple(sizes.items()), tuple(copies))
 
     def forget(self) -> None:
-        """The node has lost its state."""
+        """Forget all streams, because the node has lost its state."""
         self._streams.clear()
 
     def forget_receiver(self, receiver: int) -> None:
-        """A receiver has lost its state."""
+        """Forget a receiver's copies, because it has lost its state."""
         for stream in self._streams.values():
             stream.held.pop(receiver, None)
 
@@ -287,7 +293,7 @@ class MessageEncoder:
         return decoded
 
     def _advance(self, params: "Parameters", path: tuple[Hashable, ...]) -> Stream:
-        """The stream of this place, brought to a new version unless the parameters are those of the last one."""
+        """Return the stream of this place; parameters other than the last ones give a new version."""
         key = (path, params.part)
         stream = self._streams.get(key)
         if stream is None:
@@ -301,6 +307,6 @@ class MessageEncoder:
 
 
 def encoded_bytes(codec: "Codec", part: "ParameterPart") -> tuple[int, int]:
-    """Bytes on the wire of one encoding of a part: of its trained values, and of its buffers, as float32."""
+    """Return the bytes on the wire of one encoding of a part: of its trained values, and of its buffers in float32."""
     sizes = part.trained_sizes
     return codec.num_bytes(sizes) if sizes else 0, (part.size - sum(sizes)) * FLOAT32_BYTES

@@ -1,17 +1,17 @@
-"""The Gaussian mechanism on every message: parameters are clipped and noised before they leave their node.
+"""The Gaussian mechanism on every message: parameters are clipped and noised before sending.
 
 Local differential privacy, in which a node trusts no other, as the baseline of Cyffers, Bellet, "Privacy Amplification
 by Decentralization" (AISTATS 2022) and of Cyffers, Even, Bellet, Massoulie, "Muffliato" (NeurIPS 2022); no
-amplification by decentralization is claimed here. Sent is
+amplification by decentralization is claimed here. A node sends
 
     s_t = s_(t-1) + min(1, clip / |x_t - s_(t-1)|) (x_t - s_(t-1)) + N(0, (noise_multiplier clip)^2)
 
-for the parameters x_t of one place in a payload, where s_(t-1) is what was sent in that place before: the receivers
-know it, so that the update alone is new. At first it is a model that the node drew at its start, which knows no data,
-or zero where the node drew none of that kind. With `clips: model` it is zero always. Parameters that are sent again, to
+for the parameters x_t of one place in a payload, where s_(t-1) was sent in that place before: the receivers know it, so
+only the update is new. The first s is a model that the node drew at its start, which contains no information on data,
+or zero if the node drew no such model. With `clips: model` it is always zero. Parameters that are sent again, to
 another peer or in another answer, are released once.
 
-Numbers, arrays and losses in a payload leave as they are, and epsilon does not speak of them.
+Numbers, arrays and losses in a payload are sent unchanged; epsilon does not cover them.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -22,10 +22,11 @@ import numpy as np
 
 from ddlsim.foundation.rng import stream
 from ddlsim.foundation.units import FLOAT32_BYTES
+from ddlsim.network.messages.compression import Encoded
 from ddlsim.network.messages.encoder import Path, is_parameters, walk
 
 if TYPE_CHECKING:
-    import torch
+    from torch import Tensor
 
     from ddlsim.network.messages.encoder import ParameterPart, Parameters
 
@@ -36,12 +37,12 @@ CLIP_EPSILON = 1e-12
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianMechanism:
-    """What receivers get of parameters; a Codec (compression.py) that saves no bytes.
+    """The mechanism as a Codec (compression.py) that saves no bytes.
 
     Args:
-        clip: L2 norm of what is new.
+        clip: maximum L2 norm of an update.
         noise_multiplier: standard deviation of the noise of each value over `clip`.
-        keeps_copies: whether what was sent before is subtracted; else all of it is new.
+        keeps_copies: whether the preceding release is subtracted; otherwise the whole model is clipped.
     """
 
     clip: float
@@ -51,9 +52,7 @@ class GaussianMechanism:
     def num_bytes(self, sizes: Sequence[int]) -> int:
         return FLOAT32_BYTES * sum(sizes)
 
-    def encode(
-        self, values: "torch.Tensor", copies: "torch.Tensor | None", sizes: Sequence[int], seeds: Sequence[int]
-    ) -> "tuple[torch.Tensor, ...]":
+    def encode(self, values: "Tensor", copies: "Tensor | None", sizes: Sequence[int], seeds: Sequence[int]) -> Encoded:
         import torch
 
         new = values if copies is None else values - copies
@@ -62,24 +61,18 @@ class GaussianMechanism:
         std = self.noise_multiplier * self.clip
         return (scale * new + std * torch.from_numpy(noise).to(new),)
 
-    def decode(
-        self,
-        encoded: "tuple[torch.Tensor, ...]",
-        copies: "torch.Tensor | None",
-        sizes: Sequence[int],
-        seeds: Sequence[int],
-    ) -> "torch.Tensor":
+    def decode(self, encoded: Encoded, copies: "Tensor | None", sizes: Sequence[int], seeds: Sequence[int]) -> "Tensor":
         return encoded[0] if copies is None else copies + encoded[0]
 
 
 class PrivateSender:
-    """What leaves one node.
+    """Releases of one node.
 
     Args:
         clip, noise_multiplier: see GaussianMechanism.
-        updates: whether updates are clipped, rather than the parameters themselves.
-        compress: (mechanism, params, what was sent before, seed) -> what is sent; see learning/learner.py.
-        draw_seed: a random integer for each release.
+        updates: whether updates are clipped, instead of the parameters themselves.
+        compress: (mechanism, params, preceding release, seed) -> release; see learning/learner.py.
+        draw_seed: returns a random integer for each release.
         on_release: called at each use of the mechanism.
     """
 
@@ -98,15 +91,15 @@ class PrivateSender:
         self._updates = updates
         self._compress, self._draw_seed = compress, draw_seed
         self._starts: dict[ParameterPart, Parameters] = {}
-        self._sent: dict[Hashable, tuple[int, Parameters]] = {}  # place -> (serial of its source, what was sent)
+        self._sent: dict[Hashable, tuple[int, Parameters]] = {}  # place -> (serial of its source, release)
 
     def starts_with(self, models: "Sequence[Sequence[Parameters]]") -> None:
-        """Models that the node has drawn, which know no data; the first of each kind counts."""
+        """Register models that the node has drawn, without information on data; the first of each kind counts."""
         for params in (params for model in models for params in model if self._updates and is_parameters(params)):
             self._starts.setdefault(params.part, params)
 
     def protect(self, payload: Mapping[str, Any]) -> Mapping[str, Any]:
-        """A payload with what may leave in the place of its parameters."""
+        """Return the payload with released parameters."""
 
         def release(leaf: Any, path: Path) -> Any:
             return self._release(leaf, path) if is_parameters(leaf) else leaf
@@ -114,7 +107,7 @@ class PrivateSender:
         return walk(payload, release)
 
     def forget(self) -> None:
-        """The node has lost its state: it begins from the models that it draws next."""
+        """Forget all releases, because the node has lost its state; it starts from the models that it draws next."""
         self._sent.clear()
         self._starts.clear()
 

@@ -1,20 +1,13 @@
-"""Messages from one node to one or several others.
+"""Messages from one node to one or several others, and their counts by content and by pair of nodes.
 
-Bytes by what messages hold (model, core, prototypes, ...) and by round, counted as they are handed to the network.
-
-A payload's top-level keys name its contents, as an algorithm sends or publishes them; `header` is what every message
-has beside. Each message counts whole and once, whatever becomes of it: what was cut short on its way, or sent again
-after a loss, only communication.jsonl and links.jsonl tell.
-
-Messages and bytes from node to node by round, counted as they are handed to the network.
-
-Rounds are taken out as they end, so that little is held. Of a run of more than `MOST_NODES` nodes nothing is counted:
-its pairs and rounds would be the largest of its records by far; communication.jsonl has the sums over all rounds.
+A message counts in full and once when it is handed to the network, whether it arrives, is cut short or is sent again
+after a loss; communication.jsonl and links.jsonl distinguish these.
 """
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -23,12 +16,12 @@ if TYPE_CHECKING:
 PUSH, REQUEST, RESPONSE = "push", "request", "response"
 SCORE_REQUEST, SCORE = "score request", "score"
 EXCHANGE = "exchange"
-"""A request that carries something, see `Node.exchange`; the answer is a response."""
+"""A request with contents, see `Node.exchange`; the answer is a response."""
 SECURE = "secure aggregation"
-"""Of the messages of its protocol; what one brings is the name of its content."""
+"""A message of the protocol of secure aggregation; its content's name is its type."""
 
 BOXES = {PUSH: 0, RESPONSE: 1, SCORE: 2}
-"""Kinds of messages that are kept for their receiver, and the number of its mailbox for them."""
+"""Kinds of messages with a mailbox, and its number."""
 
 
 @dataclass(slots=True)
@@ -38,14 +31,14 @@ class Message:
     Args:
         src: sender.
         dst: receiver, or several of them.
-        round_num: round it belongs to.
-        kind: what the receiver does with it.
-        payload: content; the network does not look at it.
+        round_num: round of the message.
+        kind: PUSH, REQUEST, ...
+        payload: contents; the network ignores them.
         payload_bytes, header_bytes: bytes on the wire to each receiver; header_bytes None: the network's.
-        keys: of a request, which keys of the payload are asked for; None: all. They travel in the header.
-        streams: what its arrival tells the sender (see encoder.py); the network does not look at it.
+        keys: contents of a publication that a request asks for, sent in the header; None: all.
+        streams: listeners of its arrival (see encoder.py), and their versions.
         sent_s: simulated time of sending, set by the network.
-        sizes: bytes of the payload by content, where it holds several contents.
+        sizes: bytes of the payload by content, if it has several contents.
     """
 
     src: int
@@ -62,55 +55,44 @@ class Message:
 
     @property
     def receivers(self) -> tuple[int, ...]:
-        """Those it goes to."""
+        """All receivers."""
         return self.dst if isinstance(self.dst, tuple) else (self.dst,)
 
     @property
     def receiver(self) -> int:
-        """The one that it goes to, or has reached; only of a message to one node."""
+        """The only receiver."""
         assert not isinstance(self.dst, tuple)
         return self.dst
 
 
 def to_one(message: Message, receiver: int) -> Message:
-    """A message as one of its receivers gets it."""
-    if message.dst == receiver:
-        return message
-    return Message(
-        message.src,
-        receiver,
-        message.round_num,
-        message.kind,
-        message.payload,
-        message.payload_bytes,
-        message.header_bytes,
-        message.streams,
-        message.keys,
-        message.sent_s,
-        message.sizes,
-    )
+    """Return the message with one of its receivers."""
+    return message if message.dst == receiver else Message(message.src, receiver, *_after_dst(message))
 
+
+_after_dst = attrgetter(*[field.name for field in fields(Message)][2:])
 
 HEADER = "header"
+"""Content that every message has in addition to its payload."""
 
 
 class PayloadBreakdown:
-    """Counts of one run."""
+    """Bytes of one run by round and content (model, core, prototypes, ...): a payload's top-level keys."""
 
     def __init__(self) -> None:
-        self._alike: dict[tuple[int, str, int, int | None], int] = {}  # (round, content, its bytes, header) -> messages
-        self._counts: dict[tuple[int, str], list[int]] = {}  # (round, content) -> [messages, bytes], of all others
-        self._parameters: dict[tuple[str, int], int] = {}  # (content, its bytes) -> parameters, of the first such one
+        self._alike: dict[tuple[int, str, int, int | None], int] = {}  # (round, content, bytes, header) -> messages
+        self._counts: dict[tuple[int, str], list[int]] = {}  # (round, content) -> [messages, bytes] of the others
+        self._parameters: dict[tuple[str, int], int] = {}  # (content, bytes) -> parameters of the first message
 
     def count(self, messages: "Sequence[Message]") -> None:
-        """Adds messages; one to oneself is on no wire."""
+        """Add messages; a node's message to itself does not count."""
         alike = self._alike
         for message in messages:
             receivers = message.receivers
             count = len(receivers) - receivers.count(message.src)
             if not count:
                 continue
-            if len(message.payload) == 1:  # nearly always, and then it weighs what the message does
+            if len(message.payload) == 1:  # nearly always; its bytes are the payload's
                 (key,) = message.payload
                 shape = message.round_num, key, message.payload_bytes, message.header_bytes
                 known = alike.get(shape, 0)
@@ -129,11 +111,11 @@ class PayloadBreakdown:
             self._parameters.setdefault((key, message.payload_bytes), sum(shapes.values()) if entries else part.size)
 
     def parameters(self) -> Iterator[tuple[str, int, int]]:
-        """Content, counted bytes and parameters of each size of an uncompressed message with parameters alone."""
+        """Return content, counted bytes and parameters of each size of an uncompressed message with only parameters."""
         return ((key, num_bytes, count) for (key, num_bytes), count in self._parameters.items())
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """One per round and content, in this order; `round` counts completed rounds, as in metrics.jsonl."""
+        """Return a row per round and content, in this order; `round` counts completed rounds, as in metrics.jsonl."""
         counts = {place: list(known) for place, known in self._counts.items()}
         for (round_num, key, num_bytes, header_bytes), count in self._alike.items():
             _add(counts, round_num, HEADER, count, header_bytes or 0)
@@ -143,23 +125,24 @@ class PayloadBreakdown:
 
 
 def _add(counts: dict[tuple[int, str], list[int]], round_num: int, key: str, messages: int, num_bytes: int) -> None:
-    """Adds so many messages, in each of which this content has so many bytes."""
+    """Add messages in which this content has `num_bytes` bytes each."""
     known = counts.setdefault((round_num, key), [0, 0])
     known[0] += messages
     known[1] += messages * num_bytes
 
 
 MOST_NODES = 256
+"""Contacts of runs with more nodes are not counted, since pairs times rounds would be by far the largest record."""
 
 
 class Contacts:
-    """Counts of one run, of the rounds that have not been taken."""
+    """Messages and bytes of one run by round and pair of nodes, for the rounds that have not been taken."""
 
     def __init__(self) -> None:
         self._counts: dict[int, dict[tuple[int, int], list[int]]] = {}  # round -> (src, dst) -> [messages, bytes]
 
     def count(self, messages: "Sequence[Message]") -> None:
-        """Adds messages, whole, whatever becomes of them; one to oneself is on no wire."""
+        """Add messages; a node's message to itself does not count."""
         for message in messages:
             of_round = self._counts.setdefault(message.round_num, {})
             src, num_bytes = message.src, message.payload_bytes + (message.header_bytes or 0)
@@ -174,24 +157,17 @@ class Contacts:
                     known[1] += num_bytes
 
     def take(self, completed: int | None = None) -> list[dict[str, Any]]:
-        """Rounds that were completed by now, as rows for contacts.jsonl, ascending; None: all that there are.
+        """Remove and return the rounds below `completed` (None: all) as rows for contacts.jsonl, ascending.
 
-        A row is of one round and has columns `src`, `dst`, `messages` and `bytes`, sorted by pair. What is sent for a
-        round after it was taken (without a barrier between rounds) comes with another row of that round.
+        A row has one round, and the columns `src`, `dst`, `messages` and `bytes`, sorted by pair. Messages that are
+        sent for a round after it was taken (without a barrier between rounds) give another row of that round.
         """
         rows = []
         for round_num in sorted(self._counts):
             if completed is not None and round_num >= completed:
                 break
-            pairs = sorted(self._counts.pop(round_num).items())
+            pairs = sorted((*pair, *counts) for pair, counts in self._counts.pop(round_num).items())
             if pairs:
-                rows.append(
-                    {
-                        "round": round_num + 1,
-                        "src": [src for (src, _), _ in pairs],
-                        "dst": [dst for (_, dst), _ in pairs],
-                        "messages": [messages for _, (messages, _) in pairs],
-                        "bytes": [num_bytes for _, (_, num_bytes) in pairs],
-                    }
-                )
+                columns = zip(("src", "dst", "messages", "bytes"), map(list, zip(*pairs, strict=True)), strict=True)
+                rows.append({"round": round_num + 1, **dict(columns)})
         return rows

@@ -4,7 +4,7 @@ evaluation.
 
 import numpy as np
 
-from ddlsim.devices.joules import PARTS
+from ddlsim.devices.energy import PARTS
 from ddlsim.report.records import Records, Rows
 from ddlsim.report.section import Axis, Bars, Frame, Lines, Section, Series, Table
 from ddlsim.report.sections.about import blocks_of, cluster_series

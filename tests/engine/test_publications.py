@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ddlsim.engine.run_info import PullStore
+from ddlsim.engine.answers import PullStore
 
 
 def request(round_num, **payload):
