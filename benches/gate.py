@@ -51,6 +51,28 @@ def machine_of(report: Mapping) -> dict:
     }
 
 
+def machine_here() -> dict:
+    """Return what a report of this machine would say, without a bench."""
+    from pytest_benchmark.plugin import pytest_benchmark_generate_machine_info
+
+    from ddlsim.foundation import native
+
+    return machine_of(
+        {"machine_info": {**pytest_benchmark_generate_machine_info(), "instruction_set": native.extension().isa()}}
+    )
+
+
+def is_of(machine: Mapping, baseline: Mapping) -> bool:
+    """Return whether the stored ratios are of this machine; print why nothing is compared if they are not."""
+    if machine == baseline["machine"]:
+        return True
+    print(
+        f"gate: the stored ratios are of {baseline['machine']}, this is {machine}: nothing is held against them. "
+        "`python benches/gate.py --store` on this machine stores its own."
+    )
+    return False
+
+
 def baseline_of(reports: Sequence[Mapping]) -> dict:
     """What baseline.json holds: median ratio per bench over the reports, and whether it is gated."""
     seen: dict[str, list[dict]] = {}
@@ -122,16 +144,8 @@ def run_benches(selection: Iterable[str], directory: Path) -> dict:
 
 
 def run_gated(baseline: Mapping, directory: Path) -> list[dict]:
-    """Reports of the gated benches: of all, then of those that fell, so that one disturbance fails nobody.
-
-    The first bench runs alone: on another machine that is enough to know.
-    """
-    first, *others = [name for name, stored in baseline["ratios"].items() if stored["gated"]]
-    reports = [run_benches([first], directory)]
-    if machine_of(reports[0]) != baseline["machine"]:
-        return reports
-    if others:
-        reports.append(run_benches(others, directory))
+    """Reports of the gated benches: of all, then of those that fell, so that one disturbance fails nobody."""
+    reports = [run_benches([name for name, stored in baseline["ratios"].items() if stored["gated"]], directory)]
     for _ in range(REPEATS):
         _, fell, _ = compare(baseline, reports)
         if not fell:
@@ -144,12 +158,7 @@ def verdict(baseline: Mapping, reports: Sequence[Mapping]) -> int:
     """Prints the comparison and returns the exit status."""
     lines, fell, missing = compare(baseline, reports)
     print(*lines, sep="\n")
-    here = machine_of(reports[0])
-    if here != baseline["machine"]:
-        print(
-            f"gate: the stored ratios are of {baseline['machine']}, this is {here}: nothing is held against them. "
-            "`python benches/gate.py --store` on this machine stores its own."
-        )
+    if not is_of(machine_of(reports[0]), baseline):
         return 0
     for name in missing:
         alternative = baseline["ratios"][name]["alternative"]
@@ -200,6 +209,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not any(stored["gated"] for stored in baseline["ratios"].values()):
             print(f"gate: {given.baseline} gates nothing", file=sys.stderr)
             return 2
+        if given.run and not is_of(machine_here(), baseline):
+            return 0
         return verdict(baseline, reports or run_gated(baseline, Path(directory)))
 
 

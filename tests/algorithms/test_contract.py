@@ -44,7 +44,7 @@ HARSH = (
     "evaluation.samples=100",
 )
 FINISHED = {
-    ("sync", "plain"): ("rounds=16", "evaluation.every=8"),
+    ("sync", "plain"): ("rounds=16", "evaluation={every: 8, samples: 500}"),
     ("sync", "ideal"): (
         "network.fidelity=ideal",
         "devices={name: lognormal, median_step_time_s: 0.05}",

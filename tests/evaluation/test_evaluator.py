@@ -123,7 +123,7 @@ def test_a_node_that_comes_back_behind_the_others_opens_no_round_again(tmp_path,
 
 @pytest.mark.parametrize("mode", ["sync", pytest.param("async", marks=pytest.mark.full)])
 def test_an_evaluation_finds_the_same_however_many_there_were_before(tmp_path, mode):
-    """Nodes have 1,250 mini-batches of one sample, of which 100 tell which head fits, and losses are similarities."""
+    """Nodes have 300 mini-batches of one sample, of which 100 tell which head fits, and losses are similarities."""
     likened = ("algorithm={name: pens}", "records.true_similarities=[1]")
     found = []
     for every in (1, 3):
@@ -132,6 +132,7 @@ def test_an_evaluation_finds_the_same_however_many_there_were_before(tmp_path, m
             f"mode={mode}",
             "rounds=3",
             "training.batch_size=1",
+            "partition={name: random, samples_per_node: 300}",
             "evaluation.samples=50",
         )
         for own in (("algorithm={name: facade, final_all_reduce: false}",), likened):
