@@ -2,8 +2,8 @@
 
     python tools/make_fashion_mnist_mini.py ~/.cache/ddlsim
 
-Of each class the first 1,000 training and
-the first 200 test images are kept, in the original order. The same input gives the same arrays on every machine.
+Of each class the first 1,000 training and the first 200 test images are written, in the original order. The same input
+gives the same arrays on every machine.
 """
 
 import argparse

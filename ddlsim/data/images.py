@@ -209,7 +209,7 @@ def _read_splits(files: Mapping[str, list[Sample]], size: int, turned: bool = Tr
 
 
 def _convert(files: Mapping[str, list[Sample]], size: int, cache: Path) -> dict[str, Pair]:
-    """As `_read_splits`, with images in files of the cache, made by the first call."""
+    """Return the same as `_read_splits`, with images in files of the cache, which the first call writes."""
     digest = hashlib.sha256(f"{size} {_READING}".encode())
     for path, label in (sample for samples in files.values() for sample in samples):
         state = path.stat()

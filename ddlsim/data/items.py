@@ -1,4 +1,4 @@
-"""Samples that are given one by one, as in PyTorch data sets, lists and folders of pictures, become arrays.
+"""Conversion of single samples, as in PyTorch data sets, lists and folders of pictures, to arrays.
 
 Pictures become RGB with 8 bits per channel, upright, and scaled where Pillow would cut off values above 255.
 """
@@ -109,7 +109,7 @@ def _read_item(place: str, data: Any, index: int) -> Any:
 
 
 def _equal(one: Any, other: Any) -> bool:
-    """Whether two readings of a sample or label agree, as far as they are arrays or pictures."""
+    """Whether two readings of a sample or label agree, if they are arrays or pictures."""
     try:
         return np.array_equal(np.asarray(one), np.asarray(other), equal_nan=np.asarray(one).dtype.kind == "f")
     except (TypeError, ValueError, RuntimeError):

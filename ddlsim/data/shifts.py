@@ -333,7 +333,7 @@ def apply_shift(
 def apply_shift_to_bytes(
     shift: Shift, images: Uint8Images, labels: np.ndarray, cluster: int, setting: Setting, task: Task
 ) -> Uint8Pair:
-    """As `apply_shift`, for images that stay bytes; None if the shift works on normalized values."""
+    """Return the same as `apply_shift` for images that stay bytes; None if the shift works on normalized values."""
     found = shift.apply_to_bytes(images, labels.copy(), cluster, setting)
     if found is None:
         return None

@@ -46,7 +46,7 @@ class SyntheticRegression(DataSettings):
     test_samples: Count = 1000
 
     def domains_for(self, num_clusters: int) -> int:
-        """As many domains as there are clusters."""
+        """Return the number of clusters."""
         return num_clusters
 
     def generate(self, nodes: Any, seed: int) -> Dataset:

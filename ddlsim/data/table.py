@@ -67,7 +67,7 @@ class Table(DataSettings):
     split_seed: CountOrZero = 0
 
     def domains_for(self, num_clusters: int) -> int | None:
-        """As many as there are values: known when it is read."""
+        """Return the number of clusters, which the values of the column must match."""
         return None if self.domain is None else num_clusters
 
     def load(self, search: DataSearch) -> Dataset:

@@ -109,7 +109,7 @@ class ClusterView:
         return apply_shift(self.shift, images, labels, self.cluster, self.setting, self.task, (real,))
 
     def own(self, dataset: Dataset, split: str, indices: np.ndarray) -> np.ndarray:
-        """Those of an evaluation set's samples on which this cluster is measured."""
+        """Return the samples of an evaluation set on which this cluster is measured."""
         if self.domain is not None:
             return indices[dataset.domain_of(split)[indices] == self.domain]
         if self.labels is not None:

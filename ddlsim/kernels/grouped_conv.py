@@ -318,7 +318,7 @@ def _spaced(
 def grouped_conv2d(
     images: torch.Tensor, weights: torch.Tensor, biases: torch.Tensor | None, count: int, geometry: Geometry
 ) -> torch.Tensor:
-    """As F.conv2d with as many groups as models.
+    """Compute F.conv2d with one group for each model.
 
     Args:
         images: [b, N * C, H, W] float32, of N models side by side.

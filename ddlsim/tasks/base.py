@@ -97,8 +97,8 @@ class Metric:
         return f"{100 * value:.2f}" if self.share else f"{value:.{self.digits if digits is None else digits}f}"
 
     def number(self, value: float) -> float:
-        """A value as it is recorded: of a model that has diverged the worst one, so that a mean over nodes which skips
-        absent ones does not skip it.
+        """Return the recorded value: the worst one for a model that has diverged, so that a mean over nodes, which
+        skips absent values, does not skip it.
         """
         return math.inf if self.falling and math.isnan(value) else value
 
@@ -175,7 +175,7 @@ def loss_rows(metric: Metric, records_loss: bool) -> tuple[str, ...]:
 
     Args:
         metric: what nodes are judged by.
-        records_loss: whether the loss has rows of its own; where it has none, a metric that is an error stands for it.
+        records_loss: whether the loss has its own rows; if not, an error metric is used instead.
     """
     if records_loss:
         return ("test_loss",)
@@ -220,7 +220,7 @@ class Task(Part, ABC):
     (ranks of scores); otherwise they are summed over batches."""
 
     records_loss: ClassVar[bool] = True
-    """Whether the loss is recorded beside the metrics; false where a metric is the loss."""
+    """Whether the loss is recorded in addition to the metrics; false where a metric is the loss."""
 
     label_dtype: ClassVar[str] = "int64"
     """numpy's name of the labels' type."""

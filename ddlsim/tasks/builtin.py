@@ -42,7 +42,7 @@ class Classification(Task):
     """One of several classes per sample: cross-entropy, judged by accuracy.
 
     Args:
-        metric: metric that nodes are judged by: accuracy; or f1_macro, with accuracy recorded beside it.
+        metric: metric that nodes are judged by: accuracy; or f1_macro, with accuracy recorded too.
     """
 
     has_classes: ClassVar = True
@@ -53,7 +53,7 @@ class Classification(Task):
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """Accuracy, beside what nodes are judged by; F1 only where they are; and what a subclass measures."""
+        """The metric that nodes are judged by, accuracy, and the metrics that a subclass adds."""
         further = (each for each in self.measured if each not in Classification.measured)
         return tuple(dict.fromkeys((self.judged_by, ACCURACY, *further)))
 

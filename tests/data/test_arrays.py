@@ -49,14 +49,14 @@ def mapping(data):
     }
 
 
-def test_arrays_are_taken_as_they_are():
+def test_arrays_are_used_unchanged():
     data = loaded()
     assert np.array_equal(data.train_images, X) and data.num_classes == 3
     assert data.mean.tolist() == [0.5] * 3 and data.sample_shape == (3, 2, 3)
 
 
 @pytest.mark.parametrize("mode", ["P", "RGBA", "CMYK", "HSV"])
-def test_pictures_are_seen_as_they_are_shown(mode):
+def test_pictures_are_converted_to_their_displayed_colors(mode):
     shown = [Image.fromarray(np.full((3, 3, 3), level, np.uint8)) for level in (0, 60, 255, 60)]
     given = [picture.quantize(8) if mode == "P" else picture.convert(mode) for picture in shown]
     data = loaded(
@@ -121,7 +121,7 @@ def test_a_memory_mapped_array_that_was_written_to_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("as_given", [np.asarray, torch.from_numpy], ids=["arrays", "tensors"])
-def test_samples_are_those_of_the_sha256_whatever_becomes_of_the_arrays(as_given):
+def test_samples_do_not_change_with_the_original_arrays(as_given):
     features, labels, site = np.arange(12, dtype=np.float32).reshape(4, 3), Y.copy(), np.array([0, 0, 1, 1])
     given = as_given(features), as_given(labels)
     data = Arrays(train=given, test=given, validation=given, columns={"site": as_given(site)})
@@ -301,7 +301,7 @@ class Frame:
         (np.ones((4, 2)), "Arrays are given as data=((x, y), (x_test, y_test))"),
     ],
 )
-def test_what_is_no_pair_is_told_how_it_is_given(given, text):
+def test_error_of_a_wrong_split_says_how_to_pass_it(given, text):
     with pytest.raises(ScenarioError, match=re.escape(text)):
         Arrays(train=given, test=(np.ones((4, 2)), np.zeros(4)))
 

@@ -97,7 +97,7 @@ def test_an_overlap_that_windows_of_equal_width_cannot_have_is_refused(clusters,
 
 
 @pytest.mark.parametrize(("clusters", "classes", "overlap"), [(2, 10, 4), (3, 10, 1), (4, 10, 2), (5, 10, 0)])
-def test_neighbors_share_what_is_asked_for_and_every_class_is_somebodys(clusters, classes, overlap):
+def test_neighboring_clusters_share_the_overlap_and_all_classes_are_covered(clusters, classes, overlap):
     windows = ClassClusters(overlap=overlap).cluster_labels(clusters, classes)
     assert {label for window in windows for label in window} == set(range(classes))
     assert all(len(set(one) & set(other)) == overlap for one, other in pairwise(windows))

@@ -26,7 +26,7 @@ def loaded(root, predict="last", length=5, **changed):
     return DATASETS["shakespeare"](text="leaf", predict=predict, length=length).load(leaf(root, **changed))
 
 
-def test_leafs_windows_and_users_are_taken_as_they_are(tmp_path):
+def test_windows_and_users_of_leaf_are_used_unchanged(tmp_path):
     data = loaded(tmp_path)
     assert data.train_images.tolist() == [character_ids(text).tolist() for text in [*X["train"]] * 2]
     assert data.train_labels.tolist() == character_ids(", , ").tolist() and data.num_outputs == 81
@@ -38,7 +38,7 @@ def test_of_leafs_windows_each_position_can_have_a_label(tmp_path):
     assert data.train_labels[0].tolist() == character_ids("o be,").tolist()
 
 
-def test_leafs_files_are_found_in_its_own_folder_too(tmp_path):
+def test_files_of_leaf_are_found_in_its_data_folder(tmp_path):
     leaf(tmp_path)
     (tmp_path / "shakespeare").rename(tmp_path / "data")
     (tmp_path / "shakespeare").mkdir()

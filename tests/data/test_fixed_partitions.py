@@ -56,12 +56,12 @@ def test_own_test_samples_are_of_the_node_s_values():
         (ByColumn(column="speaker", min_samples=3), None, r"need 2 values .* at least 3 samples.* has 1 of 5"),
     ],
 )
-def test_a_column_that_cannot_be_dealt_is_told(partition, data, text):
+def test_a_column_that_cannot_be_dealt_is_reported(partition, data, text):
     with pytest.raises(ScenarioError, match=text):
         dealt(partition, data=data)
 
 
-def test_samples_without_a_value_in_the_column_are_nobody_s():
+def test_samples_without_a_value_in_the_column_are_refused():
     data = spoken()
     data.columns["speaker"]["train"] = np.where(SPEAKERS == "ann", "", SPEAKERS)
     missing = np.count_nonzero(SPEAKERS == "ann")
@@ -71,7 +71,7 @@ def test_samples_without_a_value_in_the_column_are_nobody_s():
         dealt(ByColumn(column="speaker"), data=data)
 
 
-def test_a_node_without_test_samples_of_its_values_is_told():
+def test_a_node_without_test_samples_of_its_values_is_reported():
     partition, data = ByColumn(column="speaker", own_test=True), spoken(test=("ann",))
     own = dealt(partition, data=data)
     with pytest.raises(ScenarioError, match=r"node [01] has the values .* of which there is no test sample"):
@@ -97,7 +97,7 @@ def test_a_file_says_which_samples_a_node_has(tmp_path, name, content):
     assert [own.tolist() for own in without] == [[0], [1, 3]]
 
 
-def test_a_file_goes_by_node_ids_wherever_their_clusters_are(tmp_path):
+def test_file_lists_samples_by_node_id_for_any_clusters(tmp_path):
     (tmp_path / "p.json").write_text("[[0], [1], [2], [3]]")
     partition, node_cluster = FromFile(path=str(tmp_path / "p.json")), np.array([1, 0, 1, 0])
     own = partition.deal(spoken(), np.arange(8), node_cluster, np.random.default_rng(0))
@@ -127,7 +127,7 @@ def test_a_file_may_give_nodes_test_samples_of_their_own(tmp_path):
         ('{"train": [[0], [1]], "validation": [[2], [3]]}', "p.json has validation; .*by the section validation"),
     ],
 )
-def test_a_file_that_does_not_fit_is_told(tmp_path, content, text):
+def test_a_file_that_does_not_fit_is_reported(tmp_path, content, text):
     (tmp_path / "p.json").write_text(content)
     with pytest.raises(ScenarioError, match=text):
         dealt(FromFile(path=str(tmp_path / "p.json")))

@@ -56,7 +56,7 @@ def test_split_by_folder_keeps_a_folder_together(tmp_path, picture, search):
     assert not set(np.unique(data.test_images[..., 0])) & set(np.unique(data.train_images[..., 0]))
 
 
-def test_split_by_folder_keeps_what_lies_deeper_together_as_well(tmp_path, picture, search):
+def test_split_by_folder_keeps_deeper_folders_together(tmp_path, picture, search):
     for folder in range(4):
         for day in range(3):
             for index in range(2):
@@ -68,7 +68,7 @@ def test_split_by_folder_keeps_what_lies_deeper_together_as_well(tmp_path, pictu
 
 
 @pytest.mark.parametrize("width, height", [(160, 213), (200, 160), (64, 64), (161, 160), (90, 41)])
-def test_resizing_is_what_torchvision_gives(tmp_path, search, width, height):
+def test_resizing_equals_torchvision(tmp_path, search, width, height):
     from PIL import Image
     from torchvision.transforms import CenterCrop, Compose, Resize
 
@@ -96,7 +96,7 @@ def test_a_class_without_images_is_named(tmp_path, picture, search):
         ImageFolder(path="mine").load(search)
 
 
-def test_a_folder_that_is_nowhere_is_data_missing(search):
+def test_absent_folder_is_data_missing(search):
     with pytest.raises(DataMissing, match="elsewhere"):
         ImageFolder(path="elsewhere").load(search)
 

@@ -18,7 +18,7 @@ def twice(**keys):
     return Joined(sets=(MINI, MINI), **keys)
 
 
-def test_labels_of_the_second_set_stand_behind_those_of_the_first():
+def test_labels_of_the_second_set_follow_the_labels_of_the_first():
     data = twice().load(DataSearch())
     assert data.num_classes == twice().num_classes == 20
     assert data.domains["train"].tolist() == [0] * 10_000 + [1] * 10_000

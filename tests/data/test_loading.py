@@ -73,7 +73,7 @@ def test_the_embedded_data_is_class_balanced_and_needs_no_search(tmp_path):
     assert data.sha256 == "0c23f98af71dc358efa77f0bc434c43438d38f70b554d25d41cac4809df96114"
 
 
-def test_the_embedded_data_s_licence_lies_beside_it():
+def test_license_of_the_embedded_data_is_in_its_folder():
     import ddlsim.data
 
     embedded = Path(ddlsim.data.__file__).parent / "embedded"
@@ -223,7 +223,7 @@ def test_own_npz_counts_its_classes_and_is_found_in_a_data_folder(tmp_path):
     assert data.mean.tolist() == [0.5] * 3
 
 
-def test_a_table_of_features_is_taken_as_it_is(tmp_path):
+def test_table_of_features_is_used_unchanged(tmp_path):
     path = tmp_path / "table.npz"
     keras_npz(path, x_train=np.ones((4, 6)), x_test=np.ones((2, 6)))
     data = Npz(path=str(path)).load(offline(None))
@@ -245,7 +245,7 @@ def test_own_npz_that_cannot_be_used_is_not_to_be_deleted(tmp_path, lacks, text)
     assert "delete" not in str(refused.value)
 
 
-def test_own_npz_that_is_nowhere_is_data_missing(tmp_path):
+def test_absent_npz_is_data_missing(tmp_path):
     with pytest.raises(DataMissing, match=r"nothing\.npz"):
         Npz(path="nothing.npz").load(offline(tmp_path))
 
@@ -256,7 +256,7 @@ def test_a_mean_for_the_wrong_number_of_channels_is_refused(tmp_path):
         Npz(path="mine.npz", mean=(0.1, 0.2)).load(offline(tmp_path))
 
 
-def test_the_digest_tells_data_apart_wherever_it_lies(tmp_path):
+def test_digest_depends_on_the_data_and_not_on_the_folder(tmp_path):
     for folder, fill in (("a", 7), ("b", 7), ("c", 8)):
         keras_npz(tmp_path / folder / "cifar10.npz", fill=fill)
     a, b, c = (Cifar10().load(offline(tmp_path / folder)).sha256 for folder in "abc")
@@ -287,7 +287,7 @@ def test_an_array_with_a_damaged_head_is_data_damaged(tmp_path, spoilt, message)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e300])
-def test_a_value_that_is_not_finite_is_told_with_its_sample(tmp_path, value):
+def test_a_value_that_is_not_finite_is_reported_with_its_sample(tmp_path, value):
     table = np.zeros((4, 5))
     table[2, 3] = value
     keras_npz(tmp_path / "mine.npz", x_train=table, x_test=np.zeros((2, 5)))
@@ -295,7 +295,7 @@ def test_a_value_that_is_not_finite_is_told_with_its_sample(tmp_path, value):
         Npz(path=str(tmp_path / "mine.npz")).load(offline(tmp_path))
 
 
-def test_a_target_that_is_not_finite_is_told_with_its_sample(tmp_path):
+def test_a_target_that_is_not_finite_is_reported_with_its_sample(tmp_path):
     keras_npz(tmp_path / "mine.npz", y_train=np.array([0.0, np.nan, 1.0, 2.0]), y_test=np.zeros(2))
     with pytest.raises(DataDamaged, match=r"y_train: 1 values .* in sample 1"):
         Npz(path=str(tmp_path / "mine.npz"), task="regression").load(offline(tmp_path))
@@ -317,7 +317,7 @@ def test_further_arrays_of_an_npz_are_columns(tmp_path):
     assert list(columns) == ["site"] and columns["site"]["train"].tolist() == list("abab")
 
 
-def test_a_column_of_another_length_is_told(tmp_path):
+def test_a_column_of_another_length_is_reported(tmp_path):
     keras_npz(tmp_path / "mine.npz", site_train=np.array(list("abc")))
     with pytest.raises(
         DataDamaged, match=r"column site: expected one value for each of the 4 train samples, got \[3\]"

@@ -47,7 +47,7 @@ def test_a_run_without_data_gives_nodes_as_much_as_the_partition_does(partition,
 @pytest.mark.parametrize(
     ("partition", "samples"), [(Random(), 169), (Uniform(), 160), (LabelClusters(), 169), (Dirichlet(alpha=1.0), 170)]
 )
-def test_what_a_partition_drops_no_node_has_in_a_run_without_data(partition, samples):
+def test_dropped_samples_are_not_counted_without_data(partition, samples):
     nodes, validation = nodes_of(59), validation_by("none", 0)  # 10,000 / 59 = 169.5
     found = outline(MINI, nodes, validation, 0, DataSearch(), partition=partition)
     assert found.samples["train"] == samples

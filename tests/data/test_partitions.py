@@ -185,7 +185,7 @@ def test_label_clusters_train_on_the_labels_that_they_are_tested_on_where_sample
         ({0: [0], 1: [1]}, "expected a list with the indices of every node's samples, got a dict"),
     ],
 )
-def test_what_is_dealt_are_positions_for_every_node(dealt, text):
+def test_dealt_positions_are_checked_for_every_node(dealt, text):
     with pytest.raises(ScenarioError) as raised:
         given = [np.array(own) for own in dealt] if isinstance(dealt, list) else dealt
         by_node(given, np.arange(10, 14), np.zeros(2, np.int64))

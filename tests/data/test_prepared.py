@@ -112,7 +112,7 @@ def all_numbers(nodes):
 
 
 @pytest.mark.parametrize("source", ["train", "test"])
-def test_a_seed_of_its_own_holds_the_same_samples_out_whatever_the_scenario_s(source):
+def test_validation_seed_fixes_the_validation_set_for_every_scenario_seed(source):
     first, other = (prepared(source=source, validation_seed=7, seed=seed) for seed in (1, 2))
     held_out = numbers(first.cluster_validation[0])
     assert held_out == numbers(other.cluster_validation[0])
@@ -122,7 +122,7 @@ def test_a_seed_of_its_own_holds_the_same_samples_out_whatever_the_scenario_s(so
     )
 
 
-def test_a_seed_of_its_own_deals_nodes_of_every_scenario_seed_the_same_held_out_samples():
+def test_validation_seed_deals_the_same_validation_samples_for_every_scenario_seed():
     order = np.arange(40)
     np.random.default_rng(42).shuffle(order)
     first, other = (prepared(source="node", fraction=0.2, validation_seed=42, seed=seed) for seed in (1, 2))
@@ -133,14 +133,14 @@ def test_a_seed_of_its_own_deals_nodes_of_every_scenario_seed_the_same_held_out_
     assert numbers(first.node_train[0]) != numbers(other.node_train[0])
 
 
-def test_a_seed_of_its_own_with_samples_per_node_takes_no_more_than_nodes_get():
+def test_validation_seed_with_samples_per_node_uses_only_dealt_samples():
     order = np.random.default_rng(3).permutation(40)
     data = prepared(source="node", validation_seed=3, partition=Random(samples_per_node=4))
     assert all_numbers(data.node_train) == sorted(order[:12].tolist())
     assert all_numbers(data.node_validation) == sorted(order[12:16].tolist())
 
 
-def test_a_seed_of_its_own_shuffles_every_domain_apart():
+def test_validation_seed_shuffles_every_domain_separately():
     dataset = tiny()
     domains = {"train": np.repeat([0, 1], 20), "test": np.repeat([0, 1], 10)}
     dataset = dataclasses.replace(dataset, domains=domains)
@@ -151,13 +151,13 @@ def test_a_seed_of_its_own_shuffles_every_domain_apart():
         assert all_numbers(found.node_validation[nodes]) == sorted((start + order[6:8]).tolist())
 
 
-def test_a_seed_of_its_own_with_a_partition_that_deals_by_labels_is_refused():
+def test_validation_seed_with_a_partition_by_labels_is_refused():
     with pytest.raises(ScenarioError, match=r"validation\.seed"):
         prepared(source="node", validation_seed=3, partition=Uniform())
 
 
 @pytest.mark.parametrize("fraction", [0.05, 0.95])
-def test_a_seed_of_its_own_that_leaves_a_node_without_samples_is_refused(fraction):
+def test_validation_seed_that_leaves_a_node_without_samples_is_refused(fraction):
     with pytest.raises(ScenarioError, match=r"validation\.fraction: .* for 4 nodes; each needs one of both"):
         prepared(source="node", validation_seed=3, fraction=fraction)
 
@@ -205,7 +205,7 @@ def test_release_lets_the_samples_go():
     assert data.node_train == [] and data.cluster_test == []
 
 
-def test_normalize_is_what_torchvision_gives():
+def test_normalization_equals_torchvision():
     import torch
     from torchvision.transforms import functional
 

@@ -23,7 +23,7 @@ def turned(degrees, num_clusters=2, cluster=1, images=CORNERS, **keys):
     return rotate.apply(images, LABELS, cluster, setting(num_clusters, channels=images.shape[1]))[0]
 
 
-def test_no_shift_hands_the_arrays_through():
+def test_no_shift_returns_its_input():
     images, labels = NoShift().apply(CORNERS, LABELS, 1, setting())
     assert images is CORNERS and labels is LABELS
 
@@ -76,7 +76,7 @@ def test_corners_are_the_mean_color_after_normalizing_and_black_before():
 
 @pytest.mark.parametrize("size", [28, 32, 33])
 @pytest.mark.parametrize("degrees", [10, 45, 61.5, 135, 350])
-def test_any_angle_is_what_torchvision_gives(size, degrees):
+def test_rotation_by_any_angle_equals_torchvision(size, degrees):
     import torch
     from torchvision.transforms import RandomRotation
 
@@ -86,7 +86,7 @@ def test_any_angle_is_what_torchvision_gives(size, degrees):
 
 
 @pytest.mark.parametrize("quarter", [1, 2, 3])
-def test_quarter_turns_are_what_torchvision_gives(quarter):
+def test_quarter_turns_equal_torchvision(quarter):
     import torch
     from torchvision.transforms import RandomRotation
 
@@ -162,7 +162,7 @@ def test_shift_that_writes_into_its_input_does_not_change_the_data_of_others(app
     assert y.tolist() == [0, 1, 0, 1] and x[3, 1] == 7
 
 
-def test_a_shift_hands_arrays_through_or_returns_new_ones():
+def test_shift_returns_its_input_or_new_arrays():
     x, y = np.arange(8, dtype=np.float32).reshape(4, 2), np.array([0, 1, 0, 1])
     (first, one), (second, other) = seen_by_both(lambda x, y, c: (x[:] if c else x * -1, 1 - y if c else y), x, y)
     assert one.tolist() == [0, 1, 0, 1] and other.tolist() == [1, 0, 1, 0]

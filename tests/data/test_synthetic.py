@@ -33,7 +33,7 @@ def test_sizes_are_those_of_the_publication_by_default():
     assert (data.task, data.num_classes, data.image_shape) == ("regression", 1, (1, 1, 10))
 
 
-def test_noise_is_what_no_model_can_explain():
+def test_noise_is_the_lowest_error_of_a_model():
     _, error = fit(prepared(test_samples=20_000).cluster_test[0])
     assert abs(error - 9.0) < 0.4  # the variance of the estimate is 2 * 9^2 / 20,000, deviation 0.09
 

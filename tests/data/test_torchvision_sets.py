@@ -62,7 +62,7 @@ class Turned(Split):
 Letters.__bases__ = (Turned,)
 
 
-def test_what_a_class_hands_on_to_its_base_says_which_split(tmp_path, monkeypatch):
+def test_argument_of_a_base_class_selects_the_split(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets, "Letters", Letters, raising=False)
     data = Torchvision(dataset="Letters", arguments={"split": "letters"}).load(DataSearch(tmp_path, download=False))
     assert (len(data.train_labels), len(data.test_labels)) == (4, 2)
@@ -103,7 +103,7 @@ def test_one_split_is_not_training_and_test_set():
         ({"dataset": "Split", "test_split": "val"}, r"Split: Unknown value 'val' for argument split. Valid values are"),
     ],
 )
-def test_a_wrong_class_or_argument_is_told(tmp_path, keys, text):
+def test_a_wrong_class_or_argument_is_reported(tmp_path, keys, text):
     with pytest.raises(ScenarioError, match=text):
         Torchvision(**keys).load(DataSearch(tmp_path, download=False))
 

@@ -78,7 +78,7 @@ def test_columns_where_only_numbers_fit_name_the_first_other_cell():
         refuse_odd_cells("d", "a", ["", "dog", "cat"], "", always=True)
 
 
-def test_an_array_of_cells_names_the_first_that_is_no_number():
+def test_error_names_the_first_cell_that_is_not_a_number():
     import pandas as pd
 
     frame = pd.DataFrame({"a": [1.0, 2.0], "b": [1.5, "-"]})

@@ -125,6 +125,6 @@ def test_plain_torch_projects_like_the_kernel():
     assert torch.equal(out, project_simplex(rows))
 
 
-def test_the_cuda_module_says_nothing_is_there_without_a_device():
+def test_cuda_module_is_absent_without_a_device():
     if not torch.cuda.is_available():
         assert native.cuda() is None

@@ -38,14 +38,14 @@ def test_flags_of_the_processor_decide():
 
 
 @pytest.mark.parametrize("name", ["avx512", "", "x86-64-v5", "X86-64-V3"])
-def test_an_instruction_set_that_is_not_there_is_refused(name):
+def test_absent_instruction_set_is_refused(name):
     before = extension.isa()
     with pytest.raises(ValueError, match=r"no instruction set .* here; see isas\(\)"):
         extension.set_isa(name)
     assert extension.isa() == before
 
 
-def test_the_choice_is_what_runs(isa):
+def test_chosen_instruction_set_computes(isa):
     """The oldest level has no fused multiply-add: 1 + eps of a product is rounded away, which shows who computed."""
     a = np.float32(1 + 2**-12)
     merged = merge(torch.tensor([[-1 - 2**-11], [float(a)]]), np.array([[1.0, a]]))[0, 0].item()

@@ -121,7 +121,7 @@ def test_two_threads_at_once_have_the_bits_of_one():
     )
 
 
-def test_an_expanded_gradient_is_taken():
+def test_expanded_gradient_is_accepted():
     inputs = draw((2, 4, 6, 6))
     group_norm_relu_pool(*inputs, 2).sum().backward()
     wanted = gradients(reference, inputs, 2, torch.ones(2, 4, 3, 3))

@@ -128,7 +128,7 @@ def test_convolutions_on_the_host_are_torchs_own(name):
         ({"weights": torch.empty(2**26, 3, 3, 3, device="meta", requires_grad=True)}, "as many weights"),
     ],
 )
-def test_what_the_kernels_are_not_for_is_left_to_torch(monkeypatch, change, why):
+def test_unsupported_convolutions_are_computed_by_torch(monkeypatch, change, why):
     monkeypatch.setattr(convolving, "_on_tensor_cores", lambda images, weights: True)
     monkeypatch.setattr(grouped_conv, "grouped_conv2d", lambda *args: "the kernels")
     monkeypatch.setattr(F, "conv2d", lambda *args: "torch")

@@ -99,7 +99,7 @@ def test_sources_that_are_targets_are_read_before_they_are_written(rng):
     assert torch.equal(matrix[:2], before[:2].flip(0))
 
 
-def test_columns_outside_the_range_stay_as_they_are(isa, rng):
+def test_columns_outside_the_range_are_unchanged(isa, rng):
     matrix = random_params(rng, 6, 100)
     before = matrix.clone()
     merge_rows(matrix, [0, 2], [2, 3], [0.5, 0.5], [0], columns=(13, 77))

@@ -35,7 +35,7 @@ def names_of(stub: str) -> set[str]:
 
 
 @pytest.mark.skipif(not TOOL.is_file(), reason="no source tree")
-def test_the_stub_names_what_the_module_has():
+def test_stub_names_all_functions_of_the_module():
     spec = importlib.util.spec_from_file_location("native_stub", TOOL)
     tool = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tool)

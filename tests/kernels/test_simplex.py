@@ -35,7 +35,7 @@ def test_projection_equals_the_one_by_sorting(isa, dtype, num_columns, log_scale
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("num_columns", [4, 64, 256])  # powers of two: the rows are feasible without a rounding
-def test_a_feasible_row_stays_as_it_is(isa, dtype, num_columns):
+def test_feasible_row_is_unchanged(isa, dtype, num_columns):
     rows = torch.full((3, num_columns), 1 / num_columns, dtype=dtype)
     assert torch.equal(project_simplex(rows), rows)
     corner = torch.zeros(1, num_columns, dtype=dtype)

@@ -32,7 +32,7 @@ def test_largest_cut_of_an_odd_number_of_rows_is_torchs_median_to_the_bit():
     assert torch.equal(trimmed_mean(params, 10), params.median(dim=0).values)
 
 
-def test_ties_and_equal_rows_are_averaged_as_they_are():
+def test_ties_and_equal_rows_are_averaged():
     params = np.array([[1, 5], [1, 5], [1, 7], [9, 7]], np.float32)
     assert trimmed_mean(params, 1).tolist() == [1, 6]
 
@@ -42,7 +42,7 @@ def test_not_a_number_is_trimmed_as_the_largest_value():
     assert trimmed_mean(params, 1).tolist() == [2, 4]
 
 
-def test_a_row_that_is_kept_joins_the_mean_whatever_it_is():
+def test_kept_row_joins_the_mean_untrimmed():
     matrix = np.array([[100], [1], [2], [9], [0]], np.float32)
     kernels.trimmed_mean_rows(matrix, [0, 3], [1, 2, 3], [1], matrix, [4], [0])
     assert matrix[4, 0] == 51  # 2 is left of the three, and 100

@@ -18,7 +18,7 @@ def test_a_network_of_timm_has_the_channels_and_classes_of_the_data():
     assert net.eval()(torch.randn(2, 1, 28, 28)).shape == (2, 7)
 
 
-def test_weights_of_a_file_are_taken_but_for_the_last_layer(tmp_path):
+def test_weights_of_a_file_are_loaded_except_the_last_layer(tmp_path):
     pytest.importorskip("timm")
     first = Timm(architecture="resnet10t").build((3, 32, 32), 5)
     torch.save(first.state_dict(), tmp_path / "net.pt")
@@ -37,7 +37,7 @@ def test_weights_of_a_file_are_taken_but_for_the_last_layer(tmp_path):
         ),
     ],
 )
-def test_timm_is_asked_for_what_it_has(model, text):
+def test_networks_and_arguments_of_timm_are_checked(model, text):
     pytest.importorskip("timm")
     with pytest.raises(ScenarioError, match=text):
         model.build((3, 32, 32), 10)
@@ -95,7 +95,7 @@ def test_a_model_from_a_folder_has_its_weights(tmp_path):
         HuggingFace(architecture="llama", pretrained=str(tmp_path)).fitted(30, (12,)).build((12,), 30)
 
 
-def test_transformers_is_asked_for_what_it_has(tmp_path):
+def test_architectures_of_transformers_are_checked(tmp_path):
     pytest.importorskip("transformers")
     with pytest.raises(ScenarioError, match=r"no model type 'gpt22'\. Did you mean gpt2"):
         HuggingFace(architecture="gpt22").fitted(30, ()).build((12,), 3)

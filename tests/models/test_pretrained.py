@@ -48,7 +48,7 @@ def test_grey_images_do_not_fit_pretrained_weights(weights):
     ResNet18().check((1, 28, 28))
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path):
+def test_a_file_that_is_not_there_is_reported(tmp_path):
     with pytest.raises(DataMissing, match=r"there is no file .*none.pth. Expected none, torchvision, or the path"):
         ResNet18(pretrained=str(tmp_path / "none.pth")).build((3, 32, 32), 10)
 
@@ -67,13 +67,13 @@ def test_weights_of_another_network_are_refused(tmp_path, content, text):
         ResNet18(pretrained=str(tmp_path / "wrong.pth")).build((3, 32, 32), 10)
 
 
-def test_a_damaged_file_is_told(tmp_path):
+def test_a_damaged_file_is_reported(tmp_path):
     (tmp_path / "cut.pth").write_bytes(b"PK\x03\x04 cut")
     with pytest.raises(DataDamaged, match=r"cut.pth cannot be read"):
         ResNet18(pretrained=str(tmp_path / "cut.pth")).build((3, 32, 32), 10)
 
 
-def test_torchvision_s_weights_that_do_not_come_are_told(monkeypatch):
+def test_failed_download_of_weights_is_reported(monkeypatch):
     from torchvision.models import ResNet18_Weights
 
     def no_network(*_, **__):

@@ -56,7 +56,7 @@ def test_the_bag_does_not_look_at_the_order():
 
 
 @pytest.mark.parametrize("name", sorted(TINY))
-def test_models_side_by_side_compute_what_they_compute_alone(name):
+def test_models_compute_the_same_together_and_alone(name):
     model, ids = built(name, "each"), torch.randint(0, 7, (3, 4, 6))
     many = {key: torch.stack([each * scale for scale in (1, 2, -1)]) for key, each in model.named_parameters()}
     found = vmap(lambda own, x: functional_call(model, own, (x,)))(many, ids)
@@ -74,6 +74,6 @@ def test_models_side_by_side_compute_what_they_compute_alone(name):
         (lambda: EmbeddingBag().build((), 7), "single numbers"),
     ],
 )
-def test_what_does_not_fit_is_told(make, text):
+def test_what_does_not_fit_is_reported(make, text):
     with pytest.raises(ScenarioError, match=text):
         make()

@@ -112,7 +112,7 @@ def test_a_target_of_perplexity_is_reached_from_above(tmp_path):
         ("multi_label", {"algorithm": "fedproto"}, "algorithm.name", "needs classes"),
     ],
 )
-def test_what_does_not_fit_the_task_is_refused_at_the_door(kind, changes, path, text):
+def test_labels_that_do_not_fit_the_task_are_refused(kind, changes, path, text):
     with pytest.raises(ScenarioError) as refused:
         scenario(kind, **{"algorithm": "el", **changes})
     assert text in {problem.path: problem.text for problem in refused.value.problems}[path]

@@ -111,7 +111,7 @@ def test_an_error_that_no_sample_defines_is_none_and_not_that_of_a_diverged_mode
         ("multi_label", np.array([0, 1]), "0 or 1 for each of L labels"),
     ],
 )
-def test_labels_that_do_not_fit_are_told(name, labels, text):
+def test_labels_that_do_not_fit_are_reported(name, labels, text):
     assert text in as_task(name).wrong_labels(labels, 3)
 
 
@@ -178,7 +178,7 @@ def test_a_task_that_does_not_keep_its_contract_is_told_where(methods, text):
         (("hits", "hits_0"), "the cluster of hits"),
     ],
 )
-def test_a_metric_has_no_name_that_stands_for_something_else(names, meant):
+def test_metric_names_do_not_conflict_with_other_names(names, meant):
     spoilt = {"measured": tuple(map(Metric, names)), "measures": lambda self, s, loss: dict.fromkeys(names, 0.5)}
     with pytest.raises(ScenarioError, match=f"a metric of Mine is called {names[-1]}, which stands for {meant}"):
         checked(**spoilt)
