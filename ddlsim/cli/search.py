@@ -33,9 +33,10 @@ def wanted_search(
     Raises:
         ScenarioError: if they are invalid.
     """
+    from ddlsim.runs.sweeps.objective import objective_of
     from ddlsim.runs.sweeps.points import Base
     from ddlsim.runs.sweeps.search import Search as Wanted
-    from ddlsim.runs.sweeps.search import aim_named, parse_dimension
+    from ddlsim.runs.sweeps.search import parse_dimension
     from ddlsim.scenario.load import apply_overrides, find, finish, is_sweep, read_tree
 
     file = find(scenario)
@@ -44,24 +45,24 @@ def wanted_search(
     if not grid:
         raise ScenarioError("--search needs --grid KEY=LOW..HIGH, KEY=LOW..HIGH:log or KEY=A,B. Add it.")
     space = dict(map(parse_dimension, grid))
-    aim = aim_named(metric, finish(apply_overrides(read_tree(file), overrides), file.stem))
+    objective = objective_of(metric, finish(apply_overrides(read_tree(file), overrides), file.stem))
     overrides = [*overrides, "evaluation.validation=true"]
     shared = finish(apply_overrides(read_tree(file), overrides), file.stem)
     base = Base(file.stem, read_tree(file), tuple(overrides), out or Path("runs") / f"search-{file.stem}", scenario)
-    return Wanted(base, shared, space, aim, trials, pruner, tuple(options))
+    return Wanted(base, shared, space, objective, trials, pruner, tuple(options))
 
 
 def run_search(wanted: "Wanted", jobs: int, quiet: bool) -> None:
     """Search, and print the best runs."""
     from ddlsim.runs.sweeps import search as searching
 
-    aim, trials = wanted.aim, wanted.trials
+    objective, trials = wanted.objective, wanted.trials
     failed: list[searching.Ended] = []
 
     def report(ended: searching.Ended, count: int) -> None:
         if ended.state == "failed":
             failed.append(ended)
-        value = "" if ended.value is None else f" {aim.name} {aim.metric.text(ended.value)}"
+        value = "" if ended.value is None else f" {objective.name} {objective.metric.text(ended.value)}"
         if not quiet:
             say(f"[{count}/{trials}] {ended.name}: {ended.state.upper()}{value}{ended.cause and f': {ended.cause}'}")
 
@@ -84,12 +85,14 @@ def _best(study: "Study", wanted: "Wanted") -> str:
 
     ended = study.get_trials(deepcopy=False)
     complete = [frozen for frozen in ended if frozen.state == TrialState.COMPLETE]
-    best = sorted(complete, key=lambda frozen: float(frozen.value or 0.0), reverse=not wanted.aim.metric.falling)[:5]
+    best = sorted(complete, key=lambda frozen: float(frozen.value or 0.0), reverse=not wanted.objective.metric.falling)[
+        :5
+    ]
     keys = list(wanted.space)
     rows = [
         [
             f"trial-{frozen.number:04d}",
-            wanted.aim.metric.text(frozen.value),
+            wanted.objective.metric.text(frozen.value),
             *(f"{value:.4g}" if isinstance(value := frozen.params[key], float) else str(value) for key in keys),
         ]
         for frozen in best
@@ -103,4 +106,4 @@ def _best(study: "Study", wanted: "Wanted") -> str:
     fallback = study.user_attrs.get(FALLBACK)
     if fallback:
         head = f"!! {fallback_line(fallback)}\n{head}"
-    return f"{head} The best of them, in {wanted.base.out}:\n{columns(['run', wanted.aim.name, *keys], rows)}"
+    return f"{head} The best of them, in {wanted.base.out}:\n{columns(['run', wanted.objective.name, *keys], rows)}"

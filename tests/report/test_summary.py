@@ -10,7 +10,7 @@ from ddlsim.report.sections.tables import curve
 from ddlsim.report.summary import summarize
 from ddlsim.report.summary_table import loud_lines, table
 from ddlsim.runs.reproduce.measures import MEASURES
-from ddlsim.runs.sweeps.search import Aim
+from ddlsim.runs.sweeps.objective import Objective
 from ddlsim.tasks.base import ACCURACY
 
 KEYS = (
@@ -166,7 +166,7 @@ def test_fair_accuracy_is_the_same_everywhere_where_all_nodes_of_a_cluster_attac
     assert curve(records, None).rows[-1][-1] == "93.33"
     assert fairness(records)[0].figure.series[0].values[-1] == fair
     assert MEASURES["highest_fair_accuracy"].value({}, run) == pytest.approx(100 * (2 / 3 * 0.9 + 1 / 3))
-    assert Aim("fair_accuracy", ACCURACY, "accuracy", "fairness").curve(records, True)[-1][1] == fair
+    assert Objective("fair_accuracy", ACCURACY, "accuracy", "fairness").curve(records, True)[-1][1] == fair
 
 
 def test_heads_that_change_between_evaluations_have_not_settled_before(make_run):

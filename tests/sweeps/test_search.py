@@ -11,7 +11,8 @@ import ddlsim
 from ddlsim.cli import app
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.report.records import Evaluations
-from ddlsim.runs.sweeps.search import Aim, parse_dimension
+from ddlsim.runs.sweeps.objective import Objective
+from ddlsim.runs.sweeps.search import parse_dimension
 from ddlsim.tasks.base import ACCURACY
 
 optuna = pytest.importorskip("optuna", reason="the extra `optuna` is not installed")
@@ -51,8 +52,8 @@ def test_fair_accuracy_weighs_accuracy_as_the_scenario_says():
     evaluations = Evaluations(round=np.array([1]), time_s=np.array([1.0]), values=values)
     clusters = np.array([0, 1])
     run = SimpleNamespace(evaluations=evaluations, node_cluster=clusters, judged_clusters=clusters, fair_lambda=0.1)
-    aim = Aim("fair_accuracy", ACCURACY, "accuracy", "fairness")
-    assert aim.curve(run, ended=True) == [(1, pytest.approx(0.1 * 0.7 + 0.9 * 0.6))]
+    objective = Objective("fair_accuracy", ACCURACY, "accuracy", "fairness")
+    assert objective.curve(run, ended=True) == [(1, pytest.approx(0.1 * 0.7 + 0.9 * 0.6))]
 
 
 @pytest.mark.parametrize(
@@ -193,7 +194,7 @@ def test_validation_rows_are_of_validation_samples(tmp_path):
 
 
 def test_a_cluster_without_a_node_yet_is_the_worst_there_is():
-    aim = Aim("worst_cluster", ACCURACY, "accuracy", "worst cluster")
+    objective = Objective("worst_cluster", ACCURACY, "accuracy", "worst cluster")
     about = SimpleNamespace(node_cluster=np.array([0, 0, 1]), judged_clusters=[0, 1])
-    assert aim._judged(np.array([0.5, 0.7, 0.4]), about) == pytest.approx(0.4)
-    assert aim._judged(np.array([0.5, 0.7, np.nan]), about) == -np.inf
+    assert objective._judged(np.array([0.5, 0.7, 0.4]), about) == pytest.approx(0.4)
+    assert objective._judged(np.array([0.5, 0.7, np.nan]), about) == -np.inf

@@ -14,21 +14,17 @@ Dimensions of a search, in the syntax of grids:
     topology.name=ring,complete                one of these values, as in a grid
 """
 
-import math
 import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from ddlsim.foundation.errors import DdlsimError, ScenarioError
 from ddlsim.runs.sweeps import pool
 from ddlsim.runs.sweeps.axes import Value, parse_grid
+from ddlsim.runs.sweeps.objective import Objective
 from ddlsim.runs.sweeps.points import Base, Point, point_of, words_of
-from ddlsim.tasks import metrics
-from ddlsim.tasks.base import VALIDATION, VALIDATION_LOSS, Metric
 
 if TYPE_CHECKING:
     import optuna
@@ -40,7 +36,6 @@ if TYPE_CHECKING:
 
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 _RANGE = re.compile(rf"\s*({_NUMBER})\s*\.\.\s*({_NUMBER})\s*(?::\s*(\w+))?\s*", re.ASCII)
-LOSS = Metric("validation_loss", "validation loss", higher_is_better=False, digits=4)
 
 _WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
 
@@ -85,90 +80,6 @@ def parse_dimension(text: str) -> "tuple[str, BaseDistribution]":
         raise ScenarioError(f"--grid {text[:200]}: invalid range: {error}") from None
 
 
-@dataclass(frozen=True)
-class Aim:
-    """The objective of a search.
-
-    Args:
-        name: the name for `--metric`.
-        metric: its format and better direction.
-        rows: name of the metric's rows.
-        over: the mean over all nodes, over the worst cluster, or fair accuracy (metrics.py: fair_accuracy).
-    """
-
-    name: str
-    metric: Metric
-    rows: str
-    over: Literal["nodes", "worst cluster", "fairness"] = "nodes"
-
-    def curve(self, records: "Records", ended: bool) -> list[tuple[int, float]]:
-        """Return completed rounds and value of every evaluation so far.
-
-        Args:
-            records: records of a run.
-            ended: whether the run has ended; if not, an incomplete last evaluation is left out.
-        Raises:
-            ScenarioError: the run does not record it.
-        """
-        evaluations = records.evaluations
-        if not len(evaluations):
-            return []
-        if self.rows not in evaluations.values:
-            raise ScenarioError(f"--metric {self.name}: runs of {records.scenario.get('name')} do not record it.")
-        found = [self._judged(each, records) for each in evaluations.honest(self.rows)]
-        curve = [(int(number), value) for number, value in zip(evaluations.round, found, strict=True)]
-        half = any(np.isnan(values[-1]).any() for values in evaluations.values.values())
-        return curve[:-1] if half and not ended else curve
-
-    def _judged(self, values: np.ndarray, records: "Records") -> float:
-        """Return the value of one evaluation; infinity in the worse direction if the run has diverged."""
-        clusters = metrics.over_clusters(values, records.node_cluster)
-        if self.over == "nodes":
-            found = float(metrics.over_nodes(values))
-        elif self.over == "fairness":
-            found = float(metrics.fair_accuracy(clusters[records.judged_clusters], records.fair_lambda))
-        else:
-            judged = clusters[records.judged_clusters]
-            found = float(judged.max() if self.metric.falling else judged.min())
-        return found if math.isfinite(found) else math.inf if self.metric.falling else -math.inf
-
-
-def aim_named(name: str | None, scenario: "Scenario") -> Aim:
-    """Return the objective of a search: a value on validation samples, never on test data.
-
-    Args:
-        name: a metric of the task (accuracy or validation_accuracy), or validation_loss, worst_cluster or
-            fair_accuracy; None for the task's main metric.
-        scenario: a scenario of the search.
-    Raises:
-        ScenarioError: the name is unknown, or the scenario has no validation samples.
-    """
-    from ddlsim.scenario.tree import did_you_mean
-
-    task = scenario.learned
-    judged = task.judged_by
-    rows = {each.name: f"{VALIDATION}{each.name}" for each in task.metrics}
-    known = {rows[each.name]: Aim(rows[each.name], each, rows[each.name]) for each in task.metrics}
-    known["validation_loss"] = Aim("validation_loss", LOSS, VALIDATION_LOSS)
-    known["worst_cluster"] = Aim("worst_cluster", judged, rows[judged.name], "worst cluster")
-    if "accuracy" in rows:
-        accuracy = known[rows["accuracy"]]
-        known["fair_accuracy"] = Aim("fair_accuracy", accuracy.metric, accuracy.rows, "fairness")
-    if scenario.validation.source == "none":
-        raise ScenarioError(
-            "--search: chooses by validation samples, never by test data, and this scenario sets none aside. Add --set "
-            "validation.source=node (a part of each node's samples), train or own."
-        )
-    if name == "test_loss":
-        raise ScenarioError("--metric test_loss: a search must not choose by test data. Use validation_loss.")
-    if name is None:
-        return known[rows[judged.name]]
-    name = rows.get(name, name)
-    if name not in known:
-        raise ScenarioError(f"--metric {name[:60]}: unknown.{did_you_mean(name, known)} Known: {', '.join(known)}.")
-    return known[name]
-
-
 JOURNAL = "search.journal"
 FALLBACK = "fallback"
 """Attribute of the study: name of the fallback's data if the runs use it, else empty."""
@@ -185,7 +96,7 @@ class Search:
         base: the common part of all runs.
         scenario: the checked common scenario.
         space: key -> distribution.
-        aim: the objective.
+        objective: the objective.
         trials: number of runs, including those of earlier commands.
         pruner: median (worse than the median of the others at that round), hyperband or none.
         options: further arguments of `ddlsim run`.
@@ -194,7 +105,7 @@ class Search:
     base: Base
     scenario: "Scenario"
     space: "dict[str, BaseDistribution]"
-    aim: Aim
+    objective: Objective
     trials: int
     pruner: str = "median"
     options: tuple[str, ...] = ()
@@ -307,14 +218,14 @@ def open_study(wanted: Search) -> "optuna.Study":
     study = optuna.create_study(
         storage=storage,
         study_name=wanted.base.name,
-        direction="minimize" if wanted.aim.metric.falling else "maximize",
+        direction="minimize" if wanted.objective.metric.falling else "maximize",
         pruner=pruners[wanted.pruner](),
         load_if_exists=True,
     )
     # Every process starts a sampler: with the same seed it would propose the same values again.
     study.sampler = optuna.samplers.TPESampler(seed=len(study.trials), constant_liar=True)
     about = {
-        "metric": wanted.aim.name,
+        "metric": wanted.objective.name,
         "space": {key: optuna.distributions.distribution_to_json(each) for key, each in wanted.space.items()},
         "scenario": digest(wanted.scenario),
     }
@@ -355,7 +266,7 @@ def _look(wanted: Search, study: "optuna.Study", one: _Trial, ended: bool) -> No
     if one.size < 0:
         _compare_data(wanted, study, one, records)
     one.size = size
-    for step, value in wanted.aim.curve(records, ended):
+    for step, value in wanted.objective.curve(records, ended):
         one.value = value
         if step in one.reported:
             continue
