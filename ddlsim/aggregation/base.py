@@ -127,9 +127,9 @@ def unfit(found: Any, count: int, with_start: bool) -> str:
     return ""
 
 
-def tolerated(asked: int | float, count: int, most: int) -> int:
+def tolerated(limit: int | float, count: int, most: int) -> int:
     """Return the assumed number of attackers' rows among `count`, at most `most` and never below 0."""
-    found = int(asked * count + 1e-9) if isinstance(asked, float) else asked  # 0.29 * 100 is 28.999999999999996
+    found = int(limit * count + 1e-9) if isinstance(limit, float) else limit  # 0.29 * 100 is 28.999999999999996
     return max(0, min(found, most))
 
 

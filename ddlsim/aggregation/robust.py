@@ -165,8 +165,8 @@ def _weiszfeld(distances: np.ndarray, masses: np.ndarray, iterations: int, smoot
         lengths = np.sqrt(np.maximum(to_rows - weights @ to_rows / 2, 0))
         new = masses / np.maximum(lengths, shortest)
         new /= new.sum()
-        moved, weights = np.abs(new - weights).max(), new
-        if moved < 1e-12:
+        change, weights = np.abs(new - weights).max(), new
+        if change < 1e-12:
             break
     return weights
 

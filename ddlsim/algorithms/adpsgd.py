@@ -80,10 +80,10 @@ class ADPSGD(SharedModel):
         """Stop averaging with other nodes."""
         state.averages = False
 
-    def _add(self, node: "Node", state: State, base: "Params", moved: "Params") -> None:
-        """Add `moved - base` to the model, which other nodes may have averaged since it was `base`."""
+    def _add(self, node: "Node", state: State, base: "Params", changed: "Params") -> None:
+        """Add `changed - base` to the model, which other nodes may have averaged since it was `base`."""
         if state.model is base:
-            state.model = moved
+            state.model = changed
         else:
-            added = node.merge([state.model, moved, base], [1.0, 1.0, -1.0])
-            state.model = node.with_trained_values(moved, node.trained_values(added))
+            added = node.merge([state.model, changed, base], [1.0, 1.0, -1.0])
+            state.model = node.with_trained_values(changed, node.trained_values(added))

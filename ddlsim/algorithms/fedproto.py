@@ -66,8 +66,8 @@ class FedProto(ServerRounds):
         received = {m.src: m.payload["prototypes"] for m in inbox}
         state.prototypes = {}
         for label in sorted({label for prototypes in received.values() for label in prototypes}):
-            held = {peer: prototypes[label] for peer, prototypes in received.items() if label in prototypes}
-            state.prototypes[label] = node.aggregate(held, dict.fromkeys(held, 1 / len(held)))
+            of_class = {peer: prototypes[label] for peer, prototypes in received.items() if label in prototypes}
+            state.prototypes[label] = node.aggregate(of_class, dict.fromkeys(of_class, 1 / len(of_class)))
 
     def server_result(self, state: State) -> dict[str, Any]:
         return {"prototypes": state.prototypes, "labels": list(state.prototypes)}

@@ -87,5 +87,5 @@ class GTSGD(SharedModel):
         inbox = yield node.receive(round_num)
         state.model = node.mix(model, {m.src: m.payload["model"] for m in inbox}, round_num)
         mixed = node.mix(step, {m.src: m.payload["step"] for m in inbox}, round_num)
-        known = [] if correction is None else [correction]
-        state.correction = node.merge([*known, mixed, step], [1.0] * len(known) + [1.0, -1.0])
+        corrections = [] if correction is None else [correction]
+        state.correction = node.merge([*corrections, mixed, step], [1.0] * len(corrections) + [1.0, -1.0])

@@ -188,12 +188,12 @@ class MAPL(Algorithm):
         """Return the peers' values of these keys, by node id. Also ask peers for their number of samples if it is
         unknown.
         """
-        wanted: dict[tuple[str, ...], list[int]] = {}
+        groups: dict[tuple[str, ...], list[int]] = {}
         for peer in peers:
-            wanted.setdefault(keys if peer in state.samples else (*keys, "samples"), []).append(peer)
+            groups.setdefault(keys if peer in state.samples else (*keys, "samples"), []).append(peer)
         inbox: list[Message] = []
-        for asked, group in wanted.items():
-            inbox += yield node.pull(group, round_num, keys=asked)
+        for requested, group in groups.items():
+            inbox += yield node.pull(group, round_num, keys=requested)
         received = {m.src: m.payload for m in inbox if keys[0] in m.payload}
         state.samples |= {peer: payload["samples"] for peer, payload in received.items() if "samples" in payload}
         return received

@@ -114,18 +114,18 @@ class PANM(SimilarityPull):
             if self.similarity == "cosine_gradients" and not memory.neighbors:
                 memory.neighbors = dict.fromkeys(self._strangers(node, memory), 0.0)
             return {}
-        candidates, old = self._strangers(node, memory), dict(memory.neighbors)
-        sorted_ones = list(old)
+        candidates, neighbors_before = self._strangers(node, memory), dict(memory.neighbors)
+        sorted_neighbors = list(neighbors_before)
         if self.variant != "thesis":
-            sorted_ones = draw(node.rng("sorted neighbours"), sorted(old), self.sampled_peers)
-        asked = candidates if self.variant != "thesis" else [*candidates, *old]
-        received = yield from self.pull(node, sorted(asked), round_num)
+            sorted_neighbors = draw(node.rng("sorted neighbours"), sorted(neighbors_before), self.sampled_peers)
+        requested = candidates if self.variant != "thesis" else [*candidates, *neighbors_before]
+        received = yield from self.pull(node, sorted(requested), round_num)
         yield from self._measure(node, state, received, candidates, round_num)
         known = memory.neighbors
-        scores = {peer: known[peer] for peer in (*candidates, *sorted_ones) if peer in known}
-        chosen = neighbors_by_mixture(scores, set(sorted_ones), 1e-9 if self.variant == "thesis" else 0.0)
-        unsorted_ones = set(old) - set(sorted_ones)
-        memory.neighbors = {peer: known[peer] for peer in sorted(chosen | unsorted_ones)}
+        scores = {peer: known[peer] for peer in (*candidates, *sorted_neighbors) if peer in known}
+        chosen = neighbors_by_mixture(scores, set(sorted_neighbors), 1e-9 if self.variant == "thesis" else 0.0)
+        unsorted_neighbors = set(neighbors_before) - set(sorted_neighbors)
+        memory.neighbors = {peer: known[peer] for peer in sorted(chosen | unsorted_neighbors)}
         return received
 
     def _strangers(self, node: "Node", memory: Memory) -> list[int]:
@@ -136,9 +136,9 @@ class PANM(SimilarityPull):
         self, node: "Node", state: State, received: Mapping[int, dict], candidates: Sequence[int], round_num: int
     ) -> "Steps":
         """Measure the similarities of the candidates, and in the variant `thesis` also of the neighbors."""
-        again = set(received) if self.variant == "thesis" else set(candidates) & set(received)
-        if again:
-            chosen = {peer: received[peer] for peer in sorted(again)}
+        measured_peers = set(received) if self.variant == "thesis" else set(candidates) & set(received)
+        if measured_peers:
+            chosen = {peer: received[peer] for peer in sorted(measured_peers)}
             measured = yield from self.measure(node, state, chosen, round_num)
             state.memory.neighbors |= measured()
 

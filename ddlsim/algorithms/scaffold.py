@@ -53,13 +53,13 @@ class State:
         model: the node's current model; the server's x.
         control: c_i; None: 0.
         common: c; None: 0.
-        heard: on the server, the last received c_i by node.
+        last_controls: on the server, the last received c_i by node.
     """
 
     model: "Params"
     control: "Params | None" = None
     common: "Params | None" = None
-    heard: "dict[int, Params]" = field(default_factory=dict)
+    last_controls: "dict[int, Params]" = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,8 +87,8 @@ class Scaffold(ServerRounds):
     def local_update(self, node: "Node", state: State) -> "Generator[Verb, Any, dict[str, Any]]":
         rate_sum, first = sum(node.learning_rates()), state.model
         control, common = state.control, state.common
-        known = [(params, sign) for params, sign in ((common, 1.0), (control, -1.0)) if params is not None]
-        correction = node.merge(*zip(*known, strict=True)) if known else None
+        terms = [(params, sign) for params, sign in ((common, 1.0), (control, -1.0)) if params is not None]
+        correction = node.merge(*zip(*terms, strict=True)) if terms else None
         (state.model,) = yield node.train((first,), control=correction)
         scale = 1 / rate_sum if rate_sum else 0.0
         gradient = node.trained_values(node.merge([first, state.model], [scale, -scale]))
@@ -99,7 +99,7 @@ class Scaffold(ServerRounds):
 
     def server_update(self, node: "Node", state: State, inbox: "Sequence[Message]") -> None:
         moves = {m.src: node.merge([m.payload["model"], state.model], [1.0, -1.0]) for m in inbox}
-        state.model = self._moved(node, state.model, moves)
+        state.model = self._updated_model(node, state.model, moves)
         changes = self._changes(node, state, {m.src: m.payload["control"] for m in inbox})
         state.common = node.add_deltas(state.common, changes, 1 / node.num_nodes)
 
@@ -112,19 +112,19 @@ class Scaffold(ServerRounds):
     def tested_model(self, state: State) -> "Model":
         return (state.model,)
 
-    def _moved(self, node: "Node", model: "Params", moves: "dict[int, Params]") -> "Params":
+    def _updated_model(self, node: "Node", model: "Params", moves: "dict[int, Params]") -> "Params":
         """Return the server's x after the nodes' changes; eta_g scales only changes of trained values."""
-        moved = node.add_deltas(model, moves, self.global_rate / len(moves))
+        updated = node.add_deltas(model, moves, self.global_rate / len(moves))
         if self.global_rate == 1:
-            return moved
+            return updated
         averaged = node.add_deltas(model, moves, 1 / len(moves))
-        return node.with_trained_values(averaged, node.trained_values(moved))
+        return node.with_trained_values(averaged, node.trained_values(updated))
 
     def _changes(self, node: "Node", state: State, sent: "dict[int, Params]") -> "dict[int, Params]":
         """Return the changes of the received c_i."""
         if self.sends == "changes":
             return sent
-        before, state.heard = state.heard, state.heard | sent
+        before, state.last_controls = state.last_controls, state.last_controls | sent
         return {
             peer: node.merge([own, before[peer]], [1.0, -1.0]) if peer in before else own for peer, own in sent.items()
         }

@@ -84,8 +84,8 @@ class SGP(SharedModel):
         if state.weight == 1:
             return trained
         scale = 1 / state.weight
-        moved = node.merge([state.model, trained], [1 - scale, scale])
-        return node.with_trained_values(trained, node.trained_values(moved))
+        changed = node.merge([state.model, trained], [1 - scale, scale])
+        return node.with_trained_values(trained, node.trained_values(changed))
 
     def _neighbors(self, node: "Node", round_num: int) -> "tuple[Sequence[int], Sequence[int]]":
         """Return the out-neighbors and in-neighbors of a round."""

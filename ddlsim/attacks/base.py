@@ -157,8 +157,8 @@ class Attack(Part):
         """
         return ""
 
-    def forge(self, seen: AttackInput) -> "torch.Tensor":
-        """Return the row to send in place of `seen.own`, float32 [P]."""
+    def forge(self, inputs: AttackInput) -> "torch.Tensor":
+        """Return the row to send in place of `inputs.own`, float32 [P]."""
         raise NotImplementedError
 
     def poison(

@@ -54,10 +54,10 @@ class SignFlip(Attack):
     of: Literal["update", "model"] = "update"
     scale: Scale = 1.0
 
-    def forge(self, seen: AttackInput) -> "torch.Tensor":
-        if self.of == "model" or seen.start is None:
-            return seen.own * -self.scale
-        return seen.start - self.scale * (seen.own - seen.start)
+    def forge(self, inputs: AttackInput) -> "torch.Tensor":
+        if self.of == "model" or inputs.start is None:
+            return inputs.own * -self.scale
+        return inputs.start - self.scale * (inputs.own - inputs.start)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,8 +70,8 @@ class GaussianNoise(Attack):
 
     scale: Scale = 1.0
 
-    def forge(self, seen: AttackInput) -> "torch.Tensor":
-        return seen.own + noise_like(seen, self.scale)
+    def forge(self, inputs: AttackInput) -> "torch.Tensor":
+        return inputs.own + noise_like(inputs, self.scale)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,19 +85,19 @@ class ModelReplacement(Attack):
     compares_updates: ClassVar[bool] = True
     boost: Scale = 10.0
 
-    def forge(self, seen: AttackInput) -> "torch.Tensor":
-        if seen.start is None:
-            return seen.own * self.boost
-        return seen.start + self.boost * (seen.own - seen.start)
+    def forge(self, inputs: AttackInput) -> "torch.Tensor":
+        if inputs.start is None:
+            return inputs.own * self.boost
+        return inputs.start + self.boost * (inputs.own - inputs.start)
 
 
-def noise_like(seen: AttackInput, scale: float) -> "torch.Tensor":
+def noise_like(inputs: AttackInput, scale: float) -> "torch.Tensor":
     """Return Gaussian noise [P] of `scale` times the standard deviation of the node's own row."""
     import torch
 
-    generator = torch.Generator().manual_seed(seen.seed)
-    size = scale * float(seen.own.double().std(correction=0)) if seen.own.numel() else 0.0
-    return size * torch.randn(seen.own.shape, generator=generator).to(seen.own.device)
+    generator = torch.Generator().manual_seed(inputs.seed)
+    size = scale * float(inputs.own.double().std(correction=0)) if inputs.own.numel() else 0.0
+    return size * torch.randn(inputs.own.shape, generator=generator).to(inputs.own.device)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,10 +138,10 @@ class ALIE(CollusionAttack):
             "they know. Set z, such as 1.5, or attack more nodes"
         )
 
-    def forge(self, seen: AttackInput) -> "torch.Tensor":
-        mean = mean_of(seen.known)
-        variance = mean_of([(row - mean).square() for row in seen.known])
-        return mean - self.z_of(seen.num_nodes, seen.num_attacked) * variance.sqrt()
+    def forge(self, inputs: AttackInput) -> "torch.Tensor":
+        mean = mean_of(inputs.known)
+        variance = mean_of([(row - mean).square() for row in inputs.known])
+        return mean - self.z_of(inputs.num_nodes, inputs.num_attacked) * variance.sqrt()
 
     def z_of(self, num_nodes: int, num_attacked: int) -> float:
         """Return z, or the paper's z_max: the required supporters form a majority with the attackers."""
@@ -168,11 +168,11 @@ class InnerProductManipulation(CollusionAttack):
     compares_updates: ClassVar[bool] = True
     epsilon: Scale = 1.0
 
-    def forge(self, seen: AttackInput) -> "torch.Tensor":
-        mean = mean_of(seen.known)
-        if seen.start is None:
+    def forge(self, inputs: AttackInput) -> "torch.Tensor":
+        mean = mean_of(inputs.known)
+        if inputs.start is None:
             return -self.epsilon * mean
-        return seen.start - self.epsilon * (mean - seen.start)
+        return inputs.start - self.epsilon * (mean - inputs.start)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,8 +185,8 @@ class FOE(CollusionAttack):
 
     tau: Scale = 2.0
 
-    def forge(self, seen: AttackInput) -> "torch.Tensor":
-        return (1 - self.tau) * mean_of(seen.known)
+    def forge(self, inputs: AttackInput) -> "torch.Tensor":
+        return (1 - self.tau) * mean_of(inputs.known)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,10 +202,10 @@ class Dissensus(Attack):
 
     knows: ClassVar[Knowledge] = "all"
 
-    def forge(self, seen: AttackInput) -> "torch.Tensor":
-        center = seen.own if seen.receiver is None else seen.receiver
-        pull = mean_of(seen.known) - center
-        return center - (self.strength * len(seen.known) / seen.accomplices) * pull
+    def forge(self, inputs: AttackInput) -> "torch.Tensor":
+        center = inputs.own if inputs.receiver is None else inputs.receiver
+        pull = mean_of(inputs.known) - center
+        return center - (self.strength * len(inputs.known) / inputs.accomplices) * pull
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,8 +221,8 @@ class FreeRider(Attack):
     trains: ClassVar[bool] = False
     send: Literal["stale", "random"] = "stale"
 
-    def forge(self, seen: AttackInput) -> "torch.Tensor":
-        return seen.own if self.send == "stale" else noise_like(seen, 1.0)
+    def forge(self, inputs: AttackInput) -> "torch.Tensor":
+        return inputs.own if self.send == "stale" else noise_like(inputs, 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,8 +237,8 @@ class Sybil(Attack):
     def futile(self, attacked: int, num_nodes: int) -> str:
         return "one node is one identity" if attacked == 1 else ""
 
-    def forge(self, seen: AttackInput) -> "torch.Tensor":
-        return seen.known[0]
+    def forge(self, inputs: AttackInput) -> "torch.Tensor":
+        return inputs.known[0]
 
 
 @dataclass(frozen=True, kw_only=True)

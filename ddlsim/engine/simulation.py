@@ -278,7 +278,7 @@ class Simulation:
             return
         for member in self.members[:-1]:
             takes_part = member.online and not member.finished and member.round_num <= server.round_num
-            member.late = member.late or (takes_part and member.id not in server.node.heard)
+            member.late = member.late or (takes_part and member.id not in server.node.received_from)
 
     def _complete(self, member: Member) -> None:
         completed = member.round_num = member.round_num + 1

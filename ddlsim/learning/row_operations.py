@@ -156,7 +156,7 @@ def attack(jobs: Sequence[AttackSpec]) -> None:
     for job in jobs:
         job.target.allocate()  # banks may grow here, so it is done before views of them are taken
     for job in jobs:
-        seen = AttackInput(
+        inputs = AttackInput(
             job.own.values(),
             [row.values() for row in job.known],
             None if job.start is None else job.start.values(),
@@ -164,8 +164,8 @@ def attack(jobs: Sequence[AttackSpec]) -> None:
             job.seed,
             *job.sizes,
         )
-        forged = job.attack.forge(seen)
-        wrong = wrong_tensor(forged, seen.own)
+        forged = job.attack.forge(inputs)
+        wrong = wrong_tensor(forged, inputs.own)
         if wrong:
             raise ScenarioError(f"attacks: forge of {type(job.attack).__qualname__} returns {wrong}.")
         job.target.values().copy_(forged)

@@ -20,24 +20,24 @@ if TYPE_CHECKING:
 def step_count(steps: Any) -> int:
     """Return a number of mini-batches as an integer. Raise DdlsimError for another value."""
     try:
-        found = index(steps)
+        count = index(steps)
     except TypeError:
-        found = -1
-    if found < 0:
+        count = -1
+    if count < 0:
         raise DdlsimError(
             f"node.train: steps: expected a whole number of mini-batches, 0 or more, got {steps!r}. Round the "
             "result of a division with int(...)."
         )
-    return found
+    return count
 
 
-def node_ids(peers: Iterable[Any], count: int, asked: str) -> tuple[int, ...]:
+def node_ids(peers: Iterable[Any], count: int, method: str) -> tuple[int, ...]:
     """Return node ids as Python's integers.
 
     Args:
         peers: whole numbers, also of NumPy.
         count: number of nodes, a server included.
-        asked: method of the node, for the error's text.
+        method: method of the node, for the error's text.
     Raises:
         DdlsimError: another type, or a node that does not exist.
     """
@@ -45,10 +45,10 @@ def node_ids(peers: Iterable[Any], count: int, asked: str) -> tuple[int, ...]:
         found = tuple(map(index, peers))
     except TypeError as error:
         raise DdlsimError(
-            f"node.{asked}: expected ids of nodes, such as node.peers(round_num), got {peers!r}."
+            f"node.{method}: expected ids of nodes, such as node.peers(round_num), got {peers!r}."
         ) from error
     if found and not 0 <= min(found) <= max(found) < count:
-        raise DdlsimError(f"node.{asked}: expected ids of nodes, 0 to {count - 1}, got {list(found[:10])}.")
+        raise DdlsimError(f"node.{method}: expected ids of nodes, 0 to {count - 1}, got {list(found[:10])}.")
     return found
 
 
@@ -62,11 +62,11 @@ def check_part(only: str, model: "Model") -> None:
         )
 
 
-def check_has_samples(node_id: int, is_server: bool, asked: str) -> None:
+def check_has_samples(node_id: int, is_server: bool, method: str) -> None:
     """Raise DdlsimError if an operation that needs samples is called on a server."""
     if is_server:
         raise DdlsimError(
-            f"node.{asked}: node {node_id} is the server, which has no samples and no device to compute with. Ask "
+            f"node.{method}: node {node_id} is the server, which has no samples and no device to compute with. Ask "
             "node.is_server first, and let the nodes do it."
         )
 

@@ -60,7 +60,7 @@ class Node(ParameterOps):
         round_num: current round; the engine updates it.
         last_received_round: last round whose pushed messages the node has received, all at once.
         local_state: the learner's state of the node's trainings.
-        heard: on a server, nodes whose messages of that round were among them.
+        received_from: on a server, nodes whose messages of that round were among them.
         unanswered: with a server, whether the node has waited for its message in vain; the engine resets it.
         open_verbs: number of verbs created and not yet yielded; the engine counts them down.
     """
@@ -71,7 +71,7 @@ class Node(ParameterOps):
         self._sent = SendGuard(node_id, ports.transport)
         self.round_num, self.last_received_round, self.open_verbs = 0, -1, 0
         self.local_state: LocalState | None = None
-        self.heard: set[int] = set()
+        self.received_from: set[int] = set()
         self.unanswered = False
 
     def restart_round(self) -> None:
@@ -391,11 +391,11 @@ class Node(ParameterOps):
 
     def _take_pushed(self, round_num: int) -> "list[Message]":
         self.last_received_round = round_num
-        taken = self._transport.take(self.id, PUSH, round_num)
+        messages = self._transport.take(self.id, PUSH, round_num)
         if self._run.server is not None:
-            self.heard = {message.src for message in taken if message.round_num == round_num}
-            self.unanswered = not self.is_server and self._run.server not in self.heard
-        return taken
+            self.received_from = {message.src for message in messages if message.round_num == round_num}
+            self.unanswered = not self.is_server and self._run.server not in self.received_from
+        return messages
 
     def _after(self, seconds: float, result: Callable[[], Any]) -> Verb:
         self.open_verbs += 1

@@ -218,10 +218,10 @@ class ParameterOps(NodeInfo):
 
     def with_trained_values(self, params: "Params", values: "Params") -> "Params":
         """Return parameters with other trained values; their buffers and the start of their training are kept."""
-        made = self._compute.with_trained_values(params, values)
+        result = self._compute.with_trained_values(params, values)
         if self._starts is not None:
-            self._starts.derived(params, made)
-        return made
+            self._starts.derived(params, result)
+        return result
 
     def classifier(self, head: "Params") -> "Params":
         """Return the weights [classes, features] of a head's last linear layer, without bias."""
