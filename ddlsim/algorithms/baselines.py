@@ -3,7 +3,7 @@
 Random is DAC without any preference. Oracle, the upper baseline, knows the hidden clusters and stays within its own.
 With `deluded` nodes it is the cluster-death experiment of the thesis (section 4.3): from a given round on, that many
 nodes of one cluster draw only from outside of it while their cluster continues to pull from them. Local trains every
-node alone.
+node alone; a node that is offline does not train.
 """
 
 from collections.abc import Iterator, Sequence
@@ -97,7 +97,7 @@ class Oracle(RandomGossip):
 
 @dataclass(frozen=True, kw_only=True)
 class Local(SharedModel):
-    """No communication: every node trains alone. A node that is offline does not train.
+    """No communication: every node trains alone.
 
     Args:
         monitored_similarity: how records.true_similarities compares models; the nodes themselves compare none.
