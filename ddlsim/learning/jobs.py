@@ -267,7 +267,8 @@ class EagerWaves:
             return
         self._forget_over()
         if self._full():
-            self._jobs.force(_first_trainings(self._pending.values()))
+            # a node's second training belongs to the next wave
+            self._jobs.force([job for jobs in self._pending.values() for job in jobs if not _waits_for_training(job)])
             self._forget_over()
 
     def _full(self) -> bool:
@@ -277,11 +278,6 @@ class EagerWaves:
         """Forget trainings that have run, or whose results nothing needs because their node has left."""
         kept = {node: [job for job in own if job.wanted and not job.done] for node, own in self._pending.items()}
         self._pending = {node: own for node, own in kept.items() if own}
-
-
-def _first_trainings(of_nodes: Iterable[list[Job]]) -> list[Job]:
-    """The trainings that wait for no other training: a node's second one belongs to the next wave."""
-    return [job for own in of_nodes for job in own if not _waits_for_training(job)]
 
 
 def _waits_for_training(job: Job) -> bool:

@@ -144,7 +144,7 @@ class Memory:
                 yield found
                 first = stop
                 continue
-            _give_back()  # only now, because the error held the computed values
+            torch.cuda.empty_cache()  # only now, because the error held the computed values
 
     def in_pieces(
         self, key: Hashable, jobs: Sequence[Any], run: Callable[[Sequence[Any]], list | None], measured: bool = False
@@ -180,10 +180,5 @@ class Memory:
             else:
                 first += len(some)
                 continue
-            _give_back()
+            torch.cuda.empty_cache()
         return found
-
-
-def _give_back() -> None:
-    """Release memory that torch keeps for reuse."""
-    torch.cuda.empty_cache()

@@ -258,18 +258,16 @@ class _Reader:
             padding = [size // 2 if padding == "same" else 0 for size in layer.kernel_size]
         shape = {"inputs": layer.in_channels, "outputs": layer.out_channels, "kernel": layer.kernel_size}
         plain = {"groups": 0, "scale": -1, "shift": -1, "epsilon": 0.0, "running": [0, 0], "momentum": 0.0}
-        layers_after = {"relu": False, "pool": False}
-        self._convs.append({**shape, "padding": tuple(padding), **self._places(name, layer), **plain, **layers_after})
+        places = {"padding": tuple(padding), **self._places(name, layer), "relu": False, "pool": False}
+        self._convs.append({**shape, **places, **plain})
         return None
 
     def _group_norm(self, name: str, layer: nn.GroupNorm) -> str | None:
-        if not layer.affine:
-            return "has no weight and bias"
         return self._normalize(name, layer.num_groups, layer.eps)
 
     def _batch_norm(self, name: str, layer: nn.BatchNorm2d) -> str | None:
-        if not layer.affine or layer.running_mean is None or layer.running_var is None or layer.momentum is None:
-            return "has no weight and bias, no running statistics, or averages them over all batches"
+        if layer.running_mean is None or layer.running_var is None or layer.momentum is None:
+            return "has no running statistics, or averages them over all batches"
         fault = self._normalize(name, 0, layer.eps)
         if not fault:
             running = [layer.running_mean.data_ptr(), layer.running_var.data_ptr()]
@@ -365,12 +363,8 @@ class _Reader:
 
 def has_hooks(module: nn.Module) -> bool:
     """Whether anything is hooked on a module, its submodules or parameters, or takes the place of a forward."""
-    modules = list(module.modules())
-    return (
-        any(getattr(each, name) for each in modules for name in MODULE_HOOKS)
-        or any("forward" in vars(each) for each in modules)
-        or gradients_hooked(module)
-    )
+    hooked = any(getattr(each, name) for each in module.modules() for name in MODULE_HOOKS)
+    return hooked or any("forward" in vars(each) for each in module.modules()) or gradients_hooked(module)
 
 
 def gradients_hooked(module: nn.Module) -> bool:

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -111,15 +111,6 @@ class Workers:
         if architecture not in workspaces:
             workspaces[architecture] = ModelWorkspace(self.architectures[architecture], self.device)
         return workspaces[architecture]
-
-    @contextmanager
-    def drawing(self, seed: int | None) -> Iterator[None]:
-        """torch's generators draw from a seed, and no other thread draws meanwhile; None if nothing is drawn."""
-        if seed is None:
-            yield
-            return
-        with drawing(seed, self.device):
-            yield
 
     def close(self) -> None:
         """End the threads."""
@@ -228,7 +219,8 @@ class OneByOneBackend(ThreadsBackend):
             private = PrivateGradients(job.private, workspace.module, task_loss, device, not workspace.dropouts)
         control = None if job.control is None else job.control.values()
         steps = self._batches(job), self._training, loss_of, job.only, moments, job.rates, job.proximal, control
-        with explain_batch_of_one(job), self._workers.drawing(job.seed if workspace.draws_shared else None):
+        seed = job.seed if workspace.draws_shared else None
+        with explain_batch_of_one(job), nullcontext() if seed is None else drawing(seed, device):
             local_steps(workspace, *steps, private)
         means.store(job.means)
         store_outcome(workspace, job, moments)
