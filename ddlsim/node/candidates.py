@@ -61,7 +61,7 @@ class Snapshot:
         serving: its candidates; None for a server.
         best: its best model by validation loss; None if it has none, or nothing is validated.
         seen: the compared part of the state, if the algorithm compares models, see Algorithm.seen.
-        local_state: the learner's state of its trainings, see learning/optimizer_state.py.
+        local_state: the learner's state of its trainings, see learning/optimizing/state.py: LocalState.
         best_local_state: the learner's state of the training that made `best`.
     """
 

@@ -87,13 +87,13 @@ def test_a_row_that_is_no_number_does_not_reach_the_outcome(values, name, bad):
     assert torch.equal(outcome(name, values), outcome(name, values[[0, 1, 2, 4, 5, 6]]))
 
 
-def test_a_node_whose_own_row_is_no_number_keeps_it(values):
+def test_node_with_a_non_finite_row_keeps_it(values):
     values = values.clone()
     values[0, 0] = torch.nan
     torch.testing.assert_close(outcome("median", values), values[0].double(), equal_nan=True)
 
 
-def test_cosine_clipping_compares_what_training_has_changed(values):
+def test_cosine_clipping_compares_updates(values):
     start = values[0] - 0.1
     back = start - (values[0] - start)  # the opposite update
     found = outcome("cosine_clipping", torch.stack([values[0], back]), start=start)
@@ -119,6 +119,6 @@ class Own(Aggregation):
         (Combination(kept=7), ": kept: expected the index of one of 7 rows, got 7."),
     ],
 )
-def test_what_a_rule_says_of_other_rows_is_refused(values, made, text):
+def test_rule_with_invalid_rows_is_refused(values, made, text):
     with pytest.raises(ScenarioError, match=re.escape(f"aggregation: combine of Own{text}")):
         outcome(Own(made=made), values)

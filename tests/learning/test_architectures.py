@@ -88,7 +88,7 @@ def test_losses_of_models_of_other_architectures(mixed):
         assert mixed.value(mixed.losses(0, [models[node]], 2, rng(0), common=True)) == [loss]
 
 
-def test_parts_beyond_core_and_head_have_rows_of_their_own(make_learner):
+def test_extra_parts_have_separate_rows(make_learner):
     learner = make_learner(builders={"extra": WithExtra})
     core, head, projection = learner.init_models(0)[0]
     ((whole,),) = learner.init_models(0, whole=True)
@@ -98,7 +98,7 @@ def test_parts_beyond_core_and_head_have_rows_of_their_own(make_learner):
     assert trained[0] is core and trained[1] is head
 
 
-def test_an_error_that_a_model_raises_with_a_text_of_its_own_is_not_rewritten():
+def test_ddlsim_errors_of_a_model_are_not_rewritten():
     class Stale(nn.Module):
         def forward(self, inputs):
             raise DataMissing("the compiled module is stale")

@@ -64,7 +64,7 @@ def test_crop_flip_moves_by_at_most_four_pixels():
 
 @pytest.mark.parametrize("kind", ["crop_flip", "color"])
 @pytest.mark.parametrize("channels", [1, 3])
-def test_views_differ_and_the_seed_tells_them_all(images, kind, channels):
+def test_views_differ_and_repeat_with_the_seed(images, kind, channels):
     first, again, other = (make(kind, seed, channels)(images[:, :channels], 2) for seed in (3, 3, 4))
     assert first.shape == (12, channels, 32, 32)
     assert torch.equal(first, again) and not torch.equal(first, other) and not torch.equal(first[:6], first[6:])

@@ -6,7 +6,7 @@ import pytest
 from ddlsim.learning.batches import Batches, batches_in_order, draw_batches
 
 
-def test_batches_of_a_pass_hold_every_sample_once_and_the_last_one_what_is_left():
+def test_pass_contains_every_sample_once():
     batches = draw_batches(np.random.default_rng(0), 10, 4, 5)
     assert batches.sizes == [4, 4, 2, 4, 4]
     assert sorted(np.concatenate(batches[:3])) == list(range(10))

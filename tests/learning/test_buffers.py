@@ -57,7 +57,7 @@ def test_shared_buffers_lie_in_the_rows_that_travel_but_not_the_count(make_norm)
     assert not layout.predicts_with_local
 
 
-def test_local_buffers_lie_in_a_row_of_their_own(make_norm):
+def test_local_buffers_have_a_separate_row(make_norm):
     layout = make_norm("local").architectures["tiny"].layout
     assert layout.parts["core"].size == 84 == sum(layout.parts["core"].trained_sizes)
     assert layout.local.size == 4 + 4 + 2  # an int64 takes two columns
@@ -125,7 +125,7 @@ def test_a_model_is_evaluated_with_the_buffers_of_the_node_that_evaluates(make_n
     assert len(set(tests)) == 3
 
 
-def test_shared_buffers_need_no_evaluation_of_their_own_on_each_node(make_norm):
+def test_equal_models_with_shared_buffers_are_evaluated_once(make_norm):
     learner = make_norm("shared")
     model = learner.init_models(0)[0]
     kept = [learner.train_towards(node, model, 2, rng(node), None, None, None)[1] for node in (0, 1)]

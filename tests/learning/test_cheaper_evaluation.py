@@ -33,7 +33,7 @@ def test_the_interval_holds_the_share_of_the_whole_set_19_times_of_20():
     assert 0.93 < held.mean() < 0.97
 
 
-def test_bfloat16_rounds_what_is_evaluated_in_it_and_nothing_else(make_learner):
+def test_bfloat16_affects_only_its_evaluations(make_learner):
     learner = make_learner()
     model = learner.init_models(0)[0]
     exact, rounded = learner.resolve([learner.test([model], 0), learner.test([model], 0, precision="bf16")])
@@ -73,7 +73,7 @@ def test_a_run_tested_in_bfloat16_says_so(tmp_path):
     assert "tested in bf16: evaluation.precision" in smoke(tmp_path, "evaluation.precision=bf16")["labels"]
 
 
-def test_what_a_sample_changes_is_measured_only(tmp_path):
+def test_evaluation_on_a_sample_changes_only_the_measurements(tmp_path):
     """Trained models and simulated time are the same."""
     smoke(tmp_path / "whole")
     smoke(tmp_path / "sampled", "evaluation.samples=50", "evaluation.precision=bf16")

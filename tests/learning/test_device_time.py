@@ -33,7 +33,7 @@ class Passed:
         return end.at_ms - self.at_ms
 
 
-def test_time_goes_to_what_was_launched_and_not_to_what_waits():
+def test_device_time_counts_launched_work_only():
     queue = Queue()
     measured = DeviceTime(queue.mark)
     for kind, took_ms in (("training", 40), ("merging", 1), ("head losses", 5), ("training", 60)):
@@ -43,7 +43,7 @@ def test_time_goes_to_what_was_launched_and_not_to_what_waits():
     assert measured.seconds() == {"training": 0.1, "merging": 0.001, "head losses": 0.005}
 
 
-def test_marks_of_a_long_run_are_let_go(monkeypatch):
+def test_old_marks_are_closed(monkeypatch):
     monkeypatch.setattr(device, "MOST_OPEN", 3)
     queue = Queue()
     measured = DeviceTime(queue.mark)

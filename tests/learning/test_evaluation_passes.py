@@ -73,7 +73,7 @@ def test_models_of_both_clusters_are_one_stack(stacked):
         assert np.array_equal(one.confusion, other.confusion) and one.loss == pytest.approx(other.loss, rel=1e-5)
 
 
-def test_what_did_not_fit_is_not_tried_again(stacked, monkeypatch):
+def test_pass_size_that_did_not_fit_is_not_tried_again(stacked, monkeypatch):
     learner, _ = stacked
     expected = evaluate(learner, (0, 0, 0), (4, 5, 6))
     learner.backends._evaluations = type(learner.backends._evaluations)()  # which would have kept the answers
@@ -95,7 +95,7 @@ def test_what_did_not_fit_is_not_tried_again(stacked, monkeypatch):
         assert np.array_equal(one.confusion, other.confusion)
 
 
-def test_a_wave_that_did_not_fit_comes_in_pieces_from_then_on():
+def test_wave_that_did_not_fit_is_split_from_then_on():
     tried, fits = [], Memory()
 
     def run(jobs):
@@ -128,7 +128,7 @@ class Scale:
 
 
 @pytest.mark.parametrize(("job_bytes", "pieces"), [(5, [64, 100, 36]), (1, [64, 136]), (50, [64, 64, 64, 8])])
-def test_the_first_trainings_of_a_large_wave_tell_how_many_fit_half_of_what_is_free(job_bytes, pieces):
+def test_first_trainings_of_a_large_wave_measure_its_size(job_bytes, pieces):
     tried, scale = [], Scale(job_bytes)
     fits = Memory(scale)
 
@@ -150,7 +150,7 @@ def test_trainings_of_a_small_wave_are_not_measured():
     assert not fits._gauge.measured
 
 
-def test_one_image_that_does_not_fit_is_told_and_the_bytes_stay():
+def test_single_image_that_does_not_fit_raises():
     fits = Memory()
 
     def too_much(part):

@@ -123,7 +123,7 @@ def test_a_node_that_is_away_is_not_waited_for(run_aside):
     assert launched[1][1] == asked[NODES + NODES - 2]
 
 
-def test_nothing_waits_but_what_needs_a_value(run_aside):
+def test_only_needed_values_are_waited_for(run_aside):
     device, _, _ = run_aside("evaluation.every=1", "validation={source: node, fraction: 0.2}")
     assert {kind for kind, _ in device.waited} == {"head losses", "evaluation"}
     assert all(resolving for _, resolving in device.waited)

@@ -118,7 +118,7 @@ def test_images_of_arrays_that_cannot_be_written_are_shared_without_a_warning(re
     assert not recwarn.list
 
 
-def test_nodes_of_a_cluster_share_what_makes_images_of_bytes():
+def test_nodes_of_a_cluster_share_a_decoder():
     data = prepared(Rotate(degrees=(0, 10)), dataset())
     kinds = [id(images.decodings) for images, _ in data.node_train]
     assert kinds[0] == kinds[1] != kinds[2] == kinds[3]
@@ -134,7 +134,7 @@ def test_tokens_in_a_file_keep_their_type(tmp_path):
     assert found.dtype == torch.int64 and found[:1][0].tolist() == tokens[kept.node_train[0][0].indices[0]].tolist()
 
 
-def test_a_training_gathers_what_its_batches_see():
+def test_training_gathers_the_samples_of_its_batches():
     images, labels = NodeDatasets(prepared(NoShift(), dataset()), CPU).train[0]
     batches = Batches.of([np.array([7, 2]), np.array([2, 9])])
     found, of, rows = gathered(images, labels, batches)
@@ -142,7 +142,7 @@ def test_a_training_gathers_what_its_batches_see():
     assert torch.equal(found[rows[1]], images[torch.tensor([2, 9])]) and of[rows[0]].tolist() == labels[[7, 2]].tolist()
 
 
-def test_a_pool_of_differently_turned_nodes_gives_each_its_own():
+def test_pool_of_rotated_nodes_decodes_each_nodes_images():
     samples = NodeDatasets(prepared(Rotate(degrees=(0, 10)), dataset()), CPU).train
     before = [images[:] for images, _ in samples]
     pool = SamplePool(samples)
@@ -153,6 +153,6 @@ def test_a_pool_of_differently_turned_nodes_gives_each_its_own():
     assert torch.equal(samples[3][0][:], before[3])
 
 
-def test_nodes_with_samples_in_a_file_have_pools_of_their_own(tmp_path):
+def test_nodes_with_mapped_samples_have_separate_pools(tmp_path):
     pool = SamplePool(NodeDatasets(prepared(NoShift(), dataset(wrap=mapped_to(tmp_path / "x.npy"))), CPU).train)
     assert pool.pool_of == [0, 1, 2, 3]

@@ -216,7 +216,7 @@ def test_of_equal_pixels_the_first_gets_the_gradient(isa):
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_a_large_offset_does_not_drown_the_normalization(isa):
+def test_normalization_is_exact_with_a_large_offset(isa):
     workspace = workspace_of(
         lambda: SplitModel(nn.Sequential(nn.Conv2d(1, 4, 1), nn.GroupNorm(2, 4), nn.Flatten()), nn.Linear(4 * 64, 2))
     )
@@ -238,7 +238,7 @@ def test_a_nan_is_not_hidden(isa):
     assert torch.isfinite(found[0]).all() and torch.isnan(found[1]).all()
 
 
-def test_a_node_trains_to_the_same_bits_whatever_the_plan_did_before():
+def test_plan_keeps_no_state_between_trainings():
     images, labels = torch.randn(20, 3, 32, 32), torch.randint(0, 10, (20,))
     workspace = workspace_of(lambda: MODELS["cifar_cnn"]().build((3, 32, 32), 10))
     start, plan, found = workspace.flat.clone(), plan_of(workspace, (3, 32, 32)), []
@@ -318,7 +318,7 @@ def test_other_layers_stay_with_pytorch(core, what):
         network_of(module, Layout("net", module))
 
 
-def test_a_layer_that_comes_twice_stays_with_pytorch():
+def test_repeated_layer_has_no_plan():
     layer = nn.Linear(4, 4)
     core = nn.Sequential(nn.Flatten(), nn.Sequential(layer, nn.ReLU()), nn.Sequential(layer, nn.ReLU()))
     module = SplitModel(core, nn.Linear(4, 2))

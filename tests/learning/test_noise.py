@@ -99,7 +99,7 @@ class Functional(SplitModel):
         return self.head(functional.dropout(self.core(inputs), 0.5, self.training))
 
 
-def test_what_forward_draws_from_the_generator_of_all_threads_is_each_trainings_own(make_learner):
+def test_draws_from_the_global_generator_are_seeded_per_training(make_learner):
     def train(nodes, threads):
         learner = make_learner(threads=threads, builders={"net": Functional})
         torch.rand(threads)  # wherever the generator stands
@@ -135,7 +135,7 @@ class Counting(nn.Module):
 @pytest.mark.parametrize(
     ("buffer", "text"), [(True, "buffer core.2.calls of net changes"), (False, "net in training gives something else")]
 )
-def test_what_changes_in_training_outside_state_dict_is_refused_since_nodes_would_share_it(make_learner, buffer, text):
+def test_state_outside_state_dict_is_refused(make_learner, buffer, text):
     def build(persistent=False):
         return SplitModel(
             nn.Sequential(nn.Flatten(), nn.Linear(72, 16), Counting(buffer, persistent), nn.Dropout()), nn.Linear(16, 3)

@@ -82,14 +82,14 @@ NETWORKS = {
 
 
 @pytest.mark.parametrize("network", NETWORKS.values(), ids=NETWORKS)
-def test_they_learn_what_they_learn_alone(pair, network):
+def test_unstackable_networks_train_as_alone(pair, network):
     plain, stacked = pair(builders={"own": network}, learning_rate=0.3)
     found, expected = (train_all(learner, steps=40) for learner in (stacked, plain))
     for one, other in zip(found, expected, strict=True):
         assert (one - other).abs().max() <= 1e-3 * other.abs().max()
 
 
-def test_why_they_train_alone_is_told(pair):
+def test_reason_for_training_alone_is_reported(pair):
     for network, why in ((around(Jitter), "random numbers"), (hooked_parameter, "hooks")):
         _, stacked = pair(builders={"own": network})
         train_all(stacked)
@@ -97,7 +97,7 @@ def test_why_they_train_alone_is_told(pair):
         assert why in reason and count == 3
 
 
-def test_weights_that_are_put_elsewhere_are_the_nodes_own(make_learner):
+def test_replaced_weight_data_belongs_to_the_node(make_learner):
     """What one node has learned does not reach the next, and the layer learns."""
     network = NETWORKS["weights that are put elsewhere"]
     alone, after = (make_learner(builders={"own": network}) for _ in range(2))
@@ -116,7 +116,7 @@ class OfTwo(nn.Module):
         return x.repeat(2, 1, 1, 1)[:1] if len(x) == 1 else x
 
 
-def test_what_is_met_later_is_computed_alone(pair):
+def test_error_in_a_later_shape_falls_back(pair):
     plain, stacked = pair(builders={"own": around(OfTwo)})
     first = [train_all(each) for each in (stacked, plain)]
     assert_equal_models(*first)

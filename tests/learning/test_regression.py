@@ -120,7 +120,7 @@ def test_plots_show_errors(run, tmp_path):
         ),
     ],
 )
-def test_what_fits_only_the_other_task_is_refused(sections, path, text):
+def test_model_for_another_task_is_refused(sections, path, text):
     with pytest.raises(ScenarioError) as refused:
         scenario(**sections)
     found = {problem.path: problem.text for problem in refused.value.problems}

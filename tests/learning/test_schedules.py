@@ -73,7 +73,7 @@ def test_warm_up_grows_evenly_and_then_the_schedule_begins():
     assert [schedule.at(i, 10) for i in range(8)] == pytest.approx([0.25, 0.5, 0.75, 1, 1, 1, 0.1, 0.1])
 
 
-def test_a_cosine_ends_with_the_run_whatever_its_warm_up():
+def test_cosine_ends_with_the_run_for_any_warm_up():
     assert Cosine(warmup=3, end=0.1).at(10, 10) == pytest.approx(0.1)
     assert Cosine().at(25, 10) == 0.0
 
@@ -90,7 +90,7 @@ def test_rounds_or_steps_are_counted():
     assert rates(Constant(), 0.3, updates, 10) == [0.3, 0.3]
 
 
-def test_a_node_goes_on_where_its_steps_were(make_learner):
+def test_schedule_continues_at_the_nodes_steps(make_learner):
     learner = make_learner(schedule={"name": "linear", "per": "step"}, accumulate=2)
     model, terms = learner.init_models(0)[0], TrainingContext(round_num=3, rounds=5, steps=20)
     import numpy as np
@@ -116,7 +116,7 @@ class Own(Schedule):
 @pytest.mark.parametrize(
     ("found", "said"), [(-1, "-1"), (math.nan, "nan"), (math.inf, "inf"), (None, "nothing (None)"), ("1", "a str")]
 )
-def test_what_is_no_factor_is_told(found, said):
+def test_invalid_factor_is_refused(found, said):
     assert rates(Own(found=found, warmup=2), 0.5, [(0, 0), (1, 0), (2, 0)], 5) == [0.25, 0.5, 0.5]
     with pytest.raises(ScenarioError) as raised:
         rates(Own(found=found, warmup=2), 0.5, [(3, 0)], 5)
@@ -125,6 +125,6 @@ def test_what_is_no_factor_is_told(found, said):
 
 
 @pytest.mark.parametrize("found", [0.25, np.float32(0.25), np.array(0.25), torch.tensor(0.25), Fraction(1, 4)])
-def test_a_factor_is_whatever_becomes_a_number(found):
+def test_factor_may_be_any_number_type(found):
     assert rates(Own(found=found), 0.5, [(3, 0)], 5) == [0.125]
     assert rates(Own(found=-1e-17), 0.5, [(3, 0)], 5) == [0.0]

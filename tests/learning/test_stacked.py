@@ -109,7 +109,7 @@ def trained_twice(learner, only):
         (counting, None, {"buffers": "local"}),
     ],
 )
-def test_what_moves_during_training_is_stacked_too(pair, module, keys, only):
+def test_buffers_that_change_in_training_are_stacked(pair, module, keys, only):
     plain, stacked = pair(builders={"net": module}, learning_rate=0.01, **keys)
     for found, expected in zip(trained_twice(stacked, only), trained_twice(plain, only), strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5, equal_nan=True)
@@ -190,7 +190,7 @@ def test_one_core_is_computed_once_for_all_its_heads(pair, monkeypatch):
         (NotTheSame, "stacked it computes something else"),
     ],
 )
-def test_what_cannot_be_stacked_goes_one_by_one(pair, module, reason):
+def test_unstackable_jobs_run_one_by_one(pair, module, reason):
     plain, stacked = pair(builders={"own": module})
     assert_equal_models(train_all(stacked), train_all(plain))
     ((found, count),) = fallback_reasons(stacked).items()
@@ -228,7 +228,7 @@ def test_one_batch_that_agrees_is_enough_to_train_layer_by_layer(pair, monkeypat
         ({"builders": {"net": lambda: SplitModel(core(), CumulativeNorm())}}, "torch.func.vmap: RuntimeError: "),
     ],
 )
-def test_reasons_are_told(make_learner, as_on_a_gpu, changes, reason):
+def test_fallback_reasons_are_reported(make_learner, as_on_a_gpu, changes, reason):
     learner = as_on_a_gpu(make_learner(**changes))
     train_all(learner)
     ((found, count),) = fallback_reasons(learner).items()

@@ -44,7 +44,7 @@ def test_moments_of_trained_columns_change_and_the_others_stay(rows):
     assert [params.values().tolist() for params in held[1]] == [[10.0] * 3, [10.5] * 3, [111.0] * 2, [11.5] * 2]
 
 
-def test_a_model_that_has_kept_nothing_begins_with_zeros(rows):
+def test_model_without_kept_state_starts_with_zeros(rows):
     core, held = kept(rows, CORE, 7.0, steps=0)
     state = stacked([(None, None), (core, None)], slice(0, 5), 0)
     assert state.flats[0].tolist() == [[0.0] * 5, [7.0] * 3 + [0.0] * 2]

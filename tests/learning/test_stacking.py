@@ -247,7 +247,7 @@ def test_a_step_of_gn_lenet_takes_few_operators():
     assert counts["layer by layer"] <= 55 < counts["torch.func.vmap"]
 
 
-def test_what_has_no_rule_goes_by_vmap():
+def test_functions_without_a_rule_use_vmap():
     class Sums(nn.Module):
         def forward(self, x):
             return x.flatten(1).cumsum(1)

@@ -44,7 +44,7 @@ def call(graphs: StepGraphs, name: str, function, *inputs: torch.Tensor, steps: 
     return graphs.wave(name, function, len(inputs[0]), steps)(*inputs)
 
 
-def test_every_call_gives_what_the_function_gives():
+def test_graph_calls_equal_the_function():
     recorder = HostRecorder()
     graphs = StepGraphs(recorder, MOST)
     for step in range(10):
@@ -53,7 +53,7 @@ def test_every_call_gives_what_the_function_gives():
         assert recorder.replays == max(0, step + 1 - CALLS_BEFORE)
 
 
-def test_shapes_and_names_have_graphs_of_their_own():
+def test_each_shape_and_name_has_a_graph():
     graphs = StepGraphs(HostRecorder(), MOST)
     for _ in range(5):
         for width in (2, 3):
@@ -63,7 +63,7 @@ def test_shapes_and_names_have_graphs_of_their_own():
     assert len(graphs._graphs) == 4
 
 
-def test_the_longest_unused_graph_goes_first(monkeypatch):
+def test_least_recently_used_graph_is_dropped(monkeypatch):
     monkeypatch.setattr(step_graphs, "MOST_GRAPHS", 2)
     graphs = StepGraphs(HostRecorder(), MOST)
     for name in ("a", "b", "a", "c"):

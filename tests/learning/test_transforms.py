@@ -91,7 +91,7 @@ def test_transforms_that_do_not_fit_are_refused_before_the_run(text, error):
         Transforms(text, (3, 8, 8))
 
 
-def test_a_transform_with_a_generator_of_its_own_is_refused():
+def test_transform_with_a_separate_generator_is_refused():
     random = np.random.default_rng(0)
     arrays = Arrays(train=(X, Y), test=(X, Y), augment=lambda picture: picture + random.random())
     with pytest.raises(ScenarioError, match="draws from a separate generator"):

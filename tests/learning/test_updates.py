@@ -72,7 +72,7 @@ def test_all_optimizers_of_torch_are_here_but_those_that_need_more():
 
 @pytest.mark.parametrize("way", ["fresh", "kept", "stacked"])
 @pytest.mark.parametrize("name", ALL)
-def test_every_optimizer_is_torchs_and_goes_on_where_it_was(make_learner, tiny_net, as_on_a_gpu, name, way):
+def test_optimizers_equal_torchs_and_continue_from_kept_state(make_learner, tiny_net, as_on_a_gpu, name, way):
     keys = ALL[name]
     state = "fresh" if way == "fresh" else "kept"
     learner = make_learner(optimizer={"name": name, **keys}, learning_rate=0.01, optimizer_state=state)
@@ -175,7 +175,7 @@ def test_clipping_scales_every_model_by_its_own_norm():
     torch.testing.assert_close(second, torch.tensor([[0.8], [0.4]]))
 
 
-def test_last_mini_batches_make_an_update_of_their_own():
+def test_last_mini_batches_make_one_update():
     parameter = torch.zeros(1)
     training = local_training(accumulate=2)
     updates = Updates(training, [("p", slice(0, 1), parameter)], [1.0, 0.5])
@@ -226,7 +226,7 @@ class Signs(torch.optim.Optimizer):
                 p -= group["lr"] / state["count"] * (p.grad + last.float()).sign()
 
 
-def test_an_own_optimizer_is_kept_with_its_numbers_and_types(make_learner, tiny_net):
+def test_state_of_a_user_defined_optimizer_is_kept(make_learner, tiny_net):
     name = OPTIMIZERS.name_given(Signs)
     learner = make_learner(optimizer={"name": name, "share": 0.25}, optimizer_state="kept")
     model, kept, stream = learner.init_models(0)[0], None, rng()
@@ -264,7 +264,7 @@ class Bare(torch.optim.Optimizer):
             p -= self.param_groups[0]["rate"] * p.grad
 
 
-def test_an_own_optimizer_needs_no_rate_in_its_groups(make_learner, tiny_net):
+def test_user_defined_optimizer_needs_no_rate_in_its_groups(make_learner, tiny_net):
     learner = make_learner(optimizer={"name": OPTIMIZERS.name_given(Bare)}, learning_rate=0.1)
     model = learner.init_models(0)[0]
     expected = plain_loop(learner, module_with(learner, tiny_net, model), Bare, steps=4)
@@ -272,7 +272,7 @@ def test_an_own_optimizer_needs_no_rate_in_its_groups(make_learner, tiny_net):
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_rates_that_an_own_optimizer_gives_to_groups_are_shares_of_the_schedule_s(make_learner, tiny_net, monkeypatch):
+def test_group_rates_of_a_user_defined_optimizer_scale_with_the_schedule(make_learner, tiny_net, monkeypatch):
     name = OPTIMIZERS.name_given(Layered)
     learner = make_learner(optimizer={"name": name, "share": 0.25}, learning_rate=0.1)
     model = learner.init_models(0)[0]
