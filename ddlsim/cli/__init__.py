@@ -12,21 +12,8 @@ from typing import Annotated
 
 import typer
 
-from ddlsim.cli import (
-    calibrate,
-    check,
-    compare,
-    data,
-    doctor,
-    export,
-    listing,
-    network,
-    new,
-    report,
-    reproduce,
-    run,
-    sweep,
-)
+from ddlsim.cli import check, compare, data, doctor, export, listing, network, new, report, reproduce, run, sweep
+from ddlsim.cli.calibrate import calibrate
 from ddlsim.cli.exits import Commands
 from ddlsim.cli.live import LiveCommand
 
@@ -75,7 +62,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "report": report.report,
     "compare": compare.compare,
     "export": export.export,
-    "calibrate": calibrate.calibrate,
+    "calibrate": calibrate,
     "doctor": doctor.doctor,
 }
 for name, command in COMMANDS.items():

@@ -95,7 +95,7 @@ def _report_unexpected(error: Exception, verbose: bool) -> None:
     if kind in ("MemoryError", "_ArrayMemoryError", "OutOfMemoryError") or "can't allocate memory" in str(error):
         line = f"not enough memory; fewer nodes, a smaller model or smaller batches need less ({line:.200})"
     with suppress(OSError, AttributeError):
-        log = Path(error.run_dir) / "log.txt"  # type: ignore[attr-defined]  # set by runs/loop.py
+        log = Path(error.run_dir) / "log.txt"  # type: ignore[attr-defined]  # set by runs/finalize.py
         with log.open("a", encoding="utf-8") as file:
             file.write(text)
         say(f"The run failed: {line} (traceback in {log})")

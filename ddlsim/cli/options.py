@@ -199,7 +199,12 @@ def makes_run(command: "Callable[..., Run]") -> Callable[..., None]:
             if not hasattr(stop, "run"):
                 raise
             summary = stop.run.summary
-        print_summary(summary, as_json)
+        if as_json:
+            typer.echo(table_text(summary))
+        else:
+            from ddlsim.report.summary_table import table
+
+            typer.echo(table(summary))
         if summary["status"] != "done":
             raise typer.Exit(INTERRUPTED if summary["status"] == "interrupted" else FAILED)
 
@@ -211,13 +216,3 @@ def makes_run(command: "Callable[..., Run]") -> Callable[..., None]:
     ]
     wrapped.__signature__, wrapped.__annotations__ = inspect.Signature(parameters), {}  # type: ignore[attr-defined]
     return wrapped
-
-
-def print_summary(summary: dict[str, Any], as_json: bool) -> None:
-    """Print a summary."""
-    if as_json:
-        typer.echo(table_text(summary))
-        return
-    from ddlsim.report.summary_table import table
-
-    typer.echo(table(summary))

@@ -19,7 +19,8 @@ from ddlsim.runs import directory as directories
 from ddlsim.runs.branch_history import MISSING, Stage, changes, changes_text, read_stages, refuse_fixed
 from ddlsim.runs.checkpoint_files import State, checkpoints_of, copy_checkpoint, remove_checkpoints, whole_checkpoints
 from ddlsim.runs.computing import about_executor, computes_on, make_learner
-from ddlsim.runs.loop import RunContext, execute, write_first_files
+from ddlsim.runs.context import RunContext
+from ddlsim.runs.loop import execute, write_first_files
 from ddlsim.runs.manifest import (
     file_digests,
     load_same_data,

@@ -44,7 +44,7 @@ class Comparison:
             raise ScenarioError(f"compare: at: expected a number, such as 0.3, got {kind_of(at)}.")
         keys = None if group_by is None else listed("compare: group_by", group_by, '["algorithm.name"]', str)
         self.runs = list(runs)
-        self.group_by, self.at, self.y = keys, at, y
+        self.group_by, self.at, self.y = keys, at, None if y is None else str(y)
 
     @cached_property
     def rows(self) -> "list[Row]":
