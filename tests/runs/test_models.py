@@ -201,7 +201,7 @@ def test_keeping_models_changes_no_record_and_not_the_scenario(ran):
 
 def test_a_node_without_a_model_and_a_damaged_file_are_told(ran, tmp_path):
     _, out, _ = ran("algorithm={name: local}")
-    with pytest.raises(ScenarioError, match=r"no model of node 9\. Models of: 0, 1, 2, 3\."):
+    with pytest.raises(ScenarioError, match=r"expected one of the nodes 0, 1, 2, 3, got 9\."):
         read_model(out, 9)
     save_file({"x": torch.zeros(1)}, out / MODELS)
     with pytest.raises(RecordsDamaged, match=r"models\.safetensors: cannot be read: KeyError"):
