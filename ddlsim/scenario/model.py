@@ -627,32 +627,9 @@ WHY: dict[str, str] = {
 """Why these parts."""
 
 
-_TRAINING_FROM_THE_START = frozenset(
-    {"optimizer", "learning_rate", "batch_size", "local_steps", "epochs", "optimizer_state", "drop_last"}
-    | {"augmentation", "early_stopping"}
-)
-
-
-def _default(key: str) -> Any:
-    """Of a key of the section `training` that came later: left out at its default, so that runs keep their names."""
-    return Training.model_fields[key].default
-
-
-_LEFT_OUT_IF_EMPTY = frozenset(
-    {"paper", "fallback", "description", "task", "aggregation", "attacks", "energy", "privacy", "secure_aggregation"}
-)
-"""Keys that a scenario without them does not name: the same run as before there were these keys."""
-
-
 def to_plain(scenario: Scenario) -> dict[str, Any]:
-    """A scenario as plain YAML data with every default written out."""
-    found: dict[str, Any] = {}
-    for key in Scenario.model_fields:
-        value = getattr(scenario, key)
-        if key in _LEFT_OUT_IF_EMPTY and not value:
-            continue
-        found[key] = _plain(key, value)
-    return found
+    """Return a scenario as plain YAML data with every default written out."""
+    return {key: _plain(key, getattr(scenario, key)) for key in Scenario.model_fields}
 
 
 def _plain(key: str, value: Any) -> Any:
@@ -661,19 +638,5 @@ def _plain(key: str, value: Any) -> Any:
     if value is not None and key in parts.TABLES:
         return parts.to_plain(key, value)
     if isinstance(value, BaseModel):
-        found = {name: _plain(name, getattr(value, name)) for name in type(value).model_fields}
-        if isinstance(value, Records) and not value.true_similarities:
-            del found["true_similarities"]  # none is chosen: the same run as one that could not
-        if isinstance(value, Evaluation) and value.target is None:
-            del found["target"]  # the same run as before there was this key
-        if isinstance(value, Evaluation) and not value.validation:
-            del found["validation"]
-        if isinstance(value, Network):  # the same run as before there were these keys
-            found = {name: own for name, own in found.items() if name not in ("tcp", "loss_bursts") or own is not None}
-        if isinstance(value, Records) and value.models is None:
-            del found["models"]  # what is kept of a run changes nothing in it
-        if isinstance(value, Training):
-            added = Training.model_fields.keys() - _TRAINING_FROM_THE_START
-            found = {name: own for name, own in found.items() if name not in added or own != _default(name)}
-        return found
+        return {name: _plain(name, getattr(value, name)) for name in type(value).model_fields}
     return parts.plain(value)

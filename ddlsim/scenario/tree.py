@@ -364,9 +364,6 @@ OPTIMIZER_KEYS = frozenset(
 )
 """The keys of the optimizers of torch.optim, which may stand in the section `training` itself."""
 
-_IGNORED: dict[str, tuple[str, Any]] = {"sgd": ("betas", [0.9, 0.999]), "adam": ("momentum", 0.0)}
-"""Optimizer -> a key and its default that version 0.1 wrote beside the name of either."""
-
 
 def is_training(path: tuple[str, ...]) -> bool:
     """Whether the section `training` stands at this path, in the scenario or in its fallback."""
@@ -391,10 +388,6 @@ def with_long_names(training: Tree) -> Tree:
         for key in flat.keys() & inside.keys():
             text = f"training.optimizer.{key} is given as well; leave one of them out"
             raise ScenarioProblems([Problem(flat[key].key, f"training.{key}", text)])
-        name = inside["name"].value if "name" in inside else None
-        key, default = _IGNORED.get(str(name), ("", None))
-        if key in flat and flat[key].plain() == default:
-            del flat[key]
         mark, at = (optimizer.mark, optimizer.key) if optimizer is not None else (training.mark, training.key)
         found["optimizer"] = Tree({**inside, **flat}, mark, at)
     return Tree(found, training.mark, training.key)
@@ -419,17 +412,3 @@ def in_short(training: dict[str, Any]) -> dict[str, Any]:
     rest = {key: value for key, value in optimizer.items() if key not in OPTIMIZER_KEYS}
     short = {"optimizer": rest.get("name")} if set(rest) == {"name"} else {"optimizer": rest} if rest else {}
     return {**{key: value for key, value in training.items() if key != "optimizer"}, **short, **flat}
-
-
-def for_digest(training: dict[str, Any]) -> dict[str, Any]:
-    """The section `training` with every default, as far as version 0.1 had its keys: runs keep the names that they had.
-
-    Args:
-        training: plain data of a checked scenario.
-    """
-    found = in_short(training)
-    if found.get("optimizer") not in _IGNORED:
-        return found
-    found = {"momentum": 0.0, "betas": [0.9, 0.999], **found}
-    extra = {"dampening": 0.0, "nesterov": False, "eps": 1e-8, "amsgrad": False, "decoupled_weight_decay": False}
-    return {key: value for key, value in found.items() if key not in extra or value != extra[key]}

@@ -1,4 +1,4 @@
-"""A scenario back to YAML, and its digest."""
+"""Write a scenario as YAML, and compute its digest."""
 
 import hashlib
 import io
@@ -12,7 +12,6 @@ from ruamel.yaml.representer import RoundTripRepresenter
 from ddlsim.foundation import own_code
 from ddlsim.scenario.model import Scenario, to_plain
 from ddlsim.scenario.own_parts import origins
-from ddlsim.scenario.tree import for_digest
 
 
 class _Representer(RoundTripRepresenter):
@@ -25,7 +24,7 @@ _Representer.add_representer(
 
 
 def to_yaml(scenario: Scenario) -> str:
-    """YAML with every default written out; loads to an equal scenario."""
+    """Return YAML with every default written out; it loads to an equal scenario."""
     yaml = YAML(typ="rt", pure=True)
     yaml.width = 120
     yaml.Representer = _Representer
@@ -34,25 +33,13 @@ def to_yaml(scenario: Scenario) -> str:
     return out.getvalue()
 
 
-ADDED_LATER: dict[str, Any] = {"evaluation.samples": None, "evaluation.precision": "float32", "validation.seed": None}
-"""Keys that version 0.1 did not have, with their defaults: a run whose scenario does not use them keeps its name."""
-
-
 def digest(scenario: Scenario) -> str:
-    """8 hex digits of what the scenario says; name, description and published numbers do not count.
+    """Return 8 hex digits of the scenario without its name, description and published numbers.
 
-    Of a class in a file the file's contents count, and not the folder that it lies in; of one that Python code gives
-    its text.
+    They cover the contents of user files, but not their folders, and the source of classes passed from Python.
     """
-    said = {key: value for key, value in to_plain(scenario).items() if key not in ("name", "description", "paper")}
-    said["training"] = for_digest(said["training"])
-    said["protocol"]["late"] = said["protocol"].pop("late_messages")  # names of run directories depend on this key
-    for path, default in ADDED_LATER.items():
-        section, _, key = path.rpartition(".")
-        keys = said[section] if section else said
-        if keys.get(key, default) == default:
-            keys.pop(key, None)
-    said = _by_contents(said)
+    plain = to_plain(scenario).items()
+    said = {key: _by_contents(value) for key, value in plain if key not in ("name", "description", "paper")}
     given = [own for own in origins(scenario) if own.get("source")]
     if given:
         said["given"] = [[own["kind"], own["name"], own["sha256"]] for own in given]
@@ -60,7 +47,7 @@ def digest(scenario: Scenario) -> str:
 
 
 def _by_contents(value: Any) -> Any:
-    """Plain data with the contents of files of classes in the place of their paths."""
+    """Replace the path of each user file by its name and SHA-256."""
     if isinstance(value, dict):
         return {key: _by_contents(child) for key, child in value.items()}
     if isinstance(value, list):

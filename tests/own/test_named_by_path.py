@@ -219,7 +219,7 @@ def test_a_neighbor_of_another_file_is_not_taken_for_one_s_own(write, here, monk
     ("line", "said"),
     [
         ("state.nix", "The run failed: mine.py:36: AttributeError: 'State' object has no attribute 'nix' (state.nix)"),
-        ("node.send(node.peers(0), 0, x={1})", "mine.py:36: the content x of a message holds a set"),
+        ("node.send(node.peers(0), 0, x={1})", "mine.py:36: message: content x: expected parameters"),
     ],
 )
 def test_what_ends_a_run_is_told_with_the_line_of_the_file(write, line, said):

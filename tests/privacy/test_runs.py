@@ -14,7 +14,7 @@ from ddlsim.report.reading import read
 from ddlsim.report.summary import summary_of
 from ddlsim.report.summary_table import rows
 from ddlsim.runs.checkpoint import Every
-from ddlsim.scenario import ScenarioProblems, from_mapping, load, to_yaml
+from ddlsim.scenario import ScenarioProblems, from_mapping, load
 
 BASE = {
     "rounds": 2,
@@ -131,10 +131,6 @@ def test_running_statistics_that_an_algorithm_adds_are_told_as_its_own(tmp_path)
     scenario = from_mapping(BASE | keys | {"privacy": {"clip": 1.0, "noise_multiplier": 1.0}})
     with pytest.raises(ScenarioError, match=r"mapl adds to every model a projection .*Choose another algorithm"):
         runs.run(scenario, out=tmp_path / "run")
-
-
-def test_a_scenario_without_the_section_is_written_as_before():
-    assert "privacy" not in to_yaml(from_mapping(BASE))
 
 
 @pytest.mark.parametrize(

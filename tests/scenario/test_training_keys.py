@@ -79,15 +79,6 @@ def test_what_a_run_writes_down_loads_again_and_keeps_its_name(tmp_path):
     assert again.training == scenario.training and digest(again) == digest(scenario)
 
 
-def test_version_0_1_wrote_keys_of_both_optimizers_which_load():
-    old = ("momentum=0.0", "weight_decay=0.0", "betas=[0.9, 0.999]")
-    assert digest(load(SMOKE)) == "128284b6"  # with the keys that that version wrote
-    text = "training={optimizer: sgd, learning_rate: 0.05, local_steps: 5, " + ", ".join(
-        each.replace("=", ": ") for each in old
-    )
-    assert load(SMOKE, (text + "}",)).training == load(SMOKE).training
-
-
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
