@@ -17,10 +17,7 @@ PAGE_FLOATS = 1024
 HUGE_FROM_BYTES = 4 * 2**20  # two huge pages, at least one of which is within
 
 Matrix = torch.Tensor | np.ndarray
-NAMES: dict[Any, str] = {
-    **{np.dtype(name): name for name in ("float32", "float64")},  # asking numpy for a name takes microseconds
-    **{torch.float32: "float32", torch.float64: "float64"},
-}
+NAMES = {np.dtype(name): name for name in ("float32", "float64")}  # asking numpy for a name takes microseconds
 
 
 def aligned_rows(num_rows: int, num_columns: int, device: torch.device | str = "cpu") -> torch.Tensor:
@@ -105,34 +102,29 @@ def rows_of(matrix: Matrix, name: str, dtypes: Sequence[str] = ("float32",), wri
     device: torch.device | None = None
     strides: Sequence[int] = ()
     address = 0
-    if type(matrix) is np.ndarray:
-        dtype, size = NAMES.get(matrix.dtype, str(matrix.dtype)), matrix.itemsize
-        if matrix.ndim == 2 and matrix.flags.aligned and not any(stride % size for stride in matrix.strides):
-            strides, address = [stride // size for stride in matrix.strides], matrix.__array_interface__["data"][0]
-        readable = not written or matrix.flags.writeable
-    elif isinstance(matrix, torch.Tensor):
-        dtype, size = NAMES.get(matrix.dtype, str(matrix.dtype)), matrix.element_size()
+    if isinstance(matrix, torch.Tensor):
+        dtype = "float32" if matrix.dtype is torch.float32 else str(matrix.dtype).removeprefix("torch.")
+        device = None if matrix.is_cpu else matrix.device
         readable = not (matrix.requires_grad and torch.is_grad_enabled()) and not matrix.is_neg()
-        if matrix.layout is torch.strided and matrix.ndim == 2 and (matrix.is_cpu or matrix.is_cuda):
+        if matrix.layout is torch.strided and (device is None or device.type == "cuda"):
             strides, address = matrix.stride(), matrix.data_ptr()
-            device = None if matrix.is_cpu else matrix.device
+    elif type(matrix) is np.ndarray:
+        dtype, size = NAMES.get(matrix.dtype) or str(matrix.dtype), matrix.itemsize
+        readable = not written or matrix.flags.writeable
+        if matrix.flags.aligned and not any(stride % size for stride in matrix.strides):
+            strides, address = [stride // size for stride in matrix.strides], matrix.__array_interface__["data"][0]
     else:
         raise TypeError(f"{name}: expected a torch tensor or numpy array, got {type(matrix).__name__}. Convert it.")
     if dtype not in dtypes:
         raise TypeError(f"{name}: expected {' or '.join(dtypes)}, got {dtype}. Convert it.")
-    if not (strides and readable and _is_contiguous(matrix.shape, strides)):
-        raise ValueError(
-            f"{name}: expected a matrix [rows, columns] in memory with contiguous rows that share no elements, without "
-            f"gradients, and writable if it is written, got {list(matrix.shape)}. Pass a copy."
-        )
-    rows, columns = matrix.shape
-    return Rows(address, strides[0], rows, columns, device, matrix, size)
-
-
-def _is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether the values of each row are contiguous and the rows do not overlap."""
-    (rows, columns), (row_stride, column_stride) = shape, strides
-    return not rows or ((columns < 2 or column_stride == 1) and (rows < 2 or row_stride >= columns))
+    if len(strides) == 2 and readable:
+        (rows, columns), (stride, column_stride) = matrix.shape, strides
+        if not rows or ((column_stride == 1 or columns < 2) and (stride >= columns or rows < 2)):
+            return Rows(address, stride, rows, columns, device, matrix, 8 if dtype == "float64" else 4)
+    raise ValueError(
+        f"{name}: expected a matrix [rows, columns] in memory with contiguous rows that share no elements, without "
+        f"gradients, and writable if it is written, got {list(matrix.shape)}. Pass a copy."
+    )
 
 
 def overlap(a: Rows, b: Rows) -> bool:
