@@ -113,9 +113,8 @@ class Run:
         if round_num != self._graph[0]:
             if not (self.uses_topology or self.has_server):
                 raise DdlsimError(
-                    "node.peers: the algorithm says that it does not heed the topology. A class of one's own that does "
-                    "defines uses_topology as True; one that does not names whom it hears: node.receive(round_num, "
-                    "senders)."
+                    "node.peers: expected an algorithm that uses the topology, got uses_topology = False. Set it "
+                    "to True, or name the senders: node.receive(round_num, senders)."
                 )
             self._graph = round_num, self.graph_of(round_num)
         return self._graph[1]

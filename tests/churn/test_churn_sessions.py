@@ -74,7 +74,7 @@ def test_rest_of_a_weibull_length_has_the_mean_of_renewal_theory():
     assert np.mean([lengths.draw_rest(rng) for _ in range(5000)]) == pytest.approx(expected, rel=0.05)
 
 
-def test_another_node_shifts_nobody():
+def test_another_node_changes_no_draw_of_the_others():
     churn = Exponential(mean_online_s=3, mean_offline_s=1)
     few, more = first(churn, 3), first(churn, 4)
     assert {node: more[node] for node in few} == few

@@ -56,7 +56,7 @@ def test_every_bad_interval_is_named_with_its_line(tmp_path):
     ]
 
 
-def test_row_that_is_no_number_is_named_with_its_line(tmp_path):
+def test_error_on_a_row_that_is_not_a_number_names_its_line(tmp_path):
     path = write(tmp_path, "0,0,soon")
     with pytest.raises(ScenarioError, match=r"online\.csv:2: end_s: expected a finite number from 0, got 'soon'"):
         Trace(path=path).check(1)

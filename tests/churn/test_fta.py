@@ -77,7 +77,7 @@ def test_machines_are_all_different_while_they_last(trace):
     assert sorted(ends) == [10, 11, 12, 13, 14]
 
 
-def test_a_start_after_which_no_machine_is_available_is_told(trace):
+def test_start_after_the_last_interval_is_an_error(trace):
     path = trace((7, 1, 1000, 1100), (8, 1, 1050, 1200), (8, 0, 1200, 2000))
     assert list(FailureTrace(path=path, start_s=199).problems(2, 0)) == []
     ((place, text),) = FailureTrace(path=path, start_s=200).problems(2, 0)

@@ -105,13 +105,13 @@ class Own(Devices):
         (StepTimeTrace(((0.0,), (0.0,)), ((1.0,), (1.0, 2.0))), "step_times_s of node 1: expected an array [1]"),
     ],
 )
-def test_step_times_that_are_none_are_told(drawn, text):
+def test_invalid_step_times_are_errors(drawn, text):
     with pytest.raises(ScenarioError) as raised:
         step_times_drawn(Own(drawn=drawn), 2, 0)
     assert str(raised.value).startswith("devices: draw of Own") and text in str(raised.value)
 
 
 @pytest.mark.parametrize("seconds", [np.nan, -1.0, np.inf])
-def test_the_clock_takes_no_time_that_is_none(seconds):
+def test_invalid_delay_of_the_clock_is_an_error(seconds):
     with pytest.raises(DdlsimError, match="expected simulated seconds of 0 or more"):
         SimulatedClock(Environment(), np.ones(1)).after(seconds)

@@ -59,7 +59,7 @@ def heard(by, absences, **settings):
     return asking, made.ports.transport.network.use()
 
 
-def test_the_answer_that_comes_while_one_is_away_ends_no_later_wait():
+def test_answer_that_arrives_during_an_absence_ends_no_later_wait():
     """Node 0 asks at 0.25 s, is away from 0.5 to 1.6 s, and asks again at 1.85 s; node 1 publishes at 1.5 s."""
     asking, use = heard("pull", {0: [(0.5, 1.6)]})
     assert asking.heard[0] == (1.85, [0])

@@ -120,7 +120,7 @@ def test_absences_are_taken_one_by_one_and_may_never_end():
     assert taken == [0, 1, 2]
 
 
-def test_run_does_not_wait_for_a_node_that_is_away():
+def test_run_does_not_wait_for_an_offline_node():
     assert simulate(Counting(2), {1: [(4.5, 1000)]}).env.now == 5
 
 
@@ -132,7 +132,7 @@ def test_newcomer_has_no_state_until_it_joins_the_next_round():
     assert sim.env.now == 5
 
 
-def test_nobody_who_never_joins_is_waited_for():
+def test_run_waits_for_no_node_that_never_joins():
     algorithm = Meeting(3)
     sim = simulate(algorithm, {2: [(0.0, math.inf)]})
     assert (algorithm.starts[2], algorithm.rounds_done[2], sim.env.now) == ([], [], 5)
@@ -156,7 +156,7 @@ def test_newcomers_of_an_asynchronous_run_do_not_begin_where_other_newcomers_are
     assert [done[0] for done in algorithm.rounds_done] == [0, 0, 2, 2, 2, 2, 2]
 
 
-def test_newcomer_asks_first_where_its_algorithm_says_so():
+def test_newcomer_joins_by_its_algorithm_s_join():
     class Asking(Counting):
         def join(self, node, state, round_num):
             yield node.sleep(0.25)
@@ -196,7 +196,7 @@ def test_who_returns_asks_where_it_begins_afresh_or_its_algorithm_says_so(lost, 
     assert (found, algorithm.rounds_done[1]) == (asked, [4])
 
 
-def test_asynchronous_run_waits_for_a_node_that_is_briefly_away_at_its_end():
+def test_asynchronous_run_waits_for_a_node_briefly_offline_at_its_end():
     algorithm = Counting(2)
     sim = simulate(algorithm, {1: [(3.5, 7.0)]}, synchronous=False)
     assert algorithm.rounds_done[1] == [0, 1, 2, 3, 4]
@@ -225,7 +225,7 @@ def test_run_ends_when_the_last_one_on_its_way_leaves():
     assert sim.env.now == 5.5
 
 
-def test_run_that_everybody_leaves_for_good_says_so():
+def test_run_that_all_nodes_leave_for_good_is_an_error():
     with pytest.raises(DdlsimError, match="all nodes have left for good"):
         simulate(Counting(2), {0: [(1.5, math.inf)], 1: [(2.5, math.inf)]})
 
@@ -260,7 +260,7 @@ def test_models_after_a_loss_are_others_unless_all_nodes_share_them():
 
 
 @pytest.mark.parametrize("synchronous", [True, False])
-def test_counts_of_rounds_say_what_looking_at_every_node_would(synchronous):
+def test_counts_of_rounds_equal_a_search_over_all_nodes(synchronous):
     random = np.random.default_rng(1)
     nodes = [Member(i) for i in range(20)]
     membership = Membership(nodes, synchronous)
@@ -292,12 +292,12 @@ def stays_of(seconds):
     return ((0.5 + k * (seconds + 0.25), 0.75 + k * (seconds + 0.25)) for k in count())
 
 
-def test_run_whose_nodes_never_stay_for_a_whole_round_is_told_and_ended():
+def test_run_whose_nodes_never_stay_for_a_whole_round_is_an_error():
     with pytest.raises(DdlsimError, match=r"nodes have left 10401 times in a row .*furthest: 0 of 5 rounds.*never end"):
         simulate(Counting(2), {0: stays_of(0.5), 1: stays_of(0.5)})  # a round takes 1 s
 
 
-def test_run_whose_nodes_stay_just_long_enough_goes_on():
+def test_run_whose_nodes_stay_just_long_enough_continues():
     sim = simulate(Counting(2), {0: stays_of(1.25), 1: stays_of(1.25)})
     assert any(member.finished for member in sim.members)
 
@@ -313,7 +313,7 @@ def test_a_slow_node_pulls_what_was_published_in_its_round_though_one_that_was_a
     assert staged.pulled == [0, 1, 2, 3]
 
 
-def test_nobody_waits_for_the_answer_of_a_node_that_came_too_late_for_the_last_round():
+def test_node_waits_for_no_answer_of_a_node_too_late_for_the_last_round():
     class Asking(Counting):
         def round(self, node, state, round_num):
             node.publish(round_num, number=round_num)
@@ -327,13 +327,13 @@ def test_nobody_waits_for_the_answer_of_a_node_that_came_too_late_for_the_last_r
     assert asking.rounds_done == [[(0, [0]), (1, []), (2, [])], [(0, [0])]]
 
 
-def test_a_node_that_has_finished_and_left_for_good_holds_nobody_up():
+def test_finished_node_that_has_left_delays_no_other():
     algorithm = Counting(2)
     made = simulate(algorithm, {0: [(5.25, math.inf)], 1: [(0.5, 1.0)]}, synchronous=False)
     assert made.env.now == 6 and not made.members[0].online and all(member.finished for member in made.members)
 
 
-def test_a_run_in_which_only_finished_nodes_come_and_go_is_told(monkeypatch):
+def test_run_in_which_only_finished_nodes_move_is_an_error(monkeypatch):
     class Waiting(Counting):
         def round(self, node, state, round_num):
             yield node.sleep(1.0)

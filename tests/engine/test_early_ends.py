@@ -80,7 +80,7 @@ def test_a_secure_round_that_a_server_does_again_has_a_sum(run):
     assert [row["value"] for row in of(rows, "secure_sum") if row["round"] == 8] == [0, 4]
 
 
-def test_rounds_of_a_server_that_all_nodes_have_left_are_told(run):
+def test_server_rounds_without_nodes_are_recorded(run):
     """Two nodes by turns, never for as long as a training."""
     stays = [(node, 2.0 * turn + node - 0.1, 2.0 * turn + node + 1) for turn in range(9) for node in (0, 1)]
     gaps = []

@@ -9,7 +9,7 @@ from ddlsim.engine.meters import DeviceMeter, EnergyMeter
 from ddlsim.network.messages.message import Message
 
 
-def test_a_departure_ends_what_is_computed_and_charges_its_share():
+def test_departure_ends_work_and_charges_its_completed_share():
     device = DeviceMeter()
     device.computes(8, 1.0, 4.0)
     device.left(2.0)

@@ -30,12 +30,12 @@ def test_a_synchronous_pull_gets_its_own_round_and_never_a_later_one(asked, answ
     assert answer(store((0, 0, "a"), (1, 0, "b")), asked) == answered
 
 
-def test_stages_of_a_round_are_told_apart():
+def test_stages_of_a_round_have_separate_publications():
     of = store((0, 0, "before"), (0, 1, "after"))
     assert [answer(of, 0, stage=stage) for stage in (0, 1)] == ["before", "after"]
 
 
-def test_without_stages_only_the_newest_is_there():
+def test_without_stages_only_the_newest_publication_is_kept():
     assert [answer(store((0, None, "a"), (3, None, "b")), asked) for asked in (0, 3, 4)] == ["b", "b", None]
 
 

@@ -55,7 +55,7 @@ def away(node, start_s, end_s):
         (SLOW_LAST | {"mode": "async"} | away(2, 0.0, 10.0), [4.0 * r for r in range(1, 9)]),
     ],
 )
-def test_each_round_is_told_once_when_all_that_are_there_have_done_it(tmp_path, changes, times_s):
+def test_each_round_is_reported_once_when_all_online_nodes_have_completed_it(tmp_path, changes, times_s):
     progress, _ = run(tmp_path, **changes)
     assert progress == [(number, pytest.approx(time_s)) for number, time_s in enumerate(times_s, 1)]
 

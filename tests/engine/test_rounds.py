@@ -123,7 +123,7 @@ def test_a_generous_deadline_changes_nothing():
 
 
 @pytest.mark.parametrize("how", ["push", "pull"])
-def test_nobody_waits_for_ever_when_nodes_leave_before_the_deadline(how):
+def test_waits_end_when_nodes_leave_before_the_deadline(how):
     exchange = Exchange(how)
     simulation = simulate(exchange, deadline_s=0.5, absences={0: [(0.3, 0.55)], 2: [(0.5, 1e9)]})
     assert [member.finished for member in simulation.members] == [True, True, False]
@@ -215,7 +215,7 @@ def test_late_messages_that_are_dropped_count_as_wasted(late, wasted):
 
 
 @pytest.mark.parametrize("timeout_s", [None, 2.5])
-def test_a_late_message_goes_on_taking_bandwidth_unless_it_is_given_up(timeout_s):
+def test_late_message_uses_bandwidth_until_it_is_given_up(timeout_s):
     def network(env):
         made = equal_network(env, 3, 1000.0, 1000.0, 0.0, header_bytes=992, timeout_s=timeout_s)
 

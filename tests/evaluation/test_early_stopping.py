@@ -34,7 +34,7 @@ def test_patience_counts_trainings_without_a_lower_loss(losses, over):
     assert after(losses).run_out is over
 
 
-def test_lost_state_begins_anew():
+def test_node_with_lost_state_restarts():
     best = after([3.0, 4.0, 4.0])
     best.forget()
     assert (best.model, best.run_out) == (None, False)
@@ -61,7 +61,7 @@ def test_a_model_that_does_not_change_has_the_same_validation_loss_in_every_roun
     ("name", "mode"),
     [("el", "sync"), ("deprl", "sync"), ("dac", "sync"), ("el", "async"), ("facade", "async"), ("adpsgd", "async")],
 )
-def test_stopped_nodes_hold_nobody_up(tmp_path, name, mode):
+def test_stopped_nodes_delay_no_other(tmp_path, name, mode):
     stop = ("training.early_stopping={patience: 1}", "training.learning_rate=0.5", "rounds=12", "evaluation.samples=50")
     summary, rows = run(tmp_path, f"algorithm={{name: {name}}}", f"mode={mode}", *stop)
     assert summary["status"] == "done"

@@ -26,7 +26,7 @@ def evaluated(metric, values):
 @pytest.mark.parametrize(
     ("losses", "lowest"), [([0.5, NAN, 0.3], 2), ([NAN, 0.4], 1), ([NAN, NAN], 0), ([0.2, 0.2], 0)]
 )
-def test_a_loss_that_is_no_number_is_never_the_lowest(losses, lowest):
+def test_nan_is_never_the_lowest_loss(losses, lowest):
     assert _lowest(losses) == lowest
 
 
@@ -69,7 +69,7 @@ def test_the_run_stops_at_the_evaluation_that_its_report_calls_the_first_to_reac
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "f1_macro"])
-def test_a_backdoors_success_is_a_share_of_samples_whatever_nodes_are_judged_by(metric):
+def test_backdoor_success_is_a_share_of_samples_for_any_metric(metric):
     task, nothing, rows = Classification(metric=metric), SimpleNamespace(any_chosen=False, write=None), []
     confusion = np.array([[3, 1], [0, 0]])  # of four samples that count as the target, three are taken for it
     found = [eval_results.EvalResult(task.values(confusion, 1.0), 1.0, confusion)]

@@ -59,7 +59,7 @@ def test_message_to_oneself_is_on_no_wire():
 
 
 @pytest.mark.parametrize("name", sorted(name for name in COMPRESSIONS if name != "none"))
-def test_encoded_contents_weigh_what_messages_weigh(name):
+def test_bytes_of_encoded_contents_add_up_to_their_messages(name):
     codec = COMPRESSIONS[name]()
     serials = iter(range(100, 200))
     encoder = MessageEncoder(

@@ -77,7 +77,7 @@ def test_random_k_reaches_every_place():
 
 
 @pytest.mark.parametrize("codec", CODECS, ids=lambda codec: type(codec).__name__)
-def test_the_bytes_that_are_said_are_those_of_the_encoding(codec):
+def test_num_bytes_is_the_size_of_the_encoding(codec):
     sizes = [30, 1, 69]
     values = torch.randn(2, 100, generator=torch.Generator().manual_seed(0))
     encoded = codec.encode(values, torch.zeros(2, 100), sizes, [0, 1])

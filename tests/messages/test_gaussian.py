@@ -53,7 +53,7 @@ def test_noise_has_the_standard_deviation_that_is_asked_for_and_comes_from_its_s
     assert abs(float(first.std()) - 3.0) < 0.05
 
 
-def test_first_the_drawn_model_is_subtracted_then_what_was_sent(sender):
+def test_drawn_model_is_subtracted_first_then_the_preceding_release(sender):
     private, computing = sender()
     private.starts_with([(handle(1),)])
     private.protect({"model": handle(7)})
@@ -75,7 +75,7 @@ def test_what_no_drawn_model_stands_for_is_clipped_as_a_whole(sender):
     assert computing.asked == [(False, 7, None, 1)]
 
 
-def test_models_are_clipped_as_a_whole_where_the_scenario_says_so(sender):
+def test_models_are_clipped_whole_with_clips_model(sender):
     private, computing = sender(updates=False)
     private.starts_with([(handle(1),)])
     private.protect({"model": handle(7)})

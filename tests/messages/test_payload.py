@@ -25,11 +25,11 @@ def test_what_a_visit_returns_stands_in_the_place_of_the_leaf():
     assert PAYLOAD["age"] == 3
 
 
-def test_sizes_are_of_contents_whatever_they_hold():
+def test_sizes_are_listed_by_content():
     assert payload_sizes(PAYLOAD) == (("age", 8), ("heads", 3 * 4 + 2 * 8 + 8))
 
 
-def test_a_leaf_may_say_what_it_takes_on_the_wire():
+def test_attribute_wire_bytes_sets_the_bytes_of_a_leaf():
     class Table:
         wire_bytes = 5
 
@@ -58,14 +58,14 @@ class Params:
         ({"deep": [torch.zeros(2), {"er": "abc"}]}, 11),
     ],
 )
-def test_leaves_weigh_what_they_are(leaf, num_bytes):
+def test_bytes_of_leaves_follow_their_types(leaf, num_bytes):
     assert payload_sizes(as_sent({"x": leaf})) == (("x", num_bytes),)
 
 
 @pytest.mark.parametrize(
     ("leaf", "what"), [({1, 2}, "a set"), ([object()], "a object"), (np.array([None]), "an array of objects")]
 )
-def test_what_has_no_size_is_refused_by_its_content(leaf, what):
+def test_leaf_of_unknown_size_is_an_error_that_names_its_content(leaf, what):
     with pytest.raises(DdlsimError, match=rf"content table: expected parameters, .*, got {what}, whose bytes"):
         as_sent({"table": leaf})
 
@@ -84,5 +84,5 @@ def test_receivers_share_an_array_and_cannot_write_into_it():
         as_sent({"array": np.zeros(2)})["array"] += 1
 
 
-def test_named_tuples_stay_what_they_are():
+def test_named_tuples_keep_their_type():
     assert walk({"pair": Pair(1, 2)}, lambda leaf, path: -leaf) == {"pair": Pair(-1, -2)}

@@ -46,7 +46,7 @@ def test_a_slot_is_used_again_only_after_its_flow_ended():
     assert network.send(2 * S, 0, 1, 1) in (0, 1)
 
 
-def test_a_flow_stalls_at_capacity_zero_and_goes_on_when_it_returns():
+def test_flow_stalls_at_capacity_zero_and_continues_when_it_returns():
     network = flow_network((100, 100), (100, 100))
     network.send(0, 0, 1, 100)
     network.set_capacity(S // 4, 0, 0, 100)
@@ -148,14 +148,14 @@ def test_wrong_arguments_are_refused_by_name():
 @pytest.mark.parametrize(
     ("payload", "header"), [(2**62, 0), (2**62, 2**62), (0, 2**62), (2**61, 2**61), (2**63 - 1, 1)]
 )
-def test_a_message_whose_bytes_cannot_be_counted_is_refused(payload, header):
+def test_message_with_too_many_bytes_is_an_error(payload, header):
     network = flow_network((100, 100), (100, 100))
     with pytest.raises(ValueError, match=r"less than 2\^62 bytes, its header included"):
         network.send_many(0, [0], [1], [payload], [header], [0])
     assert network.num_slots == 0
 
 
-def test_messages_that_cannot_be_counted_together_are_refused():
+def test_messages_with_too_many_bytes_together_are_an_error():
     network = flow_network((100, 100), (100, 100))
     network.send_many(0, [0, 0], [1, 1], 2**62 - 1, 0, 0)
     network.send(0, 1, 0, 1)
@@ -176,7 +176,7 @@ def test_messages_that_cannot_be_counted_together_are_refused():
         lambda network: network.bytes_sent(5, 2),
     ],
 )
-def test_a_call_refused_for_its_arguments_changes_nothing(refused):
+def test_invalid_arguments_change_nothing(refused):
     network = flow_network((100, 100), (100, 100))
     with pytest.raises((ValueError, IndexError)):
         refused(network)

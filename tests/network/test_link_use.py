@@ -16,7 +16,7 @@ def test_a_message_alone_does_not_queue():
     assert np.isnan(use.queueing_s[[0, 2]]).all()
 
 
-def test_queueing_is_what_sharing_adds():
+def test_queueing_is_the_time_that_sharing_adds():
     net = SmallNetwork(latency_s=0.5)
     net.send(0, 1, 1000)
     net.send(0, 2, 1000)  # shares the uplink: 2 s each instead of 1 s
@@ -87,7 +87,7 @@ def test_links_that_take_no_time_have_no_utilization():
     assert np.isnan(net.use().uplink_utilization).all()
 
 
-def test_bytes_are_told_apart_by_kind_and_cause():
+def test_bytes_are_counted_by_kind_and_cause():
     net = SmallNetwork(num_nodes=5)
     net.send(0, 1, 100, "push")
     net.send(0, 1, 10, "request", at_s=1)

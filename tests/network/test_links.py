@@ -65,7 +65,7 @@ def test_internet_latency_is_symmetric_and_has_the_measured_quantiles():
     assert Internet().draw(60, seed=3).latency_s(3, 7) != latency_s(3, 7)
 
 
-def test_a_mix_without_parts_is_refused():
+def test_mix_without_parts_is_an_error():
     assert list(Mix(parts=()).problems(5, seed=0)) == [(("parts",), "expected at least one {kind, share}, got none")]
 
 
@@ -104,7 +104,7 @@ def test_a_table_gives_every_node_its_own_links_and_later_capacities(tmp_path):
         ("", r"got an empty file"),
     ],
 )
-def test_a_wrong_table_says_where_and_what_was_expected(tmp_path, text, problem):
+def test_error_on_a_wrong_table_names_line_and_expected_value(tmp_path, text, problem):
     (tmp_path / "links.csv").write_text(text)
     with pytest.raises(ScenarioError, match=problem):
         Table(file=str(tmp_path / "links.csv")).draw(2, seed=0)
@@ -141,13 +141,13 @@ def table(up=(1.0, 2.0), down=(1.0, 2.0), latency_s=0.0, **more):
         (table(shared_bytes_per_s=(np.nan,)), "shared_bytes_per_s of link 0: expected numbers of 0 or more, got nan"),
     ],
 )
-def test_links_that_are_none_are_told(drawn, text):
+def test_invalid_links_are_errors(drawn, text):
     with pytest.raises(ScenarioError) as raised:
         links_drawn(Own(table=drawn), 2, 0)
     assert str(raised.value).startswith("links: draw of Own") and text in str(raised.value)
 
 
-def test_a_server_beside_a_matrix_of_latencies_is_as_far_from_a_node_as_the_median_of_the_others():
+def test_latency_to_a_server_is_the_median_of_the_node_s_latencies():
     matrix_s = [[0.0, 0.1, 0.3, 0.4], [0.2, 0.0, 0.5, 0.6], [0.1, 0.2, 0.0, 0.9], [0.7, 0.8, 0.9, 0.0]]
     drawn = links_drawn(Own(table=table((1.0,) * 4, (1.0,) * 4, latency_s=matrix_s)), 4, 0)
     latency_s = with_server(drawn, 1.0).latency_s
@@ -156,7 +156,7 @@ def test_a_server_beside_a_matrix_of_latencies_is_as_far_from_a_node_as_the_medi
     assert [latency_s(4, node) for node in range(4)] == [0.2, 0.2, 0.5, 0.6]
 
 
-def test_a_server_beside_one_node_with_latencies_of_pairs_is_at_its_place():
+def test_server_of_one_node_has_latency_0():
     drawn = links_drawn(Own(table=table((1.0,), (1.0,), latency_s=lambda src, dst: 0.5)), 1, 0)
     assert with_server(drawn, 1.0).latency_s(0, 1) == 0.0
 
@@ -170,7 +170,7 @@ def test_a_server_is_one_more_site_of_the_internet():
 
 
 @pytest.mark.parametrize("seconds", [np.nan, -0.1, np.inf])
-def test_a_function_that_says_no_latency_is_told_with_its_nodes(seconds):
+def test_invalid_latency_of_a_function_names_its_nodes(seconds):
     found = latencies(lambda src, dst: seconds, 2)
     with pytest.raises(ScenarioError, match=rf"links: latency_s\(0, 1\): expected seconds of 0 or more, got {seconds}"):
         found.of(0, 1)

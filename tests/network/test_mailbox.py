@@ -74,7 +74,7 @@ def test_early_messages_count(mailbox):
     assert mailbox.wait(3, [1]).triggered
 
 
-def test_nobody_waits_for_the_absent(mailbox):
+def test_node_waits_for_no_offline_node(mailbox):
     mailbox.leave(2)
     event = mailbox.wait(0, [1, 2])
     mailbox.deliver(1, 0)
@@ -183,7 +183,7 @@ def test_what_reaches_a_node_that_is_through_was_of_no_use(mailbox):
     assert mailbox.unused == {"before", "after"}
 
 
-def test_nobody_waits_for_a_round_that_its_sender_has_closed(mailbox):
+def test_node_waits_for_no_round_that_its_sender_has_closed(mailbox):
     early, late = mailbox.wait(3, [1]), mailbox.wait(4, [1])
     mailbox.boxes.closed(1, 4)
     assert early.triggered and not late.triggered
@@ -211,7 +211,7 @@ class Listener:
 
 
 @pytest.mark.parametrize("order", list(permutations(((0, 3), (1, 4), (2, 5)))))
-def test_at_one_instant_a_loss_is_felt_after_all_arrivals_in_whatever_order_they_were_sent(order):
+def test_losses_of_an_instant_are_handled_after_its_arrivals_in_any_order_of_sending(order):
     def first_draw(seed, src):
         return rng.stream(seed, "lost messages", src).random()
 

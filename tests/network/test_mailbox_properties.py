@@ -87,7 +87,7 @@ class Alone:
 
 
 @given(operations)
-def test_every_operation_does_what_plain_mailboxes_do(program):
+def test_every_operation_equals_the_plain_mailboxes(program):
     assert Alone(plain=False).play(program) == Alone(plain=True).play(program)
 
 
@@ -231,7 +231,7 @@ def stalled() -> dict:
 
 @given(worlds)
 @example(stalled())
-def test_nobody_can_tell_whether_the_network_or_python_fills_the_mailboxes(world):
+def test_network_and_python_fill_mailboxes_alike(world):
     ours, plain = World(False, world).play(), World(True, world).play()
     times_s = [entry[1] for entry in ours[1]]
     assert all(before <= after for before, after in pairwise(times_s))

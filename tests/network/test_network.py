@@ -57,13 +57,13 @@ def test_latency_may_be_per_access_link_per_pair_or_a_function(latency_s):
 
 
 @pytest.mark.parametrize(("said", "got"), [(None, "nothing (None)"), ("x", "a str"), (-1.0, "-1.0")])
-def test_what_a_function_of_latencies_says_is_a_time(said, got):
+def test_result_of_a_latency_function_must_be_a_time(said, got):
     expected = re.escape(f"links: latency_s(0, 1): expected seconds of 0 or more, got {got}.")
     with pytest.raises(ScenarioError, match=expected):
         latencies(lambda src, dst: said, 2).of(0, 1)
 
 
-def test_a_latency_table_of_the_wrong_shape_is_refused():
+def test_latency_table_of_the_wrong_shape_is_an_error():
     with pytest.raises(ValueError, match=r"\[3\] or \[3, 3\], got \[2\]"):
         SmallNetwork(latency_s=[0.1, 0.2])
 
@@ -101,7 +101,7 @@ def test_a_node_that_leaves_at_the_instant_of_a_delivery_gets_no_later_one_of_th
     assert [row["wasted_bytes"] for row in net.network.traffic.rows()] == [0, 1000]
 
 
-def test_bytes_sent_counts_what_is_on_the_wire_at_this_instant():
+def test_bytes_sent_counts_the_bytes_on_the_wire_now():
     net = SmallNetwork()
     net.send(0, 1, 1000)
     seen = []

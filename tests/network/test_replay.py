@@ -85,14 +85,14 @@ def test_a_node_that_the_physical_network_lacks_is_named(routed):
         ("0,8,8," + "9" * 100_000, "links.csv:2: latency_ms: expected a finite number from 0 to below 1e+09, got '999"),
     ],
 )
-def test_links_that_cannot_be_are_told_in_a_short_line(replayed, links, message):
+def test_error_on_impossible_links_is_short(replayed, links, message):
     with pytest.raises(ScenarioError) as error:
         replayed("start_s,src,dst,bytes\n0,0,0,1\n", "node,uplink_mbps,downlink_mbps,latency_ms\n" + links)
     assert message in str(error.value)
     assert "\n" not in str(error.value) and len(str(error.value)) < 500
 
 
-def test_of_very_many_wrong_rows_the_first_are_told_and_the_others_counted(replayed):
+def test_error_lists_the_first_wrong_rows_and_counts_the_others(replayed):
     with pytest.raises(ScenarioError) as error:
         replayed("start_s,src,dst,bytes\n" + "0,1,9,10\n" * 50)
     assert len(str(error.value).splitlines()) == 21

@@ -94,7 +94,7 @@ def test_a_server_sits_at_the_host_that_is_named_and_shares_the_links_there(netw
     assert links.route(0, 3)[:2] == links.route(0, 2)[:2] and len(links.route(0, 3)) == 3
 
 
-def test_a_server_at_a_host_that_there_is_not_is_told(network):
+def test_unknown_server_host_is_an_error(network):
     with pytest.raises(ScenarioError, match=r"links\.server_host: .* has no node 7"):
         routed(network, server_host=7)
     apart = network("0 1 8 0", "2 3 8 0")

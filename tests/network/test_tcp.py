@@ -105,7 +105,7 @@ def test_a_shared_link_that_gets_faster_puts_its_flows_into_slow_start():
 
 
 @pytest.mark.parametrize("leaves", [0, 1])
-def test_a_node_that_was_away_has_new_connections(leaves):
+def test_returning_node_has_new_connections(leaves):
     env, arrived = simpy.Environment(), []
     options = {"fidelity": "tcp", "tcp": SEGMENTS_OF_1_KB, "on_delivery": lambda _: arrived.append(env.now)}
     network = equal_network(env, 2, 1e6, 1e6, 0.02, **options)

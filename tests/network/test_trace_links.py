@@ -56,7 +56,7 @@ def test_devices_and_links_of_a_node_are_those_of_one_phone(phones):
     assert more[:20].tolist() == ms.tolist()  # another node changes no other's phone
 
 
-def test_a_file_of_phones_that_has_changed_is_read_anew(phones):
+def test_changed_file_of_phones_is_read_again(phones):
     for communication in (1000.0, 80_000.0):
         path = phones({1: {"computation": 50.0, "communication": communication, "of": "x" * int(communication / 1e3)}})
         assert drawn_phones(path, 1, 0)[1].tolist() == [communication]
@@ -75,7 +75,7 @@ def test_a_wrong_device_is_named(phones, device, error):
         FedScale(path=phones({7: device})).draw(1, 0)
 
 
-def test_a_pickle_that_names_code_is_refused(phones):
+def test_pickle_that_names_code_is_an_error(phones):
     with pytest.raises(ScenarioError, match="code and not data"):
         FedScale(path=phones({1: np.float64(1.0)})).draw(1, 0)
 
@@ -90,7 +90,7 @@ def test_packets_of_an_interval_are_its_capacity_and_the_trace_begins_again(writ
     assert changes == [(1.0, 4500.0), (2.0, 3000.0), (3.0, 4500.0), (4.0, 1500 * 5 / 2)]
 
 
-def test_mean_capacity_of_a_trace_is_kept_whatever_the_interval(write):
+def test_mean_capacity_of_a_trace_is_the_same_for_all_intervals(write):
     rng = np.random.default_rng(0)
     trace = write("up", *np.sort(rng.integers(1, 10_000, 300)), 10_000)
     for interval_s in (0.1, 1.0, 5.0):
@@ -134,7 +134,7 @@ def test_pings_of_a_pair_are_averaged_and_a_missing_direction_is_the_other_one(w
     assert read_latencies(path).tolist() == [[0, 20, 60], [40, 0, 50], [60, 50, 0]]
 
 
-def test_a_square_matrix_is_taken_as_it_is_but_for_negative_cells(write):
+def test_negative_cells_of_a_matrix_are_unmeasured(write):
     assert read_latencies(write("m.csv", "0,10,-1", "20,0,30", "40,50,0")).tolist() == [
         [0, 10, 40],
         [20, 0, 30],

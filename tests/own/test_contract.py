@@ -108,7 +108,7 @@ RANDOM = "from ddlsim.algorithms.baselines import RandomGossip"
 
 def test_a_class_that_asks_for_peers_says_that_it_heeds_the_topology(check):
     code, said = check(sub(AMONG_PEERS, "RandomGossip", RANDOM))
-    assert code == 2 and "node.peers: the algorithm says that it does not heed the topology. A class" in said
+    assert code == 2 and "node.peers: expected an algorithm that uses the topology" in said
     assert check(sub("uses_topology = True\n" + AMONG_PEERS, "RandomGossip", RANDOM))[0] == 0
 
 

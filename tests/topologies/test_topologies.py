@@ -54,7 +54,7 @@ def test_random_regular_gives_every_node_its_degree_in_every_round():
 
 
 @pytest.mark.parametrize(("degree", "num_nodes"), [(62, 64), (60, 64), (195, 200), (33, 34)])
-def test_dense_regular_graphs_are_drawn_by_what_they_lack(degree, num_nodes):
+def test_dense_regular_graphs_are_complements_of_sparse_ones(degree, num_nodes):
     """Drawn edge by edge, most of these would never be there."""
     topology = make("random_regular", degree=degree, dynamic=True)
     tables = [neighbors(topology, num_nodes, round_num, 0) for round_num in range(3)]
@@ -63,7 +63,7 @@ def test_dense_regular_graphs_are_drawn_by_what_they_lack(degree, num_nodes):
     assert len(set(tables)) == (1 if degree == num_nodes - 1 else 3)
 
 
-def test_dynamic_topology_draws_anew_in_each_round_and_repeats_with_the_seed():
+def test_dynamic_topology_draws_a_graph_per_round_and_repeats_with_the_seed():
     topology = make("random_regular", degree=4, dynamic=True)
     rounds = [neighbors(topology, 16, round_num, 5) for round_num in range(4)]
     assert len(set(rounds)) == 4
@@ -82,7 +82,7 @@ def test_static_topology_is_one_graph_for_all_rounds():
     assert neighbors(topology, 16, 0, 5) == neighbors(topology, 16, 9, 5)
 
 
-def test_own_seed_fixes_the_graphs_whatever_the_scenario_seed():
+def test_topology_seed_fixes_the_graphs_for_any_scenario_seed():
     topology = make("random_regular", degree=4, seed=1234, dynamic=True)
     assert neighbors(topology, 16, 3, 0) == neighbors(topology, 16, 3, 1)
 
@@ -193,7 +193,7 @@ def test_file_graphml_keeps_link_attributes(tmp_path):
         ("0 1 100 5\n1 0\n1 2\n", r"net\.txt:2: .* got \(None, None\)"),
     ],
 )
-def test_bad_edge_lists_say_what_is_wrong(tmp_path, text, message):
+def test_error_on_an_edge_list_names_the_line(tmp_path, text, message):
     with pytest.raises(ScenarioError, match=message):
         make("file", path=write(tmp_path / "net.txt", text)).check(3)
 
@@ -211,7 +211,7 @@ def test_an_edge_may_come_twice_if_both_are_alike(tmp_path):
         make("file", path=str(tmp_path / "unlike.graphml"), format="graphml").check(3)
 
 
-def test_file_in_two_pieces_is_refused_unless_meant(tmp_path):
+def test_file_in_two_pieces_is_an_error_if_connected(tmp_path):
     path = write(tmp_path / "net.txt", "0 1\n2 3\n")
     with pytest.raises(ScenarioError, match="in 2 pieces"):
         make("file", path=path).check(4)
@@ -278,7 +278,7 @@ class Listed(StaticTopology):
         return nx.Graph(self.edges)
 
 
-def test_a_topology_that_cannot_be_hashed_is_told_what_to_do():
+def test_unhashable_topology_is_an_error_with_a_cure():
     with pytest.raises(ScenarioError, match=r"topology: Listed cannot be hashed .* tuple\[int, ...\]"):
         neighbors(Listed(edges=[(0, 1)]), 2, 0, 0)
 
@@ -321,7 +321,7 @@ def test_what_is_no_graph_of_the_nodes_is_told(drawn, got):
         (nx.Graph([(0, 1), (1, 2), (2, 2)]), "returns a graph with self-loops; a node is no neighbor of its own."),
     ],
 )
-def test_links_of_one_way_or_to_a_node_itself_are_told(drawn, expected):
+def test_directed_links_and_self_loops_are_errors(drawn, expected):
     DRAWN.append(drawn)
     with pytest.raises(ScenarioError) as raised:
         Drawn().neighbors(3, 0, 0)
