@@ -226,7 +226,8 @@ def test_listed_cosines_are_one_upload(device, monkeypatch, rng, compare):
 )
 def test_products_of_all_pairs_go_where_the_device_is_fast(monkeypatch, capability, n, squared, way):
     gpu = torch.device("cuda")
-    models = SimpleNamespace(rows=SimpleNamespace(device=gpu), numbers=np.arange(n))
+    rows = SimpleNamespace(matrix=SimpleNamespace(device=gpu))
+    models = SimpleNamespace(rows=rows, numbers=np.arange(n))
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     monkeypatch.setattr(native, "cuda", lambda: "module")
     monkeypatch.setattr(on_device.plain, "all_products", lambda models, squared: "doubles")
