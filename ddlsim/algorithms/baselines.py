@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ddlsim.algorithms.gossip_pull import GossipPull, State
-from ddlsim.algorithms.shared_model import ModelState, SharedModel
+from ddlsim.algorithms.rounds import ModelState, SharedModel
 from ddlsim.algorithms.similarity.measures import Similarity
 from ddlsim.algorithms.similarity.selection import draw
 from ddlsim.foundation.errors import ScenarioError

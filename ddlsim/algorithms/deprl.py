@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ddlsim.algorithms.base import GraphKind
-from ddlsim.algorithms.shared_model import WithFinalAllReduce
+from ddlsim.algorithms.rounds import WithFinalAllReduce
 from ddlsim.foundation.units import StepCount
 from ddlsim.node.candidates import EvaluationCandidates
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from ddlsim.algorithms.base import GraphKind
-from ddlsim.algorithms.shared_model import ModelState, SharedModel
+from ddlsim.algorithms.rounds import ModelState, SharedModel
 
 if TYPE_CHECKING:
     from ddlsim.node.node import Node, Steps

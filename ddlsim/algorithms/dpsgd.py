@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from ddlsim.algorithms.base import GraphKind
-from ddlsim.algorithms.shared_model import ModelState, SharedModel, WithFinalAllReduce
+from ddlsim.algorithms.rounds import ModelState, SharedModel, WithFinalAllReduce
 
 if TYPE_CHECKING:
     from ddlsim.node.node import Node, Steps

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ddlsim.algorithms.base import GraphKind
-from ddlsim.algorithms.shared_model import ModelState, SharedModel, WithFinalAllReduce
+from ddlsim.algorithms.rounds import ModelState, SharedModel, WithFinalAllReduce
 from ddlsim.foundation.units import Count
 
 if TYPE_CHECKING:

@@ -41,7 +41,7 @@ import numpy as np
 from annotated_types import Ge, Le
 
 from ddlsim.algorithms.base import GraphKind
-from ddlsim.algorithms.shared_model import WithFinalAllReduce
+from ddlsim.algorithms.rounds import WithFinalAllReduce
 from ddlsim.foundation.units import CountOrZero, StepCount
 from ddlsim.node.candidates import SELECTION_BATCHES, Choice, EvaluationCandidates
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge
 
-from ddlsim.algorithms.server_rounds import ServerRounds
+from ddlsim.algorithms.rounds import ServerRounds
 from ddlsim.learning.training_inputs import LocalStep, Objective
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from ddlsim.algorithms.server_rounds import ServerRounds
+from ddlsim.algorithms.rounds import ServerRounds
 
 if TYPE_CHECKING:
     from ddlsim.learning.bank import Params

@@ -14,7 +14,7 @@ its model. No node waits for another, in either mode; a peer that is offline doe
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from ddlsim.algorithms.shared_model import ModelState, SharedModel
+from ddlsim.algorithms.rounds import ModelState, SharedModel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

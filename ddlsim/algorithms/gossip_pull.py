@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from annotated_types import Ge, Le
 
 from ddlsim.aggregation.base import MergeName, merge_weights
-from ddlsim.algorithms.shared_model import ModelState, SharedModel
+from ddlsim.algorithms.rounds import ModelState, SharedModel
 from ddlsim.algorithms.similarity.measures import ComparedModel, Similarity, SimilarityName
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.units import Count, CountOrZero

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from annotated_types import Gt, Le
 
-from ddlsim.algorithms.server_rounds import ServerRounds
+from ddlsim.algorithms.rounds import ServerRounds
 
 if TYPE_CHECKING:
     from ddlsim.learning.bank import Params

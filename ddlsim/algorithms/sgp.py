@@ -32,7 +32,7 @@ A node that returns keeps x and w; a node that has lost its state, or joins late
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from ddlsim.algorithms.shared_model import ModelState, SharedModel
+from ddlsim.algorithms.rounds import ModelState, SharedModel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
