@@ -187,6 +187,8 @@ def read_architecture(
                 f"model: {key} of {name} is {values.dtype} on {values.device}, expected real numbers on the CPU. Leave "
                 "out `device=` and `.to(...)` (ddlsim moves modules), and split a complex parameter into two real ones."
             )
+        if getattr(values, "_post_accumulate_grad_hooks", None):  # training does not accumulate gradients
+            raise ScenarioError(f"model: {key} of {name} has a post-accumulate gradient hook. Use register_hook.")
     _refuse_statistics_of_batches(name, module)
     module = module.float()
     layout = Layout(name, module, buffers)

@@ -48,6 +48,7 @@ ROUNDS, SAMPLES, MAX_STEPS = 2, 4, 2
 MAX_SMALL_NODES, MAX_NODES = 64, 256
 """Maximum nodes of a small trial, and of a trial of the algorithm with all nodes."""
 FIRST_ABSENCES = 20
+PACKAGE = str(Path(__file__).parents[1])
 SEED_BYTES = 8
 MAX_ROUTED = 64
 """Nodes between which all routes are checked for links without capacity."""
@@ -269,7 +270,8 @@ def _located(error: Exception, plugins: Mapping[str, Any], nodes: int) -> str:
     """Return an error's text with the user's line that raised it, or the plug-in class that it concerns."""
     bases = [cls for part in plugins.values() for cls in type(part).__mro__]
     custom = [cls for cls in bases if cls.__module__.split(".")[0] not in ("ddlsim", "builtins", "abc", "torch")]
-    frame = own_code.user_frame(error, {file for cls in custom if (file := own_code.source_file(cls))})
+    files = {file for cls in custom if (file := own_code.source_file(cls)) and not file.startswith(PACKAGE)}
+    frame = own_code.user_frame(error, files)
     key = str(error).partition(":")[0].partition(".")[0]
     classes = [type(part) for part in ([plugins[key]] if key in plugins else plugins.values())]
     place = (
@@ -286,7 +288,8 @@ def _written_at(cls: type, text: str) -> str | None:
     """Return file and line of a user's class, or of its method that a text names as "graph of Mine"."""
     named = re.search(rf"(\w+) of {re.escape(cls.__qualname__)}\b", text)
     found = getattr(cls, named[1], cls) if named else cls
-    return None if "site-packages" in Path(own_code.source_file(found) or "").parts else own_code.where(found)
+    file = own_code.source_file(found) or ""
+    return None if file.startswith(PACKAGE) or "site-packages" in file else own_code.where(found)
 
 
 def _method(part: Any, name: str) -> str:
@@ -314,11 +317,7 @@ def dead_links(scenario: "Scenario") -> list[str]:
     pair = _dead_route(drawn, scenario.nodes.count)
     if pair:
         found.append(f"the route from node {pair[0]} to node {pair[1]} crosses a link of 0 Mbit/s")
-    cure = (
-        "set protocol.deadline_s, network.timeout_s or mode: async"
-        if not algorithm.has_server
-        else ("set protocol.deadline_s or network.timeout_s")
-    )
+    cure = "set protocol.deadline_s or network.timeout_s" + (", or mode: async" if not algorithm.has_server else "")
     return [
         f"network.links: {what}, so rounds wait for ever for messages that never arrive. Give it capacity, or {cure}."
         for what in found
