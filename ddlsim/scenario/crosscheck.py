@@ -1,4 +1,4 @@
-"""What no single key can tell: keys that do not fit each other. Nothing here touches data or a GPU."""
+"""Checks of keys that have to fit each other. They read no data and use no GPU."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -14,43 +14,37 @@ from ddlsim.tasks import label_of
 
 _PATH = re.compile(r"([a-z_]+(?:\.[a-z_]+)*): ", re.ASCII)
 _MANY_CLASSES = 10_000
-"""More labels than any data set has: how many there are is not known before the data is read."""
+"""More labels than any data set has; their number is unknown before the data is read."""
 
 Place = tuple[str | int, ...]
+Wrong = Iterator[tuple[str, str]]
+"""Dotted keys, and why their values do not fit."""
 
 
 def cross_problems(scenario: Scenario) -> Iterator[tuple[Place, str]]:
-    """Pairs (path of the key to blame, what is wrong with it)."""
-    evaluation, count = scenario.evaluation, scenario.nodes.count
+    """Yield the path of each key that does not fit the other keys, and the reason."""
     misnamed = list(_refusal(("task",), lambda: scenario.learned.metrics))
     if misnamed:
         yield from misnamed
         return
-    if evaluation.stop_at_target and evaluation.wanted is None:
-        yield ("evaluation", "stop_at_target"), f"needs evaluation.{_target_key(scenario)}, which is null"
-    if evaluation.stop_at_target and scenario.learning == "none":
-        yield ("evaluation", "stop_at_target"), "needs an accuracy, but learning is none"
-    if scenario.network.tcp is not None and scenario.network.fidelity != "tcp":
-        yield ("network", "tcp"), f"needs network.fidelity tcp, which is {scenario.network.fidelity}"
-    yield from _task(scenario)
-    if scenario.model.only_size and scenario.learning != "none":
-        yield ("model", "name"), "is only a size and cannot learn. Choose another model, or set learning: none"
-    elif scenario.model.only_size and scenario.algorithm.has_extra_parts:
-        beside = f"{scenario.algorithm_name} trains parts beside the model, whose sizes follow from its layers"
-        yield ("model", "name"), f"is only a size, and {beside}. Choose another model"
-    if scenario.devices.measures and scenario.learning == "none":
-        yield ("devices", "name"), "measures training steps, and learning is none. Choose estimated or constant"
-    yield from _parts_shared(scenario)
-    yield from _training(scenario)
-    yield from _privacy(scenario)
-    yield from _secure(scenario)
-    if scenario.network.loss_bursts is not None and scenario.network.drop_probability:
-        yield ("network", "drop_probability"), "network.loss_bursts says how often messages are lost; leave one out"
-    yield from _compared(scenario)
-    yield from _aggregated(scenario)
+    for section in (
+        _target,
+        _task,
+        _model,
+        _training,
+        _privacy,
+        _secure,
+        _network,
+        _compared,
+        _aggregated,
+        _validation,
+    ):
+        yield from ((_path(key), text) for key, text in section(scenario))
     for number, attack in enumerate(scenario.attacks):
-        yield from _attacked(("attacks", number), attack, scenario)
-    for place, part in (
+        place = ("attacks", number)
+        yield from _misfits(place, attack, scenario)
+        yield from (((*place, *_path(key)), text) for key, text in _attacked(attack, scenario))
+    for path, part in (
         (("partition",), scenario.partition),
         (("topology",), scenario.topology if scenario.algorithm.uses_topology else None),
         (("network", "links"), scenario.network.links),
@@ -58,261 +52,252 @@ def cross_problems(scenario: Scenario) -> Iterator[tuple[Place, str]]:
         (("churn",), scenario.churn),
     ):
         if part is not None:
-            yield from _misfits(place, part, scenario)
-    yield from _links_of_topology(scenario)
+            yield from _misfits(path, part, scenario)
+    clusters = len(scenario.nodes.clusters)
     yield from _refusal(("algorithm",), lambda: scenario.algorithm.check(scenario.nodes.clusters))
-    yield from _refusal(("model",), lambda: scenario.model.assignment(count, scenario.seed))
+    yield from _refusal(("model",), lambda: scenario.model.assignment(scenario.nodes.count, scenario.seed))
     if scenario.data.num_tokens is not None and not own_code.is_from_outside(scenario.model):
         yield from _refusal(("model",), lambda: scenario.model.fitted(scenario.data.num_tokens, ()))
-    yield from _validation(scenario)
     yield from _refusal(("shift",), lambda: _fits_shift(scenario))
-    clusters = len(scenario.nodes.clusters)
     yield from _refusal(("partition",), lambda: scenario.partition.cluster_labels(clusters, _MANY_CLASSES))
 
 
-def _task(scenario: Scenario) -> Iterator[tuple[Place, str]]:
-    """What fits only another task, and data whose domains or validation set are asked for."""
-    data, evaluation = scenario.data_name, scenario.evaluation
-    given = [key for key in ("target_accuracy", "target_mse", "target") if getattr(evaluation, key) is not None]
-    expected = _target_key(scenario)
-    for key in given:
+def _path(dotted: str) -> Place:
+    return tuple(int(key) if key.isdigit() else key for key in dotted.split("."))
+
+
+def _target(scenario: Scenario) -> Wrong:
+    """Check the target of the evaluations."""
+    evaluation, judged_by, expected = scenario.evaluation, scenario.learned.judged_by, _target_key(scenario)
+    keys = [key for key in ("target_accuracy", "target_mse", "target") if getattr(evaluation, key) is not None]
+    if evaluation.stop_at_target and not keys:
+        yield "evaluation.stop_at_target", f"needs evaluation.{expected}, which is null"
+    if evaluation.stop_at_target and scenario.learning == "none":
+        yield "evaluation.stop_at_target", "needs an accuracy, but learning is none"
+    for key in keys:
         if key not in (expected, "target"):
-            judged = f"judged by {scenario.learned.judged_by.words}"
-            yield ("evaluation", key), f"{_subject(scenario)}, {judged}; give {expected} instead"
-    judged_by, wanted = scenario.learned.judged_by, evaluation.wanted
-    if judged_by.share and wanted is not None and wanted > 1 and given[0] in (expected, "target"):
-        yield ("evaluation", given[0]), f"{judged_by.words} is a share, 0 to 1; write {wanted / 100:g} for {wanted:g} %"
-    if len(given) > 1:
-        yield ("evaluation", given[1]), f"there is one target, and evaluation.{given[0]} gives it; leave one out"
+            yield f"evaluation.{key}", f"{_subject(scenario)}, judged by {judged_by.words}; give {expected} instead"
+    wanted = evaluation.wanted
+    if judged_by.share and wanted is not None and wanted > 1 and keys[0] in (expected, "target"):
+        yield f"evaluation.{keys[0]}", f"{judged_by.words} is a share, 0 to 1; write {wanted / 100:g} for {wanted:g} %"
+    if len(keys) > 1:
+        yield f"evaluation.{keys[1]}", f"there is one target, and evaluation.{keys[0]} gives it; leave one out"
+
+
+def _task(scenario: Scenario) -> Wrong:
+    """Check parts that need classes, and data that must have domains or a validation set."""
     for key, part, instead in (
         ("partition", scenario.partition, "random, quantity_skew, domains"),
         ("shift", scenario.shift, "none, rotate"),
         ("algorithm", scenario.algorithm, "el, dpsgd, dac, facade, fedavg"),
     ):
         if part.needs_classes and not scenario.learned.has_classes:
-            text = f"needs classes, but {_subject(scenario)}. Use one of: {instead}"
-            yield (key, "name"), text
+            yield f"{key}.name", f"needs classes, but {_subject(scenario)}. Use one of: {instead}"
     if scenario.validation.source == "own" and not scenario.data.own_validation:
-        yield ("validation", "source"), f"{data} comes without a validation set. Use train, test or node"
+        yield "validation.source", f"{scenario.data_name} comes without a validation set. Use train, test or node"
     if scenario.partition.by_domain:
         clusters = len(scenario.nodes.clusters)
         domains = scenario.data.domains_for(clusters)
+        text = f"deals one domain to each cluster; {scenario.data_name} has "
         if domains is None:
-            text = (
-                f"deals one domain to each cluster; {data} has none. Use random, or data that has (joined, "
-                "heart_disease, synthetic_regression)"
-            )
-            yield ("partition", "name"), text
+            text += "none. Use random, or data that has (joined, heart_disease, synthetic_regression)"
+            yield "partition.name", text
         elif domains != clusters:
-            text = f"deals one domain to each cluster; {data} has {domains}, nodes.clusters names {clusters} clusters"
-            yield ("partition", "name"), text
+            yield "partition.name", f"{text}{domains}, nodes.clusters names {clusters} clusters"
 
 
 def _target_key(scenario: Scenario) -> str:
-    """The key of the target that fits the task."""
+    """Return the key of the target that fits the task."""
     key = f"target_{scenario.learned.judged_by.name}"
     return key if key in Evaluation.model_fields else "target"
 
 
 def _subject(scenario: Scenario) -> str:
-    """What the task is and where that is said, for messages."""
+    """Describe the task for messages."""
     task = label_of(scenario.learned)
     return f"{scenario.data_name} is a {task}" if scenario.task is None else f"the task is {task}"
 
 
-def _parts_shared(scenario: Scenario) -> Iterator[tuple[Place, str]]:
-    """Algorithms that keep core and head apart, with models that are nothing but a head."""
-    if scenario.algorithm.needs_core and not scenario.model.has_core:
-        name = parts.table("model").label_of(scenario.model)
-        yield (
-            ("model", "name"),
-            (
-                f"this {name} has no core, and {scenario.algorithm_name} keeps "
-                "core and head apart. Choose a model with a core (gn_lenet, mlp, ...), or an algorithm that shares "
-                "whole models (el, dpsgd, dac, ...)"
-            ),
-        )
+def _model(scenario: Scenario) -> Wrong:
+    """Check models that cannot learn or lack a part, and devices that measure training steps."""
+    model, algorithm, name = scenario.model, scenario.algorithm, scenario.algorithm_name
+    if model.only_size and scenario.learning != "none":
+        yield "model.name", "is only a size and cannot learn. Choose another model, or set learning: none"
+    elif model.only_size and algorithm.has_extra_parts:
+        text = f"is only a size, and {name} trains further parts, whose sizes follow from the model's layers"
+        yield "model.name", f"{text}. Choose another model"
+    if algorithm.needs_core and not model.has_core:
+        text = f"this {parts.table('model').label_of(model)} has no core, and {name} keeps core and head apart. Choose "
+        text += "a model with a core (gn_lenet, mlp, ...), or an algorithm that shares whole models (el, dpsgd, ...)"
+        yield "model.name", text
+    if scenario.devices.measures and scenario.learning == "none":
+        yield "devices.name", "measures training steps, and learning is none. Choose estimated or constant"
 
 
-def _training(scenario: Scenario) -> Iterator[tuple[Place, str]]:
-    """Local training that contradicts itself, and choices by validation loss without validation samples."""
-    training = scenario.training
+def _training(scenario: Scenario) -> Wrong:
+    """Check keys of local training, and choices by validation loss without validation samples."""
+    training, evaluation = scenario.training, scenario.evaluation
     if training.epochs and training.local_steps:
-        yield ("training", "epochs"), "a round is so many epochs or so many local_steps; set the other to null"
+        yield "training.epochs", "a round has a number of epochs or of local_steps; set the other to null"
     if training.optimizer_state == "kept" and training.optimizer.moments == ():
-        yield ("training", "optimizer_state"), "sgd without momentum has no state to keep; expected fresh"
+        yield "training.optimizer_state", "sgd without momentum has no state to keep; expected fresh"
     if training.weight_decay_on == "weights" and not training.optimizer.decays:
         text = f"{training.optimizer.name} has no weight_decay that could be left out of biases; expected all"
-        yield ("training", "weight_decay_on"), text
+        yield "training.weight_decay_on", text
     if training.augmentation != "none" and not scenario.shift.keeps_channels:
-        text = (
-            "needs channels in their order, by whose mean and std it pads and scales, and this shift gives clusters "
-            "another; expected none"
-        )
-        yield ("training", "augmentation"), text
+        text = "pads and scales by the mean and std of each channel, and this shift reorders channels; expected none"
+        yield "training.augmentation", text
     if training.augmentation != "none" and not scenario.data.may_hold_images and scenario.learning != "none":
-        yield ("training", "augmentation"), f"only none fits samples that are no images ({scenario.data_name})"
+        yield "training.augmentation", f"only none fits samples that are no images ({scenario.data_name})"
     if training.label_smoothing and not scenario.learned.has_classes:
-        yield ("training", "label_smoothing"), f"needs a class per sample, but {_subject(scenario)}"
+        yield "training.label_smoothing", f"needs a class per sample, but {_subject(scenario)}"
     for key, common, why in (
-        ("proximal", 0.0, "it would hold each step to the model that the step began with, and do nothing"),
+        ("proximal", 0.0, "the term would be zero, as each step starts from its own reference model"),
         ("accumulate", 1, "every mini-batch makes an update"),
     ):
         if scenario.algorithm.splits_local_steps and getattr(training, key) != common:
             text = f"expected {common:g}: {scenario.algorithm_name} corrects every local step by itself, so that {why}"
-            yield ("training", key), text
-    if training.schedule is not None:
-        known, warmup = scenario.rounds, training.schedule.warmup
-        if training.schedule.per == "round" and warmup >= known:
-            text = f"expected less than the run's rounds ({known}), got {warmup}"
-            yield ("training", "schedule", "warmup"), text
+            yield f"training.{key}", text
+    schedule, rounds = training.schedule, scenario.rounds
+    if schedule is not None and schedule.per == "round" and schedule.warmup >= rounds:
+        yield "training.schedule.warmup", f"expected less than the run's rounds ({rounds}), got {schedule.warmup}"
+    has_best = evaluation.evaluated_model == "best"
     if scenario.validation.source == "none":
-        for place, needed in (
-            (("training", "early_stopping"), training.early_stopping is not None),
-            (("evaluation", "evaluated_model"), scenario.evaluation.evaluated_model == "best"),
-            (("evaluation", "validation"), scenario.evaluation.validation),
-            *((("algorithm", key), True) for key in scenario.algorithm.needs_validation),
+        for key, is_set in (
+            ("training.early_stopping", training.early_stopping is not None),
+            ("evaluation.evaluated_model", has_best),
+            ("evaluation.validation", evaluation.validation),
+            *((f"algorithm.{key}", True) for key in scenario.algorithm.needs_validation),
         ):
-            if needed:
-                yield place, "needs validation samples, but validation.source is none"
-    if scenario.records.models == "best" and not (
-        training.early_stopping or scenario.evaluation.evaluated_model == "best"
-    ):
+            if is_set:
+                yield key, "needs validation samples, but validation.source is none"
+    if scenario.records.models == "best" and not (training.early_stopping or has_best):
         text = "needs evaluation.evaluated_model: best or training.early_stopping, which find each node's best model"
-        yield ("records", "models"), text
+        yield "records.models", text
 
 
-def _privacy(scenario: Scenario) -> Iterator[tuple[Place, str]]:
-    """Private learning that there is none of, or whose epsilon would not be that of what is released."""
+def _privacy(scenario: Scenario) -> Wrong:
+    """Check that something private is learned, and that epsilon covers what nodes release."""
     privacy, training = scenario.privacy, scenario.training
     if privacy is None:
         return
     if scenario.learning == "none":
-        yield ("privacy",), "nothing is learned, so nothing is private: learning is none"
+        yield "privacy", "nothing is learned, so nothing is private: learning is none"
     if privacy.kind != "dp_sgd":
         return
     if scenario.algorithm.own_loss:
-        text = f"{scenario.algorithm_name} trains with a loss of its own, of which there is no gradient per sample. "
+        text = f"{scenario.algorithm_name} trains with another loss than the task's, without a gradient per sample. "
         text += "Use message, or an algorithm that trains with the task's loss (el, dpsgd, dac, facade, ...)"
-        yield ("privacy", "kind"), text
+        yield "privacy.kind", text
     for key, common, why in (
         ("accumulate", 1, "noise is added to every batch; a larger batch_size does the same"),
         ("precision", "float32", "gradients of single samples are computed in float32"),
         ("drop_last", False, "batches are drawn by Poisson sampling and have no last one"),
     ):
         if getattr(training, key) != common:
-            yield ("training", key), f"expected {common} with privacy.kind dp_sgd: {why}"
+            yield f"training.{key}", f"expected {common} with privacy.kind dp_sgd: {why}"
     for key, common in (("clips", "update"), ("adjacency", "replace")):
         if getattr(privacy, key) != common:
-            yield ("privacy", key), "is of messages, and privacy.kind is dp_sgd; leave it out"
+            yield f"privacy.{key}", "is of messages, and privacy.kind is dp_sgd; leave it out"
 
 
-def _secure(scenario: Scenario) -> Iterator[tuple[Place, str]]:
-    """Secure aggregation of what is no sum, or of what is not whole."""
+def _secure(scenario: Scenario) -> Wrong:
+    """Check that secure aggregation only sums whole models of one round."""
     settings, rule = scenario.secure_aggregation, scenario.aggregation
     if settings is None:
         return
-    place, most = ("secure_aggregation",), scenario.nodes.count - (not scenario.algorithm.has_server)
+    most = scenario.nodes.count - (not scenario.algorithm.has_server)
     if not scenario.algorithm.needs_only_sums:
-        text = f"hides single models, and {scenario.algorithm_name}, with these options, needs them: it compares or "
-        text += (
-            "chooses among them. Use one of: fedavg, fedprox, fedsim, dpsgd, el, dfedavgm, scaffold (sends: changes)"
+        text = (
+            f"hides single models, and {scenario.algorithm_name}, with these options, compares them or chooses among "
         )
-        yield place, text
+        text += "them. Use one of: fedavg, fedprox, fedsim, dpsgd, el, dfedavgm, scaffold (sends: changes)"
+        yield "secure_aggregation", text
     if isinstance(settings.threshold, int) and settings.threshold > most:
-        yield (
-            (*place, "threshold"),
-            f"an aggregator has {most} users at most in this scenario, got {settings.threshold}",
-        )
+        text = f"an aggregator has {most} users at most in this scenario, got {settings.threshold}"
+        yield "secure_aggregation.threshold", text
     if rule is not None and not rule.is_plain:
-        yield ("aggregation", "name"), "looks at single models, which secure_aggregation hides; leave one of them out"
+        yield "aggregation.name", "looks at single models, which secure_aggregation hides; leave one of them out"
     if parts.table("compression").label_of(scenario.network.compression) != "none":
         text = "sums masked integers of secure_aggregation.value_bits; leave network.compression out"
-        yield ("network", "compression", "name"), text
-    if scenario.mode == "async":
-        yield ("mode",), "expected sync with secure_aggregation: a sum is over the nodes of one round"
-    if scenario.protocol.late_messages == "keep":
-        yield (
-            ("protocol", "late_messages"),
-            "expected drop with secure_aggregation: a sum is over the nodes of one round",
-        )
-    for number, attack in enumerate(scenario.attacks):
-        if attack.knows == "neighbors":
-            text = "secure_aggregation hides from an attacked node what its neighbors send; expected own or all"
-            yield ("attacks", number, "knowledge"), text
+        yield "network.compression.name", text
+    for key, wrong, common in (
+        ("mode", scenario.mode == "async", "sync"),
+        ("protocol.late_messages", scenario.protocol.late_messages == "keep", "drop"),
+    ):
+        if wrong:
+            yield key, f"expected {common} with secure_aggregation: a sum is over the nodes of one round"
 
 
-def _compared(scenario: Scenario) -> Iterator[tuple[Place, str]]:
-    """A similarity that needs equal initial models, and nodes whose true similarities are asked for."""
-    chosen, algorithm = scenario.records.true_similarities, scenario.algorithm
-    place = ("records", "true_similarities")
+def _network(scenario: Scenario) -> Wrong:
+    """Check settings of the network that exclude each other, and properties of edges that the network does not use."""
+    network, unused = scenario.network, ()
+    if network.tcp is not None and network.fidelity != "tcp":
+        yield "network.tcp", f"needs network.fidelity tcp, which is {network.fidelity}"
+    if network.loss_bursts is not None and network.drop_probability:
+        yield "network.drop_probability", "network.loss_bursts says how often messages are lost; leave one out"
+    if scenario.algorithm.uses_topology and not network.links.has_graph:
+        with suppress(ScenarioError):  # the topology reports it
+            unused = scenario.topology.unused(scenario.nodes.count, scenario.seed)
+    if unused:
+        text = f"its edges have {' and '.join(unused)}, but a topology only gives neighbors. Name the file in "
+        yield "topology.path", f"{text}network.links too, {{name: routed, file: ...}}, or leave these out of it"
+
+
+def _compared(scenario: Scenario) -> Wrong:
+    """Check that similarities have equal initial models, and nodes that compare models."""
+    chosen, algorithm, last = scenario.records.true_similarities, scenario.algorithm, scenario.nodes.count - 1
     for i, node in enumerate(chosen):
-        if node >= scenario.nodes.count:
-            yield (*place, i), f"node ids are 0 to {scenario.nodes.count - 1} in this scenario, got {node}"
+        if node > last:
+            yield f"records.true_similarities.{i}", f"node ids are 0 to {last} in this scenario, got {node}"
     measure = algorithm.similarity_measure(None)
     if measure is not None and measure.needs_common_start and scenario.init == "own":
         text = f"{measure.name} with alpha {measure.alpha:g} compares updates since one start, and init is own. "
-        text += "Set init: shared, or algorithm.alpha: 1 (the last update alone), or another similarity"
-        yield ("init",), text
+        yield "init", f"{text}Set init: shared, or algorithm.alpha: 1 (the last update alone), or another similarity"
     if chosen and not algorithm.compares_models:
         text = (
             f"{scenario.algorithm_name} compares no models. Choose dac, pens, panm, random, oracle or local, or leave"
         )
-        yield place, f"{text} this list empty"
+        yield "records.true_similarities", f"{text} this list empty"
 
 
-def _aggregated(scenario: Scenario) -> Iterator[tuple[Place, str]]:
-    """A rule for averages that the algorithm does not make, or that needs the own model of what averages."""
+def _aggregated(scenario: Scenario) -> Wrong:
+    """Check that the algorithm can use the rule for averages."""
     rule, algorithm = scenario.aggregation, scenario.algorithm
     if rule is None or rule.is_plain:
         return
     if not algorithm.averages:
-        yield ("aggregation", "name"), f"{scenario.algorithm_name} averages nothing; leave this section out"
+        yield "aggregation.name", f"{scenario.algorithm_name} averages nothing; leave this section out"
     elif rule.needs_own and algorithm.has_server:
         text = f"is defined around a node's own model, and the server of {scenario.algorithm_name} has none. "
-        yield ("aggregation", "name"), text + "Use one of: median, trimmed_mean, krum, multi_krum, geometric_median"
+        yield "aggregation.name", f"{text}Use one of: median, trimmed_mean, krum, multi_krum, geometric_median"
 
 
-def _attacked(place: Place, attack: Any, scenario: Scenario) -> Iterator[tuple[Place, str]]:
-    """An attack on nodes, rounds, classes or messages that are not there."""
-    yield from _misfits(place, attack, scenario)
+def _attacked(attack: Any, scenario: Scenario) -> Wrong:
+    """Check that the nodes, rounds, classes or messages exist that an attack needs."""
     cluster, clusters = attack.only_cluster, len(scenario.nodes.clusters)
     if cluster is not None and cluster >= clusters:
-        yield (*place, "nodes", "cluster"), f"clusters are 0 to {clusters - 1} in this scenario, got {cluster}"
+        yield "nodes.cluster", f"clusters are 0 to {clusters - 1} in this scenario, got {cluster}"
     if attack.start_round >= scenario.rounds:
-        text = f"expected less than the run's rounds ({scenario.rounds}), got {attack.start_round}"
-        yield (*place, "start_round"), text
+        yield "start_round", f"expected less than the run's rounds ({scenario.rounds}), got {attack.start_round}"
     if attack.needs_classes and not scenario.learned.has_classes:
-        yield (*place, "name"), f"needs classes, but {_subject(scenario)}"
+        yield "name", f"needs classes, but {_subject(scenario)}"
     if attack.needs_messages and scenario.algorithm.exchanges == "nothing":
-        text = f"acts on what is sent, and {scenario.algorithm_name} sends nothing"
-        yield (*place, "name"), text
-
-
-def _links_of_topology(scenario: Scenario) -> Iterator[tuple[Place, str]]:
-    """A graph whose edges say what links can do, with links that do not ask."""
-    network, unused = scenario.network, ()
-    if not scenario.algorithm.uses_topology or network.links.has_graph:
-        return
-    with suppress(ScenarioError):  # told by the topology itself
-        unused = scenario.topology.unused(scenario.nodes.count, scenario.seed)
-    if unused:
-        text = (
-            f"its edges have {' and '.join(unused)}, but a topology says only who talks to whom. Name the file in "
-            "network.links too, {name: routed, file: ...}, or leave these out of it"
-        )
-        yield ("topology", "path"), text
+        yield "name", f"acts on what is sent, and {scenario.algorithm_name} sends nothing"
+    if scenario.secure_aggregation is not None and attack.knows == "neighbors":
+        text = "secure_aggregation hides from an attacked node what its neighbors send; expected own or all"
+        yield "knowledge", text
 
 
 def _misfits(place: Place, part: Part, scenario: Scenario) -> Iterator[tuple[Place, str]]:
-    """What a part finds wrong with the number of nodes."""
+    """Yield the problems that a part has with the number of nodes."""
     found: list[Problem] = []
     yield from _refusal(place, lambda: found.extend(part.problems(scenario.nodes.count, scenario.seed)))
     yield from (((*place, *path), text) for path, text in found)
 
 
 def _refusal(place: Place, attempt: Callable[[], Any]) -> Iterator[tuple[Place, str]]:
-    """What a part says when it is tried; its text may begin with the dotted path of the key to blame."""
+    """Yield the ScenarioError of an attempt; its text may begin with the dotted path of the key to blame."""
     try:
         attempt()
     except ScenarioError as error:
@@ -323,52 +308,46 @@ def _refusal(place: Place, attempt: Callable[[], Any]) -> Iterator[tuple[Place, 
             yield place, text
         elif keys[:1] == place[:1]:
             yield keys, text[path.end() :]
-        elif keys[:1] == place[-1:]:  # the part knows its own key, not the section that it stands in
+        elif keys[:1] == place[-1:]:  # the part knows its key, but not its section
             yield (*place, *keys[1:]), text[path.end() :]
         else:
             yield place, text
-    except Exception as error:  # a class of the user's that is not finished yet
+    except Exception as error:  # of a user's class
         frame = own_code.user_frame(error)
         if frame is None:
             raise
         yield place, frame
 
 
-def _validation(scenario: Scenario) -> Iterator[tuple[Place, str]]:
-    """A seed that chooses nothing; a share of samples that leaves none on one side, or no node's share any, where it is
-    known how many there are."""
-    source, sizes = scenario.validation.source, scenario.data.num_samples
-    if scenario.validation.seed is not None:
-        if source in ("own", "none"):
-            yield ("validation", "seed"), f"chooses among samples, and source {source} leaves nothing to choose"
-        elif source == "node" and scenario.partition.dealt_at_random(1, 1) is None:
-            yield ("validation", "seed"), "with source node it needs a partition that deals at random: random, domains"
-    overlap = scenario.data.overlap
+def _validation(scenario: Scenario) -> Wrong:
+    """Check the seed of the validation samples, and that every side of a split keeps samples if sizes are known."""
+    validation, sizes, nodes = scenario.validation, scenario.data.num_samples, scenario.nodes.count
+    source, fraction, overlap = validation.source, validation.fraction, scenario.data.overlap
+    if validation.seed is not None and source in ("own", "none"):
+        yield "validation.seed", f"chooses among samples, and source {source} leaves nothing to choose"
+    elif validation.seed is not None and source == "node" and scenario.partition.dealt_at_random(1, 1) is None:
+        yield "validation.seed", "with source node it needs a partition that deals at random: random, domains"
     if source in ("train", "node") and overlap is not None:
-        text = (
-            f"samples of {scenario.data_name} overlap ({overlap}): what is set aside would be trained on all the same. "
-            "Use test, or data whose samples do not overlap"
-        )
-        yield ("validation", "source"), text
+        text = f"samples of {scenario.data_name} overlap ({overlap}), so nodes would train on validation samples. Use "
+        yield "validation.source", f"{text}test, or data whose samples do not overlap"
     if sizes is None:
         return
-    fraction, train, nodes = scenario.validation.fraction, sizes[0], scenario.nodes.count
+    train = sizes[0]
     if source in ("train", "test"):
         samples = train if source == "train" else sizes[1]
         held_out = round(fraction * samples)
         if not 0 < held_out < samples:
-            yield ("validation", "fraction"), f"{fraction} of {samples} {source} samples leaves one side empty"
+            yield "validation.fraction", f"{fraction} of {samples} {source} samples leaves one side empty"
             return
         train -= held_out if source == "train" else 0
     if not scenario.partition.deals_apart or scenario.learning == "none":
         return
-    most = train // nodes  # of the node that has the fewest
+    most = train // nodes  # of the node with the fewest samples
     if most == 0:
-        place = ("validation", "fraction") if source == "train" else ("nodes", "clusters")
-        yield place, f"{train} training samples are fewer than the {nodes} nodes"
+        key = "validation.fraction" if source == "train" else "nodes.clusters"
+        yield key, f"{train} training samples are fewer than the {nodes} nodes"
     elif source == "node" and max(1, round(fraction * most)) >= most:
-        text = f"{fraction} of a node's {most} samples or fewer leaves none to train on"
-        yield ("validation", "fraction"), text
+        yield "validation.fraction", f"{fraction} of a node's {most} samples or fewer leaves none to train on"
 
 
 def _fits_shift(scenario: Scenario) -> None:
@@ -381,5 +360,5 @@ def _fits_shift(scenario: Scenario) -> None:
         scenario.shift.check(len(scenario.nodes.clusters), tuple(shape))
     except ScenarioError:
         raise
-    except Exception:  # a shift from elsewhere that cannot do with no samples; it speaks for itself in a run
+    except Exception:  # a user's shift may fail without samples; the run reports it
         return

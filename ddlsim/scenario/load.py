@@ -18,7 +18,7 @@ from typing import Any
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.scenario.model import DEFAULTS, Scenario, to_plain
 from ddlsim.scenario.own_parts import with_given_parts, with_whole_path, with_whole_paths
-from ddlsim.scenario.parts import PART_PATHS, table
+from ddlsim.scenario.parts import PART_PATHS, plain, table
 from ddlsim.scenario.tree import (
     Mark,
     Problem,
@@ -130,15 +130,6 @@ def value_at(tree: Tree, path: tuple[str, ...]) -> Tree | None:
     return found
 
 
-def at_place(tree: Tree, mark: Mark) -> Tree:
-    """The same tree with every value at one place."""
-    if tree.is_mapping:
-        return Tree({key: at_place(child, mark) for key, child in tree.value.items()}, mark)
-    if isinstance(tree.value, list):
-        return Tree([at_place(child, mark) for child in tree.value], mark)
-    return Tree(tree.value, mark)
-
-
 PACKAGE_DIR = Path(__file__).resolve().parent.parent
 
 
@@ -168,19 +159,19 @@ def by_name(matrices: bool = False) -> dict[str, Path]:
 
 def is_matrix(file: Path) -> bool:
     """Whether a file holds several scenarios, as a published table or a sweep, and not one."""
-    try:
-        return re.search(r"^(cells|axes):", file.read_text(encoding="utf-8"), re.MULTILINE) is not None
-    except (OSError, UnicodeDecodeError):
-        return False
+    return bool(_table_keys(file) & {"cells", "axes"})
 
 
 def is_sweep(file: Path) -> bool:
     """Whether a file holds a sweep (it has `axes`, or `cells`, and no published `source`) and not one scenario."""
+    return is_matrix(file) and "source" not in _table_keys(file)
+
+
+def _table_keys(file: Path) -> set[str]:
     try:
-        text = file.read_text(encoding="utf-8")
+        return set(re.findall(r"^(cells|axes|source):", file.read_text(encoding="utf-8"), re.MULTILINE))
     except (OSError, UnicodeDecodeError):
-        return False
-    return bool(re.search(r"^(axes|cells):", text, re.MULTILINE)) and not re.search(r"^source:", text, re.MULTILINE)
+        return set()
 
 
 def find(path: str | Path, matrices: bool = False) -> Path:
@@ -294,28 +285,8 @@ def as_overrides(changes: Mapping[str, Any]) -> list[str]:
 
 
 def _tree_of(mapping: Mapping[str, Any], where: str) -> Tree:
-    """The tree of what Python code gives."""
-    return from_plain(_plain(with_given_parts(dict(mapping)), where, ""), Mark(where))
-
-
-def _plain(value: Any, where: str, path: str) -> Any:
-    """Values of Python and of numpy as YAML has them.
-
-    Raises:
-        ScenarioProblems: if one is something else.
-    """
-    if isinstance(value, Mapping):
-        return {str(key): _plain(child, where, f"{path}.{key}".lstrip(".")) for key, child in value.items()}
-    if isinstance(value, list | tuple | range):
-        return [_plain(child, where, f"{path}[{i}]") for i, child in enumerate(value)]
-    if isinstance(value, Path):
-        return str(value)
-    if hasattr(value, "tolist"):  # numpy and torch
-        return _plain(value.tolist(), where, path)
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    shown = f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
-    raise ScenarioProblems([Problem(Mark(where), path, f"expected a number, text, list or mapping, got {shown}")])
+    """Return the tree of a mapping from Python code."""
+    return from_plain(plain(with_given_parts(dict(mapping))), Mark(where))
 
 
 def from_mapping(mapping: dict[str, Any], name: str = "scenario") -> Scenario:
@@ -507,7 +478,7 @@ def changed(tree: Tree, changes: Sequence[tuple[tuple[str, ...], Tree]]) -> Tree
         # A number given on the command line holds with the fallback too; only the data has to be the fallback's.
         own = path[0] in ("fallback", "data", "extends") or tree.child("fallback") is None
         if not own and changes_alike(merge(from_plain(DEFAULTS, tree.mark), tree), path):
-            tree = put(tree, ("fallback", *path), at_place(value, value.mark))
+            tree = put(tree, ("fallback", *path), from_plain(value.plain(), value.mark))
     return without_others_numbers(before, tree)
 
 

@@ -6,6 +6,7 @@ The tables are imported when a name is looked up, so reading a scenario costs no
 import dataclasses
 import importlib
 import inspect
+import json
 import re
 from collections.abc import Mapping
 from enum import Enum
@@ -88,7 +89,8 @@ class NamedPart:
         except ScenarioError as error:  # a class from outside
             raise _located("refused", str(error), value["name"]) from error
         try:
-            made = cls(**_checker(cls).validate_json(_to_json(keys)))
+            # Checked as JSON, pydantic's strict mode takes a list for a tuple and a mapping for a nested dataclass.
+            made = cls(**_checker(cls).validate_json(json.dumps(keys)))
             _check_defaults(made, keys)
             return made
         except ValidationError:
@@ -111,13 +113,6 @@ def unknown_name(known: Registry, name: object) -> str:
 def _located(kind: str, text: str | None, value: Any) -> ValidationError:
     error: Any = kind if text is None else PydanticCustomError(kind, "{text}", {"text": text})
     return ValidationError.from_exception_data("part", [{"type": error, "loc": ("name",), "input": value}])
-
-
-def _to_json(value: Any) -> str:
-    import json
-
-    # Checked as JSON, pydantic's strict mode takes a list for a tuple and a mapping for a nested dataclass.
-    return json.dumps(value)
 
 
 @cache
@@ -150,7 +145,7 @@ def _check_defaults(part: Any, given: Mapping[str, Any]) -> None:
     if not own_code.is_from_outside(part):
         return
     try:
-        _checker(type(part)).validate_json(_to_json(plain(part)))
+        _checker(type(part)).validate_json(json.dumps(plain(part)))
     except ValidationError as error:
         key, text = error.errors()[0]["loc"][0], error.errors()[0]["msg"]
         value, place = getattr(part, str(key)), own_code.where(type(part))
@@ -181,20 +176,24 @@ def to_plain(key: str, part: Any) -> dict[str, Any]:
     return {"name": table(key).name_of(part), **plain(part)}
 
 
-def plain(value: Any) -> Any:
-    """Dataclasses, tuples, paths, numpy's and torch's values as plain YAML data.
+def plain(value: Any, path: str = "") -> Any:
+    """Return dataclasses, tuples, paths and values of numpy and torch as plain YAML data.
+
+    Args:
+        value: value of a key, or mapping of keys.
+        path: dotted path of the value, for messages.
 
     Raises:
         ScenarioError: a value that a scenario cannot hold.
     """
-    if dataclasses.is_dataclass(value):
-        return {field.name: plain(getattr(value, field.name)) for field in keys_of(type(value))}
-    if isinstance(value, dict):
-        return {str(key): plain(child) for key, child in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(child) for child in value]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = {field.name: getattr(value, field.name) for field in keys_of(type(value))}
+    if isinstance(value, Mapping):
+        return {str(key): plain(child, f"{path}.{key}".lstrip(".")) for key, child in value.items()}
+    if isinstance(value, list | tuple | range):
+        return [plain(child, f"{path}[{i}]") for i, child in enumerate(value)]
     if isinstance(value, Enum):  # also of texts and of numbers
-        return plain(value.value)
+        return plain(value.value, path)
     if value is None or isinstance(value, bool):
         return value
     for kind in (int, float, str):  # also NumPy's, and what extends these
@@ -203,10 +202,11 @@ def plain(value: Any) -> Any:
     if isinstance(value, PurePath):
         return str(value)
     if hasattr(value, "tolist"):  # numpy and torch
-        return plain(value.tolist())
+        return plain(value.tolist(), path)
     shown = " ".join(repr(value).split())
     raise ScenarioError(
-        f"a scenario holds numbers, texts, truth values, and lists and mappings of them, and no {type(value).__name__} "
+        f"{path}{': ' if path else ''}a scenario holds numbers, texts, truth values, and lists and mappings of them, "
+        f"and no {type(value).__name__} "
         f"({shown:.80}). Name what it stands for by a text, and make it in the class's own code."
     )
 

@@ -336,31 +336,10 @@ def _tag(node: Node) -> str:
 NAMED = ("optimizer", "schedule")
 
 OPTIMIZER_KEYS = frozenset(
-    {
-        "adjust_lr_fn",
-        "alpha",
-        "amsgrad",
-        "beta2_decay",
-        "betas",
-        "centered",
-        "d",
-        "dampening",
-        "decoupled_weight_decay",
-        "eps",
-        "etas",
-        "initial_accumulator_value",
-        "lambd",
-        "lr_decay",
-        "momentum",
-        "momentum_decay",
-        "nesterov",
-        "ns_coefficients",
-        "ns_steps",
-        "rho",
-        "step_sizes",
-        "t0",
-        "weight_decay",
-    }
+    {"adjust_lr_fn", "alpha", "amsgrad", "beta2_decay", "betas", "centered", "d", "dampening"}
+    | {"decoupled_weight_decay", "eps", "etas", "initial_accumulator_value", "lambd", "lr_decay"}
+    | {"momentum", "momentum_decay", "nesterov", "ns_coefficients", "ns_steps", "rho", "step_sizes", "t0"}
+    | {"weight_decay"}
 )
 """The keys of the optimizers of torch.optim, which may stand in the section `training` itself."""
 

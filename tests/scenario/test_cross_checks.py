@@ -42,7 +42,7 @@ def test_a_topology_uses_nothing_that_its_edges_say_of_links(problems, write, he
     (here / "net.edges").write_text("0 1 5 20\n1 2 5 20\n")
     sets = ["nodes={clusters: [3]}", "algorithm={name: dpsgd}", "topology={name: file, path: net.edges}"]
     (found,) = problems(sets=sets)
-    assert "topology.path: its edges have bandwidth_mbps and latency_ms, but a topology says only who" in found
+    assert "topology.path: its edges have bandwidth_mbps and latency_ms, but a topology only gives neighbors" in found
     load(write(), [*sets, "network.links={name: routed, file: net.edges}"])
     load(write(), [*sets, "algorithm={name: fedavg}"])  # nobody asks the topology
     (here / "net.edges").write_text("0 1\n1 2 {'weight': 2}\n")
@@ -89,7 +89,7 @@ def test_odd_degree_on_an_odd_number_of_nodes(problems):
 @pytest.mark.parametrize(
     ("sets", "message"),
     [
-        (["training.epochs=1", "training.local_steps=2"], "training.epochs: a round is so many epochs or"),
+        (["training.epochs=1", "training.local_steps=2"], "training.epochs: a round has a number of epochs or"),
         (["training.optimizer_state=kept"], "training.optimizer_state: sgd without momentum has no state"),
         (["training.early_stopping={patience: 3}"], "training.early_stopping: needs validation samples, but"),
         (["evaluation.evaluated_model=best"], "evaluation.evaluated_model: needs validation samples, but"),
@@ -140,7 +140,7 @@ def test_a_learning_rate_beyond_single_precision_is_refused(problems):
         (["nodes.clusters=[10001]"], "nodes.clusters: 10000 training samples are fewer than the 10001 nodes"),
     ],
 )
-def test_what_the_shape_of_known_data_forbids_is_told_before_it_is_read(problems, sets, message):
+def test_splits_are_checked_by_known_sizes_before_data_is_read(problems, sets, message):
     assert any(message in found for found in problems(sets=sets))
 
 
@@ -155,23 +155,23 @@ def test_what_the_shape_of_known_data_forbids_is_told_before_it_is_read(problems
         ("test", "data={name: shakespeare, text: leaf}", 0),
     ],
 )
-def test_samples_that_overlap_are_not_set_aside_from_each_other(source, data, wrong):
+def test_overlapping_samples_cannot_be_set_aside(source, data, wrong):
     validation = f"validation={{source: {source}, fraction: 0.2}}"
     found = [problem.text for problem in _problems_of("scenarios/shakespeare_lstm.yaml", data, validation)]
     assert sum("samples of shakespeare overlap" in text for text in found) == wrong
 
 
 @pytest.mark.parametrize(("shift", "wrong"), [("color", 1), ("rotate", 0)])
-def test_augmentation_goes_by_the_order_of_channels(shift, wrong):
+def test_augmentation_needs_the_order_of_channels(shift, wrong):
     sets = f"shift={{name: {shift}}}", "training.augmentation=crop_flip", "data={name: cifar10}"
     found = [problem.text for problem in _problems_of("scenarios/smoke.yaml", *sets)]
-    assert sum("needs channels in their order" in text for text in found) == wrong
+    assert sum("this shift reorders channels" in text for text in found) == wrong
 
 
 @pytest.mark.parametrize(
     ("data", "no_images"), [("heart_disease", True), ("shakespeare", True), ("fashion-mnist-mini", False)]
 )
-def test_samples_that_are_known_to_be_no_images_are_neither_augmented_nor_turned(data, no_images):
+def test_only_images_are_augmented_or_rotated(data, no_images):
     sets = f"data={{name: {data}}}", "training.augmentation=crop_flip", "shift={name: rotate}"
     found = [problem.text for problem in _problems_of("scenarios/smoke.yaml", *sets)]
     assert (f"only none fits samples that are no images ({data})" in found) is no_images
@@ -179,23 +179,23 @@ def test_samples_that_are_known_to_be_no_images_are_neither_augmented_nor_turned
 
 
 @pytest.mark.parametrize(("tokens", "wrong"), [(80, 1), (81, 0)])
-def test_a_model_takes_all_tokens_that_the_data_has(tokens, wrong):
+def test_model_needs_all_tokens_of_the_data(tokens, wrong):
     found = [problem.text for problem in _problems_of("scenarios/shakespeare_lstm.yaml", f"model.tokens={tokens}")]
     assert found == ["expected at least 81, the data's token ids are 0..80, got 80. Raise it or leave it out."] * wrong
 
 
 @pytest.mark.parametrize(("vocabulary", "wrong"), [(2, 1), (3, 0)])
-def test_a_vocabulary_has_more_than_padding_and_unknown_words(vocabulary, wrong):
+def test_vocabulary_has_at_least_three_tokens(vocabulary, wrong):
     found = [problem.text for problem in _problems_of("scenarios/ag_news.yaml", f"data.vocabulary={vocabulary}")]
     assert found == ["expected a number of at least 3, got 2"] * wrong
 
 
 @pytest.mark.parametrize(("name", "wrong"), [("fedproto", 1), ("fedclassavg", 1), ("mapl", 1), ("fedsim", 0)])
-def test_a_loss_of_an_algorithm_s_own_has_no_private_gradients(name, wrong):
+def test_dp_sgd_needs_an_algorithm_with_the_loss_of_the_task(name, wrong):
     private = "privacy={kind: dp_sgd, clip: 1.0, noise_multiplier: 1.0}"
     problems = _problems_of("scenarios/smoke.yaml", f"algorithm={{name: {name}}}", private)
     found = [problem.text for problem in problems if problem.path == "privacy.kind"]
-    assert len(found) == wrong and all("trains with a loss of its own" in text for text in found)
+    assert len(found) == wrong and all("trains with another loss than the task's" in text for text in found)
 
 
 def _problems_of(path, *sets):

@@ -38,7 +38,7 @@ NOTES = [
         "algorithm={name: facade, heads: 1, warmup_rounds: 2}",
         "algorithm.warmup_rounds has no effect: there is one head",
     ),
-    ("algorithm={name: el, fanout: 2}", "algorithm.fanout has no effect: with variant oracle the topology says"),
+    ("algorithm={name: el, fanout: 2}", "algorithm.fanout has no effect: with variant oracle"),
     ("algorithm={name: deprl, local_training: epochs, core_steps: 3}", "algorithm.core_steps has no effect"),
     ("algorithm={name: dac, similarity: cosine_weights, loss_batches: local_steps}", "algorithm.loss_batches has no"),
     ("algorithm={name: dac, tau_growth: 0.5}", "algorithm.tau_growth has no effect: tau_schedule is constant"),
