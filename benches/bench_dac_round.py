@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from ddlsim.learning.bank import keep_freed_memory
 from ddlsim.learning.learner import Learner
 from ddlsim.models import MODELS
-from ddlsim.scenario.model import Training
+from ddlsim.scenario.sections import Training
 
 SAMPLES, BATCH, EPOCHS, PEERS, CLASSES, RATE = 400, 8, 3, 5, 10, 1e-3
 SETTINGS = Training.model_validate({"optimizer": {"name": "adam"}, "learning_rate": RATE, "batch_size": BATCH})

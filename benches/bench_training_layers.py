@@ -20,7 +20,7 @@ from ddlsim.learning.bank import keep_freed_memory
 from ddlsim.learning.learner import Learner
 from ddlsim.models import MODELS
 from ddlsim.models.split import SplitModel
-from ddlsim.scenario.model import Training
+from ddlsim.scenario.sections import Training
 
 SAMPLES, STEPS, BATCH, CLASSES, NODES = 80, 10, 8, 10, 8
 

@@ -20,7 +20,7 @@ from ddlsim.learning.bank import keep_freed_memory
 from ddlsim.learning.batches import draw_batches
 from ddlsim.learning.learner import Learner
 from ddlsim.models import MODELS
-from ddlsim.scenario.model import Training
+from ddlsim.scenario.sections import Training
 
 NODES, STEPS, BATCH, HEADS, DEGREE, CLASSES = 32, 10, 8, 2, 4, 10
 THREADS = 1 if "PYTEST_XDIST_WORKER" in os.environ else len(os.sched_getaffinity(0))  # where processes share the cores

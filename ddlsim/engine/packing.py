@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ddlsim.engine.run_info import RunParts
     from ddlsim.learning.job_types import Model
     from ddlsim.network.messages.compression import Codec
-    from ddlsim.scenario.model import Privacy
+    from ddlsim.scenario.network_sections import Privacy
 
 
 class MessagePacker:

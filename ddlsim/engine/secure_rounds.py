@@ -30,7 +30,7 @@ from ddlsim.network.messages.secure_aggregation import (
 if TYPE_CHECKING:
     from ddlsim.engine.run_info import RunParts
     from ddlsim.network.mailboxes import Mailboxes
-    from ddlsim.scenario.model import SecureAggregation
+    from ddlsim.scenario.network_sections import SecureAggregation
 
 Key = tuple[int, int]
 """Aggregator and round."""

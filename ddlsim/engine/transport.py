@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from ddlsim.engine.packing import MessagePacker
     from ddlsim.engine.run_info import Run, RunParts, SimulatedClock
     from ddlsim.learning.job_types import Model
-    from ddlsim.scenario.model import Protocol, SecureAggregation
+    from ddlsim.scenario.network_sections import SecureAggregation
+    from ddlsim.scenario.sections import Protocol
 
 
 class NetworkTransport:

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from ddlsim.data.prepared import PreparedData
     from ddlsim.devices.base import StepWork
     from ddlsim.learning.remote.waves import RemoteWaves
-    from ddlsim.scenario.model import Privacy, Training
+    from ddlsim.scenario.network_sections import Privacy
+    from ddlsim.scenario.sections import Training
 
 
 class Learner(RowOperations):

@@ -27,8 +27,8 @@ from ddlsim.learning.row_operations import PoisonedNodes
 from ddlsim.learning.training_inputs import Objective, TrainingContext
 
 if TYPE_CHECKING:
-    from ddlsim.scenario.model import Privacy
-    from ddlsim.scenario.model import Training as Settings
+    from ddlsim.scenario.network_sections import Privacy
+    from ddlsim.scenario.sections import Training as Settings
 
 
 class Training(NamedTuple):

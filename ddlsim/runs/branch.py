@@ -36,7 +36,7 @@ from ddlsim.runs.manifest import (
 from ddlsim.runs.options import Options
 from ddlsim.runs.progress import Progress
 from ddlsim.runs.repetition import ReplayToCheckpoint
-from ddlsim.scenario.own_parts import origins
+from ddlsim.scenario.parts import origins
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -34,7 +34,7 @@ from ddlsim.runs.loading import Loaded, load_data, prepare
 from ddlsim.runs.recorder import Recorder
 from ddlsim.scenario import parts
 from ddlsim.scenario.crosscheck import cross_problems
-from ddlsim.scenario.own_parts import named_parts
+from ddlsim.scenario.parts import named_parts
 from ddlsim.tasks import as_task
 
 if TYPE_CHECKING:

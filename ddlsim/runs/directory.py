@@ -162,7 +162,7 @@ def same_scenario(directory: Path, scenario: "Scenario", stages: "Sequence[Stage
 
 def same_code(directory: Path, *scenarios: "Scenario") -> bool:
     """Whether user-defined parts have the code now with which the directory's run was made."""
-    from ddlsim.scenario.own_parts import origins
+    from ddlsim.scenario.parts import origins
 
     now = origins(*scenarios)
     if not now:

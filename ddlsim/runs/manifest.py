@@ -143,7 +143,7 @@ def start_manifest(
         command: see Options.
     """
     from ddlsim.scenario import parts
-    from ddlsim.scenario.own_parts import origins
+    from ddlsim.scenario.parts import origins
 
     attacks = [
         {
@@ -202,7 +202,7 @@ def made_with(scenarios: "Sequence[Scenario]", device: str) -> dict[str, Any]:
         scenarios: of the run, in order.
         device: see `computes_on`.
     """
-    from ddlsim.scenario.own_parts import origins
+    from ddlsim.scenario.parts import origins
 
     code = [_code(origin) for origin in origins(*scenarios)]
     return {**versions(), "plugins": code, "device": _device_name(device), "cpu": cpu_name()}

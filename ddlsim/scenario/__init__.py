@@ -5,10 +5,9 @@ tree.py reads YAML with places, load.py merges, validate.py checks and words the
 """
 
 from ddlsim.scenario.load import as_overrides, by_name, from_mapping, from_python, load, with_fallback
-from ddlsim.scenario.model import Scenario
+from ddlsim.scenario.model import Scenario, digest, to_yaml
 from ddlsim.scenario.schema import json_schema
 from ddlsim.scenario.tree import ScenarioProblems
-from ddlsim.scenario.write import digest, to_yaml
 
 __all__ = [
     "Scenario",

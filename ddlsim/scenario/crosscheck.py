@@ -9,7 +9,8 @@ from ddlsim.foundation import own_code
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.part import Part, Problem
 from ddlsim.scenario import parts
-from ddlsim.scenario.model import Evaluation, Scenario
+from ddlsim.scenario.model import Scenario
+from ddlsim.scenario.sections import Evaluation
 from ddlsim.tasks import label_of
 
 _PATH = re.compile(r"([a-z_]+(?:\.[a-z_]+)*): ", re.ASCII)

@@ -1,12 +1,8 @@
-"""A file with its `extends`, overrides and fallback -> a checked Scenario.
+"""Find a scenario file, merge it with its `extends`, overrides and fallback, and check the result.
 
-One rule for laying a mapping over another: defaults, `extends`, `fallback` and parts of sweeps all follow it.
-
-A mapping is merged key by key, but one that gives a `name` for a named part replaces that part whole: the keys of the
-part that stood there belong to another one. Everything else replaces what was there. `--set` puts the value that it
-gives in the place of what is there, whatever it is: a mapping too replaces a whole section.
-
-Scenario files by path or by bare name.
+Defaults, `extends`, `fallback` and parts of sweeps are merged by one rule: mappings key by key, but a mapping with a
+`name` replaces the whole named part, because the keys belong to the part of that name. Every other value replaces the
+value below it. A value of `--set` replaces the old value, also if it is a mapping.
 """
 
 import json
@@ -17,8 +13,7 @@ from typing import Any
 
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.scenario.model import DEFAULTS, Scenario, to_plain
-from ddlsim.scenario.own_parts import with_given_parts, with_whole_path, with_whole_paths
-from ddlsim.scenario.parts import PART_PATHS, plain, table
+from ddlsim.scenario.parts import PART_PATHS, plain, table, with_given_parts, with_whole_path, with_whole_paths
 from ddlsim.scenario.tree import (
     Mark,
     Problem,

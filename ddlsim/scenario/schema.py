@@ -7,7 +7,8 @@ from pydantic.json_schema import GenerateJsonSchema
 from ddlsim.foundation import own_code
 from ddlsim.foundation.registry import Registry
 from ddlsim.scenario import parts
-from ddlsim.scenario.model import DEFAULTS, Scenario, Section
+from ddlsim.scenario.model import DEFAULTS, Scenario
+from ddlsim.scenario.sections import Section
 from ddlsim.scenario.tree import NAMED, OPTIMIZER_KEYS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

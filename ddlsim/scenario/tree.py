@@ -1,14 +1,10 @@
-"""YAML text -> a tree of values with the places where they were written.
+"""Parse YAML into a tree of values that know their place in the file, for problems that name it.
 
-YAML 1.2 by ruamel.yaml: `30:2` and `on` stay text, `1e-3` is a number. A key that is written twice in one mapping is a
-problem, not the last one silently winning.
+YAML 1.2 by ruamel.yaml: `30:2` and `on` stay text, `1e-3` is a number. A repeated key in one mapping is a problem.
 
-What is wrong with a scenario, each with its place, and the one error that tells all of it.
-
-Short ways to write the optimizer and the learning-rate schedule, made into the long one before anything is merged.
-
-`training: {optimizer: adamw, eps: 1e-6}` is `training: {optimizer: {name: adamw, eps: 1e-6}}`, and `schedule: cosine`
-is `schedule: {name: cosine}`. Keys of torch's optimizers may stand beside the name, those of other classes under it.
+The tree of the section `training` may have short forms: `{optimizer: adamw, eps: 1e-6}` means
+`{optimizer: {name: adamw, eps: 1e-6}}`, and `schedule: cosine` means `schedule: {name: cosine}`. Only keys of torch's
+optimizers may be keys of the section.
 """
 
 import difflib

@@ -9,17 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from ddlsim.algorithms import ALGORITHMS
-from ddlsim.scenario import model, parts
-from ddlsim.scenario.model import Network, Section
+from ddlsim.scenario import model, parts, sections
+from ddlsim.scenario.network_sections import Network
+from ddlsim.scenario.sections import Section
 
 PAGE = Path(__file__).parents[1] / "defaults.md"
 SECTIONS: dict[str, type[Section]] = {
     "": model.Scenario,
-    "nodes": model.Nodes,
-    "training": model.Training,
-    "validation": model.Validation,
-    "evaluation": model.Evaluation,
-    "protocol": model.Protocol,
+    "nodes": sections.Nodes,
+    "training": sections.Training,
+    "validation": sections.Validation,
+    "evaluation": sections.Evaluation,
+    "protocol": sections.Protocol,
     "network": Network,
 }
 NO_RESULT = {"description", "paper", "compute_device", "energy", "fallback", "evaluation.batch_size"}

@@ -7,7 +7,7 @@ from ddlsim.data import DATASETS, PARTITIONS, SHIFTS, DataSearch, Dataset, prepa
 from ddlsim.data.shakespeare import roles_of_gutenberg
 from ddlsim.data.texts import ALPHABET, NUM_CHARACTERS, character_ids, vocabulary, windows, word_ids, words
 from ddlsim.foundation.errors import DataDamaged, DataMissing, ScenarioError
-from ddlsim.scenario.model import Nodes, Validation
+from ddlsim.scenario.sections import Nodes, Validation
 
 OFFLINE = DataSearch(download=False)
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ddlsim.scenario.model import Training
+from ddlsim.scenario.sections import Training
 from ddlsim.scenario.tree import Mark, from_plain, with_long_names
 
 

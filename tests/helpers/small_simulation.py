@@ -14,7 +14,7 @@ from ddlsim.engine.simulation import Simulation
 from ddlsim.engine.transport import EnginePorts, NetworkTransport
 from ddlsim.node.candidates import EvaluationCandidates
 from ddlsim.runs.recorder import Recorder
-from ddlsim.scenario.model import Evaluation, Protocol
+from ddlsim.scenario.sections import Evaluation, Protocol
 from ddlsim.tasks.builtin import Classification
 
 

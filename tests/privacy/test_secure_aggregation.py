@@ -22,7 +22,7 @@ from ddlsim.report.reading import read
 from ddlsim.report.summary import summary_of
 from ddlsim.runs.checkpoint import Every
 from ddlsim.scenario import ScenarioProblems, from_mapping
-from ddlsim.scenario.model import SecureAggregation
+from ddlsim.scenario.network_sections import SecureAggregation
 
 STAGES = (ADVERTISE, SHARE, COLLECT, UNMASK)
 HERE = 3

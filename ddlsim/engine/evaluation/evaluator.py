@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ddlsim.learning.jobs import Job
     from ddlsim.learning.optimizing.state import LocalState
     from ddlsim.node.ports import Compute
-    from ddlsim.scenario.model import Evaluation
+    from ddlsim.scenario.sections import Evaluation
 
 
 class Measurements:

@@ -15,7 +15,7 @@ from ddlsim.learning.bank import Rows
 from ddlsim.learning.job_types import JobSpec, TestSpec
 
 if TYPE_CHECKING:
-    from ddlsim.scenario.model import Training
+    from ddlsim.scenario.sections import Training
 
 
 class Backend:

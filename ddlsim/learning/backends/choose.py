@@ -15,7 +15,7 @@ from ddlsim.learning.bank import Rows
 from ddlsim.learning.datasets import NodeDatasets
 
 if TYPE_CHECKING:
-    from ddlsim.scenario.model import Training
+    from ddlsim.scenario.sections import Training
 
 
 def make_backends(

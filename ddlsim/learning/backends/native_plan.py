@@ -33,7 +33,7 @@ from ddlsim.models.from_python import MODULE_HOOKS
 from ddlsim.models.split import SplitModel
 
 if TYPE_CHECKING:
-    from ddlsim.scenario.model import Training
+    from ddlsim.scenario.sections import Training
 
 
 @dataclass(frozen=True)

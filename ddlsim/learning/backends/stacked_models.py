@@ -28,7 +28,7 @@ from ddlsim.learning.layout import Entry, Layout, named_tensors
 from ddlsim.learning.model_parts import CORE, HEAD, MODEL
 
 if TYPE_CHECKING:
-    from ddlsim.scenario.model import Training
+    from ddlsim.scenario.sections import Training
 
 
 Columns = slice | torch.Tensor

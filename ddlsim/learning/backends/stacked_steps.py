@@ -30,7 +30,7 @@ from ddlsim.learning.stacking.stacked import Stacked
 from ddlsim.learning.stacking.tensor import expand_rows
 
 if TYPE_CHECKING:
-    from ddlsim.scenario.model import Training
+    from ddlsim.scenario.sections import Training
 
 Matrices = tuple[torch.Tensor, torch.Tensor]
 """Floating-point values, float32 [N, F], and whole numbers, int64 [N, I]."""

@@ -38,7 +38,7 @@ from ddlsim.tasks import label_of
 from ddlsim.tasks.builtin import Classification
 
 if TYPE_CHECKING:
-    from ddlsim.scenario.model import Training
+    from ddlsim.scenario.sections import Training
 
 
 Job = TypeVar("Job")

@@ -24,7 +24,7 @@ from ddlsim.learning.private_steps import PrivateGradients
 from ddlsim.learning.training_inputs import LocalStep, Objective
 
 if TYPE_CHECKING:
-    from ddlsim.scenario.model import Training
+    from ddlsim.scenario.sections import Training
 
 StepLoss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """(images, labels) of a step -> its loss."""

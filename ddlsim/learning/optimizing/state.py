@@ -20,7 +20,7 @@ from ddlsim.learning.layout import WORD, Entry, Part
 from ddlsim.learning.optimizing.table import Optimizer
 
 if TYPE_CHECKING:
-    from ddlsim.scenario.model import Training
+    from ddlsim.scenario.sections import Training
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from ddlsim.learning.eval_results import Loss
 from ddlsim.learning.optimizing.state import LiveState, StackedState
 
 if TYPE_CHECKING:
-    from ddlsim.scenario.model import Training
+    from ddlsim.scenario.sections import Training
 
 
 CLIP_EPSILON = 1e-6

@@ -21,7 +21,7 @@ from ddlsim.learning.remote.rows import Block, Drawn, Wave
 if TYPE_CHECKING:
     from ddlsim.learning.layout import Part
     from ddlsim.learning.learner import Learner
-    from ddlsim.scenario.model import Training
+    from ddlsim.scenario.sections import Training
 
 
 def _fails_once(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -20,7 +20,7 @@ from ddlsim.learning.job_types import JobSpec
 from ddlsim.learning.remote.rows import Drawn, Ref, RemoteRows, Wave, Workers
 
 if TYPE_CHECKING:
-    from ddlsim.scenario.model import Training
+    from ddlsim.scenario.sections import Training
 
 AHEAD = 16
 """Waves that may be under way at a worker; the simulation then waits for the oldest."""

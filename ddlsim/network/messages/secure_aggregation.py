@@ -28,7 +28,7 @@ import numpy as np
 from ddlsim.network.messages.encoder import is_parameters, leaves
 
 if TYPE_CHECKING:
-    from ddlsim.scenario.model import SecureAggregation
+    from ddlsim.scenario.network_sections import SecureAggregation
 
 
 ADVERTISE, SHARE, COLLECT, UNMASK = range(4)

@@ -22,7 +22,7 @@ from ddlsim.runs.manifest import file_digests
 from ddlsim.runs.reproduce.matrix import Cell, Matrix
 from ddlsim.runs.reproduce.measures import measured
 from ddlsim.runs.reproduce.running import ORIGIN, Run
-from ddlsim.scenario.own_parts import origins
+from ddlsim.scenario.parts import origins
 
 FROM_MANIFEST = ("device", "cpu", "threads", "started")
 CODE_KEYS = ("kind", "sha256", "distribution", "version")

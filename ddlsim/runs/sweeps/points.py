@@ -19,9 +19,8 @@ from ddlsim.runs.directory import complete_summary, same_scenario
 from ddlsim.runs.manifest import same_files
 from ddlsim.runs.sweeps.axes import Axis, SweepFile, Value, combined, read_grid_file
 from ddlsim.scenario.load import apply_overrides, finish, parse_override, with_fallback
-from ddlsim.scenario.model import to_plain
+from ddlsim.scenario.model import to_plain, to_yaml
 from ddlsim.scenario.tree import Problem, ScenarioProblems, Tree
-from ddlsim.scenario.write import to_yaml
 
 if TYPE_CHECKING:
     from ddlsim.scenario import Scenario

@@ -227,7 +227,7 @@ def run_points(
     Raises:
         DdlsimError: no cluster can be reached, or none of its hosts has room for a run.
     """
-    from ddlsim.scenario.own_parts import places
+    from ddlsim.scenario.parts import places
 
     ray = import_ray()
     with disconnecting(executor):
