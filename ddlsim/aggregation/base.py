@@ -27,7 +27,7 @@ import numpy as np
 from annotated_types import Ge, Gt, Lt
 
 from ddlsim.foundation.errors import ScenarioError, kind_of
-from ddlsim.foundation.part import Part
+from ddlsim.foundation.registry import Part
 
 Tolerated = Annotated[int, Ge(0)] | Annotated[float, Gt(0), Lt(0.5)]
 """Maximum number of attackers' rows: a number, or a share of the received rows, below one half, rounded down."""

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from ddlsim.foundation.part import Part
+from ddlsim.foundation.registry import Part
 
 if TYPE_CHECKING:
     import numpy as np

@@ -14,8 +14,8 @@ import numpy as np
 
 from ddlsim.churn.schedule import Absences, Churn
 from ddlsim.devices.base import Devices, StepTimeTrace
+from ddlsim.foundation.environment import num_cores
 from ddlsim.foundation.errors import ScenarioError, kind_of
-from ddlsim.foundation.host import num_cores
 from ddlsim.foundation.rng import stream_seed
 from ddlsim.network.access_links import Links
 from ddlsim.network.link_table import LinkTable

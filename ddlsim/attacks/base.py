@@ -20,7 +20,7 @@ import numpy as np
 from annotated_types import Gt, Le, MinLen
 
 from ddlsim.foundation.errors import kind_of
-from ddlsim.foundation.part import Part, Problem
+from ddlsim.foundation.registry import Part, Problem
 from ddlsim.foundation.rng import stream
 from ddlsim.foundation.units import CountOrZero
 from ddlsim.tasks import Task, label_of

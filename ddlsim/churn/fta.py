@@ -15,9 +15,9 @@ from annotated_types import Ge, Gt
 
 from ddlsim.churn.schedule import Absences, Churn, OfflineInterval, merged
 from ddlsim.churn.traces import gaps, scaled
-from ddlsim.foundation.csv_rows import refuse, shortened, unreadable
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.foundation.part import Problem
+from ddlsim.foundation.input_files import refuse, shortened, unreadable
+from ddlsim.foundation.registry import Problem
 from ddlsim.foundation.rng import dealt, stream
 
 COLUMNS = (

@@ -26,7 +26,7 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from annotated_types import Ge, Gt, Interval
 
-from ddlsim.foundation.part import Part, Problem
+from ddlsim.foundation.registry import Part, Problem
 from ddlsim.foundation.rng import stream
 from ddlsim.foundation.units import CountOrZero
 

@@ -5,7 +5,7 @@ FedScale's file (Lai et al., "FedScale: Benchmarking Model and System Performanc
 from active[i] to inactive[i], and again every finish_time seconds. FedScale ignores an interval that ends before it
 starts; here it continues past finish_time into the next repetition.
 
-Of a pickle only data is read, see pickled_data.py.
+Of a pickle only data is read, see foundation/input_files.py.
 """
 
 import math
@@ -19,8 +19,7 @@ from pydantic import Strict
 from typing_extensions import TypedDict
 
 from ddlsim.churn.schedule import Absences, Churn, OfflineInterval, merged
-from ddlsim.foundation.csv_rows import NODE, Column, read_rows, refuse, require_nodes
-from ddlsim.foundation.pickled_data import read_devices
+from ddlsim.foundation.input_files import NODE, Column, read_devices, read_rows, refuse, require_nodes
 from ddlsim.foundation.rng import stream
 
 Seconds = Annotated[float, Strict(), Ge(0), Lt(1e18)]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from ddlsim.cli.options import DataDir, Overrides, complete_scenarios
-from ddlsim.foundation.host import cpu_name
+from ddlsim.foundation.environment import cpu_name
 
 if TYPE_CHECKING:
     from ddlsim.data.prepared import PreparedData

@@ -13,7 +13,7 @@ from pathlib import Path
 import typer
 
 from ddlsim.cli.options import AsJson, DataDir, ExecutorName
-from ddlsim.foundation.host import num_cores
+from ddlsim.foundation.environment import num_cores
 from ddlsim.foundation.strict_json import table_text
 
 PACKAGES = ("torch", "numpy", "simpy", "networkx", "pydantic", "ruamel.yaml", "typer", "rich", "safetensors", "tqdm")

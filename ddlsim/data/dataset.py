@@ -12,7 +12,7 @@ from ddlsim.data.search import DataSearch
 from ddlsim.data.uint8_images import as_stored
 from ddlsim.foundation import own_code
 from ddlsim.foundation.errors import DataDamaged
-from ddlsim.foundation.part import Part
+from ddlsim.foundation.registry import Part
 from ddlsim.foundation.rng import stream
 from ddlsim.tasks import Task as LearnedTask
 from ddlsim.tasks import as_task, label_of

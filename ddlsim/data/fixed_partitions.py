@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ddlsim.data.dataset import Dataset
-    from ddlsim.foundation.part import Problem
+    from ddlsim.foundation.registry import Problem
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,8 +15,8 @@ from ddlsim.data.dataset import Dataset, DataSettings, Task, split_off
 from ddlsim.data.from_arrays import as_array, as_labels, as_samples, dataset_from_arrays
 from ddlsim.data.items import squared, to_rgb8, upright
 from ddlsim.data.search import DataSearch
+from ddlsim.foundation.environment import needed
 from ddlsim.foundation.errors import DataDamaged, DataMissing, ScenarioError
-from ddlsim.foundation.extras import needed
 from ddlsim.foundation.units import Count
 
 BUILDERS = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet", ".arrow": "arrow"}

@@ -25,8 +25,8 @@ from ddlsim.data.items import squared, to_rgb8, upright
 from ddlsim.data.npz import read_keras_npz
 from ddlsim.data.search import DataSearch, damaged
 from ddlsim.foundation.augmentation import BUILT_IN
+from ddlsim.foundation.environment import needed
 from ddlsim.foundation.errors import DataDamaged, ScenarioError
-from ddlsim.foundation.extras import needed
 from ddlsim.foundation.rng import stream
 
 if TYPE_CHECKING:

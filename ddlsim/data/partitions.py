@@ -18,7 +18,7 @@ from annotated_types import Gt
 from numpy.random import Generator
 
 from ddlsim.foundation.errors import ScenarioError, kind_of
-from ddlsim.foundation.part import Part
+from ddlsim.foundation.registry import Part
 from ddlsim.foundation.units import Count
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from ddlsim.data.images import are_pictures
 from ddlsim.data.uint8_images import MappedSamples, Uint8Images
 from ddlsim.foundation import own_code
 from ddlsim.foundation.errors import ScenarioError, kind_of
-from ddlsim.foundation.part import Part
+from ddlsim.foundation.registry import Part
 from ddlsim.foundation.units import MAX_COUNT, CountOrZero
 from ddlsim.tasks import Task, label_of
 

@@ -25,8 +25,8 @@ from ddlsim.data.from_arrays import as_labels, as_samples, dataset_from_arrays
 from ddlsim.data.items import squared, stack_items
 from ddlsim.data.npz import read_keras_npz
 from ddlsim.data.search import DataSearch, damaged
+from ddlsim.foundation.environment import needed
 from ddlsim.foundation.errors import DataDamaged, ScenarioError
-from ddlsim.foundation.extras import needed
 from ddlsim.foundation.units import Count
 
 EMBEDDED = Path(__file__).parent / "embedded" / "fashion-mnist-mini.npz"

@@ -27,11 +27,9 @@ from annotated_types import Gt, Lt
 from pydantic import Strict
 from typing_extensions import TypedDict
 
-from ddlsim.foundation.csv_rows import NODE, Column, read_rows, require_nodes
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.foundation.file_states import state_of
-from ddlsim.foundation.part import Part, Problem
-from ddlsim.foundation.pickled_data import read_devices
+from ddlsim.foundation.input_files import NODE, Column, read_devices, read_rows, require_nodes, state_of
+from ddlsim.foundation.registry import Part, Problem
 from ddlsim.foundation.rng import stream
 from ddlsim.foundation.units import MAX_STEP_S, Count
 

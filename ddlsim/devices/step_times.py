@@ -10,8 +10,8 @@ from annotated_types import Ge, Gt, Lt
 
 from ddlsim.devices.base import Devices, StepWork
 from ddlsim.devices.model_work import PRESETS, Device
-from ddlsim.foundation.csv_rows import Column, rows_by_node
 from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.input_files import Column, rows_by_node
 from ddlsim.foundation.rng import stream
 from ddlsim.foundation.units import MAX_STEP_S
 

@@ -15,8 +15,8 @@ from types import FunctionType
 from typing import Any
 
 from ddlsim.foundation import own_code, sources
+from ddlsim.foundation.environment import needed
 from ddlsim.foundation.errors import DataMissing, ScenarioError
-from ddlsim.foundation.extras import needed
 
 BUILT_IN = ("none", "crop_flip", "color")
 GIVEN = "given"

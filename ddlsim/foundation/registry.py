@@ -1,10 +1,11 @@
-"""Names in YAML and the classes they stand for, imported only when they are asked for.
+"""Named parts of scenarios, and the tables of their names.
 
-Everything that a scenario can name (an algorithm, a model, a data set, a partition, a shift, a topology, ...) is a
-frozen dataclass: its fields are the YAML keys beside `name`, its defaults are the defaults, its annotations
-(annotated_types bounds, Literal) the allowed values, its docstring's first line what `ddlsim list` prints.
-Packages outside can add names through the entry-point group `ddlsim.<plural>`, and a name such as `./mine.py:Mine` or
-`package.module:Mine` is a class in a file or module (own_code.py); such classes extend the table's contract.
+Every part that a scenario can name (algorithm, model, data set, partition, shift, topology, ...) is a frozen dataclass.
+Its fields are the YAML keys besides `name`, its annotations (annotated_types bounds, Literal) give the allowed values,
+and `ddlsim list` prints the first line of its docstring. A table imports a class when its name is looked up.
+
+Other packages add names through the entry-point group `ddlsim.<plural>`. A name such as `./mine.py:Mine` or
+`package.module:Mine` is a class in a file or module (own_code.py). Such classes extend the table's contract.
 """
 
 import dataclasses
@@ -14,10 +15,37 @@ from collections.abc import Iterator, Mapping
 from functools import cache, cached_property
 from importlib import metadata
 from importlib.util import resolve_name
-from typing import Any
+from typing import Any, ClassVar
 
 from ddlsim.foundation import own_code, sources
 from ddlsim.foundation.errors import ScenarioError
+
+Problem = tuple[tuple[str | int, ...], str]
+"""Path of a key inside the part, and what is wrong with it."""
+
+
+class Part:
+    """Base of the contracts of algorithms, models, data sets, partitions, shifts, topologies, links, devices, churn."""
+
+    needs_classes: ClassVar[bool] = False
+    """Whether it needs class labels; regressions are refused then."""
+
+    why: ClassVar[Mapping[str, str]] = {}
+    """Key -> why its default is what it is, where it can change a published number (docs/defaults.md)."""
+
+    def problems(self, num_nodes: int, seed: int) -> Iterator[Problem]:
+        """Yield the problems with this number of nodes, without reading data. Default: none.
+
+        A single problem may also be raised as ScenarioError, which may begin with the dotted path of the key.
+        """
+        return iter(())
+
+    def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
+        """Yield keys that have no effect given the other keys, and the reason, in a run of `rounds` rounds.
+
+        A scenario that sets one gets a note. Default: none.
+        """
+        return iter(())
 
 
 @cache

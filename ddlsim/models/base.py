@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.foundation.part import Part
+from ddlsim.foundation.registry import Part
 
 if TYPE_CHECKING:
     from torch import nn

@@ -12,9 +12,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ddlsim.foundation.environment import needed
 from ddlsim.foundation.errors import DataDamaged, DataMissing, ScenarioError
-from ddlsim.foundation.extras import needed
-from ddlsim.foundation.file_states import state_of
+from ddlsim.foundation.input_files import state_of
 from ddlsim.models.base import ImageShape
 from ddlsim.models.libraries import NONE
 from ddlsim.models.texts import UNKNOWN_TOKENS, TextModel

@@ -34,11 +34,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ddlsim.foundation import own_code
+from ddlsim.foundation.environment import needed
 from ddlsim.foundation.errors import DataDamaged, DataMissing, ScenarioError
-from ddlsim.foundation.extras import needed
-from ddlsim.foundation.file_states import state_of
-from ddlsim.foundation.part import Part
-from ddlsim.foundation.registry import Registry
+from ddlsim.foundation.input_files import state_of
+from ddlsim.foundation.registry import Part, Registry
 from ddlsim.foundation.units import UnitCount
 from ddlsim.models.base import BUILD_ARGUMENTS, ImageModel, ImageShape, ModelSettings, require
 

@@ -18,8 +18,8 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from annotated_types import Ge, Gt, Lt
 
-from ddlsim.foundation.csv_rows import Column, read_rows, rows_by_node
-from ddlsim.foundation.part import Part, Problem
+from ddlsim.foundation.input_files import Column, read_rows, rows_by_node
+from ddlsim.foundation.registry import Part, Problem
 from ddlsim.foundation.rng import stream, stream_seed
 from ddlsim.foundation.units import MAX_LATENCY_MS, MAX_MBPS, mbps_to_bytes_per_s, ms_to_s
 from ddlsim.network.link_table import CapacityChange, Latency, LinkTable

@@ -7,8 +7,8 @@ from itertools import groupby
 import numpy as np
 import simpy
 
-from ddlsim.foundation.csv_rows import Column, Row, read_rows, refuse
 from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.input_files import Column, Row, read_rows, refuse
 from ddlsim.foundation.units import mbps_to_bytes_per_s, ms_to_s
 from ddlsim.network.access_links import read_links
 from ddlsim.network.link_table import LinkTable

@@ -21,8 +21,8 @@ import numpy as np
 from annotated_types import Gt, Le, MinLen
 
 from ddlsim.devices.base import drawn_phones
-from ddlsim.foundation.csv_rows import shortened, unreadable
 from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.input_files import shortened, unreadable
 from ddlsim.foundation.rng import dealt, stream
 from ddlsim.foundation.units import MAX_LATENCY_MS, mbps_to_bytes_per_s, ms_to_s
 from ddlsim.network.access_links import LatencyMs, Links, Mbps

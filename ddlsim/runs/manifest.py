@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ddlsim.foundation import own_code
+from ddlsim.foundation.environment import cpu_name, num_cores
 from ddlsim.foundation.errors import RecordsDamaged, ScenarioError
-from ddlsim.foundation.host import cpu_name, num_cores
 from ddlsim.runs.branch_history import scenario_digests
 from ddlsim.runs.cluster.cluster import PACKAGES, versions
 from ddlsim.runs.directory import write_json

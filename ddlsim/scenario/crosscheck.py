@@ -7,7 +7,7 @@ from typing import Any
 
 from ddlsim.foundation import own_code
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.foundation.part import Part, Problem
+from ddlsim.foundation.registry import Part, Problem
 from ddlsim.scenario import parts
 from ddlsim.scenario.model import Scenario
 from ddlsim.scenario.sections import Evaluation

@@ -18,7 +18,7 @@ import numpy as np
 
 from ddlsim.foundation import own_code
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.foundation.part import Part
+from ddlsim.foundation.registry import Part
 
 if TYPE_CHECKING:
     import torch

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ddlsim.foundation.errors import ScenarioError, kind_of
-from ddlsim.foundation.part import Part, Problem
+from ddlsim.foundation.registry import Part, Problem
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ddlsim.foundation.errors import ScenarioError, kind_of
-from ddlsim.foundation.part import Problem
+from ddlsim.foundation.registry import Problem
 from ddlsim.topologies.random_graphs import RandomTopology
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 
 from ddlsim.churn.traces import FedScale, Trace, fold
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.foundation.pickled_data import load_data_only
+from ddlsim.foundation.input_files import load_data_only
 
 
 def write(tmp_path: Path, *rows: str) -> str:

@@ -17,7 +17,7 @@ from typing import Literal
 
 from testbed import PORT, QUEUES, HostLink, Testbed, missing
 
-from ddlsim.foundation.csv_rows import read_rows
+from ddlsim.foundation.input_files import read_rows
 from ddlsim.network.access_links import read_links
 from ddlsim.network.replay import FLOW_COLUMNS, ReplayedFlow
 

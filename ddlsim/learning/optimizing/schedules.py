@@ -21,7 +21,7 @@ import numpy as np
 from annotated_types import Ge, Gt, Le, Lt, MinLen
 
 from ddlsim.foundation.errors import ScenarioError, kind_of
-from ddlsim.foundation.part import Part
+from ddlsim.foundation.registry import Part
 from ddlsim.foundation.units import Count, CountOrZero
 
 Factor = Annotated[float, Gt(0), Le(1)]

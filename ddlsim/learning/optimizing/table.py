@@ -22,8 +22,7 @@ from annotated_types import Ge, Gt, Le, Lt
 
 from ddlsim.foundation import own_code, sources
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.foundation.part import Part
-from ddlsim.foundation.registry import Registry
+from ddlsim.foundation.registry import Part, Registry
 
 if TYPE_CHECKING:
     import torch

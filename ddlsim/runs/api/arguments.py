@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.foundation.part import Part
+from ddlsim.foundation.registry import Part
 from ddlsim.runs.options import kind_of
 
 KEYS = ("algorithm", "model", "data", "topology")

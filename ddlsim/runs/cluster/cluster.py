@@ -18,8 +18,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, get_args
 
+from ddlsim.foundation.environment import num_cores
 from ddlsim.foundation.errors import DataMissing, DdlsimError, ScenarioError
-from ddlsim.foundation.host import num_cores
 from ddlsim.foundation.native import PACKAGE_DIR, extension
 
 Shards = Literal["contiguous", "clusters", "graph"]

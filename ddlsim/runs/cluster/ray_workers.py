@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ddlsim.foundation import own_code
+from ddlsim.foundation.environment import cpu_name
 from ddlsim.foundation.errors import DdlsimError, WorkerLost
-from ddlsim.foundation.host import cpu_name
 from ddlsim.learning.remote.rows import Ref
 from ddlsim.runs.cluster.cluster import Executor, Place, connect, hosts, import_ray, plan, threads_environment, versions
 
