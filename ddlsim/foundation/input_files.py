@@ -7,7 +7,7 @@ import reprlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import Annotated, Any
 
 from annotated_types import MinLen
 from pydantic import TypeAdapter, ValidationError
@@ -30,7 +30,7 @@ class Column:
     below: float = math.inf
 
     def read(self, text: str) -> float | int | None:
-        """The number, or None if the text is none that the column allows."""
+        """Return the number, or None if the column does not allow the text."""
         if not text.isascii() or "_" in text:  # Python would take them
             return None
         try:
@@ -52,17 +52,17 @@ Row = dict[str, Any]
 
 
 def read_rows(path: Path | str, columns: Mapping[str, Column]) -> list[tuple[int, Row]]:
-    """All rows of a CSV file whose first line names its columns.
+    """Read all rows of a CSV file whose first line names its columns.
 
     Args:
         path: the file; empty lines and lines that begin with # are skipped.
-        columns: what must be there, in any order; other columns are refused.
+        columns: required columns, in any order; other columns are refused.
 
     Returns:
         (line number, column -> number) for each row.
 
     Raises:
-        ScenarioError: the file cannot be read, or rows are wrong; names all of them (the first 20).
+        ScenarioError: the file cannot be read or has wrong rows; the text names the first 20.
     """
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
@@ -109,19 +109,20 @@ def require_nodes(path: Path | str, found: Collection[int], num_nodes: int, what
 
 
 def unreadable(path: Path | str, expected: str, error: Exception) -> ScenarioError:
-    """What is raised where a file cannot be opened, or is no text."""
-    return ScenarioError(f"{path}: {expected}, got: {getattr(error, 'strerror', None) or error}")
+    """Return the error of a file that cannot be opened or read."""
+    got = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return ScenarioError(f"{path}: {expected}, got: {got}")
 
 
 def refuse(problems: list[str]) -> None:
-    """Raises ScenarioError with the first problems, if there are any."""
+    """Raise ScenarioError with the first problems, if there are any."""
     more = len(problems) - MAX_PROBLEMS
     if problems:
         raise ScenarioError("\n".join(problems[:MAX_PROBLEMS] + ([f"and {more} more like these"] if more > 0 else [])))
 
 
 def shortened(text: str) -> str:
-    """Text of a file as a message can show it."""
+    """Return text of a file, shortened for a message."""
     return text if len(text) <= 60 else text[:57] + "..."
 
 
@@ -145,28 +146,17 @@ class _DataOnly(pickle.Unpickler):
         raise pickle.UnpicklingError(f"it names {module}.{name}, which is code and not data")
 
 
-def load_data_only(file: IO[bytes]) -> Any:
-    """What a pickle holds, if that is nothing but builtin containers, numbers and texts.
-
-    Raises:
-        Exception: of many kinds, as pickle does; UnpicklingError if it names a class or a function.
-    """
-    return _DataOnly(file).load()
-
-
 def read_data_only(path: str, expected: str) -> Any:
-    """What a file holds that is such a pickle.
+    """Read a pickle of builtin containers, numbers and texts.
 
     Raises:
-        ScenarioError: it cannot be read, or holds more than data; says what was expected.
+        ScenarioError: the file cannot be read or contains more than data.
     """
     try:
         with Path(path).open("rb") as file:
-            return load_data_only(file)
-    except OSError as error:
-        raise ScenarioError(f"{path}: {expected}, got: {error.strerror or error}") from error
+            return _DataOnly(file).load()
     except Exception as error:  # a damaged pickle raises nearly anything
-        raise ScenarioError(f"{path}: {expected}, got: {str(error) or type(error).__name__}") from error
+        raise unreadable(path, expected, error) from error
 
 
 def read_devices(path: str, expected: str, kind: Any) -> dict[Any, Any]:
@@ -188,7 +178,7 @@ def read_devices(path: str, expected: str, kind: Any) -> dict[Any, Any]:
 
 
 def state_of(path: str) -> tuple[int, int, int] | None:
-    """When a file was changed last, its size and its inode; None: it is not there."""
+    """Return the modification time, size and inode of a file, the key of its contents in caches; None if missing."""
     try:
         about = Path(path).expanduser().stat()
     except OSError:

@@ -1,7 +1,7 @@
-"""Classes from a Python file or an importable module that a scenario names: `./mine.py:Mine`, `package.module:Mine`.
+"""Load classes that a scenario names by a Python file or a module: `./mine.py:Mine`, `package.module:Mine`.
 
-A file is run once, as a module of its own; its folder comes last in `sys.path`, so that it can import its neighbors.
-One that has changed since is run anew.
+A file is run once as a separate module, and again if it has changed. Its folder is appended to `sys.path`, so that it
+can import its neighbors.
 """
 
 import ast
@@ -24,13 +24,13 @@ from typing import Any
 from ddlsim.foundation.errors import ScenarioError
 
 PATTERN = r"(\.py|^[A-Za-z_][\w.]*):[A-Za-z_]\w*$"
-"""What the name of a class in a file ends with, or that of one in a module is."""
+"""Pattern of names of classes in a file (its end) or in a module."""
 
 _PLACE = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_]\w*)\Z", re.ASCII)
 _IMPORT = re.compile(r"(?P<module>[A-Za-z_][\w.]*):(?P<name>[A-Za-z_]\w*)\Z", re.ASCII)
 _TEXT = "__ddlsim_text__"
 _trusts: ContextVar[bool] = ContextVar("trusts", default=True)
-_loaded: dict[Path, tuple[str, ModuleType]] = {}
+_loaded: dict[Path, ModuleType] = {}
 _places: "weakref.WeakKeyDictionary[Any, str]" = weakref.WeakKeyDictionary()
 
 
@@ -40,21 +40,21 @@ def is_place(name: object) -> bool:
 
 
 def absolute(place: str, folder: Path) -> str:
-    """A place whose path is relative to a folder, with its whole path; what is no place stays as it is."""
+    """Return a place with the absolute path of its file, relative to a folder before; other text unchanged."""
     found = _PLACE.match(place)
     return f"{(folder / Path(found['file']).expanduser()).resolve()}:{found['name']}" if found else place
 
 
 def short(place: str) -> str:
-    """File name and class, without folders."""
+    """Return file name and class, without folders."""
     return os.path.basename(place)
 
 
 def load_class(place: str) -> type:
-    """The class at a place such as "/home/me/mine.py:Mine" or "package.module:Mine".
+    """Load the class at a place such as "/home/me/mine.py:Mine" or "package.module:Mine".
 
     Raises:
-        ScenarioError: there is no such file or module, running it raises, or it has no such class.
+        ScenarioError: the file, module or class is missing, or running the file raises.
     """
     found = load_object(place)
     if not isinstance(found, type):
@@ -78,7 +78,7 @@ def foreign_code(trust: bool) -> Iterator[None]:
 
 
 def load_object(place: str) -> Any:
-    """As `load_class`, of anything that can be called."""
+    """Load any callable, as `load_class` does."""
     if not _trusts.get():
         raise ScenarioError(
             f"this needs the code of {place}, which the run directory names and which is not part of ddlsim. If you "
@@ -90,7 +90,7 @@ def load_object(place: str) -> Any:
     file, _, name = place.rpartition(":")
     if found:
         path = Path(file).expanduser().resolve()
-        file, module = str(path), _module(path)[1]
+        file, module = str(path), _module(path)
     else:
         module = _imported(file, place)
     made = getattr(module, name, None)
@@ -116,31 +116,31 @@ def _imported(name: str, place: str) -> ModuleType:
 
 
 def know(cls: type, place: str) -> None:
-    """Makes a class that has come from another process known by the place that it was loaded from there."""
+    """Register the place of a class that another process loaded from it."""
     _places[cls] = place
 
 
 def is_from_outside(part: object) -> bool:
-    """Whether a part's class is not ddlsim's own."""
+    """Whether a part's class is defined outside ddlsim."""
     return type(part).__module__.partition(".")[0] != "ddlsim"
 
 
 def place_of(cls: Any) -> str | None:
-    """The place that a class was loaded from; None: it was not."""
+    """Return the place that a class was loaded from, or None."""
     return _places.get(cls)
 
 
 def digest_of(place: str) -> str:
-    """SHA-256 of the file of a place, as it was run last (as it is, if it was not), in hex; empty: there is none."""
+    """Return the SHA-256 of `text_of` a place, in hex; empty if there is no text."""
     text = text_of(place)
     return "" if text is None else hashlib.sha256(text).hexdigest()
 
 
 def text_of(place: str) -> bytes | None:
-    """The text of the file of a place, as it was run last (as it is, if it was not); None: there is none."""
+    """Return the text of a place's file at its last run, or its current text if it was not run; None if missing."""
     path = file_of(place)
     if path in _loaded:
-        text: bytes = _loaded[path][1].__dict__[_TEXT]
+        text: bytes = _loaded[path].__dict__[_TEXT]
         return text
     with suppress(OSError):
         return None if path is None else path.read_bytes()
@@ -148,7 +148,7 @@ def text_of(place: str) -> bytes | None:
 
 
 def file_of(place: str) -> Path | None:
-    """The file in which the class of a place stands; None: its module has none, or is not imported."""
+    """Return the file of a place; None if its module has no file or is not imported."""
     found = _PLACE.match(place)
     if found:
         return Path(found["file"])
@@ -157,28 +157,26 @@ def file_of(place: str) -> Path | None:
 
 
 def module_of(place: str) -> str:
-    """The module of a place that names one; empty: it names a file."""
+    """Return the module of a place; empty if the place names a file."""
     return "" if _PLACE.match(place) else place.partition(":")[0]
 
 
 def where(cls: Any) -> str | None:
-    """File and line of a class or function, "mine.py:12"; None: its source is not there."""
-    try:
+    """Return file and line of a class or function, "mine.py:12", or None if it has no source."""
+    with suppress(OSError, TypeError):
         return f"{shown_path(inspect.getsourcefile(cls))}:{inspect.getsourcelines(cls)[1]}"
-    except (OSError, TypeError):
-        return None
+    return None
 
 
 def source_file(cls: Any) -> str | None:
-    """The file that a class or function is written in."""
-    try:
+    """Return the source file of a class or function, or None."""
+    with suppress(OSError, TypeError):
         return inspect.getsourcefile(cls)
-    except (OSError, TypeError):
-        return None
+    return None
 
 
 def shown_path(path: str | Path | None) -> str:
-    """A path as a reader of messages knows it: relative to the working directory if it lies below."""
+    """Return a path for messages, relative to the working directory if it is below."""
     try:
         return str(Path(path or "?").relative_to(Path.cwd()))
     except ValueError:
@@ -186,13 +184,14 @@ def shown_path(path: str | Path | None) -> str:
 
 
 def user_frame(error: BaseException | None, files: "set[str] | None" = None) -> str | None:
-    """An exception with the innermost line of it that lies in one of the files: "mine.py:12: KeyError: 'x'".
+    """Describe an exception with its innermost line in one of the files: "mine.py:12: KeyError: 'x'".
 
     Args:
-        error: what was raised.
-        files: paths; None: all that were loaded here.
+        error: the exception.
+        files: paths; None: all files loaded here.
+
     Returns:
-        None if it has been raised without going through any of them.
+        None if its traceback contains none of the files.
     """
     files = {str(path) for path in _loaded} if files is None else files
     text = " ".join(f"{type(error).__name__}: {error}".split())
@@ -207,8 +206,8 @@ def user_frame(error: BaseException | None, files: "set[str] | None" = None) -> 
     return None
 
 
-def _module(path: Path) -> tuple[str, ModuleType]:
-    """SHA-256 of a file and the module that running it has made."""
+def _module(path: Path) -> ModuleType:
+    """Run a file and return its module."""
     try:
         source = path.read_bytes()
     except OSError as error:
@@ -223,12 +222,12 @@ def _module(path: Path) -> tuple[str, ModuleType]:
 
 
 def texts() -> dict[str, bytes]:
-    """Path -> text of every file that a class was loaded from, for another process."""
-    return {str(path): module.__dict__[_TEXT] for path, (_, module) in _loaded.items()}
+    """Return the text of every loaded file by path, for another process."""
+    return {str(path): module.__dict__[_TEXT] for path, module in _loaded.items()}
 
 
 def provide(path: Path, source: bytes) -> None:
-    """Runs the text of a file, which need not be there, so that its classes can be unpickled.
+    """Run the text of a file, which need not exist here, so that its classes can be unpickled.
 
     Raises:
         ScenarioError: running it raises.
@@ -236,9 +235,8 @@ def provide(path: Path, source: bytes) -> None:
     _run(path, source)
 
 
-def _run(path: Path, source: bytes) -> tuple[str, ModuleType]:
-    digest = hashlib.sha256(source).hexdigest()
-    if path in _loaded and _loaded[path][0] == digest:
+def _run(path: Path, source: bytes) -> ModuleType:
+    if path in _loaded and _loaded[path].__dict__[_TEXT] == source:
         return _loaded[path]
     name = f"ddlsim_own_{re.sub(r'[^0-9A-Za-z_]', '_', path.stem)}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
     module = ModuleType(name)
@@ -257,24 +255,24 @@ def _run(path: Path, source: bytes) -> tuple[str, ModuleType]:
             sys.modules[name] = before
         found = user_frame(error, {str(path)}) or f"{shown_path(path)}: {type(error).__name__}: {error}"
         raise ScenarioError(f"importing {shown_path(path)} raises {found}") from error
-    _loaded[path] = digest, module
-    return _loaded[path]
+    _loaded[path] = module
+    return module
 
 
 def _refuse_neighbors_of_others(path: Path, source: bytes) -> None:
-    """Raises ScenarioError if a file imports a neighbor, and gets that of another file that was loaded before."""
+    """Raise ScenarioError if a file imports a neighbor but gets the neighbor of a file loaded earlier."""
     folders = {known.parent for known in _loaded} - {path.parent}
     nodes = list(ast.walk(ast.parse(source)))
     names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
     names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level]
     for name in dict.fromkeys(name.partition(".")[0] for name in names):
         ours = [each for each in (path.parent / f"{name}.py", path.parent / name / "__init__.py") if each.is_file()]
-        with suppress(ImportError, ValueError):  # of a name that is none, or a module without a place
+        with suppress(ImportError, ValueError):  # invalid names, modules without a spec
             spec = getattr(sys.modules.get(name), "__spec__", None) or (find_spec(name) if ours else None)
             found = Path(getattr(spec, "origin", None) or "")
             if ours and (found.parent.parent if found.name == "__init__.py" else found.parent) in folders:
                 raise ScenarioError(
-                    f"{shown_path(path)} imports {name} and gets {shown_path(found)}, which lies beside another file "
-                    f"that was loaded before, instead of {shown_path(ours[0])}. Give one of them another name, or run "
+                    f"{shown_path(path)} imports {name} and gets {shown_path(found)}, a neighbor of a file loaded "
+                    f"earlier, instead of {shown_path(ours[0])}. Give one of them another name, or run "
                     "each in a process of its own."
                 )

@@ -50,7 +50,7 @@ class Part:
 
 @cache
 def _entry_points() -> Any:
-    """Those of all installed packages, whose files are read once for all tables."""
+    """Return the entry points of all installed packages; read once for all tables."""
     return metadata.entry_points()
 
 
@@ -61,8 +61,8 @@ class Registry(Mapping[str, type]):
         kind: singular noun for messages, e.g. "algorithm".
         package: package that the entries' modules are relative to.
         entries: name -> "module:Class", module relative to `package` (a leading dot).
-        contract: "module:Class" of the base class that every entry extends; None: entries have nothing in common.
-        aliases: other names that people type -> names; they are taken, but neither listed nor written.
+        contract: "module:Class" of the base class of all entries; None: they have none.
+        aliases: other spellings -> names; they are accepted, but neither listed nor written.
     """
 
     def __init__(
@@ -83,13 +83,13 @@ class Registry(Mapping[str, type]):
 
     def __getitem__(self, name: str) -> type:
         if own_code.is_place(name):
-            return self._kept(own_code.short(name), self._load_place(name))
+            return self._checked(own_code.short(name), self._load_place(name))
         name = self.meant(name)
         if name in self._entries:
             return self._load(self._entries[name])
         plugins = self._find_plugins()
         if name in plugins:
-            return self._kept(name, plugins[name].load())
+            return self._checked(name, plugins[name].load())
         if name in self._given:
             return self._given[name]
         raise KeyError(name)
@@ -101,54 +101,53 @@ class Registry(Mapping[str, type]):
         return sum(1 for _ in self)
 
     def nearest(self, name: str) -> str | None:
-        """The known name closest to a mistyped one, or None."""
-        found = difflib.get_close_matches(str(name), list(self), n=1, cutoff=0.5)
-        return found[0] if found else None
+        """Return the known name closest to a mistyped one, or None."""
+        return next(iter(difflib.get_close_matches(str(name), list(self), n=1, cutoff=0.5)), None)
 
     @property
     def group(self) -> str:
-        """The entry-point group of classes from outside: the plural of the kind."""
+        """Entry-point group of user-defined classes: the plural of the kind."""
         return f"ddlsim.{self.kind.removesuffix('y')}ies" if self.kind.endswith("y") else f"ddlsim.{self.kind}s"
 
     @property
     def own_names(self) -> list[str]:
-        """The names that ddlsim itself defines."""
+        """Names that ddlsim itself defines."""
         return list(self._entries)
 
     def meant(self, name: str) -> str:
-        """The name that another name for it stands for; any other name as it is."""
+        """Return the name of an alias; any other name unchanged."""
         return self.aliases.get(name, name)
 
     def aliases_of(self, name: str) -> list[str]:
-        """Other names that stand for this one."""
+        """Return the aliases of a name."""
         return [alias for alias, meant in self.aliases.items() if meant == name]
 
     def origin_of(self, name: str) -> str:
-        """Where a listed name comes from: built-in, or the package whose entry point it is, with its version."""
+        """Describe the origin of a listed name: built-in, or the package of the entry point and its version."""
         if name in self._entries:
             return "built-in"
         package = getattr(self._find_plugins().get(name), "dist", None)
         return f"entry point of {package.name} {package.version}" if package else "entry point"
 
     def name_of(self, part: object) -> str:
-        """The name that stands for a part's class in a scenario: that in this table, or a file's path with the class.
+        """Return the name of a part's class in a scenario: from this table, or the path of its file with the class.
 
-        A class that is in neither, such as one of a notebook, gets its own name, by which this process knows it then.
+        Any other class, e.g. of a notebook, is registered in this process under its class name.
         """
         cls = type(part)
         found = self._known_name(cls)
         return self.name_given(cls) if found is None else found
 
     def label_of(self, part: object) -> str:
-        """As `name_of`, for people and paths: of a class in a file its name alone."""
+        """Return the name for messages and paths: as `name_of`, but only the class name of a class in a file."""
         name = self.name_of(part)
         return type(part).__name__ if own_code.is_place(name) else name
 
     def name_given(self, cls: type) -> str:
-        """The name of a class that Python code gives in the place of a name.
+        """Return the name of a class that Python code passes instead of a name.
 
         Raises:
-            ScenarioError: if it does not keep the contract.
+            ScenarioError: the class does not keep the contract.
         """
         found = self._known_name(cls)
         if found is not None:
@@ -156,11 +155,11 @@ class Registry(Mapping[str, type]):
         name = cls.__name__
         if name in self._entries or name in self._find_plugins() or name in self.aliases:
             name = f"{cls.__module__}.{cls.__qualname__}"
-        self._given[name] = self._kept(name, cls)
+        self._given[name] = self._checked(name, cls)
         return name
 
     def about(self, part: object) -> dict[str, Any] | None:
-        """Where a part's class comes from, for a manifest; None: it is ddlsim's own."""
+        """Return the manifest's entry on a part's class; None for classes of ddlsim."""
         name = self.name_of(part)
         if name in self._entries:
             return None
@@ -180,7 +179,7 @@ class Registry(Mapping[str, type]):
 
     @cached_property
     def _names_by_definition(self) -> dict[tuple[str, str], str]:
-        """(module, class) -> the first name of it, of entries that stand for a class of the module they name."""
+        """Map (module, class) of each entry to its first name."""
         places = {name: place.partition(":") for name, place in reversed(self._entries.items())}
         return {(resolve_name(module, self._package), cls): name for name, (module, _, cls) in places.items()}
 
@@ -191,18 +190,18 @@ class Registry(Mapping[str, type]):
     def _load_place(self, place: str) -> type:
         return own_code.load_class(place)
 
-    def _kept(self, name: str, cls: type) -> type:
-        """A class from outside that keeps the contract.
+    def _checked(self, name: str, cls: type) -> type:
+        """Return a user-defined class that keeps the contract.
 
         Raises:
-            ScenarioError: if it does not; says what is missing.
+            ScenarioError: the class does not keep it; the text says what is missing.
         """
         if self.contract is None:
             return cls
         base = self._load(self.contract)
         place = own_code.where(cls)
         where = f"{self.kind} {name!r}: {f'{place}: ' if place else ''}{cls.__module__}.{cls.__qualname__}"
-        if own_code.place_of(cls):  # the module is one that we have made
+        if own_code.place_of(cls):  # its module is made by own_code
             where = f"{place}: {cls.__qualname__}"
         contract = f"{base.__module__}.{base.__qualname__}"
         if not issubclass(cls, base):

@@ -1,4 +1,3 @@
-import io
 import math
 import pickle
 from itertools import islice
@@ -8,7 +7,7 @@ import pytest
 
 from ddlsim.churn.traces import FedScale, Trace, fold
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.foundation.input_files import load_data_only
+from ddlsim.foundation.input_files import read_data_only
 
 
 def write(tmp_path: Path, *rows: str) -> str:
@@ -109,9 +108,10 @@ def test_pickle_that_names_code_is_an_error_and_runs_nothing(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-def test_builtin_containers_and_numbers_are_read(protocol):
+def test_builtin_containers_and_numbers_are_read(tmp_path, protocol):
     data = {"a": [1, 2.5, (True, None)], 2**70: "text"}
-    assert load_data_only(io.BytesIO(pickle.dumps(data, protocol))) == data
+    (tmp_path / "data.pkl").write_bytes(pickle.dumps(data, protocol))
+    assert read_data_only(str(tmp_path / "data.pkl"), "expected a pickle") == data
 
 
 @pytest.mark.parametrize(
