@@ -73,4 +73,4 @@ def test_every_entry_of_our_own_keeps_its_contract():
 
     for table in (ALGORITHMS, CHURNS, DATASETS, PARTITIONS, SHIFTS, DEVICES, MODELS, LINKS, TOPOLOGIES):
         for name in table:
-            assert table._kept(name, table[name]) is table[name]
+            assert table._checked(name, table[name]) is table[name]

@@ -24,44 +24,45 @@ NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.+-]*$"
 
 
 class Scenario(Section):
-    """One experiment: nodes, their data and algorithm, the network between them, and for how long.
+    """One experiment: nodes, their data and algorithm, the network, and the number of rounds.
 
     Args:
-        name: names the run's directory; by default the file's name without its ending.
-        description: one line for people.
-        paper: published numbers, shown beside the run's own; free form.
-        seed: of all random streams.
+        name: name of the run's directory; default: the file's name without extension.
+        description: one line for readers.
+        paper: published numbers, shown next to the run's; free form.
+        seed: seed of all random streams.
         rounds: communication rounds of each node.
-        mode: sync: a round waits for its messages; async: a node takes what has arrived. The run ends when all that are
-            online are through; async: nodes that are away are waited for, up to twice the time until then. With a
-            server rounds wait in either mode; those of gossip and adpsgd in neither.
-        protocol: how long a node waits, and what it does with late messages.
-        learning: real: nodes train; none: only the network runs: models are sizes, no data is needed, none stops early.
-        init: models that nodes start from: shared: all of one architecture from the same; own: each from another.
-        compute_device: where training is computed: auto, cpu or cuda.
-        nodes: how many nodes, in which clusters.
+        mode: sync: a round waits for its messages; async: a node uses the messages that have arrived. The run ends when
+            all online nodes have finished; in async it also waits for offline nodes, for up to twice that time. Rounds
+            with a server wait in either mode, rounds of gossip and adpsgd in neither.
+        protocol: how long a node waits, and the handling of late messages.
+        learning: real: nodes train; none: only the network is simulated: models are sizes, no data is needed, and no
+            node stops early.
+        init: initial models: shared: equal for all nodes of an architecture; own: different for each node.
+        compute_device: device that computes the training: auto, cpu or cuda.
+        nodes: number of nodes and their clusters.
         algorithm: the learning algorithm.
-        attacks: what some nodes do to harm the others; none: all are honest.
-        aggregation: the rule in the place of the algorithm's weighted average of models; null: that average itself.
+        attacks: attacks of some nodes on the others; none: all nodes are honest.
+        aggregation: rule that replaces the algorithm's weighted average of models; null: that average.
         model: the network that is trained.
         data: the data set.
-        task: what is learned, with what loss and by which metric it is judged; null: what the data set says.
-        partition: which node owns which samples.
-        shift: how a cluster's samples differ from another's.
-        validation: which samples are set aside for choices during training.
-        training: what one round of local training is.
-        topology: which nodes may exchange messages; not heeded where there is a server, which all nodes reach, nor by
-            algorithms whose nodes choose among all (dac, pens, panm, random, oracle, mapl, el by variant local, sgp by
-            graph exponential).
-        network: how messages travel.
-        devices: how fast nodes compute.
-        churn: when nodes are away; null: never.
-        evaluation: when and how the models are tested.
-        records: how much is written down.
+        task: the learning task with its loss and metrics; null: the task of the data set.
+        partition: distribution of the samples over the nodes.
+        shift: differences between the samples of the clusters.
+        validation: samples set aside for choices during training.
+        training: local training of one round.
+        topology: pairs of nodes that may exchange messages. Ignored with a server, which all nodes reach, and by
+            algorithms whose nodes choose among all (dac, pens, panm, random, oracle, mapl, el with variant local, sgp
+            with graph exponential).
+        network: the network that carries the messages.
+        devices: computing speed of the nodes.
+        churn: times when nodes are offline; null: never.
+        evaluation: tests of the models.
+        records: detail of the records.
         privacy: clipping and noise for differential privacy; null: none.
-        secure_aggregation: sums that hide what is in them; null: none.
-        energy: what the run costs in electricity; null: it is not counted.
-        fallback: keys to change when the data is not there; null: no fallback.
+        secure_aggregation: sums that hide single models; null: none.
+        energy: electricity of the run; null: not computed.
+        fallback: keys to change if the data is missing; null: no fallback.
     """
 
     why: ClassVar[Mapping[str, str]] = {
@@ -74,7 +75,7 @@ class Scenario(Section):
         "task": "what the data set says",
         "churn": "all nodes stay",
         "privacy": "no noise",
-        "secure_aggregation": "messages are as they are",
+        "secure_aggregation": "no secure aggregation",
     }
 
     name: Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
@@ -147,10 +148,10 @@ WHY: dict[str, str] = {
     "partition": "every node has as many samples as any other, drawn evenly",
     "shift": "clusters differ only if the scenario says how",
     "training.optimizer": "plain SGD, which the algorithms are defined with",
-    "topology": "a sparse connected graph that treats all nodes alike",
+    "topology": "a sparse connected graph in which all nodes have the same degree",
     "network.links": "the same links for all nodes, a household's fiber",
-    "network.compression": "models as they are",
-    "devices": "the model's own work on a device that many people have",
+    "network.compression": "no compression",
+    "devices": "the operations of the model on a common device",
 }
 """Why these parts."""
 

@@ -18,20 +18,20 @@ Watts = Annotated[float, Ge(0), Lt(1e12)]
 
 
 class Energy(Section):
-    """What a run costs in electricity; null: it is not counted. Joules and CO2 per node and to the target are recorded.
+    """Electricity of the run, with joules and CO2 per node and until the target; null: not computed.
 
     Args:
         device: preset of watts, see `ddlsim list energy`; null: none.
         link: preset of j_per_byte_up and j_per_byte_down; null: none.
         grid: preset of gco2_per_kwh; null: none.
-        j_per_step: joules of one local step on every node; a forward pass costs a third. Not beside watts.
+        j_per_step: joules of one local step on every node; a forward pass costs a third. Excludes watts.
         watts: power of a node's device while it computes, W.
-        idle_w: power of a node that is online, has rounds to go and does not compute, W. Away, it costs nothing.
-        j_per_byte_up: joules per byte that a node's uplink carries, wasted ones included.
-        j_per_byte_down: the same of its downlink.
-        server_w: power of the server from the start to its last round, W, where the algorithm has one; its bytes cost
-            what a node's do.
-        gco2_per_kwh: grams of CO2 equivalents per kWh of the grid; null: emissions are not told.
+        idle_w: power of an online node that does not compute and has rounds left, W. Offline nodes use no energy.
+        j_per_byte_up: joules per byte on a node's uplink, including wasted bytes.
+        j_per_byte_down: joules per byte on a node's downlink, including wasted bytes.
+        server_w: power of the server from the start to its last round, W, if the algorithm has one. Its bytes cost as
+            much as a node's.
+        gco2_per_kwh: grams of CO2 equivalents per kWh of the grid; null: emissions are not computed.
     """
 
     device: str | None = None
@@ -82,19 +82,21 @@ class Energy(Section):
 
 
 class Privacy(Section):
-    """Differential privacy by the Gaussian mechanism; null: none. Epsilon per node is recorded at every evaluation.
+    """Differential privacy by the Gaussian mechanism; evaluations record epsilon per node; null: none.
 
     Args:
-        kind: message: all parameters that a node sends are clipped and noised, which protects its whole data from all
-            others (local DP); dp_sgd: gradients of single samples are, in local training, which protects each sample.
-        clip: L2 norm that an update (message) or the gradient of a sample (dp_sgd) is scaled down to.
-        noise_multiplier: standard deviation of the noise over `clip`; 0: none, and no guarantee.
-        delta: of (epsilon, delta).
-        accountant: of Opacus; rdp: an upper bound, quick; prv: numerical, tighter.
-        clips: of messages, what is clipped. update: parameters minus what was last sent in their place, at first minus
-            the node's first model; model: the parameters themselves.
-        adjacency: of messages, what an observer cannot distinguish. replace: any two data sets of a node, sensitivity 2
-            clip; zero_out: a node's update and a zero update (of a node that still merges and sends), sensitivity clip.
+        kind: message: clip and noise all parameters that a node sends, which protects all its data from all other nodes
+            (local DP); dp_sgd: clip and noise gradients of single samples in local training, which protects each
+            sample.
+        clip: L2 norm to which an update (message) or the gradient of a sample (dp_sgd) is scaled down.
+        noise_multiplier: standard deviation of the noise divided by `clip`; 0: no noise and no guarantee.
+        delta: delta of (epsilon, delta)-privacy.
+        accountant: accountant of Opacus; rdp: an upper bound, fast; prv: numerical, tighter.
+        clips: for messages, the clipped value. update: parameters minus those last sent (at first minus the node's
+            first model); model: the parameters.
+        adjacency: for messages, the pairs that an observer cannot distinguish. replace: any two data sets of a node,
+            sensitivity 2 clip; zero_out: a node's update and a zero update (the node still merges and sends),
+            sensitivity clip.
     """
 
     kind: Literal["message", "dp_sgd"] = "message"
@@ -112,20 +114,20 @@ class Privacy(Section):
 
 
 class SecureAggregation(Section):
-    """What it costs that an aggregator learns the sum of its users' models alone; null: models travel in the clear.
+    """Secure aggregation: an aggregator learns only the sum of its users' models; null: messages in the clear.
 
     Args:
         protocol: bonawitz2017: Bonawitz et al., CCS 2017, against honest but curious nodes.
-        threshold: t, how many users must be left after every stage: a number from 2, or a share of the users of an
-            aggregator, below 1, rounded down, plus 1. Fewer make no sum. Who is away counts as a user, who has stopped
-            early does not.
-        value_bits: of a value of a model as an integer, log2 R_U in the paper, whose examples have 16; sums themselves
-            are computed in float32.
-        key_bytes: of a public key, a_K in the paper: 256 bits.
-        share_bytes: of a share of a secret, a_S in the paper: 256 bits.
-        encryption_bytes: that are added to two encrypted shares, which the paper does not count; 28 with AES-GCM.
-        stage_timeout_s: a stage closes this many simulated seconds after it began, and who has not answered drops out;
-            null: it takes as long as its messages do. The first begins when the aggregator starts to wait.
+        threshold: t, the number of users that must remain after every stage: a number from 2, or a share of the
+            aggregator's users (below 1), rounded down, plus 1. Fewer users give no sum. Offline nodes count as users,
+            nodes that stopped early do not.
+        value_bits: bits of a value of a model as an integer, log2 R_U in the paper, whose examples use 16. Sums are
+            computed in float32.
+        key_bytes: bytes of a public key, a_K in the paper: 256 bits.
+        share_bytes: bytes of a share of a secret, a_S in the paper: 256 bits.
+        encryption_bytes: bytes added to two encrypted shares, which the paper does not count; 28 with AES-GCM.
+        stage_timeout_s: simulated seconds after which a stage closes and users without an answer drop out; null: a
+            stage ends with its last message. The first stage starts when the aggregator starts to wait.
     """
 
     protocol: Literal["bonawitz2017"] = "bonawitz2017"
@@ -138,21 +140,21 @@ class SecureAggregation(Section):
 
 
 class Tcp(Section):
-    """What TCP adds to flows that share links max-min fairly (docs: How far to trust a simulated second).
+    """TCP on top of flows that share links max-min fairly (docs: How far to trust a simulated second).
 
     Args:
-        segment_bytes: of a message in one segment.
-        segment_header_bytes: beside them on the wire; 66: Ethernet, IP, and TCP with time stamps.
-        acks_per_segment: segments of headers alone that go back for each; 0.5: delayed acknowledgements.
-        connections: persistent: one per pair of nodes, from the start, whose messages go one after the other;
-            per_message: one for each message, whose set-up costs a round trip.
-        initial_window: segments on their way when a connection begins; then twice as many in each round trip, until
-            they fill the path; half of them for each time-out (0.2 s and a round trip) that it rests. 0: no slow start.
-        shares: of links, among messages: equal; rtt: inversely to round-trip times; random: drawn for each message, as
-            behind a plain queue.
-        share_spread: of random shares: standard deviation of their logarithm.
-        utilization: share of links' capacity that TCP fills, above 0; measured behind fq_codel 0.88, behind plain
-            queues with shares: random 0.82.
+        segment_bytes: bytes of a message in one segment.
+        segment_header_bytes: header bytes of a segment on the wire; 66: Ethernet, IP, and TCP with time stamps.
+        acks_per_segment: acknowledgements (headers only) per segment; 0.5: delayed acknowledgements.
+        connections: persistent: one connection per pair of nodes from the start, which sends messages one after the
+            other; per_message: one connection per message, whose set-up takes a round trip.
+        initial_window: segments in flight at the start of a connection. The window doubles in each round trip until it
+            fills the path, and halves for each time-out (0.2 s and a round trip) of inactivity. 0: no slow start.
+        shares: shares of a link among messages: equal; rtt: inversely to round-trip times; random: drawn for each
+            message, as after a plain queue.
+        share_spread: standard deviation of the logarithm of random shares.
+        utilization: share of a link's capacity that TCP uses, above 0; measured after fq_codel 0.88, after plain queues
+            with shares: random 0.82.
     """
 
     segment_bytes: Annotated[int, Ge(1), Lt(2**20)] = 1448
@@ -166,13 +168,13 @@ class Tcp(Section):
 
 
 class LossBursts(Section):
-    """Losses in bursts (Gilbert, Elliott): the link of each sender is good or bad, for exponentially distributed times.
+    """Losses in bursts (Gilbert, Elliott): each sender's link is good or bad for exponentially distributed times.
 
     Args:
-        mean_good_s: mean simulated seconds of a stay in the good state.
-        mean_bad_s: the same of the bad state.
-        good: chance that a message is lost that is sent in the good state, below 1.
-        bad: the same in the bad state.
+        mean_good_s: mean simulated seconds in the good state.
+        mean_bad_s: mean simulated seconds in the bad state.
+        good: probability that a message sent in the good state is lost, below 1.
+        bad: probability that a message sent in the bad state is lost, below 1.
     """
 
     mean_good_s: Annotated[float, Gt(0), Lt(END_OF_TIME_S)]
@@ -182,26 +184,25 @@ class LossBursts(Section):
 
 
 class Network(Section):
-    """How messages travel.
+    """The network that carries the messages.
 
     Args:
-        fidelity: flow: messages share bandwidth; tcp: and have TCP's headers, acknowledgements and slow start;
-            latency: a message arrives after its latency alone, its bytes take no time; ideal: no delay at all.
-        header_bytes: added to every message.
-        drop_probability: chance that a message is lost on its way, below 1; the network only knows whole messages.
-        loss_bursts: losses that come in bursts, in the place of drop_probability; null: each message is lost or not by
-            itself.
-        on_drop: what follows: retransmit: it is sent again as a whole, when its last byte should have arrived, until it
-            arrives; drop: the receiver never gets it and stops waiting for it at that moment. Its bytes are wasted.
-        timeout_s: a message that has not arrived so many simulated seconds after it was sent is given up: its flow
-            ends, what was sent of it is wasted, its receiver stops waiting for it; null: it takes its time.
-        server_mbps: Mbit/s of the server's uplink and of its downlink, where the algorithm has a server. Its access
-            latency is the median of the nodes'; where links give latencies of pairs, it is one more site of
-            internet-latency and latency_matrix, sits at a host of routed (links.server_host), and with links of one's
-            own is as far from a node as the median of the others.
-        links: the nodes' access to the network.
-        compression: how parameters are encoded in messages.
-        tcp: of fidelity tcp; null: its defaults.
+        fidelity: flow: messages share bandwidth; tcp: as flow, with TCP's headers, acknowledgements and slow start;
+            latency: a message takes only its latency, whatever its size; ideal: no delay.
+        header_bytes: bytes added to every message.
+        drop_probability: probability that a message is lost, below 1. Only whole messages are lost.
+        loss_bursts: losses in bursts instead of drop_probability; null: losses are independent.
+        on_drop: retransmit: send the lost message again at the time when its last byte should have arrived, until it
+            arrives; drop: the receiver stops waiting for it at that time. Bytes of lost messages are wasted.
+        timeout_s: simulated seconds after which an undelivered message is cancelled: its flow ends, its sent bytes are
+            wasted, and its receiver stops waiting; null: no limit.
+        server_mbps: Mbit/s of the server's uplink and of its downlink, if the algorithm has a server. Its access
+            latency is the median of the nodes' latencies. With latencies of pairs, it is an additional site of
+            internet-latency and latency_matrix, a host of routed (links.server_host), and with user-defined links at
+            the median distance from every node.
+        links: the nodes' access links.
+        compression: encoding of parameters in messages.
+        tcp: settings of fidelity tcp; null: its defaults.
     """
 
     why: ClassVar[Mapping[str, str]] = {
@@ -209,8 +210,8 @@ class Network(Section):
         "header_bytes": "about what TCP, IP and a small frame add",
         "drop_probability": "no losses",
         "loss_bursts": "no losses",
-        "on_drop": "as TCP does",
-        "timeout_s": "messages take their time",
+        "on_drop": "TCP retransmits",
+        "timeout_s": "no limit",
         "server_mbps": "a server in a data center",
         "tcp": "the defaults of the fidelity",
     }

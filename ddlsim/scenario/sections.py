@@ -28,11 +28,11 @@ DEFAULT_LOCAL_STEPS = 10
 
 
 class Nodes(Section):
-    """How many nodes there are, in which clusters.
+    """Number of nodes and their clusters.
 
     Args:
         clusters: number of nodes of each cluster, e.g. [30, 2].
-        placement: contiguous: node ids run cluster by cluster; shuffled: they are dealt by the seed.
+        placement: contiguous: node ids are assigned cluster by cluster; shuffled: the seed assigns them at random.
     """
 
     why: ClassVar[Mapping[str, str]] = {
@@ -57,16 +57,16 @@ class Nodes(Section):
 
 
 class Validation(Section):
-    """Which samples are set aside for choices during training.
+    """Samples set aside for choices during training.
 
     Args:
-        source: train or test: a part of that set for each cluster; node: a part of each node's own samples; own: the
-            validation set that the data comes with; none.
-        fraction: how much of it, above 0 and below 1; own: all of it.
-        seed: of NumPy's default_rng, which shuffles what they are taken from, so that the same samples are held out
-            whatever the scenario's seed; with source node (and partition random or domains) the last of the training
-            set (of each domain as much as samples_per_node gives its nodes) are dealt to the nodes apart. null: the
-            scenario's seed draws them, with source node for each node.
+        source: train or test: part of that set for each cluster; node: part of each node's samples; own: the validation
+            set of the data; none.
+        fraction: share set aside, above 0 and below 1; ignored for own, which uses all samples.
+        seed: seed of NumPy's default_rng that shuffles the source, so that every seed of the scenario holds out the
+            same samples. With source node (and partition random or domains), the last samples of the training set (of
+            each domain in proportion to samples_per_node) are dealt to the nodes. null: the scenario's seed draws the
+            samples, with source node for each node.
     """
 
     why: ClassVar[Mapping[str, str]] = {
@@ -81,46 +81,47 @@ class Validation(Section):
 
 
 class EarlyStopping(Section):
-    """When a node has learned enough: it stops training and merging, and keeps its last model.
+    """A node stops training and merging when its validation loss stops falling, and keeps its last model.
 
-    Of the algorithms that pull, algorithm.stopped_serves chooses whether its peers get that model or its best one (DAC:
+    For algorithms that pull, algorithm.stopped_serves selects this model or the node's best one for its peers (DAC:
     best).
 
     Args:
-        patience: local trainings in a row without a lower validation loss.
+        patience: consecutive local trainings without a lower validation loss.
     """
 
     patience: Count
 
 
 class Training(Section):
-    """What one round of local training is.
+    """Local training of one round.
 
     Args:
-        optimizer: any of torch.optim by name, with its keys: {name: adamw, weight_decay: 0.05}; keys of torch's
-            optimizers (momentum, betas, ...) may stand in this section too.
+        optimizer: any optimizer of torch.optim by name, with its keys: {name: adamw, weight_decay: 0.05}. Keys of
+            torch's optimizers (momentum, betas, ...) may also be keys of this section.
         learning_rate: step size, above 0.
-        schedule: how the learning rate changes over rounds or steps; null: it does not.
+        schedule: change of the learning rate over rounds or steps; null: constant.
         batch_size: samples per step.
-        local_steps: steps per round; null with epochs, 10 if neither is given.
-        epochs: instead of local_steps: passes over a node's samples per round, each with a smaller last batch.
-        optimizer_state: fresh: a new optimizer every round; kept: what it remembers stays with the node.
-        drop_last: whether a smaller last batch of a pass is left out, unless it is the only one.
+        local_steps: steps per round; null with epochs, 10 if neither is set.
+        epochs: passes over a node's samples per round, instead of local_steps; the last batch of a pass may be smaller.
+        optimizer_state: fresh: a new optimizer every round; kept: the optimizer's state stays with the node.
+        drop_last: whether to leave out a smaller last batch of a pass, unless it is the only one.
         accumulate: mini-batches whose mean gradient makes one update; local_steps and epochs count mini-batches.
-        clip_norm: L2 norm that the gradient of a model is scaled down to; null: any.
-        clip_value: size that each value of the gradient is cut off at; null: any.
-        weight_decay_on: all: every parameter decays; weights: those with more than one dimension alone, so neither
-            biases nor normalizations.
-        label_smoothing: share of the target that is spread over all classes, 0 up to below 1.
-        proximal: mu of FedProx's term mu / 2 |w - w_0|^2, w_0 being what the local training began with; 0: none.
-        precision: float32, or bf16: forward pass and loss in bfloat16 where torch.autocast holds that to be safe;
-            parameters, gradients and evaluations stay float32.
-        augmentation: of training images, always anew. none; crop_flip: moved by up to 4 pixels (what comes from
-            outside is black, the value 0 before mean and std) and flipped; color: cropped and resized, flipped,
-            jittered in color, sometimes gray (see learning/augmenting.py), of images that are uint8 or 0 to 1. Or a
-            transform of torchvision.transforms.v2 with its keys, {name: RandomRotation, degrees: 10}, one in a file,
-            ./mine.py:Mine, or a list of these; they take float samples, images [C, H, W] of 0 to 1.
-        early_stopping: when a node stops by its validation loss; null: never.
+        clip_norm: L2 norm to which a model's gradient is scaled down; null: no limit.
+        clip_value: largest absolute value in a gradient, to which values are clipped; null: no limit.
+        weight_decay_on: all: decay every parameter; weights: decay only parameters with more than one dimension, not
+            biases and normalizations.
+        label_smoothing: share of the target spread over all classes, from 0 to below 1.
+        proximal: mu of FedProx's term mu / 2 |w - w_0|^2, where w_0 is the model at the start of the local training; 0:
+            no term.
+        precision: float32; bf16: forward pass and loss in bfloat16 where torch.autocast considers it safe, with
+            parameters, gradients and evaluations in float32.
+        augmentation: random change of each training image. none; crop_flip: shift by up to 4 pixels (padded with black,
+            the value 0 before mean and std) and flip; color: crop and resize, flip, color jitter and sometimes
+            grayscale (see learning/augmenting.py), for images that are uint8 or 0 to 1. Also a transform of
+            torchvision.transforms.v2 with its keys, {name: RandomRotation, degrees: 10}, one in a file, ./mine.py:Mine,
+            or a list of these; they get float images [C, H, W] from 0 to 1.
+        early_stopping: criterion on the validation loss at which a node stops; null: never.
     """
 
     why: ClassVar[Mapping[str, str]] = {
@@ -131,13 +132,13 @@ class Training(Section):
         "optimizer_state": "an average of models has no state of its own",
         "drop_last": "every sample is used",
         "accumulate": "one batch, one step",
-        "clip_norm": "gradients as they are",
-        "clip_value": "gradients as they are",
+        "clip_norm": "no clipping",
+        "clip_value": "no clipping",
         "weight_decay_on": "as torch.optim does it",
         "label_smoothing": "plain cross-entropy",
         "proximal": "no term of FedProx",
         "precision": "what papers report",
-        "augmentation": "samples as they are",
+        "augmentation": "no augmentation",
         "early_stopping": "all nodes train all rounds",
     }
 
@@ -173,18 +174,18 @@ class Training(Section):
 
 
 class Protocol(Section):
-    """How long a node waits for messages, and what becomes of those that come too late.
+    """How long a node waits for messages, and the handling of late messages.
 
     Args:
-        deadline_s: a round closes this many simulated seconds after its node began to wait, complete or not, with what
-            comes at that very instant; null: it waits for all nodes that are online. What is on its way by then flies
-            on; network.timeout_s ends that. In mode async only pulls and the rounds of servers wait at all. With a
-            server, a node that is too late joins the server's current round with the current model.
-        late_messages: messages that come after their round has closed: drop: they are lost; keep: they count in the
-            round that the receiver is in, the newest of each sender.
-        staleness_s: simulated seconds from the sending of a model to its merge, after which it no longer counts; null:
-            no limit. For nodes that do not wait: in mode async without a server, and by gossip in either mode. They
-            always merge the newest model of each sender once, however far the rounds of both have drifted apart.
+        deadline_s: simulated seconds after which a round closes, counted from the time when its node starts to wait;
+            messages that arrive at that instant count. null: wait for all online nodes. Undelivered messages continue
+            (network.timeout_s cancels them). In mode async only pulls and the rounds of servers wait. With a server, a
+            late node joins the server's current round with the current model.
+        late_messages: messages that arrive after their round has closed: drop: discard them; keep: count them in the
+            receiver's current round, the newest of each sender.
+        staleness_s: simulated seconds from the sending of a model to its merge after which it no longer counts; null:
+            no limit. For nodes that do not wait: in mode async without a server, and with gossip in either mode. They
+            always merge the newest model of each sender once, in whatever round it was sent.
     """
 
     why: ClassVar[Mapping[str, str]] = {
@@ -199,24 +200,24 @@ class Protocol(Section):
 
 
 class Evaluation(Section):
-    """When and how the nodes' models are tested.
+    """Tests of the nodes' models.
 
     Args:
-        every: rounds between evaluations; there is one after the last round in any case.
-        target_accuracy: mean accuracy over all nodes whose cost is reported, above 0 up to 1; null: none.
-        target_mse: the same for a regression: mean squared error, reached from above.
-        target: the same for any task: a value of the metric that it judges by (perplexity, f1_macro, ...).
-        stop_at_target: whether the run ends when the target is reached.
+        every: rounds between evaluations; the last round is always evaluated.
+        target_accuracy: mean accuracy over all nodes up to which reports give the costs, above 0 up to 1; null: none.
+        target_mse: as target_accuracy, for a regression: a mean squared error, reached from above.
+        target: as target_accuracy, for any task: a value of the metric that judges it (perplexity, f1_macro, ...).
+        stop_at_target: whether the run ends when it reaches the target.
         fair_lambda: weight of accuracy in fair accuracy, 0 to 1.
         batch_size: samples per forward pass.
-        samples: each cluster is tested on so many samples, drawn once from its test set without replacement; null: on
-            all. Reports state how far an accuracy may be from that on all of them.
-        precision: float32, or bf16: tests run in bfloat16 where torch.autocast holds that to be safe; what steers a run
-            (validation, choices of a head) stays float32.
-        evaluated_model: last: what a node has when it is tested; best: what its local training had made when its
-            validation loss was lowest.
-        validation: whether an evaluation also measures the models on validation samples (rows validation_accuracy, or
-            of another metric of the task, and loss_validation). A search chooses by them.
+        samples: number of test samples per cluster, drawn once without replacement; null: all. Reports give the
+            resulting error of an accuracy.
+        precision: float32; bf16: tests run in bfloat16 where torch.autocast considers it safe. Validation and choices
+            of a head, which change the run, use float32.
+        evaluated_model: last: the node's model at the time of the test; best: its model after the local training with
+            the lowest validation loss.
+        validation: whether evaluations also measure the models on validation samples (rows validation_accuracy, or of
+            another metric of the task, and loss_validation). A search chooses by them.
     """
 
     why: ClassVar[Mapping[str, str]] = {
@@ -228,7 +229,7 @@ class Evaluation(Section):
         "fair_lambda": "2/3, as in the FACADE paper",
         "samples": "all test samples",
         "precision": "what papers report",
-        "evaluated_model": "what a node would use, chosen without validation data",
+        "evaluated_model": "the model that a node would use, without validation data",
         "validation": "it costs time",
     }
 
@@ -252,14 +253,15 @@ class Evaluation(Section):
 
 
 class Records(Section):
-    """How much is written down.
+    """Detail of the records of a run.
 
     Args:
-        detail: full: traffic of every pair of nodes; total: of all nodes together, for networks of many thousands.
-        true_similarities: nodes that are compared with all others at every evaluation, by the algorithm's own
-            similarity; costs no simulated time.
-        models: which model of every node is kept: last: that of the last evaluation; best: its best by validation loss;
-            none; null: last where all of them fit into 256 MB.
+        detail: full: traffic of every pair of nodes; total: only the traffic of all nodes together, for networks of
+            many thousands.
+        true_similarities: nodes compared with all other nodes at every evaluation, by the algorithm's similarity; takes
+            no simulated time.
+        models: the stored model of every node: last: of the last evaluation; best: the best by validation loss; none;
+            null: last if all models fit into 256 MB.
     """
 
     detail: Literal["full", "total"] = "full"
