@@ -1,7 +1,7 @@
-"""Keys that are given and do nothing, because of what other keys are: told by `ddlsim check` and by every run.
+"""Notes on keys that are set and have no effect given the other keys, for `ddlsim check` and every run.
 
-They are no errors, since a sweep gives all its runs the keys that some of them use. What a part can tell of its own
-keys, its method `idle` does.
+They are not errors, because a sweep sets keys for all runs that only some runs use. The method `idle` of a part reports
+the keys of this part.
 """
 
 import dataclasses
@@ -16,10 +16,12 @@ from ddlsim.scenario import parts
 from ddlsim.scenario.model import Scenario
 
 Place = tuple[str | int, ...]
+Row = tuple[str, bool, str]
+"""A dotted key, whether it has no effect, and the reason."""
 
 
 def idle_notes(scenario: Scenario) -> list[str]:
-    """A line for every key that was set and does nothing or was dropped, and for a graph that does not fit."""
+    """Return a note on each key without effect or dropped from the fallback, and on a graph that does not fit."""
     found = [*_of_parts(scenario), *_of_sections(scenario)]
     given = [(".".join(map(str, place)), why) for place, why in found if _is_given(scenario, place)]
     notes = [f"NOTE: {key} has no effect: {why}." for key, why in given] + _of_graph(scenario)
@@ -27,7 +29,7 @@ def idle_notes(scenario: Scenario) -> list[str]:
 
 
 def _of_graph(scenario: Scenario) -> list[str]:
-    """A line if the algorithm is defined for another kind of graph than the scenario's."""
+    """Return a note if the algorithm is defined for another kind of graph."""
     algorithm, dynamic = scenario.algorithm, scenario.topology.dynamic
     expected, name = algorithm.expects_graph, scenario.algorithm_name
     if not algorithm.uses_topology or expected == "any" or (expected == "dynamic") == dynamic:
@@ -58,52 +60,41 @@ def _of_parts(scenario: Scenario) -> Iterator[tuple[Place, str]]:
 
 
 def _of_sections(scenario: Scenario) -> Iterator[tuple[Place, str]]:
-    yield from _of_network(scenario)
-    yield from _of_training(scenario)
-    yield from _of_algorithm(scenario)
-    if scenario.algorithm.one_start:
-        yield ("init",), f"all nodes of {scenario.algorithm_name} start from the server's model"
-    energy = scenario.energy
-    if energy is not None:
-        if not scenario.algorithm.has_server:
-            yield ("energy", "server_w"), f"{scenario.algorithm_name} has no server"
-        if energy.watts is not None:
-            yield ("energy", "device"), "energy.watts is given"
-        if energy.gco2_per_kwh is not None:
-            yield ("energy", "grid"), "energy.gco2_per_kwh is given"
-        if energy.j_per_byte_up is not None and energy.j_per_byte_down is not None:
-            yield ("energy", "link"), "energy.j_per_byte_up and energy.j_per_byte_down are given"
-    if scenario.validation.source == "none":
-        yield ("validation", "fraction"), "validation.source is none"
-    if scenario.validation.source != "own":
-        yield ("data", "validation_samples"), f"validation.source is {scenario.validation.source}"
-    if not scenario.learned.judged_by.share:
-        yield ("evaluation", "fair_lambda"), "there is no accuracy"
+    for section in (_of_algorithm, _of_network, _of_training, _of_evaluation, _of_energy):
+        yield from ((tuple(key.split(".")), why) for key, is_idle, why in section(scenario) if is_idle)
 
 
-def _of_network(scenario: Scenario) -> Iterator[tuple[Place, str]]:
-    network, protocol = scenario.network, scenario.protocol
-    if not scenario.algorithm.has_server:
-        yield ("network", "server_mbps"), f"{scenario.algorithm_name} has no server"
-        yield ("network", "links", "server_host"), f"{scenario.algorithm_name} has no server"
-    if not network.drop_probability and network.loss_bursts is None:
-        yield ("network", "on_drop"), "no message is lost: network.drop_probability is 0"
-    if network.tcp is not None and network.tcp.shares != "random":
-        yield ("network", "tcp", "share_spread"), f"network.tcp.shares is {network.tcp.shares}"
-    waits_for_all = not own_code.is_from_outside(scenario.algorithm)  # others may close rounds before all has come
-    in_either_mode = _same_in_either_mode(scenario)
-    if in_either_mode is not None:
-        yield ("mode",), in_either_mode
-    if scenario.algorithm.has_server:
-        yield ("protocol", "staleness_s"), f"the rounds of {scenario.algorithm_name} wait for its server"
-    elif scenario.mode == "sync" and scenario.algorithm.waits:
-        yield ("protocol", "staleness_s"), "mode is sync, where rounds wait for their own messages"
-    if scenario.mode == "sync" and protocol.deadline_s is None and scenario.churn is None and waits_for_all:
-        yield ("protocol", "late_messages"), "no message is too late without protocol.deadline_s or churn"
+def _of_algorithm(scenario: Scenario) -> Iterator[Row]:
+    algorithm, name = scenario.algorithm, scenario.algorithm_name
+    no_stop = scenario.training.early_stopping is None
+    yield "init", algorithm.one_start, f"all nodes of {name} start from the server's model"
+    yield "algorithm.stopped_serves", no_stop, "no node stops: training.early_stopping is null"
+    yield "algorithm.stopped_compared", no_stop, "no node stops: training.early_stopping is null"
+    similar = scenario.records.true_similarities
+    yield "algorithm.monitored_similarity", not similar, "records.true_similarities is empty"
+
+
+def _of_network(scenario: Scenario) -> Iterator[Row]:
+    network, algorithm, name = scenario.network, scenario.algorithm, scenario.algorithm_name
+    sync, has_server = scenario.mode == "sync", algorithm.has_server
+    lossless = not network.drop_probability and network.loss_bursts is None
+    yield "network.server_mbps", not has_server, f"{name} has no server"
+    yield "network.links.server_host", not has_server, f"{name} has no server"
+    yield "network.on_drop", lossless, "no message is lost: network.drop_probability is 0"
+    if network.tcp is not None:
+        shares = network.tcp.shares
+        yield "network.tcp.share_spread", shares != "random", f"network.tcp.shares is {shares}"
+    yield "mode", _same_in_either_mode(scenario) is not None, _same_in_either_mode(scenario) or ""
+    yield "protocol.staleness_s", has_server, f"the rounds of {name} wait for its server"
+    own_messages = not has_server and sync and algorithm.waits
+    yield "protocol.staleness_s", own_messages, "mode is sync, where rounds wait for their own messages"
+    complete = sync and scenario.protocol.deadline_s is None and scenario.churn is None
+    in_time = complete and not own_code.is_from_outside(algorithm)  # user-defined rounds may close early
+    yield "protocol.late_messages", in_time, "no message is too late without protocol.deadline_s or churn"
 
 
 def _same_in_either_mode(scenario: Scenario) -> str | None:
-    """Why `mode` changes nothing; None if it may. Algorithms from outside may look at it."""
+    """Return why `mode` has no effect, or None if it may have one; user-defined algorithms may read it."""
     name, algorithm = scenario.algorithm_name, scenario.algorithm
     if own_code.is_from_outside(algorithm):
         return None
@@ -114,32 +105,42 @@ def _same_in_either_mode(scenario: Scenario) -> str | None:
     return None if algorithm.waits else f"nodes of {name} do not wait for each other in either mode"
 
 
-def _of_training(scenario: Scenario) -> Iterator[tuple[Place, str]]:
-    training = scenario.training
-    sgd = parts.table("optimizer").label_of(training.optimizer) == "sgd"
-    plain = sgd and not training.optimizer.nesterov
-    if scenario.algorithm.splits_local_steps and training.optimizer_state == "fresh" and plain:
-        yield (
-            ("training", "optimizer", "momentum"),
-            "each local step begins with a new optimizer (optimizer_state fresh)",
-        )
-    if training.optimizer.decays and not training.optimizer.weight_decay:
-        yield ("training", "weight_decay_on"), "weight_decay is 0"
-    if scenario.algorithm_name == "deprl" and scenario.algorithm.local_training == "epochs":
-        yield ("training", "epochs"), "algorithm.local_training epochs makes one pass for the head and one for the core"
+def _of_training(scenario: Scenario) -> Iterator[Row]:
+    training, algorithm = scenario.training, scenario.algorithm
+    optimizer, fresh = training.optimizer, training.optimizer_state == "fresh"
+    plain = parts.table("optimizer").label_of(optimizer) == "sgd" and not optimizer.nesterov
+    each_step = algorithm.splits_local_steps and fresh and plain
+    yield "training.optimizer.momentum", each_step, "each local step starts a new optimizer (optimizer_state fresh)"
+    yield "training.weight_decay_on", optimizer.decays and not optimizer.weight_decay, "weight_decay is 0"
+    two_passes = scenario.algorithm_name == "deprl" and algorithm.local_training == "epochs"
+    yield (
+        "training.epochs",
+        two_passes,
+        "algorithm.local_training epochs makes one pass for the head and one for the core",
+    )
 
 
-def _of_algorithm(scenario: Scenario) -> Iterator[tuple[Place, str]]:
-    if scenario.training.early_stopping is None:
-        for key in ("stopped_serves", "stopped_compared"):
-            yield ("algorithm", key), "no node stops: training.early_stopping is null"
-    if not scenario.records.true_similarities:
-        yield ("algorithm", "monitored_similarity"), "records.true_similarities is empty"
+def _of_evaluation(scenario: Scenario) -> Iterator[Row]:
+    source = scenario.validation.source
+    yield "validation.fraction", source == "none", "validation.source is none"
+    yield "data.validation_samples", source != "own", f"validation.source is {source}"
+    yield "evaluation.fair_lambda", not scenario.learned.judged_by.share, "there is no accuracy"
+
+
+def _of_energy(scenario: Scenario) -> Iterator[Row]:
+    energy = scenario.energy
+    if energy is None:
+        return
+    both = energy.j_per_byte_up is not None and energy.j_per_byte_down is not None
+    yield "energy.server_w", not scenario.algorithm.has_server, f"{scenario.algorithm_name} has no server"
+    yield "energy.device", energy.watts is not None, "energy.watts is set"
+    yield "energy.grid", energy.gco2_per_kwh is not None, "energy.gco2_per_kwh is set"
+    yield "energy.link", both, "energy.j_per_byte_up and energy.j_per_byte_down are set"
 
 
 def _futile_attacks(scenario: Scenario) -> Iterator[tuple[str, str]]:
     alone = len(scenario.attacks) == 1 and scenario.privacy is None  # else it replaces another attack, or the noise
-    what = "has no effect beside being counted" if alone else "is no attack by itself"
+    what = "has no effect except that it is counted" if alone else "is no attack by itself"
     for number, attack in enumerate(scenario.attacks):
         why = attack.futile(attack.count(scenario.nodes.clusters), scenario.nodes.count)
         if why:
@@ -147,7 +148,7 @@ def _futile_attacks(scenario: Scenario) -> Iterator[tuple[str, str]]:
 
 
 def _is_given(scenario: Scenario, place: Place) -> bool:
-    """Whether there is such a key, and its value is not the one that it has by default beside the others."""
+    """Whether the key exists and its value differs from its default given the other keys."""
     section: Any = scenario
     for key in place[:-1]:
         section = getattr(section, str(key), None)

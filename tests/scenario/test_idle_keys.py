@@ -7,12 +7,12 @@ from ddlsim.cli import app
 from ddlsim.scenario import load
 from ddlsim.scenario.idle_keys import idle_notes
 
-COUNTED = "attacks[0] has no effect beside being counted: "
+COUNTED = "attacks[0] has no effect except that it is counted: "
 NOTES = [
     ("validation.fraction=0.3", "validation.fraction has no effect: validation.source is none"),
     ("network.on_drop=drop", "network.on_drop has no effect: no message is lost: network.drop_probability is 0"),
     ("network.server_mbps=5", "network.server_mbps has no effect: facade has no server"),
-    ("energy={watts: 5, device: jetson_nano_5w}", "energy.device has no effect: energy.watts is given"),
+    ("energy={watts: 5, device: jetson_nano_5w}", "energy.device has no effect: energy.watts is set"),
     ("energy={watts: 5, server_w: 3}", "energy.server_w has no effect: facade has no server"),
     (
         "protocol.late_messages=keep",
@@ -31,7 +31,7 @@ NOTES = [
     ("training.optimizer={name: sgd, dampening: 0.1}", "training.optimizer.dampening has no effect: momentum is 0"),
     (
         ("algorithm={name: gtsgd}", "training.optimizer={name: sgd, momentum: 0.9}"),
-        "training.optimizer.momentum has no effect: each local step begins with a new optimizer",
+        "training.optimizer.momentum has no effect: each local step starts a new optimizer",
     ),
     ("training.weight_decay_on=weights", "training.weight_decay_on has no effect: weight_decay is 0"),
     (
@@ -66,7 +66,7 @@ NOTES = [
 
 
 @pytest.mark.parametrize(("change", "message"), NOTES)
-def test_a_key_that_does_nothing_is_told(change, message):
+def test_key_without_effect_gets_a_note(change, message):
     changes = ["topology.dynamic=false", *([change] if isinstance(change, str) else change)]
     (note,) = [note for note in idle_notes(load("smoke", changes)) if " is defined for " not in note]
     assert note.startswith(f"NOTE: {message}") and note.endswith(".")
