@@ -1,5 +1,6 @@
 """From a scenario to a run's objects: learner.py makes models and data, simulation.py all else."""
 
+from ddlsim.assembly.draws import step_times_of
 from ddlsim.assembly.learner import build_learner, builders_of
 from ddlsim.assembly.simulation import (
     absences_of,
@@ -11,7 +12,6 @@ from ddlsim.assembly.simulation import (
     oracle_of,
     schedule_of,
 )
-from ddlsim.assembly.step_times import step_times_of
 
 __all__ = [
     "absences_of",

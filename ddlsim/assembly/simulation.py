@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 def links_of(scenario: "Scenario", has_server: bool) -> "LinkTable":
     """The links of all nodes, the server's last."""
-    from ddlsim.assembly.learner import links_drawn
+    from ddlsim.assembly.draws import links_drawn
     from ddlsim.foundation.units import mbps_to_bytes_per_s
     from ddlsim.network.link_table import with_server
 
@@ -62,7 +62,7 @@ def aggregation_of(scenario: "Scenario") -> "Aggregation | None":
 
 def absences_of(scenario: "Scenario") -> "Absences":
     """Per node when it is away."""
-    from ddlsim.assembly.learner import absences_drawn
+    from ddlsim.assembly.draws import absences_drawn
 
     return absences_drawn(scenario.churn, scenario.nodes.count, scenario.seed)
 
@@ -271,7 +271,7 @@ def build_simulation(
     """All objects of one run, from the ground up."""
     import simpy
 
-    from ddlsim.assembly.step_times import step_times_of
+    from ddlsim.assembly.draws import step_times_of
     from ddlsim.engine.evaluation.evaluator import Measurements
     from ddlsim.engine.gc_tuning import free_earlier_runs
     from ddlsim.engine.run_info import NodeLog, SilentLog, SimulatedClock

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from ddlsim.assembly import build_learner, build_simulation
-from ddlsim.assembly.learner import absences_drawn, links_drawn, step_times_drawn
+from ddlsim.assembly.draws import absences_drawn, links_drawn, step_times_drawn
 from ddlsim.data import PreparedData
 from ddlsim.data.dataset import Dataset
 from ddlsim.data.partitions import Random

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from simpy import Environment
 
-from ddlsim.assembly.learner import step_times_drawn
+from ddlsim.assembly.draws import step_times_drawn
 from ddlsim.devices.base import Devices, StepTimeTrace, Trace
 from ddlsim.devices.step_times import Constant, LogNormal, PerNode, Table
 from ddlsim.engine.run_info import SimulatedClock

@@ -3,7 +3,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from ddlsim.assembly.learner import links_drawn
+from ddlsim.assembly.draws import links_drawn
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.network import LINKS
 from ddlsim.network.access_links import (

@@ -8,7 +8,7 @@ import torch
 
 from ddlsim.aggregation.base import Aggregation, Combination
 from ddlsim.algorithms.dpsgd import DPSGD
-from ddlsim.assembly.learner import absences_drawn
+from ddlsim.assembly.draws import absences_drawn
 from ddlsim.attacks.base import Attack
 from ddlsim.churn.schedule import Churn
 from ddlsim.foundation.errors import ScenarioError
