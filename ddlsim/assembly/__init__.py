@@ -1,4 +1,4 @@
-"""From a scenario to a run's objects: learner.py makes models and data, simulation.py all else."""
+"""Build the objects of a run from a scenario: learner.py models and data, simulation.py everything else."""
 
 from ddlsim.assembly.draws import step_times_of
 from ddlsim.assembly.learner import build_learner, builders_of

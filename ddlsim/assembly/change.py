@@ -1,9 +1,8 @@
-"""A simulation under way goes on as another scenario says: what a branched run does at its branching point.
+"""Change a running simulation to another scenario, at the branching point of a branched run.
 
-What surrounds nodes (network, churn, devices, protocol, evaluations, what a training is) is another at once; what is on
-its way or has begun ends as it began: nodes that complete the branching round at one instant are then in the next one.
-An algorithm's options are others from the first round that no node has begun, so that all nodes do a round in the same
-way.
+Network, churn, devices, protocol, evaluations and training settings change at once. Messages in flight and started
+trainings end with the old settings: nodes that complete the branching round at one instant are in the next round then.
+The algorithm's options change from the first round that no node has started, so that all nodes run a round alike.
 """
 
 from typing import TYPE_CHECKING, Any, cast
@@ -28,14 +27,14 @@ def change_at_once(
     learner: "Learner | SizeLearner",
     recorder: "Records",
 ) -> None:
-    """At this instant, once what happens now has happened, the simulation goes on as the other scenario says.
+    """Change the simulation to the other scenario at this instant, after the events that are due now.
 
     Args:
-        simulation: under way, or about to begin its end.
-        before: what it does now.
-        after: what it does then; may differ in the keys that runs/branch.py lets change.
-        learner: of the simulation.
-        recorder: of the simulation.
+        simulation: a running simulation.
+        before: its current scenario.
+        after: its new scenario; may differ in the keys that runs/branch.py allows.
+        learner: learner of the simulation.
+        recorder: recorder of the simulation.
     """
 
     def change() -> "Generator[Any, Any, None]":

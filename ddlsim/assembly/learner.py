@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from ddlsim.attacks.node_attacks import Attackers
+from ddlsim.devices.base import StepWork
 from ddlsim.foundation.environment import num_cores
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.rng import stream_seed
@@ -14,9 +16,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from ddlsim.algorithms.base import Algorithm
-    from ddlsim.attacks.node_attacks import Attackers
     from ddlsim.data import DatasetSpec, PreparedData
-    from ddlsim.devices.base import StepWork
     from ddlsim.learning.architecture import Build
     from ddlsim.learning.layout import Layout
     from ddlsim.learning.learner import Learner
@@ -33,15 +33,15 @@ def build_learner(
     threads: int | None = None,
     elsewhere: "RemoteWaves | None" = None,
 ) -> "Learner | SizeLearner":
-    """Parameters, data and waves of all nodes on a device; for a network-only run what stands in for them.
+    """Build parameters, data and waves of all nodes on a device, or their sizes for a network-only run.
 
     Args:
-        scenario: what is run.
+        scenario: scenario of the run.
         prepared: its data.
         device: cpu or cuda.
-        tell: takes a sentence on a model that does not say itself what its core and head are.
-        threads: CPU threads of a wave; None: as many as there are cores.
-        elsewhere: computes in other processes; None: this one does.
+        tell: receives a note on a model whose core and head are derived.
+        threads: CPU threads of a wave; None: the number of cores.
+        elsewhere: waves in other processes; None: this process computes.
     """
     model, classes = scenario.model, prepared.num_classes
     buffers, assigned = model.buffers, model.assignment(scenario.nodes.count, scenario.seed)
@@ -99,7 +99,7 @@ def build_learner(
 def builders_of(
     scenario: "Scenario", prepared: "PreparedData | DatasetSpec", tell: Callable[[str], None] = lambda _: None
 ) -> "dict[str, Build]":
-    """Per architecture, by a name for messages, what makes a module with core, head and what else is trained."""
+    """Return the builder of each architecture, a module with core, head and extra parts, by a name for messages."""
     model, algorithm = scenario.model.fitted(prepared.num_tokens, prepared.label_shape), scenario.algorithm
     found = {} if model.only_size else model.builders(prepared.image_shape, prepared.num_classes)
     may_be_whole = not algorithm.needs_core and not algorithm.has_extra_parts
@@ -118,14 +118,12 @@ def _step_work(
     builders: "Mapping[str, Build]",
     sizes: Mapping[str, int],
 ) -> "Callable[[], Mapping[str, StepWork]]":
-    """What counts the operations of a training step of each architecture, when they are first needed."""
+    """Return a function that counts the operations of a training step of each architecture at its first call."""
     batch_size, shape, dtype = scenario.training.batch_size, prepared.image_shape, prepared.dtype
     is_sequence = prepared.num_tokens is not None
 
     @cache
     def counted() -> "Mapping[str, StepWork]":
-        from ddlsim.devices.base import StepWork
-
         if not builders:
             return {name: StepWork.of_size(size, batch_size) for name, size in sizes.items()}
         import torch
@@ -141,10 +139,10 @@ def _step_work(
 
 
 def _require_core(scenario: "Scenario", sizes: dict[str, int]) -> None:
-    """Whether every architecture has a trained core, if the algorithm keeps core and head apart.
+    """Require a trained core in every architecture if the algorithm keeps core and head apart.
 
     Raises:
-        ScenarioError: if one has none.
+        ScenarioError: an architecture has none.
     """
     lacking = [name for name, size in sizes.items() if not size]
     if lacking and scenario.algorithm.needs_core:
@@ -155,11 +153,10 @@ def _require_core(scenario: "Scenario", sizes: dict[str, int]) -> None:
 
 
 def _require_no_statistics(layouts: "Mapping[str, Layout]", algorithm: str) -> None:
-    """Whether no architecture, and nothing that the algorithm of this name adds, has buffers: they learn of samples and
-    would leave without noise.
+    """Require that no architecture and no extra part has buffers, which learn from samples and leave without noise.
 
     Raises:
-        ScenarioError: if one has.
+        ScenarioError: an architecture or an extra part has.
     """
     for name, layout in layouts.items():
         holding = [part.name for part in layout.parts.values() if part.size > sum(part.trained_sizes)]
@@ -179,7 +176,7 @@ def _require_no_statistics(layouts: "Mapping[str, Layout]", algorithm: str) -> N
 def _cut(
     build: "Build", name: str, prepared: "PreparedData | DatasetSpec", tell: Callable[[str], None], may_be_whole: bool
 ) -> "Build":
-    """A model with submodules `core` and `head`, whatever its builder makes."""
+    """Return a builder of the model with submodules `core` and `head`."""
     import torch
 
     from ddlsim.models.whole import with_core_and_head
@@ -190,7 +187,7 @@ def _cut(
 def _extended(
     build: "Build", algorithm: "Algorithm", prepared: "PreparedData | DatasetSpec", latent_size: Callable[[], int]
 ) -> "Build":
-    """A model with the parts that an algorithm trains beside it."""
+    """Return a builder of the model with the extra parts of the algorithm."""
     from ddlsim.learning.model_sizes import with_extra_parts
 
     def make(latent: int) -> "Mapping[str, nn.Module]":
@@ -207,10 +204,8 @@ def _latent_size_of(name: str, build: "Build", prepared: "PreparedData | Dataset
     return latent_size_of(name, build, prepared.image_shape, getattr(torch, prepared.dtype))
 
 
-def attackers_of(scenario: "Scenario", node_cluster: "np.ndarray") -> "Attackers | None":
-    """Who attacks, and how; None: all nodes are honest."""
+def attackers_of(scenario: "Scenario", node_cluster: "np.ndarray") -> Attackers | None:
+    """Return the attackers; None if all nodes are honest."""
     if not scenario.attacks:
         return None
-    from ddlsim.attacks.node_attacks import Attackers
-
     return Attackers(scenario.attacks, np.asarray(node_cluster), scenario.seed)

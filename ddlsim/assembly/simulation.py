@@ -1,93 +1,88 @@
-"""From a scenario and its Compute port to a simulation: the one file that knows all other parts."""
+"""Build the simulation of a scenario from its Compute port; the only file that knows all other parts."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+import simpy
 
+from ddlsim.aggregation.base import Aggregation
+from ddlsim.assembly.draws import absences_drawn, links_drawn, step_times_of
 from ddlsim.assembly.learner import attackers_of
+from ddlsim.attacks.node_attacks import Attackers
+from ddlsim.churn.schedule import Absences
+from ddlsim.engine.attacked_transport import AttackedTransport
+from ddlsim.engine.evaluation.evaluator import Evaluated, Evaluator, Measurements, Monitor, Schedule
+from ddlsim.engine.evaluation.monitor import OracleSimilarities, Records, RoundTimes
+from ddlsim.engine.forging import ForgingPacker
+from ddlsim.engine.gc_tuning import free_earlier_runs
+from ddlsim.engine.membership import Member
+from ddlsim.engine.meters import EnergyMeter, PrivacyMeter
+from ddlsim.engine.packing import MessagePacker
+from ddlsim.engine.run_info import NodeLog, Run, RunParts, SilentLog, SimulatedClock
+from ddlsim.engine.simulation import Simulation
+from ddlsim.engine.transport import EnginePorts, NetworkTransport
+from ddlsim.foundation.units import mbps_to_bytes_per_s
+from ddlsim.learning.accounting import Releases
+from ddlsim.network.link_settings import Bursts, Losses
+from ddlsim.network.link_table import LinkTable, star, with_server
+from ddlsim.network.messages.compression import Codec, NoCompression
+from ddlsim.network.network import Network
+from ddlsim.network.tcp import Tcp
+from ddlsim.node.candidates import BestModel, Snapshot
+from ddlsim.node.parameters import Deferred
+from ddlsim.node.ports import Compute
+from ddlsim.tasks.base import rows_of
+from ddlsim.topologies.base import forget, neighbors
 
 if TYPE_CHECKING:
-    import simpy
-
-    from ddlsim.aggregation.base import Aggregation
-    from ddlsim.attacks.node_attacks import Attackers
-    from ddlsim.churn.schedule import Absences
     from ddlsim.data import DatasetSpec, PreparedData
-    from ddlsim.engine.evaluation.evaluator import Evaluated, Measurements, Monitor, Schedule
-    from ddlsim.engine.evaluation.monitor import OracleSimilarities, Records
-    from ddlsim.engine.membership import Member
-    from ddlsim.engine.meters import EnergyMeter, PrivacyMeter
-    from ddlsim.engine.run_info import Run, SimulatedClock
-    from ddlsim.engine.simulation import Simulation
-    from ddlsim.engine.transport import NetworkTransport
     from ddlsim.learning.job_types import Model
     from ddlsim.learning.learner import Learner
     from ddlsim.learning.size_learner import SizeLearner
-    from ddlsim.network.link_settings import Losses
-    from ddlsim.network.link_table import LinkTable
-    from ddlsim.network.messages.compression import Codec
-    from ddlsim.network.network import Network
-    from ddlsim.node.candidates import Snapshot
-    from ddlsim.node.parameters import Deferred
-    from ddlsim.node.ports import Compute
     from ddlsim.scenario import Scenario
 
 
-def links_of(scenario: "Scenario", has_server: bool) -> "LinkTable":
-    """The links of all nodes, the server's last."""
-    from ddlsim.assembly.draws import links_drawn
-    from ddlsim.foundation.units import mbps_to_bytes_per_s
-    from ddlsim.network.link_table import with_server
-
+def links_of(scenario: "Scenario", has_server: bool) -> LinkTable:
+    """Return the links of all nodes, the server's last."""
     links = links_drawn(scenario.network.links, scenario.nodes.count, scenario.seed)
     if not has_server:
         return links
     return with_server(links, float(mbps_to_bytes_per_s(scenario.network.server_mbps)))
 
 
-def codec_of(scenario: "Scenario") -> "Codec | None":
-    """How parameters in messages are compressed; None: not at all."""
-    from ddlsim.network.messages.compression import NoCompression
-
+def codec_of(scenario: "Scenario") -> Codec | None:
+    """Return the compression of parameters in messages, or None."""
     codec = scenario.network.compression
     return None if isinstance(codec, NoCompression) else codec
 
 
-def aggregation_of(scenario: "Scenario") -> "Aggregation | None":
-    """The rule that combines models; None: the algorithm's own average."""
+def aggregation_of(scenario: "Scenario") -> Aggregation | None:
+    """Return the rule that combines models; None: the algorithm's average."""
     rule = scenario.aggregation
     return None if rule is None or rule.is_plain else rule
 
 
-def absences_of(scenario: "Scenario") -> "Absences":
-    """Per node when it is away."""
-    from ddlsim.assembly.draws import absences_drawn
-
+def absences_of(scenario: "Scenario") -> Absences:
+    """Return the absences of each node."""
     return absences_drawn(scenario.churn, scenario.nodes.count, scenario.seed)
 
 
-def schedule_of(scenario: "Scenario") -> "Schedule":
-    """Which rounds are evaluated."""
-    from ddlsim.engine.evaluation.evaluator import Schedule
-
+def schedule_of(scenario: "Scenario") -> Schedule:
+    """Return the evaluated rounds."""
     return Schedule(scenario.evaluation.every, scenario.rounds)
 
 
-def losses_of(scenario: "Scenario") -> "Losses":
-    """Messages that never arrive."""
-    from ddlsim.network.link_settings import Bursts, Losses
-
+def losses_of(scenario: "Scenario") -> Losses:
+    """Return the losses of messages."""
     network = scenario.network
     bursts = None if network.loss_bursts is None else Bursts(**network.loss_bursts.model_dump(), seed=scenario.seed)
     return Losses(network.drop_probability, bursts, network.on_drop, network.timeout_s)
 
 
-def build_network(scenario: "Scenario", env: "simpy.Environment", has_server: bool) -> "Network":
-    """The links of all nodes, with capacities that follow their traces."""
-    from ddlsim.network.network import Network
-    from ddlsim.network.tcp import Tcp
-
+def build_network(scenario: "Scenario", env: simpy.Environment, has_server: bool) -> Network:
+    """Build the network with the links of all nodes."""
     network = scenario.network
     return Network(
         env,
@@ -100,14 +95,8 @@ def build_network(scenario: "Scenario", env: "simpy.Environment", has_server: bo
     )
 
 
-def build_run(scenario: "Scenario", prepared: "PreparedData | DatasetSpec") -> "Run":
-    """What all nodes know of the run."""
-    from functools import partial
-
-    from ddlsim.engine.run_info import Run
-    from ddlsim.network.link_table import star
-    from ddlsim.topologies.base import forget, neighbors
-
+def build_run(scenario: "Scenario", prepared: "PreparedData | DatasetSpec") -> Run:
+    """Build the facts on the run that all nodes know."""
     num_nodes, has_server = scenario.nodes.count, scenario.algorithm.has_server
     if scenario.algorithm.uses_topology:
         scenario.topology.check(num_nodes)
@@ -129,14 +118,11 @@ def build_run(scenario: "Scenario", prepared: "PreparedData | DatasetSpec") -> "
     )
 
 
-def build_members(scenario: "Scenario", run: "Run") -> "list[Member]":
-    """All nodes, the server last, each with what follows its validation losses if models are validated."""
-    from ddlsim.engine.membership import Member
-    from ddlsim.node.candidates import BestModel
-
+def build_members(scenario: "Scenario", run: Run) -> list[Member]:
+    """Build all nodes, the server last, each with the tracker of its best model if models are validated."""
     stopping, learns = scenario.training.early_stopping, scenario.learning != "none"
     validated = stopping is not None or scenario.evaluation.evaluated_model == "best"
-    # Validation takes its time in a network-only run too, but its values say nothing and stop no node.
+    # In a network-only run validation takes time, but its values stop no node.
     patience = stopping.patience if stopping is not None and learns else None
     return [
         Member(node, is_server=node == run.server, best=BestModel(patience) if validated else None)
@@ -146,20 +132,16 @@ def build_members(scenario: "Scenario", run: "Run") -> "list[Member]":
 
 def build_transport(
     scenario: "Scenario",
-    network: "Network",
-    members: "list[Member]",
-    run: "Run",
-    clock: "SimulatedClock",
+    network: Network,
+    members: list[Member],
+    run: Run,
+    clock: SimulatedClock,
     learner: "Learner | SizeLearner",
-    recorder: "Records",
-    attackers: "Attackers | None",
-    privacy_meter: "PrivacyMeter | None",
-) -> "NetworkTransport":
-    """Messages over the network, and those of attackers."""
-    from ddlsim.engine.packing import MessagePacker
-    from ddlsim.engine.run_info import RunParts
-    from ddlsim.engine.transport import NetworkTransport
-
+    recorder: Records,
+    attackers: Attackers | None,
+    privacy_meter: PrivacyMeter | None,
+) -> NetworkTransport:
+    """Build the transport of messages, including forged ones."""
     private = scenario.privacy if scenario.privacy is not None and scenario.privacy.kind == "message" else None
 
     def tell(node: int, round_num: int, name: str, value: int) -> None:
@@ -171,37 +153,26 @@ def build_transport(
     carried = scenario.protocol, scenario.secure_aggregation, tell
     if attackers is None:
         return NetworkTransport(parts, MessagePacker(*packed), *carried)
-    from ddlsim.engine.attacked_transport import AttackedTransport
-    from ddlsim.engine.forging import ForgingPacker
 
     return AttackedTransport(parts, ForgingPacker(attackers, *packed), *carried)
 
 
-def meter_of(
-    scenario: "Scenario", env: "simpy.Environment", network: "Network", server: int | None
-) -> "EnergyMeter | None":
-    """What counts the energy that nodes spend; None: the scenario does not ask."""
+def meter_of(scenario: "Scenario", env: simpy.Environment, network: Network, server: int | None) -> EnergyMeter | None:
+    """Build the meter of the nodes' energy, or None if the scenario has no section energy."""
     if scenario.energy is None:
         return None
-    from ddlsim.engine.meters import EnergyMeter
-
     return EnergyMeter(network.num_nodes, server, scenario.energy.costs, lambda: env.now, network)
 
 
 def privacy_meter_of(
-    scenario: "Scenario",
-    env: "simpy.Environment",
-    learner: "Learner | SizeLearner",
-    sent_in_clear: Callable[[int], bool],
-) -> "PrivacyMeter | None":
-    """What knows every node's epsilon, and whether a node sends past its noise; None: nothing is private."""
+    scenario: "Scenario", env: simpy.Environment, learner: "Learner | SizeLearner", sent_in_clear: Callable[[int], bool]
+) -> PrivacyMeter | None:
+    """Build the meter of every node's epsilon, or None without privacy."""
     privacy = scenario.privacy
     if privacy is None:
         return None
-    from ddlsim.engine.meters import PrivacyMeter
-    from ddlsim.learning.accounting import Releases
 
-    def one_release(node: int) -> "Releases | None":
+    def one_release(node: int) -> Releases | None:
         if privacy.kind == "dp_sgd":
             return cast("Learner", learner).private_step(node)
         return None if sent_in_clear(node) else Releases(privacy.noise_of_message, 1.0, 1)
@@ -213,18 +184,15 @@ def build_monitor(
     scenario: "Scenario",
     prepared: "PreparedData | DatasetSpec",
     learner: "Learner | SizeLearner",
-    recorder: "Records",
-    run: "Run",
-    members: "list[Member]",
-    measurements: "Measurements",
-    attackers: "Attackers | None",
-    on_evaluated: "Callable[[Evaluated], None]",
+    recorder: Records,
+    run: Run,
+    members: list[Member],
+    measurements: Measurements,
+    attackers: Attackers | None,
+    on_evaluated: Callable[[Evaluated], None],
     on_model: "Callable[[int, Snapshot, Model, Any], None]",
-) -> "Monitor":
-    """What measures completed rounds: evaluations, or times where nothing is learned."""
-    from ddlsim.engine.evaluation.evaluator import Evaluator
-    from ddlsim.engine.evaluation.monitor import RoundTimes
-
+) -> Monitor:
+    """Build the monitor of completed rounds: evaluations, or only times in a network-only run."""
     if scenario.learning == "none":
         return RoundTimes(recorder, run.num_nodes)
     test_set = cast("PreparedData", prepared).test_set
@@ -246,14 +214,12 @@ def build_monitor(
 
 
 def oracle_of(
-    scenario: "Scenario", learner: "Compute", recorder: "Records", run: "Run", members: "Sequence[Member]"
-) -> "OracleSimilarities":
-    """What chosen nodes would measure of all others at every evaluation."""
-    from ddlsim.engine.evaluation.monitor import OracleSimilarities
-
+    scenario: "Scenario", learner: Compute, recorder: Records, run: Run, members: Sequence[Member]
+) -> OracleSimilarities:
+    """Return the true similarities of chosen nodes to all others, computed at every evaluation."""
     algorithm = scenario.algorithm
 
-    def compare(node: int, own: Any, others: Mapping[int, Any], rng: np.random.Generator) -> "Deferred":
+    def compare(node: int, own: Any, others: Mapping[int, Any], rng: np.random.Generator) -> Deferred:
         return algorithm.similarities_of(members[node].node, own, others, learner, rng)
 
     return OracleSimilarities(scenario.records.true_similarities, compare, recorder, run.rng_after)
@@ -263,22 +229,12 @@ def build_simulation(
     scenario: "Scenario",
     prepared: "PreparedData | DatasetSpec",
     learner: "Learner | SizeLearner",
-    recorder: "Records",
+    recorder: Records,
     on_round: Callable[[int, float, int], None] = lambda *_: None,
-    on_evaluated: "Callable[[Evaluated], None]" = lambda _: None,
+    on_evaluated: Callable[[Evaluated], None] = lambda _: None,
     on_model: "Callable[[int, Snapshot, Model, Any], None]" = lambda *_: None,
-) -> "Simulation":
-    """All objects of one run, from the ground up."""
-    import simpy
-
-    from ddlsim.assembly.draws import step_times_of
-    from ddlsim.engine.evaluation.evaluator import Measurements
-    from ddlsim.engine.gc_tuning import free_earlier_runs
-    from ddlsim.engine.run_info import NodeLog, SilentLog, SimulatedClock
-    from ddlsim.engine.simulation import Simulation
-    from ddlsim.engine.transport import EnginePorts
-    from ddlsim.tasks.base import rows_of
-
+) -> Simulation:
+    """Build the simulation of one run with all its objects."""
     num_nodes, churn, learns = scenario.nodes.count, scenario.churn, scenario.learning != "none"
     free_earlier_runs(num_nodes)
     env = simpy.Environment()
@@ -296,7 +252,7 @@ def build_simulation(
     measurements = Measurements(learner, recorder, scenario.learned.judged_by)
     log = NodeLog(recorder, measurements, rows_of(scenario.learned.metrics)) if learns else SilentLog()
 
-    def on_outcome(outcome: "Evaluated") -> None:
+    def on_outcome(outcome: Evaluated) -> None:
         for own in (meter, privacy_meter):
             if own is not None:
                 own.write(recorder, outcome.completed)
