@@ -1,4 +1,4 @@
-"""What training samples are augmented with, as a scenario's text has it, and the callables that this means.
+"""The augmentation of training samples in a scenario, and its callables.
 
 none, crop_flip or color, which are ddlsim's own (learning/augmenting.py); or a class of torchvision.transforms.v2 by
 its name, with its arguments as keys; a class or function in a file (./mine.py:Mine); a callable that Python code gives;
@@ -20,19 +20,19 @@ from ddlsim.foundation.errors import DataMissing, ScenarioError
 
 BUILT_IN = ("none", "crop_flip", "color")
 GIVEN = "given"
-"""The name of a callable that Python code gives; its key `sha256` tells it from others."""
+"""Name of a callable from Python code; its key `sha256` identifies it."""
 REFUSED = {
     "Normalize": "It would change training samples alone: give mean and std of the data instead.",
     "MixUp": "It mixes labels, which is not supported.",
     "CutMix": "It mixes labels, which is not supported.",
 }
-"""Class of torchvision -> why it is no augmentation here."""
+"""Class of torchvision -> why it is refused."""
 
 _given: dict[str, Callable[[Any], Any]] = {}
 
 
 def as_text(value: Any) -> Any:
-    """Return an augmentation as a scenario holds it: for a callable a digest, by which this process finds it."""
+    """Return an augmentation as plain data; a callable becomes a digest that this process maps to it."""
     if isinstance(value, list | tuple):
         return [as_text(each) for each in value]
     if not callable(value):
@@ -60,19 +60,19 @@ def _text_of(transform: Any) -> str | None:
 
 
 def checked(value: Any) -> Any:
-    """The text of an augmentation as it is.
+    """Return an augmentation if it is valid.
 
     Raises:
         ScenarioError: it names nothing that can be called, or does not fit what it names.
     """
     if value not in BUILT_IN:
-        with suppress(DataMissing):  # told where it is used: records of a run can be read without it
+        with suppress(DataMissing):  # reported on use: the records of a run can be read without it
             callables(value)
     return value
 
 
 def callables(value: Any) -> list[Callable[[Any], Any]]:
-    """The transforms of an augmentation that is none of BUILT_IN, in their order.
+    """Return the transforms of an augmentation that is not one of BUILT_IN, in order.
 
     Raises:
         ScenarioError: see `checked`. DataMissing: what it needs is not in this process.
@@ -113,7 +113,7 @@ def callables(value: Any) -> list[Callable[[Any], Any]]:
 
 
 def flattened(transforms: Sequence[Any]) -> list[Callable[[Any], Any]]:
-    """Transforms with those inside a Compose in its place.
+    """Return the transforms, with each Compose replaced by its transforms.
 
     Raises:
         ScenarioError: one is no augmentation.
@@ -129,7 +129,7 @@ def flattened(transforms: Sequence[Any]) -> list[Callable[[Any], Any]]:
 
 
 def _inner(value: Any) -> Any:
-    """The value of a key, with transforms in the place of mappings with a name."""
+    """Return the value of a key, with mappings with a name replaced by transforms."""
     if isinstance(value, Mapping) and "name" in value:
         return callables(value)[0]
     if isinstance(value, list) and value and all(isinstance(each, Mapping) and "name" in each for each in value):

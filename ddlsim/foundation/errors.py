@@ -1,55 +1,55 @@
-"""The errors a user can cause; each carries the exit code of the command line (see cli/exits.py)."""
+"""The errors that users can cause, with the exit codes of the command line (cli/exits.py)."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 
 class DdlsimError(Exception):
-    """Something the user can put right; the text says where, what was expected, what came and what to do."""
+    """An error that the user can fix; the text gives the place, the expected and the actual value, and what to do."""
 
     exit_code = 1
 
 
 class ScenarioError(DdlsimError):
-    """A scenario, an override or a command line that cannot be run; nothing was run."""
+    """An invalid scenario, override or command line; nothing was run."""
 
     exit_code = 2
 
 
 class DataMissing(DdlsimError):
-    """Data or a part of the environment that is not there; the text says how to get it."""
+    """Missing data or a missing package; the text says how to get it."""
 
     exit_code = 3
 
 
 class DataDamaged(DdlsimError):
-    """Data that is there but cannot be read; no fallback is taken, since the user meant this data."""
+    """Data that exists but cannot be read; the fallback is not used, because the user chose this data."""
 
     exit_code = 3
 
 
 class RecordsFailed(DdlsimError):
-    """Records of a run that could not be written, e.g. since the disk is full; what was complete before is kept."""
+    """Records of a run could not be written, e.g. because the disk is full; complete records remain."""
 
 
 class RecordsDamaged(DdlsimError):
-    """Records of an earlier run that cannot be read; the text names the file and the line."""
+    """Records of an earlier run cannot be read; the text names the file and the line."""
 
 
 class WorkerLost(DdlsimError):
-    """A process that computes for a run is there no more; the run can go on from its last checkpoint on others.
+    """A worker process of a run was lost; the run can continue from its last checkpoint on other workers.
 
     Attributes:
-        run_dir: the run's directory; None: it had none yet.
+        run_dir: the run's directory; None before it exists.
     """
 
     run_dir: Path | None = None
 
 
 class ReplayFailed(DdlsimError):
-    """A run that is resumed does not repeat what it did before; its records are left as they are.
+    """A resumed run does not repeat its records, which stay unchanged.
 
-    Its argument says in what; SimPy makes the errors of a process anew, of their arguments.
+    Its argument names the difference. SimPy re-creates the errors of a process from their arguments.
     """
 
     def __str__(self) -> str:
@@ -60,12 +60,12 @@ class ReplayFailed(DdlsimError):
 
 
 def kind_of(value: object) -> str:
-    """What came in the place of what was expected, in words."""
+    """Return the type of an unexpected value in words."""
     return "nothing (None)" if value is None else f"a {type(value).__name__}"
 
 
 def listing(items: Sequence[object], most: int = 8) -> str:
-    """The items as in a sentence, such as "1, 2 and 5"; of many the first ones and how many more there are."""
+    """Return items as in a sentence, such as "1, 2 and 5"; of many the first ones and the number of others."""
     shown = [str(item) for item in items[:most]]
     shown += [f"{len(items) - most} more"] if len(items) > most else []
     return " and ".join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))

@@ -1,4 +1,4 @@
-"""The signals that end a run as KeyboardInterrupt, until the run begins to write its end: that cannot be cut short.
+"""Signals end a run with KeyboardInterrupt, until it starts to write its final records, which complete.
 
 A run that makes checkpoints ends with one: the first signal waits for the end of the round, a later one does not.
 """
@@ -12,10 +12,10 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 
 ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
-"""Ctrl-C; a batch system whose time is over; a terminal that was closed."""
+"""Signals of Ctrl-C, of a batch system's time limit and of a closed terminal."""
 
 SAME_S = 0.5
-"""Signals within so many seconds are one: a terminal and a program that started the run may both send one."""
+"""Signals within this time count as one, because a terminal and a parent program may both send one."""
 
 _AFTER_THE_ROUND = b"Ending after this round, with a checkpoint; another signal ends the run at once.\n"
 _STILL_WRITING = b"Writing what has been computed; another signal changes nothing (kill -9 ends it at once).\n"
@@ -35,20 +35,20 @@ class Interrupts:
         self._first_s = 0.0
 
     def wait_for_round(self) -> None:
-        """From here on the first signal waits for the next `check`."""
+        """Let the first signal wait for the next `check` from now on."""
         self._wait = True
 
     def hold(self) -> None:
-        """From here on a signal prints a message and does nothing else."""
+        """Let signals only print a message from now on."""
         self._held = True
 
     def check(self) -> None:
-        """Raises KeyboardInterrupt if one came and was lost: Python ignores exceptions of destructors and callbacks."""
+        """Raise KeyboardInterrupt if one was lost, because Python ignores exceptions of destructors and callbacks."""
         if self.came and not self._held:
             raise KeyboardInterrupt
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """The handler."""
+        """Handle a signal."""
         now_s = time.monotonic()
         if not self.came:
             self.came, self._first_s = True, now_s
@@ -61,7 +61,7 @@ class Interrupts:
 
 @contextmanager
 def interruptible() -> Iterator[Interrupts]:
-    """While this is open each of these signals raises KeyboardInterrupt, unless they are held.
+    """Let each of these signals raise KeyboardInterrupt within the context, unless they are held.
 
     Signals that are ignored already (nohup, a background job of a shell) stay ignored. Outside the main thread, where
     no handlers can be set, nothing is changed.
@@ -80,6 +80,6 @@ def interruptible() -> Iterator[Interrupts]:
 
 
 def ignore_signals() -> None:
-    """From here on the signals do nothing; for a process that has done its work."""
+    """Ignore the signals from now on, in a process that has finished its work."""
     for number in ENDING:
         signal.signal(number, signal.SIG_IGN)

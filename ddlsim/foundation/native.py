@@ -1,4 +1,4 @@
-"""Finds, checks and loads the compiled modules `ddlsim._native` and `ddlsim._cuda`; nothing else imports them.
+"""Find, check and load the compiled modules `ddlsim._native` and `ddlsim._cuda`; nothing else imports them.
 
 In the repository's root the source tree hides an installed package. The tree has no compiled module after a plain
 install, so the module is then looked for in the installed distribution. A module older than its C++ sources is
@@ -26,7 +26,7 @@ HOW_TO_BUILD = "Build it in the repository's root with `pip install .` (or `pip 
 
 @functools.cache
 def extension() -> ModuleType:
-    """The module `ddlsim._native`.
+    """Return the module `ddlsim._native`.
 
     Raises:
         DataMissing: it is not built for this Python, or it is older than the C++ sources beside the package.
@@ -44,13 +44,13 @@ def extension() -> ModuleType:
 
 @functools.cache
 def cuda() -> ModuleType | None:
-    """The module `ddlsim._cuda`, or None where its kernels cannot be used; see `why_no_cuda`."""
+    """Return the module `ddlsim._cuda`, or None if its kernels cannot be used (`why_no_cuda`)."""
     return None if why_no_cuda() else _load("_cuda")
 
 
 @functools.cache
 def why_no_cuda() -> str:
-    """Why the CUDA kernels cannot be used here; empty if they can.
+    """Return why the CUDA kernels cannot be used here; empty if they can.
 
     A device of an architecture that they were not built for is found out by loading one of them, not by a launch that
     fails in the middle of a run.
@@ -63,7 +63,7 @@ def why_no_cuda() -> str:
 
 
 def source_stamp(csrc: Path) -> str:
-    """Hash of the C++ and CUDA sources below `csrc`, as cmake/stamp.cmake computes it."""
+    """Return the hash of the C++ and CUDA sources below `csrc`, as cmake/stamp.cmake computes it."""
     names = sorted({path.relative_to(csrc).as_posix() for pattern in SOURCE_PATTERNS for path in csrc.rglob(pattern)})
     lines = [f"{name} {hashlib.sha256((csrc / name).read_bytes()).hexdigest()}\n" for name in names]
     return hashlib.sha256("".join(lines).encode()).hexdigest()
@@ -89,7 +89,7 @@ def _load(name: str) -> ModuleType | None:
 
 
 def _find_installed(name: str) -> Path | None:
-    """The file of a compiled module in an installed ddlsim that the source tree hides."""
+    """Return the file of a compiled module in an installed ddlsim that the source tree hides."""
     folders = []
     for distribution in metadata.distributions(name="ddlsim"):
         folders.append(Path(str(distribution.locate_file("ddlsim"))))

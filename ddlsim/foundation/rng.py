@@ -10,12 +10,12 @@ import numpy as np
 
 
 def stream(seed: int, purpose: str, *indices: int) -> np.random.Generator:
-    """The generator of one named stream.
+    """Return the generator of one named stream.
 
     Args:
         seed: the scenario's seed, any integer.
-        purpose: what the numbers are for, e.g. "batches".
-        indices: what tells streams of one purpose apart, e.g. a node id, a round.
+        purpose: use of the numbers, e.g. "batches".
+        indices: numbers that identify the stream within its purpose, e.g. a node id, a round.
     """
     label = "/".join((str(seed), purpose, *map(str, indices)))
     key = int.from_bytes(hashlib.sha256(label.encode()).digest()[:16], "little")
@@ -23,11 +23,11 @@ def stream(seed: int, purpose: str, *indices: int) -> np.random.Generator:
 
 
 def stream_seed(seed: int, purpose: str, *indices: int) -> int:
-    """A 63-bit integer seed of a named stream, for libraries that only take integers (torch, networkx)."""
+    """Return a 63-bit seed of a named stream, for libraries that only take integers (torch, networkx)."""
     return int(stream(seed, purpose, *indices).integers(0, 2**63 - 1))
 
 
 def dealt(generator: np.random.Generator, count: int, wanted: int) -> list[int]:
-    """So many (at least 1) of the numbers 0 .. count-1 in random order, none again before all have been dealt."""
+    """Return `wanted` (at least 1) numbers from 0 .. count-1 in random order, each again only after all others."""
     orders = [generator.permutation(count) for _ in range(-(-wanted // count))]
     return np.concatenate(orders)[:wanted].tolist()

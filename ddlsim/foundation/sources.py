@@ -22,7 +22,7 @@ _STDLIB = Path(os.__file__).parent
 _PACKAGES = ("site-packages", "dist-packages")
 _GIT_TIMEOUT_S = 10.0
 _texts: dict[str, tuple[Any, bytes]] = {}
-"""Module -> its spec, which a reload replaces, and its text at the first look."""
+"""Module -> its spec, which a reload replaces, and its text when first read."""
 
 
 def about(cls: type) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def about(cls: type) -> dict[str, Any]:
 
 
 def source_of(made: Any) -> str | None:
-    """Source text of a class or function, or None if Python does not keep it."""
+    """Return the source text of a class or function, or None if Python does not keep it."""
     try:
         return inspect.getsource(made)
     except (OSError, TypeError):
@@ -53,7 +53,7 @@ def source_of(made: Any) -> str | None:
 
 
 def digest_of(made: Any) -> str | None:
-    """SHA-256 of the source file of a class or function and of the user's modules that this file imports, in hex.
+    """Return the SHA-256, in hex, of the source file of a class or function and of the user's modules that it imports.
 
     Returns:
         None if a file alone does not define it: it is from a notebook or prompt, a lambda, or made inside a function.
@@ -67,7 +67,7 @@ def digest_of(made: Any) -> str | None:
 
 
 def _is_in(module: str, made: Any) -> bool:
-    """Whether a class or function is a module's own, by its name."""
+    """Whether a module defines a class or function under its qualified name."""
     with suppress(AttributeError):
         return attrgetter(made.__qualname__)(sys.modules[module]) is made if module in sys.modules else False
     return False
@@ -85,7 +85,7 @@ def is_installed(module: str) -> bool:
 
 
 def _digest_of_text(text: bytes, package: str) -> str:
-    """SHA-256 of a text and of the user's modules that it imports.
+    """Return the SHA-256 of a text and of the user's modules that it imports.
 
     Args:
         text: of a source file.
@@ -109,7 +109,7 @@ def _add_helpers(text: bytes, package: str, found: dict[str, bytes]) -> None:
 
 
 def _imported(text: bytes, package: str) -> Iterator[str]:
-    """Names that a text imports, at any depth; some of them may not be modules."""
+    """Yield the names that a text imports, at any depth; some may not be modules."""
     with suppress(SyntaxError, ValueError):
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Import):
@@ -122,7 +122,7 @@ def _imported(text: bytes, package: str) -> Iterator[str]:
 
 
 def _text(module: str) -> bytes | None:
-    """Text of a module; of a loaded module the text at the first look, until it is reloaded. None: it has no file."""
+    """Return the text of a module (if loaded: its text when first read, until a reload), or None if it has no file."""
     spec, known, file = _spec(module), _texts.get(module), _file_of(module)
     if known is not None and known[0] is spec:
         return known[1]
@@ -145,7 +145,7 @@ def _package_of(module: str) -> str:
 
 
 def _spec(module: str) -> Any:
-    """Python's spec of a module, without an import."""
+    """Return Python's spec of a module, without importing it."""
     if module in sys.modules:
         return getattr(sys.modules[module], "__spec__", None)
     above = module.rpartition(".")[0]
@@ -155,7 +155,7 @@ def _spec(module: str) -> Any:
 
 
 def _git_state(path: Path) -> dict[str, Any] | None:
-    """Commit of the file's repository, and whether this file or any tracked file differs from it.
+    """Return the commit of the file's repository, and whether this file or any tracked file differs from it.
 
     None: the file is in no repository, or git is not installed.
     """

@@ -1,4 +1,4 @@
-"""JSON as RFC 8259 defines it: every file and output of ddlsim is written here, since JSON has no infinity and no NaN.
+"""Write JSON as in RFC 8259, without infinities and NaN, for every file and output of ddlsim.
 
 Rows of a run keep such numbers as texts, as Protocol Buffers do ("Infinity", "-Infinity", "NaN"), so that a reader
 recognizes a run that has diverged. Summaries and tables, where null already means "no number", have null.
@@ -10,13 +10,13 @@ from collections.abc import Callable
 from typing import Any
 
 NOT_FINITE = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}
-"""Text of a row -> the number that it stands for."""
+"""Text in a row -> its number."""
 
 _ROW = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 
 
 def row_text(value: Any) -> str:
-    """One line of a JSON-lines file, without its newline; numbers that are not finite are texts."""
+    """Return one line of a JSON-lines file, without its newline; numbers that are not finite are texts."""
     try:
         return _ROW.encode(value)
     except ValueError:
@@ -24,7 +24,7 @@ def row_text(value: Any) -> str:
 
 
 def table_text(value: Any, indent: int | None = None, separators: tuple[str, str] | None = None) -> str:
-    """A summary, manifest or table; numbers that are not finite are null.
+    """Return the text of a summary, manifest or table; numbers that are not finite are null.
 
     Args:
         value: plain values.
@@ -34,12 +34,12 @@ def table_text(value: Any, indent: int | None = None, separators: tuple[str, str
 
 
 def strict(value: Any) -> Any:
-    """The same value with null in place of numbers that are not finite."""
+    """Replace numbers that are not finite by null."""
     return _replaced(value, lambda _: None)
 
 
 def row_number(value: Any) -> Any:
-    """A value that a row holds, with the number that a text such as "Infinity" stands for."""
+    """Return a value of a row, with texts such as "Infinity" replaced by their number."""
     return NOT_FINITE.get(value, value) if isinstance(value, str) else value
 
 

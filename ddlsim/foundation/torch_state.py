@@ -1,4 +1,4 @@
-"""torch's state that all code of a process shares: generators, defaults and threads."""
+"""State of torch that all code of a process shares: generators, defaults and threads."""
 
 import multiprocessing
 import os
@@ -18,7 +18,7 @@ _FORKED_WITHOUT_EXEC = 0x40
 
 
 def _is_a_fork() -> bool:
-    """Whether the process is a fork of one that perhaps used torch, also where only the fork imported ddlsim."""
+    """Whether the process is a fork of one that may have used torch, even if only the fork imported ddlsim."""
     try:
         flags = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[6])
     except (OSError, ValueError, IndexError):
@@ -63,7 +63,7 @@ def forked_generators(seed: int | None = None, devices: Sequence[torch.device] =
 
 
 def defaults() -> dict[str, Any]:
-    """torch's modes and defaults in this thread."""
+    """Return torch's modes and defaults in this thread."""
     return {
         "default dtype": torch.get_default_dtype(),
         "default device": torch.get_default_device(),
@@ -77,8 +77,8 @@ def same_defaults(code: str, before: dict[str, Any] | None = None) -> Iterator[N
     """Raise DdlsimError if torch's modes and defaults differ after the context, because what follows would too.
 
     Args:
-        code: whose code runs within the context, for the error's text.
-        before: as they have to be; None: as they are now.
+        code: name of the code within the context, for the error's text.
+        before: the required values; None: the current ones.
     """
     before = defaults() if before is None else before
     try:

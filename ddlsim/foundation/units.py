@@ -1,4 +1,4 @@
-"""Units: YAML speaks Mbit/s and ms, everything inside speaks bytes per second and seconds. And what is too much."""
+"""Units and upper bounds: YAML uses Mbit/s and ms, the code uses bytes per second and seconds."""
 
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -12,14 +12,14 @@ BITS_PER_BYTE = 8
 FLOAT32_BYTES = 4
 
 MAX_STEP_S, MAX_LATENCY_MS, MAX_MBPS = 1e9, 1e9, 5e8
-"""What a key or a file gives must be less. Rates are counted in 2^-16 bytes/s, of which 62 bits hold 563 Tbit/s."""
+"""Exclusive upper bounds of keys and files. Rates are counted in 2^-16 bytes/s; 62 bits hold 563 Tbit/s."""
 END_OF_TIME_S = 9e9
-"""No run goes on beyond this: of nanoseconds, in which simulated time is counted, 64 bits hold 292 years."""
+"""Longest simulated time: it is counted in nanoseconds, of which 64 bits hold 292 years."""
 
 MAX_COUNT, MAX_STEPS, MAX_UNITS = 10**9, 10**6, 10**6
-"""Most that a key may count; local steps of one round, whose batches are drawn at once; units of one layer."""
+"""Upper bounds of counts, of local steps per round (whose batches are drawn at once), and of units per layer."""
 MAX_NODES = 10**7
-"""Nodes of one scenario."""
+"""Upper bound of nodes of a scenario."""
 Count = Annotated[int, Ge(1), Le(MAX_COUNT)]
 CountOrZero = Annotated[int, Ge(0), Le(MAX_COUNT)]
 StepCount = Annotated[int, Ge(1), Le(MAX_STEPS)]
@@ -28,10 +28,10 @@ UnitCount = Annotated[int, Ge(1), Le(MAX_UNITS)]
 
 
 def mbps_to_bytes_per_s(mbps: Number) -> Number:
-    """Mbit/s (10^6 bits) to bytes/s."""
+    """Convert Mbit/s (10^6 bits) to bytes/s."""
     return mbps * 1e6 / BITS_PER_BYTE
 
 
 def ms_to_s(ms: Number) -> Number:
-    """Milliseconds to seconds."""
+    """Convert milliseconds to seconds."""
     return ms / 1e3

@@ -37,7 +37,7 @@ def is_part(path: tuple[str, ...]) -> bool:
 
 
 def merge(below: Tree, above: Tree, path: tuple[str, ...] = ()) -> Tree:
-    """`above` laid over `below`; both stay as they are, values keep the place where they were written."""
+    """Return `above` merged over `below`; values keep their marks, the arguments stay unchanged."""
     if is_training(path):
         below, above = with_long_names(below), with_long_names(above)
     whole = is_part(path) or path[-1:] == ("augmentation",)
@@ -50,7 +50,7 @@ def merge(below: Tree, above: Tree, path: tuple[str, ...] = ()) -> Tree:
 
 
 def put(tree: Tree, path: tuple[str, ...], value: Tree) -> Tree:
-    """A tree with one value put at a path, as `--set` does.
+    """Return a tree with one value set at a path, as `--set` does.
 
     Another `name` for a named part drops the keys that belonged to the part that stood there; the same name keeps them.
     """
@@ -73,7 +73,7 @@ def _put(tree: Tree | None, rest: tuple[str, ...], value: Tree, path: tuple[str,
 
 
 def _meant(path: tuple[str, ...], name: Tree) -> Any:
-    """The name that a name of a part stands for; of a class in a file that with the whole path."""
+    """Return the name of a part without aliases, with the absolute path of a file."""
     found = with_whole_path(name).value
     return table(path[-1]).meant(found) if isinstance(found, str) else found
 
@@ -102,7 +102,7 @@ def changes_alike(tree: Tree, path: tuple[str, ...]) -> bool:
 
 
 def without(tree: Tree, path: tuple[str, ...]) -> Tree:
-    """A tree without the value at a path, the long one, and without mappings that this leaves empty."""
+    """Return a tree without the value at a long path, and without mappings that become empty."""
     rest = path[1:]
     here = dict((with_long_names(tree) if rest and is_training(path[:1]) else tree).value)
     below = here.pop(path[0])
@@ -116,7 +116,7 @@ def without(tree: Tree, path: tuple[str, ...]) -> Tree:
 
 
 def value_at(tree: Tree, path: tuple[str, ...]) -> Tree | None:
-    """The value at this path, the long one; None: there is none."""
+    """Return the value at a long path, or None."""
     found: Tree | None = tree
     for depth, key in enumerate(path):
         if found is None:
@@ -129,7 +129,7 @@ PACKAGE_DIR = Path(__file__).resolve().parent.parent
 
 
 def folders() -> Iterator[Path]:
-    """Where bare names are looked for: ./scenarios, those inside the package, those of the source tree."""
+    """Yield the folders for bare names: ./scenarios, the package's scenarios, the source tree's scenarios."""
     seen = set()
     source_tree = PACKAGE_DIR.parent if (PACKAGE_DIR.parent / "pyproject.toml").is_file() else Path()
     for folder in (Path("scenarios"), PACKAGE_DIR / "_scenarios", source_tree / "scenarios"):
@@ -139,7 +139,7 @@ def folders() -> Iterator[Path]:
 
 
 def by_name(matrices: bool = False) -> dict[str, Path]:
-    """Every scenario that can be run by its bare name; files that others extend (below base/) are left out.
+    """Return every scenario that has a bare name; files below base/, which others extend, have none.
 
     Args:
         matrices: the matrices for `ddlsim reproduce` instead.
@@ -170,13 +170,13 @@ def _table_keys(file: Path) -> set[str]:
 
 
 def find(path: str | Path, matrices: bool = False) -> Path:
-    """The file of a path or a bare name.
+    """Return the file of a path or a bare name.
 
     Args:
         path: as given.
         matrices: whether a bare name means a matrix for `ddlsim reproduce` and not a scenario.
     Raises:
-        ScenarioError: there is none.
+        ScenarioError: no such file.
     """
     file = Path(path)
     if file.is_file():
@@ -197,11 +197,11 @@ def find(path: str | Path, matrices: bool = False) -> Path:
 
 
 OF_PUBLISHED = (("data",), ("nodes",), ("model",), ("task",), ("partition",), ("shift",), ("algorithm", "name"))
-"""What published numbers (`paper`) are of; a scenario that changes one of these does not keep them."""
+"""Keys that published numbers (`paper`) depend on; a scenario that changes one of them drops the numbers."""
 
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> Scenario:
-    """Reads, merges and checks a scenario.
+    """Read, merge and check a scenario.
 
     Args:
         path: a YAML file, or the bare name of one in ./scenarios or among those that come with ddlsim.
@@ -214,7 +214,7 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Scenario:
 
 
 def read_tree(file: Path) -> Tree:
-    """A scenario file laid over what it extends.
+    """Read a scenario file, merged over the file that it extends.
 
     Raises:
         ScenarioError: if it cannot be read, or holds more than one scenario.
@@ -227,7 +227,7 @@ def read_tree(file: Path) -> Tree:
 
 
 def from_python(given: "str | Path | Mapping[str, Any] | Scenario", changes: Mapping[str, Any]) -> Scenario:
-    """Checks a scenario that Python code gives in any form, with some keys changed.
+    """Check a scenario from Python code in any form, with some keys changed.
 
     Args:
         given: a file or its bare name, as for `load`; a mapping, as for `from_mapping`, whose `extends` is a path from
@@ -257,7 +257,7 @@ def from_python(given: "str | Path | Mapping[str, Any] | Scenario", changes: Map
 
 
 def _change(key: str, value: Any) -> tuple[tuple[str, ...], Tree]:
-    """A change as `changed` takes it: as if the key had been given by --set."""
+    """Return a change for `changed`, like one of --set."""
     if not isinstance(key, str):
         raise ScenarioError(f"set: expected dotted keys, such as training.learning_rate, got {key!r}.")
     path, whole = tuple(key.split(".")), value
@@ -270,10 +270,10 @@ def _change(key: str, value: Any) -> tuple[tuple[str, ...], Tree]:
 
 
 def as_overrides(changes: Mapping[str, Any]) -> list[str]:
-    """Changes that Python code gives, as for `from_python`, as "dotted.key=value" texts.
+    """Return changes from Python code, as for `from_python`, as "dotted.key=value" texts.
 
     Raises:
-        ScenarioError: if a value is none that a scenario can hold.
+        ScenarioError: a scenario cannot hold a value.
     """
     found = [_change(key, value) for key, value in changes.items()]
     return [f"{'.'.join(path)}={json.dumps(tree.plain())}" for path, tree in found]
@@ -285,7 +285,7 @@ def _tree_of(mapping: Mapping[str, Any], where: str) -> Tree:
 
 
 def from_mapping(mapping: dict[str, Any], name: str = "scenario") -> Scenario:
-    """Checks a scenario that is given as a mapping with the keys of a file.
+    """Check a scenario from a mapping with the keys of a file.
 
     Args:
         mapping: plain values; where a file has a mapping with a name, also a part (`Facade(heads=2)`), or its class.
@@ -298,7 +298,7 @@ def from_mapping(mapping: dict[str, Any], name: str = "scenario") -> Scenario:
 
 
 def with_fallback(scenario: Scenario) -> Scenario | None:
-    """A scenario with its fallback applied, or None if it has none."""
+    """Return a scenario with its fallback applied, or None if it has no fallback."""
     if scenario.fallback is None:
         return None
     mark = Mark("fallback")
@@ -312,7 +312,7 @@ def with_fallback(scenario: Scenario) -> Scenario | None:
 
 
 def finish(tree: Tree, name: str) -> Scenario:
-    """The scenario of a tree that has been merged: laid over the defaults and checked.
+    """Merge a tree over the defaults, and check it.
 
     Args:
         tree: a whole scenario; it gets `name` if it has none.
@@ -341,7 +341,7 @@ def finish(tree: Tree, name: str) -> Scenario:
 
 
 def _fitting_fallback(main: Tree, fallback: Tree) -> tuple[Tree, list[str]]:
-    """A fallback without the keys of parts that stand no longer in the scenario, and a note on each.
+    """Return a fallback without keys of parts that the scenario no longer has, and a note on each.
 
     A key is left out if its part was named elsewhere (--set, a file that extends this one) and does not take it. What
     the fallback's own file contradicts stays, and is an error.
@@ -363,7 +363,7 @@ def _fitting_fallback(main: Tree, fallback: Tree) -> tuple[Tree, list[str]]:
 
 
 def _fallback_problems(main: Tree, fallback: Tree, reported: list[Problem]) -> list[Problem]:
-    """What would be wrong with the fallback applied; what is wrong without it as well is told already."""
+    """Return the problems of the scenario with its fallback that it does not have without it."""
     if not fallback.is_mapping:
         return [Problem(fallback.mark, "fallback", "expected a mapping (key: value) or null")]
     problems = [
@@ -390,7 +390,7 @@ def _marks(tree: Tree) -> set[Mark]:
 
 
 def read_file(file: Path, source: str, above: tuple[Path, ...]) -> Tree:
-    """A file laid over what it extends."""
+    """Read a file, merged over the file that it extends."""
     try:
         tree = parse_file(file.read_text(encoding="utf-8"), source)
     except OSError as error:
@@ -401,7 +401,7 @@ def read_file(file: Path, source: str, above: tuple[Path, ...]) -> Tree:
 
 
 def extended(tree: Tree, file: Path, above: tuple[Path, ...] = ()) -> Tree:
-    """A scenario laid over what its `extends` names; a tree without one comes back as it is.
+    """Return a scenario merged over the one that its `extends` names, if any.
 
     Args:
         tree: the scenario.
@@ -428,7 +428,7 @@ def extended(tree: Tree, file: Path, above: tuple[Path, ...] = ()) -> Tree:
 
 
 def _parent(file: Path, extends: str) -> Path:
-    """What a file extends: one beside it, or else the scenario that `ddlsim run` knows by that name."""
+    """Return the file that a file extends: in the same folder, or else by its bare name."""
     parent = file.parent / extends
     if not parent.suffix and not parent.is_file():
         parent = parent.with_suffix(".yaml")
@@ -436,7 +436,7 @@ def _parent(file: Path, extends: str) -> Path:
 
 
 def _shown_path(path: Path) -> str:
-    """A path without "x/.." in it, relative if it was given so."""
+    """Return a path without "x/..", relative if it was relative."""
     resolved = path.resolve()
     try:
         return str(path if path.is_absolute() and ".." not in path.parts else resolved.relative_to(Path.cwd()))
@@ -445,7 +445,7 @@ def _shown_path(path: Path) -> str:
 
 
 def apply_overrides(tree: Tree, overrides: Sequence[str]) -> Tree:
-    """A tree with "dotted.key=value" texts put into it.
+    """Return a tree with the values of "dotted.key=value" texts.
 
     Raises:
         ScenarioProblems: texts that are none.
@@ -463,9 +463,7 @@ def apply_overrides(tree: Tree, overrides: Sequence[str]) -> Tree:
 
 
 def changed(tree: Tree, changes: Sequence[tuple[tuple[str, ...], Tree]]) -> Tree:
-    """A tree with values put at paths, as `--set` does: a key goes before the whole that it stands in, whatever their
-    order.
-    """
+    """Return a tree with values set at paths, as `--set` does; sections are set before their keys."""
     before = tree
     # Of keys side by side names first: a new name drops the old part's keys, and must not drop what is given beside it.
     for path, value in sorted(changes, key=lambda change: (len(change[0]), change[0][-1] != "name")):
@@ -478,7 +476,7 @@ def changed(tree: Tree, changes: Sequence[tuple[tuple[str, ...], Tree]]) -> Tree
 
 
 def without_others_numbers(before: Tree, after: Tree) -> Tree:
-    """A changed scenario without the published numbers that it had, if they are of other data, nodes or models.
+    """Drop the published numbers of a changed scenario if its data, nodes or models differ.
 
     Args:
         before: as it was.
@@ -497,10 +495,10 @@ def _plain_at(tree: Tree, path: tuple[str, ...]) -> Any:
 
 
 def parse_override(text: str) -> tuple[tuple[str, ...], Tree]:
-    """The path and the value of "dotted.key=value".
+    """Return the path and the value of "dotted.key=value".
 
     Raises:
-        ScenarioProblems: if it is none.
+        ScenarioProblems: the text has another form.
     """
     mark = Mark(f"--set {text}")
     key, equals, value = text.partition("=")

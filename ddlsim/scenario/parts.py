@@ -43,20 +43,20 @@ TABLES = {
     "optimizer": "ddlsim.learning.optimizing:OPTIMIZERS",
     "schedule": "ddlsim.learning.optimizing:SCHEDULES",
 }
-"""Key in the scenario -> table of the names that may stand there."""
+"""Key of the scenario -> table of its names."""
 
 LISTED = frozenset({"attacks"})
-"""Keys under which a list of named parts stands."""
+"""Keys with a list of named parts."""
 
 SECTIONS = {"links": "network", "compression": "network", "optimizer": "training", "schedule": "training"}
-"""Key of a named part -> the section that it stands in; others stand at the top."""
+"""Key of a named part -> its section; other named parts are at the top level."""
 
 PART_PATHS = tuple((SECTIONS[key], key) if key in SECTIONS else (key,) for key in TABLES)
-"""Where named parts stand in a scenario."""
+"""Paths of the named parts of a scenario."""
 
 
 def table(key: str) -> Registry:
-    """The table that the names under a key come from."""
+    """Return the table of the names of a key."""
     module, _, attribute = TABLES[key].partition(":")
     return getattr(importlib.import_module(module), attribute)
 
@@ -71,7 +71,7 @@ class NamedPart:
         return core_schema.no_info_plain_validator_function(self.make)
 
     def make(self, value: Any) -> Any:
-        """The part that a mapping names.
+        """Return the part of a mapping with a name.
 
         Raises:
             ValidationError: with every error of the mapping, located by key.
@@ -105,7 +105,7 @@ class NamedPart:
 
 
 def unknown_name(known: Registry, name: object) -> str:
-    """What to say to a name that is not in a table."""
+    """Return the message on a name that is not in a table."""
     in_file = " A class in a file is named ./mine.py:Mine." if re.search("[:/]", str(name)) else ""
     return f"unknown name {name!r}.{did_you_mean(name, [*known, *known.aliases])}{in_file} Known: {', '.join(known)}"
 
@@ -117,7 +117,7 @@ def _located(kind: str, text: str | None, value: Any) -> ValidationError:
 
 @cache
 def checker(cls: type) -> TypeAdapter:
-    """What checks a part's keys, strictly: types, bounds, no other keys."""
+    """Return the validator of a part's keys: strict types, bounds, no other keys."""
     hints = get_type_hints(cls, include_extras=True)
     keys = {
         field.name: hints[field.name] if is_required(field) else NotRequired[hints[field.name]]
@@ -130,7 +130,7 @@ def checker(cls: type) -> TypeAdapter:
 
 
 def _checker(cls: type) -> TypeAdapter:
-    """`checker`, for classes whose annotations may be faulty."""
+    """Return `checker` of a class, or raise ScenarioError if its annotations are faulty."""
     try:
         return checker(cls)
     except Exception as error:
@@ -140,8 +140,8 @@ def _checker(cls: type) -> TypeAdapter:
 
 
 def _check_defaults(part: Any, given: Mapping[str, Any]) -> None:
-    """Raises ScenarioError if a class from outside has a default that its own annotation does not allow: the scenario
-    that a run writes down, with all keys, could not be read again."""
+    """Raise ScenarioError if a user-defined class has a default that its annotation forbids, because the scenario that
+    a run writes, with all keys, could not be read."""
     if not own_code.is_from_outside(part):
         return
     try:
@@ -156,7 +156,7 @@ def _check_defaults(part: Any, given: Mapping[str, Any]) -> None:
 
 
 def keys_of(cls: type) -> list[dataclasses.Field]:
-    """The fields of a part that are YAML keys."""
+    """Return the fields of a part that are YAML keys."""
     return [field for field in dataclasses.fields(cls) if field.init]
 
 
@@ -166,13 +166,13 @@ def is_required(field: dataclasses.Field) -> bool:
 
 
 def default_of(field: dataclasses.Field) -> Any:
-    """A key's default as plain YAML data; call only if it is not required."""
+    """Return a key's default as plain YAML data; only for optional keys."""
     value = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
     return plain(value)
 
 
 def to_plain(key: str, part: Any) -> dict[str, Any]:
-    """A part as the mapping that makes it again: its name, then all its keys."""
+    """Return a part as a mapping: its name, then all its keys."""
     return {"name": table(key).name_of(part), **plain(part)}
 
 
@@ -212,19 +212,19 @@ def plain(value: Any, path: str = "") -> Any:
 
 
 def nested_dataclass(hint: Any) -> type | None:
-    """The dataclass inside an annotation such as tuple[Absence, ...], if there is one."""
+    """Return the dataclass inside an annotation such as tuple[Absence, ...], or None."""
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return hint
     return next((found for arg in get_args(hint) if (found := nested_dataclass(arg))), None)
 
 
 def first_line(cls: Any) -> str:
-    """The first line of a docstring."""
+    """Return the first line of a docstring."""
     return (inspect.getdoc(cls) or "").partition("\n")[0]
 
 
 def key_docs(cls: type) -> dict[str, str]:
-    """Key -> its text, from the `Args:` of a class docstring (base classes' docstrings count as well)."""
+    """Return the text of each key from the `Args:` of the docstrings of a class and its bases."""
     found: dict[str, str] = {}
     for base in cls.__mro__:
         lines = inspect.cleandoc(base.__doc__ or "").splitlines()
@@ -245,11 +245,10 @@ def key_docs(cls: type) -> dict[str, str]:
 
 
 def with_given_parts(mapping: dict[str, Any]) -> dict[str, Any]:
-    """A scenario as a mapping in which parts may be objects, or classes, or mappings whose name is a class; all become
-    mappings with a name.
+    """Replace objects, classes and mappings named by a class, as parts of a scenario, by mappings with a name.
 
     Raises:
-        ScenarioError: if a class does not keep its contract.
+        ScenarioError: a class does not keep its contract.
     """
     found = dict(mapping)
     for key in TABLES:
@@ -277,7 +276,7 @@ def _given(key: str, value: Any) -> Any:
 
 
 def named_parts(scenario: Any) -> Iterator[tuple[str, Any]]:
-    """The key and the part of every place of a scenario where a named part stands."""
+    """Yield the key and the part of every named part of a scenario."""
     for path in PART_PATHS:
         part = scenario
         for key in path:
@@ -289,13 +288,13 @@ def named_parts(scenario: Any) -> Iterator[tuple[str, Any]]:
 
 
 def places(scenario: Any) -> list[tuple[type, str]]:
-    """Classes of parts that were loaded from files and modules, and from where."""
+    """Return the classes of parts that were loaded from files and modules, with their places."""
     classes = (type(part) for _, part in named_parts(scenario))
     return [(cls, place) for cls in classes if (place := own_code.place_of(cls)) is not None]
 
 
 def origins(*scenarios: Any) -> list[dict[str, Any]]:
-    """What a manifest says of every part of scenarios that is not ddlsim's own; what several have stands there once."""
+    """Return the manifest's entry on each user-defined part of scenarios, once if several scenarios share it."""
     found: list[dict[str, Any]] = []
     for scenario in scenarios:
         about = (table(key).about(part) for key, part in named_parts(scenario))
@@ -304,9 +303,7 @@ def origins(*scenarios: Any) -> list[dict[str, Any]]:
 
 
 def with_whole_paths(tree: Tree) -> Tree:
-    """A scenario in which classes in files are named by their whole paths: what stands in a file is relative to its
-    folder, anything else to the working directory.
-    """
+    """Make paths of classes absolute, relative to the folder of the scenario file or else the working directory."""
     if not tree.is_mapping:
         return tree
     found = {}
@@ -320,7 +317,7 @@ def with_whole_paths(tree: Tree) -> Tree:
 
 
 def with_whole_path(tree: Tree) -> Tree:
-    """A part, or a name in the list of a mixed model."""
+    """Make the path of a part's class absolute, also in the list of a mixed model."""
     if own_code.is_place(tree.value):
         folder = Path.cwd() if tree.mark.line is None else Path(tree.mark.source).parent
         return Tree(own_code.absolute(tree.value, folder), tree.mark, tree.key)

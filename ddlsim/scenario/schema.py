@@ -1,4 +1,4 @@
-"""The JSON Schema of scenario files, for editors, from the same definitions that check them."""
+"""The JSON Schema of scenario files for editors, from the definitions that check them."""
 
 from typing import Any, get_args
 
@@ -16,14 +16,14 @@ Schema = dict[str, Any]
 
 
 class _Quiet(GenerateJsonSchema):
-    """Named parts are written by `_part`; pydantic itself only sees a function there."""
+    """Generates nothing for named parts, which `_part` writes."""
 
     def function_plain_schema(self, schema: Any) -> Schema:
         return {}
 
 
 def json_schema() -> Schema:
-    """Draft 2020-12. A file that `extends` another may leave out what that one gives."""
+    """Return the schema (draft 2020-12). A file that `extends` another may omit required keys."""
     whole = _section(Scenario, ())
     properties = whole["properties"]
     properties["extends"] = {"type": "string", "description": "Path of the scenario that this one changes."}
@@ -44,7 +44,7 @@ def json_schema() -> Schema:
 
 
 def _section(cls: type[Section], path: tuple[str, ...]) -> Schema:
-    """A section; its keys are all optional, because it may lie on another file's."""
+    """Return the schema of a section; all its keys are optional, because another file may give them."""
     plain = cls.model_json_schema(schema_generator=_Quiet)
     docs = parts.key_docs(cls)
     properties: Schema = {}
@@ -74,13 +74,13 @@ def _section(cls: type[Section], path: tuple[str, ...]) -> Schema:
 
 
 def _inner_section(hint: Any) -> type[Section] | None:
-    """The section that an annotation stands for, or allows beside null."""
+    """Return the section in an annotation, which may allow null, or None."""
     found = (one for one in (hint, *get_args(hint)) if isinstance(one, type) and issubclass(one, Section))
     return next(found, None)
 
 
 def _part(key: str) -> Schema:
-    """A named part: the name decides which other keys there are (if-then per name)."""
+    """Return the schema of a named part, with the keys of each name (if-then per name)."""
     known = parts.table(key)
     if key == "optimizer":
         return _optimizer(known)
@@ -97,7 +97,7 @@ def _part(key: str) -> Schema:
             then["properties"]["name"] = {**which, "description": then["description"]}
         branches.append({"if": {"properties": {"name": which}, "required": ["name"]}, "then": then})
     nullable = key in ("aggregation", "churn", "schedule", "task")
-    # Without a name a part lies on another file's part, whose keys are not known here.
+    # A part without a name is merged over another file's part, whose keys are unknown here.
     return {
         "type": ["object", "null"] if nullable else "object",
         "properties": every,
@@ -108,7 +108,7 @@ def _part(key: str) -> Schema:
 
 
 def _optimizer(known: Registry) -> Schema:
-    """Optimizers: names and keys of most of them are torch's, which is not asked here."""
+    """Return the schema of optimizers; those of torch are not listed, because that would import torch."""
     about = f"{', '.join(known.own_names)}, any other of torch.optim, or a class in a file, ./mine.py:Mine."
     branches: list[Schema] = []
     for name in known.own_names:
@@ -142,7 +142,7 @@ def _untitled(schema: Schema) -> Schema:
 
 
 def _inlined(schema: Any, definitions: Schema) -> Any:
-    """References to the definitions of one part, replaced by what they refer to."""
+    """Replace references to definitions by the definitions."""
     if isinstance(schema, list):
         return [_inlined(one, definitions) for one in schema]
     if not isinstance(schema, dict):

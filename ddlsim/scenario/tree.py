@@ -23,12 +23,12 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from ddlsim.foundation.errors import ScenarioError
 
 MOST_SHOWN, MOST_TEXT = 200, 1000
-"""Characters of a source line, an option or a path, and of an explanation, that a message shows."""
+"""Most characters of a source line, option or path, and of an explanation, in a message."""
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A place: in a file, or an option of the command line.
+    """A place in a file, or an option of the command line.
 
     Args:
         source: the file's path as given, or the option, e.g. "--set rounds=0".
@@ -49,7 +49,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong.
+    """One problem of a scenario.
 
     Args:
         mark: where it was written.
@@ -72,13 +72,13 @@ class Problem:
 
 
 def cut(text: str, most: int = MOST_SHOWN) -> str:
-    """The text, or its two ends where it is longer than that."""
+    """Return the text, or its two ends if it is longer."""
     half = most // 2
     return text if len(text) <= most else f"{text[:half]} ... {text[-half:]}"
 
 
 def _around(line: str, column: int) -> tuple[str, int]:
-    """A source line cut to what stands around a column, and the column in what is left."""
+    """Return the part of a source line around a column, and the column in this part."""
     if len(line) <= MOST_SHOWN:
         return line, column
     start = max(0, column - 1 - MOST_SHOWN // 2)
@@ -88,7 +88,7 @@ def _around(line: str, column: int) -> tuple[str, int]:
 
 
 class ScenarioProblems(ScenarioError):
-    """Everything that is wrong with one scenario at once.
+    """All problems of one scenario.
 
     Args:
         problems: at least one, in the order in which they are told.
@@ -100,23 +100,23 @@ class ScenarioProblems(ScenarioError):
 
 
 def in_order(problems: Iterable[Problem]) -> list[Problem]:
-    """Without repetitions, file by file as they came, inside a file from top to bottom."""
+    """Return the problems without repetitions, by file and from top to bottom."""
     unique = list(dict.fromkeys(problems))
     sources = list(dict.fromkeys(problem.mark.source for problem in unique))
     return sorted(unique, key=lambda p: (sources.index(p.mark.source), p.mark.line or 0, p.mark.column or 0))
 
 
 def did_you_mean(wrong: object, known: Iterable[str]) -> str:
-    """The sentence that offers the nearest known name, with a space before it, or nothing."""
+    """Return a sentence with the nearest known name, after a space, or nothing."""
     found = difflib.get_close_matches(str(wrong), list(known), n=1, cutoff=0.5)
     return f" Did you mean {found[0]!r}?" if found else ""
 
 
 NUMBER_LIKE = re.compile(r"[-+]?(\d[\d_]*\.?|\d*\.\d+|\d+\.\d*)([eE][-+]?\d+)?$")
 MAX_DEPTH = 100
-"""Lists and mappings in each other, aliases (*name) written out; the JSON reader behind takes 200."""
+"""Deepest nesting of lists and mappings, with aliases (*name) expanded; pydantic's JSON reader allows 200."""
 MAX_ALIASED = 100_000
-"""Values that aliases may stand for in one text, beyond one for each of its characters."""
+"""Most values in the expanded aliases of one text, in addition to one per character."""
 TOO_DEEP = "lists or mappings stand too deep in each other"
 _MERGE = "tag:yaml.org,2002:merge"
 _PLAIN_TAGS = {
@@ -126,7 +126,7 @@ _PLAIN_TAGS = {
 
 @dataclass
 class Tree:
-    """A value with its places.
+    """A value with its place.
 
     Args:
         value: a scalar, a dict of text -> Tree, or a list of Tree.
@@ -147,7 +147,7 @@ class Tree:
         return isinstance(self.value, dict)
 
     def plain(self) -> Any:
-        """The value without places."""
+        """Return the value without places."""
         if self.is_mapping:
             return {key: child.plain() for key, child in self.value.items()}
         if isinstance(self.value, list):
@@ -155,14 +155,14 @@ class Tree:
         return self.value
 
     def children(self) -> Iterator[tuple[str | int, "Tree"]]:
-        """Keys or positions with the trees below them."""
+        """Yield keys or positions with their trees."""
         if self.is_mapping:
             yield from self.value.items()
         elif isinstance(self.value, list):
             yield from enumerate(self.value)
 
     def child(self, key: object) -> "Tree | None":
-        """The tree below a key or position, if there is one."""
+        """Return the tree of a key or position, or None."""
         if self.is_mapping:
             return self.value.get(key)
         if isinstance(self.value, list) and isinstance(key, int) and 0 <= key < len(self.value):
@@ -171,7 +171,7 @@ class Tree:
 
 
 def from_plain(value: Any, mark: Mark) -> Tree:
-    """A tree of plain values that all stand at one place."""
+    """Return the tree of plain values that all have one place."""
     if isinstance(value, dict):
         return Tree({str(key): from_plain(child, mark) for key, child in value.items()}, mark)
     if isinstance(value, list | tuple):
@@ -180,7 +180,7 @@ def from_plain(value: Any, mark: Mark) -> Tree:
 
 
 def parse_file(text: str, source: str) -> Tree:
-    """The tree of a YAML file whose top level is a mapping.
+    """Return the tree of a YAML file whose top level is a mapping.
 
     Args:
         text: the file's text.
@@ -202,7 +202,7 @@ def parse_file(text: str, source: str) -> Tree:
 
 
 def parse_value(text: str, mark: Mark, path: str) -> Tree:
-    """The tree of a YAML scalar or flow collection that was given as an option; everything in it stands at `mark`.
+    """Return the tree of a YAML scalar or flow collection from an option; all its values have the place `mark`.
 
     Args:
         text: the value's text.
@@ -239,7 +239,7 @@ def _parse(text: str, mark_of: Callable[[StreamMark], Mark], top: Mark, path: st
 
 
 class _Builder:
-    """Turns composed YAML nodes into a Tree, collecting problems; what would take too long is a problem at once."""
+    """Convert composed YAML nodes to a Tree and collect problems; excessive nesting and aliases raise at once."""
 
     def __init__(self, mark_of: Callable[[StreamMark], Mark], top: Mark, most: int):
         self.mark_of = mark_of
@@ -252,7 +252,7 @@ class _Builder:
         mark = self.mark_of(node.start_mark)
         self.count += 1
         if self.count > self.most:
-            text = f"aliases (*name) stand for more than {MAX_ALIASED:,} values; write out what is meant"
+            text = f"aliases (*name) stand for more than {MAX_ALIASED:,} values; write the values out"
             raise ScenarioProblems([Problem(self.top, "", text)])
         if len(above) > MAX_DEPTH:
             raise ScenarioProblems([Problem(mark, "", TOO_DEEP)])
@@ -337,16 +337,16 @@ OPTIMIZER_KEYS = frozenset(
     | {"momentum", "momentum_decay", "nesterov", "ns_coefficients", "ns_steps", "rho", "step_sizes", "t0"}
     | {"weight_decay"}
 )
-"""The keys of the optimizers of torch.optim, which may stand in the section `training` itself."""
+"""Keys of the optimizers of torch.optim, which may also be keys of the section `training`."""
 
 
 def is_training(path: tuple[str, ...]) -> bool:
-    """Whether the section `training` stands at this path, in the scenario or in its fallback."""
+    """Whether a path is the section `training`, of the scenario or of its fallback."""
     return path in (("training",), ("fallback", "training"))
 
 
 def with_long_names(training: Tree) -> Tree:
-    """The section `training` in its long way; what is no mapping stays as it is."""
+    """Return the long form of the section `training`; other values than mappings unchanged."""
     if not training.is_mapping:
         return training
     found = {key: child for key, child in training.value.items() if key not in OPTIMIZER_KEYS}
@@ -358,7 +358,7 @@ def with_long_names(training: Tree) -> Tree:
     if flat:
         optimizer = found.get("optimizer")
         if optimizer is not None and not optimizer.is_mapping:
-            return training  # null or a list: told as it is
+            return training  # null or a list, which validation reports
         inside = dict(optimizer.value) if optimizer is not None else {}
         for key in flat.keys() & inside.keys():
             text = f"training.optimizer.{key} is given as well; leave one of them out"
@@ -369,7 +369,7 @@ def with_long_names(training: Tree) -> Tree:
 
 
 def long_path(path: tuple[str, ...], given: Tree) -> tuple[str, ...]:
-    """The path of a `--set` in the long way."""
+    """Return the path of a `--set` in the long form."""
     head = path[:-1]
     if is_training(head) and path[-1] in OPTIMIZER_KEYS:
         return (*head, "optimizer", path[-1])
@@ -379,7 +379,7 @@ def long_path(path: tuple[str, ...], given: Tree) -> tuple[str, ...]:
 
 
 def in_short(training: dict[str, Any]) -> dict[str, Any]:
-    """Plain data of the section `training` with the optimizer's keys beside its name, where they may stand there."""
+    """Return plain data of the section `training` in the short form."""
     optimizer = training.get("optimizer")
     if not isinstance(optimizer, dict):
         return training

@@ -1,4 +1,4 @@
-"""A tree of YAML values -> a Scenario, or every problem at once with its place and words for people."""
+"""Validate a tree of YAML values as a Scenario, or report all problems with place and explanation."""
 
 import dataclasses
 import json
@@ -43,7 +43,7 @@ _EXPECTED = {
 
 
 def validate(tree: Tree) -> tuple[Scenario | None, list[Problem]]:
-    """Checks a tree that has been merged with the defaults.
+    """Check a tree that is merged with the defaults.
 
     Returns:
         The scenario and no problems, or None and at least one.
@@ -57,7 +57,7 @@ def validate(tree: Tree) -> tuple[Scenario | None, list[Problem]]:
 
 
 def check_section(tree: Tree, owner: type[BaseModel], at: Path = ()) -> tuple[Any, list[Problem]]:
-    """Checks a tree against a section's model alone.
+    """Check a tree against the model of one section.
 
     Args:
         tree: the section.
@@ -81,7 +81,7 @@ def dotted(path: Path) -> str:
 
 
 def follow(tree: Tree, path: Path) -> tuple[Tree, Path]:
-    """The deepest tree along a path and the part of the path that led there."""
+    """Return the deepest tree along a path, and its path."""
     reached: Path = ()
     for key in path:
         below = tree.child(key)
@@ -98,7 +98,7 @@ def _mark(tree: Tree, path: Path) -> Mark:
 
 @dataclasses.dataclass
 class _Found:
-    """One pydantic error with its place in the tree; `tag_at` is how deep a union's branch name stood in its path."""
+    """One pydantic error with its place in the tree; `tag_at` is the depth of a union's branch name in its path."""
 
     path: Path
     tag_at: int | None
@@ -125,7 +125,7 @@ def _problems(tree: Tree, error: ValidationError, owner: type[BaseModel] = Scena
 
 
 def _locate(tree: Tree, error: ErrorDetails) -> _Found:
-    """Walks an error's place along the tree, leaving out the names of union branches that pydantic puts into it."""
+    """Follow an error's place along the tree, without the names of union branches that pydantic inserts."""
     path: Path = ()
     tag_at = None
     place = error["loc"]
@@ -180,14 +180,14 @@ def _expected(error: ErrorDetails, path: Path) -> str:
 
 
 def _words(error: ErrorDetails) -> list[str]:
-    """The words of a Literal, from pydantic's "'a', 'b' or 'c'"."""
+    """Return the words of a Literal from pydantic's "'a', 'b' or 'c'"."""
     if error["type"] != "literal_error":
         return []
     return [word.strip().strip("'") for word in error["ctx"]["expected"].replace(" or ", ", ").split(",")]
 
 
 def shown(value: Tree) -> str:
-    """A value as it might stand in YAML, cut short."""
+    """Return a value as YAML, shortened."""
     plain = value.plain()
     if isinstance(plain, str):
         text = repr(plain)
@@ -203,7 +203,7 @@ def shown(value: Tree) -> str:
 
 
 def _glued_hint(mapping: Tree, key: str) -> str:
-    """Tells `{name:el}`, which to YAML is a key `name:el` without a value."""
+    """Return a hint on `{name:el}`, which YAML reads as the key `name:el` without a value."""
     keys = mapping.plain() if isinstance(mapping.plain(), dict) else {}
     glued = next((each for each in map(str, keys) if each.startswith(f"{key}:")), None)
     return "" if glued is None else f". {_apart(glued)}"
@@ -211,7 +211,7 @@ def _glued_hint(mapping: Tree, key: str) -> str:
 
 def _apart(glued: str) -> str:
     key, _, value = glued.partition(":")
-    return f"YAML takes {glued!r} for a key: write a space behind the colon, {key}: {value}"
+    return f"YAML takes {glued!r} for a key: write a space after the colon, {key}: {value}"
 
 
 def _name_hint(path: Path) -> str:
@@ -226,14 +226,14 @@ def _unknown_key(tree: Tree, path: Path, owner: type[BaseModel]) -> str:
     if ":" in glued and glued.partition(":")[0] in allowed:
         return f"unknown key {glued!r}. {_apart(glued)}"
     if owner is Scenario and len(path) > 1 and path[-1] in Scenario.model_fields:
-        return f"unknown key {path[-1]!r}. It belongs to the top level of the scenario, beside {path[0]!r}."
+        return f"unknown key {path[-1]!r}. It belongs to the top level of the scenario, like {path[0]!r}."
     homes = [section for section, keys in _section_keys().items() if path[-1] in keys] if owner is Scenario else []
     hint = f" It belongs under {' or '.join(map(repr, homes))}." if homes else did_you_mean(path[-1], allowed)
     return f"unknown key {path[-1]!r}.{hint} Allowed here: {', '.join(allowed) or 'nothing'}"
 
 
 def allowed_keys(tree: Tree, path: Path, owner: Any = Scenario) -> list[str]:
-    """The keys that may stand in the mapping at a path of a tree whose top is an `owner`."""
+    """Return the allowed keys of the mapping at a path in a tree of an `owner`."""
     for i, key in enumerate(path):
         if isinstance(key, int):
             continue

@@ -100,7 +100,7 @@ def test_missing_keys_are_named_where_they_belong(problems):
 def test_a_colon_without_a_space_is_told(problems):
     sets = ["algorithm={name: facade, heads:3}", "training.schedule={name:cosine}"]
     heads, schedule, topology = problems(more="topology: {name:ring}\n", sets=sets)
-    glued = "YAML takes '{0}:{1}' for a key: write a space behind the colon, {0}: {1}"
+    glued = "YAML takes '{0}:{1}' for a key: write a space after the colon, {0}: {1}"
     assert heads == f"--set {sets[0]}: algorithm.heads:3: unknown key 'heads:3'. {glued.format('heads', 3)}"
     assert schedule.endswith(f"required key 'name' is missing. {glued.format('name', 'cosine')}")
     assert topology.endswith(f"unknown key 'name:ring'. {glued.format('name', 'ring')}")
