@@ -90,16 +90,10 @@ def _load(name: str) -> ModuleType | None:
 
 def _find_installed(name: str) -> Path | None:
     """Return the file of a compiled module in an installed ddlsim that the source tree hides."""
-    folders = []
-    for distribution in metadata.distributions(name="ddlsim"):
-        folders.append(Path(str(distribution.locate_file("ddlsim"))))
+    folders = [Path(str(each.locate_file("ddlsim"))) for each in metadata.distributions(name="ddlsim")]
     folders += [Path(entry) / "ddlsim" for entry in sys.path if entry]
-    for folder in folders:
-        for suffix in EXTENSION_SUFFIXES:
-            path = folder / f"{name}{suffix}"
-            if path.is_file():
-                return path
-    return None
+    paths = (folder / f"{name}{suffix}" for folder in folders for suffix in EXTENSION_SUFFIXES)
+    return next((path for path in paths if path.is_file()), None)
 
 
 def _refuse_stale(module: ModuleType) -> None:

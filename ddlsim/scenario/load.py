@@ -78,11 +78,6 @@ def _meant(path: tuple[str, ...], name: Tree) -> Any:
     return table(path[-1]).meant(found) if isinstance(found, str) else found
 
 
-def has(tree: Tree, path: tuple[str, ...]) -> bool:
-    """Whether a tree gives a value at this path, the long one, or below it."""
-    return value_at(tree, path) is not None
-
-
 def changes_alike(tree: Tree, path: tuple[str, ...]) -> bool:
     """Whether what is put at a path belongs into the fallback as well: this gives a value there, or by the same name
     the part that has the key.
@@ -91,7 +86,7 @@ def changes_alike(tree: Tree, path: tuple[str, ...]) -> bool:
         tree: a scenario laid over the defaults.
         path: the long one.
     """
-    if has(tree, ("fallback", *path)):
+    if value_at(tree, ("fallback", *path)) is not None:
         return True
     for depth in range(1, len(path)):
         if path[:depth] in PART_PATHS:
@@ -354,7 +349,7 @@ def _fitting_fallback(main: Tree, fallback: Tree) -> tuple[Tree, list[str]]:
         key = path[: len(part) + 1]
         name = value_at(main, (*part, "name"))
         given = value_at(fallback, key)
-        if not part or name is None or given is None or has(fallback, (*part, "name")):
+        if not part or name is None or given is None or value_at(fallback, (*part, "name")) is not None:
             continue
         if given.key.source != name.mark.source:
             fallback = without(fallback, key)

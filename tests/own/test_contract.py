@@ -53,7 +53,7 @@ def test_a_class_that_keeps_the_contract_is_ok(check):
         ("def finish(self, node, state, round_num):\n    yield node", r"mine.py:36: finish of Sub yields a Node"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_an_algorithm_is_told_with_its_line(check, body, text):
+def test_faults_of_an_algorithm_are_reported_with_their_line(check, body, text):
     code, said = check(sub(body))
     assert code == 2
     import re
@@ -158,7 +158,7 @@ class Evaluates(Forgets):
         ("nn.Nix()", "mine.py:60: AttributeError: module 'torch.nn' has no attribute 'Nix' (return nn.Nix())"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_a_model_is_told(check, returned, text):
+def test_faults_of_a_model_are_reported(check, returned, text):
     body = f"def build(self, image_shape, num_classes):\n    from torch import nn\n    return {returned}"
     code, said = check(sub(body, "ModelSettings", MODEL), "model", ["algorithm={name: deprl}"])
     assert code == 2 and text in said
@@ -199,7 +199,7 @@ TOPOLOGY = "import networkx as nx\nfrom ddlsim.topologies.base import Topology\n
         ("nx.gnp_random_graph(num_nodes, 0.5) if num_nodes > 7 else 1 / 0", "returns another graph for the same round"),
     ],
 )
-def test_what_is_wrong_with_a_topology_is_told(check, returned, text):
+def test_faults_of_a_topology_are_reported(check, returned, text):
     body = f"def graph(self, num_nodes, round_num, seed):\n    return {returned}"
     code, said = check(sub(body, "Topology", TOPOLOGY), "topology", ["algorithm={name: el}", "nodes.clusters=[30]"])
     assert code == 2 and text in said
@@ -232,7 +232,7 @@ TOKENS = GOOD.replace("x, y, x", "(t := np.full((20, 3), {})), y, t")[:-1] + ", 
         (GOOD.replace("np.ones", "np.zeros"), 2, 2, "made: expected a finite mean, and a finite std above 0"),
     ],
 )
-def test_what_is_wrong_with_a_data_set_is_told(check, returned, classes, code, text):
+def test_faults_of_a_data_set_are_reported(check, returned, classes, code, text):
     body = ARRAYS.format(returned=returned, classes=classes)
     sets = ["algorithm={name: el}", "partition={name: random}"]
     found, said = check(sub(body, "DataSettings", DATA), "data", sets)

@@ -55,7 +55,7 @@ def test_an_algorithm_in_a_file_is_named_on_the_command_line(write):
     assert code == 2 and "A class in a file is named ./mine.py:Mine" in said
 
 
-def test_check_says_that_an_algorithm_lacks_what_serves(write):
+def test_check_reports_an_algorithm_without_serving(write):
     lacking = "\n@dataclass(frozen=True)\nclass NoServing(Algorithm):\n    start = Mine.start\n    round = Mine.round\n"
     code, said = ddlsim_command("check", write(lacking), sets=["algorithm={name: ./mine.py:NoServing}"])
     assert code == 2 and re.search(r"mine.py:\d+: .*NoServing.* serving", said), said

@@ -118,12 +118,12 @@ def test_a_run_tells_the_file_of_the_module(model):
         ("{name: 'json:Net'}", r"json has no class Net"),
     ],
 )
-def test_what_cannot_be_a_model_is_one_clear_error(model, text, said):
+def test_object_that_is_no_model_is_one_error(model, text, said):
     with pytest.raises(ScenarioError, match=said):
         model(text)
 
 
-def test_a_function_that_makes_nothing_is_told(model):
+def test_function_without_a_module_is_an_error(model):
     with pytest.raises(ScenarioError, match=r"build of nothing returns nothing \(None\), expected a torch.nn.Module"):
         module_of(model("{name: ./nets.py:nothing}"))
 

@@ -32,7 +32,7 @@ def test_what_extends_names_stays_relative_to_its_own_file(write, here):
     assert str(here / "base" / "mine.py:Mine") in to_yaml(load("s.yaml"))
 
 
-def test_keys_are_checked_as_those_of_our_own(write):
+def test_keys_of_user_classes_are_checked_like_builtin_ones(write):
     with pytest.raises(ScenarioError, match=r"algorithm.evry: unknown key 'evry'. Did you mean 'every'\?"):
         load(write(), ["algorithm.evry=3"])
     with pytest.raises(ScenarioError, match=r"algorithm.every: expected a whole number, got 'x'"):
@@ -46,7 +46,7 @@ def test_keys_are_checked_as_those_of_our_own(write):
         ("0.5", r"mine.py:\d+: every of Mine is 0.5 by default, or .*its annotation does not allow: .*integer"),
     ],
 )
-def test_a_default_that_its_annotation_does_not_allow_is_told_before_anything_runs(write, here, default, text):
+def test_default_that_its_annotation_forbids_is_an_error_before_the_run(write, here, default, text):
     path = write()
     (here / "mine.py").write_text((here / "mine.py").read_text().replace("every: int = 1", f"every: int = {default}"))
     with pytest.raises(ScenarioError, match=text):
@@ -54,7 +54,7 @@ def test_a_default_that_its_annotation_does_not_allow_is_told_before_anything_ru
     assert load(path, ["algorithm.every=2"]).algorithm.every == 2
 
 
-def test_a_name_with_a_colon_is_told_how_a_file_is_named(write):
+def test_error_of_a_name_with_a_colon_shows_the_form_of_a_file(write):
     with pytest.raises(ScenarioError, match=r"unknown name 'no_such:Mine'.*\./mine\.py:Mine"):
         load(write(), ["algorithm={name: 'no_such:Mine'}"])
 
@@ -88,14 +88,14 @@ def test_a_class_that_cannot_be_had_is_one_clear_error(write, more, name, text):
     assert len(caught.value.problems) == 1
 
 
-def test_the_line_of_the_scenario_is_told(write, here):
+def test_error_names_the_line_of_the_scenario(write, here):
     write()
     (here / "s.yaml").write_text((here / "s.yaml").read_text().replace("mine.py", "nix.py"))
     with pytest.raises(ScenarioError, match=r"s.yaml:3:19: algorithm.name: nix.py: no such file"):
         load("s.yaml")
 
 
-def test_a_file_can_import_what_lies_beside_it(write, here):
+def test_file_can_import_its_neighbors(write, here):
     (here / "beside_mine.py").write_text("EVERY = 7\n")
     scenario = load(write("\nimport beside_mine\n\nclass Sub(Mine):\n    seven = beside_mine.EVERY\n"))
     assert load("s.yaml", ["algorithm={name: ./mine.py:Sub}"]).algorithm.seven == 7 and scenario.algorithm.every == 1
@@ -199,7 +199,7 @@ def test_the_directory_goes_by_the_class(write, here):
 
 
 @pytest.mark.parametrize("text", ["import beside_them", "def f():\n    from beside_them import HOW"])
-def test_a_neighbor_of_another_file_is_not_taken_for_one_s_own(write, here, monkeypatch, text):
+def test_neighbor_of_another_file_is_refused(write, here, monkeypatch, text):
     monkeypatch.setattr(sys, "path", list(sys.path))
     for folder in ("one", "other"):
         write(text, folder=folder)
@@ -222,7 +222,7 @@ def test_a_neighbor_of_another_file_is_not_taken_for_one_s_own(write, here, monk
         ("node.send(node.peers(0), 0, x={1})", "mine.py:36: message: content x: expected parameters"),
     ],
 )
-def test_what_ends_a_run_is_told_with_the_line_of_the_file(write, line, said):
+def test_error_that_ends_a_run_names_the_line_of_the_file(write, line, said):
     body = f"    def round(self, node, state, round_num):\n        {line}\n        yield node.sleep(1.0)\n"
     path = write(f"\n@dataclass(frozen=True, kw_only=True)\nclass Sub(Mine):\n{body}")
     words = ["run", path, "--set", "algorithm={name: ./mine.py:Sub}", "--out", "failed", "-q"]

@@ -31,7 +31,7 @@ def test_files_of_every_kind_pass_the_check(here):
 
 @pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_written_is_checked_and_tested_at_once(here, kind):
+def test_new_files_pass_check_and_tests(here, kind):
     write_and_check(kind)
     path = os.pathsep.join([str(Path(ddlsim.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     tested = subprocess.run(

@@ -37,7 +37,7 @@ class Named(nn.Module):
         return self.top["fc"](self.top["drop"](self.body(inputs)))
 
 
-def test_core_and_head_compute_what_the_module_does():
+def test_core_and_head_compute_the_output_of_the_module():
     module = Named().eval()
     expected = module(SAMPLE)
     whole = WholeModel(module, "top.fc")
@@ -69,7 +69,7 @@ def test_a_module_that_is_a_linear_layer_is_all_head():
     assert list(whole.core.parameters()) == []
 
 
-def test_a_module_with_core_and_head_stays_as_it_is():
+def test_module_with_core_and_head_stays_unchanged():
     notes = []
     assert type(cut(lambda: SplitModel(nn.Linear(5, 4), nn.Linear(4, 3)), notes)()) is SplitModel and notes == []
 
@@ -135,7 +135,7 @@ class ReusedLinear(nn.Module):
         (lambda: None, r"build of Net returns nothing \(None\), expected a torch.nn.Module"),
     ],
 )
-def test_what_cannot_be_cut_is_one_clear_error(build, text):
+def test_module_that_cannot_be_cut_is_one_error(build, text):
     with pytest.raises(ScenarioError, match=text):
         cut(build)()
 

@@ -58,20 +58,20 @@ def test_ordinary_anchors_go_on_working(write):
     assert paper["many"] == [[1, 2, 3]] * 12
 
 
-def test_aliases_that_stand_too_deep_are_told(problems):
+def test_too_deep_aliases_are_an_error(problems):
     chain = "b0: &b0 [1]\n" + "".join(f"b{i}: &b{i} [*b{i - 1}]\n" for i in range(1, 3000))
     (message,) = problems(chain)
     assert message.endswith(": lists or mappings stand too deep in each other")
 
 
 @pytest.mark.parametrize("depth", [110, 150, 300, 600])
-def test_depth_that_the_parser_takes_is_told_all_the_same(problems, depth):
+def test_depth_that_the_parser_accepts_is_an_error(problems, depth):
     (message,) = problems(more=f"paper: {{x: {'[' * depth}{']' * depth}}}\n")
     assert message.endswith(": lists or mappings stand too deep in each other")
 
 
 @pytest.mark.parametrize("value", ["!!int foo", "!!float foo", "!!bool foo", "!!int ''", "!!int 3.5", "1" * 5000])
-def test_scalars_that_are_not_what_they_say_are_told(problems, value):
+def test_scalars_that_do_not_fit_their_tag_are_errors(problems, value):
     (message,) = problems(more=f"seed: {value}\n")
     assert message.startswith("test.yaml:7:7: seed: cannot be read as ")
     assert len(message) < 200
@@ -157,7 +157,7 @@ def test_a_million_nodes_are_not_too_many(write):
     assert load(write(), settings).nodes.count == 10**6
 
 
-def test_no_memory_is_told_with_what_to_do(write, monkeypatch):
+def test_lack_of_memory_is_reported_with_a_remedy(write, monkeypatch):
     from ddlsim import runs
 
     def no_memory(*_, **__):

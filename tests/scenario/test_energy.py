@@ -13,7 +13,7 @@ def test_energy_changes_the_digest(write):
     assert digest(scenario) != digest(load(write(more="energy: {watts: 5}\n")))
 
 
-def test_an_unknown_preset_is_told_with_the_nearest_one(problems):
+def test_error_of_an_unknown_preset_offers_the_nearest(problems):
     (text,) = problems(more="energy: {device: jetson_nano}\n")
     assert "energy.device: unknown preset 'jetson_nano'" in text and "jetson_nano_5w" in text
 

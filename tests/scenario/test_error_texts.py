@@ -41,7 +41,7 @@ bad.yaml:7:12: algorithm.variant: expected one of paper, code, got 'cod'. Did yo
 """
 
 
-def test_every_error_is_told_at_once_with_its_place(here):
+def test_all_errors_are_reported_at_once_with_their_places(here):
     (here / "bad.yaml").write_text(BAD)
     with pytest.raises(ScenarioError) as caught:
         load("bad.yaml")
@@ -71,7 +71,7 @@ def test_key_of_another_section_is_sent_home(problems, key):
     assert message.startswith(f"test.yaml:7:1: {key}: unknown key {key!r}. It belongs under 'training'.")
 
 
-def test_repeated_keys_are_all_told(problems):
+def test_all_repeated_keys_are_reported(problems):
     assert problems("rounds: 1\nrounds: 2\nnodes:\n  clusters: [1]\n  clusters: [2]\n") == [
         "test.yaml:2:1: rounds: key 'rounds' is written twice, first in line 1",
         "test.yaml:5:3: nodes.clusters: key 'clusters' is written twice, first in line 4",
@@ -97,7 +97,7 @@ def test_missing_keys_are_named_where_they_belong(problems):
     assert "test.yaml:1:1: training.learning_rate: required key 'learning_rate' is missing" in message
 
 
-def test_a_colon_without_a_space_is_told(problems):
+def test_colon_without_a_space_is_an_error(problems):
     sets = ["algorithm={name: facade, heads:3}", "training.schedule={name:cosine}"]
     heads, schedule, topology = problems(more="topology: {name:ring}\n", sets=sets)
     glued = "YAML takes '{0}:{1}' for a key: write a space after the colon, {0}: {1}"
@@ -168,7 +168,7 @@ def test_an_empty_file_is_one_error(problems):
     assert problems("# nothing\n") == ["test.yaml:1:1: expected a mapping (key: value) at the top level, got nothing"]
 
 
-def test_what_stands_too_deep_is_told(problems):
+def test_too_deep_nesting_is_an_error(problems):
     assert problems(f"rounds: {'[' * 3000}{']' * 3000}\n") == [
         "test.yaml:1:1: lists or mappings stand too deep in each other"
     ]
@@ -181,7 +181,7 @@ def test_what_stands_too_deep_is_told(problems):
         ("rounds=&a [*a]", "rounds[0]: an alias (*name) cannot stand inside what it names"),
     ],
 )
-def test_an_options_own_value_is_told_with_its_whole_path(problems, option, message):
+def test_error_in_an_option_names_the_whole_path(problems, option, message):
     assert problems(sets=[option]) == [f"--set {option}: {message}"]
 
 
@@ -218,7 +218,7 @@ def test_infinity_is_no_number_of_anything(problems, key):
         ),
     ],
 )
-def test_what_simulated_time_cannot_count_is_refused(problems, option, message):
+def test_times_beyond_the_clock_are_refused(problems, option, message):
     (found,) = problems(more="devices: {name: constant}", sets=[option])
     assert found.startswith(f"--set {option}: {message}")
 

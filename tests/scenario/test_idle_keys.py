@@ -91,7 +91,7 @@ def test_key_without_effect_gets_a_note(change, message):
         ("algorithm={name: gtsgd}", "training.optimizer={name: sgd, momentum: 0.9, nesterov: true}"),
     ],
 )
-def test_what_does_something_or_is_as_by_default_is_not_told(changes):
+def test_effective_or_default_keys_get_no_note(changes):
     assert idle_notes(load("smoke", changes)) == []
 
 

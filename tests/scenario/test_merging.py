@@ -13,7 +13,7 @@ from ddlsim.topologies.fixed_graphs import Ring
 from ddlsim.topologies.random_graphs import RandomRegular
 
 
-def test_what_is_not_given_has_its_default(write):
+def test_missing_keys_have_their_defaults(write):
     scenario = load(write())
     assert (scenario.name, scenario.seed, scenario.mode, scenario.nodes.count) == ("test", 0, "sync", 8)
     assert scenario.topology == RandomRegular(degree=4)
@@ -176,7 +176,7 @@ def test_fallback_is_checked_as_if_it_were_applied(problems, fallback, message):
     assert found.startswith(message)
 
 
-def test_error_outside_the_fallback_is_told_once(problems):
+def test_error_outside_the_fallback_is_reported_once(problems):
     assert len(problems(more=f"mode: sink\n{FALLBACK}")) == 1
 
 

@@ -29,7 +29,7 @@ def test_compression_is_a_named_part_of_the_network(write):
         ("network.on_drop=resend", "network.on_drop: expected one of retransmit, drop, got 'resend'"),
     ],
 )
-def test_wrong_options_are_told(problems, option, message):
+def test_wrong_options_are_errors(problems, option, message):
     assert problems(sets=[option]) == [f"--set {option}: {message}"]
 
 
@@ -41,6 +41,6 @@ def test_list_and_schema_know_all_compressions():
 
 
 @pytest.mark.parametrize("name", ["4g", "5g", "wifi6", "fiber", "datacenter", "internet-latency"])
-def test_presets_of_links_go_by_the_names_of_what_they_stand_for(write, name):
+def test_presets_of_links_have_names_of_connections(write, name):
     links = load(write(), [f"network.links={{name: {name}}}"]).network.links.draw(8, seed=0)
     assert (links.uplink_bytes_per_s > 0).all() and (links.downlink_bytes_per_s > 0).all()

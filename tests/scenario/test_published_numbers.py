@@ -19,7 +19,7 @@ from ddlsim.scenario.load import from_python
         ("algorithm.heads=3", True),
     ],
 )
-def test_published_numbers_go_with_what_they_are_of(change, kept):
+def test_published_numbers_are_dropped_with_other_data(change, kept):
     assert (load("facade_30_2", [change]).paper is not None) is kept
 
 

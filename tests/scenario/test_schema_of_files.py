@@ -21,7 +21,7 @@ def schema():
     return json.loads((SCENARIOS / "schema.json").read_text())
 
 
-def test_the_file_is_what_ddlsim_schema_prints(schema):
+def test_schema_file_equals_the_output_of_ddlsim_schema(schema):
     assert schema == json.loads(json.dumps(json_schema())), "write it anew: ddlsim schema > scenarios/schema.json"
 
 

@@ -18,13 +18,13 @@ def matrices():
     return {path.stem: read_matrix(path) for path in FILES}
 
 
-def test_there_are_matrices_and_they_have_names_of_their_own():
+def test_matrices_exist_and_have_unique_names():
     assert len(FILES) >= 10
     assert {path.stem for path in FILES} <= set(by_name(matrices=True))
     assert not {path.stem for path in FILES} & set(by_name())
 
 
-def test_every_cell_is_a_scenario_of_its_own(matrices):
+def test_every_cell_is_a_different_scenario(matrices):
     digests = {name: [digest(cell.scenario) for cell in matrix.cells] for name, matrix in matrices.items()}
     assert [name for name, found in digests.items() if len(set(found)) < len(found)] == []
 

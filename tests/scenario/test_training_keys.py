@@ -29,7 +29,7 @@ def problem(*overrides: str) -> str:
     return str(caught.value)
 
 
-def test_keys_of_the_optimizer_may_stand_beside_its_name():
+def test_optimizer_keys_may_be_keys_of_training():
     assert training("optimizer=sgd", "momentum=0.9").optimizer == SGD(momentum=0.9)
     assert training("betas=[0.9, 0.95]", "optimizer=adamw").optimizer == AdamW(betas=(0.9, 0.95))
     assert training("optimizer={name: AdamW, eps: 1e-6}", "weight_decay=0.5").optimizer == AdamW(
@@ -60,7 +60,7 @@ def test_a_key_of_the_optimizer_in_two_places_is_refused(tmp_path):
     assert load(tmp_path / "own.yaml").training.optimizer == SGD(momentum=0.9)
 
 
-def test_a_file_changes_one_key_of_what_it_extends(tmp_path):
+def test_file_changes_one_key_of_its_base(tmp_path):
     (tmp_path / "below.yaml").write_text(f"extends: {SMOKE}\ntraining: {{optimizer: adam, betas: [0.8, 0.9]}}\n")
     above = tmp_path / "above.yaml"
     above.write_text("extends: below.yaml\ntraining: {weight_decay: 0.1, schedule: cosine}\n")
@@ -70,7 +70,7 @@ def test_a_file_changes_one_key_of_what_it_extends(tmp_path):
     assert load(above).training.optimizer == SGD()
 
 
-def test_what_a_run_writes_down_loads_again_and_keeps_its_name(tmp_path):
+def test_written_scenario_loads_with_the_same_digest(tmp_path):
     scenario = load(
         SMOKE, ("training={optimizer: rprop, etas: [0.4, 1.1], learning_rate: 1, schedule: {name: cosine}}",)
     )
@@ -100,12 +100,12 @@ def test_what_a_run_writes_down_loads_again_and_keeps_its_name(tmp_path):
         (["optimizer_state=kept"], "sgd without momentum has no state to keep"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_place(overrides, words):
+def test_problems_name_their_places(overrides, words):
     assert words in problem(*overrides)
 
 
 @pytest.mark.parametrize(("key", "value", "common"), [("proximal", 0.5, 0), ("accumulate", 2, 1)])
-def test_what_spans_several_steps_is_refused_where_each_is_a_training(key, value, common):
+def test_keys_over_several_steps_need_whole_trainings(key, value, common):
     with pytest.raises(ScenarioProblems, match=f"training.{key}: expected {common}: gtsgd corrects every local step"):
         load(SMOKE, ("algorithm={name: gtsgd}", f"training.{key}={value}"))
 
@@ -163,7 +163,7 @@ def test_the_keys_that_are_written_out_are_torchs():
         assert all(getattr(part(), field.name) == getattr(torchs(), field.name) for field in keys_of(part))
 
 
-def test_every_key_of_torch_may_stand_beside_the_name():
+def test_every_key_of_torch_optimizers_may_be_a_key_of_training():
     found = {field.name for name in OPTIMIZERS for field in keys_of(OPTIMIZERS[name])}
     assert OPTIMIZER_KEYS - found <= {"adjust_lr_fn", "ns_coefficients", "ns_steps", "decoupled_weight_decay"}
     assert found - NOT_KEYS <= OPTIMIZER_KEYS
