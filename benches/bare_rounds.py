@@ -16,7 +16,7 @@ import simpy
 from ddlsim.network.link_table import LinkTable
 from ddlsim.network.messages.message import PUSH, Message
 from ddlsim.network.network import Network
-from ddlsim.topologies.large import random_regular
+from ddlsim.topologies.random_graphs import random_regular
 
 DEGREE, STEP_S, PAYLOAD_BYTES, HEADER_BYTES = 4, 0.5, 359_336, 234
 

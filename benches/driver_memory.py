@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ddlsim import runs
-from ddlsim.learning.eval_results import EvalResult
+from ddlsim.learning.losses import EvalResult
 from ddlsim.runs.callbacks import Callback, Completed
 from ddlsim.runs.checkpoint import Every
 from ddlsim.runs.cluster import ray_workers

@@ -16,10 +16,9 @@ from typing import Any
 
 from ddlsim import runs
 from ddlsim.engine.simulation import Simulation
-from ddlsim.runs.checkpoint import Checkpoints, Every
+from ddlsim.runs.checkpoint import Checkpoints, Every, ReplayToCheckpoint
 from ddlsim.runs.checkpoint_files import checkpoints_of, read_state
 from ddlsim.runs.progress import Progress
-from ddlsim.runs.repetition import ReplayToCheckpoint
 from ddlsim.scenario import load
 
 EVERY_S = 600.0

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import nn
 
-    from ddlsim.algorithms.similarity.measures import Similarity
+    from ddlsim.algorithms.similarity import Similarity
     from ddlsim.learning.job_types import Model
     from ddlsim.network.messages.message import Message
     from ddlsim.node.candidates import EvaluationCandidates

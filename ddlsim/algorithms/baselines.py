@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ddlsim.algorithms.gossip_pull import GossipPull, State
 from ddlsim.algorithms.rounds import ModelState, SharedModel
-from ddlsim.algorithms.similarity.measures import Similarity
-from ddlsim.algorithms.similarity.selection import draw
+from ddlsim.algorithms.similarity import Similarity, draw
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.rng import stream
 from ddlsim.foundation.units import CountOrZero

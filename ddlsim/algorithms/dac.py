@@ -5,7 +5,7 @@ for client collaboration", FL-IJCAI 2022, and their code; Hagander, Listo Zec et
 metrics in decentralized deep learning under distributional shift", and the code that it shares with Hagander's thesis
 (FedSim, min-max scaling, three more similarities). Each round a node pulls the models of `sampled_peers` peers, drawn
 by softmax(tau * similarity), measures their similarity to its own model, and merges; the peers' knowledge of other
-nodes serves as an estimate (algorithms/similarity/measures.py). The texts and the codes differ, and `variant` names
+nodes serves as an estimate (algorithms/similarity.py). The texts and the codes differ, and `variant` names
 four of them, which give every key that is null:
 
                     listo_zec_2022   hagander_2024      text               facade
@@ -49,9 +49,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from annotated_types import Ge, Gt
 
 from ddlsim.aggregation.base import MergeName
+from ddlsim.algorithms import similarity as compared
 from ddlsim.algorithms.gossip_pull import LossBatches, Order, Schedule, SimilarityPull, State, StoppedServes, Weights
-from ddlsim.algorithms.similarity import selection
-from ddlsim.algorithms.similarity.selection import Knowledge, Scaling, TwoHop, UnknownPeers
+from ddlsim.algorithms.similarity import Knowledge, Scaling, TwoHop, UnknownPeers
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.rng import stream
 from ddlsim.foundation.units import Count
@@ -211,7 +211,7 @@ class DAC(SimilarityPull):
     def extras(self, node: "Node", state: State) -> dict[str, Any]:
         found = super().extras(node, state)
         if self.two_hop != "none":
-            found["table"] = Deferred(state.memory.knowledge, selection.table_bytes(node.num_nodes))
+            found["table"] = Deferred(state.memory.knowledge, compared.table_bytes(node.num_nodes))
         return found
 
     def choose(self, node: "Node", state: State, round_num: int) -> Sequence[int]:
@@ -221,11 +221,11 @@ class DAC(SimilarityPull):
         scores = knowledge.scores[list(others)]
         tau = self.tau
         if self.tau_schedule == "sigmoid":  # as it was when the similarities were measured
-            tau = selection.sigmoid_tau(max(0, round_num - 1), self.tau, self.tau_growth)
-        weights = selection.probabilities(scores, tau, self.unknown_peers, self.scaling, self.floor)
+            tau = compared.sigmoid_tau(max(0, round_num - 1), self.tau, self.tau_growth)
+        weights = compared.probabilities(scores, tau, self.unknown_peers, self.scaling, self.floor)
         state.memory.drawn_by = dict(zip(others, weights.tolist(), strict=True))
         rng = stream(node.seed, "sampled peers", node.id) if self.frozen_sampling else node.rng("sampled peers")
-        state.memory.drawn = selection.draw_in_turn(rng, others, self.sampled_peers, weights)
+        state.memory.drawn = compared.draw_in_turn(rng, others, self.sampled_peers, weights)
         return sorted(state.memory.drawn)
 
     def weigh(

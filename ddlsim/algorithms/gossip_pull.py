@@ -30,7 +30,7 @@ from annotated_types import Ge, Le
 
 from ddlsim.aggregation.base import MergeName, merge_weights
 from ddlsim.algorithms.rounds import ModelState, SharedModel
-from ddlsim.algorithms.similarity.measures import ComparedModel, Similarity, SimilarityName
+from ddlsim.algorithms.similarity import ComparedModel, Similarity, SimilarityName
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.units import Count, CountOrZero
 

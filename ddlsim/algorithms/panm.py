@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from ddlsim.algorithms.gossip_pull import SimilarityPull, State
-from ddlsim.algorithms.similarity.selection import draw
+from ddlsim.algorithms.similarity import draw
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.units import Count
 

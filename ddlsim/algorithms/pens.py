@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ddlsim.algorithms.gossip_pull import Schedule, SimilarityPull, State, Weights
-from ddlsim.algorithms.similarity.selection import draw
+from ddlsim.algorithms.similarity import draw
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.units import Count
 

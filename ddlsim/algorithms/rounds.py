@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ddlsim.algorithms.base import Algorithm
-from ddlsim.algorithms.similarity.measures import ComparedModel
+from ddlsim.algorithms.similarity import ComparedModel
 from ddlsim.node.candidates import EvaluationCandidates
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from ddlsim.assembly import absences_of, codec_of, links_of, losses_of, oracle_o
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from ddlsim.engine.evaluation.evaluator import Evaluator
-    from ddlsim.engine.evaluation.monitor import Records
+    from ddlsim.engine.evaluator import Evaluator
+    from ddlsim.engine.monitor import Records
     from ddlsim.engine.simulation import Simulation
     from ddlsim.learning.learner import Learner
     from ddlsim.learning.size_learner import SizeLearner

@@ -13,8 +13,8 @@ from ddlsim.assembly.learner import attackers_of
 from ddlsim.attacks.node_attacks import Attackers
 from ddlsim.churn.schedule import Absences
 from ddlsim.engine.attacked_transport import AttackedTransport
-from ddlsim.engine.evaluation.evaluator import Evaluated, Evaluator, Measurements, Monitor, Schedule
-from ddlsim.engine.evaluation.monitor import OracleSimilarities, Records, RoundTimes
+from ddlsim.engine.evaluator import Evaluated, Evaluator, Measurements, Monitor, Schedule
+from ddlsim.engine.monitor import OracleSimilarities, Records, RoundTimes
 from ddlsim.engine.forging import ForgingPacker
 from ddlsim.engine.gc_tuning import free_earlier_runs
 from ddlsim.engine.membership import Member
@@ -24,7 +24,7 @@ from ddlsim.engine.run_info import NodeLog, Run, RunParts, SilentLog, SimulatedC
 from ddlsim.engine.simulation import Simulation
 from ddlsim.engine.transport import EnginePorts, NetworkTransport
 from ddlsim.foundation.units import mbps_to_bytes_per_s
-from ddlsim.learning.accounting import Releases
+from ddlsim.learning.private_steps import Releases
 from ddlsim.network.link_settings import Bursts, Losses
 from ddlsim.network.link_table import LinkTable, star, with_server
 from ddlsim.network.messages.compression import Codec, NoCompression

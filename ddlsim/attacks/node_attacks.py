@@ -6,8 +6,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ddlsim.attacks.base import Attack
-from ddlsim.attacks.forgeries import Flooding, Sybil, Withholding
-from ddlsim.attacks.poisoning import Backdoor
+from ddlsim.attacks.forgeries import Backdoor, Flooding, Sybil, Withholding
 
 if TYPE_CHECKING:
     import numpy as np

@@ -18,7 +18,7 @@ CHURNS = Registry(
         "planetlab": ".schedule:PlanetLab",
         "trace": ".traces:Trace",
         "fedscale": ".traces:FedScale",
-        "fta": ".fta:FailureTrace",
+        "fta": ".traces:FailureTrace",
     },
     contract=".schedule:Churn",
 )

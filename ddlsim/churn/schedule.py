@@ -1,4 +1,4 @@
-"""Absences of nodes, listed in a scenario or drawn at random; traces.py and fta.py read recorded absences.
+"""Absences of nodes, listed in a scenario or drawn at random; traces.py reads recorded absences.
 
 Every entry of CHURNS defines `absences(num_nodes, seed)`: per node its absences (start_s, end_s) in simulated seconds,
 in order; a node without any is always online. They may be drawn lazily and never end: the simulation takes the next one

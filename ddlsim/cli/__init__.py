@@ -15,7 +15,7 @@ import typer
 from ddlsim.cli import check, compare, data, doctor, export, listing, network, new, report, reproduce, run, sweep
 from ddlsim.cli.calibrate import calibrate
 from ddlsim.cli.exits import Commands
-from ddlsim.cli.live import LiveCommand
+from ddlsim.cli.report import LiveCommand
 
 YOUNG_OBJECTS = 50_000
 """New objects between two searches for cycles: nearly all objects of imports and scenarios live until the end."""

@@ -78,7 +78,7 @@ def _try_out(path: str, scenario: "Scenario") -> None:
 def _deal(scenario: "Scenario", data_dir: Path | None) -> None:
     """Read and deal the data, and build models and links; raise the errors of a run before its first round."""
     from ddlsim.assembly import build_learner, build_simulation
-    from ddlsim.devices.model_work import Estimated
+    from ddlsim.devices.step_times import Estimated
     from ddlsim.runs import load_data, prepare
     from ddlsim.runs.recorder import Recorder
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ddlsim.cli.exits import FAILED, INTERRUPTED
-from ddlsim.cli.live import Live, live_server
+from ddlsim.cli.report import Live, live_server
 from ddlsim.foundation.strict_json import table_text
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ddlsim.data.cells import odd_cell
 from ddlsim.data.dataset import Dataset, Pair, Task, check_tokens, finite
+from ddlsim.data.table import odd_cell
 from ddlsim.foundation.errors import DataDamaged, ScenarioError
 
 MANY_CLASSES = 1000

@@ -10,11 +10,11 @@ from typing import Annotated, Any
 import numpy as np
 from annotated_types import Ge, Gt, Le, Lt, MinLen
 
-from ddlsim.data.cells import as_cells, numbers_in_columns, refuse_odd_cells
 from ddlsim.data.dataset import Dataset, DataSettings, Task, split_off
 from ddlsim.data.from_arrays import as_array, as_labels, as_samples, dataset_from_arrays
 from ddlsim.data.items import squared, to_rgb8, upright
 from ddlsim.data.search import DataSearch
+from ddlsim.data.table import as_cells, numbers_in_columns, refuse_odd_cells
 from ddlsim.foundation.environment import needed
 from ddlsim.foundation.errors import DataDamaged, DataMissing, ScenarioError
 from ddlsim.foundation.units import Count

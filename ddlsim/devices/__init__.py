@@ -9,8 +9,8 @@ DEVICES = Registry(
     "device",
     __name__,
     {
-        "estimated": ".model_work:Estimated",
-        "calibrated": ".model_work:Calibrated",
+        "estimated": ".step_times:Estimated",
+        "calibrated": ".step_times:Calibrated",
         "constant": ".step_times:Constant",
         "per_node": ".step_times:PerNode",
         "lognormal": ".step_times:LogNormal",

@@ -1,19 +1,133 @@
-"""Computing time of simulated devices: seconds per local SGD step, per node, as set by a scenario."""
+"""Computing time of simulated devices: seconds per local SGD step and node, set or estimated from the model.
+
+The operations of a training step are counted once per architecture (learning/model_sizes.py). A device's effective rate
+is its peak in single precision times a utilization: the share of the peak that training reaches. A step takes its
+operations over this rate, and LAUNCH_S. All of this is an estimate: `ddlsim calibrate` measures a step on your device.
+
+Peaks are of single precision (32 bit, without tensor cores). Sources:
+
+- phone: 15 to 30 GFLOP/s on CPUs of Snapdragon 8 phones, measured by Das, Kwon, Chauhan, Mascolo, "Enabling On-Device
+  Smartphone GPU based Training: Lessons Learned" (PerCom workshops 2022, arXiv:2202.10100).
+- raspberry_pi_5, laptop_cpu: High-Performance Linpack in double precision, measured by Geerling
+  (github.com/geerlingguy/top500-benchmark): 30.2 GFLOP/s on a Raspberry Pi 5, 104.7 on a MacBook Air with M2. Single
+  precision is assumed to be twice as fast.
+- rtx_4090, a100, h100: the makers' data sheets as TechPowerUp, Lockwood and HPC Tech list them: 82.6 TFLOP/s, 19.5 and
+  67 (SXM).
+- t4: 8.1 TFLOP/s (NVIDIA's announcement, 2018).
+
+The utilizations are estimated: 0.15 of Linpack's rate on CPUs, 0.3 of the data sheet on GPUs.
+"""
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 from annotated_types import Ge, Gt, Lt
 
 from ddlsim.devices.base import Devices, StepWork
-from ddlsim.devices.model_work import PRESETS, Device
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.input_files import Column, rows_by_node
 from ddlsim.foundation.rng import stream
 from ddlsim.foundation.units import MAX_STEP_S
+
+LAUNCH_S = 3e-4
+"""Seconds of a step in which PyTorch starts operations and updates parameters, whatever the model's size. Measured on a
+server core: 0.28 ms for smoke's MLP, whose operations would take a tenth of that (docs/trust.md). A slower processor
+takes longer.
+"""
+
+Device = Literal["phone", "raspberry_pi_5", "laptop_cpu", "t4", "rtx_4090", "a100", "h100"]
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A device's speed.
+
+    Args:
+        peak_flops_per_s: floating-point operations per second in single precision.
+        utilization: share of the peak that training reaches.
+    """
+
+    peak_flops_per_s: float
+    utilization: float
+
+    def step_s(self, flops: float) -> float:
+        """Return the seconds of a training step of this number of operations."""
+        return LAUNCH_S + flops / (self.peak_flops_per_s * self.utilization)
+
+
+PRESETS: Mapping[str, Preset] = {
+    "phone": Preset(30e9, 0.5),
+    "raspberry_pi_5": Preset(2 * 30.2e9, 0.15),
+    "laptop_cpu": Preset(2 * 104.7e9, 0.15),
+    "t4": Preset(8.1e12, 0.3),
+    "rtx_4090": Preset(82.6e12, 0.3),
+    "a100": Preset(19.5e12, 0.3),
+    "h100": Preset(67e12, 0.3),
+}
+
+
+class ModelWork(Devices):
+    """Base of devices that are equal for all nodes, with a step time by the model."""
+
+    @property
+    def scales(self) -> bool:
+        return True
+
+    def draw(self, num_nodes: int, seed: int) -> np.ndarray:
+        return np.ones(num_nodes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimated(ModelWork):
+    """Every node's step takes the model's own floating-point operations over the device's effective rate, and 0.3 ms.
+
+    A forward pass takes the share of a step that its operations have.
+
+    Args:
+        device: device of every node. Effective rates in GFLOP/s: phone 15, raspberry_pi_5 9, laptop_cpu 31, t4 2,400,
+            rtx_4090 25,000, a100 5,900, h100 20,000 (sources: ddlsim/devices/step_times.py).
+    """
+
+    device: Device = "laptop_cpu"
+
+    @property
+    def source(self) -> tuple[str | None, str]:
+        return self.device, "estimated"
+
+    def base_step_s(self, architecture: str, work: StepWork) -> float:
+        return PRESETS[self.device].step_s(work.training_flops)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibrated(ModelWork):
+    """Every node's step takes as long as on this machine's CPU, measured when the run starts.
+
+    The run's scenario.yaml stores the measured times, so a resumed or repeated run uses the same ones.
+
+    Args:
+        step_times_s: measured seconds per local step of each architecture; null: they are measured when the run starts.
+    """
+
+    step_times_s: dict[str, Annotated[float, Gt(0), Lt(MAX_STEP_S)]] | None = None
+
+    @property
+    def measures(self) -> bool:
+        return self.step_times_s is None
+
+    @property
+    def source(self) -> tuple[str | None, str]:
+        return "calibrated", "measured"
+
+    def base_step_s(self, architecture: str, work: StepWork) -> float:
+        if not self.step_times_s or architecture not in self.step_times_s:
+            raise ScenarioError(
+                f"devices.step_times_s: expected a measured step time of {architecture}, got none. Start a run, which "
+                "measures it, or set devices to what `ddlsim calibrate` prints."
+            )
+        return self.step_times_s[architecture]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ddlsim.devices.energy import Costs, Work, joules, total
-from ddlsim.learning.accounting import Accountant, Releases, epsilon
+from ddlsim.learning.private_steps import Accountant, Releases, epsilon
 
 if TYPE_CHECKING:
-    from ddlsim.engine.evaluation.monitor import Records
+    from ddlsim.engine.monitor import Records
     from ddlsim.network.link_use import Traffic
     from ddlsim.network.network import Network
 
@@ -164,7 +164,7 @@ class PrivacyMeter:
     Args:
         num_nodes: N.
         one_release: node -> one of its releases, or None if it sends parameters without noise.
-        delta, accountant: see learning/accounting.py.
+        delta, accountant: see learning/private_steps.py.
         now_s: the simulated time.
     """
 

@@ -17,8 +17,8 @@ from ddlsim.foundation.units import END_OF_TIME_S
 from ddlsim.node.node import Node
 
 if TYPE_CHECKING:
-    from ddlsim.engine.evaluation.monitor import Records
     from ddlsim.engine.membership import Member, Membership
+    from ddlsim.engine.monitor import Records
     from ddlsim.engine.transport import EnginePorts
 
 

@@ -19,10 +19,10 @@ from ddlsim.network.scheduled_calls import LATE, ScheduledCall
 if TYPE_CHECKING:
     import simpy
 
-    from ddlsim.engine.evaluation.evaluator import Measurements
-    from ddlsim.engine.evaluation.monitor import Records
+    from ddlsim.engine.evaluator import Measurements
     from ddlsim.engine.membership import Member
     from ddlsim.engine.meters import EnergyMeter
+    from ddlsim.engine.monitor import Records
     from ddlsim.learning.job_types import Model
     from ddlsim.learning.optimizing.state import LocalState
     from ddlsim.network.network import Network

@@ -20,8 +20,8 @@ from ddlsim.node.node import Node
 if TYPE_CHECKING:
     from ddlsim.algorithms.base import Algorithm
     from ddlsim.churn.schedule import Absences
-    from ddlsim.engine.evaluation.evaluator import Monitor
-    from ddlsim.engine.evaluation.monitor import Records
+    from ddlsim.engine.evaluator import Monitor
+    from ddlsim.engine.monitor import Records
     from ddlsim.engine.transport import EnginePorts
     from ddlsim.network.messages.message import Message
     from ddlsim.node.candidates import BestModel

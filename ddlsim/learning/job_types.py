@@ -147,7 +147,7 @@ class TestSpec(JobSpec):
     """Predictions of several models on a whole evaluation set; neighbors in the list that share their core have its
     features computed once.
 
-    Value: list of EvalResult (eval_results.py), one per model.
+    Value: list of EvalResult (losses.py), one per model.
 
     Args:
         models: models to evaluate.

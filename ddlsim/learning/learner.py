@@ -11,7 +11,6 @@ import numpy as np
 import torch
 
 from ddlsim.foundation.errors import DdlsimError
-from ddlsim.learning.accounting import Releases
 from ddlsim.learning.architecture import Architecture, Build, read_architecture
 from ddlsim.learning.backends.base import Dispatcher
 from ddlsim.learning.backends.choose import make_backends
@@ -24,6 +23,7 @@ from ddlsim.learning.layout import Buffers
 from ddlsim.learning.local_trainings import LocalTrainings
 from ddlsim.learning.model_parts import CORE, MODEL, check_model, no_core, no_samples
 from ddlsim.learning.optimizing.state import LocalState, StateRows
+from ddlsim.learning.private_steps import Releases
 from ddlsim.learning.row_jobs import RowOperations, ShapeChecks
 from ddlsim.learning.row_operations import PoisonedNodes
 from ddlsim.learning.training_inputs import Objective, TrainingContext

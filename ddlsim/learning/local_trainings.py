@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 from ddlsim.foundation.errors import DdlsimError
-from ddlsim.learning.accounting import Releases
 from ddlsim.learning.architecture import Architecture
 from ddlsim.learning.bank import Params, Rows
 from ddlsim.learning.batches import Batches, batches_per_pass, draw_batches
@@ -22,7 +21,7 @@ from ddlsim.learning.model_sizes import latent_size
 from ddlsim.learning.optimizing.schedules import rates
 from ddlsim.learning.optimizing.state import LocalState, OptimizerState, StateRows
 from ddlsim.learning.optimizing.updates import updates_of
-from ddlsim.learning.private_steps import PrivateSteps, draw_poisson_batches, sample_rate
+from ddlsim.learning.private_steps import PrivateSteps, Releases, draw_poisson_batches, sample_rate
 from ddlsim.learning.row_operations import PoisonedNodes
 from ddlsim.learning.training_inputs import Objective, TrainingContext
 

@@ -25,12 +25,12 @@ import torch
 from ddlsim import kernels
 from ddlsim.aggregation.base import Aggregation, Combination, Rows, unfit, weighted_sum
 from ddlsim.attacks.base import AttackInput, wrong_samples, wrong_tensor
-from ddlsim.attacks.poisoning import BACKDOOR
+from ddlsim.attacks.forgeries import BACKDOOR
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.own_code import is_from_outside
 from ddlsim.foundation.rng import stream
+from ddlsim.kernels.matrices import downloaded
 from ddlsim.kernels.similarity import DISTANCE_OFFSET, SMALLEST_NORM
-from ddlsim.kernels.transfers import downloaded
 from ddlsim.learning.bank import Bank, Row, by_bank, lazy_values
 from ddlsim.learning.job_types import AggregateSpec, AttackSpec, CompressSpec, SimilaritySpec
 from ddlsim.learning.layout import Part

@@ -24,7 +24,7 @@ MODELS = ModelTable(
         "googlenet": ".libraries:GoogLeNet",
         "alexnet": ".libraries:AlexNet",
         "alexnet_small": ".cnn:AlexNetSmall",
-        "sizes": ".only_sizes:Sizes",
+        "sizes": ".base:Sizes",
         "lstm": ".texts:LSTM",
         "gpt": ".texts:GPT",
         "embedding_bag": ".texts:EmbeddingBag",

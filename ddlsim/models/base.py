@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from annotated_types import Ge, Lt
 
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.registry import Part
@@ -134,3 +136,27 @@ class ImageModel(ModelSettings):
     def parts(self, image_shape: ImageShape, num_classes: int) -> "tuple[nn.Module, nn.Module]":
         """Return a fresh core and a fresh head, in this order, since both draw from torch's generator."""
         raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes(ModelSettings):
+    """No model, only how large it is; for `learning: none`.
+
+    Args:
+        core: number of float32 values of the core, 4 bytes each on the wire.
+        head: number of float32 values of the head.
+    """
+
+    core: Annotated[int, Ge(0), Lt(2**40)] = 79_584
+    head: Annotated[int, Ge(0), Lt(2**40)] = 10_250
+
+    only_size: ClassVar[bool] = True
+
+    @property
+    def has_core(self) -> bool:
+        """Whether anything comes before the head."""
+        return self.core > 0
+
+    def part_sizes(self) -> dict[str, int]:
+        """Number of float32 values per part."""
+        return {"core": self.core, "head": self.head}

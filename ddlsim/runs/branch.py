@@ -17,6 +17,7 @@ from ddlsim.foundation.interrupts import interruptible
 from ddlsim.report.reading import read as read_records
 from ddlsim.runs import directory as directories
 from ddlsim.runs.branch_history import MISSING, Stage, changes, changes_text, read_stages, refuse_fixed
+from ddlsim.runs.checkpoint import ReplayToCheckpoint
 from ddlsim.runs.checkpoint_files import State, checkpoints_of, copy_checkpoint, remove_checkpoints, whole_checkpoints
 from ddlsim.runs.computing import about_executor, computes_on, make_learner
 from ddlsim.runs.context import RunContext
@@ -35,7 +36,6 @@ from ddlsim.runs.manifest import (
 )
 from ddlsim.runs.options import Options
 from ddlsim.runs.progress import Progress
-from ddlsim.runs.repetition import ReplayToCheckpoint
 from ddlsim.scenario.parts import origins
 
 if TYPE_CHECKING:

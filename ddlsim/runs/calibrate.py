@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from ddlsim.devices.model_work import Calibrated
+from ddlsim.devices.step_times import Calibrated
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.input_files import Column, read_rows
 from ddlsim.foundation.units import MAX_STEP_S

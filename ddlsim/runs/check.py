@@ -22,13 +22,13 @@ from ddlsim.assembly.draws import absences_drawn, links_drawn, step_times_drawn
 from ddlsim.data import PreparedData
 from ddlsim.data.dataset import Dataset
 from ddlsim.data.partitions import Random
-from ddlsim.devices.model_work import Estimated
+from ddlsim.devices.step_times import Estimated
 from ddlsim.engine.steps import forgotten_yields
 from ddlsim.foundation import own_code
 from ddlsim.foundation.errors import DataMissing, DdlsimError, ScenarioError, kind_of, listing
 from ddlsim.learning.optimizing.schedules import no_factor
 from ddlsim.learning.size_learner import SizeLearner
-from ddlsim.models.only_sizes import Sizes
+from ddlsim.models.base import Sizes
 from ddlsim.network.access_links import Uniform
 from ddlsim.runs.loading import Loaded, load_data, prepare
 from ddlsim.runs.recorder import Recorder

@@ -11,7 +11,7 @@ A checkpoint is written under another name, synchronized to disk and renamed, so
 be written (a full disk) costs the run nothing but that checkpoint.
 
 values.log is a sequence of frames: length and CRC-32, then zlib-compressed lines of JSON. A line holds the values of
-one wave: [number of the job, value], where a value is a list of floats or of EvalResults (learning/eval_results.py).
+one wave: [number of the job, value], where a value is a list of floats or of EvalResults (learning/losses.py).
 A replay takes them in place of computing. Readers stop at the length that a checkpoint names; bytes after it are left
 from a process that was killed, and the next checkpoint overwrites them.
 """

@@ -8,12 +8,11 @@ import numpy as np
 
 from ddlsim.foundation.interrupts import Interrupts
 from ddlsim.runs.branch_history import Stage
-from ddlsim.runs.checkpoint import Checkpoints
+from ddlsim.runs.checkpoint import Checkpoints, ReplayToCheckpoint
 from ddlsim.runs.directory import RunDirectory, samples_of
 from ddlsim.runs.models import KeptModels
 from ddlsim.runs.options import Options
 from ddlsim.runs.progress import Progress
-from ddlsim.runs.repetition import ReplayToCheckpoint
 
 if TYPE_CHECKING:
     from ddlsim.engine.simulation import Simulation

@@ -21,7 +21,7 @@ from ddlsim.tasks import metrics
 from ddlsim.tasks.base import loss_rows
 
 if TYPE_CHECKING:
-    from ddlsim.engine.evaluation.evaluator import Evaluated
+    from ddlsim.engine.evaluator import Evaluated
     from ddlsim.engine.simulation import Simulation
     from ddlsim.runs.recorder import Recorder
 

@@ -111,7 +111,7 @@ def evaluate(inputs: Mapping[str, Any], scenario: "Scenario", model: "nn.Module"
     import torch
 
     from ddlsim.data.python_data import read_split
-    from ddlsim.learning.eval_results import MetricSum
+    from ddlsim.learning.losses import MetricSum
     from ddlsim.tasks import label_of
 
     task = scenario.learned

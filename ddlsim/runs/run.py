@@ -22,6 +22,7 @@ from ddlsim.runs import directory as directories
 from ddlsim.runs.branch import branch, plan_branch
 from ddlsim.runs.branch_history import read_stages
 from ddlsim.runs.calibrate import with_earlier_steps, with_measured_steps
+from ddlsim.runs.checkpoint import ReplayToCheckpoint
 from ddlsim.runs.checkpoint_files import State, checkpoints_of, whole_checkpoints
 from ddlsim.runs.cluster.cluster import disconnecting
 from ddlsim.runs.computing import about_executor, computes_on, make_learner
@@ -41,7 +42,6 @@ from ddlsim.runs.manifest import (
 )
 from ddlsim.runs.options import Options, RunOptions
 from ddlsim.runs.progress import Progress
-from ddlsim.runs.repetition import ReplayToCheckpoint
 from ddlsim.scenario.idle_keys import idle_notes
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ddlsim.aggregation import AGGREGATIONS
 from ddlsim.aggregation.base import Rows, tolerated
-from ddlsim.aggregation.clipping import _distances_of
+from ddlsim.aggregation.rules import _distances_of
 
 SETTINGS = {"self_centered_clipping": {"radius": 3.0, "iterations": 2}}
 RULES = [AGGREGATIONS[name](**SETTINGS.get(name, {})) for name in AGGREGATIONS.own_names]

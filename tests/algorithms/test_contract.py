@@ -20,7 +20,7 @@ import torch
 from ddlsim import runs
 from ddlsim.algorithms import ALGORITHMS
 from ddlsim.algorithms.gossip_pull import GossipPull
-from ddlsim.engine.evaluation.monitor import RoundTimes
+from ddlsim.engine.monitor import RoundTimes
 from ddlsim.engine.simulation import Simulation
 from ddlsim.foundation.errors import DdlsimError
 from ddlsim.learning import learner, local_trainings

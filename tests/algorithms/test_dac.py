@@ -12,8 +12,7 @@ from number_node import NumberNode, answer, message
 from ddlsim import assembly, runs
 from ddlsim.algorithms.baselines import Oracle, RandomGossip
 from ddlsim.algorithms.dac import DAC
-from ddlsim.algorithms.similarity.measures import Similarity
-from ddlsim.algorithms.similarity.selection import Knowledge, draw, probabilities
+from ddlsim.algorithms.similarity import Knowledge, Similarity, draw, probabilities
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.rng import stream, stream_seed
 from ddlsim.node.parameters import Deferred

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from ddlsim import runs
-from ddlsim.report.collaboration import read_graphs
+from ddlsim.report.sections.peers import read_graphs
 from ddlsim.scenario import load
 
 PROTOTYPES = 10 * 512 * 4

@@ -12,7 +12,7 @@ from ddlsim.foundation.errors import ScenarioError
 from ddlsim.runs.api.start import resolve
 from ddlsim.runs.options import Options, RunOptions
 from ddlsim.scenario import from_mapping
-from ddlsim.topologies.fixed_graphs import Ring
+from ddlsim.topologies.named_graphs import Ring
 
 ONLY_NETWORK = {"learning": "none"}
 PAIR = (np.zeros((4, 3), "float32"), np.array([0, 1, 0, 1]))

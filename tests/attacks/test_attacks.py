@@ -8,9 +8,8 @@ import torch
 
 from ddlsim.attacks import ATTACKS
 from ddlsim.attacks.base import AttackInput, OfCluster
-from ddlsim.attacks.forgeries import SignFlip
+from ddlsim.attacks.forgeries import LabelFlip, SignFlip
 from ddlsim.attacks.node_attacks import Attackers
-from ddlsim.attacks.poisoning import LabelFlip
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.learning.bank import Rows
 from ddlsim.learning.job_types import AttackSpec

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ddlsim import runs
-from ddlsim.engine.evaluation.evaluator import Evaluated
+from ddlsim.engine.evaluator import Evaluated
 from ddlsim.report.columns import rounds
 from ddlsim.report.comparing.curves import measure_of
 from ddlsim.report.comparing.rows import compared

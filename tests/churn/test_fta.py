@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ddlsim.churn.fta import FailureTrace, read_events
+from ddlsim.churn.traces import FailureTrace, read_events
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.scenario import load
 

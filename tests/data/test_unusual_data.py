@@ -6,7 +6,7 @@ import torch
 
 import ddlsim
 from ddlsim.data import DATASETS, Arrays, DataSearch
-from ddlsim.data.cells import refuse_odd_cells
+from ddlsim.data.table import refuse_odd_cells
 from ddlsim.foundation.errors import DataDamaged, ScenarioError
 
 NOWHERE = DataSearch(download=False)

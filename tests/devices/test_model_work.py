@@ -9,8 +9,7 @@ from torch import nn
 
 from ddlsim import assembly, runs
 from ddlsim.devices.base import StepWork
-from ddlsim.devices.model_work import LAUNCH_S, PRESETS, Estimated
-from ddlsim.devices.step_times import LogNormal
+from ddlsim.devices.step_times import LAUNCH_S, PRESETS, Estimated, LogNormal
 from ddlsim.engine.run_info import SimulatedClock
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.learning.model_sizes import MOST_VALUES, count_step

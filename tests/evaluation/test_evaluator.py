@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from ddlsim import runs
-from ddlsim.engine.evaluation.evaluator import Evaluated, Evaluator, Schedule, _lowest
-from ddlsim.learning import eval_results
+from ddlsim.engine.evaluator import Evaluated, Evaluator, Schedule, _lowest
+from ddlsim.learning import losses as eval_results
 from ddlsim.scenario import load
 from ddlsim.tasks.base import metric_named
 from ddlsim.tasks.builtin import Classification

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ddlsim import assembly, runs
-from ddlsim.algorithms.similarity.measures import ComparedModel, Similarity
+from ddlsim.algorithms.similarity import ComparedModel, Similarity
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.runs.recorder import Recorder
 from ddlsim.scenario import from_mapping

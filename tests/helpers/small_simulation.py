@@ -4,10 +4,10 @@ import numpy as np
 from simpy import Environment
 
 from ddlsim.algorithms.base import Algorithm
-from ddlsim.engine.evaluation.evaluator import Evaluator, Measurements, Schedule
-from ddlsim.engine.evaluation.monitor import OracleSimilarities
+from ddlsim.engine.evaluator import Evaluator, Measurements, Schedule
 from ddlsim.engine.membership import Member
 from ddlsim.engine.meters import EnergyMeter
+from ddlsim.engine.monitor import OracleSimilarities
 from ddlsim.engine.packing import MessagePacker
 from ddlsim.engine.run_info import Run, RunParts, SilentLog, SimulatedClock
 from ddlsim.engine.simulation import Simulation

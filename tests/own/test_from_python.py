@@ -17,7 +17,7 @@ from ddlsim.algorithms.facade import Facade
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.scenario import digest, from_mapping, load, parts, to_yaml, with_fallback
 from ddlsim.scenario.model import to_plain
-from ddlsim.topologies.fixed_graphs import Ring
+from ddlsim.topologies.named_graphs import Ring
 
 
 @dataclass(frozen=True, kw_only=True)

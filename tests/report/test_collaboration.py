@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from ddlsim.report.collaboration import read_graphs
+from ddlsim.report.sections.peers import read_graphs
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import pytest
 
 from ddlsim import runs
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.report.collaboration import merge_quality
 from ddlsim.report.comparing.figures import merges_panels, save_comparison, sweep_panels, title_of
 from ddlsim.report.reading import read
+from ddlsim.report.sections.peers import merge_quality
 from ddlsim.scenario import load
 
 pytest.importorskip("matplotlib")

@@ -5,10 +5,17 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from ddlsim.report.collaboration import TRUE_SIMILARITY, in_cluster_share, merge_quality, pull_counts, similarities
 from ddlsim.report.reading import read
 from ddlsim.report.run_report import save_plots
-from ddlsim.report.sections.peers import merges, similarity_sections
+from ddlsim.report.sections.peers import (
+    TRUE_SIMILARITY,
+    in_cluster_share,
+    merge_quality,
+    merges,
+    pull_counts,
+    similarities,
+    similarity_sections,
+)
 from ddlsim.tasks.base import KNOWN
 
 

@@ -47,7 +47,7 @@ def run_dir(finished, tmp_path) -> Path:
 
 
 def test_code_of_a_run_is_imported_only_with_trust(finished, monkeypatch):
-    from ddlsim.cli.live import page_of
+    from ddlsim.cli.report import page_of
     from ddlsim.foundation import own_code
 
     directory, mark = finished

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from ddlsim.cli.live import with_port
+from ddlsim.cli.report import with_port
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.report.html import Page, live, run_page
 from ddlsim.report.html.live import LivePage, LiveServer

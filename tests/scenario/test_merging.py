@@ -9,7 +9,7 @@ from ddlsim.foundation.errors import ScenarioError
 from ddlsim.network.access_links import Uniform
 from ddlsim.scenario import load, with_fallback
 from ddlsim.scenario.idle_keys import idle_notes
-from ddlsim.topologies.fixed_graphs import Ring
+from ddlsim.topologies.named_graphs import Ring
 from ddlsim.topologies.random_graphs import RandomRegular
 
 

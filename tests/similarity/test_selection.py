@@ -4,14 +4,7 @@ import numpy as np
 import pytest
 
 from ddlsim.aggregation.base import merge_weights
-from ddlsim.algorithms.similarity.selection import (
-    Knowledge,
-    draw,
-    draw_in_turn,
-    probabilities,
-    sigmoid_tau,
-    table_bytes,
-)
+from ddlsim.algorithms.similarity import Knowledge, draw, draw_in_turn, probabilities, sigmoid_tau, table_bytes
 
 NAN = float("nan")
 

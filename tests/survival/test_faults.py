@@ -19,12 +19,11 @@ from ddlsim.foundation.interrupts import Interrupts
 from ddlsim.node.node import Node
 from ddlsim.runs import checkpoint_files
 from ddlsim.runs.branch_history import scenario_digests
-from ddlsim.runs.checkpoint import Checkpoints, Every, parse_every
+from ddlsim.runs.checkpoint import Checkpoints, Every, ReplayToCheckpoint, parse_every
 from ddlsim.runs.checkpoint_files import checkpoints_of
 from ddlsim.runs.cluster import cluster
 from ddlsim.runs.directory import acquire
 from ddlsim.runs.progress import Progress
-from ddlsim.runs.repetition import ReplayToCheckpoint
 from ddlsim.scenario import load
 
 EL = ("algorithm={name: el}", "rounds=6")

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from ddlsim import runs
 from ddlsim.foundation.errors import DataDamaged, ScenarioError
 from ddlsim.learning.architecture import check_task
-from ddlsim.learning.eval_results import MetricSum
+from ddlsim.learning.losses import MetricSum
 from ddlsim.report import columns
 from ddlsim.report.reading import read
 from ddlsim.scenario import load

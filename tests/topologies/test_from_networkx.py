@@ -7,7 +7,7 @@ from ddlsim.foundation.errors import ScenarioError
 from ddlsim.scenario import load
 from ddlsim.topologies import TOPOLOGIES
 from ddlsim.topologies.base import neighbors
-from ddlsim.topologies.from_networkx import FromNetworkx
+from ddlsim.topologies.named_graphs import FromNetworkx
 
 KEYS = {
     "random_regular": {"degree": 2},

@@ -9,7 +9,7 @@ from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.rng import stream_seed
 from ddlsim.topologies import TOPOLOGIES
 from ddlsim.topologies.base import StaticTopology, neighbors
-from ddlsim.topologies.large import is_connected, random_regular
+from ddlsim.topologies.random_graphs import is_connected, random_regular
 
 
 def make(name, **keys):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ddlsim.kernels.transfers import uploaded
+from ddlsim.kernels.matrices import uploaded
 from ddlsim.learning.augmenting import augment_together
 from ddlsim.learning.backends.base import OTHER_KIND, Backend
 from ddlsim.learning.backends.device import CudaGauge, Memory

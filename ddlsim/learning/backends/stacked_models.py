@@ -22,9 +22,9 @@ from ddlsim.learning.backends.step_graphs import SAME, is_close
 from ddlsim.learning.backends.workspace import ModelWorkspace, autocast
 from ddlsim.learning.bank import Row, RowValues, stacked_rows
 from ddlsim.learning.dropout import seed_dropouts
-from ddlsim.learning.eval_results import Loss
 from ddlsim.learning.job_types import TrainSpec
 from ddlsim.learning.layout import Entry, Layout, named_tensors
+from ddlsim.learning.losses import Loss
 from ddlsim.learning.model_parts import CORE, HEAD, MODEL
 
 if TYPE_CHECKING:

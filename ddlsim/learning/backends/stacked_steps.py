@@ -19,12 +19,12 @@ import torch
 from torch import nn
 from torch.func import functional_call, grad, vmap
 
-from ddlsim.kernels.transfers import uploaded
+from ddlsim.kernels.matrices import uploaded
 from ddlsim.learning.backends.workspace import ModelWorkspace, autocast
 from ddlsim.learning.bank import Row
 from ddlsim.learning.dropout import first_counters
-from ddlsim.learning.eval_results import Loss
 from ddlsim.learning.layout import LOCAL, Entry
+from ddlsim.learning.losses import Loss
 from ddlsim.learning.model_parts import MODEL
 from ddlsim.learning.stacking.stacked import Stacked
 from ddlsim.learning.stacking.tensor import expand_rows

@@ -29,8 +29,8 @@ from ddlsim.learning.bank import Row
 from ddlsim.learning.batches import Batches
 from ddlsim.learning.datasets import Inputs, NodeDatasets, gathered
 from ddlsim.learning.dropout import dropout_keys, seed_dropouts
-from ddlsim.learning.eval_results import EvalResult, MetricSum
 from ddlsim.learning.job_types import LossSpec, TestSpec, TrainSpec, architecture_of
+from ddlsim.learning.losses import EvalResult, MetricSum
 from ddlsim.learning.optimizing.state import LiveState
 from ddlsim.learning.optimizing.updates import training_loss
 from ddlsim.learning.private_steps import PrivateGradients

@@ -15,8 +15,8 @@ from ddlsim.learning.backends.native_plan import NativePlan, plan_or_reason
 from ddlsim.learning.bank import Row, RowValues
 from ddlsim.learning.datasets import Inputs
 from ddlsim.learning.dropout import replace_dropouts
-from ddlsim.learning.eval_results import Loss
 from ddlsim.learning.layout import named_tensors
+from ddlsim.learning.losses import Loss
 from ddlsim.learning.model_parts import MODEL
 from ddlsim.learning.optimizing.state import LiveState
 from ddlsim.learning.optimizing.updates import Updates

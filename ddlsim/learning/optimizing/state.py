@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.kernels.transfers import uploaded
+from ddlsim.kernels.matrices import uploaded
 from ddlsim.learning.bank import Params, Row, stacked_rows, store_rows
 from ddlsim.learning.layout import WORD, Entry, Part
 from ddlsim.learning.optimizing.table import Optimizer

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.nn import functional as F
 
-from ddlsim.learning.eval_results import Loss
+from ddlsim.learning.losses import Loss
 from ddlsim.learning.optimizing.state import LiveState, StackedState
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.report.collaboration import measured_at_merges
 from ddlsim.report.comparing.curves import Drawn, check_alike, notes
 from ddlsim.report.comparing.groups import Group, group, settings_of
 from ddlsim.report.comparing.sections import chart
@@ -16,7 +15,7 @@ from ddlsim.report.figures import draw, need_matplotlib, save_drawing, written_b
 from ddlsim.report.reading import find_runs, read
 from ddlsim.report.records import Records
 from ddlsim.report.section import Axis, Figure, Lines, Series
-from ddlsim.report.sections.peers import merges
+from ddlsim.report.sections.peers import measured_at_merges, merges
 from ddlsim.tasks import metrics
 
 if TYPE_CHECKING:

@@ -4,8 +4,7 @@ import os
 from pathlib import Path
 
 from ddlsim.report.figures import written_below
-from ddlsim.report.html.comparison_page import comparison_page
-from ddlsim.report.html.page import Page, Tile, printed, run_page
+from ddlsim.report.html.page import Page, Tile, comparison_page, printed, run_page
 
 __all__ = ["Page", "Tile", "comparison_page", "printed", "run_page", "write"]
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.report import columns as frames
-from ddlsim.runs.api.arguments import KEYS, part_of
 from ddlsim.runs.api.run import Run
+from ddlsim.runs.api.start import KEYS, part_of
 from ddlsim.runs.options import kind_of, listed, path_of
 
 if TYPE_CHECKING:

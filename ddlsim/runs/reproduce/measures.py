@@ -77,8 +77,8 @@ def _between_merges(kind: str) -> Callable[[dict[str, Any], Path], float | None]
     """
 
     def value(summary: dict[str, Any], directory: Path) -> float | None:
-        from ddlsim.report.collaboration import measured_at_merges, merge_quality
         from ddlsim.report.reading import read
+        from ddlsim.report.sections.peers import measured_at_merges, merge_quality
 
         records = read(directory)
         found = merge_quality(records)

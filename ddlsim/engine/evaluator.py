@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ddlsim.attacks.poisoning import BACKDOOR
-from ddlsim.engine.evaluation.monitor import RoundTimes
+from ddlsim.attacks.forgeries import BACKDOOR
+from ddlsim.engine.monitor import RoundTimes
 from ddlsim.node.candidates import SELECTION_BATCHES, EvaluationCandidates, Snapshot
 from ddlsim.tasks import Task, metrics
 from ddlsim.tasks.base import VALIDATION, VALIDATION_LOSS, Metric
 
 if TYPE_CHECKING:
     from ddlsim.attacks.node_attacks import Attackers
-    from ddlsim.engine.evaluation.monitor import OracleSimilarities, Population, Records
+    from ddlsim.engine.monitor import OracleSimilarities, Population, Records
     from ddlsim.learning.bank import Params
-    from ddlsim.learning.eval_results import EvalResult
     from ddlsim.learning.job_types import Model
     from ddlsim.learning.jobs import Job
+    from ddlsim.learning.losses import EvalResult
     from ddlsim.learning.optimizing.state import LocalState
     from ddlsim.node.ports import Compute
     from ddlsim.scenario.sections import Evaluation

@@ -1,1 +1,0 @@
-"""Similarity of models, and the selection of peers by it."""
