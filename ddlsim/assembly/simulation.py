@@ -14,11 +14,11 @@ from ddlsim.attacks.node_attacks import Attackers
 from ddlsim.churn.schedule import Absences
 from ddlsim.engine.attacked_transport import AttackedTransport
 from ddlsim.engine.evaluator import Evaluated, Evaluator, Measurements, Monitor, Schedule
-from ddlsim.engine.monitor import OracleSimilarities, Records, RoundTimes
 from ddlsim.engine.forging import ForgingPacker
 from ddlsim.engine.gc_tuning import free_earlier_runs
 from ddlsim.engine.membership import Member
 from ddlsim.engine.meters import EnergyMeter, PrivacyMeter
+from ddlsim.engine.monitor import OracleSimilarities, Records, RoundTimes
 from ddlsim.engine.packing import MessagePacker
 from ddlsim.engine.run_info import NodeLog, Run, RunParts, SilentLog, SimulatedClock
 from ddlsim.engine.simulation import Simulation

@@ -237,7 +237,7 @@ def test_values_of_numpy_and_torch_are_held_as_numbers(scenario, value, held):
 
 @pytest.mark.parametrize("value", [Weighted(), len, {"a": Weighted()}])
 def test_what_a_scenario_cannot_hold_is_told(scenario, value):
-    with pytest.raises(ScenarioError, match=r"a scenario holds numbers, texts, .* Name what it stands for by a text"):
+    with pytest.raises(ScenarioError, match=r"expected a number, text, .* Name it by a text"):
         resolve(scenario(), algorithm=Anything(value=value))
 
 
