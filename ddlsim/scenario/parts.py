@@ -205,8 +205,8 @@ def plain(value: Any, path: str = "") -> Any:
         return plain(value.tolist(), path)
     shown = " ".join(repr(value).split())
     raise ScenarioError(
-        f"{path}{': ' if path else ''}expected a number, text, truth value, list or mapping, got a {type(value).__name__} "
-        f"({shown:.80}). Name it by a text, and make it in the class's own code."
+        f"{path}{': ' if path else ''}expected a number, text, truth value, list or mapping, got a "
+        f"{type(value).__name__} ({shown:.80}). Name it by a text, and make it in the class's own code."
     )
 
 
