@@ -113,7 +113,7 @@ def test_a_mean_that_rounding_alone_keeps_from_the_target_reaches_it(value, node
     assert metrics.first_reaching([beyond], value, falling) is None
 
 
-def test_cost_to_target_is_that_of_the_first_evaluation_that_reaches_it():
+def test_cost_to_target_is_taken_at_the_first_evaluation_that_reaches_it():
     assert metrics.cost_to_target([0.1, 0.5, 0.4, 0.7], [10, 20, 30, 40], 0.5) == 20
     assert metrics.cost_to_target([0.1, 0.4], [10, 20], 0.5) is None
     assert metrics.cost_to_target([nan, 0.6], [10, 20], 0.5) == 20
@@ -144,7 +144,7 @@ def test_head_counts_per_cluster():
     assert metrics.head_counts([1, 1, 0, 2], [0, 0, 0, 1]).tolist() == [[1, 2, 0], [0, 0, 1]]
 
 
-def test_every_metric_says_in_its_first_line_what_it_measures():
+def test_docstring_of_every_metric_has_a_first_sentence():
     assert all(function.__doc__.splitlines()[0].strip() for function in metrics.METRICS.values())
 
 

@@ -56,7 +56,7 @@ def test_a_missing_module_says_how_to_build_it(tree):
     assert "pip install ." in failed.stderr
 
 
-def test_an_installed_module_is_found_behind_a_source_tree(tree, site):
+def test_installed_module_is_found_from_a_source_tree(tree, site):
     done = run(tree, site)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip().startswith(str(site))
@@ -86,7 +86,7 @@ def test_the_stamp_follows_every_source_file(tree):
     assert first != second == native.source_stamp(tree / "csrc")
 
 
-def test_the_build_stamps_what_python_computes():
+def test_stamp_of_the_build_equals_the_sources():
     csrc = native.PACKAGE_DIR.parent / "csrc"
     if not csrc.is_dir():
         pytest.skip("no C++ sources beside the package")

@@ -20,7 +20,7 @@ SMOKE = Path(__file__).parents[1] / "scenarios" / "smoke.yaml"
 PARTS = ["setup", "data", "training", "head losses", "evaluation", "merging", "similarity"]
 
 
-def test_event_loop_is_what_is_left():
+def test_event_loop_has_the_remaining_seconds():
     found = wall_profile({"training": 3.0, "merging": 1.0}, 0.5, 1.5, 0.25, {"wall_s": 8.0, "sim_time_s": 40.0})
     assert found == {
         "setup": 0.5,
@@ -83,11 +83,11 @@ def test_comparing_models_is_counted_as_similarity(tmp_path, algorithm):
     assert "comparison" not in found
 
 
-def test_without_the_option_nothing_is_told(tmp_path):
+def test_profile_is_silent_without_the_option(tmp_path):
     assert "profile" not in runs.run(load(SMOKE, ("rounds=1",)), out=tmp_path / "run")
 
 
-def test_seconds_of_a_device_stand_beside_those_of_the_host(tmp_path, monkeypatch):
+def test_seconds_of_device_and_host_are_listed(tmp_path, monkeypatch):
     monkeypatch.setattr(Dispatcher, "device_s", lambda self: {"training": 1.25})
     summary = runs.run(load(SMOKE, ("rounds=1",)), out=tmp_path / "run", profile=True)
     assert summary["device_seconds"] == {"training": 1.25}
@@ -96,7 +96,7 @@ def test_seconds_of_a_device_stand_beside_those_of_the_host(tmp_path, monkeypatc
     )
 
 
-def test_waiting_for_values_of_a_device_is_a_part_of_its_own(monkeypatch):
+def test_waiting_for_a_device_is_listed_separately(monkeypatch):
     monkeypatch.setattr("ddlsim.learning.jobs.time", SimpleNamespace(perf_counter=count(0.0, 2.0).__next__))
     jobs = Jobs(["head losses"], lambda kind, specs: lazy_values(lambda: [7], 1))
     job = jobs.submit(Job(SimpleNamespace(kind="head losses", writes_in=()), (), ()))

@@ -77,7 +77,7 @@ def test_make_runs_the_readmes_commands():
 
 
 @pytest.mark.full
-def test_the_replay_that_the_docs_show_prints_what_they_show(tmp_path):
+def test_replay_prints_the_output_in_the_docs(tmp_path):
     page = (ROOT / "docs" / "network_scale.md").read_text()
     (shown,) = re.findall(r"```\n(\$ cat flows.*?)```", page, re.S)
     said = {command: out for command, _, out in (part.partition("\n") for part in shown.split("$ ")[1:])}

@@ -45,7 +45,7 @@ def test_a_class_that_keeps_the_contract_is_loaded(load):
     assert load(Whole) is Whole
 
 
-def test_a_class_without_the_base_is_told_which_one(load):
+def test_error_of_a_class_without_its_base_names_the_base(load):
     with pytest.raises(ScenarioError, match=r"algorithm 'mine': .*object must extend ddlsim.algorithms.base.Algorithm"):
         load(object)
 
@@ -55,7 +55,7 @@ def test_missing_methods_are_named(load):
         load(NoServing)
 
 
-def test_a_class_without_keys_is_told_to_be_a_dataclass(load):
+def test_class_that_is_not_a_dataclass_is_refused(load):
     class Bare(Algorithm):
         start = round = serving = lambda self, *_: None
 
@@ -63,7 +63,7 @@ def test_a_class_without_keys_is_told_to_be_a_dataclass(load):
         load(Bare)
 
 
-def test_every_entry_of_our_own_keeps_its_contract():
+def test_every_builtin_entry_keeps_its_contract():
     from ddlsim.churn import CHURNS
     from ddlsim.data import DATASETS, PARTITIONS, SHIFTS
     from ddlsim.devices import DEVICES

@@ -31,7 +31,7 @@ def module(tmp_path, monkeypatch):
         sys.modules.pop(path.stem, None)
 
 
-def test_digest_is_that_of_the_file_and_of_the_users_modules_that_it_imports(module, tmp_path):
+def test_digest_covers_the_file_and_imported_user_modules(module, tmp_path):
     module("further", "MORE = 1\n")
     module("helper", "import further\nHOW = 1\n")
     alone = "import json\nimport torch\n\nclass Mine:\n    pass\n"

@@ -213,7 +213,7 @@ def test_contents_of_messages_are_all_that_was_sent(name, finished):
     assert sum(row["messages"] for row in contents if row["content"] == "header") >= messages
 
 
-def test_rows_of_bytes_are_what_a_node_has_handed_over_by_then(finished):
+def test_rows_of_bytes_count_the_messages_that_a_node_has_sent(finished):
     """Without latency and bandwidth a message is on the wire as a whole, so that the counts are equal to the byte."""
     ideal = finished("sync", "ideal")
     expected = ideal.looked_at + ideal.server_looked_at[1::2]  # a server is looked at again when all nodes are there

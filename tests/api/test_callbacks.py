@@ -45,7 +45,7 @@ def fail():
     raise ValueError("no idea")
 
 
-def test_callbacks_are_told_every_round_and_evaluation_in_their_order(scenario, tmp_path):
+def test_callbacks_receive_rounds_and_evaluations_in_order(scenario, tmp_path):
     diary = Diary()
     run = ddlsim.run(scenario(), out=tmp_path / "run", callbacks=[diary])
     rounds = [event for number in (1, 2) for event in (("round", number), ("evaluation", number, 3, 2))]
@@ -54,7 +54,7 @@ def test_callbacks_are_told_every_round_and_evaluation_in_their_order(scenario, 
     assert diary.last.bytes_sent == run.summary["bytes"]["total"]
 
 
-def test_an_exchange_after_the_last_round_is_no_round_of_its_own(scenario, tmp_path):
+def test_final_exchange_does_not_count_as_a_round(scenario, tmp_path):
     diary = Diary()
     ddlsim.run(
         scenario(algorithm={"name": "facade", "heads": 2, "final_all_reduce": True}),
@@ -96,7 +96,7 @@ def test_a_run_that_was_ended_at_an_evaluation_is_branched_there(scenario, tmp_p
 
 
 @pytest.mark.parametrize("hook", ["on_round", "on_evaluation"])
-def test_one_that_raises_fails_the_run_and_keeps_what_was_computed(scenario, tmp_path, hook):
+def test_failing_callback_fails_the_run_and_keeps_its_records(scenario, tmp_path, hook):
     diary = Diary()
     with pytest.raises(ddlsim.CallbackFailed) as caught:
         ddlsim.run(scenario(), out=tmp_path / "run", callbacks=[Until(hook, 2, fail), diary])
@@ -134,7 +134,7 @@ class Meddler(ddlsim.Callback):
         summary.clear()
 
 
-def test_what_callbacks_write_into_is_their_own(finished, tmp_path):
+def test_callbacks_receive_copies(finished, tmp_path):
     diary = Diary()
     run = ddlsim.run(finished.scenario, out=tmp_path / "run", callbacks=[Meddler(), diary])
     assert (run.dir / "metrics.jsonl").read_bytes() == (finished.dir / "metrics.jsonl").read_bytes()

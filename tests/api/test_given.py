@@ -74,14 +74,14 @@ def test_every_node_begins_with_the_values_of_a_module(scenario, tmp_path):
 
 
 @pytest.mark.parametrize("given", [Net, sized, lambda: Net(2)])
-def test_what_makes_modules_is_called_anew_with_the_seed_of_the_run(scenario, tmp_path, given):
+def test_module_factory_is_called_with_the_seed_of_the_run(scenario, tmp_path, given):
     first = ddlsim.run(scenario(rounds=1), model=given, out=tmp_path / "first")
     torch.manual_seed(1)
     second = ddlsim.run(scenario(rounds=1), model=given, out=tmp_path / "second")
     assert (first.dir / "metrics.jsonl").read_bytes() == (second.dir / "metrics.jsonl").read_bytes()
 
 
-def test_what_needs_other_arguments_is_told():
+def test_factory_with_unknown_arguments_is_refused():
     class Wide(Net):
         def __init__(self, width):
             super().__init__(width)
@@ -90,7 +90,7 @@ def test_what_needs_other_arguments_is_told():
         resolve("smoke", model=Wide)
 
 
-def test_a_mapping_with_a_class_of_modules_is_told_how_arguments_are_given():
+def test_module_class_with_keys_is_refused():
     with pytest.raises(
         ScenarioError, match=r"model: expected a name .* got the class Net. .* model=lambda: Net\(width=4\)"
     ):
@@ -164,7 +164,7 @@ def test_the_model_of_a_run_needs_none_of_the_arrays(scenario, tmp_path):
         assert [values.shape for values in found.model(0).parameters()] == [(10, 784), (10,)]
 
 
-def test_a_module_with_lazy_layers_is_refused_with_what_to_do():
+def test_module_with_lazy_layers_is_refused():
     net = nn.Sequential(nn.Flatten(), nn.LazyLinear(10))
     with pytest.raises(ScenarioError, match=r"1\.weight of Sequential has no shape yet.*Call the module once"):
         ddlsim.run("smoke", model=net)
@@ -236,12 +236,12 @@ def test_values_of_numpy_and_torch_are_held_as_numbers(scenario, value, held):
 
 
 @pytest.mark.parametrize("value", [Weighted(), len, {"a": Weighted()}])
-def test_what_a_scenario_cannot_hold_is_told(scenario, value):
+def test_unsupported_value_of_a_scenario_is_refused(scenario, value):
     with pytest.raises(ScenarioError, match=r"expected a number, text, .* Name it by a text"):
         resolve(scenario(), algorithm=Anything(value=value))
 
 
-def test_an_object_of_other_values_does_not_pass_for_that_of_a_run(scenario, tmp_path):
+def test_resume_refuses_an_object_with_other_values(scenario, tmp_path):
     run = ddlsim.run(scenario(), algorithm=Quiet(times=2), out=tmp_path / "run")
     with pytest.warns(UserWarning, match=r"algorithm: .* another Quiet \(times is 2 there, 5 here\), .* set="):
         ddlsim.resume(run.dir, from_round=1, algorithm=Quiet(times=5), out=tmp_path / "branch")
@@ -250,7 +250,7 @@ def test_an_object_of_other_values_does_not_pass_for_that_of_a_run(scenario, tmp
         assert branch.status == "done"
 
 
-def test_a_module_that_cannot_be_copied_is_told_to_come_as_a_class(scenario, tmp_path):
+def test_module_that_cannot_be_copied_is_refused(scenario, tmp_path):
     net = Net()
     net.kept = net(torch.zeros(1, 1, 28, 28)) * 1
     with pytest.raises(ScenarioError, match=r"model: this Net cannot be copied for the nodes \(RuntimeError"):
@@ -267,12 +267,12 @@ class Pair(nn.Module):
         return found, found
 
 
-def test_a_model_of_several_outputs_is_told_as_such(scenario, tmp_path):
+def test_model_with_several_outputs_is_refused(scenario, tmp_path):
     with pytest.raises(ScenarioError, match=r"forward of Pair returns a tuple, expected one tensor"):
         ddlsim.run(scenario(), model=Pair, out=tmp_path / "run")
 
 
-def test_torch_set_to_another_type_is_told_before_anything_runs(scenario, tmp_path):
+def test_other_default_dtype_is_refused_before_the_run(scenario, tmp_path):
     torch.set_default_dtype(torch.float64)
     try:
         with pytest.raises(ScenarioError, match=r"torch's default type: expected torch.float32, got torch.float64"):
@@ -335,7 +335,7 @@ def test_a_check_from_python_tries_parts_as_the_command_does(scenario, algorithm
         ddlsim.check(scenario(), algorithm=algorithm)
 
 
-def test_what_keeps_its_contract_passes_a_check(scenario):
+def test_valid_objects_pass_a_check(scenario):
     assert ddlsim.check(scenario(), algorithm=Quiet(times=2), seed=3) is None
 
 
@@ -346,13 +346,13 @@ def test_what_keeps_its_contract_passes_a_check(scenario):
         (nn.Sequential(nn.Flatten(), nn.Linear(784, 10), nn.Softmax(1)), "model: Sequential has no submodules core"),
     ],
 )
-def test_what_is_told_of_a_model_names_a_place_of_the_users_alone(scenario, model, text):
+def test_errors_of_a_model_name_only_files_of_the_user(scenario, model, text):
     with pytest.raises(ScenarioError) as raised:
         ddlsim.check(scenario(), algorithm="deprl", model=model)
     assert str(raised.value).startswith(text)
 
 
-def test_other_samples_do_not_pass_for_those_of_a_run(scenario, tmp_path):
+def test_resume_refuses_other_samples(scenario, tmp_path):
     def samples(value):
         x = np.full((20, 4), value, np.float32)
         return (x, np.arange(20) % 2), (x, np.arange(20) % 2)

@@ -36,7 +36,7 @@ def test_a_name_that_is_not_there_is_an_attribute_error():
         ddlsim.runn  # noqa: B018
 
 
-def test_the_public_functions_say_what_each_argument_is():
+def test_docstrings_of_public_functions_describe_every_argument():
     import inspect
 
     for function in (ddlsim.run, ddlsim.resume, ddlsim.compare, ddlsim.sweep):

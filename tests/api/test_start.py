@@ -49,12 +49,12 @@ def test_a_scenario_object_is_run_with_changes(scenario, tmp_path):
     assert run.scenario["rounds"] == 1
 
 
-def test_what_a_run_was_runs_again(finished, tmp_path):
+def test_scenario_of_a_run_runs_again(finished, tmp_path):
     again = ddlsim.run(finished.scenario, out=tmp_path / "again")
     assert (again.dir / "metrics.jsonl").read_bytes() == (finished.dir / "metrics.jsonl").read_bytes()
 
 
-def test_the_directory_is_that_of_the_command_line(here, scenario):
+def test_python_and_shell_use_the_same_directory(here, scenario):
     run = ddlsim.run(scenario(**ONLY_NETWORK))
     assert run.dir.parent.as_posix() == "runs/small" and run.dir.name.startswith("dpsgd-s0-") and run.dir.is_dir()
 
@@ -66,7 +66,7 @@ def test_a_run_that_is_there_is_not_run_again(finished, capsys):
     assert "holds this run already" in capsys.readouterr().err
 
 
-def test_progress_is_silent_where_there_is_no_terminal(scenario, tmp_path, capsys):
+def test_progress_is_silent_without_a_terminal(scenario, tmp_path, capsys):
     ddlsim.run(scenario(), out=tmp_path / "run")
     assert capsys.readouterr() == ("", "")
 
@@ -103,13 +103,13 @@ def test_progress_is_silent_where_there_is_no_terminal(scenario, tmp_path, capsy
         ({"data": {"train": PAIR, "test": PAIR, "columns": 3}}, "columns: expected a mapping of names to values, got"),
     ],
 )
-def test_what_cannot_be_run_is_one_clear_error_and_leaves_nothing(scenario, tmp_path, given, text):
+def test_invalid_run_is_one_error_and_leaves_no_directory(scenario, tmp_path, given, text):
     with pytest.raises(ScenarioError, match=text):
         ddlsim.run(scenario(**ONLY_NETWORK), out=tmp_path / "run", **given)
     assert not (tmp_path / "run").exists()
 
 
-def test_something_else_than_a_scenario_is_told():
+def test_other_objects_than_scenarios_are_refused():
     with pytest.raises(ScenarioError, match=r"scenario: expected a path, .* got a int"):
         ddlsim.run(3)
 
@@ -130,7 +130,7 @@ class CtrlC(ddlsim.Callback):
         signal.raise_signal(signal.SIGINT)
 
 
-def test_an_interrupt_ends_a_loop_of_runs_but_hands_over_what_there_is(scenario, tmp_path):
+def test_interrupt_ends_a_loop_of_runs_and_returns_the_unfinished_run(scenario, tmp_path):
     with pytest.raises(KeyboardInterrupt) as caught:
         ddlsim.run(scenario(rounds=9), out=tmp_path / "run", callbacks=[CtrlC()])
     run = caught.value.run
@@ -138,7 +138,7 @@ def test_an_interrupt_ends_a_loop_of_runs_but_hands_over_what_there_is(scenario,
     assert ddlsim.resume(run.dir).status == "done"
 
 
-def test_load_reads_a_run_and_refuses_what_is_none(finished, tmp_path):
+def test_load_reads_a_run_and_refuses_other_directories(finished, tmp_path):
     assert ddlsim.load(str(finished.dir)).summary == finished.summary
     with pytest.raises(ScenarioError, match="is no run"):
         ddlsim.load(tmp_path)
@@ -173,7 +173,7 @@ def test_a_branch_takes_the_values_that_a_run_takes(scenario, tmp_path):
         ({"from_round": "1"}, "from_round: expected a whole number, got a str"),
     ],
 )
-def test_what_cannot_be_branched_is_one_clear_error(finished, tmp_path, given, text):
+def test_invalid_branch_is_one_error(finished, tmp_path, given, text):
     with pytest.raises(ScenarioError, match=text):
         ddlsim.resume(finished.dir, **{"from_round": 1, "out": tmp_path / "branch", **given})
     assert not (tmp_path / "branch").exists()
@@ -194,7 +194,7 @@ def test_what_cannot_be_branched_is_one_clear_error(finished, tmp_path, given, t
         ({"seeds": "0..2"}, "sweep: seeds: expected a list, .* got a str"),
     ],
 )
-def test_what_is_no_grid_is_one_clear_error(scenario, tmp_path, given, text):
+def test_invalid_grid_is_one_error(scenario, tmp_path, given, text):
     with pytest.raises(ScenarioError, match=text):
         ddlsim.sweep(scenario(**ONLY_NETWORK), out=tmp_path / "sweep", **given)
     assert not (tmp_path / "sweep").exists()
@@ -211,7 +211,7 @@ def test_what_is_no_grid_is_one_clear_error(scenario, tmp_path, given, text):
         ({"runs": [3]}, "compare: runs: expected a list, .* got a int in it"),
     ],
 )
-def test_what_cannot_be_compared_is_one_clear_error(finished, given, text):
+def test_invalid_comparison_is_one_error(finished, given, text):
     with pytest.raises(ScenarioError, match=text):
         ddlsim.compare(**{"runs": [finished], **given}).table()
 

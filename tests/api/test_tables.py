@@ -73,7 +73,7 @@ def test_without_pandas_tables_are_dictionaries_of_arrays(finished, no_pandas):
         assert isinstance(table, dict) and all(isinstance(column, np.ndarray) for column in table.values())
 
 
-def test_a_model_computes_what_its_values_say(finished):
+def test_model_of_a_node_has_its_trained_values(finished):
     import torch
 
     module, values = finished.model(1), finished.state_dict(1)
@@ -118,7 +118,7 @@ def test_a_run_that_is_named_twice_is_compared_once(scenario, tmp_path, monkeypa
     assert [run.dir.name for run in ddlsim.compare([one, "both", zero]).runs] == ["seed-1", "seed-0"]
 
 
-def test_a_sweep_has_a_run_per_combination_and_runs_only_what_is_missing(scenario, tmp_path):
+def test_sweep_runs_every_combination_once(scenario, tmp_path):
     def sweep():
         grid = {"algorithm": ["local", EpidemicLearning], "topology.name": ["ring", "complete"]}
         return ddlsim.sweep(scenario(learning="none"), grid, seeds=[0, 1], out=tmp_path / "sweep")
@@ -145,7 +145,7 @@ def test_a_sweep_has_a_run_per_combination_and_runs_only_what_is_missing(scenari
         ),
     ],
 )
-def test_runs_of_a_sweep_that_would_not_be_what_they_are_called_are_refused(scenario, tmp_path, given, text):
+def test_sweep_refuses_runs_with_ambiguous_names(scenario, tmp_path, given, text):
     with pytest.raises(ScenarioError, match=text):
         ddlsim.sweep(scenario(learning="none"), out=tmp_path / "sweep", **given)
     assert not (tmp_path / "sweep").exists()
@@ -169,7 +169,7 @@ def test_a_sweep_takes_arrays_as_a_run_does(scenario, tmp_path):
     assert len({run.scenario["data"]["sha256"] for run in found.runs}) == 3
 
 
-def test_values_of_a_sweep_with_paths_and_classes_have_directories_of_their_own(scenario, tmp_path, monkeypatch):
+def test_paths_and_classes_in_a_sweep_have_separate_directories(scenario, tmp_path, monkeypatch):
     (tmp_path / "one").mkdir()
     monkeypatch.chdir(tmp_path / "one")
     (tmp_path / "parts.py").write_text("from torch import nn\n\n\nclass Net(nn.Linear):\n    pass\n")

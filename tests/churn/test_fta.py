@@ -43,7 +43,7 @@ def test_columns_may_be_named_and_divided_by_commas(tmp_path):
     assert read_events(str(path)) == {"3": [(0, 4)]}
 
 
-def test_a_header_may_stand_behind_comments(tmp_path):
+def test_header_may_follow_comments(tmp_path):
     path = tmp_path / "trace.csv"
     path.write_text("# of a pool\n\n# event_start_time,event_stop_time,event_type,node_id\n5,9,1,3\n9,12,0,4\n")
     assert read_events(str(path)) == {"3": [(0, 4)]}

@@ -48,7 +48,7 @@ def replaced(monkeypatch):
     return replace
 
 
-def test_check_says_what_a_scenario_is(ddlsim):
+def test_check_describes_a_scenario(ddlsim):
     result = ddlsim("check", SMOKE)
     assert result.exit_code == 0
     assert result.stdout.startswith(f"{SMOKE}: ok. smoke: facade on fashion-mnist-mini, ")
@@ -216,7 +216,7 @@ def test_doctor_gives_a_cure_for_every_fault(ddlsim, monkeypatch):
 
 
 @pytest.mark.parametrize("command", ["report", "compare"])
-def test_results_of_what_is_no_run_are_exit_code_2(ddlsim, command):
+def test_report_of_another_directory_is_exit_code_2(ddlsim, command):
     assert ddlsim(command, "nix").exit_code == 2
 
 
@@ -231,7 +231,7 @@ def test_figures_from_the_command_line(ddlsim, tmp_path):
     assert (tmp_path / "figures" / "seed-1" / "samples.png").is_file()
 
 
-def test_figures_of_runs_of_one_name_have_folders_of_their_own(tmp_path):
+def test_figures_of_runs_with_one_name_have_separate_folders(tmp_path):
     runs = [tmp_path / place for place in ("x/a/seed-0", "x/b/seed-0", "x/b/seed-1")]
     for run in runs:
         run.mkdir(parents=True)
@@ -241,7 +241,7 @@ def test_figures_of_runs_of_one_name_have_folders_of_their_own(tmp_path):
     assert list(_folders([tmp_path / "x/a", tmp_path / "x/b"]).values()) == places
 
 
-def test_list_goes_on_beyond_scenarios_that_cannot_be_read(ddlsim, tmp_path):
+def test_list_skips_unreadable_scenarios(ddlsim, tmp_path):
     (tmp_path / "scenarios" / "folder.yaml").mkdir(parents=True)
     (tmp_path / "scenarios" / "latin.yaml").write_bytes(b"description: caf\xe9\n")
     result = ddlsim("list", "scenarios")
@@ -272,7 +272,7 @@ def test_an_interrupted_run_keeps_its_records_and_says_where(ddlsim, tmp_path, m
     assert ddlsim("report", str(tmp_path / "here")).exit_code == 0
 
 
-def test_check_with_data_tells_what_a_run_would_find_in_it(tmp_path):
+def test_check_with_data_reports_faults_of_the_data(tmp_path):
     file = tmp_path / "far.npz"
     labels = np.r_[np.zeros(99, int), 2**40]
     np.savez(file, x_train=np.zeros((100, 4), "f4"), y_train=labels, x_test=np.zeros((9, 4), "f4"), y_test=labels[:9])

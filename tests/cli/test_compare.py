@@ -71,7 +71,7 @@ def test_wrong_options_are_one_clear_error(runs, words, text, tmp_path, monkeypa
     assert code == 2 and text in err and not (tmp_path / "x.svg").exists()
 
 
-def test_the_page_is_one_file_beside_the_table(runs, tmp_path):
+def test_comparison_writes_a_page_and_a_table(runs, tmp_path):
     page = tmp_path / "new" / "page.html"
     code, out, err = compare(runs, "--format", "csv", "-o", page, "--x", "bytes", "--at", "0.3")
     assert code == 0 and out.startswith("scenario,") and err == f"{page}: the comparison as a page\n"

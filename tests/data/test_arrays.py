@@ -147,7 +147,7 @@ def test_a_scenario_runs_on_arrays(tmp_path):
     assert runs.run(scenario, out=tmp_path / "run")["rounds"] == 1
 
 
-def test_samples_of_another_process_are_told_to_be_missing():
+def test_samples_of_another_process_are_reported_as_missing():
     with pytest.raises(DataMissing, match=r"SHA-256 abc.* not in this process.*numpy.savez"):
         Arrays(sha256="abc").load(NOWHERE)
 
@@ -258,7 +258,7 @@ class Holder(Dataset):
 
 
 @pytest.mark.parametrize("kind", [Turned, Holder])
-def test_items_of_a_data_set_are_asked_for_where_it_has_ways_of_its_own(kind):
+def test_data_set_with_getitems_is_read_in_batches(kind):
     x, y = torch.arange(8.0).reshape(4, 2), torch.tensor([0, 1, 1, 0])
     found = Arrays(train=kind(x, y), test=(x, y)).load(DataSearch())
     assert found.train_images.ravel().tolist() == (-x).ravel().tolist()

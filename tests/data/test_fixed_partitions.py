@@ -39,7 +39,7 @@ def test_values_with_few_samples_are_left_out():
     assert {name for each in own for name in SPEAKERS[each]} == {"ann", "bob"}
 
 
-def test_own_test_samples_are_of_the_node_s_values():
+def test_test_samples_of_a_node_have_its_values():
     partition, data = ByColumn(column="speaker", own_test=True), spoken()
     own = dealt(partition, data=data)
     tests = partition.deal_test(data, np.arange(5), own, np.zeros(2, np.int64), np.random.default_rng(2))
@@ -104,7 +104,7 @@ def test_file_lists_samples_by_node_id_for_any_clusters(tmp_path):
     assert [each.tolist() for each in own] == [[0], [1], [2], [3]]
 
 
-def test_a_file_may_give_nodes_test_samples_of_their_own(tmp_path):
+def test_partition_file_may_list_test_samples(tmp_path):
     (tmp_path / "p.json").write_text('{"train": [[0], [1]], "test": [[4], [0, 1]]}')
     partition = FromFile(path=str(tmp_path / "p.json"))
     tests = partition.deal_test(spoken(), np.arange(5), [], np.zeros(2, np.int64), np.random.default_rng(0))
@@ -133,6 +133,6 @@ def test_a_file_that_does_not_fit_is_reported(tmp_path, content, text):
         dealt(FromFile(path=str(tmp_path / "p.json")))
 
 
-def test_a_partition_file_that_is_not_there_is_told_before_data_is_read():
+def test_missing_partition_file_is_reported_before_data_is_read():
     with pytest.raises(ScenarioError, match=r"partition.path: no file nowhere.json \(looked in"):
         load("scenarios/smoke.yaml", ["partition={name: file, path: nowhere.json}"])

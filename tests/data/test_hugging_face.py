@@ -96,7 +96,7 @@ def test_token_ids_stay_integers(tmp_path):
         ({"test_fraction": 0.01}, DataDamaged, r"data.test_fraction: 0.01 of 10 samples in 2 classes leaves one"),
     ],
 )
-def test_what_does_not_fit_is_reported(tmp_path, keys, kind, text):
+def test_unsuitable_input_is_reported(tmp_path, keys, kind, text):
     with pytest.raises(kind, match=text):
         load(lines(tmp_path / "d.jsonl"), **keys)
 

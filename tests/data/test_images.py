@@ -182,7 +182,7 @@ def test_pictures_of_hugging_face_are_scaled_as_well():
     assert settings._picture(Image.fromarray(np.full((1, 1), 257 * 9, np.uint16))).tolist() == [[[9] * 3]]
 
 
-def test_files_that_desktops_leave_behind_are_no_classes_and_no_images(tmp_path, picture, search):
+def test_hidden_desktop_files_are_ignored(tmp_path, picture, search):
     for split in ("train", "test"):
         for name in ("ant", "bee", ".ipynb_checkpoints", "__MACOSX"):
             picture(tmp_path / "mine" / split / name / "0.png")

@@ -59,7 +59,7 @@ def test_black_corners_need_one_black():
         prepare(data, Random(), turned, NONE, NODES, 0)
 
 
-def test_number_of_clusters_is_that_of_the_sets():
+def test_number_of_clusters_equals_the_number_of_sets():
     with pytest.raises(ScenarioError, match=r"one domain for each of the 3 clusters; .* has 2"):
         nodes = SimpleNamespace(clusters=(1, 1, 1), placement="contiguous")
         prepare(twice().load(DataSearch()), Domains(), NoShift(), NONE, nodes, 0)

@@ -81,7 +81,7 @@ def test_license_of_the_embedded_data_is_in_its_folder():
     assert (embedded / "fashion-mnist-mini.npz").stat().st_size < 8_000_000
 
 
-def test_missing_data_says_where_it_looked_and_what_to_do(tmp_path, monkeypatch):
+def test_missing_data_lists_the_searched_folders_and_a_cure(tmp_path, monkeypatch):
     monkeypatch.setenv("DDLSIM_DATA", str(tmp_path / "from-variable"))
     with pytest.raises(DataMissing) as caught:
         Cifar10().load(offline(tmp_path / "given"))
@@ -216,7 +216,7 @@ def test_an_npz_with_the_wrong_arrays_says_which(tmp_path, replaced, text):
         Cifar10().load(offline(tmp_path))
 
 
-def test_own_npz_counts_its_classes_and_is_found_in_a_data_folder(tmp_path):
+def test_npz_file_is_found_in_a_data_folder_and_its_classes_are_counted(tmp_path):
     keras_npz(tmp_path / "sub" / "mine.npz", shape=(5, 6, 3))
     data = Npz(path="sub/mine.npz").load(offline(tmp_path))
     assert data.num_classes == 4 and data.train_images.shape == (4, 5, 6, 3)
@@ -238,7 +238,7 @@ def test_table_of_features_is_used_unchanged(tmp_path):
         ({"x_test": np.array([None, 1], object)}, r"Object arrays .* Save it again, as numbers.*astype\('float32'\)"),
     ],
 )
-def test_own_npz_that_cannot_be_used_is_not_to_be_deleted(tmp_path, lacks, text):
+def test_error_of_an_unusable_npz_file_does_not_advise_deleting_it(tmp_path, lacks, text):
     keras_npz(tmp_path / "mine.npz", **lacks)
     with pytest.raises(DataDamaged, match=text) as refused:
         Npz(path=str(tmp_path / "mine.npz")).load(offline(tmp_path))

@@ -160,7 +160,7 @@ def test_named_groups_of_labels():
         LabelClusters(labels="vehicles_animals").cluster_labels(3, 10)
 
 
-def test_every_superclass_of_cifar100_has_five_labels_of_its_own():
+def test_every_superclass_of_cifar100_has_five_labels():
     labels = [label for group in CIFAR100_SUPERCLASSES for label in group]
     assert len(CIFAR100_SUPERCLASSES) == 20 and sorted(labels) == list(range(100))
 

@@ -99,7 +99,7 @@ def test_validation_from_test_is_lost_to_the_test_set():
     assert sorted(numbers(data.cluster_validation[1]) + numbers(data.cluster_test[1])) == list(range(20))
 
 
-def test_validation_per_node_is_taken_from_the_node_s_own_samples():
+def test_validation_of_a_node_is_a_part_of_its_samples():
     data, whole = prepared(source="node"), prepared()
     assert data.cluster_validation is None
     for own, kept, before in zip(data.node_train, data.node_validation, whole.node_train, strict=True):
@@ -192,7 +192,7 @@ def test_a_node_without_samples_is_refused():
         prepared(partition=Uniform(), clusters=(20, 20))
 
 
-def test_about_says_what_was_dealt():
+def test_description_lists_the_dealt_samples():
     about = prepared().about
     assert about["per_node"] == {"min": 10, "max": 10, "total": 40}
     assert (about["train"], about["test"], about["origin"]) == (40, 20, "here")

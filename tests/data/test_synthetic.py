@@ -24,7 +24,7 @@ def fit(samples):
     return theta, float(np.mean((x @ theta - y) ** 2))
 
 
-def test_sizes_are_those_of_the_publication_by_default():
+def test_default_sizes_equal_the_publication():
     data = prepared()
     assert [len(labels) for _, labels in data.node_train] == [50] * 7
     assert [len(labels) for _, labels in data.cluster_validation] == [100, 100]

@@ -17,7 +17,7 @@ def test_characters_have_leafs_ids_and_others_share_one():
     assert character_ids("\n A~").tolist() == [0, 1, 25, 80]
 
 
-def test_windows_hold_what_comes_next_and_never_leave_the_text():
+def test_windows_are_labeled_with_the_next_tokens_and_stay_in_the_text():
     ids = np.arange(7)
     samples, labels = windows(ids, 3, 3, each=True)
     assert samples.tolist() == [[0, 1, 2], [3, 4, 5]] and labels.tolist() == [[1, 2, 3], [4, 5, 6]]
@@ -127,7 +127,7 @@ def test_a_table_can_be_a_regression(tmp_path):
     assert data.train_labels.dtype == np.float32 and data.num_outputs == 1
 
 
-def test_a_column_that_is_constant_in_the_training_rows_is_no_feature(tmp_path):
+def test_constant_columns_are_dropped(tmp_path):
     text = "y,dose,a\n" + "".join(f"{row % 2},0.1,{row}\n" for row in range(1250))
     assert np.full(1000, 0.1).std() > 0  # what rounding makes of it
     data = table(tmp_path, text, target="y", domain=None)
@@ -229,13 +229,13 @@ def test_each_node_has_one_speaker_and_is_tested_on_it():
 
 
 @pytest.mark.parametrize(("lowest", "known"), [(0, 900), (-1, None)])
-def test_own_data_that_does_not_say_its_tokens_has_those_up_to_the_largest(lowest, known):
+def test_number_of_tokens_defaults_to_the_largest_id_plus_one(lowest, known):
     ids, labels, one = np.full((8, 5), lowest), np.arange(8) % 2, np.ones(1, np.float32)
     data = Dataset("ids", ids, labels, np.full((2, 5), 899), labels[:2], 2, one, one, "here")
     prepared = prepare(data, PARTITIONS["random"](), SHIFTS["none"](), Validation(), Nodes(clusters=(2,)), 0)
     assert prepared.num_tokens == known
 
 
-def test_a_target_that_is_no_number_is_named(tmp_path):
+def test_target_that_is_not_a_number_is_refused(tmp_path):
     with pytest.raises(ScenarioError, match=r"column y of .*t.csv holds words \('NULL'\), a regression"):
         table(tmp_path, "a,y\n1,3.4\n2,\n3,NULL\n4,1\n", target="y", task="regression", domain=None)

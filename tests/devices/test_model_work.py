@@ -109,7 +109,7 @@ def test_nodes_of_different_architectures_have_different_step_times(learning):
     assert found.forward_share == pytest.approx([share for _, share in expected] * 4)
 
 
-def test_speeds_without_a_median_spread_around_the_models_own_time():
+def test_lognormal_speeds_spread_around_the_estimated_time():
     scenario, learner = built("devices={name: lognormal, device: h100, sigma: 0.5}")
     base_s = Estimated(device="h100").base_step_s("", learner.step_work()["MLP"])
     given = LogNormal(median_step_time_s=base_s, sigma=0.5).draw(8, scenario.seed)
@@ -152,7 +152,7 @@ def test_calibrated_devices_are_measured_once_and_kept_in_the_runs_scenario(tmp_
     assert again["sim_time_s"] == first[1]["sim_time_s"]
 
 
-def test_what_cannot_be_measured_is_refused():
+def test_calibration_of_an_unmeasurable_scenario_is_refused():
     with pytest.raises(ScenarioProblems, match="measures training steps, and learning is none"):
         load(SMOKE, (*SMALL, "devices={name: calibrated}", "learning=none"))
     scenario, learner = built("devices={name: calibrated}")

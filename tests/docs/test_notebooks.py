@@ -22,7 +22,7 @@ def notebook():
     return notebook
 
 
-def test_blocks_become_cells_by_what_they_are(notebook):
+def test_blocks_become_cells_by_their_language(notebook):
     page = "# Page\n\nText.\n\n```bash\nls\n```\n\n```python\n# mine.py\nx = 1\n```\n"
     page += "```python\nx\n```\n```yaml\na: 1\n```\n"
     made = notebook(page)

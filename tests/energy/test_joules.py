@@ -27,13 +27,13 @@ def test_joules_per_step_do_not_look_at_how_long_a_step_takes():
     assert joules(WORK, Costs(j_per_step=3.0))["compute_j"].tolist() == [30.0, 12.0, 0.0]
 
 
-def test_a_server_has_a_power_of_its_own_and_bytes_as_a_node():
+def test_server_has_separate_power_and_the_byte_costs_of_a_node():
     spent = joules(WORK, Costs(watts=10.0, idle_w=2.0, j_per_byte_up=0.1, server_w=100.0), server=2)
     assert [values[2] for values in spent.values()] == [0.0, 500.0, 5.0, 0.0]
     assert spent["idle_j"][0] == 6.0
 
 
-def test_a_kilowatt_hour_emits_what_the_grid_says():
+def test_emissions_follow_the_grid():
     assert grams(3.6e6, 436.0) == 436.0
     assert grams(1.8e6, 56.0) == 28.0
 

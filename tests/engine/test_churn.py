@@ -101,7 +101,7 @@ def test_returns_in_a_row_do_not_push_the_run_on():
     assert algorithm.rounds_done[1:] == [[3, 4]] * 9
 
 
-def test_no_round_is_done_again_when_those_who_did_it_have_left():
+def test_no_round_is_repeated_after_its_nodes_have_left():
     algorithm = Counting(2)
     simulate(algorithm, {0: [(3.5, math.inf)], 1: [(0.5, 4.0)]})
     assert algorithm.rounds_done == [[0, 1, 2], [3, 4]]
@@ -302,12 +302,12 @@ def test_run_whose_nodes_stay_just_long_enough_continues():
     assert any(member.finished for member in sim.members)
 
 
-def test_return_that_simulated_time_cannot_reach_is_none():
+def test_unreachable_return_counts_as_a_departure_for_good():
     with pytest.raises(DdlsimError, match="all nodes have left for good"):
         simulate(Counting(2), {0: [(0.0, 1e30), (2e30, 3e30)], 1: [(0.0, 1e30)]})
 
 
-def test_a_slow_node_pulls_what_was_published_in_its_round_though_one_that_was_ahead_has_left():
+def test_slow_node_pulls_publications_of_its_round_after_a_faster_node_left():
     staged = Staged()
     simulate(staged, {3: [(1.5, math.inf)]}, rounds=4)
     assert staged.pulled == [0, 1, 2, 3]
@@ -352,7 +352,7 @@ def test_a_node_that_leaves_at_the_instant_of_its_return_waits_for_its_next_retu
 
 
 @pytest.mark.parametrize("leaves_s", [1.0, 2.0, 3.0])
-def test_what_ends_at_the_instant_at_which_its_node_leaves_is_lost(leaves_s):
+def test_work_that_ends_when_its_node_leaves_is_lost(leaves_s):
     algorithm = Counting(1)
     made = simulate(algorithm, {0: [(leaves_s, leaves_s + 0.5)]}, synchronous=False)
     assert algorithm.rounds_done[0] == [0, 1, 2, 3, 4]

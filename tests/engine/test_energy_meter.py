@@ -16,7 +16,7 @@ def test_departure_ends_work_and_charges_its_completed_share():
     assert (device.steps(9.0), device.computing_s(9.0), device.idle_s(9.0)) == (2.0, 1.0, 1.0)
 
 
-def test_what_is_computed_at_once_takes_the_time_of_the_union_and_the_steps_of_all():
+def test_simultaneous_work_counts_its_time_once_and_all_its_steps():
     device = DeviceMeter()
     device.computes(4, 0.0, 4.0)
     device.computes(6, 2.0, 3.0)
@@ -25,7 +25,7 @@ def test_what_is_computed_at_once_takes_the_time_of_the_union_and_the_steps_of_a
     assert (device.computing_s(20.0), device.steps(20.0)) == (6.0, 11.0)
 
 
-def test_what_a_node_computes_for_others_after_its_rounds_leaves_its_idle_time():
+def test_scores_for_others_after_the_last_round_do_not_change_idle_time():
     device = DeviceMeter()
     device.computes(5, 0.0, 5.0)
     device.computes(2, 9.0, 2.0)
@@ -34,7 +34,7 @@ def test_what_a_node_computes_for_others_after_its_rounds_leaves_its_idle_time()
     assert (device.idle_s(10.0), device.idle_s(20.0), device.computing_s(20.0)) == (4.0, 4.0, 11.0)
 
 
-def test_idle_time_is_that_of_all_stays():
+def test_idle_time_sums_over_all_stays():
     device = DeviceMeter()
     device.computes(3, 0.0, 3.0)
     device.left(4.0)
@@ -88,7 +88,7 @@ def test_a_fast_node_is_idle_while_it_waits_for_a_slow_one():
     assert [fast[name] for name in ("sent_bytes", "received_bytes", "upload_j", "download_j")] == [16, 16, 16.0, 8.0]
 
 
-def test_an_absent_node_costs_nothing_and_its_aborted_step_what_was_done_of_it():
+def test_absent_node_costs_nothing_and_aborted_step_costs_its_share():
     stays, leaves = simulate(3, [1.0, 1.0], {1: [(0.25, 1.75)]})
     # Node 0 has done two rounds alone when node 1 comes back to do the third with it.
     assert stays["computing_s"] == 3.0
@@ -97,7 +97,7 @@ def test_an_absent_node_costs_nothing_and_its_aborted_step_what_was_done_of_it()
     assert leaves["sent_bytes"] == 8
 
 
-def test_asynchronous_nodes_are_idle_until_their_own_last_round_and_no_longer():
+def test_asynchronous_nodes_are_idle_until_their_last_round():
     fast, slow = simulate(2, [1.0, 3.0], synchronous=False)
     assert (fast["computing_s"], fast["idle_s"]) == (2.0, 0.0)
     assert (slow["computing_s"], slow["idle_s"]) == (6.0, 0.0)

@@ -11,7 +11,7 @@ class Ring:
         self.ring = self
 
 
-def test_what_an_earlier_run_left_behind_is_freed():
+def test_memory_of_an_earlier_run_is_freed():
     with relaxed_gc(1000):
         left_behind = weakref.ref(Ring())
     assert left_behind() is not None

@@ -44,7 +44,7 @@ def test_an_asynchronous_pull_gets_the_newest():
 
 
 @pytest.mark.parametrize(("asked", "answered"), [(3, "third"), (4, "last"), (9, "last")])
-def test_a_stopped_node_answers_slower_peers_with_what_it_had_in_their_round(asked, answered):
+def test_stopped_node_answers_slower_peers_with_its_publication_of_their_round(asked, answered):
     assert answer(store((3, 0, "third"), (4, 0, "last"), closed=True), asked, stage=0) == answered
 
 

@@ -78,7 +78,7 @@ def test_without_a_deadline_a_round_waits_for_the_slowest():
 
 
 @pytest.mark.parametrize("how", ["push", "pull"])
-def test_a_round_closes_at_its_deadline_and_drops_what_is_late(how):
+def test_round_closes_at_its_deadline_and_drops_late_messages(how):
     exchange = Exchange(how)
     simulate(exchange, deadline_s=0.5)
     assert [exchange.got[0, r] for r in range(3)] == [[(1, 0)], [(1, 1)], [(1, 2)]]
@@ -87,7 +87,7 @@ def test_a_round_closes_at_its_deadline_and_drops_what_is_late(how):
 
 @pytest.mark.parametrize("late", ["drop", "keep"])
 @pytest.mark.parametrize("how", ["push", "wait"])
-def test_what_comes_at_the_very_instant_of_the_deadline_has_come(how, late):
+def test_message_that_arrives_at_the_deadline_counts(how, late):
     exchange = Exchange(how)
     simulate(exchange, rounds=30, deadline_s=0.01, late_messages=late, step_time_s=np.array([0.1, 0.1, 0.1]))
     assert exchange.got == {
@@ -108,7 +108,7 @@ def test_a_late_message_does_not_close_the_round_that_it_comes_into():
     assert exchange.at_s[0, 1] == pytest.approx(1.2)  # and not 1.01
 
 
-def test_the_slow_node_finds_the_messages_of_its_own_rounds():
+def test_slow_node_receives_the_messages_of_its_rounds():
     exchange = Exchange()
     simulation = simulate(exchange, deadline_s=0.5)
     assert [exchange.got[2, r] for r in range(3)] == [[(0, r), (1, r)] for r in range(3)]
@@ -163,7 +163,7 @@ def test_who_only_looks_waits_for_nobody_in_synchronous_mode_either():
 
 
 @pytest.mark.parametrize("synchronous", [True, False])
-def test_gossip_ends_at_everybody_s_own_pace(synchronous):
+def test_nodes_of_gossip_end_independently(synchronous):
     simulation = simulate(GossipLearning(), synchronous=synchronous, evaluated=True)
     ended = {row["node"]: row["time_s"] for row in simulation.records.rows if row["name"] == "accuracy"}
     assert ended == pytest.approx({0: 0.3, 1: 0.3, 2: 3.0})
@@ -265,7 +265,7 @@ class NoCandidates(Plain):
         (NoCandidates, "algorithm: serving of NoCandidates returns nothing (None), expected ddlsim.node.candid"),
     ],
 )
-def test_what_an_algorithm_returns_or_yields_is_looked_at(algorithm, text):
+def test_returned_and_yielded_values_of_an_algorithm_are_checked(algorithm, text):
     with pytest.raises(ScenarioError, match=re.escape(text)) as raised:
         simulate(algorithm(), rounds=1, evaluated=True)
     if algorithm is NoVerb:

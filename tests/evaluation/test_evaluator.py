@@ -98,7 +98,7 @@ def test_a_branch_stops_at_the_target_of_its_metric():
     "algorithm", ["{name: dpsgd}", "{name: adpsgd}", "{name: gossip}", "{name: dpsgd, final_all_reduce: true}"]
 )
 @pytest.mark.parametrize("learning", ["real", "none"])
-def test_a_node_that_comes_back_behind_the_others_opens_no_round_again(tmp_path, algorithm, learning):
+def test_returning_node_reopens_no_evaluated_round(tmp_path, algorithm, learning):
     """Node 3 leaves in the first round and returns when others have done most of theirs, if not all."""
     sets = (
         f"algorithm={algorithm}",

@@ -141,6 +141,6 @@ def test_other_algorithms_that_compare_models_are_looked_at_too(algorithm):
         ({"algorithm": DAC, "records": {"true_similarities": [6]}}, r"true_similarities\[0\]: node ids are 0 to 5"),
     ],
 )
-def test_what_cannot_be_compared_is_told(changes, text):
+def test_incomparable_models_are_refused(changes, text):
     with pytest.raises(ScenarioError, match=text):
         from_mapping({**BASE, **changes})

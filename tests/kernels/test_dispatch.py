@@ -78,7 +78,7 @@ def test_doctor_says_why_the_kernels_of_a_gpu_are_not_used(monkeypatch, why, cur
 
 
 @pytest.mark.parametrize("why", ["", "RuntimeError: Failed to find C compiler."])
-def test_doctor_says_what_computes_the_convolutions_on_a_gpu(monkeypatch, why):
+def test_doctor_names_the_convolutions_on_a_gpu(monkeypatch, why):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda number: "a GPU")

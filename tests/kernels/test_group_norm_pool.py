@@ -34,7 +34,7 @@ def pooled(shape):
 
 
 @pytest.mark.parametrize(("shape", "groups"), SHAPES)
-def test_forward_and_gradients_are_those_of_torch_in_float64(isa, shape, groups):
+def test_forward_and_gradients_equal_torch_in_float64(isa, shape, groups):
     inputs, grad_out = draw(shape), pooled(shape)
     exact = [tensor.detach().double().requires_grad_() for tensor in inputs]
     out, expected = group_norm_relu_pool(*inputs, groups), reference(*exact, groups, 1e-5)
@@ -149,7 +149,7 @@ def test_stacked_models_under_vmap_and_grad_agree_with_one_by_one():
         torch.testing.assert_close(stacked[i], alone, atol=1e-4, rtol=1e-5)
 
 
-def test_second_derivatives_are_those_of_torch():
+def test_second_derivatives_equal_torch():
     inputs = draw((1, 2, 4, 4))
 
     def curvature(layer):

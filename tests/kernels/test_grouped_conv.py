@@ -106,7 +106,7 @@ def test_on_a_device_they_have_the_digits_of_float32_and_the_same_bits_again(nam
     assert all(torch.equal(one, other) for one, other in zip(found, again, strict=True))
 
 
-def test_convolutions_on_the_host_are_torchs_own(name):
+def test_convolutions_on_the_host_equal_torch(name):
     case = made(**CASES[name])
     assert_same(gradients(convolving.stacked_conv2d, *in_float32(case)), case, 1e-5)
     assert convolving.why_no_kernels(torch.device("cpu"))

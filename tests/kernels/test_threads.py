@@ -72,7 +72,7 @@ def test_a_thread_count_that_changes_meanwhile(kernels):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 @pytest.mark.filterwarnings("ignore:.*fork")
-def test_a_fork_after_use_goes_on(kernels):
+def test_kernels_work_in_a_fork_after_use(kernels):
     expected = kernels()
     child = os.fork()
     if child == 0:

@@ -13,7 +13,7 @@ from ddlsim.foundation import native
 
 @settings(max_examples=60, deadline=None)
 @given(data=st.data(), count=st.integers(1, 50), columns=st.integers(1, 200), seed=st.integers(0, 2**31))
-def test_every_cut_of_any_number_of_rows_is_that_of_the_reference(data, count, columns, seed):
+def test_trimmed_means_equal_the_reference(data, count, columns, seed):
     cut = data.draw(st.integers(0, (count - 1) // 2))
     params = torch.randn(count, columns, generator=torch.Generator().manual_seed(seed))
     found = trimmed_mean(params, cut).double()

@@ -43,7 +43,7 @@ def values():
     return torch.randn(7, 73, generator=torch.Generator().manual_seed(0))
 
 
-def test_median_is_that_of_every_column(values):
+def test_median_is_taken_per_column(values):
     torch.testing.assert_close(outcome("median", values), reference.trimmed_mean(values, 3), atol=1e-6, rtol=0)
 
 
@@ -52,7 +52,7 @@ def test_bridge_keeps_the_nodes_own_row(values):
     torch.testing.assert_close(outcome("bridge", values), expected, atol=1e-6, rtol=0)
 
 
-def test_bridge_trims_rows_of_others_that_are_the_nodes_own(values):
+def test_bridge_trims_copies_of_the_nodes_row_sent_by_others(values):
     own, *others = values
     expected = reference.trimmed_mean(torch.stack([own, own, *others]), 1, own)
     torch.testing.assert_close(outcome("bridge", [own, own, own, *others]), expected, atol=1e-6, rtol=0)
@@ -63,7 +63,7 @@ def test_krum_takes_one_row_to_the_bit(values):
     assert any(torch.equal(found, row.double()) for row in values)
 
 
-def test_distances_are_those_of_trained_values(values):
+def test_distances_are_over_trained_values(values):
     values = values.clone()
     values[:, 70:] = torch.arange(7.0)[:, None] * 1e6  # buffers would decide
     without = values.clone()
@@ -81,7 +81,7 @@ def test_mixed_rows_are_trimmed(values):
 
 @pytest.mark.parametrize("name", [name for name in AGGREGATIONS.own_names if name != "mean"])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 3e38])
-def test_a_row_that_is_no_number_does_not_reach_the_outcome(values, name, bad):
+def test_row_that_is_not_finite_is_dropped(values, name, bad):
     values = values.clone()
     values[3, 5] = bad
     assert torch.equal(outcome(name, values), outcome(name, values[[0, 1, 2, 4, 5, 6]]))

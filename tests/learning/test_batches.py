@@ -20,7 +20,7 @@ def test_a_smaller_last_batch_is_left_out_on_request():
     assert draw_batches(np.random.default_rng(0), 3, 4, 2, drop_last=True).sizes == [3, 3]
 
 
-def test_batches_in_order_are_those_of_a_loader_without_shuffle():
+def test_ordered_batches_equal_a_loader_without_shuffle():
     assert [batch.tolist() for batch in batches_in_order(7, 3, 3)] == [[0, 1, 2], [3, 4, 5], [6]]
     assert [batch.tolist() for batch in batches_in_order(7, 3, 2)] == [[0, 1, 2], [3, 4, 5]]
     assert len(batches_in_order(7, 3, 0)) == 0

@@ -55,7 +55,7 @@ def test_rows_hold_trained_values_alone():
     assert sum(layout.parts["model"].trained_sizes) == 301
 
 
-def test_sizes_of_a_network_only_run_are_those_of_a_real_one():
+def test_sizes_of_a_network_only_run_equal_a_real_run():
     assert {name: part.size for name, part in parts_of("adapted", adapted).items()} == {"core": 4, "head": 297}
 
 
@@ -70,7 +70,7 @@ def test_constants_are_one_draw_for_all_starts_and_threads(make_learner):
 
 
 @pytest.mark.parametrize("stacked", [False, True])
-def test_training_equals_that_of_pytorch(make_learner, as_on_a_gpu, stacked):
+def test_training_equals_pytorch(make_learner, as_on_a_gpu, stacked):
     learner = make_learner(builders={"adapted": adapted})
     if stacked:
         as_on_a_gpu(learner)

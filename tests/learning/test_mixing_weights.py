@@ -44,7 +44,7 @@ def test_the_rule_is_a_row_stochastic_matrix_times_the_models(make_learner, monk
         assert torch.equal(found, kernels.merge(torch.from_numpy(params).float(), mixing))  # the public door's bits
 
 
-def test_heads_are_merged_cluster_by_cluster_among_those_who_sent_them(make_learner):
+def test_heads_are_merged_per_cluster_among_their_senders(make_learner):
     learner = make_learner()
     heads = [learner.init_models(seed, 2) for seed in range(3)]
     chosen = [0, 1, 0]  # which head each node trained: nodes 0 and 2 are of one cluster

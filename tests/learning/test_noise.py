@@ -154,7 +154,7 @@ def test_every_step_draws_other_masks_and_neighbors_do_not_hang_together():
     assert abs(torch.corrcoef(torch.stack([first[1:], first[:-1]]))[0, 1]) < 0.01
 
 
-def test_masks_are_those_of_split_mix_64():
+def test_masks_equal_split_mix_64():
     """By whole numbers, as its authors write it down."""
     counter, word = 0x123456789ABCDEF0, 2**64
 
@@ -228,7 +228,7 @@ def test_the_way_of_a_gpu_draws_the_same_masks(train, as_on_a_gpu):
         torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-6)
 
 
-def test_dropout_changes_what_is_learned(train):
+def test_dropout_changes_the_trained_model(train):
     assert not torch.equal(train([0])[0], train([0], p=0.0)[0])
 
 

@@ -55,7 +55,7 @@ def test_grouping_changes_no_bit_of_augmented_training(make_learner, as_on_a_gpu
     torch.testing.assert_close(train_all(stacked, objective)[2], together[2])
 
 
-def test_class_means_are_those_of_the_last_pass(make_learner):
+def test_class_means_come_from_the_last_pass(make_learner):
     learner = make_learner(learning_rate=1e-12)  # as good as none, so that features stay
     core, head = learner.init_models(0)[0]
 

@@ -40,7 +40,7 @@ def run(tmp_path_factory):
     return runs.run(scenario(), out=out), out
 
 
-def test_squared_error_is_that_of_the_single_output():
+def test_squared_error_is_of_the_single_output():
     outputs, labels = torch.tensor([[1.0], [4.0]]), torch.tensor([3.0, 3.0])
     squared_error = task_named("regression").loss
     assert squared_error(outputs, labels, reduction="none").tolist() == [4.0, 1.0]
@@ -127,7 +127,7 @@ def test_model_for_another_task_is_refused(sections, path, text):
     assert text in found[path]
 
 
-def test_own_numbers_in_a_file_can_be_a_regression(tmp_path):
+def test_float_labels_in_a_file_are_a_regression(tmp_path):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(80, 4)).astype(np.float32)
     y = x @ np.array([1.0, -2.0, 0.5, 3.0])

@@ -252,7 +252,7 @@ def test_a_node_alone_with_its_batch_sizes_is_stacked_too(pair):
     assert not fallback_reasons(learner)
 
 
-def test_a_node_alone_with_an_odd_number_of_words_of_its_own_is_stacked_too(pair):
+def test_single_node_with_an_odd_number_of_words_is_stacked(pair):
     plain, stacked = pair(builders={"net": counting})
     assert_equal_models(train_all(stacked, nodes=(0,)), train_all(plain, nodes=(0,)))
     assert plain.architectures["net"].layout.local.size == 3 and not fallback_reasons(stacked)

@@ -66,7 +66,7 @@ ALL = {
 }
 
 
-def test_all_optimizers_of_torch_are_here_but_those_that_need_more():
+def test_all_optimizers_of_torch_with_one_loss_per_step_are_supported():
     assert {*ALL, "muon"} == {*OPTIMIZERS}
 
 

@@ -176,7 +176,7 @@ def kept_training(learner, module, node: int, calls: int, make) -> torch.Tensor:
         ({"momentum": 0.9}, lambda p: torch.optim.SGD(p, 0.1, 0.9)),
     ],
 )
-def test_kept_optimizer_goes_on_where_it_was(make_learner, tiny_net, as_on_a_gpu, settings, make, stacked, whole):
+def test_kept_optimizer_state_continues(make_learner, tiny_net, as_on_a_gpu, settings, make, stacked, whole):
     learner = make_learner(**settings, optimizer_state="kept")
     if stacked:
         as_on_a_gpu(learner)

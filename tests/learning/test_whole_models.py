@@ -24,7 +24,7 @@ def test_parts_that_are_missing_or_in_another_order_are_refused(names):
         check_model("node.train", parts(names))
 
 
-def test_a_part_alone_is_no_model():
+def test_single_part_is_not_a_model():
     with pytest.raises(DdlsimError, match=r"losses: expected a model as a tuple .* got a SimpleNamespace"):
         check_model("losses", parts("model")[0])
 
@@ -36,6 +36,6 @@ def test_a_part_alone_is_no_model():
         ({"models": [parts("model")], "choose": "test_loss"}, "choose: expected train_loss, validation_loss, "),
     ],
 )
-def test_candidates_are_models_and_are_chosen_by_what_there_is(given, text):
+def test_candidates_are_complete_models(given, text):
     with pytest.raises(DdlsimError, match=text):
         EvaluationCandidates(**given)

@@ -52,14 +52,14 @@ def test_jobs_that_grow_have_all_threads_again(four_threads):
     assert four_threads(40, 10 * HELD_S, together=True) == 4
 
 
-def test_kinds_of_jobs_do_not_share_what_they_are_worth():
+def test_kinds_of_jobs_have_separate_costs():
     workers = Workers({}, torch.device("cpu"), 2)
     workers.map(lambda workspace_of, job: job, range(10), "short")
     assert workers._worth["short"] == 1 and "long" not in workers._worth
     workers.close()
 
 
-def test_the_first_of_the_failing_jobs_is_told():
+def test_first_failing_job_is_reported():
     workers = Workers({}, torch.device("cpu"), 2)
 
     def fail(workspace_of, number):

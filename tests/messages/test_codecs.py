@@ -21,7 +21,7 @@ def test_float16_rounds_to_eleven_bits_and_saturates():
     assert decoded[0, 5].isnan()
 
 
-def test_int8_has_a_scale_of_its_own_for_each_tensor():
+def test_int8_has_a_scale_per_tensor():
     values = torch.tensor([[127.0, -3.4, 0.6, 1.27, -0.636]])
     integers, scales = Int8().encode(values, None, [3, 2], [0])
     assert integers.tolist() == [[127, -3, 1, 127, -64]]
@@ -51,7 +51,7 @@ def test_top_k_sends_the_values_that_differ_most_from_the_copy():
     assert through(TopK(fraction=0.5), values, [4], copies).tolist() == [[1.5, 2, 3.125, 4], [1, 2, 9, 0]]
 
 
-def test_top_k_feeds_back_what_it_did_not_send():
+def test_top_k_feeds_back_unsent_values():
     values, copy = torch.tensor([[5.0, 4.0, 3.0, 2.0]]), torch.zeros(1, 4)
     seen = []
     for _ in range(4):

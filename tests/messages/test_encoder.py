@@ -78,7 +78,7 @@ def test_who_has_missed_encodings_gets_them_all_unless_the_whole_is_shorter():
     assert weights[12:14] == [394, 400]
 
 
-def test_what_is_still_on_its_way_counts_as_not_there():
+def test_message_in_flight_counts_as_not_received():
     box = encoder()
     first = box.pack({"model": Values("a")})
     second = box.pack({"model": Values("b")})
@@ -94,7 +94,7 @@ def test_who_has_it_already_is_sent_nothing():
     assert box.pack({"model": model, "age": 1}).bytes_to(1) == 8
 
 
-def test_each_name_is_a_stream_of_its_own():
+def test_each_name_is_a_separate_stream():
     box = encoder()
     arrive(box.pack({"heads": {0: Values("a", HEAD)}}), 1)
     assert box.pack({"heads": {1: Values("b", HEAD)}}).bytes_to(1) == 400

@@ -61,7 +61,7 @@ def test_drawn_model_is_subtracted_first_then_the_preceding_release(sender):
     assert computing.asked == [(True, 7, 1, 1), (True, 8, 101, 2)] and len(computing.released) == 2
 
 
-def test_what_is_sent_again_is_released_once(sender):
+def test_repeated_message_is_released_once(sender):
     private, computing = sender()
     private.starts_with([(handle(1),)])
     model = handle(7)
@@ -69,7 +69,7 @@ def test_what_is_sent_again_is_released_once(sender):
     assert sent == [101] * 3 and len(computing.released) == 1 and len(computing.asked) == 1
 
 
-def test_what_no_drawn_model_stands_for_is_clipped_as_a_whole(sender):
+def test_parameters_without_an_initial_model_are_clipped_whole(sender):
     private, computing = sender()
     private.protect({"tracker": handle(7, "values")})
     assert computing.asked == [(False, 7, None, 1)]
@@ -83,7 +83,7 @@ def test_models_are_clipped_whole_with_clips_model(sender):
     assert [asked[:3] for asked in computing.asked] == [(False, 7, None), (False, 8, None)]
 
 
-def test_places_in_a_payload_are_streams_of_their_own_and_numbers_leave_as_they_are(sender):
+def test_places_in_a_payload_are_separate_streams_and_numbers_are_unchanged(sender):
     private, computing = sender()
     found = private.protect({"core": handle(1, "core"), "heads": [handle(2, "head"), handle(3, "head")], "age": 4})
     assert (found["age"], len(computing.released)) == (4, 3)

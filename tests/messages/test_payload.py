@@ -19,7 +19,7 @@ def test_the_walk_visits_every_leaf_with_its_path_in_the_order_of_the_payload():
     assert seen == [("age",), ("heads", 1), ("heads", 2, 0), ("heads", 2, 1)]
 
 
-def test_what_a_visit_returns_stands_in_the_place_of_the_leaf():
+def test_visit_replaces_a_leaf_by_its_result():
     changed = walk(PAYLOAD, lambda leaf, path: len(path))
     assert changed == {"age": 1, "heads": {1: 2, 2: [3, 3]}}
     assert PAYLOAD["age"] == 3
@@ -70,7 +70,7 @@ def test_leaf_of_unknown_size_is_an_error_that_names_its_content(leaf, what):
         as_sent({"table": leaf})
 
 
-def test_what_a_sender_changes_in_place_stays_at_home():
+def test_changes_in_place_after_sending_do_not_reach_the_receiver():
     array, tensor, counts, nested = np.zeros(2), torch.zeros(2), [1], {"a": [np.ones(1)]}
     sent = as_sent({"array": array, "tensor": tensor, "counts": counts, "nested": nested})
     array[0], tensor[0], nested["a"][0][0] = 7, 7, 7

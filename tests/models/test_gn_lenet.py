@@ -32,7 +32,7 @@ def test_forward_and_one_sgd_step_equal_the_plain_network(shape, features):
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
 
 
-def test_initial_values_are_those_of_the_plain_network():
+def test_initial_values_equal_the_plain_network():
     torch.manual_seed(5)
     fused = GNLeNet().build((3, 32, 32), 10)
     torch.manual_seed(5)

@@ -22,7 +22,7 @@ def test_random_draws_do_not_shift_when_nodes_are_added():
     assert many[:20] == few and set(few) == {"linear", "mlp"}
 
 
-def test_equal_names_are_told_apart():
+def test_equal_names_are_distinguished():
     mixed = Mixed(models=({"name": "mlp", "hidden": [8]}, {"name": "mlp", "hidden": [4]}))
     built = mixed.builders((1, 4, 4), 3)
     assert list(built) == ["mlp#0", "mlp#1"]

@@ -84,7 +84,7 @@ def test_frozen_values_are_not_sent(run, learning):
 
 @pytest.mark.parametrize("learning", ["real", "none"])
 @pytest.mark.parametrize(("buffers", "values"), [("shared", 3_198 + 8), ("local", 3_198)])
-def test_bytes_are_those_of_what_moves(run, buffers, values, learning):
+def test_message_bytes_count_only_sent_values(run, buffers, values, learning):
     model = f"model={{name: normed, buffers: {buffers}}}"
     assert (
         run("algorithm={name: dpsgd, final_all_reduce: false}", model, f"learning={learning}")[1]
@@ -131,7 +131,7 @@ def test_token_ids_are_learned_from(run, token_data, algorithm):
     assert run(*changes, *FAST)[0]["accuracy"]["all"] > 0.9
 
 
-def test_every_token_can_have_a_label_of_its_own(run, token_data):
+def test_every_token_can_have_a_label(run, token_data):
     changes = (token_data(True), "model={name: tokens, each: true}", "algorithm={name: el}")
     assert run(*changes, *FAST)[0]["accuracy"]["all"] > 0.9
 
@@ -149,7 +149,7 @@ def test_every_token_can_have_a_label_of_its_own(run, token_data):
         ),
     ],
 )
-def test_what_does_not_fit_token_ids_is_refused_before_there_is_a_directory(run, token_data, tmp_path, changes, text):
+def test_model_without_token_ids_is_refused_before_the_run(run, token_data, tmp_path, changes, text):
     with pytest.raises(ScenarioError, match=text):
         run(token_data(False), "algorithm={name: el}", *changes)
     assert not (tmp_path / "run").exists()
@@ -165,6 +165,6 @@ def test_mixed_models_take_buffers_once_for_all(run):
         run("model={name: mixed, models: [{name: resnet8, buffers: local}, mlp]}")
 
 
-def test_a_server_with_a_model_of_its_own_needs_nodes_that_all_have_it(run):
+def test_server_model_must_equal_the_model_of_all_nodes(run):
     with pytest.raises(DdlsimError, match=r"the server keeps a model, but .*mlp#0, mlp#1.*fedclassavg"):
         run("algorithm={name: scaffold}", "model={name: mixed, models: [{name: mlp, hidden: [8]}, mlp]}")

@@ -17,7 +17,7 @@ def weights(tmp_path_factory):
     return state, str(path)
 
 
-def test_a_file_that_has_changed_is_read_anew(weights, tmp_path):
+def test_changed_file_is_read_again(weights, tmp_path):
     path = tmp_path / "changing.pth"
     for value in (1.0, 2.0):
         torch.save({**weights[0], "conv1.weight": torch.full_like(weights[0]["conv1.weight"], value)}, path)

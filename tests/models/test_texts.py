@@ -42,7 +42,7 @@ def test_fewer_tokens_than_the_data_has_are_refused():
 
 
 @pytest.mark.parametrize("name", ["lstm", "gpt"])
-def test_a_position_does_not_see_those_after_it(name):
+def test_position_does_not_attend_to_later_positions(name):
     model, ids = built(name), torch.tensor([[1, 2, 3, 4, 5, 6]])
     changed = ids.clone()
     changed[0, 4:] = 0
@@ -74,6 +74,6 @@ def test_models_compute_the_same_together_and_alone(name):
         (lambda: EmbeddingBag().build((), 7), "single numbers"),
     ],
 )
-def test_what_does_not_fit_is_reported(make, text):
+def test_unsuitable_input_is_reported(make, text):
     with pytest.raises(ScenarioError, match=text):
         make()

@@ -26,7 +26,7 @@ def test_a_link_is_bad_for_its_share_of_the_time_and_stays_so():
     assert 1600 < changes < 2400  # 10,000 s in stays of 9 and 1 s
 
 
-def test_senders_have_states_of_their_own_that_no_other_sender_changes():
+def test_loss_states_of_senders_are_independent():
     alone, together = (Bursts(1.0, 1.0, 0.0, 0.5, seed=1) for _ in range(2))
     times = [0.3 * step for step in range(200)]
     seen = [alone.chance(3, time_s) for time_s in times]

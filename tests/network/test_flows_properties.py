@@ -130,7 +130,7 @@ def play(network, events, after_event=lambda: None):
 
 
 @given(capacities, events)
-def test_the_core_does_exactly_what_the_plain_reference_does(capacities, events):
+def test_native_solver_equals_the_plain_reference(capacities, events):
     assert play(Core(capacities), events) == play(Reference(capacities), events)
 
 
@@ -145,7 +145,7 @@ def test_repair_equals_filling_from_scratch_and_no_invariant_breaks(capacities, 
 
 
 @given(capacities, events)
-def test_bytes_sent_are_bytes_delivered_and_wasted_and_those_still_on_their_way(capacities, events):
+def test_bytes_sent_are_delivered_wasted_or_in_flight(capacities, events):
     network = Core(capacities)
     play(network, events)
     traffic = network.core.traffic()

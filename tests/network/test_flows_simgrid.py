@@ -61,7 +61,7 @@ def platform(up, down, pairs):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_finish_times_are_those_of_simgrid(tmp_path, seed):
+def test_finish_times_equal_simgrid(tmp_path, seed):
     pytest.importorskip("simgrid", exc_type=ImportError)
     random = np.random.default_rng(seed)
     nodes, count = 30, 400

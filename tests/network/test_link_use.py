@@ -28,7 +28,7 @@ def test_queueing_is_the_time_that_sharing_adds():
 
 @pytest.mark.parametrize("latency_s", [0.5, np.full(3, 0.25), np.full((3, 3), 0.5), lambda src, dst: 0.5])
 @pytest.mark.parametrize("fidelity", ["flow", "latency"])
-def test_latency_is_no_queueing(latency_s, fidelity):
+def test_latency_does_not_count_as_queueing(latency_s, fidelity):
     net = SmallNetwork(latency_s=latency_s, fidelity=fidelity)
     net.send(0, 1)
     assert net.use().queueing_s[1] == 0
@@ -64,7 +64,7 @@ def test_utilization_is_carried_over_capacity_times_time():
     assert np.isnan(use.uplink_utilization[2])
 
 
-def test_what_tcp_cannot_fill_is_part_of_the_capacity():
+def test_capacity_that_tcp_cannot_fill_counts_as_capacity():
     tcp = Tcp(utilization=0.5, acks_per_segment=0, initial_window=0)
     net = SmallNetwork(fidelity="tcp", tcp=tcp)
     net.send(0, 1, 1000)  # 2 s at 500 bytes/s

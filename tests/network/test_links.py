@@ -78,7 +78,7 @@ def test_a_mix_gives_each_kind_its_share_of_the_nodes():
     assert links.latency_s[~fiber].tolist() == [0.025] * np.sum(~fiber)
 
 
-def test_a_table_gives_every_node_its_own_links_and_later_capacities(tmp_path):
+def test_table_sets_links_and_later_capacities_of_every_node(tmp_path):
     (tmp_path / "links.csv").write_text("node,uplink_mbps,downlink_mbps,latency_ms\n1,8,16,5\n0,80,160,10\n")
     (tmp_path / "changes.csv").write_text("time_s,node,uplink_mbps,downlink_mbps\n9,1,0,0\n2,0,8,8\n")
     links = Table(file=str(tmp_path / "links.csv"), changes=str(tmp_path / "changes.csv")).draw(2, seed=0)

@@ -135,7 +135,7 @@ def test_take_all_gives_the_newest_of_each_sender_within_the_bound(mailbox):
     assert mailbox.take_all(0) == []
 
 
-def test_what_is_taken_was_of_use(mailbox):
+def test_taken_messages_count_as_used(mailbox):
     mailbox.network.send([Message(3, 0, 0, PUSH, None, 0)])
     mailbox.deliver(1, 0, "a")
     mailbox.deliver(2, 1, "b")
@@ -144,7 +144,7 @@ def test_what_is_taken_was_of_use(mailbox):
     assert mailbox.unused == set()
 
 
-def test_what_comes_after_its_round_was_of_no_use(mailbox):
+def test_messages_after_their_round_count_as_unused(mailbox):
     mailbox.take(0)
     mailbox.deliver(1, 0, "late")
     mailbox.deliver(1, 1, "in time")
@@ -152,7 +152,7 @@ def test_what_comes_after_its_round_was_of_no_use(mailbox):
     assert mailbox.unused == {"late"}
 
 
-def test_what_is_kept_counts_unless_a_newer_one_is_there(mailbox):
+def test_kept_late_message_counts_unless_a_newer_one_arrived(mailbox):
     mailbox.deliver(1, 0, "late")
     mailbox.deliver(2, 0, "older")
     mailbox.deliver(2, 1, "newer")
@@ -160,7 +160,7 @@ def test_what_is_kept_counts_unless_a_newer_one_is_there(mailbox):
     assert mailbox.unused == {"older"}
 
 
-def test_what_is_stale_or_replaced_was_of_no_use(mailbox):
+def test_stale_and_replaced_messages_count_as_unused(mailbox):
     for text in ("first", "second"):
         mailbox.deliver(1, 5, text)
     mailbox.deliver(2, 1, "stale")
@@ -176,7 +176,7 @@ def test_mail_of_a_node_that_leaves_was_of_no_use(mailbox):
     assert mailbox.unused == {"a", "b"}
 
 
-def test_what_reaches_a_node_that_is_through_was_of_no_use(mailbox):
+def test_messages_to_a_finished_node_count_as_unused(mailbox):
     mailbox.deliver(1, 0, "before")
     mailbox.boxes.close(0)
     mailbox.deliver(1, 1, "after")
@@ -192,7 +192,7 @@ def test_node_waits_for_no_round_that_its_sender_has_closed(mailbox):
     assert late.triggered
 
 
-def test_what_is_on_its_way_is_waited_for_although_its_sender_has_left_the_round_behind(env, mailbox):
+def test_message_in_flight_is_awaited_after_its_sender_moved_on(env, mailbox):
     mailbox.network.send([Message(1, (0, 2), 3, PUSH, "model", 1000)])
     event = mailbox.wait(3, [1])
     mailbox.boxes.closed(1, 4)

@@ -158,7 +158,7 @@ def test_a_message_that_takes_too_long_is_given_up_and_its_links_are_free():
     assert [row["wasted_bytes"] for row in net.network.traffic.rows()] == [1500, 0, 0]
 
 
-def test_what_arrives_at_the_last_instant_has_arrived():
+def test_message_that_arrives_at_the_time_out_has_arrived():
     net = SmallNetwork(timeout_s=1.0)
     net.send(0, 1, 1000)
     net.send(2, 2, 1000)
@@ -167,7 +167,7 @@ def test_what_arrives_at_the_last_instant_has_arrived():
 
 
 @pytest.mark.parametrize("options", [{"capacity": 0.0}, {"latency_s": 4.0}, {"latency_s": 4.0, "fidelity": "latency"}])
-def test_what_is_given_up_is_not_sent_again(options):
+def test_timed_out_message_is_not_sent_again(options):
     net = SmallNetwork(timeout_s=2.5, on_drop="retransmit", drop_prob=0.9, seed=1, **options)
     net.send(0, 1)
     net.env.run()

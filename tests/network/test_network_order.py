@@ -73,7 +73,7 @@ def test_at_one_instant_the_events_of_simpy_come_before_those_of_the_network():
     assert log == [(1.0, "woke"), (1.0, "woke again"), (1.0, "arrived")]
 
 
-def test_what_is_sent_on_arrival_comes_after_what_that_arrival_woke():
+def test_answer_is_sent_after_the_woken_processes():
     env, log = simpy.Environment(), []
     network = equal_network(env, 3, 1.0, 1.0, fidelity="ideal", on_delivery=lambda message: log.append(message.kind))
     boxes = network.use_mailboxes()
@@ -92,7 +92,7 @@ def test_what_is_sent_on_arrival_comes_after_what_that_arrival_woke():
     assert env.now == 0
 
 
-def test_the_changes_of_one_instant_cost_one_event_and_so_does_what_ends_together():
+def test_changes_and_completions_of_one_instant_cost_one_event_each():
     env = simpy.Environment()
     network = equal_network(env, 1001, 1000.0, 1000.0, on_delivery=lambda _: None)
     for src in range(1000):

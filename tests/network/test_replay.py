@@ -116,7 +116,7 @@ def test_a_flow_that_needs_longer_than_time_can_be_counted_never_ends(replayed):
         ("\udcff", "--physical: "),
     ],
 )
-def test_what_is_wrong_with_a_physical_network_is_told_of_the_option(routed, physical, message, tmp_path):
+def test_faults_of_a_physical_network_name_the_option(routed, physical, message, tmp_path):
     physical.encode("utf-8", "surrogateescape")
     with pytest.raises(ScenarioError) as error:
         routed("start_s,src,dst,bytes\n0,0,1,1\n", physical)

@@ -132,7 +132,7 @@ def test_without_own_links_utilization_is_of_the_physical_ones_at_the_host(netwo
     assert use.downlink_utilization.tolist() == pytest.approx([0, 0, 0, 1 / 4])
 
 
-def test_what_stays_at_a_host_does_not_fill_its_links(network):
+def test_messages_inside_a_host_do_not_use_its_links(network):
     net = SmallNetwork(links=at_hosts(network(*LINE), 0, 0, 1))
     net.send(0, 1, 5_000_000)
     net.send(0, 2, 1_000_000)
@@ -142,7 +142,7 @@ def test_what_stays_at_a_host_does_not_fill_its_links(network):
     assert use.downlink_utilization.tolist() == pytest.approx([0, 0, 1 / 8])
 
 
-def test_utilization_is_of_a_node_s_own_link_where_it_has_one(network):
+def test_utilization_is_of_the_access_link_if_it_has_a_capacity(network):
     table = at_hosts(network(*LINE), 0, 1, 2, 3, uplink_mbps=4)
     assert table.uplink_bytes_per_s.tolist() == [5e5] * 4
     assert table.site_bytes_per_s.tolist() == [[float("inf")] * 4, [1e6, 2e6, 2e6, 1e6]]

@@ -78,7 +78,7 @@ def test_a_message_that_begins_while_its_path_is_down_starts_slowly_when_it_is_b
     assert end_s(30_000, 0.9, (0, 0), (1, 1e6)) == pytest.approx(1.06)
 
 
-def test_a_message_on_a_slow_path_has_grown_its_window_by_what_it_sent_when_the_path_gets_fast():
+def test_window_grows_with_sent_bytes_before_a_path_gets_faster():
     # from 0.975 s on 5 kB at 200 kB/s; then windows of 15 and 30 kB in 40 ms each, and 10 kB at 1 MB/s
     assert end_s(60_000, 0.955, (0, 2e5), (1, 1e6)) == pytest.approx(1.09)
 
@@ -88,7 +88,7 @@ def test_a_window_that_fills_a_path_fills_it_after_a_break_too():
     assert end_s(130_000, 0, (0.12, 0), (1.12, 1e6)) == pytest.approx(1.2)
 
 
-def test_a_window_does_not_grow_by_what_a_path_that_broke_did_not_let_through():
+def test_window_does_not_grow_during_an_outage():
     # 5 kB of a window of 10 kB until 0.04 s: 15 kB in 40 ms from 1 s on, and 10 kB at 1 MB/s
     assert end_s(30_000, 0, (0.04, 0), (1, 1e6)) == pytest.approx(1.05)
 
@@ -151,12 +151,12 @@ def test_messages_of_a_pair_go_one_after_the_other_over_one_connection():
     assert finish_times(sent, LINKS, tcp=IN_ORDER) == pytest.approx([1.27, 1.77, 0.22, 0.52])
 
 
-def test_messages_over_connections_of_their_own_share():
+def test_messages_on_separate_connections_share_the_link():
     tcp = Tcp(segment_header_bytes=0, acks_per_segment=0, initial_window=0, connections="per_message")
     assert finish_times([flow(0, 1, 500_000)] * 2, LINKS, tcp=tcp) == pytest.approx([0.02 + 0.04 + 1.0] * 2)
 
 
-def test_a_message_given_up_lets_those_behind_it_go_on():
+def test_timed_out_message_releases_its_connection():
     env, arrived = simpy.Environment(), []
     settings = {"fidelity": "tcp", "tcp": IN_ORDER, "timeout_s": 1.0}
     network = equal_network(env, 2, 1e6, 1e6, on_delivery=lambda _: arrived.append(env.now), **settings)
@@ -186,7 +186,7 @@ def test_shares_go_by_round_trip_times():
     assert far_s == pytest.approx(0.02 + 1.2, abs=1e-6)  # the uplink is never idle
 
 
-def test_utilization_is_what_tcp_fills():
+def test_utilization_limits_the_rate_of_tcp():
     tcp = Tcp(segment_header_bytes=0, acks_per_segment=0, initial_window=0, utilization=0.8)
     assert finish_times([flow(0, 1, 1_000_000)], LINKS, tcp=tcp) == pytest.approx([0.02 + 1.25])
 
@@ -199,7 +199,7 @@ def test_random_shares_differ_by_their_spread():
 
 
 @pytest.mark.parametrize("incremental", [True, False])
-def test_levels_with_weights_and_windows_are_those_of_progressive_filling(incremental):
+def test_weighted_shares_with_windows_equal_progressive_filling(incremental):
     # check() compares with filling from scratch, capacities, and a bottleneck for every flow
     drawn = random.Random(1)
     network = native.extension().FlowNetwork(incremental=incremental)

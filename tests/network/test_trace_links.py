@@ -48,7 +48,7 @@ def test_a_phone_has_the_same_rate_in_both_directions_in_kilobits(phones):
     assert (table.uplink_bytes_per_s[0], table.downlink_bytes_per_s[0]) == (1e6, 1e6)
 
 
-def test_devices_and_links_of_a_node_are_those_of_one_phone(phones):
+def test_devices_and_links_of_a_node_come_from_one_phone(phones):
     path = phones({n: {"computation": n, "communication": 1000.0 * n} for n in range(1, 50)})
     ms, kbps = drawn_phones(path, 20, seed=3)
     assert (kbps == 1000 * ms).all() and len(set(ms)) > 10
@@ -100,7 +100,7 @@ def test_mean_capacity_of_a_trace_is_the_same_for_all_intervals(write):
         assert rates[-1] == pytest.approx(301 * 150)
 
 
-def test_nodes_begin_at_moments_of_their_own(write):
+def test_nodes_start_at_different_moments_of_a_trace(write):
     trace = write("up", *range(0, 1000, 7), *range(1000, 9000, 100))
     table = Mahimahi(uplinks=(trace,), downlinks=(trace,), duration_s=20).draw(6, 1)
     assert len(set(table.uplink_bytes_per_s)) > 2
@@ -116,7 +116,7 @@ def test_both_directions_begin_at_the_same_moment_as_they_were_recorded(write):
 @pytest.mark.parametrize(
     ("lines", "said"), [(("1", "x"), ":2: "), (("5", "3"), ":2: expected 5 or more"), ((), "above 0")]
 )
-def test_what_is_no_packet_trace_is_refused(write, lines, said):
+def test_invalid_packet_trace_is_refused(write, lines, said):
     with pytest.raises(ScenarioError, match=said):
         read_opportunities(write("bad", *lines))
 
@@ -152,12 +152,12 @@ def test_half_of_a_round_trip_is_a_message_s_latency(write):
 
 
 @pytest.mark.parametrize("lines", [(), ("1,2",), ("0,x", "1,0"), ("source,destination,avg", "1,2,-3"), ("5",)])
-def test_what_is_neither_pings_nor_a_matrix_is_refused(write, lines):
+def test_invalid_latency_file_is_refused(write, lines):
     with pytest.raises(ScenarioError, match="expected"):
         read_latencies(write("bad.csv", *lines))
 
 
-def test_a_server_draws_a_site_of_its_own(write):
+def test_server_draws_a_separate_site(write):
     links = LatencyMatrix(file=write("sites.csv", "0,10,20,30", "10,0,40,50", "20,40,0,60", "30,50,60,0"))
     beside = with_server(links.draw(3, 0), 1.0).latency_s
     more = links.draw(4, 0).latency_s

@@ -69,7 +69,7 @@ def round(self, node, state, round_num):
 """
 
 
-def test_a_deadlock_that_small_networks_do_not_have_is_found_on_the_scenarios_own_topology(check):
+def test_deadlock_is_found_on_the_topology_of_the_scenario(check):
     # In a ring of 6 each node sends to its first neighbor alone: 3 to 2, so 4 hears nothing from 3.
     code, said = check(sub(TO_ONE_PEER), sets=["nodes.clusters=[6]"])
     assert code == 2 and "waits for messages of round" in said and "which sent nothing to it" in said
@@ -164,7 +164,7 @@ def test_faults_of_a_model_are_reported(check, returned, text):
     assert code == 2 and text in said
 
 
-def test_a_model_that_does_not_fit_is_told_by_an_algorithm_that_adds_parts_as_well(check):
+def test_unsuitable_model_is_reported_with_extra_parts_too(check):
     layers = "nn.Sequential(nn.Flatten(), nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 10))"
     body = f"def build(self, image_shape, num_classes):\n    from torch import nn\n    return {layers}"
     code, said = check(sub(body, "ModelSettings", MODEL), "model", ["algorithm={name: mapl}"])
@@ -239,7 +239,7 @@ def test_faults_of_a_data_set_are_reported(check, returned, classes, code, text)
     assert found == code and text in said
 
 
-def test_scenarios_of_our_own_parts_are_not_tried(write, monkeypatch):
+def test_scenarios_without_plugins_are_not_tried(write, monkeypatch):
     from ddlsim.runs import check
 
     monkeypatch.setattr(check, "build_simulation", None)
@@ -285,7 +285,7 @@ def test_parts_that_no_trial_without_learning_calls_are_called_alone(check, key,
     ],
 )
 @pytest.mark.parametrize("count", [3, 4])
-def test_what_is_measured_of_every_node_fits_just_the_scenarios_number(check, key, base, returned, count):
+def test_calibration_file_must_match_the_number_of_nodes(check, key, base, returned, count):
     module, _, name = base.partition(":")
     more = "StepTimeTrace" if key == "devices" else "LinkTable"
     head = f"import numpy as np\nfrom {module} import {name}, {more}\n"

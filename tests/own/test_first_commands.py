@@ -116,7 +116,7 @@ def test_buffers_outside_the_state_of_a_model_are_not_sent(module):
     assert bytes_sent == MESSAGES * 1102 * 4  # values: 28 x 28 + 28 + 28 x 10 + 10
 
 
-def test_token_ids_of_a_data_set_of_ones_own_reach_an_embedding_as_integers(here):
+def test_token_ids_of_user_data_stay_integers(here):
     import numpy as np
     from torch import nn
 

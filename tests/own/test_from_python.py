@@ -41,7 +41,7 @@ def mapping(**changes):
     }
 
 
-def test_an_object_of_our_own_is_written_by_its_name():
+def test_builtin_object_is_written_by_its_name():
     scenario = from_mapping(mapping(algorithm=Facade(heads=2)))
     assert to_plain(scenario)["algorithm"]["name"] == "facade" and scenario.algorithm.heads == 2
     assert to_plain(scenario)["topology"] == {"name": "ring"}
@@ -53,7 +53,7 @@ def test_objects_are_checked_as_keys_are():
 
 
 @pytest.mark.parametrize("given", [Quiet(volume=0.25), {"name": Quiet, "volume": 0.25}])
-def test_a_class_in_no_table_goes_by_its_own_name(given):
+def test_unregistered_class_is_named_by_its_class(given):
     scenario = from_mapping(mapping(algorithm=given))
     assert scenario.algorithm == Quiet(volume=0.25) and scenario.algorithm_name == "Quiet"
     assert to_plain(scenario)["algorithm"]["name"] == "Quiet"
@@ -75,14 +75,14 @@ def test_a_fallback_keeps_the_class():
     assert with_fallback(scenario).algorithm == Quiet(volume=0.25)
 
 
-def test_of_two_classes_of_one_name_each_scenario_keeps_its_own():
+def test_two_classes_with_one_name_are_distinguished():
     first = from_mapping(mapping(algorithm=Quiet, fallback={"rounds": 1}))
     other = dataclass(frozen=True, kw_only=True)(type("Quiet", (EpidemicLearning,), {"__module__": __name__}))
     second = from_mapping(mapping(algorithm=other, fallback={"rounds": 1}))
     assert type(with_fallback(first).algorithm) is Quiet and type(with_fallback(second).algorithm) is other
 
 
-def test_a_class_with_a_name_of_our_own_is_told_from_it():
+def test_class_named_like_a_builtin_part_is_distinguished():
     el = dataclass(frozen=True, kw_only=True)(type("el", (Quiet,), {"__module__": __name__}))
     scenario = from_mapping(mapping(algorithm=el))
     assert type(scenario.algorithm) is el and scenario.algorithm_name != "el"

@@ -118,7 +118,7 @@ def test_a_run_tells_the_file_of_the_module(model):
         ("{name: 'json:Net'}", r"json has no class Net"),
     ],
 )
-def test_object_that_is_no_model_is_one_error(model, text, said):
+def test_object_that_is_not_a_model_is_one_error(model, text, said):
     with pytest.raises(ScenarioError, match=said):
         model(text)
 

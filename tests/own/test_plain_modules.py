@@ -58,7 +58,7 @@ def test_rows_hold_core_and_head():
     assert (parts["core"].size, parts["head"].size) == (5 * 4 + 4 + 4 * 4, 4 * 3 + 3)
 
 
-def test_names_are_those_of_the_module_as_it_was_built():
+def test_names_of_parameters_equal_the_modules():
     whole = cut(Named)()
     assert {whole.own_name(name) for name in whole.state_dict()} == set(Named().state_dict())
 
@@ -158,7 +158,7 @@ class NoLinear(nn.Module):
         (NoLinear, "has no nn.Linear: all of it is the core."),
     ],
 )
-def test_what_cannot_be_cut_is_all_core_where_it_may_be(build, why):
+def test_uncuttable_module_is_all_core_if_allowed(build, why):
     torch.manual_seed(1)
     expected = [build().eval() for _ in range(2)]
     torch.manual_seed(1)

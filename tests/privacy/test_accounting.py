@@ -31,7 +31,7 @@ def test_the_gaussian_mechanism_has_its_closed_form_in_renyi_divergence():
     assert epsilon([Releases(noise, 1.0, count)], delta) == pytest.approx(best, rel=1e-6)
 
 
-def test_numbers_are_those_of_opacus_own_accountants_step_by_step():
+def test_epsilon_equals_opacus_after_every_step():
     accountants = pytest.importorskip("opacus.accountants")
     made = accountants.RDPAccountant()
     for _ in range(50):

@@ -19,7 +19,7 @@ ALGORITHMS = {
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_forger_neither_clips_nor_noises_and_knows_what_was_released(tmp_path, monkeypatch, algorithm):
+def test_forger_adds_no_noise_and_knows_released_models(tmp_path, monkeypatch, algorithm):
     """EL pushes models, PENS pulls them; without noise a released model has the norm of the clip."""
     pytest.importorskip("opacus")
     seen, released = [], []

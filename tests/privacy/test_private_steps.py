@@ -29,7 +29,7 @@ def made(module, clip=0.5, noise=0.0, expected=5.0, seed=0, **options):
 
 
 @pytest.mark.parametrize("noise", [0.0, 1.3])
-def test_a_step_is_that_of_opacus_with_and_without_noise(noise):
+def test_step_equals_opacus_with_and_without_noise(noise):
     """The same clipped gradients, and with the same seed the same noise; one step of SGD."""
     opacus = pytest.importorskip("opacus")
     optimizers = pytest.importorskip("opacus.optimizers")

@@ -77,7 +77,7 @@ EQUAL = {
 
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "dpsgd", "local"])
-def test_equal_nodes_have_spent_what_their_completed_rounds_cost(tmp_path, algorithm):
+def test_epsilon_counts_completed_rounds(tmp_path, algorithm):
     accountants = pytest.importorskip("opacus.accountants")
     expected = []
     accountant = accountants.RDPAccountant()
@@ -112,7 +112,7 @@ def test_messages_of_the_last_exchange_are_released_after_the_last_round(tmp_pat
     assert read(tmp_path / "run").evaluations.values["epsilon"][:, :3] == pytest.approx(np.array(expected))
 
 
-def test_no_noise_is_no_guarantee(tmp_path):
+def test_epsilon_is_not_recorded_without_noise(tmp_path):
     pytest.importorskip("opacus")
     runs.run(private(noise_multiplier=0.0), out=tmp_path / "run")
     assert dict(rows(summary_of(read(tmp_path / "run"))))["privacy"] == "no guarantee"
@@ -125,7 +125,7 @@ def test_running_statistics_would_leak_and_are_refused(tmp_path):
         runs.run(scenario, out=tmp_path / "run")
 
 
-def test_running_statistics_that_an_algorithm_adds_are_told_as_its_own(tmp_path):
+def test_running_statistics_of_extra_parts_name_the_algorithm(tmp_path):
     pytest.importorskip("opacus")
     keys = {"algorithm": {"name": "mapl"}, "model": {"name": "gn_lenet"}}
     scenario = from_mapping(BASE | keys | {"privacy": {"clip": 1.0, "noise_multiplier": 1.0}})
@@ -141,13 +141,13 @@ def test_running_statistics_that_an_algorithm_adds_are_told_as_its_own(tmp_path)
         ({"training": {"learning_rate": 0.1, "precision": "bf16"}}, "training.precision: expected float32"),
     ],
 )
-def test_what_does_not_go_with_private_training_is_told(keys, said):
+def test_unsupported_options_with_private_training_are_refused(keys, said):
     with pytest.raises(ScenarioProblems, match=said):
         from_mapping(BASE | {"privacy": {"kind": "dp_sgd", "clip": 1.0, "noise_multiplier": 1.0}} | keys)
 
 
 @pytest.mark.parametrize(("key", "value"), [("adjacency", "zero_out"), ("clips", "model")])
-def test_what_is_of_messages_is_refused_where_training_is_private(key, value):
+def test_message_options_are_refused_with_dp_sgd(key, value):
     section = {"clip": 1.0, "noise_multiplier": 1.0, key: value}
     assert getattr(from_mapping(BASE | {"privacy": {"kind": "message", **section}}).privacy, key) == value
     with pytest.raises(ScenarioProblems, match=f"privacy.{key}: is of messages, and privacy.kind is dp_sgd"):

@@ -68,7 +68,7 @@ def run(algorithm=None, absences=None, rounds=1, secure=None, **protocol):
 
 
 @pytest.mark.parametrize(("users", "values", "factor"), [(2**10, 2**20, 1.73), (2**14, 2**24, 1.98)])
-def test_bytes_of_a_user_are_those_of_the_paper(users, values, factor):
+def test_bytes_of_a_user_equal_the_paper(users, values, factor):
     settings = SecureAggregation(value_bits=16)
     sent = sum(answer_bytes(settings, stage, users, users, values) for stage in STAGES)
     received = sum(news_bytes(settings, stage, users) for stage in STAGES)
@@ -114,7 +114,7 @@ def test_the_input_of_a_node_that_leaves_after_it_has_come_is_in_the_sum():
     assert found["unmasking_shares"] == 2 * 3 * 32
 
 
-def test_a_node_that_never_comes_is_no_user():
+def test_node_that_never_comes_is_not_a_user():
     algorithm, made, found = run(absences={0: [(0.0, 1e6)]})
     assert algorithm.got == [[1, 2]]
     assert found["encrypted_shares"] == 2 * 64
@@ -128,7 +128,7 @@ def test_below_the_threshold_there_is_no_sum(leaves_s):
     assert [row[3:] for row in made.rows] == [("secure_sum", 0), ("secure_dropouts", 3)]
 
 
-def test_a_stage_that_times_out_goes_on_without_the_slow():
+def test_stage_continues_without_slow_users_after_its_time_out():
     algorithm, _, _ = run(ToOne((0.0, 0.0, 9.0, 0.0)), secure={"stage_timeout_s": 2.0})
     assert algorithm.got == [[0, 1]]
     assert algorithm.ended_s == [2.0 + 3.0]
@@ -163,7 +163,7 @@ def test_every_byte_of_a_sum_has_exactly_one_fate():
     assert use.push_bytes.sum() > 0 < use.aborted_bytes.sum()
 
 
-def test_rounds_are_sums_of_their_own():
+def test_rounds_are_separate_sums():
     algorithm, made, _ = run(rounds=3, absences={0: [(2.2, 3.0)]})
     assert algorithm.got[0] == [1, 2]
     assert algorithm.got[2] == [0, 1, 2]
@@ -231,7 +231,7 @@ def scenario(algorithm="dpsgd", **changes):
 
 
 @pytest.mark.parametrize("algorithm", SUMS)
-def test_what_is_learned_is_the_same_and_takes_longer(tmp_path, algorithm):
+def test_secure_aggregation_keeps_the_models_and_takes_longer(tmp_path, algorithm):
     summaries = []
     for name, section in (("clear", None), ("secure", {"threshold": 2, "value_bits": 32})):
         runs.run(scenario(algorithm, secure_aggregation=section), out=tmp_path / name)
@@ -282,7 +282,7 @@ def test_resumed_runs_end_with_the_same_bytes(tmp_path, monkeypatch):
     assert outcome(tmp_path / "torn") == whole
 
 
-def test_who_has_stopped_early_is_no_user_of_whom_a_share_must_be_left(tmp_path):
+def test_early_stopped_nodes_do_not_count_for_the_threshold(tmp_path):
     settings = {
         "validation": {"source": "node", "fraction": 0.2},
         "training": {"learning_rate": 0.5, "batch_size": 8, "local_steps": 3, "early_stopping": {"patience": 1}},

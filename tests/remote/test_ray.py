@@ -188,7 +188,7 @@ def test_a_cluster_that_is_started_here_is_reachable_from_this_machine_alone():
 
 
 @pytest.mark.full
-def test_runs_of_a_sweep_come_back_as_they_end_and_a_failure_is_told(tmp_path):
+def test_runs_of_a_sweep_return_as_they_end_and_report_failures(tmp_path):
     from ddlsim.runs.sweeps.points import Point
     from ddlsim.runs.sweeps.pool import Resources, run_points
 
@@ -203,7 +203,7 @@ def test_runs_of_a_sweep_come_back_as_they_end_and_a_failure_is_told(tmp_path):
 
 
 @pytest.mark.full
-def test_a_sweep_begins_a_killed_run_again_and_goes_on_where_it_was_interrupted(tmp_path, monkeypatch):
+def test_sweep_restarts_a_killed_run_and_continues_after_an_interrupt(tmp_path, monkeypatch):
     (tmp_path / "mine.py").write_text(KILLED)
     mark, out = tmp_path / "mark", tmp_path / "sweep"
     settings = (f"algorithm={{name: '{tmp_path}/mine.py:Killed', mark: {mark}}}", "rounds=2")

@@ -49,7 +49,7 @@ def hosts(request):
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_without_a_host_that_is_gone(tmp_path, monkeypatch, hosts):
+def test_run_continues_after_the_loss_of_a_host(tmp_path, monkeypatch, hosts):
     made, added = hosts
     whole = run_whole(tmp_path / "whole", SETTINGS)
     out, report_round = tmp_path / "run", Progress.round

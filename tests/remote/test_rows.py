@@ -35,7 +35,7 @@ def test_rows_that_nothing_holds_are_let_go_by_the_workers_too(tmp_path, monkeyp
     assert all(len(shard._rows) <= 3 * 8 for shard in made[0]._shards)  # of 12 rounds with 8 trained and merged models
 
 
-def test_the_manifest_says_what_computed_and_how_much_travelled(tmp_path, monkeypatch):
+def test_manifest_lists_hosts_and_moved_bytes(tmp_path, monkeypatch):
     import json
 
     with workers_here(monkeypatch):

@@ -81,7 +81,7 @@ def test_three_workers_write_the_bytes_of_one_process(tmp_path, monkeypatch, alg
 
 
 @pytest.mark.parametrize("feature", FEATURES)
-def test_whatever_a_node_keeps_is_where_it_is_needed(tmp_path, monkeypatch, feature):
+def test_local_state_of_a_node_is_on_its_worker(tmp_path, monkeypatch, feature):
     check(tmp_path, monkeypatch, (settings_of("el"), *FEATURES[feature]), [three("clusters")])
 
 

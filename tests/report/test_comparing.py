@@ -214,7 +214,7 @@ def test_the_mean_of_seeds_has_bands_of_a_deviation_or_of_confidence(settings):
     assert not mean_curve(own, "bytes", band="none").spread.any()
 
 
-def test_quantiles_are_those_of_student():
+def test_quantiles_equal_student_t():
     scipy_stats = pytest.importorskip("scipy.stats")
     for freedom in (1, 2, 3, 10, 29, 30, 31, 40, 100, 10_000):
         assert quantile_975(freedom) == pytest.approx(scipy_stats.t.ppf(0.975, freedom), abs=6e-4)

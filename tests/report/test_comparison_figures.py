@@ -58,7 +58,7 @@ def test_run_without_recorded_merges_is_an_error(make_run):
         merges_panels([read(make_run())])
 
 
-def test_run_that_is_no_seed_is_named_by_its_directory(make_run):
+def test_run_without_a_seed_is_named_by_its_directory(make_run):
     assert title_of(read(make_run("alone"))) == "alone"
 
 

@@ -52,7 +52,7 @@ def test_table_has_a_row_per_setting_with_the_costs_of_the_chosen_value(make):
     assert first["acc all"] == "75.00 ±\u00a05.00" and first["bytes to target"] == "903\u00a0B ±\u00a0300\u00a0B"
 
 
-def test_charts_are_those_of_all_nodes_the_minority_and_fair_accuracy(make):
+def test_charts_show_all_nodes_the_minority_and_fair_accuracy(make):
     found = by_key(make(["el", "dac"]))
     assert [key for key in found if key.startswith("curve")] == [
         "curve-accuracy",
@@ -70,7 +70,7 @@ def test_chosen_measure_comes_first_with_a_mark(make):
     assert [mark.value for mark in found[keys[0]].figure.marks] == [0.5] and not found[keys[1]].figure.marks
 
 
-def test_lines_have_a_band_over_seeds_and_points_of_their_own(make):
+def test_lines_have_a_band_over_seeds_and_separate_points(make):
     figure = by_key(make(["el"], (0, 1)), x="bytes")["curve-accuracy"].figure
     (line,) = figure.series
     assert [axis.name for axis in figure.x] == ["bytes sent by all nodes", "round", "simulated time"]
@@ -136,7 +136,7 @@ def test_warnings_are_at_the_head_of_the_page(make):
     assert page.loud == ["tiny el: peeks at test data", "left out: x/metrics.jsonl: torn"]
 
 
-def test_tiles_name_the_best_settings_of_those_that_always_reach_the_target(make):
+def test_tiles_name_the_best_settings_that_always_reach_the_target(make):
     tiles = {tile.name: tile for tile in comparison_page(make(["el", "dac"], (0, 2)), Drawn(at=0.55)).tiles}
     assert tiles["Runs"].value == "4" and tiles["Highest accuracy"].value == "70.00 %"
     assert tiles["Fewest bytes to target"].value == "1.2 kB"
@@ -167,7 +167,7 @@ def test_python_writes_the_same_page(make, tmp_path):
         ddlsim.compare([runs[0][0].directory]).html(path / "below.html")
 
 
-def test_a_long_line_with_points_of_its_own_keeps_its_ends_and_extremes():
+def test_long_line_keeps_its_ends_and_extremes():
     values = np.zeros(900)
     values[[0, 333, 899]] = 1, 5, 2
     long = Series("long", values, x=[np.arange(900.0), np.arange(900.0) * 3])

@@ -64,7 +64,7 @@ def test_damage_in_the_middle_is_an_error_with_its_line(make_run):
         read(directory)
 
 
-def test_json_that_is_no_object_is_an_error_with_its_place(make_run):
+def test_json_without_an_object_is_an_error_with_its_place(make_run):
     directory = make_run()
     (directory / "metrics.jsonl").write_text("3\n")
     with pytest.raises(DdlsimError, match=r"metrics\.jsonl:1: not a JSON object: '3'"):
@@ -99,7 +99,7 @@ def test_a_run_without_traffic_has_empty_communication(make_run):
 
 
 @pytest.mark.parametrize("what", ["nowhere", "empty"])
-def test_a_directory_that_is_no_run_is_a_clear_error(tmp_path, what):
+def test_directory_without_a_run_is_one_error(tmp_path, what):
     (tmp_path / "empty").mkdir()
     with pytest.raises(ScenarioError, match=r"is no run: it (is no directory|has no manifest\.json)"):
         read(tmp_path / what)
@@ -114,7 +114,7 @@ def test_runs_are_found_below_a_folder_once(make_run, tmp_path):
 
 
 @pytest.mark.parametrize("text", ["[1]", "3", "name: !!int x", f"{'[' * 3000}{']' * 3000}", "a: [1, 2"])
-def test_a_scenario_that_is_no_mapping_is_an_error_with_its_place(make_run, text):
+def test_scenario_without_a_mapping_is_an_error_with_its_place(make_run, text):
     directory = make_run()
     (directory / "scenario.yaml").write_text(text)
     with pytest.raises(DdlsimError, match=r"scenario\.yaml: (not valid YAML|expected a mapping)"):

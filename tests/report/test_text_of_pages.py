@@ -13,7 +13,7 @@ SECONDS = [59.95, 59.97, 61.5, 62.5, 63.5, 380, 3599.4, 3599.6, 3629, 3630, 3690
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
-def test_durations_on_a_page_are_those_of_the_text():
+def test_durations_on_a_page_equal_the_text():
     script = resources.files("ddlsim.report.html").joinpath("assets", "format.js").read_text()
     asked = f"{script}\nconsole.log(JSON.stringify({SECONDS}.map(FORMATS.seconds)))"
     output = subprocess.run(["node", "-e", asked], capture_output=True, text=True, check=True, timeout=60).stdout

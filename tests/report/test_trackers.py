@@ -103,7 +103,7 @@ def test_files_have_no_project(run):
 
 
 @pytest.mark.parametrize("method", ["begin", "point", "end"])
-def test_a_tracker_that_fails_is_one_warning_and_the_run_goes_on(tmp_path, monkeypatch, capsys, method):
+def test_failing_tracker_is_one_warning_and_the_run_continues(tmp_path, monkeypatch, capsys, method):
     def broken(self, about):
         raise OSError("no\nroom")
 
@@ -229,7 +229,7 @@ def test_wrong_words_of_export_are_one_clear_error(run, words, text):
     assert done.exit_code == 2 and text in done.stderr
 
 
-def test_export_of_a_folder_of_runs_says_that_it_is_no_run(tmp_path):
+def test_export_of_a_folder_of_runs_is_refused(tmp_path):
     done = CliRunner().invoke(app, ["export", str(tmp_path), "--node", "0", "-o", str(tmp_path / "net.safetensors")])
     assert done.exit_code == 2 and f"{tmp_path} is no run: it has no manifest.json" in done.stderr
 

@@ -18,7 +18,7 @@ def one_round(write):
 
 
 @pytest.mark.full
-def test_a_killed_run_is_told_and_the_next_one_goes_on(one_round, tmp_path, monkeypatch):
+def test_killed_run_is_reported_and_the_next_one_starts(one_round, tmp_path, monkeypatch):
     start, started = pool.start, []
 
     def start_and_kill_the_first(job, cores):
@@ -50,7 +50,7 @@ def test_a_command_with_failed_runs_lists_them_and_ends_with_code_5(write, tmp_p
 
 
 @pytest.mark.full
-def test_an_interrupted_table_goes_on_where_it_stopped(one_round, tmp_path):
+def test_interrupted_table_continues(one_round, tmp_path):
     def interrupt(line):
         raise KeyboardInterrupt
 
@@ -62,7 +62,7 @@ def test_an_interrupted_table_goes_on_where_it_stopped(one_round, tmp_path):
     assert lines[0] == "1 of 2 runs are there already." and lines[1].startswith("[1/1] fast/complete seed 1")
 
 
-def test_the_commit_is_that_of_the_sources_and_of_no_other_repository(tmp_path, monkeypatch):
+def test_commit_is_of_the_repository_of_the_sources(tmp_path, monkeypatch):
     git = ("git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=b")
     for words in (("init", "-q"), ("commit", "-q", "--allow-empty", "-m", "other")):
         subprocess.run([*git, *words], check=True)

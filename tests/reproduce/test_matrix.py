@@ -16,7 +16,7 @@ def problems(write):
     return problems
 
 
-def test_a_cell_is_the_common_scenario_with_its_axes_and_its_own_settings(write):
+def test_cell_is_the_common_scenario_with_its_axes_and_settings(write):
     slow, fast, alone = read_matrix(write()).cells
     assert [slow.name, fast.name, alone.name] == ["slow/ring", "fast/complete", "alone"]
     assert (slow.scenario.training.learning_rate, slow.scenario.training.local_steps) == (0.0001, 2)
@@ -86,11 +86,11 @@ def test_errors_of_all_cells_come_at_once(problems):
     assert len(found) == 2 and "cells" not in found[0] and "unknown name 'ell'" in found[1]
 
 
-def test_a_fault_of_the_base_is_told_once(problems):
+def test_fault_of_the_base_is_reported_once(problems):
     assert len(problems(("rounds: 3", "rounds: 0"))) == 1
 
 
-def test_matrix_and_scenario_are_told_apart(write):
+def test_matrix_and_scenario_are_distinguished(write):
     with pytest.raises(ScenarioError, match=r"holds a matrix of scenarios.*ddlsim reproduce tiny.yaml"):
         load(write())
     with pytest.raises(ScenarioError, match=r"base\.yaml: is no matrix.*ddlsim run base\.yaml"):

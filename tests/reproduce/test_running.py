@@ -37,7 +37,7 @@ def test_seeds_and_cells_can_be_limited(matrix, tmp_path):
 
 
 @pytest.mark.full
-def test_what_is_there_is_not_run_again(matrix, tmp_path):
+def test_existing_runs_are_not_repeated(matrix, tmp_path):
     runs = runs_of(matrix, tmp_path, patterns=["alone"])
     lines: list[str] = []
     assert reproduce(runs, notify=lines.append) == DONE
@@ -98,7 +98,7 @@ def summary(values, clusters):
     "average, spread, mean, std",
     [("nodes", "seeds", 60.0, 10.0), ("clusters", "seeds", 50.0, 10.0), ("nodes", "clusters", 60.0, 25.0)],
 )
-def test_averages_and_spreads_are_those_of_the_table(matrix, monkeypatch, average, spread, mean, std):
+def test_means_and_deviations_equal_the_table(matrix, monkeypatch, average, spread, mean, std):
     from ddlsim.tasks.base import ACCURACY
 
     monkeypatch.setattr(type(matrix), "judged_by", ACCURACY)
@@ -120,7 +120,7 @@ def test_a_measure_that_some_seeds_do_not_have_says_so(matrix):
     assert "[k/n]: the mean over k of n seeds" in text
 
 
-def test_a_diverged_seed_is_told(matrix):
+def test_diverged_seed_is_reported(matrix):
     own = [(1, summary(None, [1.0, None])), (2, summary(1.0, [1.0, 1.0]))]
     result = result_of(matrix, matrix.cells[0], own)
     assert result == Result(matrix.cells[0], (1, 2), None, None, ())
@@ -128,7 +128,7 @@ def test_a_diverged_seed_is_told(matrix):
 
 
 @pytest.mark.parametrize("spread", ["seeds", "nodes"])
-def test_an_infinite_error_of_a_seed_is_told_as_diverged(matrix, spread):
+def test_infinite_error_of_a_seed_is_reported_as_diverged(matrix, spread):
     own = [(1, summary(math.inf, [math.inf, 1.0]) | {"std": None}), (2, summary(1.0, [1.0, 1.0]) | {"std": 0.0})]
     result = result_of(with_keys(matrix, spread=spread), matrix.cells[0], own)
     assert result == Result(matrix.cells[0], (1, 2), None, None, ())
@@ -142,14 +142,14 @@ def test_a_cluster_without_honest_nodes_has_no_value_and_the_others_have(matrix)
 
 
 @pytest.mark.parametrize(("share", "mean"), [(1.0, None), (0.25, 0.5)])
-def test_an_accuracy_of_nodes_that_have_all_diverged_is_none(matrix, share, mean):
+def test_accuracy_is_undefined_if_all_nodes_diverged(matrix, share, mean):
     result = result_of(matrix, matrix.cells[0], [(1, summary(0.5, [0.5, 0.5]) | {"diverged": share})])
     assert result.mean == mean
     table = console_table(matrix, [result])
     assert ("diverged" in table) and ("some nodes have diverged with the seeds 1" in table) == (share < 1)
 
 
-def test_settings_from_the_command_line_are_told(write):
+def test_settings_from_the_command_line_are_listed(write):
     assert "NOT AS" not in markdown_table(read_matrix(write(), ["records.detail=total"]), [])  # changes no result
     matrix = read_matrix(write(), ["rounds=1", "records.detail=total"])
     text = markdown_table(matrix, [Result(matrix.cells[0], (), None, None, ())])
@@ -170,7 +170,7 @@ def test_command_runs_writes_and_shows_the_table(write, tmp_path):
 
 
 @pytest.mark.full
-def test_the_command_goes_on_where_another_machine_has_stopped(write, tmp_path):
+def test_command_continues_results_of_another_machine(write, tmp_path):
     words = ["reproduce", write(), "--cells", "alone", "--results", "kept", "--out"]
     here = CliRunner().invoke(app, [*words, "here"])
     assert here.exit_code == 0 and (tmp_path / "kept" / "tiny.json").exists()
@@ -180,7 +180,7 @@ def test_the_command_goes_on_where_another_machine_has_stopped(write, tmp_path):
 
 
 @pytest.mark.parametrize("option", ["--results", "--out"])
-def test_a_file_in_place_of_a_folder_is_told_before_anything_is_run(write, tmp_path, option):
+def test_file_in_place_of_a_folder_is_refused_before_any_run(write, tmp_path, option):
     (tmp_path / "taken").touch()
     wrong = CliRunner().invoke(app, ["reproduce", write(), "--out", "here", option, "taken"])
     assert wrong.exit_code == 2 and "'taken' is a file" in wrong.stderr

@@ -63,7 +63,7 @@ def test_stored_results_name_their_origin(filled):
 
 
 @pytest.mark.full
-def test_earlier_run_is_stored_with_its_own_commit(write, tmp_path):
+def test_earlier_run_is_stored_with_its_commit(write, tmp_path):
     matrix = read_matrix(write(), ["rounds=1"])
     runs = runs_of(matrix, tmp_path / "runs", patterns=["alone"])
     reproduce(runs)
@@ -166,7 +166,7 @@ def test_measures_of_a_run_without_them_are_none(tmp_path):
     assert found == {"gb_per_node_to_target": 2.0, "rounds_to_target": 680}
 
 
-def test_a_measure_that_was_asked_for_later_is_told_apart_from_one_that_was_not_reached(write, tmp_path):
+def test_unrecorded_measure_differs_from_an_unreached_one(write, tmp_path):
     folder, more = tmp_path / "results", ("note: made up", "note: made up\nmeasures: [fair_accuracy]")
     for seed, changes, fair in ((1, (), {}), (2, (more,), {"fair_accuracy": 0.5})):
         matrix = read_matrix(write(*changes))
@@ -189,7 +189,7 @@ def test_a_measure_in_a_matrix_must_exist(write):
 
 
 @pytest.mark.full
-def test_the_pages_in_the_repository_are_those_that_the_files_give(tmp_path):
+def test_stored_pages_equal_the_generated_ones(tmp_path):
     """`python tools/results_pages.py` makes them."""
     folder = ROOT / "docs" / "results"
     copy = tmp_path / "results"
@@ -203,7 +203,7 @@ def test_the_pages_in_the_repository_are_those_that_the_files_give(tmp_path):
     assert made == {page.name: page.read_text() for page in folder.glob("*.md") if page.name not in studies}
 
 
-def test_every_measure_has_a_title_of_its_own():
+def test_titles_of_measures_are_unique():
     titles = [measure.title for measure in MEASURES.values()]
     assert len(set(titles)) == len(titles)
 

@@ -97,7 +97,7 @@ def test_a_directory_that_a_run_writes_into_is_refused_with_its_process_and_sinc
     assert (tmp_path / "run" / "manifest.json").exists()  # nothing was moved
 
 
-def test_a_killed_run_leaves_no_lock_behind(tmp_path, holder):
+def test_killed_run_leaves_no_lock(tmp_path, holder):
     holder.kill()
     holder.wait()
     with run_directory(tmp_path / "run") as made:

@@ -52,7 +52,7 @@ def accuracy(module, scenario):
     ("model", "algorithm"),
     [("resnet8, buffers: local", "el"), ("mlp, hidden: [8]", "mapl, warmup_rounds: 0, projection_units: 16")],
 )
-def test_the_module_of_a_node_predicts_what_the_run_says(ran, model, algorithm):
+def test_module_of_a_node_predicts_as_the_run_recorded(ran, model, algorithm):
     scenario, out, _ = ran(f"algorithm={{name: {algorithm}}}", f"model={{name: {model}}}", *FEW)
     node = json.loads((out / "manifest.json").read_text())["node_cluster"].index(0)
     rows = [json.loads(line) for line in (out / "metrics.jsonl").open()]
@@ -83,7 +83,7 @@ def test_a_node_of_mixed_models_gets_its_own_architecture(ran):
     }
 
 
-def test_constants_outside_the_state_dict_are_those_of_the_run(ran, monkeypatch):
+def test_constants_outside_the_state_dict_equal_the_run(ran, monkeypatch):
     build = MLP.build
 
     def noisy(self, *shape):
@@ -96,7 +96,7 @@ def test_constants_outside_the_state_dict_are_those_of_the_run(ran, monkeypatch)
     assert torch.equal(runs.model_of(out, 0).head.mask, runs.model_of(out, 3).head.mask)
 
 
-def test_values_that_do_not_fit_the_module_any_more_are_told(ran):
+def test_values_that_no_longer_fit_the_module_are_reported(ran):
     scenario, out, _ = ran("algorithm={name: local}")
     directory.write_scenario(out, scenario.model_copy(update={"model": MLP(hidden=[9])}))
     with pytest.raises(ScenarioError, match=r"values of node 0 do not fit the module .* size mismatch"):
@@ -122,7 +122,7 @@ def test_models_of_parts_are_exported_whole_and_the_chosen_head_is_taken(ran):
         scenario.model.build((1, 28, 28), 10).load_state_dict(read_model(out, node))
 
 
-def test_what_an_algorithm_trains_beside_the_model_is_left_out_unless_asked_for(ran):
+def test_extra_parts_of_an_algorithm_are_exported_on_request(ran):
     scenario, out, _ = ran("algorithm={name: mapl, warmup_rounds: 0, projection_units: 16}")
     own = set(scenario.model.build((1, 28, 28), 10).state_dict())
     assert set(read_model(out, 0)) == own
@@ -174,7 +174,7 @@ def test_the_manifest_says_which_models_are_kept_and_why(ran, monkeypatch):
         read_model(large, 0)
 
 
-def test_the_best_models_are_those_of_least_validation_loss(ran):
+def test_best_models_have_the_lowest_validation_loss(ran):
     changes = ("algorithm={name: local}", "validation={source: node, fraction: 0.2}", "training.learning_rate=2.0")
     _, best, _ = ran(*changes, "evaluation.evaluated_model=best", "records.models=best", "rounds=6", name="best")
     _, last, _ = ran(*changes, "records.models=last", "rounds=6", name="last")
@@ -199,7 +199,7 @@ def test_keeping_models_changes_no_record_and_not_the_scenario(ran):
     assert "models" not in (with_models / "scenario.yaml").read_text()
 
 
-def test_a_node_without_a_model_and_a_damaged_file_are_told(ran, tmp_path):
+def test_node_without_a_model_and_a_damaged_file_are_reported(ran, tmp_path):
     _, out, _ = ran("algorithm={name: local}")
     with pytest.raises(ScenarioError, match=r"expected one of the nodes 0, 1, 2, 3, got 9\."):
         read_model(out, 9)

@@ -71,7 +71,7 @@ def test_an_exported_model_gets_the_runs_accuracy_in_plain_pytorch(run, tests, t
     assert right / len(tests[1]) == accuracy_of(run, 1) == run.evaluate(tests, node=1)["accuracy"]
 
 
-def test_evaluate_takes_what_the_run_itself_was_tested_on(run, tests):
+def test_evaluate_accepts_the_test_samples_of_the_run(run, tests):
     x, y = torch.from_numpy(tests[0]).permute(0, 3, 1, 2), torch.from_numpy(tests[1])
     assert run.evaluate(torch.utils.data.TensorDataset(x, y)) == run.evaluate(tests)
     assert run.evaluate((x / 255, y))["accuracy"] == pytest.approx(accuracy_of(run, 0), abs=1e-3)

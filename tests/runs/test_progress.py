@@ -36,7 +36,7 @@ def test_plain_evaluation_line_says_everything(clock):
     )
 
 
-def test_a_fallback_with_fewer_rounds_is_counted_by_its_own(clock):
+def test_progress_of_a_fallback_counts_its_rounds(clock):
     out = io.StringIO()
     with Progress("tiny", 1200, "plain", out, clock) as progress:
         progress.expect(40)
@@ -53,7 +53,7 @@ def test_rounds_are_silent_until_a_minute_without_a_line(clock):
     assert out.getvalue() == "round 6/100  sim 6.0s  1 kB  10.0 s/round  ETA 15m40s\n"
 
 
-def test_an_evaluation_line_starts_the_minute_anew(clock):
+def test_evaluation_line_restarts_the_minute(clock):
     out = io.StringIO()
     progress = Progress("tiny", 100, "plain", out, clock)
     clock.now = 50

@@ -187,7 +187,7 @@ def test_a_directory_that_is_removed_ends_the_run_at_the_next_round(tmp_path, mo
     assert not out.exists() or [path.name for path in out.iterdir()] == ["mine.txt"]
 
 
-def test_diverged_training_is_told_while_it_runs_and_in_the_summary(tmp_path, capsys):
+def test_diverged_training_is_reported_during_the_run_and_in_the_summary(tmp_path, capsys):
     summary = runs.run(
         load(SMOKE, (EL, "rounds=2", "evaluation.every=1", "training.learning_rate=1e30")), out=tmp_path / "run"
     )
@@ -204,7 +204,7 @@ def test_training_that_converges_is_not_called_diverged(tmp_path):
     assert summary["diverged"] is None and summary["labels"] == []
 
 
-def test_an_earlier_run_that_is_moved_aside_is_told(tmp_path, capsys):
+def test_moving_an_earlier_run_is_reported(tmp_path, capsys):
     for seed in (0, 1):
         runs.run(load(SMOKE, (EL, "rounds=1", f"seed={seed}", "learning=none")), out=tmp_path / "run")
     assert capsys.readouterr().err.endswith(f"run held an earlier run; it is now {tmp_path / 'run'}.earlier-1.\n")

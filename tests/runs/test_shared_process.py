@@ -163,7 +163,7 @@ def hooked(outputs):
 
 
 @pytest.mark.parametrize("change", [Scaled.apply, hooked, lambda y: 0.1 * y + (0.9 * y).detach(), torch.detach])
-def test_model_that_changes_only_gradients_behind_its_head_is_not_cut(change):
+def test_model_that_changes_only_gradients_after_its_head_is_not_cut(change):
     from ddlsim.foundation.errors import ScenarioError
     from ddlsim.models.whole import UncutModel, with_core_and_head
 

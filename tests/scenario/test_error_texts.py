@@ -57,7 +57,7 @@ def test_all_errors_are_reported_at_once_with_their_places(here):
         assert f"\nbad.yaml:{place}" in text
 
 
-def test_option_is_its_own_place(problems):
+def test_place_of_an_option_is_the_option(problems):
     number, name = problems(sets=["algorithm.name=facad", "rounds=x"])
     assert number == "--set rounds=x: rounds: expected a whole number, got 'x'"
     assert name.startswith(
@@ -132,7 +132,7 @@ def test_unknown_key_inside_a_list_entry(problems):
     ]
 
 
-def test_yes_is_no_boolean_and_not_a_number_no_number(problems):
+def test_yes_and_nan_are_refused(problems):
     assert problems(more="topology: {dynamic: yes}\n") == [
         "test.yaml:7:21: topology.dynamic: expected true or false, got 'yes'"
     ]
@@ -158,7 +158,7 @@ def test_file_that_is_not_there_offers_a_near_one(here):
         load("smoke_tset")
 
 
-def test_file_that_is_no_text(here):
+def test_binary_file_is_refused(here):
     (here / "binary.yaml").write_bytes(b"rounds: \xff\xfe")
     with pytest.raises(ScenarioError, match=r"binary.yaml: is not UTF-8 text \(byte 8\)"):
         load("binary.yaml")
@@ -198,7 +198,7 @@ def test_error_in_an_option_names_the_whole_path(problems, option, message):
         "evaluation.target_mse",
     ],
 )
-def test_infinity_is_no_number_of_anything(problems, key):
+def test_infinity_is_refused(problems, key):
     (message,) = problems(more="devices: {name: constant}", sets=[f"{key}=.inf"])
     assert message.startswith(f"--set {key}=.inf: {key}: expected ") and message.endswith(", got .inf")
 
@@ -254,7 +254,7 @@ def test_an_option_of_a_megabyte_is_not_echoed(here):
     assert all(len(str(problem)) < 2500 for problem in caught.value.problems)
 
 
-def test_the_caret_stands_under_its_character_in_a_line_that_is_cut(here):
+def test_caret_points_to_its_character_in_a_shortened_line(here):
     (here / "test.yaml").write_text("{" + " " * 900 + "rounds: -7, " + " " * 900 + "c: 1}\n")
     with pytest.raises(ScenarioError) as caught:
         load("test.yaml")

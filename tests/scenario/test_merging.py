@@ -81,13 +81,13 @@ def test_extends_a_scenario_by_name_unless_there_is_a_file(write, name):
     assert load(write(f"extends: {name}\nrounds: 7\n")).algorithm_name == "dpsgd"
 
 
-def test_override_of_the_name_drops_the_old_parts_keys_whatever_the_order(write):
+def test_override_of_the_name_drops_the_old_keys_in_any_order(write):
     name = write(more="topology: {name: watts_strogatz, degree: 2, rewire_probability: 0.5}\n")
     scenario = load(name, ["topology.degree=6", "topology.name=random_regular"])
     assert scenario.topology == RandomRegular(degree=6)
 
 
-def test_override_of_a_key_is_not_undone_by_that_of_its_part_whatever_the_order(write):
+def test_override_of_a_key_survives_an_override_of_its_part_in_any_order(write):
     scenario = load(write(), ["topology.degree=6", "topology={name: random_regular, degree: 2}"])
     assert scenario.topology == RandomRegular(degree=6)
     assert load(write(), ["topology={name: random_regular, degree: 2}", "topology.name=ring"]).topology == Ring()

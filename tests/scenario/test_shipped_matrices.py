@@ -29,7 +29,7 @@ def test_every_cell_is_a_different_scenario(matrices):
     assert [name for name, found in digests.items() if len(set(found)) < len(found)] == []
 
 
-def test_published_means_are_those_of_their_clusters(matrices):
+def test_published_means_equal_the_mean_of_their_clusters(matrices):
     """Catches most slips of the typist: nodes (or clusters) weigh the clusters' numbers to the mean."""
     wrong, compared = [], 0
     for name, matrix in matrices.items():

@@ -107,7 +107,7 @@ CELLS = [
 ]
 
 
-def test_published_numbers_of_a_cell_are_its_own_and_not_those_of_the_file_it_extends():
+def test_published_numbers_are_not_inherited_by_extends():
     """`extends` lays `paper` over key by key, so a deviation left out would be another cell's."""
     yaml = YAML(typ="safe", pure=True)
     assert CELLS

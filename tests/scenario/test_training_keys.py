@@ -118,7 +118,7 @@ def test_smoothed_labels_need_classes():
         load(SMOKE, (*overrides, "partition={name: random}", "evaluation={every: 2}", "training.label_smoothing=0.1"))
 
 
-def test_an_own_optimizer_is_named_by_its_file(tmp_path):
+def test_user_defined_optimizer_is_named_by_its_file(tmp_path):
     (tmp_path / "mine.py").write_text(
         textwrap.dedent("""
         import torch

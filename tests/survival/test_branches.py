@@ -71,7 +71,7 @@ def test_without_a_checkpoint_a_branch_is_computed_from_the_start(tmp_path, monk
     assert "has no checkpoint from which round 3 can be reached" in said[0] and "computed again" in said[0]
 
 
-def test_other_rounds_under_a_schedule_are_computed_again_and_why_is_told(tmp_path, monkeypatch):
+def test_branch_with_other_rounds_under_a_schedule_starts_again_and_says_why(tmp_path, monkeypatch):
     run(tmp_path / "run", (*EL, "training.schedule={name: step, every: 2}"))
     said: list[str] = []
     monkeypatch.setattr(Progress, "message", lambda self, text: said.append(text))
@@ -150,7 +150,7 @@ def test_more_rounds_are_not_computed_from_the_start(parent, tmp_path, monkeypat
         ),
     ],
 )
-def test_a_branch_that_is_stopped_goes_on_as_one_that_was_not(parent, tmp_path, monkeypatch, change):
+def test_stopped_branch_continues_with_the_same_records(parent, tmp_path, monkeypatch, change):
     changes = [change]
     runs.resume(parent, from_round=3, set=changes, out=tmp_path / "whole")
     whole = outcome(tmp_path / "whole")
@@ -209,7 +209,7 @@ def test_fixed_keys_of_a_branch_are_refused_with_those_that_may_change(parent, t
         (6, ["network.drop_probability=0.5"], "has 6 rounds, so changes after the last one have no effect"),
     ],
 )
-def test_a_round_that_is_none_of_the_run_is_refused(parent, tmp_path, from_round, changes, why):
+def test_round_outside_the_run_is_refused(parent, tmp_path, from_round, changes, why):
     with pytest.raises(ScenarioError, match=why):
         runs.resume(parent, from_round=from_round, set=changes, out=tmp_path / "branch")
 
@@ -228,7 +228,7 @@ def test_a_branch_of_a_branch_follows_all_three_scenarios(parent, tmp_path):
 
 
 @pytest.mark.full
-def test_a_branch_of_a_branch_at_its_first_round_is_that_of_the_earlier_run(parent, tmp_path):
+def test_branch_of_a_branch_at_its_first_round_equals_a_branch_of_the_run(parent, tmp_path):
     slow, other = "network.links.uplink_mbps=1", "training.learning_rate=0.001"
     runs.resume(parent, from_round=2, set=[slow], out=tmp_path / "one", checkpoint_every=KEEP)
     runs.resume(tmp_path / "one", from_round=2, set=[other], out=tmp_path / "two")
@@ -238,7 +238,7 @@ def test_a_branch_of_a_branch_at_its_first_round_is_that_of_the_earlier_run(pare
     assert [list(about["changed"]) for about in branches] == [[slow.split("=")[0]], [other.split("=")[0]]]
 
 
-def test_nodes_that_are_away_by_the_new_churn_alone_leave_and_those_by_the_old_alone_return(tmp_path):
+def test_new_churn_replaces_the_old_one_at_the_branch(tmp_path):
     old = "churn={name: schedule, offline: [{node: 1, start_s: 0.1, end_s: 9.0}, {node: 3, start_s: 9.0, end_s: 10.0}]}"
     new = "churn={name: schedule, offline: [{node: 2, start_s: 0.0, end_s: 1.5}, {node: 4, start_s: 0.2, end_s: .inf}]}"
     run(tmp_path / "run", (*EL, old, "mode=async"))
@@ -257,7 +257,7 @@ def test_a_network_only_run_is_branched_from_the_start(tmp_path):
     assert last[1][-1]["value"] > last[0][-1]["value"]
 
 
-def test_the_same_branch_again_is_not_run_again_and_a_torn_one_says_how_it_goes_on(parent, tmp_path, monkeypatch):
+def test_finished_branch_is_reused_and_a_torn_one_names_resume(parent, tmp_path, monkeypatch):
     out, changes = tmp_path / "branch", ["network.links.uplink_mbps=1"]
     with stopping_after(2, monkeypatch):
         runs.resume(parent, from_round=2, set=changes, out=out, checkpoint_every=Every(rounds=1))

@@ -61,7 +61,7 @@ def test_a_branch_of_older_code_does_not_come_back(tmp_path):
         assert (tmp_path / "branch.earlier-1").exists() == (number == 1)
 
 
-def test_a_branch_is_not_begun_with_another_file_of_what_it_leaves_behind(tmp_path):
+def test_branch_is_refused_if_a_dropped_file_has_changed(tmp_path):
     trace = tmp_path / "online.csv"
     trace.write_text("node,start_s,end_s\n" + "".join(f"{node},0,99\n" for node in range(8)))
     run(tmp_path / "run", f"churn={{name: trace, path: {trace}}}")
@@ -72,7 +72,7 @@ def test_a_branch_is_not_begun_with_another_file_of_what_it_leaves_behind(tmp_pa
 
 @pytest.mark.full
 @pytest.mark.parametrize("every", [Every(), Every(rounds=1, keep=ALL)], ids=["no-checkpoint", "checkpoint"])
-def test_a_branch_may_leave_a_part_from_outside_behind(tmp_path, every):
+def test_branch_may_drop_a_user_defined_part(tmp_path, every):
     file = tmp_path / "away.py"
     file.write_text(AWAY)
     run(tmp_path / "run", f"churn={{name: {file}:Away}}", every=every)

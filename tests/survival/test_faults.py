@@ -74,7 +74,7 @@ def test_the_last_two_checkpoints_are_kept(torn):
 
 @pytest.mark.parametrize("name", ["state.json", "rows-0.safetensors"])
 @pytest.mark.parametrize("harm", [lambda path: change(path, -9), lambda path: path.write_bytes(b""), Path.unlink])
-def test_a_run_goes_on_from_the_older_checkpoint_if_the_newer_one_is_damaged(torn, monkeypatch, name, harm, whole):
+def test_damaged_checkpoint_is_skipped_for_the_older_one(torn, monkeypatch, name, harm, whole):
     harm(checkpoints_of(torn)[0] / name)
     said = messages_of(monkeypatch)
     runs.resume(torn)
@@ -90,7 +90,7 @@ def test_two_damaged_checkpoints_are_one_clear_error_and_nothing_is_changed(torn
     assert files_of(torn) == before
 
 
-def test_a_torn_end_of_the_log_behind_the_checkpoint_does_not_matter(torn, whole):
+def test_torn_log_after_the_checkpoint_is_ignored(torn, whole):
     with (torn / "checkpoint" / "values.log").open("ab") as file:
         file.write(b"half a frame")
     (torn / "checkpoint" / "draft").mkdir()
@@ -134,12 +134,12 @@ def test_samples_that_are_gone_or_damaged_are_written_again(torn, tmp_path, spoi
     assert outcome(torn) == whole
 
 
-def test_what_is_not_repeated_is_told_once_also_where_simpy_makes_the_error_anew():
+def test_failed_repetition_is_reported_once():
     error = ReplayFailed("job 3 is another.")
     assert str(type(error)(*error.args)) == str(error) and str(error).count("The replay differs") == 1
 
 
-def test_a_process_whose_code_changes_on_disk_names_what_it_began_with(monkeypatch):
+def test_manifest_names_the_code_at_the_start(monkeypatch):
     began = cluster.versions()["code"]
     monkeypatch.setattr(cluster, "_code_on_disk", lambda: "0123456789abcdef")
     assert cluster.versions()["code"] == f"{began}+0123456789abcdef"
@@ -182,7 +182,7 @@ def test_a_run_without_a_checkpoint_says_so(tmp_path, monkeypatch):
         runs.resume(tmp_path / "torn")
 
 
-def test_what_is_no_run_is_refused(tmp_path):
+def test_directory_without_a_run_is_refused(tmp_path):
     with pytest.raises(ScenarioError, match=r"expected the directory of a run, got one without a manifest.json"):
         runs.resume(tmp_path)
 
@@ -255,7 +255,7 @@ def test_a_signal_while_a_checkpoint_is_due_waits_for_the_next_one(tmp_path, mon
 
 
 @pytest.mark.full
-def test_a_signal_ends_a_run_after_the_round_and_resume_goes_on(tmp_path):
+def test_signal_ends_a_run_after_its_round_and_resume_continues(tmp_path):
     out, settings = tmp_path / "torn", ("algorithm={name: el}", "rounds=150")
     words = ["run", str(SMOKE), *(word for text in settings for word in ("--set", text)), "--out", str(out), "-q"]
     process = subprocess.Popen([*COMMAND, *words], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, env=ENV)
@@ -334,7 +334,7 @@ def test_a_full_disk_that_ends_a_run_leaves_a_checkpoint_to_go_on_from(tmp_path)
     assert outcome(out) == run_whole(tmp_path / "whole", settings)
 
 
-def test_a_second_stop_before_the_next_checkpoint_goes_on_from_the_same_one(torn, monkeypatch, whole):
+def test_second_stop_before_a_checkpoint_resumes_from_the_same_one(torn, monkeypatch, whole):
     resume_until(torn, 1, 9, monkeypatch)
     assert checkpoints_of(torn)[0].name == "round-0000005"
     runs.resume(torn)

@@ -82,7 +82,7 @@ def settings_of(algorithm: str, family: str, rounds: int) -> tuple[str, ...]:
         pytest.param("dac", "churn", marks=pytest.mark.full),
     ],
 )
-def test_a_killed_run_goes_on(processes, tmp_path, algorithm, family):
+def test_killed_run_is_resumed(processes, tmp_path, algorithm, family):
     settings = settings_of(algorithm, family, 20)
     kill_and_go_on(processes, random.Random(algorithm), tmp_path / "killed", settings, kills=3)
     assert outcome(tmp_path / "killed") == run_whole(tmp_path / "whole", settings)

@@ -68,12 +68,12 @@ def settings_of(algorithm: str) -> str:
 
 @pytest.mark.full
 @pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
-def test_every_algorithm_goes_on_as_if_nothing_had_been(tmp_path, monkeypatch, algorithm):
+def test_every_algorithm_resumes_with_the_same_records(tmp_path, monkeypatch, algorithm):
     check(tmp_path, monkeypatch, (settings_of(algorithm), "evaluation.every=2"), ends=4, every=3)
 
 
 @pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
-def test_every_algorithm_goes_on_without_rounds_under_churn_and_losses(tmp_path, monkeypatch, algorithm):
+def test_every_algorithm_resumes_asynchronously_under_churn_and_losses(tmp_path, monkeypatch, algorithm):
     check(tmp_path, monkeypatch, (settings_of(algorithm), *ASYNC_CHURN), ends=3, every=2)
 
 
@@ -100,7 +100,7 @@ def test_every_algorithm_goes_on_without_rounds_under_churn_and_losses(tmp_path,
         ),
     ],
 )
-def test_whatever_a_node_keeps_from_round_to_round_is_there_again(tmp_path, monkeypatch, algorithm, feature):
+def test_node_state_survives_resume(tmp_path, monkeypatch, algorithm, feature):
     check(tmp_path, monkeypatch, (settings_of(algorithm), *FEATURES[feature]), ends=3, every=2)
 
 

@@ -101,7 +101,7 @@ class Net(nn.Module):
 
 
 @pytest.mark.parametrize("above", ["./", "../../", "../../../"])
-def test_a_path_in_a_name_is_no_path_of_directories(tmp_path, monkeypatch, above):
+def test_slash_in_a_name_makes_no_directory(tmp_path, monkeypatch, above):
     here = tmp_path / "one" / "two" / "three"
     here.mkdir(parents=True)
     (here / "base.yaml").write_text(BASE)
@@ -181,7 +181,7 @@ def test_a_grid_without_key_or_values_is_refused(text):
         parse_grid(text)
 
 
-def test_all_combinations_run_once_and_what_is_missing_is_run_again(ddlsim, started, tmp_path):
+def test_all_combinations_run_once_and_missing_runs_are_repeated(ddlsim, started, tmp_path):
     words = ("sweep", "base.yaml", "--grid", "topology.name=ring,complete", "--grid", "rounds=1,2", "--seeds", "0..1")
     first = ddlsim(*words)
     assert first.exit_code == 0, first.output
@@ -298,7 +298,7 @@ def test_a_sweep_file_may_name_the_combinations_that_are_meant(ddlsim):
         ("[]", "the sweep has no combination"),
     ],
 )
-def test_a_combination_that_is_none_is_told_with_its_place(ddlsim, cells, message):
+def test_invalid_combination_is_reported_with_its_place(ddlsim, cells, message):
     Path("sweep.yaml").write_text(SWEEP + f"cells: {cells}\n")
     done = ddlsim("sweep", "sweep.yaml")
     assert done.exit_code == 2 and message in done.stderr
@@ -330,7 +330,7 @@ def test_a_published_table_is_not_swept(ddlsim):
 
 
 @pytest.mark.full
-def test_a_killed_run_of_a_sweep_is_told_and_run_again(ddlsim, tmp_path, monkeypatch):
+def test_killed_run_of_a_sweep_is_reported_and_repeated(ddlsim, tmp_path, monkeypatch):
     """With real processes: the first run of seed 1 kills itself."""
     real, first = pool.subprocess.Popen, []
 
@@ -349,7 +349,7 @@ def test_a_killed_run_of_a_sweep_is_told_and_run_again(ddlsim, tmp_path, monkeyp
     assert again.exit_code == 0 and "1 of 2 runs are there already." in again.stderr
 
 
-def test_what_no_setting_of_the_grid_touches_is_refused_once(tmp_path):
+def test_fault_of_the_common_settings_is_reported_once(tmp_path):
     (tmp_path / "bad.yaml").write_text(BASE + "\nrouds: 3\n")
     base = Base("bad", read_tree(tmp_path / "bad.yaml"), (), tmp_path / "out")
     axes = [parse_grid("training.learning_rate=0.05,-1")]
@@ -367,7 +367,7 @@ def test_what_no_setting_of_the_grid_touches_is_refused_once(tmp_path):
         ("training.learning_rate=0.05,0.1", 1, "it has run out of memory", False),
     ],
 )
-def test_a_run_refused_for_what_all_runs_have_in_common_refuses_them_all(tmp_path, grid, code, cause, shared):
+def test_fault_common_to_all_runs_refuses_the_sweep(tmp_path, grid, code, cause, shared):
     (tmp_path / "base.yaml").write_text(BASE)
     base = Base("base", read_tree(tmp_path / "base.yaml"), (), tmp_path / "out")
     assert shares_refusal(points(base, [parse_grid(grid)], [0, 1]), code, cause) is shared

@@ -29,7 +29,7 @@ def test_a_job_that_fails_does_not_stop_the_others():
     assert (found["1"].code, found["1"].cause) == (0, "")
 
 
-def test_a_job_that_is_killed_is_told_by_its_signal():
+def test_killed_job_is_reported_with_its_signal():
     found = ended("import os; os.kill(os.getpid(), 9)", "pass")
     assert (found["0"].code, found["0"].cause) == (-9, "killed by SIGKILL, perhaps for want of memory")
     assert found["1"].code == 0
@@ -46,7 +46,7 @@ def test_jobs_share_the_cores_and_never_more_than_asked_for_run_at_once(tmp_path
     assert {int(cores) for _, cores in causes} == {max(1, len(os.sched_getaffinity(0)) // 2)}
 
 
-def test_an_interrupt_ends_the_processes_before_it_goes_on(tmp_path):
+def test_interrupt_ends_the_processes_first(tmp_path):
     mark = tmp_path / "interrupted"
     program = (
         "import pathlib, time, os, signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"

@@ -70,7 +70,7 @@ def test_a_wrong_range_is_refused(text, why):
 
 
 @pytest.mark.full
-def test_the_same_search_again_runs_what_is_missing_and_another_one_is_refused(tmp_path):
+def test_repeated_search_runs_missing_trials_and_another_search_is_refused(tmp_path):
     ended = []
     search(asked(tmp_path / "s", 2), 2, lambda one, count: ended.append((one.state, count)))
     assert sorted(ended) == [("complete", 1), ("complete", 2)]
@@ -114,7 +114,7 @@ def test_the_last_evaluation_of_a_run_whose_nodes_have_diverged_counts(tmp_path)
 
 
 @pytest.mark.full
-def test_a_search_on_the_fallback_s_data_says_so_and_never_goes_on_with_other_data(tmp_path):
+def test_search_on_fallback_data_says_so_and_never_changes_data(tmp_path):
     npz = {f"{kind}_{split}": np.arange(400, dtype=np.uint8) % 4 for kind in "y" for split in ("train", "test")}
     npz |= {f"x_{split}": np.zeros((400, 28, 28), np.uint8) for split in ("train", "test")}
     lacking, out = tmp_path / "own.npz", tmp_path / "s"

@@ -78,7 +78,7 @@ def test_waves_of_a_gpu_give_the_same_run(tmp_path, kind, monkeypatch):
     assert set(stacked["paths"]) == {"rows", "stacked"}, stacked["detours"]  # nothing was computed one by one
 
 
-def test_reports_say_what_is_not_defined_and_show_the_tasks_metric(tmp_path):
+def test_reports_name_undefined_measures_and_show_the_metric_of_the_task(tmp_path):
     runs.run(scenario("lstm", "el"), out=tmp_path / "text")
     runs.run(scenario("table", "el"), out=tmp_path / "table")
     text = report([tmp_path / "text"])
@@ -118,7 +118,7 @@ def test_labels_that_do_not_fit_the_task_are_refused(kind, changes, path, text):
     assert text in {problem.path: problem.text for problem in refused.value.problems}[path]
 
 
-def test_a_model_that_does_not_fit_the_task_says_what_was_expected(tmp_path):
+def test_model_that_does_not_fit_the_task_is_refused(tmp_path):
     wrong = scenario("lstm", "el", model={"name": "lstm", "units": 8, "predicts": "last"})
     with pytest.raises(ScenarioError, match=r"returns \[1, 81\] for one sample .*, expected a tensor \[1, 12, 81\]"):
         runs.run(wrong, out=tmp_path / "run")

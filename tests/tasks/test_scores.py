@@ -54,7 +54,7 @@ def drawn():
     return np.round(rng.normal(size=(200, 4)), 1), rng.integers(0, 2, (200, 4)).astype(bool)
 
 
-def test_scores_are_those_of_scikit_learn(drawn):
+def test_scores_equal_scikit_learn(drawn):
     measures = pytest.importorskip("sklearn.metrics", reason="scikit-learn is not installed")
     scores, labels = drawn
     for average in ("macro", "micro"):
@@ -66,7 +66,7 @@ def test_scores_are_those_of_scikit_learn(drawn):
     assert f1_of_confusion(confusion) == pytest.approx(measures.f1_score(true, found, average="macro"))
 
 
-def test_scores_are_those_of_torchmetrics(drawn):
+def test_scores_equal_torchmetrics(drawn):
     measures = pytest.importorskip("torchmetrics.functional", reason="torchmetrics is not installed")
     text = pytest.importorskip("torchmetrics.functional.text")
     scores, labels = (torch.from_numpy(each) for each in drawn)

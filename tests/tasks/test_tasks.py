@@ -72,7 +72,7 @@ def test_two_models_side_by_side_are_counted_as_each_alone(name):
         assert (found.confusion is not None) == task.has_classes
 
 
-def test_the_key_metric_chooses_what_nodes_are_judged_by():
+def test_key_metric_selects_the_metric_of_the_task():
     assert as_task("next_token").judged_by.falling
     chosen = TASKS["next_token"](metric="token_accuracy")
     assert [metric.name for metric in chosen.metrics] == ["token_accuracy", "perplexity"]
@@ -91,7 +91,7 @@ def test_a_diverged_error_is_infinite_and_shares_stay():
     assert as_task("regression").values(np.zeros(0), math.nan) == (math.inf,)
 
 
-def test_an_error_that_no_sample_defines_is_none_and_not_that_of_a_diverged_model():
+def test_undefined_error_differs_from_a_diverged_one():
     padded = torch.full((1, 2, 3), -100)
     counts = as_task("next_token").statistics(torch.zeros(1, 2, 3, 4), padded)
     assert all(map(math.isnan, as_task("next_token").values(counts[0].numpy(), 0.0)))
@@ -115,7 +115,7 @@ def test_labels_that_do_not_fit_are_reported(name, labels, text):
     assert text in as_task(name).wrong_labels(labels, 3)
 
 
-def test_data_of_another_task_is_refused_with_what_came():
+def test_data_of_another_task_is_refused():
     from ddlsim.data import Dataset
 
     x, y, one = np.zeros((2, 4), np.float32), np.array([0, 1]), np.ones(1, np.float32)
@@ -160,7 +160,7 @@ def checked(**methods):
         ({"measures": lambda self, s, loss: 1.0}, "returns a float as measures, expected a dict with hits"),
     ],
 )
-def test_a_task_that_does_not_keep_its_contract_is_told_where(methods, text):
+def test_faulty_task_is_reported_with_its_place(methods, text):
     checked()
     with pytest.raises(ScenarioError, match=text) as refused:
         checked(**methods)
@@ -194,7 +194,7 @@ def test_every_figure_of_a_summary_has_a_name_that_no_metric_may_have(tmp_path):
     assert all(name_conflict(Metric(name), ()) for name in found)
 
 
-def test_an_unknown_metric_is_told_with_those_there_are():
+def test_unknown_metric_is_refused_with_the_known_ones():
     task = dataclasses.dataclass(frozen=True, kw_only=True)(type("Mine", (Good,), {"metric": "hit"}))()
     with pytest.raises(ScenarioError, match=r"metric: unknown metric 'hit'.* measures hits. Choose one of these"):
         _ = task.metrics
@@ -226,6 +226,6 @@ class Balanced(Classification):
         return {"balanced": 0.5}
 
 
-def test_a_classification_without_the_accuracy_that_is_recorded_is_told_before_anything_runs():
+def test_classification_without_accuracy_is_refused_before_the_run():
     with pytest.raises(ScenarioError, match=r"returns balanced, expected balanced, accuracy\. Return 'accuracy'"):
         check_task(Balanced(), torch.zeros(1, 3), torch.tensor([1]))

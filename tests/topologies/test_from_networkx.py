@@ -48,7 +48,7 @@ def test_a_generator_is_called_with_its_arguments(generator, arguments, num_node
     assert sorted(graph) == list(range(num_nodes)) and graph.number_of_edges() == edges
 
 
-def test_the_seed_and_the_round_decide_what_is_drawn():
+def test_seed_and_round_determine_the_graph():
     first, again, other = (neighbors(make("barabasi_albert", m=2), 30, 0, seed) for seed in (1, 1, 2))
     assert first == again != other
     moving = make("barabasi_albert", dynamic=True, m=2)

@@ -159,7 +159,7 @@ def test_file_edge_list_keeps_link_attributes(tmp_path):
     assert neighbors(make("file", path=path), 3, 4, 0) == ((1,), (0, 2), (1,))
 
 
-def test_a_first_line_of_one_number_is_that_of_the_nodes(tmp_path):
+def test_first_line_with_one_number_gives_the_number_of_nodes(tmp_path):
     topology = make(
         "file", path=write(tmp_path / "net.edges", "# of DecentralizePy\n4\n0 1\n1 0\n1 2\n"), connected=False
     )
@@ -305,7 +305,7 @@ DRAWN: list = []
         (nx.path_graph(4), "a Graph of 4 nodes (0, 1, 2, ...)"),
     ],
 )
-def test_what_is_no_graph_of_the_nodes_is_told(drawn, got):
+def test_graph_with_other_nodes_is_refused(drawn, got):
     DRAWN.append(drawn)
     with pytest.raises(ScenarioError) as raised:
         Drawn().neighbors(3, 0, 0)

@@ -30,7 +30,7 @@ def deployed(monkeypatch):
 @pytest.mark.parametrize(
     ("name", "changes"), [pytest.param("dpsgd", {}, marks=pytest.mark.full), ("el", {"topology.degree": 3})]
 )
-def test_models_of_a_deployment_are_those_of_the_simulation(name, changes, deployed, tmp_path):
+def test_models_of_a_deployment_equal_the_simulation(name, changes, deployed, tmp_path):
     settings = {**SMALLER, **changes}
     config = {
         "scenario": str(HERE / f"{name}.yaml"),

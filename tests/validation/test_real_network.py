@@ -36,7 +36,7 @@ def test_two_flows_out_of_one_uplink_share_it():
 
 
 @pytest.mark.parametrize("queue", QUEUES[1:])
-def test_a_short_flow_does_not_wait_behind_a_long_one(queue):
+def test_short_flow_does_not_wait_for_a_long_one(queue):
     if queue in ("fq_codel", "fq") and not has_queue(queue):
         pytest.skip(f"this kernel has no {queue}")
     with Testbed([HostLink(10, 10, 1)] * 3, queue=queue, packets=1000) as testbed:
@@ -55,7 +55,7 @@ def test_hosts_have_the_congestion_control_that_was_asked_for(congestion):
         assert used.rstrip(b"\0").decode() == congestion
 
 
-def test_codel_drops_what_has_waited_too_long():
+def test_codel_drops_old_packets():
     with Testbed([HostLink(4, 4, 5)] * 2, queue="relay_fq_codel", packets=10240) as testbed:
         (taken_s,) = RealFlows(testbed, time_limit_s=15).run([(0.0, 0, 1, 1_000_000)])
     assert testbed.dropped > 0
@@ -77,7 +77,7 @@ def test_a_run_ends_at_its_time_limit():
         assert time.monotonic() - begin_s < 3
 
 
-def test_nothing_is_left_behind_when_something_fails():
+def test_failure_leaves_no_namespaces():
     before = namespaces()
     with pytest.raises(ZeroDivisionError), Testbed([HostLink(20, 20, 0)] * 2):
         assert namespaces() > before

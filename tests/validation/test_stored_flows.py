@@ -16,7 +16,7 @@ def of(name, *setting):
 
 
 @pytest.mark.parametrize("name", [*ROUNDS, "el_16", "el_8_rtts", "incast", "uplink", "churn"])
-def test_rounds_behind_fair_queues_are_within_five_percent_and_ten_at_most(name):
+def test_rounds_with_fair_queues_are_within_five_percent(name):
     median, p95, _ = summary(of(name, *FAIR).round_errors(Tcp()))
     assert median < 0.05
     assert p95 < 0.1
@@ -37,7 +37,7 @@ def test_scattered_flows_over_equal_and_unequal_links_are_within_five_percent_an
 
 
 @pytest.mark.parametrize("name", [*ROUNDS, "el_8_other", "el_8_rtts", "hetero", "random", "incast", "uplink"])
-def test_flows_behind_fq_codel_are_within_fifteen_percent(name):
+def test_flows_with_fq_codel_are_within_fifteen_percent(name):
     assert summary(of(name, *CODEL).flow_errors(Tcp()))[0] < 0.15
 
 
@@ -52,13 +52,13 @@ def test_messages_alone_on_their_connection_are_right_in_the_median():
     assert summary(of("single_rtts", *FAIR).flow_errors(Tcp()))[0] < 0.01
 
 
-def test_a_flow_alone_is_right_whatever_its_size():
+def test_single_flow_is_right_at_any_size():
     # but at 1 kB, where a millisecond of the hosts themselves counts
     assert abs(of("single_20ms", *FAIR).flow_errors(Tcp())[1:]).max() < 0.05
 
 
 @pytest.mark.parametrize(("setting", "settings"), [(CODEL, FQ_CODEL), (PLAIN, PLAIN_QUEUE)])
-def test_the_fitted_utilization_is_what_a_fit_gives(setting, settings):
+def test_stored_utilization_equals_a_new_fit(setting, settings):
     cases = [of(name, *setting) for name in FITTED_TO]
     near = [round(settings.utilization + change, 2) for change in (-0.08, -0.04, 0, 0.04, 0.08)]
     assert fit_utilization(cases, settings, near, seeds=range(2)) == settings.utilization
@@ -77,7 +77,7 @@ def test_the_fit_for_plain_queues_is_within_ten_percent_for_rounds_it_was_not_fi
 
 
 @pytest.mark.parametrize("name", ["facade_8", "el_8_other", "facade_8_other"])
-def test_random_shares_have_the_spread_that_was_measured_behind_plain_queues(name):
+def test_random_shares_have_the_measured_spread(name):
     measured = of(name, *PLAIN)
     simulated, real = (np.log(taken_s).std() for taken_s in (measured.simulated_s(PLAIN_QUEUE), measured.taken_s))
     assert simulated == pytest.approx(real, rel=0.25)

@@ -13,7 +13,7 @@ TOLERANCES = {"el_cifar10": (0.02, 0.005)}
 
 
 @EACH_RUN
-def test_models_of_the_deployment_were_those_of_the_simulation(run):
+def test_models_of_the_stored_deployment_equal_the_simulation(run):
     of_parameters, of_accuracy = TOLERANCES.get(run.about["name"], (1e-5, 1e-6))
     assert run.about["largest_difference"] < of_parameters
     last = run.about["accuracy"][str(len(run.complete_s))]
@@ -28,7 +28,7 @@ def test_seconds_to_the_target_are_within_ten_percent(run):
 
 
 @pytest.mark.parametrize("name", ["dpsgd, fair", "el, fair"])
-def test_rounds_are_within_five_percent_behind_fair_queues(name):
+def test_stored_rounds_are_within_five_percent_with_fair_queues(name):
     for run in (run for run in RUNS if run.name == name):
         simulated_s, measured_s = np.diff(run.simulated_s(TCP)), np.diff(run.complete_s)
         assert np.median(simulated_s) == pytest.approx(np.median(measured_s), rel=0.05)
