@@ -1,11 +1,9 @@
 """Layers of many models in one call each: grouped convolutions, batched products, norms over more groups.
 
 All are exact: rows never mix, and each model gets the same numbers as alone, up to the order of sums.
-
-Losses of every model, with the mean or the sum over its own samples.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -118,24 +116,6 @@ def _of_every_model(x: torch.Tensor, *others: Optional) -> StackedTensor:
     return first.like(x.expand(first.count, *x.shape))
 
 
-def _layer_norm(
-    x: torch.Tensor, normalized_shape: Sequence[int], weight: Optional = None, bias: Optional = None, eps: float = 1e-5
-) -> StackedTensor:
-    samples = _of_every_model(x, weight, bias)
-    rows, dims = samples.rows, len(normalized_shape)
-    found = F.layer_norm(rows, normalized_shape, eps=eps)
-    between = [1] * (rows.dim() - dims - 1)
-    factor, shift = (
-        None if each is None else expand_rows(each, samples.count).reshape(samples.count, *between, *normalized_shape)
-        for each in (weight, bias)
-    )
-    if factor is not None:
-        found = found * factor if shift is None else torch.addcmul(shift, found, factor)
-    elif shift is not None:
-        found = found + shift
-    return samples.like(found)
-
-
 def _pool(func: Callable[..., torch.Tensor]) -> Callable[..., StackedTensor]:
     def pool(x: StackedTensor, *args: Any, **kwargs: Any) -> StackedTensor:
         images, again = batched(x)
@@ -144,50 +124,28 @@ def _pool(func: Callable[..., torch.Tensor]) -> Callable[..., StackedTensor]:
     return pool
 
 
-def _embedding(
-    ids: torch.Tensor,
-    weight: torch.Tensor,
-    padding_idx: int | None = None,
-    max_norm: float | None = None,
-    norm_type: float = 2.0,
-    scale_grad_by_freq: bool = False,
-    sparse: bool = False,
-) -> StackedTensor:
-    if max_norm is not None or sparse:
-        raise NotStackable("an embedding with max_norm, or with sparse gradients")
-    first = first_batched(ids, weight)
-    if not isinstance(weight, StackedTensor):
-        return first.like(F.embedding(first.rows, weight, padding_idx, scale_grad_by_freq=scale_grad_by_freq))
-    if padding_idx is not None or scale_grad_by_freq:
-        raise NotStackable("an embedding with padding_idx, or scale_grad_by_freq")
-    tokens, rows = weight.shape[0], expand_rows(ids, first.count)
-    starts = torch.arange(0, first.count * tokens, tokens, device=rows.device)
-    return first.like(F.embedding(rows + starts.view(-1, *[1] * ids.dim()), weight.rows.flatten(0, 1)))
-
-
-def _attention(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attn_mask: Optional = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    **kwargs: Any,
-) -> StackedTensor:
-    if dropout_p or kwargs.get("enable_gqa") or query.dim() < 3:
-        raise NotStackable("attention with dropout, with groups, or of a single sample")
-    if isinstance(attn_mask, StackedTensor) or (attn_mask is not None and attn_mask.dim() > 2):
-        raise NotStackable("attention with a mask of every sample")
+def _attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, **kwargs: Any) -> StackedTensor:
+    if any(kwargs.get(name) for name in ("dropout_p", "enable_gqa")) or kwargs.get("attn_mask") is not None:
+        raise NotStackable("attention with dropout, with groups, or with a mask")
     first = first_batched(query, key, value)
     queries, keys, values = (expand_rows(each, first.count).flatten(0, 1) for each in (query, key, value))
-    found = F.scaled_dot_product_attention(queries, keys, values, attn_mask, is_causal=is_causal, **kwargs)
+    found = F.scaled_dot_product_attention(queries, keys, values, **kwargs)
     return first.like(found.unflatten(0, (first.count, -1)))
 
 
-def _dropout(x: StackedTensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> StackedTensor:
-    if training and p:
-        raise NotStackable("a dropout with random numbers of the process: use nn.Dropout")
-    return x
+def _cross_entropy(
+    outputs: torch.Tensor, labels: torch.Tensor, ignore_index: int = -100, reduction: str = "mean", **kwargs: Any
+) -> StackedTensor:
+    first = first_batched(outputs, labels)
+    if outputs.dim() < 2 or kwargs.get("weight") is not None or labels.is_floating_point():
+        raise NotStackable("a cross-entropy of a single sample, with weights, or of probabilities")
+    rows, classes = (expand_rows(each, first.count) for each in (outputs, labels))
+    kwargs |= {"ignore_index": ignore_index, "reduction": "none"}
+    losses = F.cross_entropy(rows.flatten(0, 1), classes.flatten(0, 1), **kwargs).unflatten(0, (first.count, -1))
+    if reduction == "none":
+        return first.like(losses)
+    sums = losses.flatten(1).sum(dim=1)
+    return first.like(sums / (classes != ignore_index).flatten(1).sum(dim=1) if reduction == "mean" else sums)
 
 
 POOLS = ("max_pool", "avg_pool", "adaptive_avg_pool", "adaptive_max_pool")
@@ -198,69 +156,7 @@ RULES: Mapping[str, Callable[..., Any]] = {
     "linear": _linear,
     "group_norm": _group_norm,
     "batch_norm": _batch_norm,
-    "layer_norm": _layer_norm,
-    "embedding": _embedding,
     "scaled_dot_product_attention": _attention,
-    "dropout": _dropout,
+    "cross_entropy": _cross_entropy,
 }
 """By the name of the function of torch.nn.functional that a module calls."""
-
-
-def _reduced_losses(x: StackedTensor, losses: torch.Tensor, reduction: str) -> StackedTensor:
-    """Losses [N, ...] as asked for."""
-    if reduction == "none":
-        return x.like(losses)
-    flat = losses.flatten(1)
-    return x.like(flat.sum(dim=1) if reduction == "sum" else flat.mean(dim=1))
-
-
-def _cross_entropy(
-    outputs: torch.Tensor,
-    labels: torch.Tensor,
-    weight: torch.Tensor | None = None,
-    size_average: None = None,
-    ignore_index: int = -100,
-    reduce: None = None,
-    reduction: str = "mean",
-    label_smoothing: float = 0.0,
-) -> StackedTensor:
-    first = first_batched(outputs, labels)
-    if outputs.dim() < 2 or isinstance(weight, StackedTensor) or (weight is not None and reduction == "mean"):
-        raise NotStackable("a cross-entropy of a single sample, or a weighted mean")
-    rows, classes = (expand_rows(each, first.count) for each in (outputs, labels))
-    each = F.cross_entropy(
-        rows.flatten(0, 1),
-        classes.flatten(0, 1),
-        weight=weight,
-        ignore_index=ignore_index,
-        reduction="none",
-        label_smoothing=label_smoothing,
-    )
-    losses = each.unflatten(0, (first.count, -1))
-    if reduction == "mean" and not labels.is_floating_point():  # over the labels that count
-        counted = (classes != ignore_index).flatten(1).sum(dim=1)
-        return first.like(losses.flatten(1).sum(dim=1) / counted)
-    return _reduced_losses(first, losses, reduction)
-
-
-def _elementwise(func: Callable[..., torch.Tensor]) -> Callable[..., StackedTensor]:
-    def loss(
-        outputs: torch.Tensor, targets: torch.Tensor, *args: Any, reduction: str = "mean", **kwargs: Any
-    ) -> StackedTensor:
-        if args or any(isinstance(each, torch.Tensor) for each in kwargs.values()) or outputs.shape != targets.shape:
-            raise NotStackable(f"{func.__name__} with weights or other shapes")
-        first = first_batched(outputs, targets)
-        losses = func(*(expand_rows(each, first.count) for each in (outputs, targets)), reduction="none", **kwargs)
-        return _reduced_losses(first, losses, reduction)
-
-    return loss
-
-
-LOSS_RULES: Mapping[str, Callable[..., Any]] = {
-    "cross_entropy": _cross_entropy,
-    **{
-        func.__name__: _elementwise(func)
-        for func in (F.mse_loss, F.l1_loss, F.smooth_l1_loss, F.huber_loss, F.binary_cross_entropy_with_logits)
-    },
-}
-"""By the name of the function of torch.nn.functional."""
