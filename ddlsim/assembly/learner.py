@@ -86,7 +86,7 @@ def build_learner(
     )
     learner.step_work = _step_work(scenario, prepared, builders, learner.sizes)
     if privacy is not None:
-        from ddlsim.learning.private_steps import need_opacus
+        from ddlsim.learning.accounting import need_opacus
 
         need_opacus()
         _require_no_statistics(

@@ -24,7 +24,7 @@ from ddlsim.engine.run_info import NodeLog, Run, RunParts, SilentLog, SimulatedC
 from ddlsim.engine.simulation import Simulation
 from ddlsim.engine.transport import EnginePorts, NetworkTransport
 from ddlsim.foundation.units import mbps_to_bytes_per_s
-from ddlsim.learning.private_steps import Releases
+from ddlsim.learning.accounting import Releases
 from ddlsim.network.link_settings import Bursts, Losses
 from ddlsim.network.link_table import LinkTable, star, with_server
 from ddlsim.network.messages.compression import Codec, NoCompression

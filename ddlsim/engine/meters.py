@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ddlsim.devices.energy import Costs, Work, joules, total
-from ddlsim.learning.private_steps import Accountant, Releases, epsilon
+from ddlsim.learning.accounting import Accountant, Releases, epsilon
 
 if TYPE_CHECKING:
     from ddlsim.engine.monitor import Records

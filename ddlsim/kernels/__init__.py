@@ -3,9 +3,8 @@ or numpy.
 """
 
 from ddlsim.kernels.matrices import aligned_rows
-from ddlsim.kernels.merging import merge, merge_rows, trimmed_mean_rows
+from ddlsim.kernels.merging import merge, merge_rows, project_simplex, trimmed_mean_rows
 from ddlsim.kernels.similarity import class_cosine, cosine, dots, inverse_l2, sqdist
-from ddlsim.kernels.simplex import project_simplex
 
 __all__ = [
     "aligned_rows",

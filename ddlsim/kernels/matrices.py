@@ -1,15 +1,10 @@
-"""Parameter matrices in the form that kernels take: address, row stride and shape of float32 rows.
-
-Small arrays are copied between host and device without a wait: a copy from or to pageable memory waits for the stream
-of the device; a copy from or to pinned memory does not. torch keeps pinned blocks for reuse, and reuses one only after
-the copies with it have finished.
-"""
+"""Parameter matrices in the form that kernels take: address, row stride and shape of float32 rows."""
 
 import contextlib
 import functools
 import mmap
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -183,26 +178,3 @@ def check_row_numbers(numbers: np.ndarray, num_rows: int, name: str) -> None:
 def num_threads() -> int:
     """Threads of one kernel call: as many as torch uses."""
     return torch.get_num_threads()
-
-
-def uploaded(values: np.ndarray | torch.Tensor, device: torch.device) -> torch.Tensor:
-    """The same values of the host on a device; on the CPU in the same memory."""
-    host = torch.from_numpy(values) if isinstance(values, np.ndarray) else values
-    if device.type != "cuda":
-        return host.to(device)
-    return host.pin_memory().to(device, non_blocking=True)
-
-
-def downloaded(values: torch.Tensor) -> Callable[[], np.ndarray]:
-    """Start copying values to the host; return a function that waits for them."""
-    if values.device.type != "cuda":
-        return values.numpy
-    host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
-    host.copy_(values, non_blocking=True)
-    over = torch.cuda.current_stream(values.device).record_event()
-
-    def get() -> np.ndarray:
-        over.synchronize()
-        return host.numpy()
-
-    return get

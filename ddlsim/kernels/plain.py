@@ -6,8 +6,9 @@ import numpy as np
 import torch
 
 from ddlsim.foundation import native
-from ddlsim.kernels.matrices import num_threads, uploaded
+from ddlsim.kernels.matrices import num_threads
 from ddlsim.kernels.model_rows import Models
+from ddlsim.kernels.transfers import uploaded
 
 ELEMENTS = 2**24  # of gathered rows at a time
 
@@ -64,8 +65,17 @@ def project_simplex(rows: torch.Tensor, out: torch.Tensor) -> None:
     """Projects on the host and copies back: rows are few and short."""
     host = rows.cpu().contiguous()
     projected = torch.empty_like(host)
-    places = host.data_ptr(), host.shape[1], projected.data_ptr(), host.shape[1]
-    native.extension().project_simplex(*places, *host.shape, host.dtype == torch.float64, num_threads())
+    num_rows, num_columns = host.shape
+    native.extension().project_simplex(
+        host.data_ptr(),
+        num_columns,
+        projected.data_ptr(),
+        num_columns,
+        num_rows,
+        num_columns,
+        host.dtype == torch.float64,
+        num_threads(),
+    )
     out.copy_(projected)
 
 

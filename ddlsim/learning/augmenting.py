@@ -29,7 +29,7 @@ from torch.nn import functional as F
 from ddlsim.foundation.augmentation import callables
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.torch_state import forked_generators
-from ddlsim.kernels.matrices import uploaded
+from ddlsim.kernels.transfers import uploaded
 
 
 @contextmanager

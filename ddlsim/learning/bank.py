@@ -18,16 +18,18 @@ Lazy values are computed elsewhere, on a device or in another process, while the
 import ctypes
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
 
 from ddlsim import kernels
-from ddlsim.kernels.matrices import uploaded
-from ddlsim.learning.architecture import Architecture
+from ddlsim.kernels.transfers import uploaded
 from ddlsim.learning.layout import Part
+
+if TYPE_CHECKING:
+    from ddlsim.learning.architecture import Architecture
 
 
 class Row:
@@ -214,7 +216,7 @@ class Rows:
         return row
 
     def draw(
-        self, architecture: Architecture, parts: Sequence[Part], seed: int, count: int, node: int, known: bool
+        self, architecture: "Architecture", parts: Sequence[Part], seed: int, count: int, node: int, known: bool
     ) -> list[tuple[Params, ...]]:
         """Draw fresh models, one after the other, from one seed.
 

@@ -1,91 +1,20 @@
-"""DP-SGD (the gradient of each sample is clipped, their sum noised), and the epsilon of releases.
+"""DP-SGD: the gradient of each sample is clipped, their sum noised.
 
 Abadi et al., "Deep Learning with Differential Privacy" (CCS 2016), algorithm 1, as Opacus computes it: batches are
 drawn by Poisson sampling (each sample is in a batch with the same chance, so batches differ in size and may be empty),
 and the sum is divided by the expected size of a batch. Later steps (proximal term, `clip_norm`, control variates, the
 optimizer) use the noised gradient alone, so that epsilon is the one of the gradients.
-
-Epsilon of the Gaussian mechanism is computed by the accountants of Opacus (the extra `privacy`).
-
-RDP: Mironov, "Renyi Differential Privacy" (CSF 2017), subsampled as in Mironov, Talwar, Zhang, "Renyi Differential
-Privacy of the Sampled Gaussian Mechanism" (2019). PRV: Gopi, Lee, Wutschitz, "Numerical Composition of Differential
-Privacy" (NeurIPS 2021).
 """
 
-import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import astuple, dataclass
-from functools import lru_cache
-from typing import Literal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import nn
 from torch.func import functional_call, grad, vmap
 
-from ddlsim.foundation.errors import DataMissing
 from ddlsim.learning.batches import Batches
-
-Accountant = Literal["rdp", "prv"]
-
-
-@dataclass(frozen=True)
-class Releases:
-    """Releases of one kind.
-
-    Args:
-        noise: standard deviation of the noise over the sensitivity of the released value; 0: no noise.
-        sample_rate: chance that a sample is used (Poisson sampling); 1: all samples are.
-        count: number of releases.
-    """
-
-    noise: float
-    sample_rate: float
-    count: int
-
-
-def need_opacus() -> None:
-    """Raise DataMissing if Opacus is not installed; looked up without importing it, which takes seconds."""
-    from importlib.util import find_spec
-
-    if find_spec("opacus") is None:
-        raise DataMissing("privacy: epsilon needs opacus, which is not installed: pip install 'ddlsim[privacy]'.")
-
-
-def epsilon(releases: Iterable[Releases], delta: float, accountant: Accountant = "rdp") -> float:
-    """Epsilon of releases one after the other, each of which may have seen the ones before.
-
-    Args:
-        releases: of one node's data.
-        delta: of (epsilon, delta).
-        accountant: rdp: an upper bound, quick; prv: numerical, tighter.
-    Returns:
-        0 without releases; infinity where one of them has no noise.
-    Raises:
-        DataMissing: if Opacus is not installed.
-    """
-    known = tuple(one for one in releases if one.count)
-    if not known:
-        return 0.0
-    if any(one.noise <= 0 for one in known):
-        return math.inf
-    return _of_opacus(known, delta, accountant)
-
-
-@lru_cache(maxsize=4096)
-def _of_opacus(releases: tuple[Releases, ...], delta: float, accountant: Accountant) -> float:
-    """Nodes that have done as much have the same epsilon."""
-    need_opacus()
-    import warnings
-
-    from opacus.accountants import PRVAccountant, RDPAccountant
-
-    made = PRVAccountant() if accountant == "prv" else RDPAccountant()
-    made.history = [astuple(one) for one in releases]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # on orders at the end of its range: the bound holds all the same
-        return float(made.get_epsilon(delta=delta))
-
 
 CLIP_EPSILON = 1e-6
 """Added to a norm before division, as Opacus does."""

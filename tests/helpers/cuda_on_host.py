@@ -14,7 +14,8 @@ from pathlib import Path
 import torch
 
 from ddlsim.foundation import native
-from ddlsim.kernels import matrices, merging, model_rows, on_device, simplex
+from ddlsim.kernels import matrices, merging, model_rows, on_device
+from ddlsim.kernels import merging as simplex
 
 HERE = Path(__file__).parent / "cuda"
 CSRC = Path(__file__).parents[2] / "csrc" / "cuda"

@@ -5,8 +5,8 @@ import math
 import pytest
 
 from ddlsim.foundation.errors import DataMissing
-from ddlsim.learning import private_steps
-from ddlsim.learning.private_steps import Releases, epsilon
+from ddlsim.learning import accounting
+from ddlsim.learning.accounting import Releases, epsilon
 
 
 def test_nothing_released_costs_nothing_and_no_noise_guarantees_nothing():
@@ -43,6 +43,6 @@ def test_epsilon_equals_opacus_after_every_step():
 def test_nodes_that_have_done_as_much_are_accounted_for_once():
     pytest.importorskip("opacus")
     epsilon([Releases(3.3, 1.0, 7)], 1e-5)
-    before = private_steps._of_opacus.cache_info().hits
+    before = accounting._of_opacus.cache_info().hits
     epsilon([Releases(3.3, 1.0, 7)], 1e-5)
-    assert private_steps._of_opacus.cache_info().hits == before + 1
+    assert accounting._of_opacus.cache_info().hits == before + 1

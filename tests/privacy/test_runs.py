@@ -8,7 +8,7 @@ from torn_runs import outcome, run_until, run_whole
 
 from ddlsim import runs
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.learning.private_steps import Releases, epsilon
+from ddlsim.learning.accounting import Releases, epsilon
 from ddlsim.report.columns import rounds
 from ddlsim.report.reading import read
 from ddlsim.report.summary import summary_of

@@ -247,10 +247,10 @@ def test_secure_aggregation_keeps_the_models_and_takes_longer(tmp_path, algorith
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"algorithm": {"name": "facade"}}, "facade, with these options, needs them"),
+        ({"algorithm": {"name": "facade"}}, "facade, with these options, compares them"),
         ({"algorithm": {"name": "dac"}}, "Use one of: fedavg"),
-        ({"algorithm": {"name": "scaffold"}}, "needs them"),
-        ({"algorithm": {"name": "el", "variant": "local"}}, "needs them"),
+        ({"algorithm": {"name": "scaffold"}}, "with these options, compares them or chooses among them"),
+        ({"algorithm": {"name": "el", "variant": "local"}}, "with these options, compares them or chooses among them"),
         ({"aggregation": {"name": "median"}}, "looks at single models, which secure_aggregation hides"),
         ({"network": {"compression": {"name": "int8"}}}, "leave network.compression out"),
         ({"mode": "async"}, "expected sync"),

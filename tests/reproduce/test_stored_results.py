@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.runs.reproduce.matrix import read_matrix
-from ddlsim.runs.reproduce.measures import MEASURES, measured
+from ddlsim.runs.reproduce.matrix import MEASURES, measured, read_matrix
 from ddlsim.runs.reproduce.result import Result, results, standing
 from ddlsim.runs.reproduce.running import reproduce, runs_of
 from ddlsim.runs.reproduce.stored_results import ResultStore, table_name

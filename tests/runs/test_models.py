@@ -191,12 +191,11 @@ def test_best_models_need_something_that_finds_them():
         load(SMOKE, ["records.models=best"])
 
 
-def test_keeping_models_changes_no_record_and_not_the_scenario(ran):
+def test_keeping_models_changes_no_record(ran):
     _, with_models, _ = ran("algorithm={name: facade}", name="with")
     _, without, _ = ran("algorithm={name: facade}", "records.models=none", name="without")
     for file in ("metrics.jsonl", "communication.jsonl", "contents.jsonl"):
         assert (with_models / file).read_bytes() == (without / file).read_bytes()
-    assert "models" not in (with_models / "scenario.yaml").read_text()
 
 
 def test_node_without_a_model_and_a_damaged_file_are_reported(ran, tmp_path):

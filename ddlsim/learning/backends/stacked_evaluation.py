@@ -8,12 +8,12 @@ copy of them.
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from ddlsim.kernels.matrices import downloaded, uploaded
+from ddlsim.kernels.transfers import downloaded, uploaded
 from ddlsim.learning.backends.device import Memory
 from ddlsim.learning.backends.stacked_models import StackedModels, stack_models
 from ddlsim.learning.backends.workspace import autocast
@@ -23,6 +23,10 @@ from ddlsim.learning.datasets import Inputs, NodeDatasets, Samples
 from ddlsim.learning.job_types import LossSpec, TestSpec, architecture_of
 from ddlsim.learning.losses import EvalResult, MetricSum
 from ddlsim.learning.model_parts import CORE, HEAD
+
+if TYPE_CHECKING:
+    pass
+
 
 Answers = tuple[Sequence[tuple[int, int]], Callable[[], Iterable[Any]]]
 """Places of questions, and a function that waits for their answers."""

@@ -12,14 +12,14 @@ operations and needs about four times as many kernels for a step.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import nn
 from torch.func import functional_call, grad, vmap
 
-from ddlsim.kernels.matrices import uploaded
+from ddlsim.kernels.transfers import uploaded
 from ddlsim.learning.backends.workspace import ModelWorkspace, autocast
 from ddlsim.learning.bank import Row
 from ddlsim.learning.dropout import first_counters
@@ -28,7 +28,9 @@ from ddlsim.learning.losses import Loss
 from ddlsim.learning.model_parts import MODEL
 from ddlsim.learning.stacking.stacked import Stacked
 from ddlsim.learning.stacking.tensor import expand_rows
-from ddlsim.scenario.sections import Training
+
+if TYPE_CHECKING:
+    from ddlsim.scenario.sections import Training
 
 Matrices = tuple[torch.Tensor, torch.Tensor]
 """Floating-point values, float32 [N, F], and whole numbers, int64 [N, I]."""
@@ -202,7 +204,7 @@ class Step:
 
     module: nn.Module
     loss: Loss
-    training: Training
+    training: "Training"
     trained: Sequence[Entry]
     fixed: Sequence[Entry]
     buffers: StackedBuffers

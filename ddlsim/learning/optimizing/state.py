@@ -8,17 +8,19 @@ numbers in its state for each parameter, which a step on zeros finds.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.kernels.matrices import uploaded
+from ddlsim.kernels.transfers import uploaded
 from ddlsim.learning.bank import Params, Row, stacked_rows, store_rows
 from ddlsim.learning.layout import WORD, Entry, Part
 from ddlsim.learning.optimizing.table import Optimizer
-from ddlsim.scenario.sections import Training
+
+if TYPE_CHECKING:
+    from ddlsim.scenario.sections import Training
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class StateRows:
         settings: scenario section `training`.
     """
 
-    def __init__(self, settings: Training):
+    def __init__(self, settings: "Training"):
         self._optimizer: Optimizer = settings.optimizer
         self.kept = settings.optimizer_state == "kept"
         self._found: dict[Part, tuple[Part, ...]] = {}

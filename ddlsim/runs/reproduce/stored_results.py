@@ -19,8 +19,7 @@ from ddlsim.foundation.errors import ScenarioError
 from ddlsim.report.summary import honest_part
 from ddlsim.runs.directory import write_json
 from ddlsim.runs.manifest import file_digests
-from ddlsim.runs.reproduce.matrix import Cell, Matrix
-from ddlsim.runs.reproduce.measures import measured
+from ddlsim.runs.reproduce.matrix import Cell, Matrix, measured
 from ddlsim.runs.reproduce.running import ORIGIN, Run
 from ddlsim.scenario.parts import origins
 

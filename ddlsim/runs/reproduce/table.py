@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from ddlsim.report.text import columns, markdown, number_text
-from ddlsim.runs.reproduce.matrix import Matrix, PublishedMeasure, Shape, Verdict
-from ddlsim.runs.reproduce.measures import MEASURES
+from ddlsim.runs.reproduce.matrix import MEASURES, Matrix, PublishedMeasure, Shape, Verdict
 from ddlsim.runs.reproduce.result import Result, common_distance, standing
 
 
