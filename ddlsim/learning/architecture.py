@@ -331,17 +331,10 @@ def cannot_take(name: str, shape: Sequence[int], dtype: torch.dtype, error: Exce
         error: the exception that it raised.
     """
     text = " ".join(str(error).split()).rstrip(".!")
-    cure = "Choose a model that is made for such samples, or other data (signals: Arrays(..., layout='signals'))."
-    if not dtype.is_floating_point:
-        cure = (
-            "Integers other than uint8 are token ids: give a model of texts, or convert images by .astype('uint8') and "
-            "features by .astype('float32')."
-        )
-    if "device" in text:
-        cure = "Create tensors on the device of the inputs: torch.zeros(..., device=x.device)."
     return ScenarioError(
-        f"model: {name} cannot take the data's samples ({_kind(shape, dtype)}): "
-        f"{type(error).__name__}: {text:.200}. {cure}"
+        f"model: {name} cannot take the data's samples ({_kind(shape, dtype)}): {type(error).__name__}: {text:.200}. "
+        "Choose a model that is made for such samples, or convert the data (images to uint8, features to float32; other "
+        "integers are token ids). Create tensors of a forward on the device of its inputs."
     )
 
 

@@ -18,6 +18,7 @@ Lazy values are computed elsewhere, on a device or in another process, while the
 import ctypes
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
@@ -321,17 +322,5 @@ class LazyValue:
 
 def lazy_values(values: Callable[[], Sequence[Any]], count: int) -> list[LazyValue]:
     """Return `count` values that one function waits for; it is called at most once."""
-    once = _once(values)
+    once = cache(values)
     return [LazyValue(once, place) for place in range(count)]
-
-
-def _once(fetch: Callable[[], Sequence[Any]]) -> Callable[[], Sequence[Any]]:
-    still, found = [fetch], []
-
-    def get() -> Sequence[Any]:
-        if still:
-            found.append(still[0]())
-            still.clear()  # with all that it holds
-        return found[0]
-
-    return get

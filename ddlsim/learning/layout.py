@@ -85,13 +85,9 @@ class Part:
     def trainable_columns(self) -> tuple[tuple[int, int], ...]:
         """Maximal column ranges [start, stop) that hold trained parameters."""
         ranges: list[tuple[int, int]] = []
-        for entry in self.entries:
-            if not entry.trainable:
-                continue
-            if ranges and ranges[-1][1] == entry.start:
-                ranges[-1] = (ranges[-1][0], entry.stop)
-            else:
-                ranges.append((entry.start, entry.stop))
+        for entry in (entry for entry in self.entries if entry.trainable):
+            touches = ranges and ranges[-1][1] == entry.start
+            ranges.append((ranges.pop()[0] if touches else entry.start, entry.stop))
         return tuple(ranges)
 
 

@@ -149,7 +149,7 @@ class Evaluates(Forgets):
         ("nn.Sequential(nn.Flatten(), nn.Linear(5, 10))", "Sub cannot take the data's samples (float32 [1, 28, 28])"),
         ("nn.Sequential(nn.Flatten(), nn.Linear(784, 10, device='meta'))", "is torch.float32 on meta, expected"),
         ("There()", "Sub cannot take the data's samples (float32 [1, 28, 28]): RuntimeError: "),
-        ("There()", ". Create tensors on the device of the inputs"),
+        ("There()", "Create tensors of a forward on the device of its inputs"),
         ("Forgets()", "returns nothing (None), expected a tensor of outputs"),
         ("Detached()", "Sub has no gradients in training: RuntimeError: element 0 of tensors does not require grad"),
         ("Detached()", "Let its forward compute with its parameters, without .detach()"),
