@@ -83,7 +83,7 @@ class _GroupNormReLUPool(torch.autograd.Function):
         winner = torch.empty(_pooled_shape(x), dtype=torch.uint8)
         ctx.groups, ctx.eps = groups, eps
         ctx.save_for_backward(x, weight, bias, mean, rstd, winner)
-        return _forward(x, weight, bias, groups, eps, mean.data_ptr(), rstd.data_ptr(), winner.data_ptr())
+        return _forward(x, weight, bias, groups, eps, mean, rstd, winner)
 
     @staticmethod
     def backward(ctx: Any, grad_out: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
@@ -92,18 +92,9 @@ class _GroupNormReLUPool(torch.autograd.Function):
             return _gradients_with_graph(ctx, (x, weight, bias), grad_out)
         grad_out = grad_out.contiguous()
         grad_x, grad_weight, grad_bias = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(weight)
-        native.extension().group_norm_pool_backward(
-            _native_shape(x, ctx.groups),
-            x.data_ptr(),
-            weight.data_ptr(),
-            mean.data_ptr(),
-            rstd.data_ptr(),
-            winner.data_ptr(),
-            grad_out.data_ptr(),
-            grad_x.data_ptr(),
-            grad_weight.data_ptr(),
-            grad_bias.data_ptr(),
-        )
+        tensors = (x, weight, mean, rstd, winner, grad_out, grad_x, grad_weight, grad_bias)
+        addresses = [tensor.data_ptr() for tensor in tensors]
+        native.extension().group_norm_pool_backward(_native_shape(x, ctx.groups), *addresses)
         return grad_x, grad_weight, grad_bias, None, None
 
 
@@ -117,28 +108,13 @@ def _gradients_with_graph(
 
 
 def _forward(
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor,
-    groups: int,
-    eps: float,
-    mean: int = 0,
-    rstd: int = 0,
-    winner: int = 0,
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, groups: int, eps: float, *saved: torch.Tensor
 ) -> torch.Tensor:
-    """Without the last three, which are addresses: inference."""
+    """Compute the layer; `saved` receives means, inverse deviations and places of maxima (none for inference)."""
     out = torch.empty(_pooled_shape(x), dtype=torch.float32)
-    native.extension().group_norm_pool(
-        _native_shape(x, groups),
-        x.data_ptr(),
-        weight.data_ptr(),
-        bias.data_ptr(),
-        eps,
-        out.data_ptr(),
-        mean,
-        rstd,
-        winner,
-    )
+    inputs = [tensor.data_ptr() for tensor in (x, weight, bias)]
+    outputs = [tensor.data_ptr() for tensor in saved] or [0, 0, 0]
+    native.extension().group_norm_pool(_native_shape(x, groups), *inputs, eps, out.data_ptr(), *outputs)
     return out
 
 

@@ -205,29 +205,10 @@ def _convolved(
     block_o, block_p = _block(outputs), PIXELS if pixels > PIXELS // 2 else PIXELS // 2
     block_c = min(INNER, triton.next_power_of_2(channels))
     grid = triton.cdiv(pixels, block_p), triton.cdiv(outputs, block_o), count
-    _convolve[grid](
-        images,
-        weights,
-        weights if biases is None else biases,
-        found,
-        count,
-        pixels,
-        *images.shape[2:],
-        outputs,
-        *size,
-        *stride,
-        *dilation,
-        channels,
-        taps,
-        width,
-        biases is not None,
-        block_o,
-        block_p,
-        block_c,
-        INNER // block_c,
-        num_warps=WARPS,
-        num_stages=STAGES,
-    )
+    tensors = images, weights, weights if biases is None else biases, found
+    lengths = count, pixels, *images.shape[2:], outputs, *size, *stride, *dilation
+    constants = channels, taps, width, biases is not None, block_o, block_p, block_c, INNER // block_c
+    _convolve[grid](*tensors, *lengths, *constants, num_warps=WARPS, num_stages=STAGES)
     return found
 
 
@@ -246,28 +227,11 @@ def _by_weights(
     images_a_part = triton.cdiv(batch, triton.cdiv(ENOUGH_BLOCKS, across[0] * across[1] * count))
     parts = triton.cdiv(batch, images_a_part)
     found = images.new_empty(parts, count * outputs, channels, *kernel)
-    _weight_gradient[(*across, count * parts)](
-        images,
-        gradients,
-        found,
-        count,
-        parts,
-        batch,
-        images_a_part,
-        channels,
-        *images.shape[2:],
-        outputs,
-        *gradients.shape[2:],
-        *stride,
-        *dilation,
-        kernel[0] * kernel[1],
-        kernel[1],
-        block_o,
-        W_COLUMNS,
-        W_PIXELS,
-        num_warps=W_WARPS,
-        num_stages=W_STAGES,
-    )
+    sizes = channels, *images.shape[2:], outputs, *gradients.shape[2:]
+    lengths = count, parts, batch, images_a_part, *sizes, *stride, *dilation
+    constants = kernel[0] * kernel[1], kernel[1], block_o, W_COLUMNS, W_PIXELS
+    launch = _weight_gradient[(*across, count * parts)]
+    launch(images, gradients, found, *lengths, *constants, num_warps=W_WARPS, num_stages=W_STAGES)
     return found[0] if parts == 1 else found.sum(0)
 
 

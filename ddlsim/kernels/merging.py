@@ -17,19 +17,8 @@ import numpy as np
 import torch
 
 from ddlsim.foundation import native
-from ddlsim.kernels import on_device
-from ddlsim.kernels.matrices import (
-    Matrix,
-    Rows,
-    aligned_rows,
-    as_longs,
-    check_row_numbers,
-    column_range,
-    first_numbers,
-    num_threads,
-    overlap,
-    rows_of,
-)
+from ddlsim.kernels import matrices, on_device
+from ddlsim.kernels.matrices import Matrix, Rows, aligned_rows, as_longs, check_row_numbers, overlap, rows_of
 
 
 def merge(params: Matrix, mixing: Any, columns: tuple[int, int] | None = None, out: Matrix | None = None) -> Matrix:
@@ -52,7 +41,7 @@ def merge(params: Matrix, mixing: Any, columns: tuple[int, int] | None = None, o
         ValueError: if shapes do not fit, or `out` is read-only or overlaps itself or params otherwise.
     """
     rows = rows_of(params, "params")
-    start, stop = column_range(columns, rows.num_columns)
+    start, stop = matrices.column_range(columns, rows.num_columns)
     num_targets, *csr = _csr_parts(mixing, rows.num_rows)
     if out is None:
         out = _new_like(params, num_targets, stop - start)
@@ -70,7 +59,7 @@ def merge(params: Matrix, mixing: Any, columns: tuple[int, int] | None = None, o
             raise ValueError("out: expected params itself or separate memory, got a matrix that overlaps params.")
     indptr, sources, weights = native.extension().checked_mixing(*csr, num_targets, rows.num_rows, not same)
     columns_of_both = (start, stop, out_start)
-    _run(rows, target, indptr, sources, weights, first_numbers(num_targets), columns_of_both, same)
+    _run(rows, target, indptr, sources, weights, matrices.first_numbers(num_targets), columns_of_both, same)
     return out
 
 
@@ -99,7 +88,7 @@ def merge_rows(
         TypeError: if row numbers are not whole numbers.
     """
     rows = rows_of(matrix, "matrix", written=True)
-    start, stop = column_range(columns, rows.num_columns)
+    start, stop = matrices.column_range(columns, rows.num_columns)
     indptr, sources, targets = as_longs(indptr, "indptr"), as_longs(sources, "sources"), as_longs(targets, "targets")
     weights = _as_floats(weights)
     if weights.ndim != 1:
@@ -168,7 +157,7 @@ def _run(
         on_device.merge(source, target, indptr, sources, weights, targets, columns, in_place)
     else:
         mixing = indptr, sources, weights, targets
-        native.extension().merge_rows(*source.place, *target.place, *mixing, *columns, in_place, num_threads())
+        native.extension().merge_rows(*source.place, *target.place, *mixing, *columns, in_place, matrices.num_threads())
     if isinstance(target.matrix, torch.Tensor):
         torch.autograd.graph.increment_version(target.matrix)
 
@@ -206,31 +195,29 @@ def trimmed_mean_rows(
     cuts, targets = as_longs(cuts, "cuts"), as_longs(targets, "targets")
     count = len(targets)
     kept = np.full(count, NOTHING_KEPT) if kept is None else as_longs(kept, "kept")
-    if len(indptr) != count + 1 or len(cuts) != count or len(kept) != count:
-        raise ValueError(f"expected {count + 1} indptr, {count} cuts and {count} kept, for {count} targets.")
     sizes = np.diff(indptr)
-    if count and (indptr[0] != 0 or indptr[-1] != len(sources) or (sizes < 1).any()):
-        raise ValueError(f"indptr: expected rising numbers from 0 to {len(sources)}, one source or more a target.")
-    if (cuts < 0).any() or (2 * cuts >= sizes).any():
-        raise ValueError("cuts: expected 0 to below half the number of sources.")
+    fits = len(indptr) == count + 1 and len(cuts) == len(kept) == count
+    fits = fits and not indptr[0] and indptr[-1] == len(sources) and bool((sizes > 0).all())
+    if not fits or (cuts < 0).any() or (2 * cuts >= sizes).any():
+        raise ValueError(
+            f"indptr, cuts, kept: expected offsets from 0 to {len(sources)} of one source or more each, and cuts from "
+            f"0 to below half of these sources, for {count} targets."
+        )
     check_row_numbers(sources, rows.num_rows, "sources")
     check_row_numbers(kept[kept != NOTHING_KEPT], rows.num_rows, "kept")
     check_row_numbers(targets, target.num_rows, "targets")
-    if len(np.unique(targets)) != count:
-        raise ValueError("targets: expected different rows, got one twice.")
     if rows.num_columns != target.num_columns or rows.device != target.device:
         raise ValueError(
             f"out: expected [*, {rows.num_columns}] on {rows.device}, got {list(out.shape)} on {target.device}."
         )
-    if overlap(rows, target):
-        same = rows.place == target.place
-        if not same or np.isin(targets, np.concatenate([sources, kept])).any():
-            raise ValueError("targets: expected rows that are no sources, got one that is read.")
+    read = np.concatenate([sources, kept]) if rows.place == target.place else targets
+    if len(np.unique(targets)) != count or (overlap(rows, target) and np.isin(targets, read).any()):
+        raise ValueError("targets: expected different rows that are no sources, got one twice or one that is read.")
     _run_trimming(rows, target, indptr, sources, cuts, targets, np.ascontiguousarray(kept))
 
 
-def _run_trimming(rows: Rows, out: Rows, indptr: np.ndarray, sources: np.ndarray, cuts: np.ndarray, targets: np.ndarray,
-         kept: np.ndarray) -> None:  # fmt: skip
+def _run_trimming(rows: Rows, out: Rows, *arrays: np.ndarray) -> None:
+    indptr, sources, cuts, targets, kept = arrays
     if rows.device is not None:
         for r, target in enumerate(targets):
             places = torch.from_numpy(sources[indptr[r] : indptr[r + 1]]).to(rows.device)
@@ -240,7 +227,7 @@ def _run_trimming(rows: Rows, out: Rows, indptr: np.ndarray, sources: np.ndarray
             out.matrix[target] = total / (len(values) + (kept[r] != NOTHING_KEPT))
         return
     rule = indptr, sources, cuts, kept, targets
-    native.extension().trimmed_means(*rows.place, *out.place, rows.num_columns, *rule, num_threads())
+    native.extension().trimmed_means(*rows.place, *out.place, rows.num_columns, *rule, matrices.num_threads())
     if isinstance(out.matrix, torch.Tensor):
         torch.autograd.graph.increment_version(out.matrix)
 

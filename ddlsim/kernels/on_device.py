@@ -51,43 +51,26 @@ def merge(
         target.matrix[rows, out_start : out_start + stop - start] = waiting[uploaded(kept, source.matrix.device)]
         return
     with _launching(source.matrix.device) as stream:
-        buffer, (indptr_at, weights_at, targets_at, used_at, positions_at) = _upload(
-            source.matrix.device, indptr, weights, targets, used, positions
-        )
-        cuda.merge_rows(
-            source.address + 4 * start,
-            source.stride,
-            target.address + 4 * out_start,
-            target.stride,
-            indptr_at,
-            positions_at,
-            weights_at,
-            targets_at,
-            len(targets),
-            used_at,
-            len(used),
-            stop - start,
-            in_place,
-            stream,
-        )
+        buffer, mixing = _upload(source.matrix.device, indptr, positions, weights, targets, used)
+        places = source.address + 4 * start, source.stride, target.address + 4 * out_start, target.stride
+        sizes = len(used), stop - start, in_place
+        cuda.merge_rows(*places, *mixing[:4], len(targets), mixing[4], *sizes, stream)
         del buffer  # torch hands its memory out again only to later work of this stream
 
 
 def all_products(models: Models, squared: bool) -> torch.Tensor:
     """Products of all pairs of models, [n, n] float64 on the device."""
     cuda, n = native.cuda(), len(models.numbers)
-    if cuda is None or (not squared and n >= MANY and _multiplies_doubles_fast(models.rows.matrix.device)):
+    if cuda is None or n == 0 or (not squared and n >= MANY and _multiplies_doubles_fast(models.rows.matrix.device)):
         return plain.all_products(models, squared)
     return _products_by_tiles(cuda, models, squared)
 
 
 def _products_by_tiles(cuda: ModuleType, models: Models, squared: bool) -> torch.Tensor:
-    n = len(models.numbers)
-    sums = torch.zeros(n, n, dtype=torch.float64, device=models.rows.matrix.device)
-    if n == 0:
-        return sums
-    with _launching(models.rows.matrix.device) as stream:
-        _buffer, addresses = _upload(models.rows.matrix.device, models.numbers, models.reference_numbers)
+    n, device = len(models.numbers), models.rows.matrix.device
+    sums = torch.zeros(n, n, dtype=torch.float64, device=device)
+    with _launching(device) as stream:
+        _buffer, addresses = _upload(device, models.numbers, models.reference_numbers)
         rows = _row_arguments(models, *addresses)
         for first, count, parts in _waves(cuda, models, n * n):
             cuda.all_pairs(*rows, squared, first, count, parts.data_ptr(), sums.data_ptr(), stream)
@@ -151,10 +134,8 @@ def _listed(
                 continue
             rows = _row_arguments(models, numbers_at, references_at)
             for first, chunks, parts in _waves(cuda, models, count):
-                cuda.listed_pairs(
-                    *rows, left_at, right_at, count, squared, first, chunks, parts.data_ptr(), sums[place].data_ptr(),
-                    stream,
-                )  # fmt: skip
+                memory = parts.data_ptr(), sums[place].data_ptr()
+                cuda.listed_pairs(*rows, left_at, right_at, count, squared, first, chunks, *memory, stream)
     buffer, addresses = next(iter(sent.values()))
     starts = [address - buffer.data_ptr() for address in addresses[4:]]
     return sums, [
@@ -203,17 +184,10 @@ def _upload(device: torch.device, *arrays: np.ndarray) -> tuple[torch.Tensor, li
 
 def _row_arguments(models: Models, numbers_at: int, references_at: int) -> tuple:
     """The models as the launchers take them, whose row numbers have been uploaded."""
-    reference, stride = (models.reference.address, models.reference.stride) if models.reference else (0, 0)
-    return (
-        models.rows.address + 4 * models.start,
-        models.rows.stride,
-        numbers_at,
-        reference + 4 * models.start if reference else 0,
-        stride,
-        references_at,
-        len(models.numbers),
-        models.stop - models.start,
-    )
+    offset, rows, base = 4 * models.start, models.rows, models.reference
+    reference = (base.address + offset, base.stride) if base else (0, 0)
+    sizes = len(models.numbers), models.stop - models.start
+    return rows.address + offset, rows.stride, numbers_at, *reference, references_at, *sizes
 
 
 def _waves(cuda: ModuleType, models: Models, sums_per_chunk: int) -> Iterator[tuple[int, int, torch.Tensor]]:

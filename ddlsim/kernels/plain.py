@@ -65,17 +65,8 @@ def project_simplex(rows: torch.Tensor, out: torch.Tensor) -> None:
     """Projects on the host and copies back: rows are few and short."""
     host = rows.cpu().contiguous()
     projected = torch.empty_like(host)
-    num_rows, num_columns = host.shape
-    native.extension().project_simplex(
-        host.data_ptr(),
-        num_columns,
-        projected.data_ptr(),
-        num_columns,
-        num_rows,
-        num_columns,
-        host.dtype == torch.float64,
-        num_threads(),
-    )
+    places = host.data_ptr(), host.shape[1], projected.data_ptr(), host.shape[1]
+    native.extension().project_simplex(*places, *host.shape, host.dtype == torch.float64, num_threads())
     out.copy_(projected)
 
 

@@ -68,7 +68,7 @@ def test_results_are_the_same_bits_on_every_instruction_set_and_in_any_batch():
     [
         ([0, 2], [0, 1], [1], [3], "below half"),
         ([0, 2], [0, 1], [-1], [3], "below half"),
-        ([0, 3], [0, 1], [0], [3], "rising"),
+        ([0, 3], [0, 1], [0], [3], "offsets"),
         ([0, 0], [], [0], [3], "one source or more"),
         ([0, 2], [0, 9], [0], [3], "sources"),
         ([0, 2], [0, 1], [0], [1], "no sources"),
