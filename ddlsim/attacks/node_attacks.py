@@ -3,13 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ddlsim.attacks.base import Attack
 from ddlsim.attacks.forgeries import Backdoor, Flooding, Sybil, Withholding
-
-if TYPE_CHECKING:
-    import numpy as np
 
 NodesOfAttack = tuple[Attack, tuple[int, ...]]
 """An attack and the nodes under it."""
@@ -80,7 +78,7 @@ class Attackers:
         seed: the scenario's.
     """
 
-    def __init__(self, attacks: Sequence[Attack], node_cluster: "np.ndarray", seed: int):
+    def __init__(self, attacks: Sequence[Attack], node_cluster: np.ndarray, seed: int):
         self.attacks = tuple((attack, attack.members(node_cluster, seed)) for attack in attacks)
         self.nodes = tuple(sorted({node for _, nodes in self.attacks for node in nodes}))
         self._of = {

@@ -268,7 +268,7 @@ def project_simplex(rows: Matrix, out: Matrix | None = None) -> Matrix:
         on_device.project_simplex(source, target, double)
     else:
         sizes = source.num_rows, source.num_columns
-        native.extension().project_simplex(*source.place, *target.place, *sizes, double, num_threads())
+        native.extension().project_simplex(*source.place, *target.place, *sizes, double, matrices.num_threads())
     if isinstance(out, torch.Tensor):
         torch.autograd.graph.increment_version(out)
     return out

@@ -19,7 +19,7 @@ import ctypes
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -27,10 +27,8 @@ import torch
 
 from ddlsim import kernels
 from ddlsim.kernels.transfers import uploaded
+from ddlsim.learning.architecture import Architecture
 from ddlsim.learning.layout import Part
-
-if TYPE_CHECKING:
-    from ddlsim.learning.architecture import Architecture
 
 
 class Row:
@@ -217,7 +215,7 @@ class Rows:
         return row
 
     def draw(
-        self, architecture: "Architecture", parts: Sequence[Part], seed: int, count: int, node: int, known: bool
+        self, architecture: Architecture, parts: Sequence[Part], seed: int, count: int, node: int, known: bool
     ) -> list[tuple[Params, ...]]:
         """Draw fresh models, one after the other, from one seed.
 

@@ -5,22 +5,19 @@ The device holds every node's own samples, and every cluster's copy of the test 
 
 import warnings
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
+from ddlsim.data.prepared import PreparedData
+from ddlsim.data.shifts import Samples as Prepared
+from ddlsim.data.uint8_images import Decoding, MappedSamples, Uint8Images
 from ddlsim.foundation.augmentation import BUILT_IN
 from ddlsim.foundation.errors import DdlsimError
 from ddlsim.learning.augmenting import Augmenter, TransformAugmenter, Transforms
 from ddlsim.learning.batches import Batches
 from ddlsim.tasks import Task, as_task
-
-if TYPE_CHECKING:
-    from ddlsim.data.prepared import PreparedData
-    from ddlsim.data.shifts import Samples as Prepared
-    from ddlsim.data.uint8_images import Decoding, MappedSamples, Uint8Images
-
 
 Index = torch.Tensor | slice
 """Rows, int64 [b], or a range of them."""
@@ -34,7 +31,7 @@ class Decoder:
         device: torch device.
     """
 
-    def __init__(self, decodings: "Sequence[Decoding]", device: torch.device):
+    def __init__(self, decodings: Sequence[Decoding], device: torch.device):
         self.decodings = list(decodings)
         self.shape = decodings[0].order.shape
         self._most = torch.full((), 255.0, device=device)  # a number would become a product with 1/255 on a GPU
@@ -132,7 +129,7 @@ class MappedInputs:
         device: of the tensors.
     """
 
-    def __init__(self, samples: "MappedSamples", device: torch.device):
+    def __init__(self, samples: MappedSamples, device: torch.device):
         self._samples = samples
         self.device = device
         self.shape = torch.Size(samples.shape)
@@ -180,7 +177,7 @@ class NodeDatasets:
         device: torch device.
     """
 
-    def __init__(self, prepared: "PreparedData", device: torch.device):
+    def __init__(self, prepared: PreparedData, device: torch.device):
         self.num_classes: int = prepared.num_classes
         self.task: Task = as_task(prepared.task)
         self.loss = self.task.loss
@@ -273,7 +270,7 @@ class _Transfer:
         self._stored: dict[int, torch.Tensor] = {}
         self._decoders: dict[tuple, Decoder] = {}
 
-    def __call__(self, pair: "Prepared") -> Samples:
+    def __call__(self, pair: Prepared) -> Samples:
         from ddlsim.data.uint8_images import MappedSamples, Uint8Images
 
         images, labels = pair[0], torch.as_tensor(pair[1]).to(self._device)
@@ -283,7 +280,7 @@ class _Transfer:
             return MappedInputs(images, self._device), labels
         return torch.as_tensor(np.ascontiguousarray(images)).to(self._device), labels
 
-    def _byte_inputs(self, images: "Uint8Images") -> ByteInputs:
+    def _byte_inputs(self, images: Uint8Images) -> ByteInputs:
         stored, decodings = id(images.stored), tuple(each.key for each in images.decodings)
         if stored not in self._stored:
             self._stored[stored] = _tensor(images.stored).to(self._device)

@@ -5,11 +5,14 @@ Every method but `resolve` and `flush` returns at once. jobs.py decides when the
 
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
+from ddlsim.attacks.node_attacks import Attackers
+from ddlsim.data.prepared import PreparedData
+from ddlsim.devices.base import StepWork
 from ddlsim.foundation.errors import DdlsimError
 from ddlsim.learning.accounting import Releases
 from ddlsim.learning.architecture import Architecture, Build, read_architecture
@@ -24,17 +27,12 @@ from ddlsim.learning.layout import Buffers
 from ddlsim.learning.local_trainings import LocalTrainings
 from ddlsim.learning.model_parts import CORE, MODEL, check_model, no_core, no_samples
 from ddlsim.learning.optimizing.state import LocalState, StateRows
+from ddlsim.learning.remote.waves import RemoteWaves
 from ddlsim.learning.row_jobs import RowOperations, ShapeChecks
 from ddlsim.learning.row_operations import PoisonedNodes
 from ddlsim.learning.training_inputs import Objective, TrainingContext
-
-if TYPE_CHECKING:
-    from ddlsim.attacks.node_attacks import Attackers
-    from ddlsim.data.prepared import PreparedData
-    from ddlsim.devices.base import StepWork
-    from ddlsim.learning.remote.waves import RemoteWaves
-    from ddlsim.scenario.network_sections import Privacy
-    from ddlsim.scenario.sections import Training
+from ddlsim.scenario.network_sections import Privacy
+from ddlsim.scenario.sections import Training
 
 
 class Learner(RowOperations):
@@ -61,23 +59,23 @@ class Learner(RowOperations):
     draws_numbers = True
     """Whether it uses the random numbers passed to it. If not, None is accepted, and nothing is computed."""
 
-    step_work: "Callable[[], Mapping[str, StepWork]]"
+    step_work: Callable[[], Mapping[str, StepWork]]
     """Operations of a training step per architecture, set by assembly/learner.py."""
 
     def __init__(
         self,
         builders: Mapping[str, Build],
-        prepared: "PreparedData",
-        training: "Training",
+        prepared: PreparedData,
+        training: Training,
         device: torch.device,
         threads: int,
         chunk: int,
         assigned: Sequence[str] | None = None,
         seed: int = 0,
         buffers: Buffers = "shared",
-        privacy: "Privacy | None" = None,
-        elsewhere: "RemoteWaves | None" = None,
-        attackers: "Attackers | None" = None,
+        privacy: Privacy | None = None,
+        elsewhere: RemoteWaves | None = None,
+        attackers: Attackers | None = None,
     ):
         self._training = training
         self._first_rate = training.learning_rate
@@ -111,7 +109,7 @@ class Learner(RowOperations):
         self._full_waves: EagerWaves | None = None
         self._same_start: dict[tuple, list[list[weakref.ref[Params]]]] = {}
 
-    def use_training(self, training: "Training") -> None:
+    def use_training(self, training: Training) -> None:
         """Use these settings for trainings enqueued from now on; pending trainings run first."""
         if self.jobs.past is None:
             self.jobs.run_all()

@@ -4,7 +4,7 @@ A request of an algorithm becomes a training job: the rows that it reads, and th
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -25,10 +25,8 @@ from ddlsim.learning.optimizing.updates import updates_of
 from ddlsim.learning.private_steps import PrivateSteps, draw_poisson_batches, sample_rate
 from ddlsim.learning.row_operations import PoisonedNodes
 from ddlsim.learning.training_inputs import Objective, TrainingContext
-
-if TYPE_CHECKING:
-    from ddlsim.scenario.network_sections import Privacy
-    from ddlsim.scenario.sections import Training as Settings
+from ddlsim.scenario.network_sections import Privacy
+from ddlsim.scenario.sections import Training as Settings
 
 
 class Training(NamedTuple):
@@ -66,8 +64,8 @@ class LocalTrainings:
         submit: Callable[..., Job],
         data: NodeDatasets,
         architecture_of: Callable[[int], Architecture],
-        settings: "Settings",
-        privacy: "Privacy | None",
+        settings: Settings,
+        privacy: Privacy | None,
         poisoned: PoisonedNodes | None,
     ):
         self._rows, self._submit = rows, submit
@@ -77,7 +75,7 @@ class LocalTrainings:
         self._mean_parts: dict[str, Part] = {}
         self.use(settings)
 
-    def use(self, settings: "Settings") -> None:
+    def use(self, settings: Settings) -> None:
         """Use these settings for trainings that are enqueued from now on."""
         self._settings, self._state_rows = settings, StateRows(settings)
 
@@ -173,7 +171,7 @@ class LocalTrainings:
         return Releases(self._privacy.noise_multiplier, rate, 1)
 
     def _private_steps(
-        self, privacy: "Privacy", node: int, steps: int, rng: np.random.Generator, objective: Objective | None
+        self, privacy: Privacy, node: int, steps: int, rng: np.random.Generator, objective: Objective | None
     ) -> tuple[PrivateSteps, Batches]:
         """Return the clipping and noise of a training's gradients, and its batches."""
         if objective is not None:

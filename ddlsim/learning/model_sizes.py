@@ -11,7 +11,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -19,10 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ddlsim.devices.base import StepWork
 from ddlsim.foundation.errors import DdlsimError, ScenarioError
-from ddlsim.learning.architecture import cannot_take, draw
-
-if TYPE_CHECKING:
-    from ddlsim.learning.architecture import Build
+from ddlsim.learning.architecture import Build, cannot_take, draw
 
 MOST_VALUES = 50_000_000
 """Parameters up to which a model that only has a size in the run is computed; larger ones are counted without memory
@@ -31,7 +28,7 @@ MOST_VALUES = 50_000_000
 
 
 def count_step(
-    build: "Build", shape: Sequence[int], dtype: torch.dtype, batch_size: int, is_sequence: bool, size: int
+    build: Build, shape: Sequence[int], dtype: torch.dtype, batch_size: int, is_sequence: bool, size: int
 ) -> StepWork:
     """Count the operations of a training step of one architecture.
 

@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,18 +26,16 @@ from ddlsim import kernels
 from ddlsim.aggregation.base import Aggregation, Combination, Rows, unfit, weighted_sum
 from ddlsim.attacks.base import AttackInput, wrong_samples, wrong_tensor
 from ddlsim.attacks.forgeries import BACKDOOR
+from ddlsim.attacks.node_attacks import Attackers
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.own_code import is_from_outside
 from ddlsim.foundation.rng import stream
 from ddlsim.kernels.similarity import DISTANCE_OFFSET, SMALLEST_NORM
 from ddlsim.kernels.transfers import downloaded
 from ddlsim.learning.bank import Bank, Row, by_bank, lazy_values
+from ddlsim.learning.datasets import NodeDatasets
 from ddlsim.learning.job_types import AggregateSpec, AttackSpec, CompressSpec, SimilaritySpec
 from ddlsim.learning.layout import Part
-
-if TYPE_CHECKING:
-    from ddlsim.attacks.node_attacks import Attackers
-    from ddlsim.learning.datasets import NodeDatasets
 
 
 def aggregate(jobs: Sequence[AggregateSpec]) -> None:
@@ -142,7 +140,7 @@ def _slots(rows: Sequence[Row]) -> np.ndarray:
     return np.array([row.slot for row in rows], dtype=np.int64)
 
 
-def _host(values: "np.ndarray | torch.Tensor") -> np.ndarray:
+def _host(values: np.ndarray | torch.Tensor) -> np.ndarray:
     return values.cpu().numpy() if isinstance(values, torch.Tensor) else values
 
 
@@ -185,7 +183,7 @@ class PoisonedNodes:
         ScenarioError: if an attack returns invalid samples.
     """
 
-    def __init__(self, attackers: "Attackers", data: "NodeDatasets", seed: int):
+    def __init__(self, attackers: Attackers, data: NodeDatasets, seed: int):
         self._of: dict[int, list[tuple[int, int]]] = {}  # node -> (first round, number of its data set), ascending
         self.owners: dict[int, int] = {}
         for node in attackers.nodes:
@@ -211,7 +209,7 @@ class PoisonedNodes:
 
 
 def _poisoned(
-    attack: Any, inputs: torch.Tensor, labels: torch.Tensor, data: "NodeDatasets", rng: "np.random.Generator"
+    attack: Any, inputs: torch.Tensor, labels: torch.Tensor, data: NodeDatasets, rng: "np.random.Generator"
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the samples after an attack."""
     occurring = data.occurring_classes() if attack.counts_occurring else None

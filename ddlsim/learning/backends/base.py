@@ -8,14 +8,12 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ddlsim.learning.backends.device import DeviceTime
 from ddlsim.learning.bank import Rows
 from ddlsim.learning.job_types import JobSpec, TestSpec
-
-if TYPE_CHECKING:
-    from ddlsim.scenario.sections import Training
+from ddlsim.scenario.sections import Training
 
 
 class Backend:
@@ -39,7 +37,7 @@ class Backend:
         """
         raise NotImplementedError
 
-    def use_training(self, training: "Training") -> None:
+    def use_training(self, training: Training) -> None:
         """Use these settings (scenario section `training`) for trainings from now on."""
 
     def close(self) -> None:
@@ -119,7 +117,7 @@ class Dispatcher:
         """Backend -> kind and reason -> how many jobs it passed on."""
         return {name: dict(found) for name, found in self.passed_on.items() if found}
 
-    def use_training(self, training: "Training") -> None:
+    def use_training(self, training: Training) -> None:
         """Trainings of all backends have these settings from now on."""
         for backend in self.backends:
             backend.use_training(training)

@@ -1,7 +1,6 @@
 """The backends of each device, in the order in which they are asked."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -13,16 +12,14 @@ from ddlsim.learning.backends.stacked import StackedBackend
 from ddlsim.learning.backends.threads import NativeBackend, OneByOneBackend, Workers
 from ddlsim.learning.bank import Rows
 from ddlsim.learning.datasets import NodeDatasets
-
-if TYPE_CHECKING:
-    from ddlsim.scenario.sections import Training
+from ddlsim.scenario.sections import Training
 
 
 def make_backends(
     rows: Rows,
     architectures: Mapping[str, Architecture],
     data: NodeDatasets,
-    training: "Training",
+    training: Training,
     chunk: int,
     device: torch.device,
     threads: int,

@@ -16,7 +16,7 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -31,9 +31,7 @@ from ddlsim.learning.optimizing.state import LiveState
 from ddlsim.learning.optimizing.table import SGD, AdamW
 from ddlsim.models.from_python import MODULE_HOOKS
 from ddlsim.models.split import SplitModel
-
-if TYPE_CHECKING:
-    from ddlsim.scenario.sections import Training
+from ddlsim.scenario.sections import Training
 
 
 @dataclass(frozen=True)
@@ -102,7 +100,7 @@ class NativePlan:
         images: torch.Tensor,
         labels: torch.Tensor,
         batches: Batches,
-        settings: "Training",
+        settings: Training,
         only: str | None,
         moments: LiveState | None,
         rates: Sequence[float],

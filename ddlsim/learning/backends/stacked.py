@@ -14,7 +14,7 @@ modules that neither method of stacked_steps.py can compute.
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,9 +32,7 @@ from ddlsim.learning.datasets import ByteInputs, Inputs, MappedInputs, NodeDatas
 from ddlsim.learning.job_types import LossSpec, TestSpec, TrainSpec, architecture_of
 from ddlsim.learning.optimizing.state import StackedState
 from ddlsim.learning.optimizing.updates import Updates, training_loss
-
-if TYPE_CHECKING:
-    from ddlsim.scenario.sections import Training
+from ddlsim.scenario.sections import Training
 
 
 class SamplePool:
@@ -122,7 +120,7 @@ class StackedBackend(Backend):
 
     name = "stacked"
 
-    def __init__(self, workers: Workers, data: NodeDatasets, training: "Training", alone: Backend):
+    def __init__(self, workers: Workers, data: NodeDatasets, training: Training, alone: Backend):
         self._alone = alone
         self._data = data
         self._training = training
@@ -136,7 +134,7 @@ class StackedBackend(Backend):
             torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
             torch.backends.cudnn.deterministic = True
 
-    def use_training(self, training: "Training") -> None:
+    def use_training(self, training: Training) -> None:
         self._training = training
         for models in self._stacked.values():
             models.use_training(training_loss(self._data.loss, training.label_smoothing), training)

@@ -8,7 +8,7 @@ copy of them.
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,10 +23,6 @@ from ddlsim.learning.datasets import Inputs, NodeDatasets, Samples
 from ddlsim.learning.job_types import LossSpec, TestSpec, architecture_of
 from ddlsim.learning.losses import EvalResult, MetricSum
 from ddlsim.learning.model_parts import CORE, HEAD
-
-if TYPE_CHECKING:
-    pass
-
 
 Answers = tuple[Sequence[tuple[int, int]], Callable[[], Iterable[Any]]]
 """Places of questions, and a function that waits for their answers."""

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -26,10 +25,7 @@ from ddlsim.learning.job_types import TrainSpec
 from ddlsim.learning.layout import Entry, Layout, named_tensors
 from ddlsim.learning.losses import Loss
 from ddlsim.learning.model_parts import CORE, HEAD, MODEL
-
-if TYPE_CHECKING:
-    from ddlsim.scenario.sections import Training
-
+from ddlsim.scenario.sections import Training
 
 Columns = slice | torch.Tensor
 """Columns of a whole model's row: a range if they are contiguous, else their numbers."""
@@ -57,7 +53,7 @@ class StackedModels:
         training: scenario section `training`.
     """
 
-    def __init__(self, workspace: ModelWorkspace, loss: Loss, training: "Training"):
+    def __init__(self, workspace: ModelWorkspace, loss: Loss, training: Training):
         self.workspace = workspace
         self.layout: Layout = workspace.layout
         self._loss = loss
@@ -86,7 +82,7 @@ class StackedModels:
     def _parameters(self) -> list[Entry]:
         return [entry for entry in self.layout.parts[MODEL].entries if entry.trainable]
 
-    def use_training(self, loss: Loss, training: "Training") -> None:
+    def use_training(self, loss: Loss, training: Training) -> None:
         """Compute gradients of another loss from now on."""
         self._loss, self._training = loss, training
         self._gradients_of = cache(self._make_gradients)

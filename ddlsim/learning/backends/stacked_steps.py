@@ -12,7 +12,7 @@ operations and needs about four times as many kernels for a step.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,9 +28,7 @@ from ddlsim.learning.losses import Loss
 from ddlsim.learning.model_parts import MODEL
 from ddlsim.learning.stacking.stacked import Stacked
 from ddlsim.learning.stacking.tensor import expand_rows
-
-if TYPE_CHECKING:
-    from ddlsim.scenario.sections import Training
+from ddlsim.scenario.sections import Training
 
 Matrices = tuple[torch.Tensor, torch.Tensor]
 """Floating-point values, float32 [N, F], and whole numbers, int64 [N, I]."""
@@ -204,7 +202,7 @@ class Step:
 
     module: nn.Module
     loss: Loss
-    training: "Training"
+    training: Training
     trained: Sequence[Entry]
     fixed: Sequence[Entry]
     buffers: StackedBuffers

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -34,12 +34,9 @@ from ddlsim.learning.losses import EvalResult, MetricSum
 from ddlsim.learning.optimizing.state import LiveState
 from ddlsim.learning.optimizing.updates import training_loss
 from ddlsim.learning.private_steps import PrivateGradients
+from ddlsim.scenario.sections import Training
 from ddlsim.tasks import label_of
 from ddlsim.tasks.builtin import Classification
-
-if TYPE_CHECKING:
-    from ddlsim.scenario.sections import Training
-
 
 Job = TypeVar("Job")
 Found = TypeVar("Found")
@@ -173,13 +170,13 @@ class ThreadsBackend(Backend):
         chunk: samples per forward pass in evaluations.
     """
 
-    def __init__(self, workers: Workers, data: NodeDatasets, training: "Training", chunk: int):
+    def __init__(self, workers: Workers, data: NodeDatasets, training: Training, chunk: int):
         self._workers = workers
         self._data = data
         self._training = training
         self._chunk = chunk
 
-    def use_training(self, training: "Training") -> None:
+    def use_training(self, training: Training) -> None:
         self._training = training
 
     def run(self, kind: str, jobs: Sequence[Any]) -> list[Any]:
@@ -260,7 +257,7 @@ def allocate_outputs(jobs: Sequence[TrainSpec]) -> None:
                 row.allocate()
 
 
-def load_start(workspace: ModelWorkspace, job: TrainSpec, training: "Training") -> LiveState | None:
+def load_start(workspace: ModelWorkspace, job: TrainSpec, training: Training) -> LiveState | None:
     """Load the start of a training; return the optimizer's state, if any."""
     workspace.load(job.model)
     workspace.load_local(job.local)
@@ -293,7 +290,7 @@ class NativeBackend(ThreadsBackend):
 
     name = "native"
 
-    def __init__(self, workers: Workers, data: NodeDatasets, training: "Training", chunk: int):
+    def __init__(self, workers: Workers, data: NodeDatasets, training: Training, chunk: int):
         super().__init__(workers, data, training, chunk)
         self._reasons: dict[tuple, str] = {}  # by architecture, shape and type of samples
 

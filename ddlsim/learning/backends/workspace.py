@@ -5,7 +5,6 @@ If the module's layers have a native plan (native_plan.py), the plan replaces Py
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -22,9 +21,7 @@ from ddlsim.learning.optimizing.state import LiveState
 from ddlsim.learning.optimizing.updates import Updates
 from ddlsim.learning.private_steps import PrivateGradients
 from ddlsim.learning.training_inputs import LocalStep, Objective
-
-if TYPE_CHECKING:
-    from ddlsim.scenario.sections import Training
+from ddlsim.scenario.sections import Training
 
 StepLoss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """(images, labels) of a step -> its loss."""
@@ -204,7 +201,7 @@ def _is_at(tensor: torch.Tensor, view: torch.Tensor) -> bool:
 def local_steps(
     workspace: ModelWorkspace,
     batches: Iterable[tuple[torch.Tensor, torch.Tensor]],
-    settings: "Training",
+    settings: Training,
     loss_of: StepLoss,
     only: str | None,
     state: LiveState | None = None,

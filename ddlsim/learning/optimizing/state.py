@@ -8,7 +8,7 @@ numbers in its state for each parameter, which a step on zeros finds.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,9 +18,7 @@ from ddlsim.kernels.transfers import uploaded
 from ddlsim.learning.bank import Params, Row, stacked_rows, store_rows
 from ddlsim.learning.layout import WORD, Entry, Part
 from ddlsim.learning.optimizing.table import Optimizer
-
-if TYPE_CHECKING:
-    from ddlsim.scenario.sections import Training
+from ddlsim.scenario.sections import Training
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,7 @@ class StateRows:
         settings: scenario section `training`.
     """
 
-    def __init__(self, settings: "Training"):
+    def __init__(self, settings: Training):
         self._optimizer: Optimizer = settings.optimizer
         self.kept = settings.optimizer_state == "kept"
         self._found: dict[Part, tuple[Part, ...]] = {}

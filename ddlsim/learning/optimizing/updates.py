@@ -17,17 +17,13 @@ Label smoothing: targets that are spread over all classes by a share (Szegedy et
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch.nn import functional as F
 
 from ddlsim.learning.losses import Loss
 from ddlsim.learning.optimizing.state import LiveState, StackedState
-
-if TYPE_CHECKING:
-    from ddlsim.scenario.sections import Training
-
+from ddlsim.scenario.sections import Training
 
 CLIP_EPSILON = 1e-6
 """Added to a norm before division, as clip_grad_norm_ does."""
@@ -48,7 +44,7 @@ class Updates:
 
     def __init__(
         self,
-        settings: "Training",
+        settings: Training,
         named: Sequence[tuple[str, slice, torch.Tensor]],
         rates: Sequence[float],
         proximal: float = 0.0,

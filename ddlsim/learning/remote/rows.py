@@ -7,18 +7,15 @@ the simulation and workers, and from worker to worker, are plain and picklable.
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 
+from ddlsim.learning.architecture import Architecture
 from ddlsim.learning.bank import Params, Row, Rows
-
-if TYPE_CHECKING:
-    from ddlsim.learning.architecture import Architecture
-    from ddlsim.learning.job_types import JobSpec
-    from ddlsim.learning.layout import Part
-
+from ddlsim.learning.job_types import JobSpec
+from ddlsim.learning.layout import Part
 
 Ref = Any
 """Future result of a call, to wait for or to pass to another worker."""
@@ -32,7 +29,7 @@ class Block:
         pieces: number of the part, numbers of n rows int64 [n], their values float32 [n, P].
     """
 
-    pieces: "tuple[tuple[int, np.ndarray, np.ndarray], ...]"
+    pieces: tuple[tuple[int, np.ndarray, np.ndarray], ...]
 
 
 @dataclass(frozen=True)
@@ -65,11 +62,11 @@ class Wave:
     """
 
     kind: str
-    specs: "Sequence[JobSpec]"
+    specs: Sequence[JobSpec]
     outputs: tuple[tuple[int, int], ...]
     drawn: tuple[Drawn, ...]
     released: tuple[int, ...]
-    parts: "dict[int, Part]"
+    parts: dict[int, Part]
 
 
 class Workers(Protocol):
@@ -126,7 +123,7 @@ class Recipe:
         place: position of its model among those drawn.
     """
 
-    architecture: "Architecture"
+    architecture: Architecture
     seed: int
     count: int
     place: int
@@ -157,12 +154,12 @@ class RemoteRows(Rows):
         self.owners: dict[int, int] = {}
         self.moved_bytes: dict[tuple[int, int], int] = defaultdict(int)
 
-    def bank(self, part: "Part") -> Any:
+    def bank(self, part: Part) -> Any:
         """There is no matrix here."""
         return self._bank
 
     def draw(
-        self, architecture: "Architecture", parts: "Sequence[Part]", seed: int, count: int, node: int, known: bool
+        self, architecture: Architecture, parts: Sequence[Part], seed: int, count: int, node: int, known: bool
     ) -> list[tuple[Params, ...]]:
         """Draw fresh models; workers draw them when they need them."""
         models = [tuple(map(self.new, parts)) for _ in range(count)]
@@ -230,11 +227,11 @@ class RemoteRows(Rows):
             alike[key].append((recipe.place, self.part_number(self[number].part), number))
         return tuple(Drawn(name, seed, count, tuple(rows)) for (name, seed, count), rows in alike.items())
 
-    def part_number(self, part: "Part") -> int:
+    def part_number(self, part: Part) -> int:
         """The number under which workers know a part."""
         return self._part_numbers.setdefault(part, len(self._part_numbers))
 
-    def new_parts(self, worker: int) -> "dict[int, Part]":
+    def new_parts(self, worker: int) -> dict[int, Part]:
         """Return the parts, by number, that a worker does not know yet; they then count as known."""
         known, self._known_parts[worker] = self._known_parts[worker], len(self._part_numbers)
         return {number: part for part, number in self._part_numbers.items() if number >= known}

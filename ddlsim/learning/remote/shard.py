@@ -9,19 +9,17 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
 from ddlsim.foundation.errors import WorkerLost
 from ddlsim.learning.bank import LazyValue, Row
+from ddlsim.learning.layout import Part
+from ddlsim.learning.learner import Learner
 from ddlsim.learning.remote.rows import Block, Drawn, Wave
-
-if TYPE_CHECKING:
-    from ddlsim.learning.layout import Part
-    from ddlsim.learning.learner import Learner
-    from ddlsim.scenario.sections import Training
+from ddlsim.scenario.sections import Training
 
 
 def _fails_once(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -48,7 +46,7 @@ class Shard:
         nodes: those whose samples it keeps; it computes for no others.
     """
 
-    def __init__(self, learner: "Learner", nodes: Collection[int]):
+    def __init__(self, learner: Learner, nodes: Collection[int]):
         self._learner = learner
         self._rows: dict[int, Row] = {}
         self._parts: dict[int, Part] = {}
@@ -85,7 +83,7 @@ class Shard:
         return blocks if len(blocks) > 1 else blocks[0]
 
     @_fails_once
-    def load(self, parts: "dict[int, Part]", block: Block) -> None:
+    def load(self, parts: dict[int, Part], block: Block) -> None:
         """Load rows whose values come from a checkpoint."""
         self._parts |= parts
         self._take(block)

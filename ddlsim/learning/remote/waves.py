@@ -11,16 +11,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ddlsim.foundation.errors import WorkerLost
 from ddlsim.learning.backends.base import EvaluationCache
 from ddlsim.learning.bank import lazy_values
 from ddlsim.learning.job_types import JobSpec
 from ddlsim.learning.remote.rows import Drawn, Ref, RemoteRows, Wave, Workers
-
-if TYPE_CHECKING:
-    from ddlsim.scenario.sections import Training
+from ddlsim.scenario.sections import Training
 
 AHEAD = 16
 """Waves that may be under way at a worker; the simulation then waits for the oldest."""
@@ -179,7 +177,7 @@ class RemoteWaves:
             found.update(report["device_s"])
         return dict(found)
 
-    def use_training(self, training: "Training") -> None:
+    def use_training(self, training: Training) -> None:
         self._ask_all("use_training", self._workers.packed(training))
 
     def close(self) -> None:
