@@ -333,7 +333,7 @@ def cannot_take(name: str, shape: Sequence[int], dtype: torch.dtype, error: Exce
     text = " ".join(str(error).split()).rstrip(".!")
     return ScenarioError(
         f"model: {name} cannot take the data's samples ({_kind(shape, dtype)}): {type(error).__name__}: {text:.200}. "
-        "Choose a model that is made for such samples, or convert the data (images to uint8, features to float32; other "
+        "Choose a model that is made for such samples, or convert the data (images: uint8, features: float32; other "
         "integers are token ids). Create tensors of a forward on the device of its inputs."
     )
 
