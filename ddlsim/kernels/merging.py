@@ -11,6 +11,7 @@ The Euclidean projection on the probability simplex is L. Condat, "Fast projecti
 Mathematical Programming 158 (2016), Algorithm 1.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -138,12 +139,13 @@ def _new_like(params: Matrix, num_rows: int, num_columns: int) -> Matrix:
 
 
 def _run(
-    source: Rows, target: Rows, mixing: tuple[np.ndarray, ...], columns: tuple[int, int, int], in_place: bool
+    source: Rows, target: Rows, mixing: Sequence[np.ndarray], columns: tuple[int, int, int], in_place: bool
 ) -> None:
     if source.device != target.device:
         raise ValueError(f"params and out: expected one device, got {source.device} and {target.device}.")
     if source.device is not None:
-        on_device.merge(source, target, *mixing, columns, in_place)
+        indptr, sources, weights, targets = mixing
+        on_device.merge(source, target, indptr, sources, weights, targets, columns, in_place)
     else:
         native.extension().merge_rows(*source.place, *target.place, *mixing, *columns, in_place, matrices.num_threads())
     if isinstance(target.matrix, torch.Tensor):
