@@ -98,7 +98,7 @@ def published_of(resolved: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _as_paper(matrix: "Matrix", cell: Any, resolved: dict[str, Any]) -> dict[str, Any]:
-    from ddlsim.report.sections.about import settings
+    from ddlsim.report.comparing.groups import APART, settings_of
     from ddlsim.scenario.model import to_plain
 
     published = cell.published
@@ -109,9 +109,9 @@ def _as_paper(matrix: "Matrix", cell: Any, resolved: dict[str, Any]) -> dict[str
         quality["clusters"] = list(published.clusters)
     paper: dict[str, Any] = {"source": matrix.content.source, matrix.metric: quality}
     paper |= {name: published.measure(name).mean for name in published.measures}
-    own, theirs = dict(settings(resolved)), dict(settings(to_plain(cell.scenario)))
-    apart = ("seed", "name", "compute_device")
-    differ = [key for key in theirs if key not in apart and own.get(key) != theirs[key]]
+    own, theirs = settings_of(resolved), settings_of(to_plain(cell.scenario))
+    apart = (*APART, "compute_device")
+    differ = [key for key in theirs if key.partition(".")[0] not in apart and own.get(key) != theirs[key]]
     if differ:
         differences = ", ".join(f"{key} {own.get(key)} (there {theirs[key]})" for key in differ[:8])
         paper["note"] = f"this run differs from the cell {cell.name} of {matrix.name}: {differences}"

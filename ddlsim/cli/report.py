@@ -134,7 +134,7 @@ def _serve(run: Path, port: int) -> None:
 
 def _as_text(runs: list[Path], plots: Path | None) -> None:
     """Print all runs, and save their figures."""
-    from ddlsim.report import report
+    from ddlsim.report.run_report import report
     from ddlsim.report.text import printable
 
     damaged: list[DdlsimError] = []

@@ -108,7 +108,7 @@ def sweep(
         raise typer.Exit(INTERRUPTED) from None
     done = [point.directory for point in points if point.summary() is not None]
     if done:
-        from ddlsim.report import compare
+        from ddlsim.report.comparing.tables import compare
         from ddlsim.report.text import printable
 
         studied = [text.partition("=")[0].strip() for text in grid] or None

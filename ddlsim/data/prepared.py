@@ -12,7 +12,7 @@ import dataclasses
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -25,11 +25,25 @@ from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.rng import stream
 from ddlsim.tasks import Task, as_task
 
-Validation = Any
-"""Scenario section `validation`: source, fraction and seed."""
 
-Nodes = Any
-"""Scenario section `nodes`: clusters and placement."""
+class Validation(Protocol):
+    """Scenario section `validation`."""
+
+    @property
+    def source(self) -> str: ...
+    @property
+    def fraction(self) -> float: ...
+    @property
+    def seed(self) -> int | None: ...
+
+
+class Nodes(Protocol):
+    """Scenario section `nodes`."""
+
+    @property
+    def clusters(self) -> Sequence[int]: ...
+    @property
+    def placement(self) -> str: ...
 
 
 def split(dataset: Dataset, validation: Validation, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -53,8 +67,10 @@ def split(dataset: Dataset, validation: Validation, seed: int) -> tuple[np.ndarr
         pool = pools[validation.source]
         count = round(validation.fraction * len(pool))
         if not 0 < count < len(pool):
-            text = f"{validation.fraction} of {len(pool)} {validation.source} samples leaves one side empty"
-            raise ScenarioError(f"validation.fraction: {text}.")
+            raise ScenarioError(
+                f"validation.fraction: {validation.fraction} of {len(pool)} {validation.source} samples leaves one "
+                "side empty."
+            )
         rng = stream(seed, "validation") if validation.seed is None else np.random.default_rng(validation.seed)
         order = rng.permutation(pool)
         held_out, pools[validation.source] = np.sort(order[:count]), np.sort(order[count:])
@@ -116,8 +132,11 @@ def _pools(
         order = np.random.default_rng(validation.seed).permutation(own)[:size]
         cut = size - round(validation.fraction * size)
         if min(cut, size - cut) < nodes:
-            text = f"expected one training and one validation sample for each of {nodes} nodes"
-            raise ScenarioError(f"validation.fraction: {text}, got {cut} and {size - cut}. Use fewer nodes.")
+            raise ScenarioError(
+                f"validation.fraction: {validation.fraction} of {size} samples leaves {cut} to train on and "
+                f"{size - cut} to validate with, for {nodes} nodes; each needs one of both. Use fewer nodes or another "
+                "fraction."
+            )
         for_training.append(order[:cut])
         for_validation.append(order[cut:])
     return np.sort(np.concatenate(for_training)), np.sort(np.concatenate(for_validation))
@@ -129,8 +148,9 @@ def _keep_a_part(owned: list[np.ndarray], fraction: float, seed: int) -> tuple[l
     for node, own in enumerate(owned):
         count = max(1, round(fraction * len(own)))
         if count >= len(own):
-            text = f"{fraction} of node {node}'s {len(own)} samples leaves none to train on"
-            raise ScenarioError(f"validation.fraction: {text}.")
+            raise ScenarioError(
+                f"validation.fraction: {fraction} of node {node}'s {len(own)} samples leaves none to train on."
+            )
         order = stream(seed, "validation", node).permutation(own)
         validation.append(order[:count])
         train.append(order[count:])
@@ -263,7 +283,7 @@ def prepare(
 
 def _about(dataset: Dataset, sizes: Mapping[str, int], owned: Sequence[np.ndarray]) -> dict[str, Any]:
     """Return a description of the data for a manifest."""
-    per_node = list(map(len, owned))
+    per_node = [len(own) for own in owned]
     return {
         "name": dataset.name,
         "origin": dataset.origin,
@@ -324,8 +344,10 @@ def dealt(
     owned = [check_indices(node, own, len(dataset.train_labels)) for node, own in enumerate(owned)]
     empty = [node for node, own in enumerate(owned) if len(own) == 0]
     if empty:
-        text = f"{len(pool)} training samples leave {len(empty)} of {len(owned)} nodes (the first is node {empty[0]})"
-        raise ScenarioError(f"partition: {text} without any. Use fewer nodes, more data, or another partition.")
+        raise ScenarioError(
+            f"partition: {len(pool)} training samples leave {len(empty)} of {len(owned)} nodes (the first is node "
+            f"{empty[0]}) without any. Use fewer nodes, more data, or another partition."
+        )
     return owned
 
 

@@ -8,6 +8,8 @@ import numpy as np
 from ddlsim.devices.energy import grams
 from ddlsim.foundation.errors import DataMissing
 from ddlsim.report.figures import written_below
+from ddlsim.report.record_files import NodeColumns
+from ddlsim.report.summary import costs_of
 from ddlsim.report.text import comma_separated
 from ddlsim.tasks import metrics
 
@@ -50,18 +52,11 @@ def evaluations(records: "Records") -> Columns:
 
 def rounds(records: "Records") -> Columns:
     """A row per measured round; see `Run.rounds`."""
-    timetable = records.rows.get("round_last_s")
-    if timetable is not None:
-        times = {name: records.rows[f"round_{name}"].value for name in ("first_s", "median_s", "last_s", "nodes")}
-        return {"round": timetable.round, "time_s": timetable.value, **times}
+    if (timetable := records.timetable) is not None:
+        return {"round": timetable["round"], "time_s": timetable["last_s"], **timetable}
     found = records.evaluations
-    columns: Columns = {"round": found.round, "time_s": found.time_s, "bytes": found.bytes_sent}
-    if found.joules is not None:
-        columns["joules"] = found.joules
-        if records.gco2_per_kwh is not None:
-            columns["gco2"] = np.asarray(grams(found.joules, records.gco2_per_kwh))
-    if found.epsilon is not None:
-        columns["epsilon"] = found.epsilon
+    costs = costs_of(records, found)
+    columns: Columns = {"round": costs.pop("round"), "time_s": costs.pop("sim_time_s"), **costs}
     for metric in found.values:
         if metric in NODE_VALUES or not len(found):
             continue
@@ -102,24 +97,24 @@ def messages(records: "Records") -> Columns:
 
 def links(records: "Records") -> Columns:
     """A row per node; see `Run.links`."""
-    found = records.links
-    if found is None:
-        return {"node": np.zeros(0, dtype=int)}
-    count = len(next(iter(found.values.values())))
-    return {"node": np.arange(count) if found.by_node else np.full(count, -1), **found.values}
+    return _by_node(records.links)
 
 
 def energy(records: "Records") -> Columns:
     """A row per node; see `Run.energy`."""
-    found = records.energy
+    columns = _by_node(records.energy)
+    if records.energy is not None:
+        columns["joules"] = records.energy.joules
+        if records.gco2_per_kwh is not None:
+            columns["gco2"] = np.asarray(grams(records.energy.joules, records.gco2_per_kwh))
+    return columns
+
+
+def _by_node(found: NodeColumns | None) -> Columns:
+    """Return columns with the numbers of the nodes; -1 for totals."""
     if found is None:
         return {"node": np.zeros(0, dtype=int)}
-    count = len(found.joules)
-    columns = {"node": np.arange(count) if found.by_node else np.full(count, -1), **found.values}
-    columns["joules"] = found.joules
-    if records.gco2_per_kwh is not None:
-        columns["gco2"] = np.asarray(grams(found.joules, records.gco2_per_kwh))
-    return columns
+    return {"node": np.arange(found.num_rows) if found.by_node else np.full(found.num_rows, -1), **found.values}
 
 
 TABLES = {"evaluations": evaluations, "rounds": rounds, "messages": messages, "links": links, "rows": rows}

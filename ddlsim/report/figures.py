@@ -88,13 +88,12 @@ def _panels(title: str, figure: Figure) -> list[Panel]:
     if slider:
         frames = [frames[index] for index in evenly_spaced(len(frames), MOST_PICTURES)]
     shared = np.concatenate([frame.values.ravel() for frame in frames])
-    return [
-        (
-            f"{figure.frame_title if slider else ''} {frame.label}" if len(frames) > 1 else title,
-            partial(_draw_heat, figure=figure, frame=frame, scale=shared if slider else frame.values),
-        )
-        for frame in frames
-    ]
+    panels: list[Panel] = []
+    for frame in frames:
+        name = f"{figure.frame_title if slider else ''} {frame.label}" if len(frames) > 1 else title
+        scale = shared if slider else frame.values
+        panels.append((name, partial(_draw_heat, figure=figure, frame=frame, scale=scale)))
+    return panels
 
 
 def _draw_lines(axes: "Axes", figure: Lines, number: int) -> None:
@@ -158,10 +157,8 @@ def _draw_heat(axes: "Axes", figure: Heat, frame: Frame, scale: np.ndarray) -> N
     bar: dict[str, Any] = {"label": _with_unit(frame.label if len(figure.frames) == 1 else "", unit)}
     if figure.categories:
         count = len(figure.categories)
-        kind: dict[str, Any] = {
-            "cmap": ListedColormap(colors(count)),
-            "norm": BoundaryNorm(np.arange(count + 1) - 0.5, count),
-        }
+        norm = BoundaryNorm(np.arange(count + 1) - 0.5, count)
+        kind: dict[str, Any] = {"cmap": ListedColormap(colors(count)), "norm": norm}
         bar = {"ticks": range(count), "format": lambda value, _: figure.categories[int(value)]}
     elif figure.ramp == "share":
         kind = {"vmin": 0, "vmax": 1 / size}

@@ -61,10 +61,8 @@ def check_run(directory: Path) -> None:
     missing = [name for name in (MANIFEST, "scenario.yaml") if not (directory / name).is_file()]
     if missing:
         what = f"has no {' and no '.join(missing)}" if directory.is_dir() else "is no directory"
-        raise ScenarioError(
-            f"{directory} is no run: it {what}. A run is the folder that `ddlsim run` wrote, "
-            "by default runs/<scenario>/<algorithm>-s<seed>-<hash>."
-        )
+        default = "runs/<scenario>/<algorithm>-s<seed>-<hash>"
+        raise ScenarioError(f"{directory} is no run: it {what}. Name a folder that `ddlsim run` wrote, as {default}.")
     for entry in os.scandir(directory):
         if Path(entry.name).suffix in RECORD_SUFFIXES and not entry.is_file(follow_symlinks=False):
             kind = "link" if entry.is_symlink() else "folder" if entry.is_dir() else "device or pipe"
@@ -81,11 +79,8 @@ def find_runs(paths: Iterable[str | Path]) -> list[Path]:
     """
     found: dict[Path, Path] = {}
     for path in map(Path, paths):
-        runs = (
-            [path]
-            if (path / MANIFEST).is_file()
-            else sorted(run.parent for run in path.rglob(MANIFEST) if ".earlier-" not in run.parent.name)
-        )
+        below = [path] if (path / MANIFEST).is_file() else sorted(run.parent for run in path.rglob(MANIFEST))
+        runs = [run for run in below if run == path or ".earlier-" not in run.name]
         if not runs:
             raise ScenarioError(f"{path} is no run and holds none: no {MANIFEST} in it or below it.")
         for run in runs:
@@ -189,10 +184,8 @@ def _read_communication(path: Path, num_nodes: int) -> Communication | None:
         _node(path, row["src"] or 0, num_nodes)
         _node(path, row["dst"] or 0, num_nodes)
     table = [[-1 if row[name] is None else row[name] for name in names] for row in rows]
-    num_pairs = sum(row.get("pairs", 1) for row in rows)
-    src, dst, messages, *parts = np.array(table, dtype=np.int64).reshape(-1, len(names)).T
-    payload, header, wasted, in_flight = parts
-    return Communication(src, dst, messages, payload, header, wasted, in_flight, num_pairs)
+    columns = np.array(table, dtype=np.int64).reshape(-1, len(names)).T
+    return Communication(*columns, sum(row.get("pairs", 1) for row in rows))
 
 
 class Manifest(BaseModel):
@@ -274,9 +267,8 @@ def read_yaml(path: Path) -> dict:
             raise RecordsDamaged(f"{path}: expected a scenario as ddlsim writes it, found an alias (*name).")
         found = yaml.load(text) or {}
     except (YAMLError, ValueError, LookupError, RecursionError, OverflowError) as error:
-        raise RecordsDamaged(
-            f"{path}: not valid YAML: {str(error).splitlines()[0] if str(error) else error!r}."
-        ) from error
+        reason = str(error).splitlines()[0] if str(error) else repr(error)
+        raise RecordsDamaged(f"{path}: not valid YAML: {reason}.") from error
     if not isinstance(found, dict):
         raise RecordsDamaged(f"{path}: expected a mapping (key: value) at the top level, found {found!r:.60}.")
     return found

@@ -68,9 +68,7 @@ def damage_of(place: Path) -> Iterator[None]:
         raise
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, MemoryError) as error:
         what = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise RecordsDamaged(
-            f"{place}: its records do not fit together, so some of them are damaged ({what})."
-        ) from error
+        raise RecordsDamaged(f"{place}: its records do not fit together, so some are damaged ({what}).") from error
 
 
 def _wrong(row: dict, key: str, kind: "type | tuple[type, ...]") -> str:
@@ -146,11 +144,8 @@ class Links(NodeColumns):
 
     def summary(self) -> dict:
         """For summary.json."""
-        return {
-            "uplink_utilization": self.utilization("uplink"),
-            "downlink_utilization": self.utilization("downlink"),
-            "queueing_s": self.queueing_s(),
-        }
+        use = {f"{link}_utilization": self.utilization(link) for link in ("uplink", "downlink")}
+        return use | {"queueing_s": self.queueing_s()}
 
 
 class Energy(NodeColumns):

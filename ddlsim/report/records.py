@@ -52,12 +52,6 @@ class Communication:
         """All bytes, [pairs]."""
         return self.payload + self.header + self.wasted + self.in_flight
 
-    def matrix(self, num_nodes: int) -> np.ndarray:
-        """Bytes put on the wire from row to column, float [N, N]."""
-        matrix = np.zeros((num_nodes, num_nodes))
-        np.add.at(matrix, (self.src, self.dst), self.on_the_wire)
-        return matrix
-
 
 @dataclass(frozen=True)
 class Evaluations:
@@ -180,7 +174,17 @@ class Records:
     def traffic_matrix(self) -> np.ndarray:
         """Bytes put on the wire from row to column, float [N, N], or [N + 1, N + 1] with a server."""
         assert self.communication is not None
-        return self.communication.matrix(self.num_nodes + ("server" in self.group_of))
+        matrix = np.zeros((self.num_nodes + ("server" in self.group_of),) * 2)
+        np.add.at(matrix, (self.communication.src, self.communication.dst), self.communication.on_the_wire)
+        return matrix
+
+    @property
+    def timetable(self) -> dict[str, np.ndarray] | None:
+        """Columns round, first_s, median_s, last_s and nodes of a network-only run; None of other runs."""
+        if "round_last_s" not in self.rows:
+            return None
+        columns = {name: self.rows[f"round_{name}"].value for name in ("first_s", "median_s", "last_s", "nodes")}
+        return {"round": self.rows["round_last_s"].round, **columns}
 
     @property
     def title(self) -> str:
@@ -269,18 +273,9 @@ class Records:
             rounds = rounds[:-1]
         if not len(rounds):
             return none
-        names = (
-            self.metric,
-            *(metric.name for metric in self.also_measured),
-            *(f"{VALIDATION}{metric.name}" for metric in (self.judged_by, *self.also_measured)),
-            VALIDATION_LOSS,
-            "test_loss",
-            "bytes_sent",
-            f"{self.metric}_lowest_test_loss",
-            "joules",
-            "epsilon",
-            "backdoor_success",
-        )
+        measured_names = [metric.name for metric in (self.judged_by, *self.also_measured)]
+        names = [*measured_names, *(f"{VALIDATION}{name}" for name in measured_names), VALIDATION_LOSS, "test_loss"]
+        names += ["bytes_sent", f"{self.metric}_lowest_test_loss", "joules", "epsilon", "backdoor_success"]
         values = {name: self._on_grid(self.rows[name], rounds) for name in names if name in self.rows}
         time_s = np.array([measured.time_s[measured.round == completed].max() for completed in rounds], dtype=float)
         return Evaluations(rounds, time_s, values, self.metric, tuple(np.flatnonzero(self.attacked).tolist()))

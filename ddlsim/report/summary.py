@@ -14,7 +14,7 @@ from ddlsim.devices.energy import grams
 from ddlsim.foundation.errors import DdlsimError
 from ddlsim.report.reading import find_runs, read
 from ddlsim.report.record_files import CAUSES, KINDS, damage_of, emitted
-from ddlsim.report.records import Records
+from ddlsim.report.records import Evaluations, Records
 from ddlsim.report.text import percent_text
 from ddlsim.tasks import metrics
 from ddlsim.tasks.base import KNOWN
@@ -181,25 +181,19 @@ def _fairness(records: Records, nodes: np.ndarray | None = None) -> dict:
     confusion = records.confusion
     if confusion is not None and nodes is not None:
         confusion, clusters = confusion[nodes], np.unique(clusters[nodes], return_inverse=True)[1]
-    return {
-        "fair_accuracy": fair,
-        "demographic_parity": None if confusion is None else metrics.demographic_parity(confusion, clusters),
-        "equalized_odds": None if confusion is None else metrics.equalized_odds(confusion, clusters),
-    }
+    rules = (metrics.demographic_parity, metrics.equalized_odds)
+    parity, odds = (None if confusion is None else rule(confusion, clusters) for rule in rules)
+    return {"fair_accuracy": fair, "demographic_parity": parity, "equalized_odds": odds}
 
 
 def _timetable(records: Records) -> list[dict] | None:
     """Return per round of a network-only run the completion times of the first, the median and the last node; else
     None.
     """
-    rounds = records.rows.get("round_last_s")
-    if rounds is None:
+    columns = records.timetable
+    if columns is None:
         return None
-    columns = {name: records.rows[f"round_{name}"].value for name in ("first_s", "median_s", "last_s", "nodes")}
-    return [
-        {"round": number, **{name: values[i] for name, values in columns.items()}}
-        for i, number in enumerate(rounds.round)
-    ]
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def _bytes(records: Records) -> dict:
@@ -243,17 +237,21 @@ def _privacy(records: Records) -> dict:
 def _secure(records: Records) -> dict:
     """Return the number of secure sums, of sums that failed, and of lost inputs."""
     settings = records.scenario["secure_aggregation"]
-    inputs, dropouts = (
-        records.rows[name].value if name in records.rows else np.zeros(0) for name in ("secure_sum", "secure_dropouts")
-    )
+    rows, names = records.rows, ("secure_sum", "secure_dropouts")
+    inputs, dropouts = (rows[name].value if name in rows else np.zeros(0) for name in names)
     rule = {name: settings.get(name) for name in ("protocol", "threshold", "value_bits")}
     sums = int((inputs > 0).sum())
     return {**rule, "sums": sums, "failed": len(inputs) - sums, "dropouts": int(dropouts.sum())}
 
 
-def costs_of(records: Records) -> dict[str, np.ndarray]:
-    """Return rounds, bytes, simulated time, and joules, emissions and epsilon if counted, at each evaluation, [E]."""
-    evaluations = records.curve
+def costs_of(records: Records, evaluations: Evaluations | None = None) -> dict[str, np.ndarray]:
+    """Return rounds, bytes, simulated time, and joules, emissions and epsilon if counted, at each evaluation, [E].
+
+    Args:
+        records: of the run.
+        evaluations: some of it; None for its curve.
+    """
+    evaluations = records.curve if evaluations is None else evaluations
     costs = {"round": evaluations.round, "bytes": evaluations.bytes_sent, "sim_time_s": evaluations.time_s}
     if evaluations.joules is not None:
         costs["joules"] = evaluations.joules
@@ -272,13 +270,12 @@ def _target(records: Records) -> dict:
     curve = metrics.over_nodes(evaluations.quality)
     falling = records.judged_by.falling
     first = metrics.first_reaching(curve, target, falling)
+    between = {name: metrics.interpolated_cost_to_target(curve, cost, target, falling) for name, cost in costs.items()}
     return {
         metric: target,
         "reached": first is not None,
         **{name: None if first is None else cost[first] for name, cost in costs.items()},
-        "interpolated": {
-            name: metrics.interpolated_cost_to_target(curve, cost, target, falling) for name, cost in costs.items()
-        },
+        "interpolated": between,
     }
 
 
@@ -324,13 +321,10 @@ def _diverged(records: Records) -> dict | None:
 def _warnings(records: Records) -> list[str]:
     """Return the warnings about the numbers that follow from the records."""
     found = [*records.lost_rows(), *_sampled(records)]
-    empty = len(records.rows.get("empty", ()))
-    if empty:
-        found.append(
-            f"EMPTY: {empty} of {records.scenario['rounds']} rounds had no node: all that were in them had left"
-        )
-    diverged = _diverged(records)
-    if diverged:
+    if empty := len(records.rows.get("empty", ())):
+        rounds = records.scenario["rounds"]
+        found.append(f"EMPTY: {empty} of {rounds} rounds had no node: all that were in them had left")
+    if diverged := _diverged(records):
         nodes = diverged["nodes"]
         which = ", ".join(map(str, nodes[:10])) + (", ..." if len(nodes) > 10 else "")
         found.append(
@@ -347,11 +341,8 @@ def _sampled(records: Records) -> list[str]:
     if not taken:
         return []
     few, total = min(taken)
-    sets = (
-        f"{few:,} of {total:,} samples of each test set"
-        if len(tested) == 1
-        else f"samples of test sets, at least {few:,}"
-    )
+    each = f"{few:,} of {total:,} samples of each test set"
+    sets = each if len(tested) == 1 else f"samples of test sets, at least {few:,}"
     accuracy = records.evaluations.values.get("accuracy")
     if accuracy is None or few < 2:
         return [f"SAMPLED: nodes were tested on {sets}"]
@@ -392,42 +383,27 @@ def quality(summary: dict) -> dict[str, float | None]:
     return {f"{metric}_all": of[metric]["all"], **clusters, **fairness}
 
 
-def published(scenario: dict, num_clusters: int) -> dict[str, float]:
-    """Return the scenario's published numbers, as ddlsim's metric names -> value; accuracies as fractions, 0 to 1.
+def published(scenario: dict) -> dict[str, float]:
+    """Return the scenario's published numbers, as ddlsim's metric names -> value.
 
-    Known keys of `paper`: `accuracy` with `all`, `clusters` (a list) or `cluster_0`, `cluster_1`, ..., `majority`
-    (cluster 0), `minority` (the last cluster); other metrics (`mse`, `perplexity`, ...) likewise; `fair_accuracy`;
-    `demographic_parity`; `equalized_odds`. Accuracies are fractions, or percent if they are above 1. A value may also
-    be a mapping with `mean` and other keys. Unknown keys are ignored.
+    Known keys of `paper`: `accuracy` with `all` and `clusters` (a list); other metrics (`mse`, `perplexity`, ...)
+    likewise; `fair_accuracy`; `demographic_parity`; `equalized_odds`. Accuracies are fractions, or percent if they
+    are above 1. A value may also be a mapping with `mean` and other keys. Unknown keys are ignored.
     """
     paper = scenario.get("paper") or {}
-    found: dict[str, float] = {}
+    found: dict[str, float | None] = {}
     for metric in KNOWN.values():
-        for name, value in _over_of_published(paper.get(metric.name), metric.name, num_clusters):
-            found[name] = _fraction(value) if metric.share else value
-    for name in FAIRNESS:
-        number = _number(paper.get(name))
-        if number is not None:
-            found[name] = _fraction(number) if name == "fair_accuracy" else number
-    return found
+        values = paper.get(metric.name)
+        if isinstance(values, dict):
+            numbers = [("all", values.get("all")), *enumerate(values.get("clusters") or [])]
+            found |= {f"{metric.name}_{place}": _mean(value, metric.share) for place, value in numbers}
+    found |= {name: _mean(paper.get(name), name == "fair_accuracy") for name in FAIRNESS}
+    return {name: value for name, value in found.items() if value is not None}
 
 
-def _over_of_published(values: Any, metric: str, num_clusters: int) -> Iterator[tuple[str, float]]:
-    places = {"all": f"{metric}_all", "majority": f"{metric}_0", "minority": f"{metric}_{num_clusters - 1}"}
-    places |= {f"cluster_{cluster}": f"{metric}_{cluster}" for cluster in range(num_clusters)}
-    if not isinstance(values, dict):
-        return
-    for key, value in values.items():
-        if key == "clusters" and isinstance(value, list):
-            yield from ((f"{metric}_{i}", number) for i, v in enumerate(value) if (number := _number(v)) is not None)
-        elif key in places and (number := _number(value)) is not None:
-            yield places[key], number
-
-
-def _fraction(share: float) -> float:
-    return share / 100 if share > 1 else share
-
-
-def _number(value: Any) -> float | None:
+def _mean(value: Any, share: bool) -> float | None:
+    """Return a published number, or the mean in a mapping; percent of a share become a fraction."""
     value = value.get("mean") if isinstance(value, dict) else value
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    if not isinstance(value, int | float):
+        return None
+    return value / 100 if share and value > 1 else float(value)

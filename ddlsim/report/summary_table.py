@@ -23,10 +23,7 @@ PURPOSES = {"compute_j": "computing", "idle_j": "idle", "upload_j": "sending", "
 
 def fallback_line(name: str) -> str:
     """Return the line on numbers from fallback data of this name."""
-    return (
-        f"FALLBACK DATA: ran on {name}, not on the data that the scenario asks for; "
-        "not comparable with numbers on that data"
-    )
+    return f"FALLBACK DATA: ran on {name}, not on the scenario's data; not comparable with numbers on that data"
 
 
 def loud_lines(summary: dict) -> list[str]:
@@ -152,11 +149,9 @@ def _quality_lines(summary: dict) -> list[tuple[str, str]]:
     if "demographic_parity" not in summary:
         task = summary["task"].replace("_", " ")
         return [*lines, ("fairness over classes", f"not defined (task: {task}, no single class per sample)")]
-    return [
-        *lines,
-        ("fair accuracy %", percent_text(summary["fair_accuracy"])),
-        ("demographic parity", number_text(summary["demographic_parity"])),
-        ("equalized odds", number_text(summary["equalized_odds"])),
+    lines.append(("fair accuracy %", percent_text(summary["fair_accuracy"])))
+    return lines + [
+        (name.replace("_", " "), number_text(summary[name])) for name in ("demographic_parity", "equalized_odds")
     ]
 
 

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -106,10 +107,8 @@ def columns(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1)
     if not lines:
         return ""
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    cells = [
-        [cell.ljust(w) if i < left else cell.rjust(w) for i, (cell, w) in enumerate(zip(line, widths, strict=True))]
-        for line in lines
-    ]
+    sides = ["<" if i < left else ">" for i in range(len(widths))]
+    cells = [[f"{cell:{side}{w}}" for cell, side, w in zip(line, sides, widths, strict=True)] for line in lines]
     text = ["  ".join(line).rstrip() for line in cells]
     if header:
         text.insert(1, "  ".join("-" * width for width in widths))
@@ -125,34 +124,19 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1
     )
 
 
+_LATEX_NAMES = {"\\": "backslash", "~": "asciitilde", "^": "asciicircum", "<": "less", ">": "greater"}
 _LATEX = str.maketrans(
-    {
-        "\\": r"\textbackslash{}",
-        **{char: f"\\{char}" for char in "&%$#_{}"},
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-        "±": r"$\pm$",
-        "<": r"\textless{}",
-        ">": r"\textgreater{}",
-    }
+    {char: f"\\text{name}{{}}" for char, name in _LATEX_NAMES.items()}
+    | {char: f"\\{char}" for char in "&%$#_{}"}
+    | {"±": r"$\pm$"}
 )
 
 
 def latex(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
     """A table as LaTeX, for the package booktabs; `left` as in `columns`."""
     lines = [" & ".join(" ".join(cell.split()).translate(_LATEX) for cell in line) + r" \\" for line in (header, *rows)]
-    rule = "l" * left + "r" * (len(header) - left)
-    return "\n".join(
-        [
-            rf"\begin{{tabular}}{{{rule}}}",
-            r"\toprule",
-            lines[0],
-            r"\midrule",
-            *lines[1:],
-            r"\bottomrule",
-            r"\end{tabular}",
-        ]
-    )
+    begin = rf"\begin{{tabular}}{{{'l' * left + 'r' * (len(header) - left)}}}"
+    return "\n".join([begin, r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule", r"\end{tabular}"])
 
 
 def comma_separated(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
@@ -177,11 +161,7 @@ def _cell(value: object) -> object:
 
 def printable(text: str) -> str:
     """Text for a terminal: control characters that it would obey, but for new lines and tabs, as `\\x1b`."""
-    return "".join(char if char in "\n\t" or not _is_control(char) else f"\\x{ord(char):02x}" for char in text)
-
-
-def _is_control(char: str) -> bool:
-    return char < " " or "\x7f" <= char <= "\x9f"
+    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 def evenly_spaced(count: int, most: int) -> np.ndarray:

@@ -253,16 +253,12 @@ def make_tracker(name: str) -> Tracker:
     """Return a tracker that has not started.
 
     Raises:
-        ScenarioError: if the name is unknown. DataMissing: if its package is not installed.
+        DataMissing: if its package is not installed.
     """
-    if name not in TRACKERS:
-        raise ScenarioError(f"tracker {name!r}: expected {', '.join(TRACKERS)}.")
     try:
         importlib.import_module(name)
     except ImportError as error:
-        raise DataMissing(
-            f"tracker {name}: the package {name} is not installed: pip install 'ddlsim[{name}]'."
-        ) from error
+        raise DataMissing(f"tracker {name}: package not installed. Run pip install 'ddlsim[{name}]'.") from error
     return TRACKERS[name]()
 
 
@@ -292,14 +288,11 @@ def export_run(records: "Records", to: str, out: Path | None = None, project: st
         ScenarioError: if the tool is unknown, or has no projects. DataMissing: if its package is not installed.
         DdlsimError: if the tool fails.
     """
-    if to in FILES:
-        if project is not None:
-            raise ScenarioError(
-                f"--to {to}:{project}: files are of no project. Name their folder with -o, or leave it out."
-            )
+    if to in FILES and project is None:
         return write_tables(records, out or records.directory / to, to)
     if to not in TRACKERS:
-        raise ScenarioError(f"--to {to}: expected {', '.join([*TRACKERS, *FILES])}.")
+        names = ", ".join(TRACKERS)
+        raise ScenarioError(f"--to {to}: expected {' or '.join(FILES)} without a project, or one of {names}.")
     tracker = make_tracker(to)
     try:
         tracker.begin(about_run(records.directory, records.scenario, project))

@@ -13,7 +13,8 @@ from ddlsim.assembly import build_learner
 from ddlsim.cli import app
 from ddlsim.foundation.errors import DdlsimError
 from ddlsim.learning.size_learner import SizeLearner, parts_of_sizes
-from ddlsim.report import compare, report
+from ddlsim.report.comparing.tables import compare
+from ddlsim.report.run_report import report
 from ddlsim.runs.loading import load_data, prepare
 from ddlsim.scenario import load
 

@@ -62,7 +62,7 @@ def test_every_format_names_both_algorithms(runs, format):
         (["--over", "seed", "--plot", "a.png"], "--over: has no effect here. Add --plot with --figure sweep"),
         (["--figure", "fair"], "--figure: has no effect here. Add --plot."),
         (["--over", "seed", "-o", "x.html"], "--over: has no effect here. Add --plot with"),
-        (["--at", "70"], "compare: at 70: accuracy is a share, 0 to 1; write 0.7 for 70 %."),
+        (["--at", "70"], "compare: at 70: expected a share, 0 to 1, of accuracy. Write 0.7 for 70 %."),
     ],
 )
 def test_wrong_options_are_one_clear_error(runs, words, text, tmp_path, monkeypatch):

@@ -11,7 +11,8 @@ from torch.nn import functional as F
 
 from ddlsim import runs
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.report import compare, report
+from ddlsim.report.comparing.tables import compare
+from ddlsim.report.run_report import report
 from ddlsim.scenario import from_mapping
 from ddlsim.tasks import task_named
 

@@ -16,7 +16,7 @@ evaluation: {{every: 2, target_accuracy: 0.7}}
 PAPER = """\
 paper:
   source: Table I
-  accuracy: {majority: 90.0, minority: 60.0, all: 80.0}
+  accuracy: {all: 0.8, clusters: [0.9, 0.6]}
   equalized_odds: {mean: 0.5, std: 0.1}
   remark: free text
 """

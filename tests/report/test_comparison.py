@@ -5,7 +5,7 @@ import json
 import pytest
 
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.report import compare
+from ddlsim.report.comparing.tables import compare
 
 
 def better(rows, by):

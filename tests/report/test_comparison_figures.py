@@ -54,7 +54,7 @@ def test_deluded_nodes_pull_their_cluster_down_when_merging(deluded):
 
 
 def test_run_without_recorded_merges_is_an_error(make_run):
-    with pytest.raises(ScenarioError, match=r"its merges were not recorded.*record_merges=true"):
+    with pytest.raises(ScenarioError, match=r"expected records of merges.*record_merges=true"):
         merges_panels([read(make_run())])
 
 

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from ddlsim import runs
-from ddlsim.report import report
 from ddlsim.report.reading import read
 from ddlsim.report.record_files import read_contents, read_samples
-from ddlsim.report.run_report import save_plots
+from ddlsim.report.run_report import report, save_plots
 from ddlsim.report.sections.peers import samples
 from ddlsim.report.sections.traffic import contents
 from ddlsim.scenario import load

@@ -7,8 +7,9 @@ from typer.testing import CliRunner
 
 from ddlsim.cli import app
 from ddlsim.foundation.errors import RecordsDamaged
-from ddlsim.report import compare, report
+from ddlsim.report.comparing.tables import compare
 from ddlsim.report.reading import read
+from ddlsim.report.run_report import report
 from ddlsim.report.summary import summarize, summary_of
 from ddlsim.report.text import comma_separated, printable
 from ddlsim.runs.recorder import Recorder

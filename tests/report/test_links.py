@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from ddlsim.report import report
 from ddlsim.report.reading import read
+from ddlsim.report.run_report import report
 from ddlsim.report.summary import summarize
 
 ZERO = {

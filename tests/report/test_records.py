@@ -90,7 +90,7 @@ def test_absent_node_keeps_its_bytes(make_run):
 
 
 def test_traffic_becomes_a_matrix(make_run):
-    matrix = read(make_run()).communication.matrix(3)
+    matrix = read(make_run()).traffic_matrix
     assert matrix.tolist() == [[0, 400, 0], [0, 0, 408], [402, 0, 0]]
 
 

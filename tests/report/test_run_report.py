@@ -1,6 +1,5 @@
-from ddlsim.report import report
 from ddlsim.report.reading import read
-from ddlsim.report.run_report import body
+from ddlsim.report.run_report import body, report
 from ddlsim.report.section import Section
 from ddlsim.report.sections import tables
 from ddlsim.report.sections.quality import published_numbers

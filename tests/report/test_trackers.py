@@ -98,7 +98,7 @@ def test_two_projects_of_one_tracker_both_receive_values(tmp_path, monkeypatch):
 
 
 def test_files_have_no_project(run):
-    with pytest.raises(ScenarioError, match="--to csv:mine: files are of no project"):
+    with pytest.raises(ScenarioError, match="--to csv: expected csv or parquet without a project"):
         export_run(run.records, "csv", project="mine")
 
 
@@ -221,7 +221,10 @@ def test_parquet_has_the_types_of_the_columns(run, here):
         ([], "export: expected --node NUMBER -o FILE for a model, or --to TOOL for the records."),
         (["--node", "1", "--to", "csv"], "export: expected --node NUMBER"),
         (["--node", "1"], "export: expected -o FILE for the model"),
-        (["--to", "nix"], "--to nix: expected tensorboard, wandb, mlflow, trackio, csv, parquet."),
+        (
+            ["--to", "nix"],
+            "--to nix: expected csv or parquet without a project, or one of tensorboard, wandb, mlflow, trackio.",
+        ),
     ],
 )
 def test_wrong_words_of_export_are_one_clear_error(run, words, text):

@@ -14,7 +14,8 @@ from ddlsim.data import Arrays, DataSearch
 from ddlsim.foundation.errors import DataDamaged, ScenarioError
 from ddlsim.learning import learner
 from ddlsim.learning.backends.choose import make_backends
-from ddlsim.report import compare, report
+from ddlsim.report.comparing.tables import compare
+from ddlsim.report.run_report import report
 from ddlsim.runs.loading import load_data
 from ddlsim.scenario import from_mapping, from_python, load, with_fallback
 

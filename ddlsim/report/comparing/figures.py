@@ -91,10 +91,8 @@ def merges_panels(runs: Sequence[Records]) -> Panels:
         found = merges(records)
         if not found:
             name = measured_at_merges(records).name
-            raise ScenarioError(
-                f"{records.directory}: its merges were not recorded (expected {name}_before_merge and "
-                f"{name}_after_merge). Run it with --set algorithm.record_merges=true."
-            )
+            cure = "Run it with --set algorithm.record_merges=true."
+            raise ScenarioError(f"{records.directory}: expected records of merges ({name}_before_merge). {cure}")
         panels += [(title_of(records), section.figure) for section in found if section.figure is not None]
     return panels
 

@@ -18,12 +18,7 @@ from ddlsim.tasks import metrics
 from ddlsim.tasks.base import Metric
 
 FALLBACK = " (fallback)"
-COSTS = (
-    *("bytes", "sim_time_s", "joules", "gco2", "epsilon"),
-    *("target_round", "target_bytes", "target_sim_time_s", "target_joules", "target_gco2"),
-)
-
-
+COSTS = ("bytes", "sim_time_s", "joules", "gco2", "epsilon")
 ENERGY = ("joules", "gco2")
 ESTIMATES = {"sim_time_s": "simulated time", "joules": "energy", "gco2": "emissions"}
 
@@ -93,9 +88,8 @@ class Row:
         for name, number in self.numbers.items():
             if number is not None and "runs" in number and not name.startswith("target_"):
                 found.setdefault(number["runs"], []).append(name)
-        return [
-            f"{', '.join(names)}: over {k} of {len(self.seeds)} runs, others have none" for k, names in found.items()
-        ]
+        count = len(self.seeds)
+        return [f"{', '.join(names)}: over {k} of {count} runs, others have none" for k, names in found.items()]
 
     def plain(self) -> dict[str, Any]:
         """For JSON."""
@@ -143,18 +137,16 @@ def _row(
     target: Target | None,
 ) -> Row:
     summary, records = members[0]
-    siblings = [
-        compared_settings(each[0][1])
-        for each in groups
-        if all(each[0][0][name] == summary[name] for name in ("scenario", "algorithm"))
-    ]
+    names = ("scenario", "algorithm")
+    firsts = [one for one, *_ in groups if all(one[0][name] == summary[name] for name in names)]
+    siblings = [compared_settings(each) for _, each in firsts]
     data, metric = summary["data"], summary["metric"]
     measure = (target.measure if target else None) or metric
     rounds = sorted({one["evaluated_round"] for one, _ in members if one["evaluated_round"] is not None})
     reaching = [_target_costs(each, one, target) for each, one in members]
     return Row(
-        scenario=_common(one["scenario"] for one, _ in members),
-        algorithm=_common(one["algorithm"] for one, _ in members),
+        scenario=", ".join(dict.fromkeys(str(one["scenario"]) for one, _ in members)),
+        algorithm=", ".join(dict.fromkeys(str(one["algorithm"]) for one, _ in members)),
         settings=_differences(compared_settings(records), siblings),
         data=f"{data['name']}{FALLBACK if data['fallback'] else ''}",
         status=summary["status"],
@@ -163,7 +155,7 @@ def _row(
         num_clusters=len(summary["cluster_sizes"]),
         judged_by=Metric(**summary["judged_by"]),
         numbers=_numbers([{**_flat(one), **cost} for (one, _), cost in zip(members, reaching, strict=True)]),
-        published=_published_of_all([published(one.scenario, len(summary["cluster_sizes"])) for _, one in members]),
+        published=_published_of_all([published(one.scenario) for _, one in members]),
         target=summary["target"][metric] if target is None else target.value,
         reached=sum(cost["target_round"] is not None for cost in reaching),
         labels=[*dict.fromkeys(text for one, _ in members for text in one["labels"]), *_digest_notes(members)],
@@ -177,7 +169,7 @@ def _row(
         values=compared_settings(records),
         digests={} if mixed else {one["seed"]: records_digest(each) for one, each in members},
         final_exchange=exchange_text(summary) if "final_exchange" in summary else "",
-        ended=" to ".join(map(str, dict.fromkeys((rounds[0], rounds[-1])))) if rounds else "",
+        ended=" to ".join(map(str, dict.fromkeys(rounds[:1] + rounds[-1:]))),
     )
 
 
@@ -189,15 +181,9 @@ def _published_of_all(each: list[dict[str, float]]) -> dict[str, float]:
 
 def _digest_notes(members: list[tuple[dict, Records]]) -> list[str]:
     """Return a sentence on user-defined parts whose code may differ between the runs of a row."""
-    names = (
-        sorted({name for _, records in members for name in parts_without_digest(records)}) if len(members) > 1 else []
-    )
-    return [f"the code of {', '.join(names)} has no source file and may differ between runs"] * bool(names)
-
-
-def _common(texts: Iterable[str | None]) -> str:
-    """Return the common text, or all different texts."""
-    return ", ".join(dict.fromkeys(map(str, texts)))
+    names = sorted({name for _, records in members for name in parts_without_digest(records)})
+    several = bool(names) and len(members) > 1
+    return [f"the code of {', '.join(names)} has no source file and may differ between runs"] * several
 
 
 def _flat(summary: dict) -> dict[str, float | None]:
@@ -217,10 +203,8 @@ def _target_costs(summary: dict, records: Records, target: Target | None) -> dic
         return {f"target_{name}": summary["target"].get(name) for name in names}
     metric = metric_of_measure(target.measure or records.metric, records)
     if metric.share and target.value > 1:
-        raise ScenarioError(
-            f"compare: at {target.value:g}: {metric.words} is a share, 0 to 1; write {target.value / 100:g} for "
-            f"{target.value:g} %."
-        )
+        cure = f"Write {target.value / 100:g} for {target.value:g} %."
+        raise ScenarioError(f"compare: at {target.value:g}: expected a share, 0 to 1, of {metric.words}. {cure}")
     first, costs = metrics.first_reaching(measure_of(records, target.measure), target.value, metric.falling), {}
     if first is not None:
         costs = {name: float(cost[first]) for name, cost in costs_of(records).items()}

@@ -109,12 +109,8 @@ def cells_of(rows: list[Row], by_keys: bool) -> tuple[list[str], list[list[str]]
     for row in rows:
         name = f"{row.algorithm} {row.settings}" if with_settings and row.settings else row.algorithm
         state = "" if row.status == "done" else f" {row.status}"
-        line = [
-            *([row.setting] if by_keys else [row.scenario, name]),
-            row.data,
-            str(len(row.seeds)),
-            f"{row.ended or '-'}{state}",
-        ]
+        line = [*([row.setting] if by_keys else [row.scenario, name]), row.data, str(len(row.seeds))]
+        line.append(f"{row.ended or '-'}{state}")
         cells.append(line + [_cell(row, metric, as_text) for metric, (_, as_text) in texts.items()])
     return header, cells
 
@@ -128,11 +124,10 @@ def _is_shown(cost: str, rows: Sequence[Row]) -> bool:
 def _cell(row: Row, metric: str, as_text: Callable) -> str:
     number, to_target = row.numbers.get(metric), metric.startswith("target")
     counted = metric.removeprefix("target_")
-    measured = bool(row.ended)
-    if to_target and row.target is not None and not row.reached and measured:
-        return "not reached" if counted not in ENERGY or row.numbers.get(counted) else _or_dash(None)
+    if to_target and row.target is not None and not row.reached and row.ended:
+        return "not reached" if counted not in ENERGY or row.numbers.get(counted) else "-"
     text = as_text(number["mean"] if number else None)
-    if number and number.get("runs", len(row.seeds)) > 1 and (number["std"] or metric not in COSTS):
+    if number and number.get("runs", len(row.seeds)) > 1 and (number["std"] or counted not in (*COSTS, "round")):
         text += f" ± {as_text(number['std'])}"
     if metric in row.published and not row.data.endswith(FALLBACK):
         text += f" [{as_text(row.published[metric])}]"
@@ -207,10 +202,6 @@ def _round_text(value: float | None) -> str:
     return "-" if value is None else f"{value:.0f}" if value == round(value) else f"{value:.1f}"
 
 
-def _or_dash(value: object) -> str:
-    return "-" if value is None else str(value)
-
-
 _COST_TEXTS: dict[str, tuple[str, Callable]] = {
     "bytes": ("bytes", bytes_text),
     "sim_time_s": ("sim time", seconds_text),
@@ -262,10 +253,7 @@ def identical(rows: Sequence[Row]) -> list[str]:
     sets: list[list[Row]] = []
     for row in rows:
         found = next((same for same in sets if _same(same[0], row)), None)
-        if found is None:
-            sets.append([row])
-        else:
-            found.append(row)
+        sets.append([row]) if found is None else found.append(row)
     reason = "their records are byte-identical, so their differences have no effect here"
     return [f"{_names(same, rows)} computed the same: {reason}" for same in sets if len(same) > 1]
 

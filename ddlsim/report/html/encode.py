@@ -70,10 +70,8 @@ def _lines(figure: Lines, budget: Budget) -> tuple[dict[str, Any], list[str]]:
     if longest[0] == longest[1]:
         return found, []
     what = "points" if any(one.x is None for one in figure.series) else "points of the longest line"
-    return found, [
-        f"Shown are {longest[1]} of {longest[0]:,} {what}: evenly spaced ones, and the lowest and the highest of every "
-        "line."
-    ]
+    rule = "evenly spaced ones, and the lowest and the highest of every line"
+    return found, [f"Shown are {longest[1]} of {longest[0]:,} {what}: {rule}."]
 
 
 def _series(one: Series, chosen: np.ndarray) -> dict[str, Any]:
@@ -97,15 +95,11 @@ def _numbers(values: np.ndarray, digits: int = 5) -> list[float | int | None]:
     """Round numbers to `digits` digits, and to whole numbers if these are exact; None for values that are not
     finite.
     """
-    found: list[float | int | None] = []
-    for value in np.asarray(values, dtype=float).tolist():
-        if not np.isfinite(value):
-            found.append(None)
-        elif value == int(value) and abs(value) < 2**53:
-            found.append(int(value))
-        else:
-            found.append(float(f"{value:.{digits}g}"))
-    return found
+
+    def rounded(value: float) -> float | int:
+        return int(value) if value.is_integer() and abs(value) < 2**53 else float(f"{value:.{digits}g}")
+
+    return [rounded(value) if np.isfinite(value) else None for value in np.asarray(values, dtype=float).tolist()]
 
 
 def _heat(figure: Heat, budget: Budget) -> tuple[dict[str, Any], list[str]]:
@@ -123,14 +117,9 @@ def _heat(figure: Heat, budget: Budget) -> tuple[dict[str, Any], list[str]]:
             notes.append(f"The slider has {len(chosen)} of {len(frames):,} pictures, evenly spaced.")
         frames = [frames[i] for i in chosen]
     shared = _extent([frame.values for frame in frames]) if figure.choose == "slider" else None
-    found = vars(figure) | {
-        "kind": "heat",
-        "frames": [
-            {"label": frame.label, "unit": frame.unit, **_packed(frame.values[:, columns], shared)} for frame in frames
-        ],
-        "columns": [figure.columns[i] for i in columns.tolist()],
-    }
-    return found, notes
+    packed = [{"label": one.label, "unit": one.unit, **_packed(one.values[:, columns], shared)} for one in frames]
+    names = [figure.columns[i] for i in columns.tolist()]
+    return vars(figure) | {"kind": "heat", "frames": packed, "columns": names}, notes
 
 
 def _extent(arrays: Sequence[np.ndarray]) -> tuple[float, float]:
@@ -147,11 +136,5 @@ def _packed(values: np.ndarray, extent: tuple[float, float] | None) -> dict[str,
     step = 1.0 if whole else (high - low) / LEVELS or 1.0
     codes = np.zeros(values.shape, dtype="u1" if whole else "<u2")
     codes[known] = np.round((values[known] - low) / step) + 1
-    return {
-        "bits": 8 if whole else 16,
-        "low": low,
-        "step": step,
-        "least": low,
-        "most": high,
-        "data": base64.b64encode(codes.tobytes()).decode(),
-    }
+    data = base64.b64encode(codes.tobytes()).decode()
+    return {"bits": 8 if whole else 16, "low": low, "step": step, "least": low, "most": high, "data": data}

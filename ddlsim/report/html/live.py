@@ -171,12 +171,10 @@ class LiveServer:
 
 def _bound(handler: type[_Handler], port: int | None) -> _Server:
     if port is None:
-        try:
+        with suppress(OSError):
             return _Server((HOST, DEFAULT_PORT), handler)
-        except OSError:
-            return _Server((HOST, 0), handler)
     try:
-        return _Server((HOST, port), handler)
+        return _Server((HOST, port or 0), handler)
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ScenarioError(f"--live {port}: expected a free port of this machine, got: {reason}.") from error

@@ -144,16 +144,13 @@ def _document(page: Page, budget: Budget, version: str) -> str:
 
 def _head(page: Page) -> str:
     loud = "".join(f"<li>{_text(line)}</li>" for line in page.loud)
-    tiles = "".join(
-        f'<div class="tile"><dt>{_text(tile.name)}</dt><dd>{_text(tile.value)}'
-        f"{f'<small>{_text(tile.remark)}</small>' if tile.remark else ''}</dd></div>"
-        for tile in page.tiles
-    )
-    return (
-        f'<h1>{_text(page.title)}</h1><p class="subtitle">{_text(page.subtitle)}</p>'
-        + (f'<ul class="loud">{loud}</ul>' if loud else "")
-        + (f'<dl class="tiles">{tiles}</dl>' if tiles else "")
-    )
+    tiles = ""
+    for tile in page.tiles:
+        remark = f"<small>{_text(tile.remark)}</small>" if tile.remark else ""
+        tiles += f'<div class="tile"><dt>{_text(tile.name)}</dt><dd>{_text(tile.value)}{remark}</dd></div>'
+    text = f'<h1>{_text(page.title)}</h1><p class="subtitle">{_text(page.subtitle)}</p>'
+    text += f'<ul class="loud">{loud}</ul>' if loud else ""
+    return text + (f'<dl class="tiles">{tiles}</dl>' if tiles else "")
 
 
 def _navigation(sections: Sequence[Section]) -> str:
@@ -194,7 +191,8 @@ def _table(table: Table, title: str, opened: bool) -> str:
             tag = "th" if names or index == 0 else "td"
             scope = f' scope="{"col" if names else "row"}"' if tag == "th" else ""
             words = ' class="words"' if index < table.left else ""
-            found.append(f"<{tag}{scope}{words}>{_lines(cell)}</{tag}>")
+            text = _text(cell).replace("\n", "<br>")
+            found.append(f"<{tag}{scope}{words}>{text}</{tag}>")
         mark = ' class="strong"' if strong else ""
         return f"<tr{mark}>{''.join(found)}</tr>"
 
@@ -202,16 +200,8 @@ def _table(table: Table, title: str, opened: bool) -> str:
     rows = "".join(line(row, False, index in table.strong) for index, row in enumerate(table.rows))
     text = f"<table>{head}<tbody>{rows}</tbody></table>"
     text += f'<p class="note">{_text(table.note)}</p>' if table.note else ""
-    if opened:
-        return f'<div class="scroll whole" tabindex="0" role="region" aria-label="{title}">{text}</div>'
-    return (
-        f"<details><summary>{len(table.rows)} rows</summary>"
-        f'<div class="scroll whole" tabindex="0" role="region" aria-label="{title}">{text}</div></details>'
-    )
-
-
-def _lines(cell: str) -> str:
-    return _text(cell).replace("\n", "<br>")
+    text = f'<div class="scroll whole" tabindex="0" role="region" aria-label="{title}">{text}</div>'
+    return text if opened else f"<details><summary>{len(table.rows)} rows</summary>{text}</details>"
 
 
 def _text(text: str) -> str:
@@ -272,9 +262,8 @@ def run_tiles(summary: dict) -> list[Tile]:
     unit, found = " %" if judged_by.share else "", []
     if summary[metric]["all"] is not None:
         values = [judged_by.text(value) for value in of[metric]["clusters"] or []]
-        remark = (
-            f"clusters {' · '.join(values[:6])}{' …' if len(values) > 6 else ''}" if len(values) > 1 else "all nodes"
-        )
+        clusters = f"clusters {' · '.join(values[:6])}{' …' if len(values) > 6 else ''}"
+        remark = clusters if len(values) > 1 else "all nodes"
         remark = f"{len(of['nodes'])} honest nodes, {remark}" if "honest" in summary else remark
         name = judged_by.words[:1].upper() + judged_by.words[1:]
         found.append(Tile(name, judged_by.text(of[metric]["all"]) + unit, remark))

@@ -4,12 +4,13 @@ A report may also show information that is not in the records, found by commands
 Elements shared by sections: axes of time, nodes by cluster, large runs in blocks of nodes.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from ddlsim.report.comparing.groups import settings_of
 from ddlsim.report.records import Records
 from ddlsim.report.section import Axis, Frame, Heat, Section, Series, Table
 from ddlsim.report.summary_table import rows
@@ -50,7 +51,8 @@ def scenario(records: Records, context: Context) -> Section:
     """Every key of the scenario as resolved, those that differ from the default marked."""
     lines: list[tuple[str, ...]] = []
     strong = []
-    for key, value in settings(records.scenario):
+    shown = {key: value for key, value in records.scenario.items() if key not in NO_SETTINGS}
+    for key, value in settings_of(shown).items():
         default = context.defaults.get(key, MISSING)
         differs = default is not MISSING and json_text(default) != json_text(value)
         if differs:
@@ -61,17 +63,6 @@ def scenario(records: Records, context: Context) -> Section:
     about = "As it was resolved, with every default written out"
     about += f"; {len(strong)} keys differ from their defaults." if context.explained else "."
     return Section("scenario", "Scenario", GROUP, about, Table(header, lines, 3, strong), open=False)
-
-
-def settings(found: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted keys and values of a scenario, in its order."""
-    for key, value in found.items():
-        if not path and key in NO_SETTINGS:
-            continue
-        if isinstance(value, dict):
-            yield from settings(value, f"{path}{key}.")
-        else:
-            yield f"{path}{key}", value
 
 
 def command(records: Records) -> Section:

@@ -73,10 +73,8 @@ def aborted(records: Records, times: np.ndarray) -> list[Section]:
         return []
     sums, _ = np.histogram(rows.time_s, times, weights=rows.value)
     middle = (times[:-1] + times[1:]) / 2
-    about = (
-        f"Messages that were on their way from or to a node when it left, in {len(middle)} equal parts of time: "
-        f"{int(rows.value.sum()):,} in all, at {len(rows):,} of the departures."
-    )
+    numbers = f"{int(rows.value.sum()):,} in all, at {len(rows):,} of the departures"
+    about = f"Messages under way from or to a node when it left, in {len(middle)} equal parts of time: {numbers}."
     axis, series = Axis("simulated time", middle, "seconds"), Series("aborted messages", sums, 1)
     figure = Lines([axis], "messages", [series], "count", style="bars", from_zero=True)
     return [Section("aborted", "Transfers aborted by departures", GROUP, about, figure=figure)]

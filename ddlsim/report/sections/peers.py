@@ -79,7 +79,7 @@ def in_cluster_share(records: Records) -> tuple[np.ndarray, np.ndarray] | None:
             None if no node ever pulled.
     """
     rows = records.rows.get("pulled_from")
-    if rows is None or not len(rows):
+    if rows is None:
         return None
     cluster = records.node_cluster
     rounds, index = np.unique(rows.round, return_inverse=True)
@@ -94,7 +94,7 @@ def in_cluster_share(records: Records) -> tuple[np.ndarray, np.ndarray] | None:
 def pull_counts(records: Records) -> np.ndarray | None:
     """Number of pulls of each node (row) from each other one (column), float [N, N]; None if no node ever pulled."""
     rows = records.rows.get("pulled_from")
-    if rows is None or not len(rows):
+    if rows is None:
         return None
     counts = np.zeros((records.num_nodes, records.num_nodes))
     np.add.at(counts, (rows.node, rows.value.astype(int)), 1)
@@ -154,14 +154,8 @@ MOST_NODES = 8
 
 def peer_sections(records: Records) -> list[Section]:
     """The sections, as far as the algorithm has recorded something to draw."""
-    return [
-        *heads(records),
-        *pulls(records),
-        *similarity_sections(records),
-        *merges(records),
-        *graphs(records),
-        *samples(records),
-    ]
+    parts = (heads, pulls, similarity_sections, merges, graphs, samples)
+    return [section for part in parts for section in part(records)]
 
 
 def heads(records: Records) -> list[Section]:
@@ -173,12 +167,9 @@ def heads(records: Records) -> list[Section]:
     blocks, clusters = blocks_of(records.node_cluster), records.node_cluster
     num_heads = int(chosen.max()) + 1
     rows = blocks.most_common(chosen).T.astype(float)
-    every = blocks.heat(
-        [Frame("head", np.where(rows >= 0, rows, np.nan), "count")],
-        [str(completed) for completed in rounds],
-        "round",
-        categories=[f"head {head}" for head in range(num_heads)],
-    )
+    frame = Frame("head", np.where(rows >= 0, rows, np.nan), "count")
+    names = [f"head {head}" for head in range(num_heads)]
+    every = blocks.heat([frame], [str(completed) for completed in rounds], "round", categories=names)
     shares = []
     for cluster in range(clusters.max() + 1):
         of_cluster = chosen[:, clusters == cluster]
@@ -236,16 +227,8 @@ def similarity_sections(records: Records) -> list[Section]:
                 sums = np.bincount(at[chosen], value[chosen], len(grid))
                 suffix = " (its own)" if cluster == records.node_cluster[node] and records.has_clusters else ""
                 mean, low, high = (np.where(counts > 0, v, np.nan) for v in (sums / np.maximum(counts, 1), low, high))
-                series.append(
-                    Series(
-                        f"{records.cluster_label(int(cluster))}{suffix}",
-                        mean,
-                        int(cluster),
-                        low,
-                        high,
-                        dash=int(cluster),
-                    )
-                )
+                label, color = f"{records.cluster_label(int(cluster))}{suffix}", int(cluster)
+                series.append(Series(label, mean, color, low, high, dash=color))
             figure = Lines([Axis("round", grid)], "similarity", series)
             about = "Mean over the peers of each cluster, and the range from the least to the most similar one."
             found.append(Section(f"{key}-{node}", f"{title} {node}", GROUP, about, figure=figure))

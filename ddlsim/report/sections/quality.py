@@ -46,7 +46,7 @@ def over_rounds(records: Records) -> Section:
     target = records.target
     marks = [] if target is None else [Mark("target", target)]
     fallback = (records.manifest.get("data") or {}).get("fallback")
-    numbers = {} if fallback else published(records.scenario, len(sizes))
+    numbers = {} if fallback else published(records.scenario)
     for name, value in numbers.items():
         place = name.removeprefix(f"{metric}_")
         if name.startswith(f"{metric}_") and (place == "all" or place.isdigit()):
@@ -75,10 +75,8 @@ def fairness(records: Records) -> list[Section]:
         Series("fair accuracy", metrics.fair_accuracy(per_cluster, fair_lambda), 0),
         Series("gap, best to worst cluster", np.ptp(per_cluster, axis=1), 1, dash=1),
     ]
-    about = (
-        f"Fair accuracy = {fair_lambda:.3g} × mean accuracy of the clusters + {1 - fair_lambda:.3g} × (1 − gap); "
-        "higher is better. The gap lies between the best and the worst cluster."
-    )
+    shares = f"{fair_lambda:.3g} × mean accuracy of the clusters + {1 - fair_lambda:.3g} × (1 − gap)"
+    about = f"Fair accuracy = {shares}; higher is better. The gap lies between the best and the worst cluster."
     if records.fairness is not None:
         names = (("demographic parity", 2, 2), ("equalized odds", 3, 3))
         for (name, color, dash), values in zip(names, records.fairness, strict=True):
@@ -112,10 +110,8 @@ def timetable(rounds: list[dict]) -> Section:
         for color, name in enumerate(("first", "median", "last"))
     ]
     axis = Axis("round", np.array([row["round"] for row in rounds]))
-    figure, about = (
-        Lines([axis], "simulated time", series, "seconds"),
-        "Simulated time at which nodes completed rounds.",
-    )
+    figure = Lines([axis], "simulated time", series, "seconds")
+    about = "Simulated time at which nodes completed rounds."
     return Section("timetable", "Completion of rounds", GROUP, about, tables.timetable(rounds), figure)
 
 
@@ -123,7 +119,7 @@ def published_numbers(records: Records, summary: dict) -> Section | None:
     """Published and measured numbers in one table; None if the scenario has none."""
     ours = _other_metrics(summary) | flat_quality(summary)
     rows = []
-    for name, value in published(records.scenario, len(summary["cluster_sizes"])).items():
+    for name, value in published(records.scenario).items():
         measured = ours.get(name)
         metric = KNOWN.get(name.rpartition("_")[0])
         share = metric.share if metric else "accuracy" in name

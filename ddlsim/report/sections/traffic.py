@@ -18,9 +18,8 @@ def traffic_sections(records: Records) -> list[Section]:
     """The sections, as far as the run has recorded traffic."""
     found = [pairs_by_round(records), pairs(records), bytes_by_cause(records)]
     if records.communication is not None:
-        found.append(
-            Section("totals", "Messages and bytes", GROUP, table=tables.totals(records, records.communication))
-        )
+        table = tables.totals(records, records.communication)
+        found.append(Section("totals", "Messages and bytes", GROUP, table=table))
         if records.communication.by_pair and len(records.group_of) > 1:
             table = tables.between_clusters(records)
             found.append(Section("clusters", "Bytes from cluster to cluster", GROUP, table=table))
@@ -39,9 +38,7 @@ def pairs_by_round(records: Records) -> Section | None:
     frames = _windows(contacts, blocks)
     word = "rounds" if len(contacts.rounds) > len(frames) else "round"
     figure = blocks.pair_heat(frames, "sender", "receiver", frame_title=word, choose="slider")
-    about = (
-        "Messages that senders (rows) passed to the network for receivers (columns); the slider moves through rounds."
-    )
+    about = "Messages that senders (rows) passed to the network for receivers (columns) in rounds."
     return Section("contacts", "Senders and receivers by round", GROUP, about, figure=figure, notes=blocks.notes)
 
 
@@ -56,9 +53,8 @@ def _windows(contacts: Contacts, blocks: Blocks) -> list[Frame]:
     np.add.at(sums, (window, row[contacts.src], row[contacts.dst]), contacts.messages)
     ends = np.append(starts[1:] - 1, rounds[-1])
     labels = [str(a) if a == b else f"{a}–{b}" for a, b in zip(starts, ends, strict=True)]
-    return [
-        Frame(label, np.where(values > 0, values, np.nan), "count") for label, values in zip(labels, sums, strict=True)
-    ]
+    shown = np.where(sums > 0, sums, np.nan)
+    return [Frame(label, values, "count") for label, values in zip(labels, shown, strict=True)]
 
 
 def pairs(records: Records) -> Section | None:
@@ -123,10 +119,8 @@ def contents(records: Records) -> list[Section]:
         return []
     rounds, by_content = found
     whole = Bars(["all nodes"], list(by_content), np.array([[values.sum() for values in by_content.values()]]))
-    series = [
-        Series(name, np.where(values > 0, values, np.nan), color, dash=color)
-        for color, (name, values) in enumerate(by_content.items())
-    ]
+    shown = {name: np.where(values > 0, values, np.nan) for name, values in by_content.items()}
+    series = [Series(name, values, color, dash=color) for color, (name, values) in enumerate(shown.items())]
     lines = Lines([Axis("round", rounds)], "bytes", series, "bytes", log=True)
     about = "Counted when messages are passed to the network, each whole and once."
     about_lines = "All nodes together, on a logarithmic scale; a gap: none of it was sent in that round."
