@@ -20,7 +20,7 @@ import numpy as np
 from numpy.random import Generator
 
 from ddlsim.data.partitions import Dealt, Partition, equal_cuts
-from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError, listing
 from ddlsim.foundation.units import Count, CountOrZero
 
 if TYPE_CHECKING:
@@ -129,14 +129,11 @@ class LabelClusters(Partition):
         if self.labels == "even":
             return [part.tolist() for part in np.array_split(np.arange(num_classes), num_clusters)]
         groups = LABEL_GROUPS[self.labels] if isinstance(self.labels, str) else self.labels
-        if len(groups) != num_clusters:
-            raise ScenarioError(
-                f"partition.labels: expected one list of labels for each of the {num_clusters} clusters, got "
-                f"{len(groups)} lists."
-            )
         wrong = sorted({label for own in groups for label in own if label >= num_classes})
-        if wrong:
-            raise ScenarioError(f"partition.labels: labels are 0..{num_classes - 1}, got {', '.join(map(str, wrong))}.")
+        if wrong or len(groups) != num_clusters:
+            expected = f"{num_clusters} lists, one per cluster, of labels 0..{num_classes - 1}"
+            got = f"labels {listing(wrong)}" if wrong else f"{len(groups)} lists"
+            raise ScenarioError(f"partition.labels: expected {expected}, got {got}.")
         return [list(own) for own in groups]
 
 
@@ -197,9 +194,7 @@ class ClassClusters(Partition):
 
     def __post_init__(self) -> None:
         if self.draw == "uniform" and self.spread >= self.samples_per_class:
-            raise ScenarioError(
-                f"spread: must be below samples_per_class ({self.samples_per_class}), got {self.spread}."
-            )
+            raise ScenarioError(f"spread: expected less than samples_per_class, got {self.spread}.")
 
     def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
         if not self.spread:
@@ -241,25 +236,19 @@ class ClassClusters(Partition):
         """Per cluster its classes: windows of equal width, the first from class 0, the last to the last class."""
         width = (num_classes + (num_clusters - 1) * self.overlap) // num_clusters
         if width <= self.overlap and num_clusters > 1:
-            raise ScenarioError(
-                f"partition.overlap: {num_clusters} clusters of {num_classes} classes cannot share {self.overlap}."
-            )
+            text = f"{num_clusters} clusters of {num_classes} classes cannot share {self.overlap}"
+            raise ScenarioError(f"partition.overlap: {text}.")
         starts = [cluster * (width - self.overlap) for cluster in range(num_clusters)]
         return [list(range(start, start + width)) for start in starts]
 
     def _check_overlap(self, num_clusters: int, num_classes: int) -> None:
         """Raise ScenarioError if windows cannot share exactly this number of classes and cover all of them."""
         if (num_classes + (num_clusters - 1) * self.overlap) % num_clusters:
-            fit = [
-                str(overlap)
-                for overlap in range(num_classes)
-                if (num_classes + (num_clusters - 1) * overlap) % num_clusters == 0
-                and overlap * num_clusters < num_classes + (num_clusters - 1) * overlap
-            ]
+            widths = [num_classes + (num_clusters - 1) * overlap for overlap in range(num_classes)]
+            fit = [n for n, width in enumerate(widths) if width % num_clusters == 0 and n * num_clusters < width]
             raise ScenarioError(
-                f"partition.overlap: {num_clusters} windows of equal width that share {self.overlap} classes with "
-                f"their neighbors do not cover {num_classes} classes exactly. Overlaps that do: "
-                f"{', '.join(fit) or 'none'}."
+                f"partition.overlap: expected {listing(fit, 20) or 'one cluster'}, so that {num_clusters} equal "
+                f"windows cover {num_classes} classes, got {self.overlap}."
             )
 
     def _amount(self, rng: Generator) -> int:
@@ -268,12 +257,7 @@ class ClassClusters(Partition):
         return self.samples_per_class + int(rng.integers(-self.spread, self.spread + 1))
 
     def _deal(
-        self,
-        pools: Sequence[np.ndarray],
-        clusters: Sequence[int],
-        stride: int | None,
-        amount: Callable[[], int],
-        key: str,
+        self, pools: Sequence[np.ndarray], clusters: Sequence[int], stride: int | None, amount: Callable, key: str
     ) -> list[np.ndarray]:
         owned = self.cluster_labels(len(clusters), len(pools))
         taken = [0] * len(pools)
@@ -285,10 +269,8 @@ class ClassClusters(Partition):
                     start = taken[label] if stride is None else stride * len(nodes)
                     taken[label] = start + amount()
                     if taken[label] > len(pools[label]):
-                        raise ScenarioError(
-                            f"partition.{key}: node {len(nodes)} needs samples up to the {taken[label]}th of class "
-                            f"{label}, which has {len(pools[label])}. Use fewer nodes or fewer samples per class."
-                        )
+                        text = f"expected {taken[label]} samples of class {label}, got {len(pools[label])}"
+                        raise ScenarioError(f"partition.{key}: node {len(nodes)}: {text}. Use fewer of both.")
                     pieces.append(pools[label][start : taken[label]])
                 nodes.append(np.concatenate(pieces))
         return nodes

@@ -85,26 +85,22 @@ class Dataset:
             images, labels = self.samples(split)
             if images.ndim == 0 or labels.ndim == 0 or len(images) != len(labels) or len(labels) == 0:
                 raise DataDamaged(
-                    f"{self.origin}: expected {split} images [N, H, W, C] or other samples [N, ...], and as many "
-                    f"labels [N, ...], at least one, got samples {list(images.shape)} and labels {list(labels.shape)}."
+                    f"{self.origin}: expected {split} samples [N, ...] and as many labels [N, ...], at least one, got "
+                    f"samples {list(images.shape)} and labels {list(labels.shape)}."
                 )
             if (images.shape[1:], images.dtype, labels.ndim) != (train.shape[1:], train.dtype, train_labels.ndim):
                 raise DataDamaged(
                     f"{self.origin}: expected {split} samples like train, {train.dtype} {list(train.shape[1:])} with "
-                    f"labels of {train_labels.ndim} axes, got {images.dtype} {list(images.shape[1:])} and "
-                    f"{labels.ndim}. Convert or reshape them."
+                    f"labels of {train_labels.ndim} axes, got {images.dtype} {list(images.shape[1:])}, {labels.ndim}."
                 )
             wrong = self.learned.wrong_labels(labels, self.num_classes)
             if wrong:
                 raise DataDamaged(f"{self.origin}: {split} labels {wrong} (task: {label_of(self.learned)}).")
         for name, column in (self.columns or {}).items():
             for split, values in column.items():
-                expected = len(self.samples(split)[1])
-                if values.shape != (expected,):
-                    raise DataDamaged(
-                        f"{self.origin}: column {name}: expected one value for each of the {expected} {split} samples, "
-                        f"got {list(values.shape)}."
-                    )
+                if values.shape != self.samples(split)[1].shape[:1]:
+                    shapes = f"one value per {split} sample, got {list(values.shape)}"
+                    raise DataDamaged(f"{self.origin}: column {name}: expected {shapes}.")
 
     @classmethod
     def of_splits(
@@ -289,9 +285,7 @@ def load_dataset(data: DataSettings, nodes: Any, seed: int, search: DataSearch) 
         DataMissing, DataDamaged: see `load` there.
     """
     found = data.generate(nodes, seed) if data.generated else data.load(search)
-    if isinstance(found, Dataset) and own_code.is_from_outside(
-        data
-    ):  # built-in data sets are checked where they are read
+    if isinstance(found, Dataset) and own_code.is_from_outside(data):  # others are checked where they are read
         _check_values(found)
     return found
 
@@ -306,11 +300,8 @@ def _check_values(dataset: Dataset) -> None:
         if dataset.num_tokens is not None:
             check_tokens(dataset.origin, f"{split} samples", samples, dataset.num_tokens)
     mean, std = np.asarray(dataset.mean, dtype=float), np.asarray(dataset.std, dtype=float)
-    if not np.isfinite(mean).all() or not (np.isfinite(std) & (std > 0)).all():
-        raise DataDamaged(
-            f"{dataset.origin}: expected a finite mean, and a finite std above 0, of every channel, got mean "
-            f"{mean.tolist()} and std {std.tolist()}."
-        )
+    if not (np.isfinite(mean) & np.isfinite(std) & (std > 0)).all():
+        raise DataDamaged(f"{dataset.origin}: expected finite mean and std, std above 0, got {mean} and {std}.")
 
 
 def finite(where: str, key: str, array: np.ndarray) -> np.ndarray:
@@ -333,9 +324,8 @@ def check_tokens(where: str, key: str, ids: np.ndarray, num_tokens: int | None =
     """Raise DataDamaged unless all token ids are from 0 to below the number of tokens, if it is known."""
     if ids.size and (ids.min() < 0 or (num_tokens is not None and ids.max() >= num_tokens)):
         raise DataDamaged(
-            f"{where}: {key}: expected token ids from 0{'' if num_tokens is None else f' to {num_tokens - 1}'}, as "
-            f"integers other than uint8 are, got {ids.min()}..{ids.max()}. Renumber the tokens, raise num_tokens, or "
-            "convert features with .astype('float32')."
+            f"{where}: {key}: expected token ids from 0 to below {num_tokens or 'their number'}, got "
+            f"{ids.min()}..{ids.max()}. Renumber the tokens, or convert features with .astype('float32')."
         )
 
 
@@ -362,8 +352,5 @@ def split_off(where: str, labels: np.ndarray, fraction: float) -> tuple[np.ndarr
     test = np.sort(np.concatenate(chosen))
     train = np.setdiff1d(np.arange(len(labels)), test)
     if not len(test) or not len(train):
-        raise DataDamaged(
-            f"{where}: data.test_fraction: {fraction} of {len(labels)} samples in {len(groups)} classes leaves one "
-            "side empty. Give another fraction, or more samples."
-        )
+        raise DataDamaged(f"{where}: data.test_fraction: {fraction} of {len(labels)} samples leaves one side empty.")
     return train, test

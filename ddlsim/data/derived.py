@@ -93,9 +93,7 @@ class Joined(DataSettings):
 
         for name in self.sets:
             if name not in DATASETS:
-                near = DATASETS.nearest(name)
-                hint = f" Did you mean {near}?" if near else ""
-                raise ScenarioError(f"data.sets: there is no data set {name!r}.{hint} Known: {', '.join(DATASETS)}.")
+                raise ScenarioError(f"data.sets: unknown data set {name!r}. Known: {', '.join(DATASETS)}.")
             self._check(name)
         shapes = {tuple(self._one(name).image_shape) for name in self.sets}
         if len(shapes) > 1:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.random import Generator
 
 from ddlsim.data.partitions import Dealt, Partition, check_indices
-from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError, listing
 from ddlsim.foundation.units import Count
 
 if TYPE_CHECKING:
@@ -48,17 +48,14 @@ class ByColumn(Partition):
         """Deal the samples; `labels` are values of the column."""
         values, of, counts = np.unique(labels, return_inverse=True, return_counts=True)
         if values.dtype.kind in "US" and len(values) and not values[0]:
-            raise ScenarioError(
-                f"partition.column: {counts[0]} training samples have no value in column {self.column}. Fill it in, or "
-                "take them out of the data."
-            )
+            text = f"{counts[0]} training samples have no value in column {self.column}"
+            raise ScenarioError(f"partition.column: {text}. Fill it in, or take them out of the data.")
         frequent = np.flatnonzero(counts >= self.min_samples)
         num_nodes, each = sum(clusters), self.values_per_node or 1
         if len(frequent) < num_nodes * each:
-            few = f" with at least {self.min_samples} samples" if self.min_samples > 1 else ""
+            few = f"values of {self.column} with at least {self.min_samples} samples, {each} per node"
             raise ScenarioError(
-                f"partition.column: {num_nodes} nodes with {each} values each need {num_nodes * each} values of "
-                f"{self.column}{few}, the data has {len(frequent)} of {len(values)}. Use fewer nodes, or lower "
+                f"partition.column: expected {num_nodes * each} {few}, got {len(frequent)}. Use fewer nodes, or lower "
                 "partition.values_per_node or partition.min_samples."
             )
         order = rng.permutation(frequent)
@@ -77,22 +74,19 @@ class ByColumn(Partition):
         found = [pool[np.isin(test, np.unique(train[own]))] for own in owned]
         for node, own in enumerate(found):
             if len(own) == 0:
-                names = ", ".join(map(str, np.unique(train[owned[node]])[:4]))
+                text = f"{listing(np.unique(train[owned[node]]).tolist(), 4)} of {self.column}, got none"
                 raise ScenarioError(
-                    f"partition.own_test: node {node} has the values {names} of {self.column}, of which there is no "
-                    "test sample. Set partition.own_test: false, or give the data test samples of all values."
+                    f"partition.own_test: expected test samples of node {node}'s values {text}. Set it to false."
                 )
         return found
 
     def _values(self, dataset: "Dataset", split: str) -> np.ndarray:
         columns = dataset.columns or {}
         if split not in columns.get(self.column, {}):
-            known = ", ".join(name for name, by_split in columns.items() if split in by_split) or "none"
-            of = "" if split == "train" else f" for the {split} samples"
+            known = listing([name for name, by_split in columns.items() if split in by_split]) or "none"
             raise ScenarioError(
-                f"partition.column: the data ({dataset.origin}) has no column {self.column}{of}; its columns{of}: "
-                f"{known}. Name one of these, or let the data set keep it (hf: data.columns; npz: an array "
-                f"{self.column}_{split}; Python: Arrays(columns=...))."
+                f"partition.column: {dataset.origin} has no column {self.column} of {split} samples, it has {known}. "
+                f"Name one, or add it (hf: data.columns; npz: {self.column}_{split}; Python: Arrays(columns=...))."
             )
         return columns[self.column][split]
 
@@ -170,51 +164,35 @@ class FromFile(Partition):
         found = _read(path, changed)
         unknown = sorted(set(found) - {"train", "test"})
         if unknown:
-            raise ScenarioError(
-                f"partition.path: {self.path} has {', '.join(unknown)}; expected train, and perhaps test. Take the "
-                "rest out; validation samples are chosen by the section validation."
-            )
+            raise ScenarioError(f"partition.path: {self.path}: expected train and test only, got {listing(unknown)}.")
         return {split: _of_nodes(self.path, own, num_nodes) for split, own in found.items()}
 
 
 @lru_cache(maxsize=4)
 def _read(path: Path, changed: int) -> dict[str, Any]:
     """Read train, and optionally test -> the file's content per node; `changed` is its time of change."""
-    if path.suffix == ".npz":
-        return _read_npz(path)
+    found: dict[str, Any] = {}
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ScenarioError(f"partition.path: {path} cannot be read as JSON: {error}") from error
-    return found if isinstance(found, dict) and "train" in found else {"train": found}
-
-
-def _read_npz(path: Path) -> dict[str, Any]:
-    found: dict[str, dict[str, np.ndarray]] = {}
-    try:
+        if path.suffix != ".npz":
+            content = json.loads(path.read_text(encoding="utf-8"))
+            return content if isinstance(content, dict) and "train" in content else {"train": content}
         with np.load(path, allow_pickle=False) as file:
             for name in file.files:
                 split, _, node = name.rpartition("_")
                 found.setdefault(split or "train", {})[node] = file[name]
-    except Exception as error:  # a damaged file fails in any way it likes
-        raise ScenarioError(f"partition.path: {path} cannot be read as npz: {error}") from error
+    except Exception as error:  # a damaged npz raises errors of any type
+        raise ScenarioError(f"partition.path: {path} cannot be read as JSON or npz: {error}") from error
     return found
 
 
 def _of_nodes(path: str, listed: Any, num_nodes: int) -> list[Any]:
-    if not isinstance(listed, Mapping | list):
-        raise ScenarioError(
-            f"partition.path: {path}: expected a list of indices for every node, or a mapping of node ids to such "
-            f"lists, got {type(listed).__name__}."
-        )
-    pairs = enumerate(listed) if isinstance(listed, list) else listed.items()
-    by_id = {str(node): own for node, own in pairs}
+    by_id = dict(enumerate(listed)) if isinstance(listed, list) else listed
+    by_id = {str(node): own for node, own in by_id.items()} if isinstance(by_id, Mapping) else {}
     expected = [str(node) for node in range(num_nodes)]
-    missing, extra = [node for node in expected if node not in by_id], sorted(set(by_id) - set(expected))
-    if missing or extra:
-        parts = [f"{word} {', '.join(ids[:6])}" for word, ids in (("lacks", missing), ("has", extra)) if ids]
+    wrong = sorted(set(expected) ^ set(by_id))
+    if wrong:
         raise ScenarioError(
-            f"partition.path: {path} must have exactly the nodes 0..{num_nodes - 1}; it {' and '.join(parts)}. Change "
-            "the file or nodes.clusters."
+            f"partition.path: {path}: expected a list of indices for each of the nodes 0..{num_nodes - 1}, and no "
+            f"others, differs at {listing(wrong, 6)}. Change the file or nodes.clusters."
         )
     return [by_id[node] for node in expected]

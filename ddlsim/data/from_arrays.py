@@ -8,7 +8,7 @@ import numpy as np
 
 from ddlsim.data.dataset import Dataset, Pair, Task, check_tokens, finite
 from ddlsim.data.table import odd_cell
-from ddlsim.foundation.errors import DataDamaged, ScenarioError
+from ddlsim.foundation.errors import DataDamaged, ScenarioError, listing
 
 MANY_CLASSES = 1000
 """Number of classes that may be counted from the highest label even if there are fewer samples."""
@@ -118,8 +118,8 @@ def as_labels(where: str, key: str, array: np.ndarray, task: str) -> np.ndarray:
         fits, expected = array.ndim == 1 and np.issubdtype(array.dtype, np.number), "numbers [N]"
     else:
         fits, expected = np.issubdtype(array.dtype, np.integer) and array.ndim in (1, 2), "whole numbers [N] or [N, T]"
-        one_hot = task == "classification" and array.ndim == 2 and array.shape[1] > 2 and _is_one_hot(array)
-        fits, expected = fits and not one_hot, "whole numbers [N]" if one_hot else expected
+    if fits and task == "classification" and array.ndim == 2 and array.shape[1] > 2 and _is_one_hot(array):
+        fits, expected = False, "whole numbers [N]"
     if not fits:
         raise DataDamaged(
             f"{where}: {key}: expected labels that are {expected} (task: {task}), got {array.dtype} "
@@ -138,15 +138,12 @@ def _is_one_hot(array: np.ndarray) -> bool:
 
 def _whole_levels(where: str, x: np.ndarray) -> tuple[str, ...]:
     """Return a note on floating-point images whose values are those of bytes."""
-    if x.ndim != 4 or x.shape[1] == 1 or x.dtype == np.uint8:
-        return ()
     some = x[:64]
-    if some.min() < 0 or not 1 < some.max() <= 255 or (some != np.rint(some)).any():
+    are_images = x.ndim == 4 and x.shape[1] > 1 and x.dtype != np.uint8
+    if not are_images or some.min() < 0 or not 1 < some.max() <= 255 or (some != np.rint(some)).any():
         return ()
-    return (
-        f"{where}: images are whole numbers up to {some.max():g} in {x.dtype}, which are not scaled: "
-        "convert them by .astype('uint8'), or give mean and std",
-    )
+    text = f"{where}: {x.dtype} images of whole numbers up to {some.max():g} are not scaled"
+    return (f"{text}: convert them by .astype('uint8'), or give mean and std",)
 
 
 def _absent(where: str, labels: Sequence[np.ndarray], classes: int) -> tuple[str, ...]:
@@ -154,13 +151,9 @@ def _absent(where: str, labels: Sequence[np.ndarray], classes: int) -> tuple[str
     absent = np.setdiff1d(np.arange(classes), np.concatenate([own.ravel() for own in labels]))
     if not len(absent):
         return ()
-    shown, more = ", ".join(map(str, absent[:5])), ", ..." if len(absent) > 5 else ""
-    cure = (
-        "subtract 1 from the labels" if absent.tolist() == [0] else "numpy.unique(y, return_inverse=True)[1] renumbers"
-    )
     return (
-        f"{where}: class {shown}{more} has no samples, but models have an output for it: {cure}; if it exists, "
-        f"set num_classes: {classes}",
+        f"{where}: class {listing(absent.tolist(), 5)} has no samples, but models have an output for it. "
+        f"Renumber labels by numpy.unique(y, return_inverse=True)[1]; if the class exists, set num_classes: {classes}",
     )
 
 
@@ -183,9 +176,7 @@ def _per_channel(values: Sequence[float], channels: int, key: str, where: str) -
         ScenarioError: if there is another number of them.
     """
     if len(values) not in (1, channels):
-        raise ScenarioError(
-            f"{key}: expected one value, or one for each of the {channels} channels of {where}, got {len(values)}."
-        )
+        raise ScenarioError(f"{key}: expected 1 or {channels} values, as channels of {where}, got {len(values)}.")
     return np.broadcast_to(values, channels).tolist()
 
 
@@ -196,26 +187,19 @@ def as_array(where: str, key: str, value: Any) -> np.ndarray:
         DataDamaged: if it is of another type, or has masked values.
     """
     kind = describe(value)
+    if np.ma.is_masked(value):
+        raise DataDamaged(f"{where}: {key}: {np.ma.count_masked(value)} values are masked. Fill them in by .filled().")
     try:
         if is_tensor(value):  # bfloat16, which numpy lacks, becomes float32, which holds all its values
             tensor = value.detach().cpu()
             value = (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy()
-        found = value if isinstance(value, np.ndarray) else np.asarray(value)
+        found = np.asarray(value)
     except (TypeError, ValueError, RuntimeError) as error:
         raise DataDamaged(f"{where}: {key}: expected an array or tensor, got {kind}: {error}") from error
-    if isinstance(found, np.ma.MaskedArray):
-        if found.mask.any():
-            raise DataDamaged(
-                f"{where}: {key}: {np.count_nonzero(found.mask)} values are masked. Take these samples out, or fill in "
-                "numbers: .filled(...)."
-            )
-        found = np.asarray(found)
     if found.dtype == object:
-        kind = "an array of objects" if isinstance(value, np.ndarray) else kind
         raise DataDamaged(
-            f"{where}: {key}: expected an array or tensor of numbers, got {kind}"
-            f"{odd_cell(found, getattr(value, 'columns', None))}. Give a transform that makes a tensor, and samples of "
-            "one shape."
+            f"{where}: {key}: expected an array or tensor of numbers, got {kind} of objects"
+            f"{odd_cell(found, getattr(value, 'columns', None))}. Make tensors of one shape."
         )
     return found
 

@@ -22,6 +22,7 @@ from ddlsim.foundation.units import Count
 BUILDERS = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet", ".arrow": "arrow"}
 """Suffix of a file -> what reads it."""
 CURE = "data: {name: table, ...} reads words and missing cells of a CSV file."
+TEST_CURE = "Name a split, or set data.test: null, which takes data.test_fraction of the training split."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,9 +70,7 @@ class HuggingFace(DataSettings):
 
     def __post_init__(self) -> None:
         if self.train == self.test:
-            raise ScenarioError(
-                f"test: {self.test} is the training split; name another one, or null: data.test_fraction of it."
-            )
+            raise ScenarioError(f"test: {self.test} is the training split. Name another one, or null.")
 
     @property
     def own_validation(self) -> bool:
@@ -97,10 +96,8 @@ class HuggingFace(DataSettings):
             for by_split in (x, y, *columns.values()):
                 by_split["test"], by_split["train"] = by_split["train"][test], by_split["train"][train]
         splits = {split: (x[split], y[split]) for split in x}
-        origin = f"hf:{self.path}"
-        found = dataset_from_arrays(
-            self.path, origin, splits, self.task, self.num_classes, self.mean, self.std, columns or None
-        )
+        further = self.task, self.num_classes, self.mean, self.std, columns or None
+        found = dataset_from_arrays(self.path, f"hf:{self.path}", splits, *further)
         return dataclasses.replace(found, class_names=self._names(read) if self.num_classes is None else ())
 
     def _split(self, name: str, search: DataSearch) -> Any:
@@ -124,10 +121,7 @@ class HuggingFace(DataSettings):
         except Exception as error:
             text = " ".join(str(error).split())
             if isinstance(error, ValueError) and ("split" in text.lower() or "instruction" in text.lower()):
-                raise ScenarioError(
-                    f"data: {self.path} has no split {name}: {text:.200} Name one by data.train and data.test, "
-                    "or set data.test: null, which takes data.test_fraction of the training split."
-                ) from error
+                raise ScenarioError(f"data: {self.path} has no split {name}: {text:.200} {TEST_CURE}") from error
             raise DataDamaged(f"{self.path} cannot be read: {type(error).__name__}: {text:.300}") from error
 
     def _of_hub(self, datasets: Any, name: str, search: DataSearch) -> Any:
@@ -146,12 +140,10 @@ class HuggingFace(DataSettings):
 
     def _check_columns(self, split: str, rows: Any) -> None:
         for key, names in (("inputs", self.inputs), ("label", (self.label,)), ("columns", self.columns)):
-            for name in names:
-                if name not in rows.column_names:
-                    raise DataDamaged(
-                        f"data.{key}: {self.path} has no column {name} in its {split} split; it has "
-                        f"{', '.join(rows.column_names)}."
-                    )
+            unknown = [name for name in names if name not in rows.column_names]
+            if unknown:
+                known = f"it has {', '.join(rows.column_names)}"
+                raise DataDamaged(f"data.{key}: {self.path} has no column {unknown[0]} in its {split} split; {known}.")
         if len(rows) == 0:
             raise DataDamaged(f"{self.path}: split {split} has no rows.")
 
@@ -160,9 +152,7 @@ class HuggingFace(DataSettings):
         if len(self.inputs) > 1:
             columns = {name: rows[name][:] for name in self.inputs}
             if any(isinstance(values[0], list) or hasattr(values[0], "convert") for values in columns.values()):
-                raise DataDamaged(
-                    f"{where}: {key}: several columns must be of one number each; take one column instead."
-                )
+                raise DataDamaged(f"{where}: {key}: expected one column, or several of one number each.")
             table = self._numbers(split, columns)
             return as_samples(where, key, np.stack(table, axis=1).astype(np.float32))
         values = rows[self.inputs[0]][:]
@@ -171,9 +161,8 @@ class HuggingFace(DataSettings):
         elif isinstance(values[0], str):
             refuse_odd_cells(f"{where} ({split})", self.inputs[0], as_cells(values), CURE)
             raise DataDamaged(
-                f"{where}: {key}: expected images or numbers, got text. Turn it into token ids first, by "
-                "datasets.Dataset.map, and keep these by save_to_disk; or use a data set of texts (ddlsim list "
-                "datasets)."
+                f"{where}: {key}: expected images or numbers, got text. Turn it into token ids by datasets.Dataset.map "
+                "and save_to_disk, or use a data set of texts (ddlsim list datasets)."
             )
         if hasattr(values[0], "convert"):  # a picture
             values = [self._picture(picture) for picture in values]
@@ -195,16 +184,12 @@ class HuggingFace(DataSettings):
         """Per split its labels; strings are numbered in alphabetical order over all splits."""
         key = f"data.label: {self.label}"
         for split, rows in read.items():
-            cells = as_cells(rows[self.label][:])
+            cells, where = as_cells(rows[self.label][:]), f"{self.path} ({split})"
             if "" in cells:
-                where = f"{self.path} ({split}): column {self.label}"
-                raise DataDamaged(
-                    f"{where}, row {cells.index('') + 1}: expected a label, got nothing. Take the row out."
-                )
+                place = f"{where}: column {self.label}, row {cells.index('') + 1}"
+                raise DataDamaged(f"{place}: expected a label, got nothing. Take the row out.")
             if isinstance(rows[self.label][0], str):
-                refuse_odd_cells(
-                    f"{self.path} ({split})", self.label, cells, "Name all classes by words, or by numbers."
-                )
+                refuse_odd_cells(where, self.label, cells, "Name all classes by words, or by numbers.")
         values = {split: as_array(self.path, key, rows[self.label][:]) for split, rows in read.items()}
         if names := self._names(read):
             values = {split: np.searchsorted(np.array(names), own) for split, own in values.items()}
@@ -221,6 +206,5 @@ def _saved(datasets: Any, place: Path, name: str) -> Any:
     found = datasets.load_from_disk(str(place))
     splits = found if isinstance(found, Mapping) else {"train": found}
     if name not in splits:
-        hint = " Set data.test: null, which takes data.test_fraction of the training split." if name == "test" else ""
-        raise ScenarioError(f"data: {place} has no split {name}; it has {', '.join(splits)}.{hint}")
+        raise ScenarioError(f"data: {place} has no split {name}; it has {', '.join(splits)}. {TEST_CURE}")
     return splits[name]

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from annotated_types import Ge, Gt, Le, Lt
@@ -26,12 +26,8 @@ from ddlsim.data.npz import read_keras_npz
 from ddlsim.data.search import DataSearch, damaged
 from ddlsim.foundation.augmentation import BUILT_IN
 from ddlsim.foundation.environment import needed
-from ddlsim.foundation.errors import DataDamaged, ScenarioError
+from ddlsim.foundation.errors import DataDamaged, ScenarioError, listing
 from ddlsim.foundation.rng import stream
-
-if TYPE_CHECKING:
-    pass
-
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff", ".gif"})
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -129,19 +125,15 @@ class ImageFolder(DataSettings):
             classes = _class_names(root / "train")
             more = sorted(set(_class_names(test)) - set(classes)) if test.is_dir() else []
             if more:
-                raise DataDamaged(
-                    f"{test}: class {more[0]} ({len(more)} such) is not in {root / 'train'}, so that nothing could "
-                    "learn it. Put training images of it there, or take the folder out."
-                )
+                raise DataDamaged(f"{test}: expected only classes of {root / 'train'}, got {listing(more)} as well.")
             files = {"train": _list(root / "train", classes), "test": _list(test, classes)}
         else:
             classes = _class_names(root)
             files = self._split(root, _list(root, classes), len(classes))
         cache = list(search.roots())[-1]
         splits = _convert(files, self.size, cache) if self.mapped else _read_splits(files, self.size)
-        found = dataset_from_arrays(
-            "image-folder", str(root), splits, "classification", len(classes), self.mean, self.std
-        )
+        keys: dict[str, Any] = {"num_classes": len(classes), "mean": self.mean, "std": self.std}
+        found = dataset_from_arrays("image-folder", str(root), splits, **keys)
         return replace(found, class_names=tuple(classes))
 
     def _split(self, root: Path, samples: list[Sample], num_classes: int) -> dict[str, list[Sample]]:
@@ -153,10 +145,7 @@ class ImageFolder(DataSettings):
             units = [path if self.split_by == "image" else _below_class(root, path) for path, _ in own]
             distinct = sorted(set(units))
             if len(distinct) < 2:
-                name = own[0][0].relative_to(root).parts[0]
-                raise DataDamaged(
-                    f"{root}: class {name} has only one {self.split_by}, which cannot be split into train and test."
-                )
+                raise DataDamaged(f"{own[0][0]}: expected another {self.split_by} of this class, to split them.")
             count = max(1, round(self.test_fraction * len(distinct)))
             order = stream(SPLIT_SEED, "image-folder", label).permutation(len(distinct))
             chosen = {distinct[index] for index in order[: min(count, len(distinct) - 1)]}
@@ -283,21 +272,13 @@ def check_augmentation(dataset: Dataset, kind: Any) -> None:
         return
     if not are_pictures(dataset.sample_shape, dataset.sample_dtype):
         shape = " x ".join(map(str, dataset.sample_shape))
-        raise ScenarioError(
-            f"training.augmentation: only none fits samples that are no images ({shape}); "
-            "transforms take any samples of floating-point numbers."
-        )
+        raise ScenarioError(f"training.augmentation: only none fits samples that are no images ({shape}).")
     if np.ndim(dataset.mean) != 1:
         raise ScenarioError("training.augmentation: only none fits data of several domains.")
     if kind == "color" and dataset.train_images.dtype != np.uint8:
-        _check_scale(dataset.train_images)
-
-
-def _check_scale(images: np.ndarray) -> None:
-    low, high = float(images.min()), float(images.max())
-    if low < -_TOLERANCE or high > 1 + _TOLERANCE:
-        raise ScenarioError(
-            f"training.augmentation: color changes uint8 images or values of 0 to 1, the data has values of {low:.4g} "
-            f"to {high:.4g}, which it would cut off. Give the images unnormalized, uint8 or 0 to 1, with the data's "
-            "mean and std, or choose crop_flip or none."
-        )
+        low, high = float(dataset.train_images.min()), float(dataset.train_images.max())
+        if low < -_TOLERANCE or high > 1 + _TOLERANCE:
+            raise ScenarioError(
+                "training.augmentation: expected uint8 images or values of 0 to 1 for color, got values of "
+                f"{low:.4g} to {high:.4g}. Give the images unnormalized, with mean and std, or choose crop_flip."
+            )

@@ -6,6 +6,7 @@ Pictures become RGB with 8 bits per channel, upright, and scaled where Pillow wo
 import math
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,15 +49,11 @@ def stack_items(
     """
     if _is_plain_tensors(data):
         return data.tensors
-    kind = type(data).__name__
-    try:
+    kind, count = type(data).__name__, 0
+    with suppress(TypeError, ValueError):
         count = len(data)
-    except (TypeError, ValueError) as error:
-        raise DataDamaged(
-            f"{where}: {split}: expected a whole number from len() of the {kind}, got: {error}."
-        ) from error
     if count == 0:
-        raise DataDamaged(f"{where}: {split}: expected at least one sample, got a {kind} with none.")
+        raise DataDamaged(f"{where}: {split}: expected samples counted by len(), got none from the {kind}.")
     samples, labels = np.empty(0), list[np.ndarray]()
     for index in range(count):
         item = _read_item(f"{where}: {split}: item {index} of {count} of the {kind}", data, index)
@@ -69,7 +66,7 @@ def stack_items(
             if each.shape != first.shape or (name == "sample" and each.dtype != first.dtype):
                 raise DataDamaged(
                     f"{where}: {split}: {name} {index} is {each.dtype} {list(each.shape)}, the first is {first.dtype} "
-                    f"{list(first.shape)}; all must be alike. Resize or pad them."
+                    f"{list(first.shape)}; all must be alike. Resize or pad them (images of torchvision: data.size)."
                 )
         samples[index] = sample
     return np.moveaxis(samples, 1, 3) if channels_first and samples.ndim == 4 else samples, np.stack(labels)
@@ -85,25 +82,18 @@ def _read_item(place: str, data: Any, index: int) -> Any:
     try:
         item = data[index]
     except Exception as error:  # whatever the user's data set raises
+        raise DataDamaged(f"{place} raises {type(error).__name__}: {error}. Correct len() or [i].") from error
+    is_pair = isinstance(item, tuple | list) and len(item) == 2
+    if not is_pair or (isinstance(item[0], tuple | list) and any(getattr(each, "shape", None) for each in item[0])):
         raise DataDamaged(
-            f"{place} raises {type(error).__name__}: {error}. Let len() count the items that [i] returns."
-        ) from error
-    if not isinstance(item, tuple | list) or len(item) != 2:
-        raise DataDamaged(
-            f"{place} is {describe(item)}, expected a pair (sample, label). Wrap it in a Dataset whose __getitem__ "
-            "returns such pairs."
-        )
-    if isinstance(item[0], tuple | list) and any(getattr(each, "shape", None) for each in item[0]):
-        raise DataDamaged(
-            f"{place} has {describe(item[0])} arrays as its sample, and models take one input. Join them in "
-            "__getitem__ by torch.cat, and take them apart in the model's forward."
+            f"{place} is {describe(item)}, expected a pair (sample, label) with one array as the sample. Return such "
+            "pairs from __getitem__; join several arrays by torch.cat."
         )
     is_frozen = isinstance(data, list | tuple) or index >= ITEMS_READ_TWICE
     if not is_frozen and not all(map(_equal, item, data[index])):
         raise DataDamaged(
-            f"{place} differs when it is read again, so that a random transform would be applied once and then frozen. "
-            "Take it out of the data set and give it as ddlsim.data.Arrays(..., augment=transform) or "
-            "training.augmentation; list(data) freezes it on purpose."
+            f"{place} differs when it is read again, as by a random transform. Give the transform as "
+            "ddlsim.data.Arrays(..., augment=transform) or training.augmentation, or freeze the items by list(data)."
         )
     return item
 
@@ -155,13 +145,13 @@ def to_rgb8(picture: "Image", where: str) -> "Image":
 
         values = np.asarray(picture).astype(np.float32) / 257
         return Image.fromarray(np.rint(values).astype(np.uint8)).convert("RGB")
-    if picture.mode in ("I", "F"):
-        values = np.asarray(picture)
-        if picture.mode == "F" or values.min() < 0 or values.max() > 255:
-            raise DataDamaged(
-                f"{where}: expected a picture of 8 or 16 bits per channel, got one of 32 bits (mode {picture.mode}) "
-                f"with values of {values.min():g} to {values.max():g}. Save it with values of 0 to 255, as 8 bits."
-            )
+    values = np.asarray(picture) if picture.mode in ("I", "F") else np.zeros(1)
+    low, high = values.min(), values.max()
+    if picture.mode == "F" or low < 0 or high > 255:
+        raise DataDamaged(
+            f"{where}: expected a picture of 8 or 16 bits per channel, got one of 32 bits (mode {picture.mode}) with "
+            f"values of {low:g} to {high:g}. Save it with values of 0 to 255, as 8 bits."
+        )
     return picture.convert("RGB")
 
 

@@ -5,7 +5,7 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import numpy as np
 from annotated_types import Gt
@@ -13,7 +13,7 @@ from annotated_types import Gt
 from ddlsim.data.dataset import Dataset, DataSettings, Pair, Task
 from ddlsim.data.from_arrays import as_labels, as_samples, dataset_from_arrays, refuse_classes_of_regression
 from ddlsim.data.search import DOWNLOAD_AGAIN, DataSearch, damaged
-from ddlsim.foundation.errors import DataDamaged, ScenarioError
+from ddlsim.foundation.errors import DataDamaged, ScenarioError, listing
 from ddlsim.foundation.units import Count
 
 KERAS_KEYS = ("x_train", "y_train", "x_test", "y_test")
@@ -60,62 +60,46 @@ class Npz(DataSettings):
             DataDamaged: if it cannot be read.
         """
         path = search.find(self.path, "npz", "a file with x_train, y_train, x_test and y_test (numpy.savez).")
-        splits = read_keras_npz(path, self.task, custom=True, mapped=self.mapped)
-        columns = _read_columns(path, tuple(splits))
-        return dataset_from_arrays("npz", str(path), splits, self.task, self.num_classes, self.mean, self.std, columns)
+        arrays = _arrays(path, self.mapped, SAVE_AGAIN)
+        splits, columns = _splits(path, arrays, self.task, integers=True), {}
+        for name in (key.removesuffix("_train") for key in arrays.keys() - KERAS_KEYS if key.endswith("_train")):
+            columns[name] = {split: arrays[key] for split in splits if (key := f"{name}_{split}") in arrays}
+        return dataset_from_arrays(
+            "npz", str(path), splits, self.task, self.num_classes, self.mean, self.std, columns or None
+        )
 
 
-def read_keras_npz(
-    path: Path, task: str = "classification", custom: bool = False, mapped: bool = False
-) -> dict[str, Pair]:
-    """Return the samples and labels of both splits of an .npz in Keras's layout.
+def read_keras_npz(path: Path) -> dict[str, Pair]:
+    """Return the images and classes of both splits of a published .npz in Keras's layout.
 
     Images are uint8 or float32 [N, H, W, C] (a missing channel axis is added; a table [N, F] becomes [N, 1, F, 1]).
-    Labels are int64 [N] or [N, T], of a regression float32 [N] (Keras's [N, 1] is flattened). In a `custom` file, which
-    the user has made, samples may also be integers other than bytes, such as token ids [N, T], whose shape and type
-    remain. With `mapped`, samples stay in the file, which must be uncompressed.
+    Labels are int64 [N] (Keras's [N, 1] is flattened).
 
     Raises:
         DataDamaged: if an array is missing, cut, or of another kind.
     """
-    arrays = _arrays(path, mapped, SAVE_AGAIN if custom else DOWNLOAD_AGAIN)
+    return _splits(path, _arrays(path, False, DOWNLOAD_AGAIN), "classification", integers=False)
+
+
+def _splits(path: Path, arrays: dict[str, np.ndarray], task: str, integers: bool) -> dict[str, Pair]:
     return {
         split: (
-            as_samples(str(path), f"x_{split}", arrays[f"x_{split}"], custom),
+            as_samples(str(path), f"x_{split}", arrays[f"x_{split}"], integers),
             as_labels(str(path), f"y_{split}", arrays[f"y_{split}"], task),
         )
         for split in ("train", "test")
     }
 
 
-def _read_columns(path: Path, splits: Sequence[str]) -> dict[str, dict[str, np.ndarray]] | None:
-    """Further arrays, such as speaker_train: name -> split -> one value per sample.
-
-    Raises:
-        DataDamaged: if one cannot be read.
-    """
-    found: dict[str, dict[str, np.ndarray]] = {}
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            for key in file.files:
-                name, _, split = key.rpartition("_")
-                if key not in KERAS_KEYS and name and split in splits:
-                    found.setdefault(name, {})[split] = file[key]
-    except Exception as error:  # a damaged header raises errors of any type
-        raise damaged(path, str(error) or type(error).__name__, SAVE_AGAIN) from error
-    return {name: by_split for name, by_split in found.items() if "train" in by_split} or None
-
-
 def _arrays(path: Path, mapped: bool, advice: str) -> dict[str, np.ndarray]:
-    """Return the four arrays of the file, unchanged."""
+    """Return the arrays of the file, unchanged."""
     try:
         with np.load(path, allow_pickle=False) as file:
             lacking = [key for key in KERAS_KEYS if key not in file]
             if lacking:
-                known = ", ".join(file.files) or "nothing"
-                raise damaged(path, f"no {', '.join(lacking)} in it; it has {known}", advice)
+                raise damaged(path, f"no {', '.join(lacking)} in it; it has {listing(file.files) or 'nothing'}", advice)
             maps = _map_npz(path, ["x_train", "x_test"]) if mapped else {}
-            arrays = {key: maps[key] if key in maps else file[key] for key in KERAS_KEYS}
+            arrays = {key: maps[key] if key in maps else file[key] for key in file.files}
     except (DataDamaged, ScenarioError):
         raise
     except Exception as error:  # a damaged header raises errors of any type
@@ -148,8 +132,7 @@ def _map_npz(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
             entry = file.getinfo(f"{name}.npy")
             if entry.compress_type != zipfile.ZIP_STORED:
                 raise ScenarioError(
-                    f"data.mapped: {path} is compressed. Write it by numpy.savez, not savez_compressed, or set "
-                    "data.mapped: false."
+                    f"data.mapped: {path} is compressed. Write it by numpy.savez, or set mapped: false."
                 )
             raw.seek(entry.header_offset + _NAME_LENGTH_AT)
             name_bytes, extra_bytes = struct.unpack("<HH", raw.read(4))
@@ -157,6 +140,5 @@ def _map_npz(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
             version = np.lib.format.read_magic(raw)
             head = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
             shape, fortran, dtype = head(raw)
-            order: Literal["F", "C"] = "F" if fortran else "C"
-            found[name] = np.memmap(path, dtype, "r", raw.tell(), shape, order)
+            found[name] = np.memmap(path, dtype, "r", raw.tell(), shape, "F" if fortran else "C")
     return found

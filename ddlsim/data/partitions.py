@@ -10,6 +10,7 @@ cuts.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence, Sized
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -83,10 +84,8 @@ class Partition(Part, ABC):
         """Return the values of the training samples, [N], by which `assign` deals them. Default: their labels."""
         labels = dataset.train_labels
         if labels.ndim > 1 and self.needs_classes:
-            raise ScenarioError(
-                f"partition: {dataset.name} has {labels.shape[1]} labels per sample, and this partition deals "
-                "samples by their one label. Use one of: random, quantity_skew, by_column."
-            )
+            text = f"expected one label per sample, got {labels.shape[1]} in {dataset.name}"
+            raise ScenarioError(f"partition: {text}. Use random, quantity_skew or by_column.")
         return labels if labels.ndim == 1 else np.zeros(len(labels), np.int64)  # only their number matters then
 
     def deal_test(
@@ -171,12 +170,9 @@ def by_node(dealt: Sequence[np.ndarray], pool: np.ndarray, node_cluster: np.ndar
 
 def check_dealt(dealt: Any, count: int) -> None:
     """Raise ScenarioError unless there is one entry per node."""
-    if not isinstance(dealt, Sized) or isinstance(dealt, Mapping):
-        raise ScenarioError(
-            f"partition: expected a list with the indices of every node's samples, got {kind_of(dealt)}."
-        )
-    if len(dealt) != count:
-        raise ScenarioError(f"partition: expected the samples of {count} nodes, got those of {len(dealt)}.")
+    if not isinstance(dealt, Sized) or isinstance(dealt, Mapping) or len(dealt) != count:
+        got = f"{kind_of(dealt)}{f' of {len(dealt)}' if isinstance(dealt, Sized) else ''}"
+        raise ScenarioError(f"partition: expected a list with the samples of {count} nodes, got {got}.")
 
 
 def check_indices(node: int, own: Any, count: int) -> np.ndarray:
@@ -185,18 +181,14 @@ def check_indices(node: int, own: Any, count: int) -> np.ndarray:
     Raises:
         ScenarioError: if an index is out of range; one below 0 would count from the end.
     """
-    try:
+    found = np.empty((0, 0))
+    with suppress(ValueError):  # lists of several lengths
         found = np.asarray(own)
-    except ValueError:  # lists of several lengths
-        found = np.empty((0, 0))
-    if found.ndim != 1 or not (np.issubdtype(found.dtype, np.integer) or not found.size):
-        raise ScenarioError(
-            f"partition: node {node}: expected the indices of its samples, whole numbers [M], got {found.dtype} "
-            f"{list(found.shape)}."
-        )
+    fits = found.ndim == 1 and (np.issubdtype(found.dtype, np.integer) or not found.size)
     wrong = found[(found < 0) | (found >= count)]
-    if len(wrong):
-        raise ScenarioError(f"partition: node {node}: expected indices of 0 to {count - 1}, got {wrong[0]}.")
+    if not fits or len(wrong):
+        got = wrong[0] if fits else f"{found.dtype} {list(found.shape)}"
+        raise ScenarioError(f"partition: node {node}: expected indices [M] of 0 to {count - 1}, got {got}.")
     return found.astype(np.int64, copy=False)
 
 
@@ -259,10 +251,8 @@ class Uniform(_OfClasses):
     def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: Generator) -> Dealt:
         present = np.unique(labels)
         if self.samples_per_node is not None and self.samples_per_node < len(present):
-            raise ScenarioError(
-                f"partition.samples_per_node: expected at least {len(present)}, one sample of each label of the data, "
-                f"got {self.samples_per_node}. Raise it, or use partition: random."
-            )
+            text = f"expected at least {len(present)}, the number of labels, got {self.samples_per_node}"
+            raise ScenarioError(f"partition.samples_per_node: {text}. Raise it, or use partition: random.")
         per_label = None if self.samples_per_node is None else self.samples_per_node // len(present)
         dealt: list[list[np.ndarray]] = [[] for _ in range(sum(clusters))]
         for label in present:
@@ -299,10 +289,8 @@ class Dirichlet(_OfClasses):
             if sizes.min() >= self.min_samples:
                 pieces = [np.split(own, end[:-1]) for own, end in zip(by_label, ends, strict=True)]
                 return [np.concatenate(parts) for parts in zip(*pieces, strict=True)]
-        raise ScenarioError(
-            f"partition: {MAX_DRAWS} draws with alpha {self.alpha} left a node with fewer than {self.min_samples} of "
-            f"{len(labels)} samples for {num_nodes} nodes. Raise partition.alpha or lower partition.min_samples."
-        )
+        text = f"{MAX_DRAWS} draws with alpha {self.alpha} left a node with fewer than {self.min_samples} samples"
+        raise ScenarioError(f"partition: {text}. Raise partition.alpha or lower partition.min_samples.")
 
 
 @dataclass(frozen=True, kw_only=True)

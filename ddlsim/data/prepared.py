@@ -12,7 +12,7 @@ import dataclasses
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -25,25 +25,11 @@ from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.rng import stream
 from ddlsim.tasks import Task, as_task
 
+Validation = Any
+"""Scenario section `validation`: source, fraction and seed."""
 
-class Validation(Protocol):
-    """Scenario section `validation`."""
-
-    @property
-    def source(self) -> str: ...
-    @property
-    def fraction(self) -> float: ...
-    @property
-    def seed(self) -> int | None: ...
-
-
-class Nodes(Protocol):
-    """Scenario section `nodes`."""
-
-    @property
-    def clusters(self) -> Sequence[int]: ...
-    @property
-    def placement(self) -> str: ...
+Nodes = Any
+"""Scenario section `nodes`: clusters and placement."""
 
 
 def split(dataset: Dataset, validation: Validation, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -67,10 +53,8 @@ def split(dataset: Dataset, validation: Validation, seed: int) -> tuple[np.ndarr
         pool = pools[validation.source]
         count = round(validation.fraction * len(pool))
         if not 0 < count < len(pool):
-            raise ScenarioError(
-                f"validation.fraction: {validation.fraction} of {len(pool)} {validation.source} samples leaves one "
-                "side empty."
-            )
+            text = f"{validation.fraction} of {len(pool)} {validation.source} samples leaves one side empty"
+            raise ScenarioError(f"validation.fraction: {text}.")
         rng = stream(seed, "validation") if validation.seed is None else np.random.default_rng(validation.seed)
         order = rng.permutation(pool)
         held_out, pools[validation.source] = np.sort(order[:count]), np.sort(order[count:])
@@ -132,11 +116,8 @@ def _pools(
         order = np.random.default_rng(validation.seed).permutation(own)[:size]
         cut = size - round(validation.fraction * size)
         if min(cut, size - cut) < nodes:
-            raise ScenarioError(
-                f"validation.fraction: {validation.fraction} of {size} samples leaves {cut} to train on and "
-                f"{size - cut} to validate with, for {nodes} nodes; each needs one of both. Use fewer nodes or another "
-                "fraction."
-            )
+            text = f"expected one training and one validation sample for each of {nodes} nodes"
+            raise ScenarioError(f"validation.fraction: {text}, got {cut} and {size - cut}. Use fewer nodes.")
         for_training.append(order[:cut])
         for_validation.append(order[cut:])
     return np.sort(np.concatenate(for_training)), np.sort(np.concatenate(for_validation))
@@ -148,9 +129,8 @@ def _keep_a_part(owned: list[np.ndarray], fraction: float, seed: int) -> tuple[l
     for node, own in enumerate(owned):
         count = max(1, round(fraction * len(own)))
         if count >= len(own):
-            raise ScenarioError(
-                f"validation.fraction: {fraction} of node {node}'s {len(own)} samples leaves none to train on."
-            )
+            text = f"{fraction} of node {node}'s {len(own)} samples leaves none to train on"
+            raise ScenarioError(f"validation.fraction: {text}.")
         order = stream(seed, "validation", node).permutation(own)
         validation.append(order[:count])
         train.append(order[count:])
@@ -283,7 +263,7 @@ def prepare(
 
 def _about(dataset: Dataset, sizes: Mapping[str, int], owned: Sequence[np.ndarray]) -> dict[str, Any]:
     """Return a description of the data for a manifest."""
-    per_node = [len(own) for own in owned]
+    per_node = list(map(len, owned))
     return {
         "name": dataset.name,
         "origin": dataset.origin,
@@ -344,10 +324,8 @@ def dealt(
     owned = [check_indices(node, own, len(dataset.train_labels)) for node, own in enumerate(owned)]
     empty = [node for node, own in enumerate(owned) if len(own) == 0]
     if empty:
-        raise ScenarioError(
-            f"partition: {len(pool)} training samples leave {len(empty)} of {len(owned)} nodes (the first is node "
-            f"{empty[0]}) without any. Use fewer nodes, more data, or another partition."
-        )
+        text = f"{len(pool)} training samples leave {len(empty)} of {len(owned)} nodes (the first is node {empty[0]})"
+        raise ScenarioError(f"partition: {text} without any. Use fewer nodes, more data, or another partition.")
     return owned
 
 

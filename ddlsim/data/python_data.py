@@ -5,9 +5,8 @@ something holds them: the part, or a scenario with it.
 """
 
 import weakref
-from collections.abc import Mapping, Sized
+from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, replace
-from numbers import Integral
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -31,6 +30,7 @@ from ddlsim.foundation.errors import DataDamaged, DataMissing, ScenarioError
 from ddlsim.foundation.units import Count
 
 WHERE = "data: Arrays"
+LAYOUTS = (None, "channels_first", "channels_last", "signals")
 _datasets: "weakref.WeakValueDictionary[str, Dataset]" = weakref.WeakValueDictionary()
 """SHA-256 -> the data set, while something holds it."""
 
@@ -79,13 +79,11 @@ class Arrays(DataSettings):
         refuse_classes_of_regression(self.task, self.num_classes)
         if train is None and test is None:
             if not self.sha256:
-                raise ScenarioError(
-                    "data: arrays come from Python: ddlsim.data.Arrays(train=(x, y), test=(x, y)). In a file, name "
-                    "npz, image-folder or another data set."
-                )
+                raise ScenarioError("data: arrays come from Python: ddlsim.data.Arrays(train=(x, y), test=(x, y)).")
             object.__setattr__(self, "_held", _datasets.get(self.sha256))
             return
-        self._check_arguments(train, test, columns, layout)
+        if train is None or test is None or layout not in LAYOUTS:
+            raise ScenarioError(f"{WHERE}: expected train=(x, y), test=(x, y) and a layout of {LAYOUTS}, got {layout}.")
         named = {"train": train, "test": test, "validation": validation}
         splits = {
             split: read_split(split, data, self.task, layout) for split, data in named.items() if data is not None
@@ -100,24 +98,6 @@ class Arrays(DataSettings):
         )
         object.__setattr__(self, "sha256", found.sha256)
         object.__setattr__(self, "_held", _datasets.setdefault(found.sha256, found))
-
-    def _check_arguments(self, train: Any, test: Any, columns: Any, layout: Any) -> None:
-        """Raise ScenarioError for arguments of a wrong type, which Python passes without a scenario's checks."""
-        if layout not in (None, "channels_first", "channels_last", "signals"):
-            raise ScenarioError(f"{WHERE}: layout is channels_first, channels_last or signals, got {layout!r}.")
-        for key, value, kind, expected in (
-            ("num_classes", self.num_classes, Integral, "a whole number"),
-            ("mean", self.mean, Sized, "a list of numbers, such as [0.5]"),
-            ("std", self.std, Sized, "a list of numbers, such as [0.5]"),
-            ("columns", columns, Mapping, "a mapping of names to values"),
-        ):
-            if value is not None and not isinstance(value, kind):
-                raise ScenarioError(f"{WHERE}: {key}: expected {expected}, got a {type(value).__name__}.")
-        if train is None or test is None:
-            lacking = "train" if train is None else "test"
-            raise ScenarioError(
-                f"{WHERE}: expected train=(x, y) and test=(x, y), {lacking} is missing. Split your samples in two."
-            )
 
     @property
     def augmentation(self) -> Any:
@@ -141,8 +121,7 @@ class Arrays(DataSettings):
         if held is None:
             raise DataMissing(
                 f"data: the samples of SHA-256 {self.sha256[:12]}... come from Python and are not in this process. "
-                "Make the same ddlsim.data.Arrays(train=..., test=...) here first; or keep them in a file: "
-                "numpy.savez(path, x_train=..., y_train=..., ...), and use {name: npz, path: ...}."
+                "Make the same ddlsim.data.Arrays(train=..., test=...) here first, or use a file (npz)."
             )
         splits: dict[str, Pair] = {}
         for split in held.splits:
@@ -154,10 +133,8 @@ class Arrays(DataSettings):
         if any(is_mapped(array) for pair in splits.values() for array in pair):
             now = replace(held).sha256  # of the values that are there now
             if now != self.sha256:
-                raise DataDamaged(
-                    f"{WHERE}: a memory-mapped array has changed: the SHA-256 of the samples was {self.sha256}, is "
-                    f"{now}. Make the ddlsim.data.Arrays again."
-                )
+                change = f"expected samples of SHA-256 {self.sha256}, got {now}"
+                raise DataDamaged(f"{WHERE}: a memory-mapped array has changed: {change}. Make the Arrays again.")
         found.__dict__["sha256"] = self.sha256  # it has been computed
         return found
 
@@ -175,14 +152,12 @@ def read_split(split: str, data: Any, task: str, layout: str | None) -> Pair:
         x = np.moveaxis(x, 1, 3)
     elif x.ndim == 4 and layout is None and x.shape[1] in (1, 3) and x.shape[3] > 4 and x.dtype.kind in "uf":
         raise ScenarioError(
-            f"{WHERE}: x_{split} is {list(x.shape)}, which looks like [N, C, H, W]. Arrays are [N, H, W, C]; pass "
-            "layout='channels_first', or layout='channels_last' if it is meant so."
+            f"{WHERE}: x_{split}: expected [N, H, W, C], got {list(x.shape)}. Pass layout='channels_first' or "
+            "'channels_last'."
         )
     if x.ndim == 0 or y.ndim == 0 or len(x) != len(y) or not len(x):
-        raise DataDamaged(
-            f"{WHERE}: {split}: expected at least one sample and as many labels, got x_{split} {list(x.shape)} and "
-            f"y_{split} {list(y.shape)}."
-        )
+        shapes = f"x_{split} {list(x.shape)} and y_{split} {list(y.shape)}"
+        raise DataDamaged(f"{WHERE}: {split}: expected at least one sample and as many labels, got {shapes}.")
     if task == "classification" and np.issubdtype(y.dtype, np.floating) and y.size == len(y):
         task = "regression"
     labels = _separate(as_labels(WHERE, f"y_{split}", y, task), y)
@@ -201,22 +176,14 @@ def _raw_split(split: str, data: Any, layout: str | None) -> tuple[Any, Any, str
     """
     if isinstance(data, tuple) and len(data) == 2:
         return *data, layout
-    is_table = hasattr(data, "columns")
-    has_items = hasattr(data, "__len__") and hasattr(data, "__getitem__")
-    if has_items and not is_table and not isinstance(data, Mapping | np.ndarray | tuple):
+    has_items = hasattr(data, "__len__") and hasattr(data, "__getitem__") and not hasattr(data, "columns")
+    if has_items and not isinstance(data, Mapping | np.ndarray | tuple):
         first = {"channels_first": True, "channels_last": False, "signals": False}.get(layout or "")
         x, y = stack_items(WHERE, split, data, channels_first=first)
         return x, y, layout if is_tensor(x) or layout in (None, "signals") else "channels_last"
-    if is_table:
-        advice = "Give its columns apart: (df[features].to_numpy('float32'), df[label].to_numpy())."
-    elif hasattr(data, "batch_size") and hasattr(data, "dataset"):
-        advice = "Give what it loads, loader.dataset: mini-batches are drawn by the simulator."
-    elif isinstance(data, np.ndarray | tuple):
-        advice = "Arrays are given as data=((x, y), (x_test, y_test)): samples and labels, for training and for tests."
-    else:
-        advice = "An iterable data set can be read into a list: list(data)."
     raise ScenarioError(
-        f"{WHERE}: {split}: expected (samples, labels) or a data set with len() and [i], got {describe(data)}. {advice}"
+        f"{WHERE}: {split}: expected (samples, labels) or a data set with len() and [i], got {describe(data)}. "
+        "Give the columns of a table as arrays, loader.dataset of a loader, list(data) of an iterable."
     )
 
 

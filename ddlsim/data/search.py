@@ -114,16 +114,16 @@ class DataSearch:
             layout: required contents of the folders, a sentence.
             why: why it was not downloaded either; None if there is nothing to download.
         """
-        lines = [f"data: {name} is not on this machine." + (f" It was not downloaded: {why}." if why else "")]
-        lines.append(f"Looked for {' or '.join(wanted)} in:")
-        for root, how in self.roots().items():
-            lines.append(f"  {root}  ({how})" + ("" if root.is_dir() else ", no such folder"))
-        lines.append(f"To get it: {layout}")
-        lines.append("Put it into one of these folders, or name its folder by --data-dir or $DDLSIM_DATA.")
-        lines.append(
-            "To try without it: a scenario with a `fallback:` runs on that instead (unless --no-fallback); or add "
-            "--set data.name=fashion-mnist-mini, which is inside the package."
+        folders = (
+            f"  {root}  ({how}){'' if root.is_dir() else ', no such folder'}" for root, how in self.roots().items()
         )
+        lines = [
+            f"data: {name} is not on this machine." + (f" It was not downloaded: {why}." if why else ""),
+            *(f"Looked for {' or '.join(wanted)} in:", *folders, f"To get it: {layout}"),
+            "Put it into one of these folders, or name its folder by --data-dir or $DDLSIM_DATA.",
+            "To try without it: a scenario with a `fallback:` runs on that instead (unless --no-fallback); or add "
+            "--set data.name=fashion-mnist-mini, which is inside the package.",
+        ]
         return DataMissing("\n".join(lines))
 
 

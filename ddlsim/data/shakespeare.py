@@ -71,10 +71,7 @@ class Shakespeare(DataSettings):
 
     def __post_init__(self) -> None:
         if self.text == "leaf" and (self.unit != "characters" or self.stride is not None or self.test_share != 0.2):
-            raise ScenarioError(
-                "text: LEAF's files are windows of characters with their own stride and test set. Leave out unit, "
-                "stride and test_share, or use text: full."
-            )
+            raise ScenarioError("text: leaf fixes unit, stride and test_share. Leave them out, or use text: full.")
 
     def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
         if self.unit == "characters":
@@ -139,10 +136,8 @@ class Shakespeare(DataSettings):
                 for split, pair in found.items():
                     by_split[split][role] = pair
         if not by_split["train"]:
-            raise ScenarioError(
-                f"data.length: no role has text for a training and a test sample of {self.length} {self.unit}. Lower "
-                "it, or raise data.test_share."
-            )
+            text = f"no role has text for a training and a test sample of {self.length} {self.unit}"
+            raise ScenarioError(f"data.length: {text}. Lower it, or raise data.test_share.")
         return {**by_split}, origin
 
     def _of_leaf(self, search: DataSearch) -> tuple[dict[str, Windows], str]:

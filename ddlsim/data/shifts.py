@@ -155,9 +155,7 @@ class Rotate(Shift):
         degrees = self.angles(setting.num_clusters)[cluster] % 360
         height, width = shape[2:]
         if degrees in (90, 270) and height != width:
-            raise ScenarioError(
-                f"shift.degrees: only square images can be turned by 90 degrees, these are {height} x {width}."
-            )
+            raise ScenarioError(f"shift.degrees: expected square images to turn by 90, got {height} x {width}.")
         return degrees
 
     def _fill(self, channels: int, setting: Setting) -> np.ndarray:
@@ -165,10 +163,8 @@ class Rotate(Shift):
         if self.order == "after_normalizing":
             return np.zeros(channels, np.float32)
         if setting.black is None:
-            raise ScenarioError(
-                "shift.order: the joined data sets are normalized differently, so there is no one black to fill "
-                "corners with. Use after_normalizing, or partition: {name: domains}."
-            )
+            text = "expected after_normalizing or partition: {name: domains} for sets of several normalizations"
+            raise ScenarioError(f"shift.order: {text}, got before_normalizing.")
         return setting.black.astype(np.float32)
 
     def angles(self, num_clusters: int) -> tuple[float, ...]:
@@ -177,15 +173,9 @@ class Rotate(Shift):
         Raises:
             ScenarioError: if there is not one for each.
         """
-        if self.degrees == "auto":
-            if num_clusters not in AUTO_DEGREES:
-                raise ScenarioError(
-                    f"shift.degrees: auto knows 1 to 4 clusters, this scenario has {num_clusters}; list one angle for "
-                    "each."
-                )
-            return AUTO_DEGREES[num_clusters]
-        _one_per_cluster("shift.degrees", self.degrees, num_clusters)
-        return self.degrees
+        degrees = AUTO_DEGREES.get(num_clusters, ()) if self.degrees == "auto" else self.degrees
+        _one_per_cluster("shift.degrees", degrees, num_clusters)
+        return degrees
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -292,10 +282,8 @@ def _quarter_turns(images: np.ndarray, degrees: float) -> np.ndarray:
 
 def _require_images(name: str, samples: np.ndarray) -> None:
     if not are_pictures(samples.shape[1:], samples.dtype.name):
-        raise ScenarioError(
-            f"shift: {name} changes images, but the data's samples are {samples.dtype} {list(samples.shape[1:])}. Use "
-            "none, label_shift or label_swap."
-        )
+        shape = f"{samples.dtype} {list(samples.shape[1:])}"
+        raise ScenarioError(f"shift: {name} expects images, got samples {shape}. Use none, label_shift or label_swap.")
 
 
 def _one_per_cluster(key: str, values: Sequence, num_clusters: int) -> None:

@@ -14,6 +14,7 @@ because of a few odd cells, nor as numbers that it only resembles: such a cell r
 
 import csv
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,7 @@ from annotated_types import Gt, Lt
 
 from ddlsim.data.dataset import Dataset, DataSettings, finite
 from ddlsim.data.search import DataSearch
-from ddlsim.foundation.errors import DataDamaged, ScenarioError
+from ddlsim.foundation.errors import DataDamaged, ScenarioError, listing
 from ddlsim.foundation.rng import stream
 from ddlsim.foundation.units import CountOrZero
 
@@ -119,10 +120,9 @@ def numbers_in_columns(where: str, columns: Mapping[str, Sequence[Any]], cure: s
         cells = as_cells(values)
         refuse_odd_cells(where, name, cells, cure, always=True)
         if "" in cells:
-            raise DataDamaged(
-                f"{where}: column {name}, row {cells.index('') + 1}: expected a number, got nothing. {cure}"
-            )
-        found.append(np.array([float(cell) for cell in cells]))
+            place = f"column {name}, row {cells.index('') + 1}"
+            raise DataDamaged(f"{where}: {place}: expected a number, got nothing. {cure}")
+        found.append(np.array(cells, np.float64))
     return found
 
 
@@ -196,23 +196,13 @@ class Table(DataSettings):
 
     def dataset(self, name: str, origin: str, cells: Columns) -> Dataset:
         """Return the data set of a table that has been read."""
-        named = (
-            ("target", self.target),
-            ("domain", self.domain),
-            *((key, each) for key in ("leave_out", "categorical") for each in getattr(self, key)),
-        )
-        for key, column in named:
-            if column is not None and column not in cells:
-                raise ScenarioError(f"data.{key}: {origin} has no column {column!r}. It has {', '.join(cells)}.")
+        named = {"target": [self.target], "domain": [self.domain] if self.domain else []}
+        for key, columns in {**named, "leave_out": self.leave_out, "categorical": self.categorical}.items():
+            unknown = [column for column in columns if column not in cells]
+            if unknown:
+                raise ScenarioError(f"data.{key}: {origin} has no column {unknown[0]!r}. It has {', '.join(cells)}.")
         notes = self._notes(origin, cells)
         kept = [row for row, cell in enumerate(cells[self.target]) if cell]
-        if self.domain is not None:
-            unknown = [row + 1 for row in kept if not cells[self.domain][row]]
-            if unknown:
-                raise DataDamaged(
-                    f"{origin}: row {unknown[0]} below the names: no value in column {self.domain}, the domain "
-                    f"({len(unknown)} such rows). Fill it in, or take these rows out."
-                )
         cells = {column: [own[row] for row in kept] for column, own in cells.items()}
         labels, names = self._labels(origin, cells[self.target])
         domains = np.zeros(len(labels), np.int64)
@@ -220,12 +210,12 @@ class Table(DataSettings):
             numbers = numbers_of(cells[self.domain])  # 2 before 10
             values = cells[self.domain] if numbers is None or not np.isfinite(numbers).all() else numbers
             domains = np.unique(values, return_inverse=True)[1].astype(np.int64)
-            rare = np.flatnonzero(np.bincount(domains) == 1)
-            if len(rare):
-                only = cells[self.domain][int(np.flatnonzero(domains == rare[0])[0])]
+            counts = Counter(cells[self.domain])
+            wrong = [repr(value) for value, rows in counts.items() if not value or rows == 1]
+            if wrong:
                 raise DataDamaged(
-                    f"{origin}: column {self.domain}, the domain: {only!r} has one row ({len(rare)} such domains); "
-                    "each needs one to train on and one to test. Take these rows out."
+                    f"{origin}: column {self.domain}, the domain: expected at least two rows of each value and no "
+                    f"empty cell, got {listing(wrong)}. Take these rows out."
                 )
         test = _test_rows(domains, self.test_share, self.split_seed)
         apart = {self.target, self.domain, *self.leave_out}
@@ -269,21 +259,14 @@ class Table(DataSettings):
         numbers = None if self.target in self.categorical else numbers_of(cells)
         if self.task == "regression":
             if numbers is None:
-                row, word = next(
-                    ((row, cell) for row, cell in enumerate(cells, 1) if cell and numbers_of([cell]) is None),
-                    (1, cells[0]),
-                )
-                raise ScenarioError(
-                    f"data.target: column {self.target} of {origin} holds words ({word!r}), a regression needs "
-                    f"numbers (row {row} of those with a target). Choose another column, or task: classification."
-                )
+                word = next((cell for cell in cells if numbers_of([cell]) is None), cells[0])
+                text = f"expected numbers in column {self.target} of {origin} for a regression, got {word!r}"
+                raise ScenarioError(f"data.target: {text}. Choose another column, or task: classification.")
             return finite(origin, f"column {self.target}", numbers.astype(np.float32)), ()
         values, labels = np.unique(cells if numbers is None else numbers, return_inverse=True)
         if len(values) > MOST_CLASSES:
-            raise ScenarioError(
-                f"data.target: column {self.target} of {origin} has {len(values)} different values, as classes at most "
-                f"{MOST_CLASSES}. Choose another column, or task: regression."
-            )
+            text = f"expected at most {MOST_CLASSES} classes in column {self.target} of {origin}, got {len(values)}"
+            raise ScenarioError(f"data.target: {text}. Choose another column, or task: regression.")
         return labels.astype(np.int64), tuple(str(each) if numbers is None else f"{each:g}" for each in values)
 
 
@@ -330,20 +313,16 @@ def read_columns(path: Path) -> Columns:
         raise DataDamaged(f"{path}: cannot be read as CSV: {error}.") from error
     rows = list(lines.values())
     names = [name.strip() for name in rows[0]] if rows else []
-    if len(names) == 1 and (other := next((sign for sign in ";\t" if sign in names[0]), "")):
+    if len(rows) < 3 or len(set(names)) < len(names) or (len(names) == 1 and set(";\t") & set(names[0])):
         raise DataDamaged(
-            f"{path}: expected cells separated by commas, got the line {names[0]!r:.60} of names. Save the file with "
-            f"commas: pandas.read_csv(path, sep={other!r}).to_csv(path, index=False)."
+            f"{path}: expected a line of different names, separated by commas, and at least two rows below it, got "
+            f"{len(rows)} lines, the first {names!r:.60}."
         )
-    if len(rows) < 3 or len(set(names)) < len(names):
-        raise DataDamaged(f"{path}: expected a line of different names and at least two rows below it.")
     for number, row in lines.items():
         if len(row) != len(names):
             raise DataDamaged(f"{path}:{number}: expected {len(names)} cells, as in the first line, got {len(row)}.")
-    return {
-        name: ["" if row[at].strip() in MISSING else row[at].strip() for row in rows[1:]]
-        for at, name in enumerate(names)
-    }
+    stripped = zip(*(map(str.strip, row) for row in rows[1:]), strict=True)
+    return {name: ["" if c in MISSING else c for c in cells] for name, cells in zip(names, stripped, strict=True)}
 
 
 def _test_rows(domains: np.ndarray, share: float, seed: int) -> np.ndarray:

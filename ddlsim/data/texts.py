@@ -13,20 +13,21 @@ train.csv and test.csv (class, title, text), 120,000 and 7,600 rows. The vocabul
 """
 
 import csv
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeGuard
+from typing import Annotated
 
 import numpy as np
-from annotated_types import Ge
+from annotated_types import Ge, Len
+from pydantic import TypeAdapter, ValidationError
+from typing_extensions import TypedDict
 
 from ddlsim.data.dataset import Dataset, DataSettings, Pair
 from ddlsim.data.search import DataSearch, damaged
-from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError, listing
 from ddlsim.foundation.units import Count
 
 ALPHABET = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
@@ -119,56 +120,52 @@ def _of_files(folder: Path, length: int) -> Windows:
     files = sorted(path for path in folder.glob("*.json") if not path.name.startswith("."))  # as macOS leaves
     if not files:
         raise damaged(folder, "expected LEAF's JSON files in it, found none")
-    pieces: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}  # a user may occur in several files
+    texts: dict[str, list[str]] = {}
+    following: dict[str, list[str]] = {}
     for path in files:
-        for user, (texts, following) in _texts(path).items():
-            wrong = next((text for text in texts if len(text) != length), None)
+        for user, own in _users(path).items():  # a user may occur in several files
+            wrong = next((text for text in own["x"] if len(text) != length), None)
             if wrong is not None:
+                size = len(wrong)
                 raise ScenarioError(
-                    f"data.length: {path} has windows of {len(wrong)} characters (user {user}), data.length is "
-                    f"{length}. Set data.length: {len(wrong)}."
+                    f"data.length: expected {size}, as windows of {path} have, got {length}. Change it."
                 )
-            pair = character_ids("".join(texts)).reshape(-1, length), character_ids("".join(following))
-            pieces.setdefault(user, []).append(pair)
+            if len(own["x"]) != len(own["y"]):
+                raise damaged(path, f"user {user}: expected as many entries of x as of y")
+            if own["x"]:
+                texts.setdefault(user, []).extend(own["x"])
+                following.setdefault(user, []).extend(own["y"])
     return {
-        user: (np.concatenate([x for x, _ in pairs]), np.concatenate([y for _, y in pairs]))
-        for user, pairs in pieces.items()
+        user: (character_ids("".join(own)).reshape(-1, length), character_ids("".join(following[user])))
+        for user, own in texts.items()
     }
 
 
-def _texts(path: Path) -> dict[str, tuple[list[str], list[str]]]:
-    """Windows and next characters of the users of one file that have some."""
+class LeafUser(TypedDict):
+    """Windows of one user of LEAF, and the character that follows each."""
+
+    x: list[str]
+    y: list[Annotated[str, Len(1, 1)]]
+
+
+class LeafFile(TypedDict):
+    """A file of LEAF: user -> windows; further keys are ignored."""
+
+    user_data: dict[str, LeafUser]
+
+
+def _users(path: Path) -> dict[str, LeafUser]:
+    """Return the users of one file."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise damaged(path, f"{type(error).__name__}: {error}") from error
-    users = content.get("user_data") if isinstance(content, dict) else None
-    if not isinstance(users, dict):
-        raise damaged(path, 'expected LEAF\'s layout, {"users": [...], "user_data": {user: {"x": [...], "y": [...]}}}')
-    return {user: _pair(path, user, own) for user, own in users.items() if own != {"x": [], "y": []}}
-
-
-def _pair(path: Path, user: str, own: Any) -> tuple[list[str], list[str]]:
-    texts, following = (own.get("x"), own.get("y")) if isinstance(own, dict) else (None, None)
-    if not (_of_strings(texts) and _of_strings(following)) or len(texts) != len(following):
-        raise damaged(path, f"user {user}: expected x, a list of texts, and y, as many characters, got {_what(own)}")
-    wrong = next((each for each in following if len(each) != 1), None)
-    if wrong is not None:
-        raise damaged(path, f"user {user}: expected one character for each entry of y, got {wrong!r:.40}")
-    return texts, following
-
-
-def _of_strings(values: Any) -> TypeGuard[list[str]]:
-    return isinstance(values, list) and all(isinstance(each, str) for each in values)
-
-
-def _what(own: Any) -> str:
-    if not isinstance(own, dict):
-        return type(own).__name__
-    sizes = (
-        f"{key}: {type(value).__name__} of {len(value)}" for key, value in own.items() if hasattr(value, "__len__")
-    )
-    return ", ".join(sizes) or "nothing"
+        return TypeAdapter(LeafFile).validate_json(path.read_bytes())["user_data"]
+    except OSError as error:
+        raise damaged(path, str(error)) from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise damaged(
+            path, f"expected LEAF's layout, user_data: {{user: {{x, y}}}}: {place}: {first['msg']}"
+        ) from error
 
 
 FOLDERS = ("ag_news", "ag_news_csv")
@@ -231,8 +228,7 @@ def _read(path: Path) -> tuple[list[list[str]], np.ndarray]:
             rows = [(lines.line_num, row) for row in lines]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise damaged(path, f"{type(error).__name__}: {error}") from error
-    wrong = next(((line, row) for line, row in rows if len(row) != 3 or row[0] not in CLASSES), None)
+    wrong = [f"{row!r:.80} in line {line}" for line, row in rows if len(row) != 3 or row[0] not in CLASSES]
     if wrong or not rows:
-        came = f"{wrong[1]!r:.80} in line {wrong[0]}" if wrong else "an empty file"
-        raise damaged(path, f"expected lines of class (1 to 4), title, text, got {came}")
+        raise damaged(path, f"expected lines of class (1 to 4), title, text, got {listing(wrong, 1) or 'none'}")
     return [words(f"{title} {text}") for _, (_, title, text) in rows], np.array([int(row[0]) - 1 for _, row in rows])

@@ -10,7 +10,6 @@ and Vollgraf, "Fashion-MNIST", 2017 (MIT license, notice in embedded/LICENSE.fas
 file.
 """
 
-import difflib
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +25,7 @@ from ddlsim.data.items import squared, stack_items
 from ddlsim.data.npz import read_keras_npz
 from ddlsim.data.search import DataSearch, damaged
 from ddlsim.foundation.environment import needed
-from ddlsim.foundation.errors import DataDamaged, ScenarioError
+from ddlsim.foundation.errors import ScenarioError, did_you_mean
 from ddlsim.foundation.units import Count
 
 EMBEDDED = Path(__file__).parent / "embedded" / "fashion-mnist-mini.npz"
@@ -191,12 +190,7 @@ class Torchvision(DataSettings):
         """Read images and labels, item by item."""
         size = self.size
         change = (lambda image: squared(image, size)) if size else (lambda image: image)
-        try:
-            x, y = stack_items(where, split, data, change)
-        except DataDamaged as error:
-            if "all must be alike" in str(error):
-                raise DataDamaged(f"{error} Give data.size, which resizes every image.") from error
-            raise
+        x, y = stack_items(where, split, data, change)
         x = as_samples(where, f"x_{split}", np.asarray(x), False)
         return x, as_labels(where, f"y_{split}", y, "classification")
 
@@ -210,9 +204,9 @@ def _class_named(name: str) -> Any:
     datasets = needed("torchvision.datasets", "vision", f"data: {name}")
     cls = getattr(datasets, name, None)
     if not inspect.isclass(cls):
-        near = difflib.get_close_matches(name, datasets.__all__, n=3, cutoff=0.4)
-        hint = f" Did you mean {' or '.join(near)}?" if near else ""
-        raise ScenarioError(f"data.dataset: torchvision.datasets has no class {name}.{hint}")
+        raise ScenarioError(
+            f"data.dataset: torchvision.datasets has no class {name}.{did_you_mean(name, dir(datasets))}"
+        )
     return cls
 
 

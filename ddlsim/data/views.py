@@ -86,8 +86,7 @@ class ClusterView:
             found = apply_shift_to_bytes(self.shift, images, labels, self.cluster, self.setting, self.task)
             if found is not None:
                 return found
-            images = np.asarray(images)
-        return apply_shift(self.shift, images, labels, self.cluster, self.setting, self.task)
+        return apply_shift(self.shift, np.asarray(images), labels, self.cluster, self.setting, self.task)
 
     def _of_mapped(self, images: MappedSamples, labels: np.ndarray) -> Samples:
         """Return memory-mapped images whose batches are shifted when they are read, and labels shifted at once."""
@@ -129,10 +128,8 @@ def views_of(dataset: Dataset, partition: Partition, shift: Shift, num_clusters:
     """
     by_domain = partition.by_domain
     if by_domain and dataset.num_domains != num_clusters:
-        raise ScenarioError(
-            f"partition: domains needs data of one domain for each of the {num_clusters} clusters; {dataset.name} has "
-            f"{dataset.num_domains}."
-        )
+        text = f"expected data of {num_clusters} domains, one per cluster, got {dataset.num_domains} in {dataset.name}"
+        raise ScenarioError(f"partition: {text}.")
     labels = partition.cluster_labels(num_clusters, dataset.num_classes)
     views = []
     for cluster in range(num_clusters):

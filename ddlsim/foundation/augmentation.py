@@ -5,7 +5,6 @@ its name, with its arguments as keys; a class or function in a file (./mine.py:M
 or a list of these, applied in their order. Transforms inside a transform (RandomApply) are mappings with a name.
 """
 
-import difflib
 import hashlib
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +15,7 @@ from typing import Any
 
 from ddlsim.foundation import own_code, sources
 from ddlsim.foundation.environment import needed
-from ddlsim.foundation.errors import DataMissing, ScenarioError
+from ddlsim.foundation.errors import DataMissing, ScenarioError, did_you_mean
 
 BUILT_IN = ("none", "crop_flip", "color")
 GIVEN = "given"
@@ -99,8 +98,7 @@ def callables(value: Any) -> list[Callable[[Any], Any]]:
         v2 = needed("torchvision.transforms.v2", "vision", "training.augmentation")
         made = getattr(v2, name, None)
         if not isinstance(made, type):
-            near = difflib.get_close_matches(name, [*BUILT_IN, *dir(v2)], n=1)
-            meant = f" Did you mean {near[0]}?" if near else ""
+            meant = did_you_mean(name, [*BUILT_IN, *dir(v2)])
             raise ScenarioError(
                 f"unknown name {name!r}.{meant} Known: {', '.join(BUILT_IN)}, classes of torchvision.transforms.v2, "
                 "and ./mine.py:Mine"

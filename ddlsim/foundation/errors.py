@@ -1,6 +1,7 @@
 """The errors that users can cause, with the exit codes of the command line (cli/exits.py)."""
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 
@@ -62,6 +63,12 @@ class ReplayFailed(DdlsimError):
 def kind_of(value: object) -> str:
     """Return the type of an unexpected value in words."""
     return "nothing (None)" if value is None else f"a {type(value).__name__}"
+
+
+def did_you_mean(wrong: object, known: Iterable[str]) -> str:
+    """Return a sentence with the nearest known name, after a space, or nothing."""
+    found = difflib.get_close_matches(str(wrong), list(known), n=1, cutoff=0.5)
+    return f" Did you mean {found[0]!r}?" if found else ""
 
 
 def listing(items: Sequence[object], most: int = 8) -> str:

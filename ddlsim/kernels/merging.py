@@ -11,6 +11,7 @@ The Euclidean projection on the probability simplex is L. Condat, "Fast projecti
 Mathematical Programming 158 (2016), Algorithm 1.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,10 @@ import torch
 from ddlsim.foundation import native
 from ddlsim.kernels import matrices, on_device
 from ddlsim.kernels.matrices import Matrix, Rows, aligned_rows, as_longs, check_row_numbers, overlap, rows_of
+from ddlsim.kernels.model_rows import Columns
 
 
-def merge(params: Matrix, mixing: Any, columns: tuple[int, int] | None = None, out: Matrix | None = None) -> Matrix:
+def merge(params: Matrix, mixing: Any, columns: Columns = None, out: Matrix | None = None) -> Matrix:
     """Mix the rows of a parameter matrix: out = mixing @ params over a column range.
 
     Args:
@@ -59,17 +61,12 @@ def merge(params: Matrix, mixing: Any, columns: tuple[int, int] | None = None, o
             raise ValueError("out: expected params itself or separate memory, got a matrix that overlaps params.")
     indptr, sources, weights = native.extension().checked_mixing(*csr, num_targets, rows.num_rows, not same)
     columns_of_both = (start, stop, out_start)
-    _run(rows, target, indptr, sources, weights, matrices.first_numbers(num_targets), columns_of_both, same)
+    _run(rows, target, (indptr, sources, weights, matrices.first_numbers(num_targets)), columns_of_both, same)
     return out
 
 
 def merge_rows(
-    matrix: Matrix,
-    indptr: Matrix,
-    sources: Matrix,
-    weights: Matrix,
-    targets: Matrix,
-    columns: tuple[int, int] | None = None,
+    matrix: Matrix, indptr: Matrix, sources: Matrix, weights: Matrix, targets: Matrix, columns: Columns = None
 ) -> None:
     """Merge rows of one matrix into rows of the same matrix, in any places, without gathering them.
 
@@ -96,7 +93,7 @@ def merge_rows(
     extension = native.extension()
     extension.checked_mixing(indptr, sources, weights, len(targets), rows.num_rows, False)
     in_place = extension.targets_are_read(targets, sources, rows.num_rows)
-    _run(rows, rows, indptr, sources, weights, targets, (start, stop, start), in_place)
+    _run(rows, rows, (indptr, sources, weights, targets), (start, stop, start), in_place)
 
 
 def _csr_parts(mixing: Any, num_sources: int) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
@@ -142,37 +139,25 @@ def _new_like(params: Matrix, num_rows: int, num_columns: int) -> Matrix:
 
 
 def _run(
-    source: Rows,
-    target: Rows,
-    indptr: np.ndarray,
-    sources: np.ndarray,
-    weights: np.ndarray,
-    targets: np.ndarray,
-    columns: tuple[int, int, int],
-    in_place: bool,
+    source: Rows, target: Rows, mixing: Sequence[np.ndarray], columns: tuple[int, int, int], in_place: bool
 ) -> None:
     if source.device != target.device:
         raise ValueError(f"params and out: expected one device, got {source.device} and {target.device}.")
     if source.device is not None:
+        indptr, sources, weights, targets = mixing
         on_device.merge(source, target, indptr, sources, weights, targets, columns, in_place)
     else:
-        mixing = indptr, sources, weights, targets
         native.extension().merge_rows(*source.place, *target.place, *mixing, *columns, in_place, matrices.num_threads())
     if isinstance(target.matrix, torch.Tensor):
         torch.autograd.graph.increment_version(target.matrix)
 
 
 NOTHING_KEPT = -1
+Numbers = Matrix | list[int]
 
 
 def trimmed_mean_rows(
-    params: Matrix,
-    indptr: Matrix | list[int],
-    sources: Matrix | list[int],
-    cuts: Matrix | list[int],
-    out: Matrix,
-    targets: Matrix | list[int],
-    kept: Matrix | list[int] | None = None,
+    params: Matrix, indptr: Numbers, sources: Numbers, cuts: Numbers, out: Matrix, targets: Numbers, kept: Any = None
 ) -> None:
     """Row targets[r] of `out` becomes the trimmed mean of rows sources[indptr[r] .. indptr[r + 1]] of `params`.
 

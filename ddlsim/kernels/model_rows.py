@@ -4,7 +4,7 @@ A row means row - reference if there is a reference; the difference is formed in
 stored.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -31,11 +31,7 @@ class Models(NamedTuple):
 
 
 def models_of(
-    params: Matrix,
-    reference: Matrix | None = None,
-    columns: Columns = None,
-    rows: Matrix | None = None,
-    reference_rows: Matrix | None = None,
+    params: Matrix, reference: Any = None, columns: Columns = None, rows: Any = None, reference_rows: Any = None
 ) -> Models:
     """The models to compare, checked.
 

@@ -15,6 +15,7 @@ same bits in every list that names it, and in every matrix; lists and matrices e
 
 import operator
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -62,34 +63,18 @@ def _positions(pairs: Matrix | Sequence | None, models: Models) -> np.ndarray | 
     return positions
 
 
-def dots(
-    params: Matrix,
-    reference: Matrix | None = None,
-    pairs: Matrix | None = None,
-    columns: Columns = None,
-    *,
-    rows: Matrix | None = None,
-    reference_rows: Matrix | None = None,
-) -> Matrix:
+def dots(params: Matrix, reference: Any = None, pairs: Any = None, columns: Columns = None, **rows: Any) -> Matrix:
     """Dot products of models, float64: [n, n], or [E] for `pairs` [E, 2]; arguments and errors as in `cosine`."""
-    return _products(models_of(params, reference, columns, rows, reference_rows), pairs, squared=False)
+    return _products(models_of(params, reference, columns, **rows), pairs, squared=False)
 
 
-def sqdist(
-    params: Matrix,
-    reference: Matrix | None = None,
-    pairs: Matrix | None = None,
-    columns: Columns = None,
-    *,
-    rows: Matrix | None = None,
-    reference_rows: Matrix | None = None,
-) -> Matrix:
+def sqdist(params: Matrix, reference: Any = None, pairs: Any = None, columns: Columns = None, **rows: Any) -> Matrix:
     """Squared Euclidean distances of models, float64: [n, n] with a zero diagonal, or [E] for `pairs` [E, 2].
 
     They are sums of squared differences, never `|a|^2 + |b|^2 - 2 a.b`, so close models keep all their digits.
     Arguments and errors as in `cosine`.
     """
-    return _products(models_of(params, reference, columns, rows, reference_rows), pairs, squared=True)
+    return _products(models_of(params, reference, columns, **rows), pairs, squared=True)
 
 
 def _products(models: Models, pairs: Matrix | None, squared: bool) -> Matrix:
@@ -101,15 +86,7 @@ SMALLEST_NORM = 1e-8  # as in csrc/similarity.h
 DISTANCE_OFFSET = 1e-6
 
 
-def cosine(
-    params: Matrix,
-    reference: Matrix | None = None,
-    pairs: Matrix | None = None,
-    columns: Columns = None,
-    *,
-    rows: Matrix | None = None,
-    reference_rows: Matrix | None = None,
-) -> Matrix:
+def cosine(params: Matrix, reference: Any = None, pairs: Any = None, columns: Columns = None, **rows: Any) -> Matrix:
     """Cosine similarity of models, or of their updates since a reference.
 
     Args:
@@ -118,8 +95,8 @@ def cosine(
             nothing.
         pairs: [E, 2] positions of the models to compare; None: all pairs.
         columns: (start, stop) of the columns to compare, e.g. the core; None: all.
-        rows: [n] row numbers of the models in `params`; None: all rows.
-        reference_rows: [n] row numbers of the references in `reference` (in `params` where that is None).
+        rows: `rows`, [n] row numbers of the models in `params` (None: all rows), and `reference_rows`, [n] row numbers
+            of the references in `reference` (in `params` where that is None).
 
     Returns:
         [n, n] or [E] float32, of the same library and device as `params`.
@@ -129,20 +106,14 @@ def cosine(
         ValueError: shapes that do not fit, columns outside the matrix, or matrices on different devices.
         IndexError: a row or a position outside the matrix.
     """
-    return _cosines(params, [models_of(params, reference, columns, rows, reference_rows)], pairs)
+    return _cosines(params, [models_of(params, reference, columns, **rows)], pairs)
 
 
 def inverse_l2(
-    params: Matrix,
-    reference: Matrix | None = None,
-    pairs: Matrix | None = None,
-    columns: Columns = None,
-    *,
-    rows: Matrix | None = None,
-    reference_rows: Matrix | None = None,
+    params: Matrix, reference: Any = None, pairs: Any = None, columns: Columns = None, **rows: Any
 ) -> Matrix:
     """1 / (Euclidean distance + 1e-6) of models; arguments, result and errors as in `cosine`, the diagonal is 0."""
-    models = models_of(params, reference, columns, rows, reference_rows)
+    models = models_of(params, reference, columns, **rows)
     positions = _positions(pairs, models)
     if models.rows.device is None:
         out, address = _empty_like(params, models, positions)
@@ -155,12 +126,7 @@ def inverse_l2(
 
 
 def class_cosine(
-    params: Matrix,
-    num_classes: int,
-    columns: Columns = None,
-    pairs: Matrix | None = None,
-    *,
-    rows: Matrix | None = None,
+    params: Matrix, num_classes: int, columns: Columns = None, pairs: Any = None, *, rows: Any = None
 ) -> Matrix:
     """Mean over classes of the cosine between the classifier rows of a class.
 

@@ -69,13 +69,8 @@ def _check_measures(task: Task, found: Any) -> None:
     if not isinstance(found, dict):
         raise _wrong(task, "measures", found, f"as measures, expected a dict with {names}")
     for name in measured:
-        if name not in found:
-            raise ScenarioError(
-                f"{_place(task, 'measures')} returns {', '.join(map(str, found)) or 'an empty dict'}, expected "
-                f"{names}. Return {name!r} as well, or take it out of `measured` and `metrics`."
-            )
-        if not isinstance(found[name], int | float | np.number):
-            raise _wrong(task, "measures", found[name], f"for {name}, expected a number")
+        if not isinstance(found.get(name), int | float | np.number):
+            raise _wrong(task, "measures", found.get(name), f"for {name}, expected a number for each of {names}")
 
 
 def _tried(task: Task, method: str, *arguments: Any) -> Any:
@@ -207,10 +202,9 @@ def _refuse_torchscript(name: str, module: nn.Module) -> None:
     """Raise ScenarioError for a module that is compiled, or has a part that is."""
     for key, part in module.named_modules():
         if isinstance(part, torch.jit.ScriptModule):
-            which = name if key in ("", "core") else f"{key} of {name}"
             raise ScenarioError(
-                f"model: {which} is a TorchScript module (torch.jit.script, trace or load), whose parameters nodes "
-                "cannot train and exchange. Pass the torch.nn.Module that it was made from."
+                f"model: {key or 'the module'} of {name} is a TorchScript module (torch.jit.script, trace or load), "
+                "whose parameters nodes cannot train and exchange. Pass the torch.nn.Module that it was made from."
             )
 
 
@@ -261,11 +255,9 @@ def _refuse_hidden_state(name: str, build: Build, seed: int, layout: Layout, inp
     except Exception:  # its error is reported elsewhere
         return
     if moved or not same:
-        what = f"{name} in training gives something else when it is called again with the same values and samples"
-        if moved:
-            what = f"the buffer {moved[0]} of {name} changes in training, outside state_dict()"
         raise ScenarioError(
-            f"model: {what}: all nodes of a thread would share what has changed. Keep it in a buffer of state_dict() "
+            f"model: {moved[0] if moved else 'the output'} of {name} in training changes between calls with the same "
+            "values and samples: all nodes of a thread would share its state. Keep state in buffers of state_dict() "
             "(register_buffer, without persistent=False), and draw random numbers from torch alone."
         )
 

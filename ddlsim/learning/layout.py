@@ -16,7 +16,7 @@ Three kinds of tensors are in no such row:
 
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Literal
 
 import torch
@@ -224,13 +224,9 @@ def _reach(tensor: torch.Tensor) -> int:
 
 
 def _entries(tensors: list[tuple[str, torch.Tensor, bool]]) -> tuple[Entry, ...]:
-    found: list[Entry] = []
-    start = 0
-    for name, tensor, trainable in tensors:
-        stop = start + tensor.numel()
-        found.append(Entry(name, tuple(tensor.shape), start, stop, trainable))
-        start = stop
-    return tuple(found)
+    ranges = pairwise(accumulate((tensor.numel() for _, tensor, _ in tensors), initial=0))
+    each = zip(tensors, ranges, strict=True)
+    return tuple(Entry(name, tuple(tensor.shape), *columns, trained) for (name, tensor, trained), columns in each)
 
 
 def _byte_entries(tensors: list[tuple[str, torch.Tensor]]) -> tuple[Entry, ...]:

@@ -202,12 +202,12 @@ class Learner(RowOperations):
         """
         assert rng is not None
         check_model("node.train", model)
-        training = self._trainings.enqueue(
+        job, trained, kept, means = self._trainings.enqueue(
             node, model, steps, rng, only, local_state or LocalState(), objective, context
         )
         if self._full_waves is not None:
-            self._full_waves.submitted(node, training.job)
-        return training.model, training.local_state, training.means
+            self._full_waves.submitted(node, job)
+        return trained, kept, means
 
     def private_step(self, node: int) -> Releases:
         """Return the release of a node's samples by one step of private training."""

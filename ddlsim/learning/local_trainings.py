@@ -4,7 +4,6 @@ A request of an algorithm becomes a training job: the rows that it reads, and th
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -28,21 +27,9 @@ from ddlsim.learning.training_inputs import Objective, TrainingContext
 from ddlsim.scenario.network_sections import Privacy
 from ddlsim.scenario.sections import Training as Settings
 
-
-class Training(NamedTuple):
-    """A training that has been enqueued.
-
-    Args:
-        job: computes it.
-        model: the resulting model; parts that are not trained are unchanged.
-        local_state: state that the node keeps afterwards.
-        means: by label the mean of its features.
-    """
-
-    job: Job
-    model: Model
-    local_state: LocalState
-    means: dict[int, Params]
+Training = tuple[Job, Model, LocalState, dict[int, Params]]
+"""The job of an enqueued training, the resulting model (parts that are not trained are unchanged), the state that the
+node keeps afterwards, and by label the means of its features."""
 
 
 class LocalTrainings:
@@ -142,7 +129,7 @@ class LocalTrainings:
             if move and self._state_rows.kept:
                 last = local_state.moments.get(params.part.name)
                 states[params.part.name] = OptimizerState(len(rates) + (last.steps if last else 0), rows)
-        return Training(job, trained, LocalState(states, local, local_state.batches + len(batches)), means)
+        return job, trained, LocalState(states, local, local_state.batches + len(batches)), means
 
     def steps_per_epoch(self, node: int) -> int:
         """Return the number of mini-batches in one pass over a node's training samples."""

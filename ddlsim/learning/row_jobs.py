@@ -9,17 +9,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ddlsim.foundation.errors import DdlsimError
+from ddlsim.learning import job_types
 from ddlsim.learning.bank import Params, Rows
-from ddlsim.learning.job_types import (
-    AggregateSpec,
-    AttackSpec,
-    CompressSpec,
-    CopySpec,
-    JobSpec,
-    MergeSpec,
-    leaves,
-    replaced,
-)
 from ddlsim.learning.jobs import Job, Jobs
 from ddlsim.learning.layout import Entry, Part
 
@@ -105,7 +96,7 @@ class RowOperations:
             DdlsimError: if the shapes differ.
         """
         self._shapes.check("merge", [params.part for params in sources])
-        return self._merged(MergeSpec, sources, weights, node=node)
+        return self._merged(job_types.MergeSpec, sources, weights, node=node)
 
     def aggregate(
         self,
@@ -122,7 +113,7 @@ class RowOperations:
             DdlsimError: if the shapes differ.
         """
         self._shapes.check("merge", [params.part for params in sources])
-        return self._merged(AggregateSpec, sources, weights, rule=rule, own=own, start=start, node=node)
+        return self._merged(job_types.AggregateSpec, sources, weights, rule=rule, own=own, start=start, node=node)
 
     def trained_values(self, params: Params) -> Params:
         """The trained values alone, without buffers (BatchNorm statistics)."""
@@ -149,20 +140,20 @@ class RowOperations:
     def compress(self, codec: Any, params: Params, copy: Params | None, seed: int) -> Params:
         """Return the parameters that receivers of a message decode."""
         decoded = self.rows.new(params.part)
-        self._submit(CompressSpec, codec=codec, source=params, copy=copy, seed=seed, target=decoded)
+        self._submit(job_types.CompressSpec, codec=codec, source=params, copy=copy, seed=seed, target=decoded)
         return decoded
 
     def attack(self, attack: "Attack", own: Params, **view: Any) -> Params:
-        """Return the parameters that an attacked node sends instead of `own`; `view` are fields of AttackSpec
+        """Return the parameters that an attacked node sends instead of `own`; `view` are fields of job_types.AttackSpec
         (job_types.py).
         """
         forged = self.rows.new(own.part)
-        self._submit(AttackSpec, attack=attack, own=own, target=forged, **view)
+        self._submit(job_types.AttackSpec, attack=attack, own=own, target=forged, **view)
         return forged
 
     def _merged(
         self,
-        kind: type[MergeSpec] | type[AggregateSpec],
+        kind: type[job_types.MergeSpec] | type[job_types.AggregateSpec],
         sources: Sequence[Params],
         weights: Sequence[float],
         **others: Any,
@@ -193,20 +184,20 @@ class RowOperations:
         copied = self.rows.new(part)
         sources = tuple(source for source, _, _ in pieces)
         columns = tuple((start, stop) for _, start, stop in pieces)
-        self._submit(CopySpec, sources=sources, columns=columns, target=copied)
+        self._submit(job_types.CopySpec, sources=sources, columns=columns, target=copied)
         return copied
 
-    def _submit(self, kind: type[JobSpec], **fields: Any) -> Job:
+    def _submit(self, kind: type[job_types.JobSpec], **fields: Any) -> Job:
         """Enqueue a job.
 
         Args:
             kind: of the job.
             fields: of its specification, with handles in place of the numbers of rows.
         """
-        reads = [handle.row for name in kind.reads_in for handle in leaves(fields.get(name))]
-        writes = [handle.row for name in kind.writes_in for handle in leaves(fields.get(name))]
+        reads = [handle.row for name in kind.reads_in for handle in job_types.leaves(fields.get(name))]
+        writes = [handle.row for name in kind.writes_in for handle in job_types.leaves(fields.get(name))]
         rows = {name: fields[name] for name in (*kind.reads_in, *kind.writes_in) if name in fields}
-        spec = kind(**fields | {name: replaced(value, attrgetter("serial")) for name, value in rows.items()})
+        spec = kind(**fields | {name: job_types.replaced(value, attrgetter("serial")) for name, value in rows.items()})
         for row in writes:
             row.node = reads[0].node if spec.node is None else spec.node
         return self.jobs.submit(Job(spec, reads, writes))

@@ -80,14 +80,10 @@ class EmptyQueue:
         self.wall_s: dict[str, float] = {}
         self.waves: dict[str, list[int]] = {}
 
-    def force(self, jobs: "Iterable[Job]") -> None:
+    def force(self, jobs: Iterable[Any] = ()) -> None:
         """Nothing is pending."""
 
-    def force_params(self, params: "Iterable[Params]") -> None:
-        """Nothing is pending."""
-
-    def flush(self) -> None:
-        """Nothing is pending."""
+    force_params = flush = force
 
 
 class SizeLearner:

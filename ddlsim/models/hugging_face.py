@@ -5,7 +5,6 @@ the next token, or on their mean, for a label per text. So an output layer never
 """
 
 import copy
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddlsim.foundation.environment import needed
-from ddlsim.foundation.errors import DataDamaged, DataMissing, ScenarioError
+from ddlsim.foundation.errors import DataDamaged, DataMissing, ScenarioError, did_you_mean
 from ddlsim.foundation.input_files import state_of
 from ddlsim.models.base import ImageShape
 from ddlsim.models.libraries import NONE
@@ -70,8 +69,7 @@ class HuggingFace(TextModel):
         architecture = self.architecture or "gpt2"
         known = transformers.models.auto.configuration_auto.CONFIG_MAPPING_NAMES
         if architecture not in known:
-            near = difflib.get_close_matches(architecture, known, n=3)
-            meant = f" Did you mean {' or '.join(near)}?" if near else ""
+            meant = did_you_mean(architecture, known)
             raise ScenarioError(f"model.architecture: transformers has no model type {architecture!r}.{meant}")
         sizes = {"vocab_size": self.tokens or UNKNOWN_TOKENS, "is_decoder": self.predicts == "each", "use_cache": False}
         try:
@@ -139,8 +137,7 @@ def _refuse_unknown(keys: Mapping[str, Value], config: Any, usual: Any, architec
     """Raise ScenarioError if a configuration has stored a key that `usual` lacks, which no model reads."""
     unknown = next((key for key in keys if hasattr(config, key) and not hasattr(usual, key)), None)
     if unknown is not None:
-        near = difflib.get_close_matches(unknown, [*usual.to_dict(), *type(usual).attribute_map], n=3)
-        meant = f" Did you mean {' or '.join(near)}?" if near else ""
+        meant = did_you_mean(unknown, [*usual.to_dict(), *type(usual).attribute_map])
         raise ScenarioError(f"model.config: {architecture} has no key {unknown!r}.{meant}")
 
 

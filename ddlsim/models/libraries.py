@@ -24,7 +24,6 @@ head is the network's last linear layer, the core all the rest (whole.py).
 """
 
 import dataclasses
-import difflib
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +34,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ddlsim.foundation import own_code
 from ddlsim.foundation.environment import needed
-from ddlsim.foundation.errors import DataDamaged, DataMissing, ScenarioError
+from ddlsim.foundation.errors import DataDamaged, DataMissing, ScenarioError, did_you_mean
 from ddlsim.foundation.input_files import state_of
 from ddlsim.foundation.registry import Part, Registry
 from ddlsim.foundation.units import UnitCount
@@ -331,8 +330,7 @@ class Timm(ModelSettings):
         require(len(image_shape) == 3, "timm", image_shape, "images [C, H, W]")
         known = needed("timm", "vision", "model").list_models()
         if self.architecture not in known:
-            near = difflib.get_close_matches(self.architecture, known, n=3)
-            meant = f" Did you mean {' or '.join(near)}?" if near else ""
+            meant = did_you_mean(self.architecture, known)
             raise ScenarioError(f"model.architecture: timm has no network {self.architecture!r}.{meant}")
 
     def build(self, image_shape: ImageShape, num_classes: int) -> "nn.Module":

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError, did_you_mean
 from ddlsim.scenario.model import DEFAULTS, Scenario, to_plain
 from ddlsim.scenario.parts import PART_PATHS, plain, table, with_given_parts, with_whole_path, with_whole_paths
 from ddlsim.scenario.tree import (
@@ -19,7 +19,6 @@ from ddlsim.scenario.tree import (
     Problem,
     ScenarioProblems,
     Tree,
-    did_you_mean,
     from_plain,
     in_order,
     is_training,

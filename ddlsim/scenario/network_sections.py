@@ -8,10 +8,10 @@ from pydantic import field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from ddlsim.devices.energy import KINDS, Costs
+from ddlsim.foundation.errors import did_you_mean
 from ddlsim.foundation.units import END_OF_TIME_S, MAX_MBPS
 from ddlsim.scenario.parts import NamedPart
 from ddlsim.scenario.sections import Section
-from ddlsim.scenario.tree import did_you_mean
 
 Joules = Annotated[float, Ge(0), Lt(1e15)]
 Watts = Annotated[float, Ge(0), Lt(1e12)]

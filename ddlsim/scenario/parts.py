@@ -19,9 +19,9 @@ from pydantic_core import PydanticCustomError, core_schema
 from typing_extensions import TypedDict
 
 from ddlsim.foundation import augmentation, own_code
-from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError, did_you_mean
 from ddlsim.foundation.registry import Registry
-from ddlsim.scenario.tree import Tree, did_you_mean
+from ddlsim.scenario.tree import Tree
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler

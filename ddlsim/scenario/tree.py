@@ -7,7 +7,6 @@ The tree of the section `training` may have short forms: `{optimizer: adamw, eps
 optimizers may be keys of the section.
 """
 
-import difflib
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -104,12 +103,6 @@ def in_order(problems: Iterable[Problem]) -> list[Problem]:
     unique = list(dict.fromkeys(problems))
     sources = list(dict.fromkeys(problem.mark.source for problem in unique))
     return sorted(unique, key=lambda p: (sources.index(p.mark.source), p.mark.line or 0, p.mark.column or 0))
-
-
-def did_you_mean(wrong: object, known: Iterable[str]) -> str:
-    """Return a sentence with the nearest known name, after a space, or nothing."""
-    found = difflib.get_close_matches(str(wrong), list(known), n=1, cutoff=0.5)
-    return f" Did you mean {found[0]!r}?" if found else ""
 
 
 NUMBER_LIKE = re.compile(r"[-+]?(\d[\d_]*\.?|\d*\.\d+|\d+\.\d*)([eE][-+]?\d+)?$")

@@ -8,11 +8,11 @@ from typing import Any, get_args, get_type_hints
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError, did_you_mean
 from ddlsim.scenario import parts
 from ddlsim.scenario.crosscheck import cross_problems
 from ddlsim.scenario.model import Scenario
-from ddlsim.scenario.tree import NUMBER_LIKE, Mark, Problem, Tree, did_you_mean
+from ddlsim.scenario.tree import NUMBER_LIKE, Mark, Problem, Tree
 
 Path = tuple[str | int, ...]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from ddlsim.foundation.errors import ScenarioError, kind_of
+from ddlsim.foundation.errors import ScenarioError, did_you_mean, kind_of
 from ddlsim.foundation.registry import Problem
 from ddlsim.foundation.units import Count, CountOrZero
 from ddlsim.topologies.base import StaticTopology
@@ -208,8 +208,6 @@ def _generator(name: str) -> Any:
     Raises:
         ScenarioError: if networkx has no generator of this name.
     """
-    import difflib
-
     import networkx as nx
 
     for each in (name, f"{name}_graph"):
@@ -219,6 +217,4 @@ def _generator(name: str) -> Any:
     known = [
         key for key, each in vars(nx).items() if getattr(each, "__module__", "").startswith("networkx.generators.")
     ]
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    hint = f" Did you mean {' or '.join(near)}?" if near else ""
-    raise ScenarioError(f"topology.generator: networkx has no graph generator {name}.{hint}")
+    raise ScenarioError(f"topology.generator: networkx has no graph generator {name}.{did_you_mean(name, known)}")

@@ -54,7 +54,7 @@ def test_too_few_samples_are_named():
 
 
 def test_spread_that_leaves_nothing_is_refused():
-    with pytest.raises(ScenarioError, match="spread: must be below"):
+    with pytest.raises(ScenarioError, match="spread: expected less than"):
         ClassClusters(samples_per_class=10, spread=10)
 
 
@@ -81,18 +81,18 @@ def test_classes_are_counted_in_the_data_set_not_in_the_samples():
     labels = np.tile(np.arange(6), 20)  # of eight classes, 6 and 7 without samples
     data = SimpleNamespace(train_labels=labels, test_labels=labels, num_classes=8)
     partition = ClassClusters(samples_per_class=5, spread=0, test_samples_per_class=5)
-    with pytest.raises(ScenarioError, match="of class 6, which has 0"):
+    with pytest.raises(ScenarioError, match="of class 6, got 0"):
         partition.deal(data, np.arange(120), np.array([0, 1]), rng())
-    with pytest.raises(ScenarioError, match="of class 6, which has 0"):
+    with pytest.raises(ScenarioError, match="of class 6, got 0"):
         partition.deal_test(data, np.arange(120), [], np.array([0, 1]), rng())
 
 
 @pytest.mark.parametrize(
     ("clusters", "classes", "overlap", "fit"),
-    [(2, 10, 1, "0, 2, 4, 6, 8"), (3, 10, 2, "1, 4, 7"), (3, 10, 0, "1, 4, 7"), (4, 10, 1, "2, 6")],
+    [(2, 10, 1, "0, 2, 4, 6 and 8"), (3, 10, 2, "1, 4 and 7"), (3, 10, 0, "1, 4 and 7"), (4, 10, 1, "2 and 6")],
 )
 def test_an_overlap_that_windows_of_equal_width_cannot_have_is_refused(clusters, classes, overlap, fit):
-    with pytest.raises(ScenarioError, match=rf"{overlap} classes .* do not cover {classes} .* that do: {fit}\."):
+    with pytest.raises(ScenarioError, match=rf"overlap: expected {fit}, .* cover {classes} classes, got {overlap}\."):
         ClassClusters(overlap=overlap).assign_classes(np.arange(classes), [1] * clusters, rng(), classes)
 
 

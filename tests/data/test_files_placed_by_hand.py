@@ -63,20 +63,20 @@ USER = {"user_data": {"HAMLET": {"x": ["To be"], "y": [","]}}}
 @pytest.mark.parametrize(
     ("changed", "error", "text"),
     [
-        ({"length": 80}, ScenarioError, r"windows of 5 characters \(user HAMLET\).*Set data.length: 5"),
+        ({"length": 80}, ScenarioError, r"data.length: expected 5, as windows of .* got 80"),
         ({"train": ["To be"]}, DataDamaged, r"9.json.*expected LEAF's layout"),
         (
             {"train": {"user_data": {"A": {"x": ["To be"], "y": []}}}},
             DataDamaged,
-            "user A: .*x: list of 1, y: list of 0",
+            "user A: expected as many entries of x as of y",
         ),
+        ({"train": {"user_data": {"A": {"x": [[1, 2]], "y": [3]}}}}, DataDamaged, "user_data.A.x.0: .* valid string"),
         (
-            {"train": {"user_data": {"A": {"x": [[1, 2]], "y": [3]}}}},
+            {"train": {"user_data": {"A": {"x": ["To be"], "y": ["no"]}}}},
             DataDamaged,
-            "user A: expected x, a list of texts",
+            "user_data.A.y.0: .* at most 1 character",
         ),
-        ({"train": {"user_data": {"A": {"x": ["To be"], "y": ["no"]}}}}, DataDamaged, "one character .* got 'no'"),
-        ({"train": {"user_data": {"A": 3}}}, DataDamaged, "user A: .* got int"),
+        ({"train": {"user_data": {"A": 3}}}, DataDamaged, "user_data.A: .* object"),
         ({"train": {"user_data": {"GRAVEDIGGER": USER["user_data"]["HAMLET"]}}}, DataDamaged, r"no user .* test/"),
     ],
 )
@@ -91,7 +91,7 @@ def test_files_of_leaf_that_are_not_there_say_how_they_are_made(tmp_path):
 
 
 def test_keys_that_leafs_files_have_decided_are_refused():
-    with pytest.raises(ScenarioError, match="Leave out unit, stride and test_share"):
+    with pytest.raises(ScenarioError, match="leaf fixes unit, stride and test_share"):
         DATASETS["shakespeare"](text="leaf", stride=1)
 
 
@@ -118,7 +118,7 @@ def test_the_folder_of_the_authors_archive_is_read(tmp_path, folder):
         ({"train": NEWS + '"5","Weather","Rain"\n'}, r"train.csv.*class \(1 to 4\).*'5'.* in line 3"),
         ({"train": "Class Index,Title,Description\n" + NEWS}, r"train.csv.*'Class Index'.* in line 1"),
         ({"test": '{"label": 1}\n'}, r"test.csv.*expected lines of class"),
-        ({"test": ""}, r"test.csv.*an empty file"),
+        ({"test": ""}, r"test.csv.*got none"),
         ({"test": None}, r"test.csv.*FileNotFoundError"),
     ],
 )

@@ -50,10 +50,14 @@ def test_test_samples_of_a_node_have_its_values():
 @pytest.mark.parametrize(
     ("partition", "data", "text"),
     [
-        (ByColumn(column="author"), None, r"plays.npz\) has no column author; its columns: speaker\. Name one"),
-        (ByColumn(column="speaker"), spoken(columns=False), r"no column speaker; its columns: none\..*speaker_train"),
-        (ByColumn(column="speaker", values_per_node=3), None, r"2 nodes with 3 values each need 6 .* has 5 of 5"),
-        (ByColumn(column="speaker", min_samples=3), None, r"need 2 values .* at least 3 samples.* has 1 of 5"),
+        (ByColumn(column="author"), None, r"plays.npz has no column author of train samples, it has speaker"),
+        (
+            ByColumn(column="speaker"),
+            spoken(columns=False),
+            r"no column speaker of train samples, it has none.*speaker_train",
+        ),
+        (ByColumn(column="speaker", values_per_node=3), None, r"expected 6 values .* 3 per node, got 5"),
+        (ByColumn(column="speaker", min_samples=3), None, r"expected 2 values .* at least 3 samples.* got 1"),
     ],
 )
 def test_a_column_that_cannot_be_dealt_is_reported(partition, data, text):
@@ -74,7 +78,7 @@ def test_samples_without_a_value_in_the_column_are_refused():
 def test_a_node_without_test_samples_of_its_values_is_reported():
     partition, data = ByColumn(column="speaker", own_test=True), spoken(test=("ann",))
     own = dealt(partition, data=data)
-    with pytest.raises(ScenarioError, match=r"node [01] has the values .* of which there is no test sample"):
+    with pytest.raises(ScenarioError, match=r"test samples of node [01]'s values .* got none"):
         partition.deal_test(data, np.arange(1), own, np.zeros(2, np.int64), np.random.default_rng(2))
 
 
@@ -114,17 +118,17 @@ def test_partition_file_may_list_test_samples(tmp_path):
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        ("[[0]]", r"p.json must have exactly the nodes 0..1; it lacks 1\. Change the file or nodes.clusters"),
-        ('{"0": [0], "1": [1], "7": [2]}', "it has 7"),
-        ("[[0], [8]]", r"node 1: expected indices of 0 to 7, got 8"),
+        ("[[0]]", r"p.json: .* nodes 0..1, and no others, differs at 1\. Change the file or nodes.clusters"),
+        ('{"0": [0], "1": [1], "7": [2]}', "differs at 7"),
+        ("[[0], [8]]", r"node 1: expected indices \[M\] of 0 to 7, got 8"),
         ("[[0], [-1]]", "got -1"),
         ("[[0], [1, 1]]", "node 1 has 1 twice"),
-        ("[[0], [0.5]]", "node 1: expected the indices of its samples, whole numbers"),
-        ("[[0], [[1], [2, 3]]]", "node 1: expected the indices of its samples, whole numbers"),
-        ("7", "expected a list of indices for every node.*got int"),
+        ("[[0], [0.5]]", r"node 1: expected indices \[M\] of 0 to 7, got float64"),
+        ("[[0], [[1], [2, 3]]]", r"node 1: expected indices \[M\] of 0 to 7, got float64"),
+        ("7", "expected a list of indices for each of the nodes"),
         ("[[0]", "cannot be read as JSON"),
-        ('{"train": [[0], [1]], "Test": [[1], [0]]}', "p.json has Test; expected train, and perhaps test"),
-        ('{"train": [[0], [1]], "validation": [[2], [3]]}', "p.json has validation; .*by the section validation"),
+        ('{"train": [[0], [1]], "Test": [[1], [0]]}', "p.json: expected train and test only, got Test"),
+        ('{"train": [[0], [1]], "validation": [[2], [3]]}', "p.json: expected train and test only, got validation"),
     ],
 )
 def test_a_file_that_does_not_fit_is_reported(tmp_path, content, text):

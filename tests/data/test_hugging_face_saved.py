@@ -42,7 +42,7 @@ def saved(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({}, r"test; it has train\. Set data\.test: null"),
+        ({}, r"test; it has train\. .*set data\.test: null"),
         ({"train": "train[:50%]", "test": None}, r"train\[:50%\]; it has train\."),
         ({"validation": "val", "test": None}, r"val; it has train\."),
     ],

@@ -76,7 +76,7 @@ def test_uniform_drops_a_label_that_has_fewer_samples_than_nodes():
 
 
 def test_uniform_with_fewer_samples_per_node_than_labels_says_so():
-    with pytest.raises(ScenarioError, match=r"samples_per_node: expected at least 10, one sample of each .* got 9\."):
+    with pytest.raises(ScenarioError, match=r"samples_per_node: expected at least 10, the number of labels, got 9\."):
         deal(Uniform(samples_per_node=9))
     assert np.array_equal(histograms(deal(Uniform(samples_per_node=10))), np.ones((7, 10)))
 
@@ -125,7 +125,7 @@ def test_a_label_of_two_clusters_is_shared_out_by_their_numbers_of_nodes():
     assert [len(own) for own in dealt] == [25] * 4
 
 
-@pytest.mark.parametrize("labels, text", [(((0,),), "2 clusters"), (((0,), (12,)), "0..9")])
+@pytest.mark.parametrize("labels, text", [(((0,),), "expected 2 lists"), (((0,), (12,)), "0..9")])
 def test_label_lists_that_do_not_fit_are_refused(labels, text):
     with pytest.raises(ScenarioError, match=text):
         LabelClusters(labels=labels).cluster_labels(2, 10)
@@ -154,9 +154,9 @@ def test_named_groups_of_labels():
     published = LabelClusters(labels="cifar100_published").cluster_labels(3, 100)
     assert {8, 13, 48, 58, 90} <= set(real[2])  # bicycle, bus, motorcycle, pickup truck, train
     assert published[1] == [*range(10, 25), *range(50, 55), *range(85, 90)]
-    with pytest.raises(ScenarioError, match=r"labels are 0\.\.9, got 10"):
+    with pytest.raises(ScenarioError, match=r"labels 0\.\.9, got labels 10"):
         LabelClusters(labels="cifar100_published").cluster_labels(3, 10)
-    with pytest.raises(ScenarioError, match="each of the 3 clusters, got 2"):
+    with pytest.raises(ScenarioError, match=r"expected 3 lists, one per cluster, .* got 2 lists"):
         LabelClusters(labels="vehicles_animals").cluster_labels(3, 10)
 
 
@@ -176,13 +176,13 @@ def test_label_clusters_train_on_the_labels_that_they_are_tested_on_where_sample
 @pytest.mark.parametrize(
     ("dealt", "text"),
     [
-        ([[0, 1], [-1, 2]], "node 1: expected indices of 0 to 3, got -1"),
-        ([[0, 4], [1, 2]], "node 0: expected indices of 0 to 3, got 4"),
-        ([[0.0], [1.0]], "node 0: expected the indices of its samples, whole numbers [M], got float64 [1]"),
+        ([[0, 1], [-1, 2]], "node 1: expected indices [M] of 0 to 3, got -1"),
+        ([[0, 4], [1, 2]], "node 0: expected indices [M] of 0 to 3, got 4"),
+        ([[0.0], [1.0]], "node 0: expected indices [M] of 0 to 3, got float64 [1]"),
         ([[[0]], [[1]]], "got int64 [1, 1]"),
-        ([[0]], "expected the samples of 2 nodes, got those of 1"),
-        (None, "expected a list with the indices of every node's samples, got nothing (None)"),
-        ({0: [0], 1: [1]}, "expected a list with the indices of every node's samples, got a dict"),
+        ([[0]], "with the samples of 2 nodes, got a list of 1"),
+        (None, "expected a list with the samples of 2 nodes, got nothing (None)"),
+        ({0: [0], 1: [1]}, "expected a list with the samples of 2 nodes, got a dict"),
     ],
 )
 def test_dealt_positions_are_checked_for_every_node(dealt, text):

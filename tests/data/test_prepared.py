@@ -158,7 +158,7 @@ def test_validation_seed_with_a_partition_by_labels_is_refused():
 
 @pytest.mark.parametrize("fraction", [0.05, 0.95])
 def test_validation_seed_that_leaves_a_node_without_samples_is_refused(fraction):
-    with pytest.raises(ScenarioError, match=r"validation\.fraction: .* for 4 nodes; each needs one of both"):
+    with pytest.raises(ScenarioError, match=r"validation\.fraction: .* for each of 4 nodes"):
         prepared(source="node", validation_seed=3, fraction=fraction)
 
 

@@ -48,7 +48,7 @@ def test_angles_beyond_a_turn_are_the_same_as_within():
 
 
 def test_five_clusters_need_their_angles_listed():
-    with pytest.raises(ScenarioError, match="list one angle"):
+    with pytest.raises(ScenarioError, match="one entry for each of the 5 clusters"):
         Rotate().angles(5)
 
 
@@ -124,7 +124,7 @@ def test_color_needs_three_channels():
 
 
 def test_rows_of_features_are_not_turned():
-    with pytest.raises(ScenarioError, match=r"rotate changes images, but the data's samples are float32 \[1, 1, 4\]"):
+    with pytest.raises(ScenarioError, match=r"rotate expects images, got samples float32 \[1, 1, 4\]"):
         Rotate(degrees=(0, 180)).apply(CORNERS.reshape(1, 1, 1, 4), LABELS[:1], 1, setting())
 
 

@@ -78,7 +78,7 @@ def test_a_class_without_splits_is_split_by_class():
 def test_images_of_several_sizes_need_one(tmp_path):
     keys = {"dataset": "Split", "arguments": {"alike": False}}
     search = DataSearch(tmp_path, download=False)
-    with pytest.raises(DataDamaged, match=r"sample 1 is uint8 \[3, 3\], the first is uint8 \[2, 3\].*Give data.size"):
+    with pytest.raises(DataDamaged, match=r"sample 1 is uint8 \[3, 3\], the first is uint8 \[2, 3\].*data.size"):
         Torchvision(**keys).load(search)
     assert Torchvision(**keys, size=2).load(search).train_images.shape == (4, 2, 2, 1)
 

@@ -69,7 +69,7 @@ def test_odd_cells_of_a_target_are_no_class(tmp_path):
 
 def test_a_table_of_other_separators_is_named(tmp_path):
     (tmp_path / "t.csv").write_text("a;b;y\n1,5;2;0\n2,5;3;1\n")
-    with pytest.raises(DataDamaged, match="separated by commas, got the line 'a;b;y'"):
+    with pytest.raises(DataDamaged, match=r"separated by commas, .* the first \['a;b;y'\]"):
         DATASETS["table"](path=str(tmp_path / "t.csv"), target="y").load(NOWHERE)
 
 
@@ -91,7 +91,7 @@ def test_error_names_the_first_cell_that_is_not_a_number():
 @pytest.mark.parametrize(
     ("labels", "note"),
     [
-        ([1, 2, 2, 1], "class 0 has no samples.*subtract 1 from the labels"),
+        ([1, 2, 2, 1], "class 0 has no samples, but models have an output for it"),
         ([0, 2, 2, 0], "class 1 has no samples.*return_inverse"),
     ],
 )
@@ -107,7 +107,7 @@ def test_bytes_in_floats_are_noted():
     for images, noted in ((levels, True), (levels / 255, False)):
         pair = images.astype(np.float32), [0, 1, 0, 1]
         notes = Arrays(train=pair, test=pair).load(NOWHERE).notes
-        assert any("whole numbers up to 143 in float32, which are not scaled" in note for note in notes) == noted
+        assert any("float32 images of whole numbers up to 143 are not scaled" in note for note in notes) == noted
     assert not Arrays(train=pair, test=pair, mean=(0.5,)).load(NOWHERE).notes
 
 
@@ -174,6 +174,6 @@ def test_rows_of_integers_under_a_model_of_numbers_name_the_cure(tmp_path):
 def test_pairs_of_inputs_are_not_stacked_into_one():
     items = [((torch.zeros(3), torch.ones(3)), 0)]
     with pytest.raises(
-        DataDamaged, match="item 0 of 1 of the list has a tuple of 2 arrays as its sample, and models take one input"
+        DataDamaged, match=r"item 0 of 1 of the list is a tuple of 2, expected a pair .* with one array as the sample"
     ):
         Arrays(train=items, test=items)

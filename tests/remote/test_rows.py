@@ -16,7 +16,7 @@ def test_each_row_travels_at_most_once_to_each_worker(tmp_path, monkeypatch):
     take = Shard._take
 
     def count(self, block):
-        received.extend((id(self), number) for _, numbers, _ in block.pieces for number in numbers.tolist())
+        received.extend((id(self), number) for _, numbers, _ in block for number in numbers.tolist())
         take(self, block)
 
     monkeypatch.setattr(Shard, "_take", count)

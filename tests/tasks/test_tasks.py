@@ -155,7 +155,7 @@ def checked(**methods):
         ({"loss": lambda self, x, y, reduction="mean": x.sum()[0]}, "raises IndexError.*Choose the task"),
         ({"statistics": lambda self, x, y: x.sum()}, r"expected a tensor \[1, ...\]"),
         ({"has_classes": True}, r"expected int64 \[1, C, C\], confusion matrices: has_classes is True"),
-        ({"measures": lambda self, s, loss: {"misses": 1.0}}, "returns misses, expected hits. Return 'hits' as well"),
+        ({"measures": lambda self, s, loss: {"misses": 1.0}}, r"returns nothing \(None\) for hits, expected a number"),
         ({"measures": lambda self, s, loss: {"hits": None}}, r"returns nothing \(None\) for hits, expected a number"),
         ({"measures": lambda self, s, loss: 1.0}, "returns a float as measures, expected a dict with hits"),
     ],
@@ -227,5 +227,5 @@ class Balanced(Classification):
 
 
 def test_classification_without_accuracy_is_refused_before_the_run():
-    with pytest.raises(ScenarioError, match=r"returns balanced, expected balanced, accuracy\. Return 'accuracy'"):
+    with pytest.raises(ScenarioError, match="for accuracy, expected a number for each of balanced, accuracy"):
         check_task(Balanced(), torch.zeros(1, 3), torch.tensor([1]))

@@ -65,14 +65,10 @@ class NativePlan:
         self._flat = flat
         self._stale = {CORE, HEAD}
         try:
-            self._plan = module.Plan(
-                tuple(image_shape),
-                [module.ConvSpec(**spec) for spec in network.convs],
-                [module.LinearSpec(**spec) for spec in network.linears],
-                len(flat),
-                network.core_linears,
-                list(network.dropouts),
-            )
+            convs = [module.ConvSpec(**spec) for spec in network.convs]
+            linears = [module.LinearSpec(**spec) for spec in network.linears]
+            sizes = len(flat), network.core_linears
+            self._plan = module.Plan(tuple(image_shape), convs, linears, *sizes, list(network.dropouts))
         except ValueError as error:
             raise NoPlan(str(error)) from None
 
@@ -144,16 +140,8 @@ class NativePlan:
             trained=[only in (None, part) for part in (CORE, HEAD)],
             steps=[moments.steps_at(column) if moments else 0 for column in (0, first_head)],
         )
-        self._plan.train(
-            self._flat.data_ptr(),
-            images.data_ptr(),
-            labels.data_ptr(),
-            len(labels),
-            batches.rows,
-            batches.sizes,
-            optimizer,
-            list(dropout_keys),
-        )
+        addresses = [tensor.data_ptr() for tensor in (self._flat, images, labels)]
+        self._plan.train(*addresses, len(labels), batches.rows, batches.sizes, optimizer, list(dropout_keys))
         self._stale = {CORE, HEAD}
 
     def _load(self) -> None:

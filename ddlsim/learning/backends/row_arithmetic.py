@@ -10,18 +10,9 @@ import torch
 
 from ddlsim import kernels
 from ddlsim.kernels.transfers import downloaded
+from ddlsim.learning import job_types
 from ddlsim.learning.backends.base import OTHER_KIND, Backend
 from ddlsim.learning.bank import by_bank
-from ddlsim.learning.job_types import (
-    AggregateSpec,
-    AttackSpec,
-    ClassCosineSpec,
-    CompressSpec,
-    CopySpec,
-    JobSpec,
-    MergeSpec,
-    SimilaritySpec,
-)
 from ddlsim.learning.row_operations import Values, aggregate, attack, compare, compress, values_of_jobs
 
 
@@ -33,11 +24,11 @@ class RowArithmetic(Backend):
     def why_not(self, kind: str, jobs: Sequence[Any]) -> list[str]:
         return ["" if kind in _RUNNERS else OTHER_KIND] * len(jobs)
 
-    def run(self, kind: str, jobs: Sequence[JobSpec]) -> Sequence[Any]:
+    def run(self, kind: str, jobs: Sequence[job_types.JobSpec]) -> Sequence[Any]:
         return _RUNNERS[kind](jobs) or [None] * len(jobs)
 
 
-def _copy(jobs: Sequence[CopySpec]) -> None:
+def _copy(jobs: Sequence[job_types.CopySpec]) -> None:
     for job in jobs:
         job.target.allocate()
         offset = 0
@@ -46,7 +37,7 @@ def _copy(jobs: Sequence[CopySpec]) -> None:
             offset += stop - start
 
 
-def _merge(jobs: Sequence[MergeSpec]) -> None:
+def _merge(jobs: Sequence[job_types.MergeSpec]) -> None:
     for bank, places in by_bank([job.target for job in jobs]).items():
         some = [jobs[place] for place in places]
         bank.merge(
@@ -54,7 +45,7 @@ def _merge(jobs: Sequence[MergeSpec]) -> None:
         )
 
 
-def _class_cosines(jobs: Sequence[ClassCosineSpec]) -> list[Any]:
+def _class_cosines(jobs: Sequence[job_types.ClassCosineSpec]) -> list[Any]:
     """Compute all jobs whose classifiers are in one matrix in one call, so that a device receives their pairs once;
     values are `LazyValue` if a device computes them.
     """
@@ -71,11 +62,11 @@ def _class_cosines(jobs: Sequence[ClassCosineSpec]) -> list[Any]:
 
 
 _RUNNERS: dict[str, Callable[[Sequence[Any]], list | None]] = {
-    CopySpec.kind: _copy,
-    MergeSpec.kind: _merge,
-    AggregateSpec.kind: aggregate,
-    AttackSpec.kind: attack,
-    CompressSpec.kind: compress,
-    ClassCosineSpec.kind: _class_cosines,
-    SimilaritySpec.kind: compare,
+    job_types.CopySpec.kind: _copy,
+    job_types.MergeSpec.kind: _merge,
+    job_types.AggregateSpec.kind: aggregate,
+    job_types.AttackSpec.kind: attack,
+    job_types.CompressSpec.kind: compress,
+    job_types.ClassCosineSpec.kind: _class_cosines,
+    job_types.SimilaritySpec.kind: compare,
 }

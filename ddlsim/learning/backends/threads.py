@@ -35,7 +35,6 @@ from ddlsim.learning.optimizing.state import LiveState
 from ddlsim.learning.optimizing.updates import training_loss
 from ddlsim.learning.private_steps import PrivateGradients
 from ddlsim.scenario.sections import Training
-from ddlsim.tasks import label_of
 from ddlsim.tasks.builtin import Classification
 
 Job = TypeVar("Job")
@@ -331,29 +330,21 @@ class NativeBackend(ThreadsBackend):
         return images, labels[torch.cat(places)], Batches(np.arange(len(images)), job.batches.ends)
 
     def _why_not_train(self, job: TrainSpec) -> str:
-        training = self._training
-        if why := training.optimizer.why_not_native:
-            return why
-        if training.accumulate > 1:
-            return "gradients are accumulated"
-        if training.precision != "float32":
-            return f"the precision is {training.precision}"
-        if job.private is not None:
-            return "private training clips the gradient of every sample"
-        if job.objective is not None:
-            return "the algorithm defines the loss"
-        if training.augmentation != "none" and self._bytes(job) > MOST_AUGMENTED_BYTES:
-            return "its augmented images do not fit into memory at once"
-        if type(self._data.task).loss is not Classification.loss:  # the loss of native training
-            return f"the task is {label_of(self._data.task)}"
-        inputs, labels = self._data.train[job.node]
-        if labels.dim() > 1:
-            return "samples have several labels each"
-        return self._no_plan(job.architecture, inputs)
-
-    def _bytes(self, job: TrainSpec) -> int:
-        """Return the bytes of all images that a training sees."""
-        return 4 * len(job.batches.rows) * math.prod(self._data.train[job.node][0].shape[1:])
+        training, (inputs, labels) = self._training, self._data.train[job.node]
+        num_bytes = 4 * len(job.batches.rows) * math.prod(inputs.shape[1:])  # of all images that the training sees
+        reasons = {
+            training.optimizer.why_not_native: True,
+            "gradients are accumulated": training.accumulate > 1,
+            f"the precision is {training.precision}": training.precision != "float32",
+            "private training clips the gradient of every sample": job.private is not None,
+            "the algorithm defines the loss": job.objective is not None,
+            "its augmented images are too large": training.augmentation != "none" and num_bytes > MOST_AUGMENTED_BYTES,
+            "the task is no plain classification": type(self._data.task).loss is not Classification.loss,
+            "samples have several labels each": labels.dim() > 1,
+        }
+        return next((why for why, holds in reasons.items() if why and holds), "") or self._no_plan(
+            job.architecture, inputs
+        )
 
     def _why_not_evaluate(self, job: LossSpec | TestSpec) -> str:
         if isinstance(job, LossSpec):

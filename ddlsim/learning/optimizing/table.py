@@ -283,7 +283,7 @@ def part_of(torch_class: Any) -> type[Optimizer]:
     namespace = {
         "__doc__": f"{about}; keys and defaults are those of the class.",
         "__post_init__": _try,
-        "torch_class": _constant(torch_class),
+        "torch_class": lambda _: torch_class,
         "by_value": torch_class.__module__.startswith("torch.") and torch_class.__name__ in BY_VALUE,
         "__module__": torch_class.__module__,
     }
@@ -295,10 +295,6 @@ def part_of(torch_class: Any) -> type[Optimizer]:
 def _class_of(cls: Any) -> Any:
     """Return the optimizer class of a part."""
     return cls.torch_class(None)
-
-
-def _constant(value: Any) -> Any:
-    return lambda _: value
 
 
 def _type_of(keyword: inspect.Parameter) -> Any:

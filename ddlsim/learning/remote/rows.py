@@ -5,8 +5,9 @@ the simulation and workers, and from worker to worker, are plain and picklable.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,15 +22,9 @@ Ref = Any
 """Future result of a call, to wait for or to pass to another worker."""
 
 
-@dataclass(frozen=True)
-class Block:
-    """Rows being sent, those of one part together.
-
-    Args:
-        pieces: number of the part, numbers of n rows int64 [n], their values float32 [n, P].
-    """
-
-    pieces: tuple[tuple[int, np.ndarray, np.ndarray], ...]
+Block = tuple[tuple[int, np.ndarray, np.ndarray], ...]
+"""Rows being sent, those of one part together: number of the part, numbers of n rows int64 [n], their values float32
+[n, P]."""
 
 
 @dataclass(frozen=True)
@@ -101,32 +96,9 @@ AT_ONCE_BYTES = 2**26
 """Rows that are loaded together."""
 
 
-class NoBank:
-    """Replacement of a matrix: a row's slot is its number, and the workers are notified when it is freed.
-
-    Args:
-        free: takes the number.
-    """
-
-    device = torch.device("cpu")
-
-    def __init__(self, free: Callable[[int], None]):
-        self.free = free
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """Recipe to draw a row again wherever it is needed.
-
-    Args:
-        architecture, seed, count: see Architecture.draw.
-        place: position of its model among those drawn.
-    """
-
-    architecture: Architecture
-    seed: int
-    count: int
-    place: int
+Recipe = tuple[Architecture, int, int, int]
+"""Recipe to draw a row again wherever it is needed: architecture, seed and count of Architecture.draw, and the position
+of the row's model among those drawn."""
 
 
 class RemoteRows(Rows):
@@ -145,7 +117,7 @@ class RemoteRows(Rows):
         super().__init__(torch.device("cpu"))
         self._workers = workers
         self._worker_of = worker_of
-        self._bank: Any = NoBank(self._free)
+        self._bank = SimpleNamespace(device=self.device, free=self._free)
         self._holders: dict[int, int] = {}  # number -> a bit per worker that has the row
         self._recipes: dict[int, Recipe] = {}
         self._released: list[list[int]] = [[] for _ in range(workers.count)]
@@ -155,7 +127,7 @@ class RemoteRows(Rows):
         self.moved_bytes: dict[tuple[int, int], int] = defaultdict(int)
 
     def bank(self, part: Part) -> Any:
-        """There is no matrix here."""
+        """Return a replacement of a matrix: a row's slot is its number, and workers are notified when it is freed."""
         return self._bank
 
     def draw(
@@ -167,7 +139,7 @@ class RemoteRows(Rows):
             for params in model:
                 params.row.slot, params.row.node = params.serial, node
                 self._holders[params.serial] = 0
-                self._recipes[params.serial] = Recipe(architecture, seed, count, place)
+                self._recipes[params.serial] = (architecture, seed, count, place)
         return models
 
     def gather(self, rows: Sequence[Row]) -> list[torch.Tensor]:
@@ -178,13 +150,13 @@ class RemoteRows(Rows):
             if holders:
                 wanted[_lowest(holders)].append((row.number, self.part_number(row.part)))
             else:
-                recipe = self._recipes[row.number]
-                module = recipe.architecture.draw(recipe.seed, recipe.count)[recipe.place]
-                found[row.number] = recipe.architecture.layout.flatten(module, row.part.name)
+                architecture, seed, count, place = self._recipes[row.number]
+                module = architecture.draw(seed, count)[place]
+                found[row.number] = architecture.layout.flatten(module, row.part.name)
         refs = [self._workers.call(worker, "export", [numbers]) for worker, numbers in wanted.items()]
         for ref in refs:
             block: Block = self._workers.wait(ref)
-            for _, numbers, values in block.pieces:
+            for _, numbers, values in block:
                 found |= zip(numbers.tolist(), map(torch.from_numpy, np.array(values)), strict=True)
         return [found[row.number] for row in rows]
 
@@ -222,9 +194,9 @@ class RemoteRows(Rows):
         for number in numbers:
             if self._holders[number]:
                 continue
-            recipe = self._recipes[number]
-            key = recipe.architecture.layout.architecture, recipe.seed, recipe.count
-            alike[key].append((recipe.place, self.part_number(self[number].part), number))
+            architecture, seed, count, place = self._recipes[number]
+            key = architecture.layout.architecture, seed, count
+            alike[key].append((place, self.part_number(self[number].part), number))
         return tuple(Drawn(name, seed, count, tuple(rows)) for (name, seed, count), rows in alike.items())
 
     def part_number(self, part: Part) -> int:
@@ -258,7 +230,7 @@ class RemoteRows(Rows):
             (part, np.array([row.number for row, _ in own]), torch.stack([values for _, values in own]).numpy())
             for part, own in of_part.items()
         )
-        return self._workers.call(worker, "load", self.new_parts(worker), Block(pieces))
+        return self._workers.call(worker, "load", self.new_parts(worker), pieces)
 
 
 def _lowest(holders: int) -> int:

@@ -136,7 +136,7 @@ class Shard:
             row.values().copy_(architecture.layout.flatten(models[place], row.part.name))
 
     def _take(self, block: Block) -> None:
-        for part, numbers, values in block.pieces:
+        for part, numbers, values in block:
             for number, own in zip(numbers.tolist(), values, strict=True):
                 row = self._rows[number] = self._learner.rows.numbered(self._parts[part], number)
                 row.allocate()
@@ -151,7 +151,7 @@ class Shard:
         for part, numbers in of_part.items():
             values = torch.stack([self._rows[number].values() for number in numbers]).cpu().numpy()
             pieces.append((part, np.array(numbers, dtype=np.int64), values))
-        return Block(tuple(pieces))
+        return tuple(pieces)
 
 
 def _fill(row: Row, values: np.ndarray) -> None:

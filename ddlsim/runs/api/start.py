@@ -11,7 +11,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError, did_you_mean
 from ddlsim.foundation.registry import Part
 from ddlsim.runs.api.run import Run
 from ddlsim.runs.options import RunOptions, kind_of, listed, path_of, shows_options, warn
@@ -65,7 +65,6 @@ def part_of(key: str, value: Any) -> Any:
 def _arrays(arguments: Mapping[Any, Any]) -> Any:
     """Return the data set of arrays with these arguments."""
     from ddlsim.data import Arrays
-    from ddlsim.scenario.tree import did_you_mean
 
     known = inspect.signature(Arrays).parameters
     for name in arguments:

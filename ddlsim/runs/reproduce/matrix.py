@@ -34,12 +34,12 @@ import numpy as np
 from annotated_types import Ge, MinLen
 from pydantic import AfterValidator, Field, model_validator
 
-from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError, did_you_mean
 from ddlsim.report.summary import honest_part
 from ddlsim.runs.sweeps.axes import GridFile, GridKeys, Section, Seeds, combined, read_grid_file
 from ddlsim.scenario.load import apply_overrides, finish
 from ddlsim.scenario.model import Scenario
-from ddlsim.scenario.tree import Problem, ScenarioProblems, Tree, did_you_mean, in_order, in_short
+from ddlsim.scenario.tree import Problem, ScenarioProblems, Tree, in_order, in_short
 from ddlsim.tasks import metrics
 from ddlsim.tasks.base import Metric
 

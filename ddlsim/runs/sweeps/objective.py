@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from ddlsim.foundation.errors import ScenarioError
-from ddlsim.scenario.tree import did_you_mean
+from ddlsim.foundation.errors import ScenarioError, did_you_mean
 from ddlsim.tasks import metrics
 from ddlsim.tasks.base import VALIDATION, VALIDATION_LOSS, Metric
 
