@@ -8,7 +8,7 @@ node alone; a node that is offline does not train.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from ddlsim.algorithms.gossip_pull import GossipPull, State
 from ddlsim.algorithms.rounds import ModelState, SharedModel
@@ -16,9 +16,7 @@ from ddlsim.algorithms.similarity import Similarity, draw
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.rng import stream
 from ddlsim.foundation.units import CountOrZero
-
-if TYPE_CHECKING:
-    from ddlsim.node.node import Node, Steps
+from ddlsim.node.node import Node, Steps
 
 MonitoredSimilarity = Literal["inverse_loss", "cosine_weights", "inverse_l2"]
 
@@ -39,10 +37,10 @@ class RandomGossip(GossipPull):
                 "merge: fedsim needs similarities, which random and oracle lack. Set fedavg or uniform."
             )
 
-    def similarity_measure(self, node: "Node | None") -> Similarity:
+    def similarity_measure(self, node: Node | None) -> Similarity:
         return Similarity(self.monitored_similarity)
 
-    def choose(self, node: "Node", state: State, round_num: int) -> Sequence[int]:
+    def choose(self, node: Node, state: State, round_num: int) -> Sequence[int]:
         return draw(node.rng("sampled peers"), node.others(), self.sampled_peers)
 
 
@@ -80,13 +78,13 @@ class Oracle(RandomGossip):
         if self.deluded > size:
             raise ScenarioError(f"algorithm.deluded: expected at most {size}, all of the cluster, got {self.deluded}")
 
-    def choose(self, node: "Node", state: State, round_num: int) -> Sequence[int]:
+    def choose(self, node: Node, state: State, round_num: int) -> Sequence[int]:
         peers = node.cluster_members(node.true_cluster)
         if round_num >= self.delusion_start and self.is_deluded(node):
             peers = tuple(peer for peer in node.others() if peer not in peers)
         return draw(node.rng("sampled peers"), peers, self.sampled_peers)
 
-    def is_deluded(self, node: "Node") -> bool:
+    def is_deluded(self, node: Node) -> bool:
         """Whether this node is one of the deluded, from `delusion_start` on; not cached, since the keys may change."""
         if not self.deluded or node.true_cluster != self.deluded_cluster:
             return False
@@ -108,8 +106,8 @@ class Local(SharedModel):
 
     monitored_similarity: MonitoredSimilarity = "inverse_loss"
 
-    def round(self, node: "Node", state: ModelState, round_num: int) -> "Steps":
+    def round(self, node: Node, state: ModelState, round_num: int) -> Steps:
         (state.model,) = yield node.train((state.model,))
 
-    def similarity_measure(self, node: "Node | None") -> Similarity:
+    def similarity_measure(self, node: Node | None) -> Similarity:
         return Similarity(self.monitored_similarity)

@@ -7,13 +7,11 @@ that are offline, or whose message is lost or too late, are added to the node's 
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from ddlsim.algorithms.base import GraphKind
 from ddlsim.algorithms.rounds import ModelState, SharedModel
-
-if TYPE_CHECKING:
-    from ddlsim.node.node import Node, Steps
+from ddlsim.node.node import Node, Steps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +21,7 @@ class DFedAvgM(SharedModel):
     expects_graph: ClassVar[GraphKind] = "static"
     needs_only_sums: ClassVar[bool] = True
 
-    def round(self, node: "Node", state: ModelState, round_num: int) -> "Steps":
+    def round(self, node: Node, state: ModelState, round_num: int) -> Steps:
         (state.model,) = yield node.train((state.model,))
         node.send(node.peers(round_num), round_num, model=state.model)
         inbox = yield node.receive(round_num)

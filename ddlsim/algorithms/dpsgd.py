@@ -8,13 +8,11 @@ the same in all rounds (topology.dynamic: false); on a regular graph the weights
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from ddlsim.algorithms.base import GraphKind
 from ddlsim.algorithms.rounds import ModelState, SharedModel, WithFinalAllReduce
-
-if TYPE_CHECKING:
-    from ddlsim.node.node import Node, Steps
+from ddlsim.node.node import Node, Steps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +22,7 @@ class DPSGD(WithFinalAllReduce, SharedModel):
     expects_graph: ClassVar[GraphKind] = "static"
     needs_only_sums: ClassVar[bool] = True
 
-    def round(self, node: "Node", state: ModelState, round_num: int) -> "Steps":
+    def round(self, node: Node, state: ModelState, round_num: int) -> Steps:
         (state.model,) = yield node.train((state.model,))
         node.send(node.peers(round_num), round_num, model=state.model)
         inbox = yield node.receive(round_num)

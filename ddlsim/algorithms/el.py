@@ -13,14 +13,12 @@ EL draws a new graph in every round: `topology.dynamic: true` with `oracle`.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from ddlsim.algorithms.base import GraphKind
 from ddlsim.algorithms.rounds import ModelState, SharedModel, WithFinalAllReduce
 from ddlsim.foundation.units import Count
-
-if TYPE_CHECKING:
-    from ddlsim.node.node import Node, Steps
+from ddlsim.node.node import Node, Steps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +48,7 @@ class EpidemicLearning(WithFinalAllReduce, SharedModel):
     def needs_only_sums(self) -> bool:
         return self.variant == "oracle"
 
-    def round(self, node: "Node", state: ModelState, round_num: int) -> "Steps":
+    def round(self, node: Node, state: ModelState, round_num: int) -> Steps:
         (state.model,) = yield node.train((state.model,))
         if self.variant == "oracle":
             node.send(node.peers(round_num), round_num, model=state.model)

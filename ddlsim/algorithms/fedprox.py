@@ -10,14 +10,12 @@ start of a node's local training.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from annotated_types import Ge, Le
 
 from ddlsim.algorithms.fedavg import FedAvg, State
-
-if TYPE_CHECKING:
-    from ddlsim.node.node import Node, Verb
+from ddlsim.node.node import Node, Verb
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,5 +28,5 @@ class FedProx(FedAvg):
 
     mu: Annotated[float, Ge(0), Le(1e30)] = 0.01
 
-    def local_training(self, node: "Node", state: State) -> "Verb":
+    def local_training(self, node: Node, state: State) -> Verb:
         return node.train(state.model, proximal=self.mu)

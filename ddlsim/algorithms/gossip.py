@@ -11,16 +11,13 @@ once, then trained in the next; the paper trains on each arrival. A node that ha
 its model. No node waits for another, in either mode; a peer that is offline does not get the model.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from ddlsim.algorithms.rounds import ModelState, SharedModel
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ddlsim.network.messages.message import Message
-    from ddlsim.node.node import Node, Steps
+from ddlsim.network.messages.message import Message
+from ddlsim.node.node import Node, Steps
 
 
 @dataclass
@@ -43,7 +40,7 @@ class GossipLearning(SharedModel):
     waits: ClassVar[bool] = False
     merge: Literal["mean", "age"] = "mean"
 
-    def round(self, node: "Node", state: State, round_num: int) -> "Steps":
+    def round(self, node: Node, state: State, round_num: int) -> Steps:
         steps = node.local_steps  # a branch may change them while the node trains
         (state.model,) = yield node.train((state.model,), steps)
         state.age += steps
@@ -51,7 +48,7 @@ class GossipLearning(SharedModel):
         inbox = yield node.receive(round_num, wait=False)
         self._merge(node, state, inbox)
 
-    def _merge(self, node: "Node", state: State, inbox: "Sequence[Message]") -> None:
+    def _merge(self, node: Node, state: State, inbox: Sequence[Message]) -> None:
         """Merge the models; the result's age is that of its oldest input."""
         models = {node.id: state.model} | {m.src: m.payload["model"] for m in inbox}
         ages = {node.id: state.age} | {m.src: m.payload["age"] for m in inbox}

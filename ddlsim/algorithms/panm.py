@@ -21,7 +21,7 @@ factor 1 / deviation; its code, and this module, use the normal density, which e
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -29,9 +29,7 @@ from ddlsim.algorithms.gossip_pull import SimilarityPull, State
 from ddlsim.algorithms.similarity import draw
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.units import Count
-
-if TYPE_CHECKING:
-    from ddlsim.node.node import Node, Steps, Verb
+from ddlsim.node.node import Node, Steps, Verb
 
 
 @dataclass
@@ -70,14 +68,14 @@ class PANM(SimilarityPull):
     def loss_offset(self) -> float:
         return 1e-6
 
-    def remember(self, node: "Node", state: State) -> Memory:
+    def remember(self, node: Node, state: State) -> Memory:
         return Memory()
 
     @property
     def _deaf(self) -> bool:
         return self.variant == "published_bug" and self.similarity != "inverse_loss"
 
-    def _exchange(self, node: "Node", state: State, round_num: int) -> "Steps":
+    def _exchange(self, node: Node, state: State, round_num: int) -> Steps:
         """Exchange with peers: stage 1 asks candidates and neighbors at once; stage 2 sorts them first."""
         memory: Memory = state.memory
         received: dict[int, dict] = {}
@@ -95,7 +93,7 @@ class PANM(SimilarityPull):
         for peer in sorted(received):
             node.record("pulled_from", peer, round_num)
 
-    def _match(self, node: "Node", state: State, round_num: int) -> "Generator[Verb, Any, dict[int, dict]]":
+    def _match(self, node: Node, state: State, round_num: int) -> Generator[Verb, Any, dict[int, dict]]:
         """Run NSMC; return the received models."""
         memory = state.memory
         if self._deaf:
@@ -107,7 +105,7 @@ class PANM(SimilarityPull):
         memory.neighbors = {peer: memory.neighbors[peer] for peer in ranked[: self.sampled_peers]}
         return received
 
-    def _augment(self, node: "Node", state: State, round_num: int) -> "Generator[Verb, Any, dict[int, dict]]":
+    def _augment(self, node: Node, state: State, round_num: int) -> Generator[Verb, Any, dict[int, dict]]:
         """Run NAEM; return the received models."""
         memory = state.memory
         if self._deaf:
@@ -128,13 +126,13 @@ class PANM(SimilarityPull):
         memory.neighbors = {peer: known[peer] for peer in sorted(chosen | unsorted_neighbors)}
         return received
 
-    def _strangers(self, node: "Node", memory: Memory) -> list[int]:
+    def _strangers(self, node: Node, memory: Memory) -> list[int]:
         others = [peer for peer in node.others() if peer not in memory.neighbors]
         return draw(node.rng("candidates"), others, self.sampled_peers)
 
     def _measure(
-        self, node: "Node", state: State, received: Mapping[int, dict], candidates: Sequence[int], round_num: int
-    ) -> "Steps":
+        self, node: Node, state: State, received: Mapping[int, dict], candidates: Sequence[int], round_num: int
+    ) -> Steps:
         """Measure the similarities of the candidates, and in the variant `thesis` also of the neighbors."""
         measured_peers = set(received) if self.variant == "thesis" else set(candidates) & set(received)
         if measured_peers:
@@ -142,7 +140,7 @@ class PANM(SimilarityPull):
             measured = yield from self.measure(node, state, chosen, round_num)
             state.memory.neighbors |= measured()
 
-    def _merge(self, node: "Node", state: State, received: Mapping[int, dict], round_num: int) -> None:
+    def _merge(self, node: Node, state: State, received: Mapping[int, dict], round_num: int) -> None:
         scores = {peer: state.memory.neighbors[peer] for peer in received} if self.merge == "fedsim" else None
         self.merge_with(node, state, received, self.merge_weights(node, received, scores), round_num)
 

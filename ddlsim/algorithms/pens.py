@@ -12,22 +12,20 @@ loss.
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from ddlsim.algorithms.gossip_pull import Schedule, SimilarityPull, State, Weights
 from ddlsim.algorithms.similarity import draw
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.units import Count
-
-if TYPE_CHECKING:
-    from ddlsim.node.node import Node, Verb
+from ddlsim.node.node import Node, Verb
 
 
 @dataclass
 class Memory:
     """Count of each peer's rounds among the best, and the last counted round."""
 
-    best_rounds: "Counter[int]"
+    best_rounds: Counter[int]
     counted: int = -1
 
 
@@ -51,23 +49,23 @@ class PENS(SimilarityPull):
             raise ScenarioError(f"top_m: expected at most sampled_peers, {self.sampled_peers}, got {self.top_m}.")
         super().__post_init__()
 
-    def remember(self, node: "Node", state: State) -> Memory:
+    def remember(self, node: Node, state: State) -> Memory:
         return Memory(Counter())
 
-    def choose(self, node: "Node", state: State, round_num: int) -> Sequence[int]:
+    def choose(self, node: Node, state: State, round_num: int) -> Sequence[int]:
         candidates: Sequence[int] = node.others()
         if round_num >= self.stage1_rounds:
             candidates = self.neighbors(node, state)
         return draw(node.rng("sampled peers"), candidates, self.sampled_peers)
 
-    def neighbors(self, node: "Node", state: State) -> list[int]:
+    def neighbors(self, node: Node, state: State) -> list[int]:
         """Return the peers that were among the best more often than by chance."""
         expected = self.top_m / node.num_nodes * self.stage1_rounds
         return sorted(peer for peer, times in state.memory.best_rounds.items() if times > expected)
 
     def weigh(
-        self, node: "Node", state: State, received: Mapping[int, dict], round_num: int
-    ) -> "Generator[Verb, Any, Weights]":
+        self, node: Node, state: State, received: Mapping[int, dict], round_num: int
+    ) -> Generator[Verb, Any, Weights]:
         if round_num >= self.stage1_rounds and self.merge != "fedsim":
             return self.merge_weights(node, received)
         scores: dict[int, float] = {}

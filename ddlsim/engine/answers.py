@@ -1,17 +1,15 @@
 """Answers of nodes to requests: to pulls with a publication, to offers, and to requests of scores."""
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import simpy
 
+from ddlsim.engine.packing import MessagePacker
+from ddlsim.engine.run_info import RunParts
 from ddlsim.network.messages.encoder import as_sent
 from ddlsim.network.messages.message import EXCHANGE, REQUEST, RESPONSE, SCORE, SCORE_REQUEST, Message
 from ddlsim.node.parameters import Deferred
-
-if TYPE_CHECKING:
-    from ddlsim.engine.packing import MessagePacker
-    from ddlsim.engine.run_info import RunParts
 
 ANSWER_TO = {REQUEST: RESPONSE, SCORE_REQUEST: SCORE, EXCHANGE: RESPONSE}
 """Kind of request -> kind of its answer."""
@@ -99,8 +97,8 @@ class AnswerService:
 
     def __init__(
         self,
-        parts: "RunParts",
-        packer: "MessagePacker",
+        parts: RunParts,
+        packer: MessagePacker,
         send: Callable[[list[Message]], None],
         fail: Callable[[Message], None],
     ):

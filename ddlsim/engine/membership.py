@@ -25,11 +25,10 @@ are offline then are cut off, and recorded as such.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from ddlsim.node.candidates import BestModel, Snapshot
-    from ddlsim.node.node import Node
+from ddlsim.node.candidates import BestModel, Snapshot
+from ddlsim.node.node import Node
 
 WAIT_FACTOR = 2.0
 
@@ -67,14 +66,14 @@ class Member:
 
     id: int
     is_server: bool = False
-    node: "Node" = field(init=False, repr=False)
+    node: Node = field(init=False, repr=False)
     state: Any = None
-    best: "BestModel | None" = None
+    best: BestModel | None = None
     online: bool = True
     joined: bool = True
     finished: bool = False
     stopped: bool = False
-    at_stop: "Snapshot | None" = None
+    at_stop: Snapshot | None = None
     first_round: int = 0
     round_num: int = 0
     completed_rounds: int = 0

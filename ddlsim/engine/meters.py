@@ -19,17 +19,15 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ddlsim.devices.energy import Costs, Work, joules, total
+from ddlsim.engine.monitor import Records
 from ddlsim.learning.accounting import Accountant, Releases, epsilon
-
-if TYPE_CHECKING:
-    from ddlsim.engine.monitor import Records
-    from ddlsim.network.link_use import Traffic
-    from ddlsim.network.network import Network
+from ddlsim.network.link_use import Traffic
+from ddlsim.network.network import Network
 
 
 class DeviceMeter:
@@ -105,9 +103,7 @@ class EnergyMeter:
         now_s: the simulated time.
     """
 
-    def __init__(
-        self, num_nodes: int, server: int | None, costs: Costs, now_s: Callable[[], float], network: "Network"
-    ):
+    def __init__(self, num_nodes: int, server: int | None, costs: Costs, now_s: Callable[[], float], network: Network):
         self.devices = [DeviceMeter() for _ in range(num_nodes)]
         self._server, self._costs, self._now_s, self._network = server, costs, now_s, network
 
@@ -127,7 +123,7 @@ class EnergyMeter:
         """Register a node without rounds left."""
         self.devices[node].through(self._now_s())
 
-    def work(self, traffic: "Traffic | None" = None) -> Work:
+    def work(self, traffic: Traffic | None = None) -> Work:
         """Return the work of all nodes until now.
 
         Args:
@@ -144,13 +140,13 @@ class EnergyMeter:
         """Return joules by use, see devices/energy.py."""
         return joules(work, self._costs, self._server)
 
-    def write(self, records: "Records", completed: int) -> None:
+    def write(self, records: Records, completed: int) -> None:
         """Write rows of all joules of every node until now, at an evaluation."""
         now_s = self._now_s()
         for node, value in enumerate(total(self.joules(self.work())).tolist()):
             records.row(now_s, node, completed, "joules", value)
 
-    def rows(self, traffic: "Traffic | None" = None) -> list[dict[str, Any]]:
+    def rows(self, traffic: Traffic | None = None) -> list[dict[str, Any]]:
         """Return one row per node, of plain numbers: its work, and the joules of each kind."""
         work = self.work(traffic)
         columns = {"node": np.arange(len(self.devices)), **vars(work), **self.joules(work)}
@@ -194,7 +190,7 @@ class PrivacyMeter:
         """Return epsilon per node when this number of rounds is completed; infinity without noise."""
         return [self._epsilon(self._one_release(node), self._count(node, completed)) for node in range(self._num_nodes)]
 
-    def write(self, records: "Records", completed: int) -> None:
+    def write(self, records: Records, completed: int) -> None:
         """Write rows of every node's epsilon, at an evaluation; none if there is no guarantee."""
         now_s = self._now_s()
         for node, value in enumerate(self.epsilons(completed)):

@@ -8,12 +8,11 @@ similarities with those that the nodes know. Models are compared when the evalua
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from ddlsim.node.candidates import Snapshot
+from ddlsim.node.candidates import Snapshot
 
 
 class Records(Protocol):
@@ -38,7 +37,7 @@ class Population(Protocol):
     def now_s(self) -> float:
         """Simulated seconds since the start."""
 
-    def snapshot(self, node: int, completed: int) -> "Snapshot":
+    def snapshot(self, node: int, completed: int) -> Snapshot:
         """Return the current snapshot of a node, or the snapshot at its stop after this number of rounds."""
 
 
@@ -57,7 +56,7 @@ class RoundTimes:
     target_reached = False
     compares_models = False
 
-    def __init__(self, recorder: "Records", num_nodes: int):
+    def __init__(self, recorder: Records, num_nodes: int):
         self.evaluated = 0  # the last round written
         self._recorder, self._num_nodes = recorder, num_nodes
         self._times_s: defaultdict[int, array[float]] = defaultdict(lambda: array("d"))
@@ -65,19 +64,19 @@ class RoundTimes:
     def due(self, completed: int) -> bool:
         return True
 
-    def completed(self, node: int, completed: int, population: "Population") -> None:
+    def completed(self, node: int, completed: int, population: Population) -> None:
         if node >= self._num_nodes:
             return
         self._times_s[completed].append(population.now_s())
 
-    def close_complete(self, population: "Population") -> None:
+    def close_complete(self, population: Population) -> None:
         while self._times_s:
             completed = min(self._times_s)
             if population.any_on_the_way_to(completed):
                 return
             self._write(completed, np.sort(np.frombuffer(self._times_s.pop(completed))))
 
-    def has_measured(self, node: int, snapshot: "Snapshot") -> bool:
+    def has_measured(self, node: int, snapshot: Snapshot) -> bool:
         return True
 
     def write_measurements(self) -> None:
@@ -115,7 +114,7 @@ class OracleSimilarities:
         self,
         chosen: Sequence[int],
         compare: Compare,
-        recorder: "Records",
+        recorder: Records,
         rng: Callable[[str, int, int], np.random.Generator],
     ):
         self.any_chosen = bool(chosen)
@@ -124,7 +123,7 @@ class OracleSimilarities:
         self._recorder = recorder
         self._rng = rng
 
-    def write(self, completed: int, snapshots: "Mapping[int, Snapshot]") -> None:
+    def write(self, completed: int, snapshots: Mapping[int, Snapshot]) -> None:
         """Write the rows of one evaluation; nodes that have never joined are left out."""
         seen = {node: snapshot.seen for node, snapshot in snapshots.items() if snapshot.seen is not None}
         found = {}

@@ -6,20 +6,17 @@ instant is lost.
 
 from collections.abc import Callable, Generator, Iterator
 from itertools import chain, dropwhile
-from typing import TYPE_CHECKING
 
 import simpy
 from simpy.events import URGENT
 
 from ddlsim.churn.schedule import Absences
+from ddlsim.engine.membership import Member, Membership
+from ddlsim.engine.monitor import Records
+from ddlsim.engine.transport import EnginePorts
 from ddlsim.foundation.errors import DdlsimError
 from ddlsim.foundation.units import END_OF_TIME_S
 from ddlsim.node.node import Node
-
-if TYPE_CHECKING:
-    from ddlsim.engine.membership import Member, Membership
-    from ddlsim.engine.monitor import Records
-    from ddlsim.engine.transport import EnginePorts
 
 
 class Presence:
@@ -45,14 +42,14 @@ class Presence:
     def __init__(
         self,
         env: simpy.Environment,
-        ports: "EnginePorts",
-        members: "list[Member]",
-        membership: "Membership",
-        records: "Records",
+        ports: EnginePorts,
+        members: list[Member],
+        membership: Membership,
+        records: Records,
         absences: Absences,
         state_lost: bool,
-        start: "Callable[[Member], None]",
-        departed: "Callable[[Member], None]",
+        start: Callable[[Member], None],
+        departed: Callable[[Member], None],
     ):
         self._env, self._ports, self._members, self._membership = env, ports, members, membership
         self._transport, self._meter, self._records = ports.transport, ports.clock.meter, records
@@ -103,7 +100,7 @@ class Presence:
                 self._come(member)
         self.begin()
 
-    def until_returned(self, member: "Member") -> Generator[simpy.Event, None, None]:
+    def until_returned(self, member: Member) -> Generator[simpy.Event, None, None]:
         """Wait until a node is online; it may leave again at the instant of its return."""
         while True:
             try:
@@ -118,7 +115,7 @@ class Presence:
         return self._anyone
 
     def _come_and_go(
-        self, member: "Member", stays_away: Iterator[tuple[float, float]]
+        self, member: Member, stays_away: Iterator[tuple[float, float]]
     ) -> Generator[simpy.Event, None, None]:
         env = self._env
         try:
@@ -138,7 +135,7 @@ class Presence:
         except simpy.Interrupt:  # other absences apply from now on
             return
 
-    def _leave(self, member: "Member", returns_s: float) -> None:
+    def _leave(self, member: Member, returns_s: float) -> None:
         """Take a node offline: its flows are aborted, its received messages are lost; its state is kept."""
         self._membership.left(member, returns_s)
         if self._membership.hopeless:
@@ -148,7 +145,7 @@ class Presence:
         self.changed = self.changed or not member.finished
         self._departed(member)
 
-    def _leave_network(self, member: "Member") -> None:
+    def _leave_network(self, member: Member) -> None:
         self._row(member, "online", 0)
         self._returned[member.id] = self._env.event()
         if self._meter is not None:
@@ -157,7 +154,7 @@ class Presence:
         if aborted:
             self._row(member, "aborted", aborted)
 
-    def _come(self, member: "Member") -> None:
+    def _come(self, member: Member) -> None:
         """Bring a node back with its old or a new state, or let a newcomer join. A finished node starts no round."""
         if member.finished:
             self._return_to_network(member)
@@ -182,12 +179,12 @@ class Presence:
         if not self._anyone.triggered:
             self._anyone.succeed()
 
-    def _return_to_network(self, member: "Member") -> None:
+    def _return_to_network(self, member: Member) -> None:
         self._membership.came(member)
         self._transport.returns(member.id)
         self._row(member, "online", 1)
 
-    def _lose_state(self, member: "Member") -> None:
+    def _lose_state(self, member: Member) -> None:
         """Forget a node's publications and sent parameters; its next models are drawn again."""
         self._transport.forget(member.id)
         if member.best is not None:
@@ -195,7 +192,7 @@ class Presence:
         member.times_lost += 1
         member.node = Node(member.id, self._ports, member.best, member.times_lost)
 
-    def _row(self, member: "Member", name: str, value: int) -> None:
+    def _row(self, member: Member, name: str, value: int) -> None:
         self._records.row(self._env.now, member.id, member.completed_rounds, name, value)
 
     def _why_hopeless(self) -> str:

@@ -10,8 +10,10 @@ answer (stage_timeout_s). If the aggregator stops waiting, or leaves, there is n
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ddlsim.engine.run_info import RunParts
+from ddlsim.network.mailboxes import Mailboxes
 from ddlsim.network.messages.message import PUSH, SECURE, Message
 from ddlsim.network.messages.secure_aggregation import (
     ADVERTISE,
@@ -26,11 +28,7 @@ from ddlsim.network.messages.secure_aggregation import (
     num_values,
     threshold,
 )
-
-if TYPE_CHECKING:
-    from ddlsim.engine.run_info import RunParts
-    from ddlsim.network.mailboxes import Mailboxes
-    from ddlsim.scenario.network_sections import SecureAggregation
+from ddlsim.scenario.network_sections import SecureAggregation
 
 Key = tuple[int, int]
 """Aggregator and round."""
@@ -49,9 +47,9 @@ class SecureRounds:
 
     def __init__(
         self,
-        settings: "SecureAggregation",
-        parts: "RunParts",
-        mailboxes: "Mailboxes",
+        settings: SecureAggregation,
+        parts: RunParts,
+        mailboxes: Mailboxes,
         send: Callable[[list[Message]], None],
         tell: Callable[[int, int, str, int], None],
     ):

@@ -1,30 +1,27 @@
 """One run in simulated time: a SimPy process per node that drives its algorithm, round by round."""
 
 from collections.abc import Callable, Generator, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import simpy
 from simpy.core import EmptySchedule
 from simpy.events import URGENT
 from simpy.exceptions import SimPyException
 
+from ddlsim.algorithms.base import Algorithm
+from ddlsim.churn.schedule import Absences
+from ddlsim.engine.evaluator import Monitor
 from ddlsim.engine.gc_tuning import relaxed_gc
 from ddlsim.engine.membership import Member, Membership
+from ddlsim.engine.monitor import Records
 from ddlsim.engine.presence import Presence
 from ddlsim.engine.steps import begun, candidates, no_verb, unused_verb
+from ddlsim.engine.transport import EnginePorts
 from ddlsim.foundation.errors import DdlsimError, listing
 from ddlsim.foundation.units import END_OF_TIME_S
-from ddlsim.node.candidates import Snapshot
+from ddlsim.network.messages.message import Message
+from ddlsim.node.candidates import BestModel, Snapshot
 from ddlsim.node.node import Node
-
-if TYPE_CHECKING:
-    from ddlsim.algorithms.base import Algorithm
-    from ddlsim.churn.schedule import Absences
-    from ddlsim.engine.evaluator import Monitor
-    from ddlsim.engine.monitor import Records
-    from ddlsim.engine.transport import EnginePorts
-    from ddlsim.network.messages.message import Message
-    from ddlsim.node.candidates import BestModel
 
 
 class Simulation:
@@ -46,13 +43,13 @@ class Simulation:
     def __init__(
         self,
         env: simpy.Environment,
-        algorithm: "Algorithm",
-        ports: "EnginePorts",
+        algorithm: Algorithm,
+        ports: EnginePorts,
         members: list[Member],
-        absences: "Absences",
+        absences: Absences,
         state_lost: bool,
-        monitor: "Monitor",
-        records: "Records",
+        monitor: Monitor,
+        records: Records,
         on_round: Callable[[int, float, int], None] = lambda *_: None,
     ):
         self.env = env
@@ -96,7 +93,7 @@ class Simulation:
         """Number, from 0, of the latest round that a node has started."""
         return max(member.round_num for member in self.members)
 
-    def use_algorithm(self, algorithm: "Algorithm") -> None:
+    def use_algorithm(self, algorithm: Algorithm) -> None:
         """Use an algorithm of the same kind with other options for every round that no node has started."""
         self.algorithm = algorithm
         self._by_round.insert(0, (self.furthest + 1, algorithm))
@@ -234,13 +231,13 @@ class Simulation:
         ends._ok, ends._value = False, error
         self.env.schedule(ends, URGENT)
 
-    def _algorithm_of(self, round_num: int) -> "Algorithm":
+    def _algorithm_of(self, round_num: int) -> Algorithm:
         for first, algorithm in self._by_round:
             if round_num >= first:
                 return algorithm
         raise AssertionError("the algorithm that the run began with is of round 0")
 
-    def _answer(self, offer: "Message") -> "Mapping[str, Any]":
+    def _answer(self, offer: Message) -> Mapping[str, Any]:
         """Return the answer of a node's algorithm to an offer, see Node.exchange."""
         member = self.members[offer.receiver]
         return self._algorithm_of(member.round_num).answer(member.node, member.state, offer)
@@ -249,7 +246,7 @@ class Simulation:
         """Give a node its first state, or a new one after a loss."""
         member.state = self.algorithm.start(member.node)
 
-    def _validate(self, member: Member, best: "BestModel") -> None:
+    def _validate(self, member: Member, best: BestModel) -> None:
         """Validate the trainings of the round, and stop the node if its patience is exhausted."""
         now_s, completed = self.env.now, member.round_num + 1
         for loss in best.resolve(self._compute.value):

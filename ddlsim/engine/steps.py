@@ -4,15 +4,13 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ddlsim.algorithms.base import Algorithm
 from ddlsim.foundation import own_code
 from ddlsim.foundation.errors import ScenarioError, kind_of
 from ddlsim.node.candidates import EvaluationCandidates
 from ddlsim.node.node import Node, Steps, Verb
-
-if TYPE_CHECKING:
-    from ddlsim.algorithms.base import Algorithm
 
 
 def no_steps(found: Any) -> str:
@@ -34,7 +32,7 @@ def no_candidates(found: Any, node: Node) -> str:
     return f"returns {kind_of(found)}, expected ddlsim.node.candidates.EvaluationCandidates(models)"
 
 
-def begun(algorithm: "Algorithm", method: str, found: Any) -> Steps:
+def begun(algorithm: Algorithm, method: str, found: Any) -> Steps:
     """Return the steps that `round`, `join` or `finish` returns.
 
     Raises:
@@ -47,7 +45,7 @@ def begun(algorithm: "Algorithm", method: str, found: Any) -> Steps:
     return steps
 
 
-def no_verb(algorithm: "Algorithm", method: str, steps: Steps, yielded: Any) -> ScenarioError:
+def no_verb(algorithm: Algorithm, method: str, steps: Steps, yielded: Any) -> ScenarioError:
     """Return the error for a step that is not a verb; it names the line."""
     frame = getattr(steps, "gi_frame", None)
     file = own_code.shown_path(frame.f_code.co_filename) if frame else "?"
@@ -58,7 +56,7 @@ def no_verb(algorithm: "Algorithm", method: str, steps: Steps, yielded: Any) -> 
     )
 
 
-def unused_verb(algorithm: "Algorithm", method: str) -> ScenarioError:
+def unused_verb(algorithm: Algorithm, method: str) -> ScenarioError:
     """Return the error for steps that end with a verb that they have not yielded; it names the line if it is found."""
     cls = type(algorithm)
     place = own_code.where(getattr(cls, method))
@@ -68,7 +66,7 @@ def unused_verb(algorithm: "Algorithm", method: str) -> ScenarioError:
     )
 
 
-def candidates(algorithm: "Algorithm", node: Node, state: Any) -> EvaluationCandidates | None:
+def candidates(algorithm: Algorithm, node: Node, state: Any) -> EvaluationCandidates | None:
     """Return the models that a node would answer queries with; None if it is a server.
 
     Raises:

@@ -1,15 +1,12 @@
 """Facts that a node knows about itself and the run."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ddlsim.foundation import rng as random_streams
 from ddlsim.node.arguments import check_has_samples
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ddlsim.node.ports import Ports
+from ddlsim.node.ports import Ports
 
 
 class NodeInfo:
@@ -20,7 +17,7 @@ class NodeInfo:
         ports: the rest of the run.
     """
 
-    def __init__(self, node_id: int, ports: "Ports"):
+    def __init__(self, node_id: int, ports: Ports):
         self.id = node_id
         self.is_server = node_id == ports.run.server
         self._clock, self._compute, self._run = ports.clock, ports.compute, ports.run
@@ -78,7 +75,7 @@ class NodeInfo:
         """Hidden cluster of this node; for oracle baselines only."""
         return int(self._run.node_cluster[self.id])
 
-    def rng(self, purpose: str) -> "np.random.Generator":
+    def rng(self, purpose: str) -> np.random.Generator:
         """Return this node's stream of random numbers for one purpose."""
         return self._run.rng(purpose, self.id)
 

@@ -19,16 +19,14 @@ others' copies of its parameters are forgotten.
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from numbers import Number
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 import numpy as np
 
 from ddlsim.foundation.errors import DdlsimError
 from ddlsim.foundation.units import FLOAT32_BYTES
-
-if TYPE_CHECKING:
-    from ddlsim.network.messages.compression import Codec
+from ddlsim.network.messages.compression import Codec
 
 
 class ParameterPart(Protocol):
@@ -186,7 +184,7 @@ class Stream:
     buffer_bytes: int
     whole_bytes: int
     source: int
-    copy: "Parameters"
+    copy: Parameters
     version: int = 1
     held: dict[int, int] = field(default_factory=dict)
 
@@ -246,7 +244,7 @@ class MessageEncoder:
         draw_seed: returns a random integer for each encoding.
     """
 
-    def __init__(self, codec: "Codec", compress: "Callable[..., Any]", draw_seed: Callable[[], int]):
+    def __init__(self, codec: Codec, compress: Callable[..., Any], draw_seed: Callable[[], int]):
         self._codec = codec
         self._compress = compress
         self._draw_seed = draw_seed
@@ -286,13 +284,13 @@ class MessageEncoder:
         for stream in self._streams.values():
             stream.held.pop(receiver, None)
 
-    def _encode(self, params: "Parameters") -> "Parameters":
+    def _encode(self, params: Parameters) -> Parameters:
         decoded = self._encoded.get(params.serial)
         if decoded is None:
             decoded = self._encoded[params.serial] = self._compress(self._codec, params, None, self._draw_seed())
         return decoded
 
-    def _advance(self, params: "Parameters", path: tuple[Hashable, ...]) -> Stream:
+    def _advance(self, params: Parameters, path: tuple[Hashable, ...]) -> Stream:
         """Return the stream of this place; parameters other than the last ones give a new version."""
         key = (path, params.part)
         stream = self._streams.get(key)
@@ -306,7 +304,7 @@ class MessageEncoder:
         return stream
 
 
-def encoded_bytes(codec: "Codec", part: "ParameterPart") -> tuple[int, int]:
+def encoded_bytes(codec: Codec, part: ParameterPart) -> tuple[int, int]:
     """Return the bytes on the wire of one encoding of a part: of its trained values, and of its buffers in float32."""
     sizes = part.trained_sizes
     return codec.num_bytes(sizes) if sizes else 0, (part.size - sum(sizes)) * FLOAT32_BYTES

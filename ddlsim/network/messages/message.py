@@ -8,10 +8,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from ddlsim.network.messages.encoder import Follower, Sizes
+from ddlsim.network.messages.encoder import Follower, Sizes
 
 PUSH, REQUEST, RESPONSE = "push", "request", "response"
 SCORE_REQUEST, SCORE = "score request", "score"
@@ -48,10 +47,10 @@ class Message:
     payload: Any
     payload_bytes: int
     header_bytes: int | None = None
-    streams: "tuple[tuple[Follower, int], ...]" = ()
+    streams: tuple[tuple[Follower, int], ...] = ()
     keys: Sequence[str] | None = None
     sent_s: float = 0.0
-    sizes: "Sizes" = ()
+    sizes: Sizes = ()
 
     @property
     def receivers(self) -> tuple[int, ...]:
@@ -84,7 +83,7 @@ class PayloadBreakdown:
         self._counts: dict[tuple[int, str], list[int]] = {}  # (round, content) -> [messages, bytes] of the others
         self._parameters: dict[tuple[str, int], int] = {}  # (content, bytes) -> parameters of the first message
 
-    def count(self, messages: "Sequence[Message]") -> None:
+    def count(self, messages: Sequence[Message]) -> None:
         """Add messages; a node's message to itself does not count."""
         alike = self._alike
         for message in messages:
@@ -141,7 +140,7 @@ class Contacts:
     def __init__(self) -> None:
         self._counts: dict[int, dict[tuple[int, int], list[int]]] = {}  # round -> (src, dst) -> [messages, bytes]
 
-    def count(self, messages: "Sequence[Message]") -> None:
+    def count(self, messages: Sequence[Message]) -> None:
         """Add messages; a node's message to itself does not count."""
         for message in messages:
             of_round = self._counts.setdefault(message.round_num, {})

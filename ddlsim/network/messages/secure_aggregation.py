@@ -21,15 +21,12 @@ Nothing is computed on integers: sums are in float32, as without the protocol.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ddlsim.network.messages.encoder import is_parameters, leaves
-
-if TYPE_CHECKING:
-    from ddlsim.scenario.network_sections import SecureAggregation
-
+from ddlsim.scenario.network_sections import SecureAggregation
 
 ADVERTISE, SHARE, COLLECT, UNMASK = range(4)
 """The stages, in order."""
@@ -41,7 +38,7 @@ NEWS = (None, "others_public_keys", "others_encrypted_shares", "users_of_the_sum
 """Message of the aggregator that starts each stage; users start the first one."""
 
 
-def threshold(settings: "SecureAggregation", users: int) -> int:
+def threshold(settings: SecureAggregation, users: int) -> int:
     """Return the users that must remain after every stage, t, at least 2: a sum of one input would reveal it."""
     asked = settings.threshold
     # the product is rounded: 0.29 * 100 is 28.999999999999996
@@ -61,7 +58,7 @@ def num_values(payload: Mapping[str, Any]) -> int:
     )
 
 
-def news_bytes(settings: "SecureAggregation", stage: int, users: int) -> int:
+def news_bytes(settings: SecureAggregation, stage: int, users: int) -> int:
     """Return the bytes that a user receives at the start of a stage; `users` have passed the preceding stage."""
     if stage == SHARE:
         return (users - 1) * 2 * settings.key_bytes
@@ -70,7 +67,7 @@ def news_bytes(settings: "SecureAggregation", stage: int, users: int) -> int:
     return 0
 
 
-def answer_bytes(settings: "SecureAggregation", stage: int, users: int, group: int, values: int) -> int:
+def answer_bytes(settings: SecureAggregation, stage: int, users: int, group: int, values: int) -> int:
     """Return the bytes that a user sends in a stage.
 
     Args:
