@@ -5,27 +5,23 @@ trainings end with the old settings: nodes that complete the branching round at 
 The algorithm's options change from the first round that no node has started, so that all nodes run a round alike.
 """
 
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, cast
 
-from ddlsim.assembly import absences_of, codec_of, links_of, losses_of, oracle_of, schedule_of, step_times_of
+from ddlsim.assembly.draws import step_times_of
+from ddlsim.assembly.simulation import absences_of, codec_of, links_of, losses_of, oracle_of
+from ddlsim.engine.evaluator import Evaluator
+from ddlsim.engine.monitor import Records
+from ddlsim.engine.simulation import Simulation
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    from ddlsim.engine.evaluator import Evaluator
-    from ddlsim.engine.monitor import Records
-    from ddlsim.engine.simulation import Simulation
     from ddlsim.learning.learner import Learner
     from ddlsim.learning.size_learner import SizeLearner
     from ddlsim.scenario import Scenario
 
 
 def change_at_once(
-    simulation: "Simulation",
-    before: "Scenario",
-    after: "Scenario",
-    learner: "Learner | SizeLearner",
-    recorder: "Records",
+    simulation: Simulation, before: "Scenario", after: "Scenario", learner: "Learner | SizeLearner", recorder: Records
 ) -> None:
     """Change the simulation to the other scenario at this instant, after the events that are due now.
 
@@ -37,10 +33,21 @@ def change_at_once(
         recorder: recorder of the simulation.
     """
 
-    def change() -> "Generator[Any, Any, None]":
+    def change() -> Generator[Any, Any, None]:
         _change_surroundings(simulation, before, after, learner)
-        _change_nodes(simulation, before, after, learner)
-        _change_evaluations(simulation, before, after, learner, recorder)
+        run, monitor = simulation.ports.run, simulation.monitor
+        if before.training != after.training:
+            if after.learning != "none":
+                cast("Learner", learner).use_training(after.training)
+            run.local_steps = after.training.steps
+            for member in simulation.members:
+                member.node.settings_changed()
+        if before.algorithm != after.algorithm:
+            simulation.use_algorithm(after.algorithm)
+        changed = any(getattr(before, key) != getattr(after, key) for key in ("evaluation", "records", "algorithm"))
+        if changed and isinstance(monitor, Evaluator):
+            oracle = oracle_of(after, learner, recorder, run, simulation.members)
+            monitor.use(after.evaluation, after.rounds, simulation.furthest, oracle)
         return
         yield
 
@@ -48,7 +55,7 @@ def change_at_once(
 
 
 def _change_surroundings(
-    simulation: "Simulation", before: "Scenario", after: "Scenario", learner: "Learner | SizeLearner"
+    simulation: Simulation, before: "Scenario", after: "Scenario", learner: "Learner | SizeLearner"
 ) -> None:
     was, now = before.network, after.network
     network, transport = simulation.network, simulation.transport
@@ -65,30 +72,3 @@ def _change_surroundings(
         clock.use(times.seconds, times.forward_share, times.about)
     if before.churn != after.churn:
         simulation.presence.replace(absences_of(after), after.churn is not None and after.churn.state == "lost")
-
-
-def _change_nodes(
-    simulation: "Simulation", before: "Scenario", after: "Scenario", learner: "Learner | SizeLearner"
-) -> None:
-    if before.training != after.training:
-        if after.learning != "none":
-            cast("Learner", learner).use_training(after.training)
-        simulation.ports.run.local_steps = after.training.steps
-        for member in simulation.members:
-            member.node.settings_changed()
-    if before.algorithm != after.algorithm:
-        simulation.use_algorithm(after.algorithm)
-
-
-def _change_evaluations(
-    simulation: "Simulation",
-    before: "Scenario",
-    after: "Scenario",
-    learner: "Learner | SizeLearner",
-    recorder: "Records",
-) -> None:
-    same = (before.evaluation, before.records, before.algorithm) == (after.evaluation, after.records, after.algorithm)
-    if not same and after.learning != "none":
-        oracle = oracle_of(after, learner, recorder, simulation.ports.run, simulation.members)
-        evaluator = cast("Evaluator", simulation.monitor)
-        evaluator.use(after.evaluation, schedule_of(after), simulation.furthest, oracle)

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import simpy
 
-from ddlsim.aggregation.base import Aggregation
 from ddlsim.assembly.draws import absences_drawn, links_drawn, step_times_of
 from ddlsim.assembly.learner import attackers_of
 from ddlsim.attacks.node_attacks import Attackers
 from ddlsim.churn.schedule import Absences
 from ddlsim.engine.attacked_transport import AttackedTransport
-from ddlsim.engine.evaluator import Evaluated, Evaluator, Measurements, Monitor, Schedule
+from ddlsim.engine.evaluator import Evaluated, Evaluator, Measurements, Monitor
 from ddlsim.engine.forging import ForgingPacker
 from ddlsim.engine.gc_tuning import free_earlier_runs
 from ddlsim.engine.membership import Member
@@ -58,20 +57,9 @@ def codec_of(scenario: "Scenario") -> Codec | None:
     return None if isinstance(codec, NoCompression) else codec
 
 
-def aggregation_of(scenario: "Scenario") -> Aggregation | None:
-    """Return the rule that combines models; None: the algorithm's average."""
-    rule = scenario.aggregation
-    return None if rule is None or rule.is_plain else rule
-
-
 def absences_of(scenario: "Scenario") -> Absences:
     """Return the absences of each node."""
     return absences_drawn(scenario.churn, scenario.nodes.count, scenario.seed)
-
-
-def schedule_of(scenario: "Scenario") -> Schedule:
-    """Return the evaluated rounds."""
-    return Schedule(scenario.evaluation.every, scenario.rounds)
 
 
 def losses_of(scenario: "Scenario") -> Losses:
@@ -200,7 +188,7 @@ def build_monitor(
         learner,
         recorder,
         scenario.evaluation,
-        schedule_of(scenario),
+        scenario.rounds,
         run.node_cluster if test_set is None else test_set,
         scenario.learned,
         run.rng_after,
@@ -235,8 +223,8 @@ def build_simulation(
     on_model: "Callable[[int, Snapshot, Model, Any], None]" = lambda *_: None,
 ) -> Simulation:
     """Build the simulation of one run with all its objects."""
-    num_nodes, churn, learns = scenario.nodes.count, scenario.churn, scenario.learning != "none"
-    free_earlier_runs(num_nodes)
+    rule, churn, learns = scenario.aggregation, scenario.churn, scenario.learning != "none"
+    free_earlier_runs(scenario.nodes.count)
     env = simpy.Environment()
     network = build_network(scenario, env, scenario.algorithm.has_server)
     run = build_run(scenario, prepared)
@@ -249,6 +237,7 @@ def build_simulation(
     transport = build_transport(scenario, network, members, run, clock, learner, recorder, attackers, privacy_meter)
     trains_privately = scenario.privacy is not None and scenario.privacy.kind == "dp_sgd"
     ended = privacy_meter.released if privacy_meter is not None and trains_privately else None
+    aggregation = None if rule is None or rule.is_plain else rule
     measurements = Measurements(learner, recorder, scenario.learned.judged_by)
     log = NodeLog(recorder, measurements, rows_of(scenario.learned.metrics)) if learns else SilentLog()
 
@@ -261,7 +250,7 @@ def build_simulation(
     return Simulation(
         env,
         scenario.algorithm,
-        EnginePorts(clock, transport, learner, run, log, aggregation_of(scenario), attackers, ended),
+        EnginePorts(clock, transport, learner, run, log, aggregation, attackers, ended),
         members,
         absences_of(scenario),
         churn is not None and churn.state == "lost",

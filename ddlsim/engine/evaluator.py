@@ -105,23 +105,7 @@ class Evaluated:
         return metrics.first_reaching([mean], target, falling=self.metric.falling) is not None
 
 
-@dataclass(frozen=True)
-class Schedule:
-    """Completed rounds that are evaluated.
-
-    Args:
-        every: rounds between evaluations.
-        rounds: rounds of the run.
-    """
-
-    every: int
-    rounds: int
-
-    def due(self, completed: int) -> bool:
-        """Whether the run is evaluated when this many rounds are completed; a final exchange counts as one more."""
-        return completed >= self.rounds or completed % self.every == 0
-
-
+@dataclass(eq=False)
 class Evaluator:
     """Collects snapshots of a round and evaluates when every node that took part has one.
 
@@ -129,7 +113,7 @@ class Evaluator:
         compute: tests models.
         recorder: destination of rows.
         evaluation: scenario section `evaluation`.
-        schedule: rounds that are evaluated.
+        rounds: rounds of the run.
         test_set: number of each node's test set: its cluster, or itself; int [N].
         task: the learning task.
         rng: (purpose, node, rounds completed) -> a stream of random numbers.
@@ -145,59 +129,45 @@ class Evaluator:
         evaluated: completed rounds at the last evaluation.
         target_reached: whether the run should end now.
         compares_models: whether snapshots need the compared state, see Algorithm.seen.
-        write_measurements: writes the measurements between evaluations.
     """
 
-    def __init__(
-        self,
-        compute: "Compute",
-        recorder: "Records",
-        evaluation: "Evaluation",
-        schedule: Schedule,
-        test_set: np.ndarray,
-        task: Task,
-        rng: Callable[[str, int, int], np.random.Generator],
-        measurements: "Measurements",
-        similarities: "OracleSimilarities",
-        on_evaluated: Callable[[Evaluated], None] = lambda _: None,
-        on_model: "Callable[[int, Snapshot, Model, Any], None]" = lambda *_: None,
-        attackers: "Attackers | None" = None,
-        stops_early: bool = False,
-    ):
-        self._schedules = [(0, schedule)]  # first rounds, newest first
-        self.evaluated = 0
-        self.target_reached = False
-        self.compares_models = similarities.any_chosen
-        self.write_measurements = measurements.write
-        self._compute = compute
-        self._recorder = recorder
-        self._precision = evaluation.precision
-        self._tests_best = evaluation.evaluated_model == "best"
-        self._stop_at = evaluation.wanted if evaluation.stop_at_target else None
-        self._test_set = test_set
-        self._metrics = task.metrics
-        self._validates = evaluation.validation
-        self._with_loss = task.records_loss
-        self._rng = rng
-        self._similarities = similarities
-        self._on_evaluated = on_evaluated
-        self._on_model = on_model
-        self._attacked = () if attackers is None else attackers.nodes
-        self._measures_backdoor = attackers is not None and attackers.backdoor is not None
+    compute: "Compute"
+    recorder: "Records"
+    evaluation: "Evaluation"
+    rounds: int
+    test_set: np.ndarray
+    task: Task
+    rng: Callable[[str, int, int], np.random.Generator]
+    measurements: Measurements
+    similarities: "OracleSimilarities"
+    on_evaluated: Callable[[Evaluated], None] = lambda _: None
+    on_model: "Callable[[int, Snapshot, Model, Any], None]" = lambda *_: None
+    attackers: "Attackers | None" = None
+    stops_early: bool = False
+
+    def __post_init__(self) -> None:
+        self.evaluated, self.target_reached = 0, False
+        self._schedules: list[tuple[int, int, int]] = []  # first round, rounds between evaluations, rounds of the run
+        self.use(self.evaluation, self.rounds, -1, self.similarities)
+        self._metrics = self.task.metrics
         self._open: dict[int, dict[int, Snapshot]] = {}
-        self._stops_early = stops_early
         self._measured: dict[int, list[weakref.ref[Params]]] = {}
 
     def due(self, completed: int) -> bool:
-        """Whether the run is evaluated when this many rounds are completed."""
-        return next(one for first, one in self._schedules if completed >= first).due(completed)
+        """Whether the run is evaluated when this many rounds are completed; a final exchange counts as one more."""
+        every, rounds = next(rest for first, *rest in self._schedules if completed >= first)
+        return completed >= rounds or completed % every == 0
 
-    def use(self, evaluation: "Evaluation", schedule: Schedule, after: int, similarities: "OracleSimilarities") -> None:
-        """Replace the target from now on, and the schedule for more than `after` rounds."""
-        self._schedules.insert(0, (after + 1, schedule))
+    def use(self, evaluation: "Evaluation", rounds: int, after: int, similarities: "OracleSimilarities") -> None:
+        """Replace the target from now on, and the evaluated rounds for more than `after` rounds."""
+        self._schedules.insert(0, (after + 1, evaluation.every, rounds))  # newest first
         self._stop_at = evaluation.wanted if evaluation.stop_at_target else None
-        self._similarities = similarities
+        self.similarities = similarities
         self.compares_models = similarities.any_chosen
+
+    def write_measurements(self) -> None:
+        """Write the measurements between evaluations."""
+        self.measurements.write()
 
     def completed(self, node: int, completed: int, population: "Population") -> None:
         """Take the snapshot of a node that has completed a due round."""
@@ -224,7 +194,7 @@ class Evaluator:
             outcome = self._evaluate(completed, dict(sorted(snapshots.items())))
             if outcome is None:
                 continue
-            self._on_evaluated(outcome)
+            self.on_evaluated(outcome)
             self.target_reached |= self._stop_at is not None and outcome.reaches(self._stop_at)
 
     def has_measured(self, node: int, snapshot: Snapshot) -> bool:
@@ -245,19 +215,19 @@ class Evaluator:
             if snapshot.serving is not None
         }
         snapshots = {node: taken[node] for node in served}
-        if self._stops_early:
+        if self.stops_early:
             self._measured = {node: list(map(weakref.ref, _parts(serving))) for node, (serving, _) in served.items()}
         tests = [
-            self._compute.test(
-                serving.models, int(self._test_set[node]), local_state=local_state, precision=self._precision
+            self.compute.test(
+                serving.models, int(self.test_set[node]), local_state=local_state, precision=self.evaluation.precision
             )
             for node, (serving, local_state) in served.items()
         ]
         choices = [self._enqueue_choice(node, completed, *of_node) for node, of_node in served.items()]
         chosen_by = [job for job in choices if job is not None]
-        found = self._compute.resolve([*tests, *chosen_by])
+        found = self.compute.resolve([*tests, *chosen_by])
         losses = dict(zip(map(id, chosen_by), found[len(tests) :], strict=True))
-        values = np.full(len(self._test_set), np.nan)
+        values = np.full(len(self.test_set), np.nan)
         tested_models: dict[int, tuple[Model, Any]] = {}
         for (node, snapshot), tested, choice in zip(snapshots.items(), found, choices, strict=False):
             lowest = _lowest([loss for _, loss, _ in tested])
@@ -265,48 +235,49 @@ class Evaluator:
             values[node] = self._write(node, completed, snapshot, tested, chosen, lowest)
             serving, local_state = served[node]
             tested_models[node] = serving.models[chosen], local_state
-            self._on_model(node, snapshot, serving.models[chosen], local_state)
-        if self._validates:
+            self.on_model(node, snapshot, serving.models[chosen], local_state)
+        if self.evaluation.validation:
             self._write_validation(completed, snapshots, tested_models)
-        if self._measures_backdoor:
+        if self.attackers is not None and self.attackers.backdoor is not None:
             self._write_backdoor(completed, snapshots, tested_models)
         for node in taken.keys() - snapshots.keys():  # a server has bytes, but no model
-            self._recorder.row(taken[node].time_s, node, completed, "bytes_sent", taken[node].bytes_sent)
-        self._similarities.write(completed, snapshots)
-        self._recorder.flush()
+            self.recorder.row(taken[node].time_s, node, completed, "bytes_sent", taken[node].bytes_sent)
+        self.similarities.write(completed, snapshots)
+        self.recorder.flush()
         if not snapshots:  # a server alone: no node has joined yet
             return None
         time_s = max(snapshot.time_s for snapshot in snapshots.values())
+        attacked = () if self.attackers is None else self.attackers.nodes
         bytes_sent = sum(snapshot.bytes_sent for snapshot in taken.values())
-        return Evaluated(completed, time_s, bytes_sent, self._metrics[0], values, self._attacked)
+        return Evaluated(completed, time_s, bytes_sent, self._metrics[0], values, attacked)
 
     def _write_backdoor(
         self, completed: int, snapshots: dict[int, Snapshot], models: "Mapping[int, tuple[Model, Any]]"
     ) -> None:
         """Write each node's share of test samples of other classes that are classified as the backdoor's target."""
         jobs = [
-            self._compute.test([model], int(self._test_set[node]), BACKDOOR, local_state)
+            self.compute.test([model], int(self.test_set[node]), BACKDOOR, local_state)
             for node, (model, local_state) in models.items()
         ]
-        for node, ((_, _, confusion),) in zip(models, self._compute.resolve(jobs), strict=True):
+        for node, ((_, _, confusion),) in zip(models, self.compute.resolve(jobs), strict=True):
             assert confusion is not None, "a backdoor needs classes"
             success = float(metrics.accuracy(confusion))  # all samples are labeled with the target
-            self._recorder.row(snapshots[node].time_s, node, completed, "backdoor_success", success)
+            self.recorder.row(snapshots[node].time_s, node, completed, "backdoor_success", success)
 
     def _write_validation(
         self, completed: int, snapshots: dict[int, Snapshot], models: "dict[int, tuple[Model, Any]]"
     ) -> None:
         """Write metrics and loss of the tested models on each node's validation samples."""
-        jobs = [self._compute.test([model], node, "own validation", state) for node, (model, state) in models.items()]
-        for node, ((values, loss, _),) in zip(models, self._compute.resolve(jobs), strict=True):
+        jobs = [self.compute.test([model], node, "own validation", state) for node, (model, state) in models.items()]
+        for node, ((values, loss, _),) in zip(models, self.compute.resolve(jobs), strict=True):
             time_s = snapshots[node].time_s
             for metric, value in zip(self._metrics, values, strict=True):
-                self._recorder.row(time_s, node, completed, f"{VALIDATION}{metric.name}", value)
-            self._recorder.row(time_s, node, completed, VALIDATION_LOSS, math.inf if math.isnan(loss) else loss)
+                self.recorder.row(time_s, node, completed, f"{VALIDATION}{metric.name}", value)
+            self.recorder.row(time_s, node, completed, VALIDATION_LOSS, math.inf if math.isnan(loss) else loss)
 
     def _candidates(self, snapshot: Snapshot, serving: EvaluationCandidates) -> tuple[EvaluationCandidates, Any]:
         """Return the tested models of a node, and the learner's state of its trainings."""
-        if self._tests_best and snapshot.best is not None:
+        if self.evaluation.evaluated_model == "best" and snapshot.best is not None:
             return EvaluationCandidates([snapshot.best]), snapshot.best_local_state
         return serving, snapshot.local_state
 
@@ -316,19 +287,19 @@ class Evaluator:
         if len(serving.models) == 1 or serving.choose == "lowest_test_loss":
             return None
         split = "train" if serving.choose == "train_loss" else "validation"
-        rng = self._rng("evaluation batches", node, completed)
-        return self._compute.losses(node, serving.models, SELECTION_BATCHES, rng, True, split, local_state)
+        rng = self.rng("evaluation batches", node, completed)
+        return self.compute.losses(node, serving.models, SELECTION_BATCHES, rng, True, split, local_state)
 
     def _write(
         self, node: int, completed: int, snapshot: Snapshot, tested: "list[EvalResult]", chosen: int, lowest: int
     ) -> float:
         def row(name: str, value: Any) -> None:
-            self._recorder.row(snapshot.time_s, node, completed, name, value)
+            self.recorder.row(snapshot.time_s, node, completed, name, value)
 
         values, loss, confusion = tested[chosen]
         for metric, value in zip(self._metrics, values, strict=True):
             row(metric.name, value)
-        if self._with_loss:
+        if self.task.records_loss:
             row("test_loss", math.inf if math.isnan(loss) else loss)  # a mean must not skip a diverged model
         if confusion is not None:
             row("confusion", confusion.tolist())

@@ -18,7 +18,7 @@ releases, and of the releases at its own instant only those of rounds that it ev
 import math
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -154,6 +154,7 @@ class EnergyMeter:
         return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
+@dataclass(eq=False)
 class PrivacyMeter:
     """Privacy meter of all nodes of a run; a server has no data.
 
@@ -164,23 +165,20 @@ class PrivacyMeter:
         now_s: the simulated time.
     """
 
-    def __init__(
-        self,
-        num_nodes: int,
-        one_release: Callable[[int], Releases | None],
-        delta: float,
-        accountant: Accountant,
-        now_s: Callable[[], float],
-    ):
-        self._one_release, self._delta, self._accountant, self._now_s = one_release, delta, accountant, now_s
-        self._num_nodes = num_nodes
-        self._earlier = [0] * num_nodes
-        self._newest: list[Counter[int]] = [Counter() for _ in range(num_nodes)]  # round -> releases, at `_newest_s`
-        self._newest_s = [0.0] * num_nodes
+    num_nodes: int
+    one_release: Callable[[int], Releases | None]
+    delta: float
+    accountant: Accountant
+    now_s: Callable[[], float]
+
+    def __post_init__(self) -> None:
+        self._earlier = [0] * self.num_nodes
+        self._newest: list[Counter[int]] = [Counter() for _ in self._earlier]  # round -> releases, at `_newest_s`
+        self._newest_s = [0.0] * self.num_nodes
 
     def released(self, node: int, round_num: int, count: int = 1) -> None:
         """Count a node's releases at this instant, in its round."""
-        now_s = self._now_s()
+        now_s = self.now_s()
         if now_s > self._newest_s[node]:
             self._earlier[node] += self._newest[node].total()
             self._newest[node], self._newest_s[node] = Counter(), now_s
@@ -188,18 +186,19 @@ class PrivacyMeter:
 
     def epsilons(self, completed: int) -> list[float]:
         """Return epsilon per node when this number of rounds is completed; infinity without noise."""
-        return [self._epsilon(self._one_release(node), self._count(node, completed)) for node in range(self._num_nodes)]
+        counted = [(self.one_release(node), self._count(node, completed)) for node in range(self.num_nodes)]
+        return [
+            math.inf if one is None else epsilon((replace(one, count=count),), self.delta, self.accountant)
+            for one, count in counted
+        ]
 
     def write(self, records: Records, completed: int) -> None:
         """Write rows of every node's epsilon, at an evaluation; none if there is no guarantee."""
-        now_s = self._now_s()
+        now_s = self.now_s()
         for node, value in enumerate(self.epsilons(completed)):
             if math.isfinite(value):
                 records.row(now_s, node, completed, "epsilon", value)
 
-    def _epsilon(self, one: Releases | None, count: int) -> float:
-        return math.inf if one is None else epsilon((replace(one, count=count),), self._delta, self._accountant)
-
     def _count(self, node: int, completed: int) -> int:
-        newest, is_over = self._newest[node], self._newest_s[node] < self._now_s()
+        newest, is_over = self._newest[node], self._newest_s[node] < self.now_s()
         return self._earlier[node] + sum(n for round_num, n in newest.items() if is_over or round_num < completed)

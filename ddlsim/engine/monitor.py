@@ -8,6 +8,7 @@ similarities with those that the nodes know. Models are compared when the evalua
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -100,6 +101,7 @@ Algorithm.similarities_of.
 """
 
 
+@dataclass(frozen=True)
 class OracleSimilarities:
     """Writes the true similarities of chosen nodes.
 
@@ -110,28 +112,25 @@ class OracleSimilarities:
         rng: (purpose, node, rounds completed) -> a stream of random numbers.
     """
 
-    def __init__(
-        self,
-        chosen: Sequence[int],
-        compare: Compare,
-        recorder: Records,
-        rng: Callable[[str, int, int], np.random.Generator],
-    ):
-        self.any_chosen = bool(chosen)
-        self._chosen = chosen
-        self._compare = compare
-        self._recorder = recorder
-        self._rng = rng
+    chosen: Sequence[int]
+    compare: Compare
+    recorder: Records
+    rng: Callable[[str, int, int], np.random.Generator]
+
+    @property
+    def any_chosen(self) -> bool:
+        """Whether there are chosen nodes."""
+        return bool(self.chosen)
 
     def write(self, completed: int, snapshots: Mapping[int, Snapshot]) -> None:
         """Write the rows of one evaluation; nodes that have never joined are left out."""
         seen = {node: snapshot.seen for node, snapshot in snapshots.items() if snapshot.seen is not None}
         found = {}
-        for node in self._chosen:
+        for node in self.chosen:
             if node in seen:
                 others = {peer: of_peer for peer, of_peer in seen.items() if peer != node}
-                rng = self._rng("true similarity batches", node, completed)
-                found[node] = self._compare(node, seen[node], others, rng)
+                rng = self.rng("true similarity batches", node, completed)
+                found[node] = self.compare(node, seen[node], others, rng)
         for node, similarities in found.items():
             for peer, similarity in sorted(similarities().items()):
-                self._recorder.row(snapshots[node].time_s, node, completed, NAME.format(peer), similarity)
+                self.recorder.row(snapshots[node].time_s, node, completed, NAME.format(peer), similarity)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ddlsim import runs
-from ddlsim.engine.evaluator import Evaluated, Evaluator, Schedule, _lowest
+from ddlsim.engine.evaluator import Evaluated, Evaluator, _lowest
 from ddlsim.learning import losses as eval_results
 from ddlsim.scenario import load
 from ddlsim.tasks.base import metric_named
@@ -76,7 +76,7 @@ def test_backdoor_success_is_a_share_of_samples_for_any_metric(metric):
     compute = SimpleNamespace(test=lambda *_: None, resolve=lambda jobs: [found for _ in jobs])
     recorder = SimpleNamespace(row=lambda *row: rows.append(row))
     section = load(SMOKE).evaluation
-    evaluator = Evaluator(compute, recorder, section, Schedule(1, 1), np.zeros(1), task, None, nothing, nothing)
+    evaluator = Evaluator(compute, recorder, section, 1, np.zeros(1), task, None, nothing, nothing)
     evaluator._write_backdoor(2, {0: SimpleNamespace(time_s=5.0)}, {0: (None, None)})
     assert rows == [(5.0, 0, 2, "backdoor_success", 0.75)]
 
@@ -87,10 +87,9 @@ def test_a_branch_stops_at_the_target_of_its_metric():
         load(SMOKE, [f"evaluation={{every: 1, target_accuracy: {target}, stop_at_target: true}}"]).evaluation
         for target in (0.9, 0.3)
     )
-    schedule = Schedule(1, 10)
-    evaluator = Evaluator(None, None, before, schedule, np.zeros(1), task, None, nothing, nothing)
+    evaluator = Evaluator(None, None, before, 10, np.zeros(1), task, None, nothing, nothing)
     assert evaluator._stop_at == 0.9
-    evaluator.use(after, schedule, 5, nothing)
+    evaluator.use(after, 10, 5, nothing)
     assert evaluator._stop_at == 0.3
 
 

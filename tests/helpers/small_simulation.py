@@ -4,7 +4,7 @@ import numpy as np
 from simpy import Environment
 
 from ddlsim.algorithms.base import Algorithm
-from ddlsim.engine.evaluator import Evaluator, Measurements, Schedule
+from ddlsim.engine.evaluator import Evaluator, Measurements
 from ddlsim.engine.membership import Member
 from ddlsim.engine.meters import EnergyMeter
 from ddlsim.engine.monitor import OracleSimilarities
@@ -124,11 +124,8 @@ def assemble(
     monitor = NoMonitor()
     if evaluated:
         similarities = OracleSimilarities((), None, records, run.rng_after)
-        schedule = Schedule(100, rounds)
-        section, tested = Evaluation(), np.zeros(num_nodes, int)
-        monitor = Evaluator(
-            compute, records, section, schedule, tested, task, run.rng_after, measurements, similarities
-        )
+        section, tested = Evaluation(every=100), np.zeros(num_nodes, int)
+        monitor = Evaluator(compute, records, section, rounds, tested, task, run.rng_after, measurements, similarities)
     ports = EnginePorts(clock, transport, compute, run, SilentLog())
     made = Simulation(env, algorithm, ports, members, dict(absences), state_lost, monitor, records)
     made.records, made.compute, made.rows = records, compute, rows

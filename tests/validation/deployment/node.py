@@ -20,7 +20,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ddlsim.assembly import build_run, builders_of
+from ddlsim.assembly import builders_of
+from ddlsim.assembly.simulation import build_run
 from ddlsim.foundation.rng import stream_seed
 from ddlsim.learning.architecture import draw
 from ddlsim.learning.batches import draw_batches
