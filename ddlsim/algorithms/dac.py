@@ -42,15 +42,16 @@ both ways; both codes score the pulled model on the node's own data instead. Fed
 measured.
 """
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Gt
 
 from ddlsim.aggregation.base import MergeName
+from ddlsim.algorithms import gossip_pull
 from ddlsim.algorithms import similarity as compared
-from ddlsim.algorithms.gossip_pull import LossBatches, Order, Schedule, SimilarityPull, State, StoppedServes, Weights
+from ddlsim.algorithms.gossip_pull import Measuring, Received, SimilarityPull, State, Weighing
 from ddlsim.algorithms.similarity import Knowledge, Scaling, TwoHop, UnknownPeers
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.rng import stream
@@ -59,7 +60,7 @@ from ddlsim.node.parameters import Deferred
 
 if TYPE_CHECKING:
     from ddlsim.learning.bank import Params
-    from ddlsim.node.node import Node, Verb
+    from ddlsim.node.node import Node
 
 Variant = Literal["listo_zec_2022", "hagander_2024", "text", "facade"]
 
@@ -148,16 +149,16 @@ class DAC(SimilarityPull):
     # __post_init__ replaces null by the variant's value, so the base classes never read None.
     sampled_peers: Count | None = None  # type: ignore[assignment]
     merge: MergeName | None = None  # type: ignore[assignment]
-    schedule: Schedule | None = None  # type: ignore[assignment]
-    order: Order | None = None  # type: ignore[assignment]
+    schedule: gossip_pull.Schedule | None = None  # type: ignore[assignment]
+    order: gossip_pull.Order | None = None  # type: ignore[assignment]
     tau_schedule: Literal["constant", "sigmoid"] | None = None
     two_hop: TwoHop | None = None
     chained_estimates: bool | None = None
     unknown_peers: UnknownPeers | None = None
     fedsim_weights: Literal["priors", "similarities"] | None = None
     remote_scoring: bool | None = None
-    loss_batches: LossBatches | None = None  # type: ignore[assignment]
-    stopped_serves: StoppedServes | None = None  # type: ignore[assignment]
+    loss_batches: gossip_pull.LossBatches | None = None  # type: ignore[assignment]
+    stopped_serves: gossip_pull.StoppedServes | None = None  # type: ignore[assignment]
     stopped_compared: Literal["served", "last"] | None = None
 
     def __post_init__(self) -> None:
@@ -228,9 +229,7 @@ class DAC(SimilarityPull):
         state.memory.drawn = compared.draw_in_turn(rng, others, self.sampled_peers, weights)
         return sorted(state.memory.drawn)
 
-    def weigh(
-        self, node: "Node", state: State, received: Mapping[int, dict], round_num: int
-    ) -> "Generator[Verb, Any, Weights]":
+    def weigh(self, node: "Node", state: State, received: Received, round_num: int) -> Weighing:
         measured = Deferred(dict)
         if received:
             measured = yield from self._measure(node, state, received, round_num)
@@ -241,9 +240,7 @@ class DAC(SimilarityPull):
         scores = {peer: scores[peer] for peer in received if peer in scores}
         return self.merge_weights(node, {peer: received[peer] for peer in scores}, scores)
 
-    def _measure(
-        self, node: "Node", state: State, received: Mapping[int, dict], round_num: int
-    ) -> "Generator[Verb, Any, Deferred]":
+    def _measure(self, node: "Node", state: State, received: Received, round_num: int) -> Measuring:
         """Return a deferred mapping from peer to similarity."""
         if not self.remote_scoring:
             return (yield from self.measure(node, state, received, round_num))
@@ -252,7 +249,7 @@ class DAC(SimilarityPull):
         scores = Deferred(lambda: {answer.src: similarity.of_loss(answer.payload["loss"]()) for answer in answers})
         return self._recorded(node, scores, round_num)
 
-    def _learn(self, node: "Node", state: State, received: Mapping[int, dict], measured: Deferred) -> None:
+    def _learn(self, node: "Node", state: State, received: Received, measured: Deferred) -> None:
         before, own, drawn = state.memory.knowledge, node.id, state.memory.drawn
         tables = {peer: payload["table"] for peer, payload in received.items() if "table" in payload}
 

@@ -45,8 +45,17 @@ Order = Literal["turns", "at_once", "newest"]
 LossBatches = Literal["all", "local_steps"]
 StoppedServes = Literal["best", "last"]
 
+Received = Mapping[int, dict]
+"""Node id -> payload of its answer."""
+
+Measuring = Generator["Verb", Any, "Deferred"]
+"""Verbs that measure similarities; the outcome maps peers to them."""
+
 Weights = Mapping[int, float]
 """Node id -> weight of its model in a merge, including the merging node."""
+
+Weighing = Generator["Verb", Any, Weights]
+"""Verbs that find the weights of a merge."""
 
 
 @dataclass
@@ -128,9 +137,7 @@ class GossipPull(SharedModel):
         """Return the payload sent in addition to the model."""
         return {} if state.last is None else {"last": state.last}
 
-    def weigh(
-        self, node: "Node", state: State, received: Mapping[int, dict], round_num: int
-    ) -> "Generator[Verb, Any, Weights]":
+    def weigh(self, node: "Node", state: State, received: Received, round_num: int) -> Weighing:
         """Return the weight of each received model and of the node's own; models without a weight are not merged."""
         return self.merge_weights(node, received)
         yield
@@ -196,9 +203,7 @@ class GossipPull(SharedModel):
         inbox = yield node.pull(sorted(peers), round_num, stages=stages)
         return {message.src: message.payload for message in inbox}
 
-    def measure(
-        self, node: "Node", state: State, received: Mapping[int, dict], round_num: int
-    ) -> "Generator[Verb, Any, Deferred]":
+    def measure(self, node: "Node", state: State, received: Received, round_num: int) -> Measuring:
         """Return a deferred mapping from peer to the similarity of its model."""
         peers = {
             peer: ComparedModel(payload.get("compared", payload["model"]), payload.get("last"))
@@ -223,9 +228,7 @@ class GossipPull(SharedModel):
         for peer in received:
             node.record("pulled_from", peer, round_num)
 
-    def merge_with(
-        self, node: "Node", state: State, received: Mapping[int, dict], weights: Weights, round_num: int
-    ) -> None:
+    def merge_with(self, node: "Node", state: State, received: Received, weights: Weights, round_num: int) -> None:
         """Replace the node's model by the weighted sum of models, in the order of node ids."""
         before = state.model
         models = {peer: payload["model"] for peer, payload in received.items()} | {node.id: state.model}
@@ -235,9 +238,7 @@ class GossipPull(SharedModel):
             node.measure("before_merge", (before,), round_num)
             node.measure("after_merge", (state.model,), round_num)
 
-    def merge_weights(
-        self, node: "Node", received: Mapping[int, dict], scores: Mapping[int, float] | None = None
-    ) -> Weights:
+    def merge_weights(self, node: "Node", received: Received, scores: Mapping[int, float] | None = None) -> Weights:
         """Return the weights, by `merge`, of received models and the node's own."""
         samples = {peer: payload.get("samples", 1) for peer, payload in received.items()} | {node.id: node.num_samples}
         return merge_weights(self.merge, node.id, samples, scores)

@@ -25,7 +25,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from ddlsim.algorithms.gossip_pull import SimilarityPull, State
+from ddlsim.algorithms.gossip_pull import Received, SimilarityPull, State
 from ddlsim.algorithms.similarity import draw
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.units import Count
@@ -131,7 +131,7 @@ class PANM(SimilarityPull):
         return draw(node.rng("candidates"), others, self.sampled_peers)
 
     def _measure(
-        self, node: Node, state: State, received: Mapping[int, dict], candidates: Sequence[int], round_num: int
+        self, node: Node, state: State, received: Received, candidates: Sequence[int], round_num: int
     ) -> Steps:
         """Measure the similarities of the candidates, and in the variant `thesis` also of the neighbors."""
         measured_peers = set(received) if self.variant == "thesis" else set(candidates) & set(received)
@@ -140,7 +140,7 @@ class PANM(SimilarityPull):
             measured = yield from self.measure(node, state, chosen, round_num)
             state.memory.neighbors |= measured()
 
-    def _merge(self, node: Node, state: State, received: Mapping[int, dict], round_num: int) -> None:
+    def _merge(self, node: Node, state: State, received: Received, round_num: int) -> None:
         scores = {peer: state.memory.neighbors[peer] for peer in received} if self.merge == "fedsim" else None
         self.merge_with(node, state, received, self.merge_weights(node, received, scores), round_num)
 

@@ -10,15 +10,15 @@ loss.
 """
 
 from collections import Counter
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from ddlsim.algorithms.gossip_pull import Schedule, SimilarityPull, State, Weights
+from ddlsim.algorithms.gossip_pull import Received, Schedule, SimilarityPull, State, Weighing
 from ddlsim.algorithms.similarity import draw
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.units import Count
-from ddlsim.node.node import Node, Verb
+from ddlsim.node.node import Node
 
 
 @dataclass
@@ -63,9 +63,7 @@ class PENS(SimilarityPull):
         expected = self.top_m / node.num_nodes * self.stage1_rounds
         return sorted(peer for peer, times in state.memory.best_rounds.items() if times > expected)
 
-    def weigh(
-        self, node: Node, state: State, received: Mapping[int, dict], round_num: int
-    ) -> Generator[Verb, Any, Weights]:
+    def weigh(self, node: Node, state: State, received: Received, round_num: int) -> Weighing:
         if round_num >= self.stage1_rounds and self.merge != "fedsim":
             return self.merge_weights(node, received)
         scores: dict[int, float] = {}

@@ -1,13 +1,13 @@
 """Answers of nodes to requests: to pulls with a publication, to offers, and to requests of scores."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import simpy
 
 from ddlsim.engine.packing import MessagePacker
 from ddlsim.engine.run_info import RunParts
-from ddlsim.network.messages.encoder import as_sent
+from ddlsim.network.messages.encoder import Payload, as_sent
 from ddlsim.network.messages.message import EXCHANGE, REQUEST, RESPONSE, SCORE, SCORE_REQUEST, Message
 from ddlsim.node.parameters import Deferred
 
@@ -93,7 +93,7 @@ class AnswerService:
         holds: whether an attacker holds back the answer to a pull that it could answer now.
     """
 
-    to_offer: Callable[[Message], Mapping[str, Any]]
+    to_offer: Callable[[Message], Payload]
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class AnswerService:
         if node in self._stores:
             self._stores[node].clear()
 
-    def _respond(self, request: Message, kind: str, payload: Mapping[str, Any]) -> None:
+    def _respond(self, request: Message, kind: str, payload: Payload) -> None:
         self._send(self._packer.messages(request.receiver, (request.src,), request.round_num, kind, payload))
 
     def _answer(self, request: Message) -> None:

@@ -7,7 +7,7 @@ before it hears from the attacker; then the attacker continues. Otherwise (async
 waits for the end of the instant.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,7 +16,8 @@ import simpy
 
 from ddlsim.engine.forging import JUNK, ForgingPacker
 from ddlsim.engine.transport import NetworkTransport
-from ddlsim.network.messages.message import EXCHANGE, PUSH, RESPONSE, SCORE_REQUEST, Message
+from ddlsim.network.messages.encoder import Payload
+from ddlsim.network.messages.message import EXCHANGE, PUSH, RESPONSE, SCORE_REQUEST, Message, Nodes
 
 
 @dataclass(eq=False)
@@ -180,7 +181,7 @@ class AttackedTransport(NetworkTransport):
         if message.kind != JUNK:
             super().fail(message)
 
-    def _push(self, sender: int, receivers: tuple[int, ...], round_num: int, payload: Mapping[str, Any]) -> None:
+    def _push(self, sender: int, receivers: Nodes, round_num: int, payload: Payload) -> None:
         packer, push = self.packer, super()._push
         packer.push(sender, receivers, payload)
         own_round = packer.round_of(sender, round_num)
@@ -227,7 +228,7 @@ class AttackedTransport(NetworkTransport):
     # -- attackers that know all send last -------------------------------------------------------------------------
 
     def _held_back(
-        self, sender: int, receivers: tuple[int, ...], round_num: int, send: Callable[[], None], answers: bool = False
+        self, sender: int, receivers: Nodes, round_num: int, send: Callable[[], None], answers: bool = False
     ) -> bool:
         """Whether a node's sending is held back, to be sent later."""
         packer, attacks = self.packer, self._attackers.of(sender)

@@ -6,14 +6,14 @@ and knows only the released parameters of honest nodes. An attack begins with th
 in other rounds that ask it. attacks/base.py describes the attackers' knowledge.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from ddlsim.attacks.forgeries import Sybil
 from ddlsim.engine.packing import MessagePacker
-from ddlsim.network.messages.encoder import Path, is_parameters, parameters_in, walk
-from ddlsim.network.messages.message import EXCHANGE, PUSH, RESPONSE, SCORE_REQUEST, SECURE, Message
+from ddlsim.network.messages.encoder import Path, Payload, is_parameters, parameters_in, walk
+from ddlsim.network.messages.message import EXCHANGE, PUSH, RESPONSE, SCORE_REQUEST, SECURE, Keys, Message, Nodes
 
 if TYPE_CHECKING:
     from ddlsim.attacks.base import Attack
@@ -58,11 +58,11 @@ class ForgingPacker(MessagePacker):
         self._in_clear: set[int] = set()  # nodes under `privacy` that have sent forgeries without noise
         super().__init__(*args)
 
-    def publish(self, node: int, payload: Mapping[str, Any]) -> None:
+    def publish(self, node: int, payload: Payload) -> None:
         if not self._senders:  # otherwise noise is added first
             self._learn(node, payload)
 
-    def push(self, sender: int, receivers: tuple[int, ...], payload: Mapping[str, Any]) -> None:
+    def push(self, sender: int, receivers: Nodes, payload: Payload) -> None:
         """Handle a payload that a node will push to the receivers."""
         if receivers or not self._senders:
             self._learn(sender, payload)
@@ -70,7 +70,7 @@ class ForgingPacker(MessagePacker):
     def sent_in_clear(self, node: int) -> bool:
         return node in self._in_clear
 
-    def release(self, sender: int, payload: Mapping[str, Any], round_num: int) -> Mapping[str, Any]:
+    def release(self, sender: int, payload: Payload, round_num: int) -> Payload:
         """Return the payload to send; forgers neither clip nor add noise."""
         attacks = self.attackers.of(sender)
         if attacks is not None and attacks.forging(self.round_of(sender, round_num)):
@@ -79,13 +79,7 @@ class ForgingPacker(MessagePacker):
         return super().release(sender, payload, round_num)
 
     def messages(
-        self,
-        sender: int,
-        receivers: tuple[int, ...],
-        round_num: int,
-        kind: str,
-        payload: Mapping[str, Any],
-        keys: Sequence[str] | None = None,
+        self, sender: int, receivers: Nodes, round_num: int, kind: str, payload: Payload, keys: Keys = None
     ) -> list[Message]:
         if kind not in (RESPONSE, SCORE_REQUEST, EXCHANGE):  # pushes are forged before, see AttackedTransport
             return super().messages(sender, receivers, round_num, kind, payload, keys)
@@ -96,7 +90,7 @@ class ForgingPacker(MessagePacker):
             found += super().messages(sender, group, round_num, kind, changed, keys)
         return found
 
-    def _separate_receiver(self, sender: int, receivers: tuple[int, ...]) -> int | None:
+    def _separate_receiver(self, sender: int, receivers: Nodes) -> int | None:
         attacks = self.attackers.of(sender)
         return receivers[0] if attacks is not None and attacks.per_receiver else None
 
@@ -112,14 +106,8 @@ class ForgingPacker(MessagePacker):
         return max(own, round_num) if self._run.in_step else own
 
     def outgoing(
-        self,
-        sender: int,
-        receivers: tuple[int, ...],
-        round_num: int,
-        kind: str,
-        payload: Mapping[str, Any],
-        own_round: int | None = None,
-    ) -> Iterator[tuple[tuple[int, ...], Mapping[str, Any]]]:
+        self, sender: int, receivers: Nodes, round_num: int, kind: str, payload: Payload, own_round: int | None = None
+    ) -> Iterator[tuple[Nodes, Payload]]:
         """Return receivers and payloads; `own_round` is the round by which the node attacks (default: its own)."""
         attacks = self.attackers.of(sender)
         if attacks is None:
@@ -148,7 +136,7 @@ class ForgingPacker(MessagePacker):
         path: Path,
         receiver: int | None,
         round_num: int,
-        forging: "Sequence[tuple[Attack, tuple[int, ...]]]",
+        forging: "Sequence[tuple[Attack, Nodes]]",
     ) -> "Params":
         """Return the forgery of parameters; the same parameters of a sender give the same forgery."""
         follows = any(isinstance(attack, Sybil) and sender != nodes[0] for attack, nodes in forging)
@@ -175,7 +163,7 @@ class ForgingPacker(MessagePacker):
         return found
 
     def _known(
-        self, attack: "Attack", nodes: tuple[int, ...], sender: int, place: Place, receiver: int | None, round_num: int
+        self, attack: "Attack", nodes: Nodes, sender: int, place: Place, receiver: int | None, round_num: int
     ) -> "tuple[list[Params], int, Params | None]":
         """Return the rows that an attack knows, the accomplices around the receiver, and the receiver's row; the last
         two only for attacks that send each receiver different parameters.
@@ -205,7 +193,7 @@ class ForgingPacker(MessagePacker):
         """Whether it is a node, not a server, and not under attack."""
         return node != self._run.server and self.attackers.of(node) is None
 
-    def _learn(self, sender: int, payload: Mapping[str, Any]) -> None:
+    def _learn(self, sender: int, payload: Payload) -> None:
         """Record the parameters that a node sends, or would send if it were honest, as known to the attackers that can
         see it.
         """
@@ -224,13 +212,11 @@ class ForgingPacker(MessagePacker):
                 self._newest_s[receiver, src, place] = sent_s
                 known.setdefault(place, {})[src] = params
 
-    def _note(self, known: dict[Place, Known], node: int, payload: Mapping[str, Any]) -> None:
+    def _note(self, known: dict[Place, Known], node: int, payload: Payload) -> None:
         for path, params in parameters_in(payload):
             known.setdefault((path, params.size), {})[node] = params
 
-    def _not_withheld(
-        self, attacks: "NodeAttacks", receivers: tuple[int, ...], round_num: int, kind: str
-    ) -> tuple[int, ...]:
+    def _not_withheld(self, attacks: "NodeAttacks", receivers: Nodes, round_num: int, kind: str) -> Nodes:
         """Return the receivers of a message; the others stop waiting for it, at once or at the deadline."""
         chance = attacks.withholds(self.round_of(attacks.node, round_num))
         if not chance:

@@ -1,12 +1,12 @@
 """Messages made from payloads: privacy before sending, compression, and bytes."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ddlsim.network.messages.encoder import MessageEncoder, content_bytes, payload_sizes
+from ddlsim.network.messages.encoder import MessageEncoder, Payload, content_bytes, payload_sizes
 from ddlsim.network.messages.gaussian import PrivateSender
-from ddlsim.network.messages.message import Message
+from ddlsim.network.messages.message import Keys, Message, Nodes
 
 if TYPE_CHECKING:
     from ddlsim.engine.run_info import RunParts
@@ -46,10 +46,10 @@ class MessagePacker:
         if node < len(self._senders):
             self._senders[node].starts_with(models)
 
-    def publish(self, node: int, payload: Mapping[str, Any]) -> None:
+    def publish(self, node: int, payload: Payload) -> None:
         """Handle a payload that peers may ask for. Default: nothing."""
 
-    def release(self, sender: int, payload: Mapping[str, Any], round_num: int) -> Mapping[str, Any]:
+    def release(self, sender: int, payload: Payload, round_num: int) -> Payload:
         """Return the payload with clipped and noised parameters under `privacy`; a server has no data."""
         return self._senders[sender].protect(payload) if sender < len(self._senders) else payload
 
@@ -58,13 +58,7 @@ class MessagePacker:
         return False
 
     def messages(
-        self,
-        sender: int,
-        receivers: tuple[int, ...],
-        round_num: int,
-        kind: str,
-        payload: Mapping[str, Any],
-        keys: Sequence[str] | None = None,
+        self, sender: int, receivers: Nodes, round_num: int, kind: str, payload: Payload, keys: Keys = None
     ) -> list[Message]:
         """Return the messages that bring a payload to the receivers."""
         if not receivers:
@@ -96,7 +90,7 @@ class MessagePacker:
             for encoder in self._encoders:
                 encoder.forget_receiver(node)
 
-    def _separate_receiver(self, sender: int, receivers: tuple[int, ...]) -> int | None:
+    def _separate_receiver(self, sender: int, receivers: Nodes) -> int | None:
         """Return the receiver with separate copies of a node's messages; None: all receivers share the same."""
         return None
 

@@ -9,25 +9,14 @@ A user drops out when it leaves, when a message from or to it is lost for good, 
 answer (stage_timeout_s). If the aggregator stops waiting, or leaves, there is no sum.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ddlsim.engine.run_info import RunParts
 from ddlsim.network.mailboxes import Mailboxes
-from ddlsim.network.messages.message import PUSH, SECURE, Message
-from ddlsim.network.messages.secure_aggregation import (
-    ADVERTISE,
-    ANSWERS,
-    COLLECT,
-    NEWS,
-    SHARE,
-    UNMASK,
-    Session,
-    answer_bytes,
-    news_bytes,
-    num_values,
-    threshold,
-)
+from ddlsim.network.messages import secure_aggregation as protocol
+from ddlsim.network.messages.encoder import Payload
+from ddlsim.network.messages.message import PUSH, SECURE, Message, Nodes
 from ddlsim.scenario.network_sections import SecureAggregation
 
 Key = tuple[int, int]
@@ -56,7 +45,7 @@ class SecureRounds:
         self._settings, self._server, self._mailboxes = settings, parts.run.server, mailboxes
         self._members, self._clock, self._network = parts.members, parts.clock, parts.network
         self._send, self._tell = send, tell
-        self._sessions: dict[Key, Session] = {}
+        self._sessions: dict[Key, protocol.Session] = {}
         self._awaited: dict[int, set[Key]] = {}  # user -> sums that wait for it to start
         self._waits_for: dict[int, int] = {}  # aggregator -> last round that it has waited for
 
@@ -64,7 +53,7 @@ class SecureRounds:
         """Whether a node's pushes go into a sum; the server's average does not."""
         return sender != self._server
 
-    def contribute(self, sender: int, receivers: Iterable[int], round_num: int, payload: Mapping[str, Any]) -> None:
+    def contribute(self, sender: int, receivers: Iterable[int], round_num: int, payload: Payload) -> None:
         """Register a node's contribution to a round's sum at every receiver."""
         begun = []
         for receiver in receivers:
@@ -74,14 +63,14 @@ class SecureRounds:
                 continue
             begun.append(receiver)
             session = self._session_of(receiver, round_num)
-            if session is None or session.stage != ADVERTISE or sender in session.gone:  # too late
+            if session is None or session.stage != protocol.ADVERTISE or sender in session.gone:  # too late
                 self._mailboxes.fail(receiver, PUSH, sender, round_num)
                 continue
             session.inputs[sender] = payload
             self._mailboxes.announce(receiver, sender, round_num)
         if begun:
-            size = answer_bytes(self._settings, ADVERTISE, 0, 0, 0)
-            self._send([self._message(sender, tuple(begun), round_num, ANSWERS[ADVERTISE], size)])
+            size = protocol.answer_bytes(self._settings, protocol.ADVERTISE, 0, 0, 0)
+            self._send([self._message(sender, tuple(begun), round_num, protocol.ANSWERS[protocol.ADVERTISE], size)])
 
     def waits(self, node: int, round_num: int, senders: Iterable[int]) -> None:
         """Handle the start of a node's wait for a round's messages: an aggregator's users are then known."""
@@ -91,9 +80,9 @@ class SecureRounds:
         self._waits_for[node] = round_num
         for old in [known for known in self._sessions if known[0] == node and known[1] < round_num]:
             self._abort(old, self._sessions.pop(old))
-        session = self._sessions.setdefault(key, Session())
+        session = self._sessions.setdefault(key, protocol.Session())
         if session.stage is None:  # a server repeats a round that all users had left
-            session = self._sessions[key] = Session()
+            session = self._sessions[key] = protocol.Session()
         session.group = frozenset(senders) - {node}
         for user in sorted(session.pending - session.inputs.keys()):
             if self._may_begin(user, round_num):
@@ -112,12 +101,12 @@ class SecureRounds:
     def arrived(self, message: Message) -> None:
         """Handle the arrival of a protocol message."""
         (content,) = message.payload
-        if content in NEWS:
-            self._answer(message, NEWS.index(content))
+        if content in protocol.NEWS:
+            self._answer(message, protocol.NEWS.index(content))
             return
         key = message.receiver, message.round_num
         session = self._sessions.get(key)
-        if session is None or session.stage != ANSWERS.index(content) or message.src in session.gone:
+        if session is None or session.stage != protocol.ANSWERS.index(content) or message.src in session.gone:
             self._network.unused(message)
             return
         session.heard.add(message.src)
@@ -125,7 +114,7 @@ class SecureRounds:
 
     def failed(self, message: Message) -> None:
         """Handle a protocol message that will not arrive, or a push that will not be sent."""
-        news = message.kind == SECURE and next(iter(message.payload)) in NEWS
+        news = message.kind == SECURE and next(iter(message.payload)) in protocol.NEWS
         user, aggregator = (message.receiver, message.src) if news else (message.src, message.receiver)
         self._drop((aggregator, message.round_num), user)
 
@@ -147,11 +136,11 @@ class SecureRounds:
 
     # --------------------------------------------------------------------------------------------------------------
 
-    def _session_of(self, aggregator: int, round_num: int) -> Session | None:
+    def _session_of(self, aggregator: int, round_num: int) -> protocol.Session | None:
         """Return the sum of a round; None if the aggregator waits for later ones, or was offline."""
         if round_num < max(self._waits_for.get(aggregator, 0), self._members[aggregator].first_round):
             return None
-        return self._sessions.setdefault((aggregator, round_num), Session())
+        return self._sessions.setdefault((aggregator, round_num), protocol.Session())
 
     def _may_begin(self, user: int, round_num: int) -> bool:
         """Whether a node may still push something for a round."""
@@ -166,14 +155,14 @@ class SecureRounds:
             session.gone.add(user)
             self._go_on(key, session)
 
-    def _go_on(self, key: Key, session: Session) -> None:
+    def _go_on(self, key: Key, session: protocol.Session) -> None:
         """Start the next stage, or end, once all answers of this stage that can still arrive have arrived."""
         if session.group is None or session.stage is None:
             return
         users = sum(user in session.inputs or not self._members[user].stopped for user in session.group)
-        least = threshold(self._settings, users)
+        least = protocol.threshold(self._settings, users)
         enough = len(session.heard) >= least
-        if session.stage == UNMASK and enough:
+        if session.stage == protocol.UNMASK and enough:
             self._deliver(key, session)
         elif not session.pending and not enough:
             self._abort(key, session)
@@ -182,13 +171,13 @@ class SecureRounds:
             self._begin_timeout(key, session)
             self._send_news(key, session)
 
-    def _send_news(self, key: Key, session: Session) -> None:
+    def _send_news(self, key: Key, session: protocol.Session) -> None:
         """Send the messages that start a stage, to all remaining users."""
         assert session.stage is not None
-        (aggregator, round_num), content, users = key, NEWS[session.stage], session.passed[-1]
+        (aggregator, round_num), content, users = key, protocol.NEWS[session.stage], session.passed[-1]
         there = tuple(user for user in users if user not in session.gone)
         if there and content is not None:
-            size = news_bytes(self._settings, session.stage, len(users))
+            size = protocol.news_bytes(self._settings, session.stage, len(users))
             self._send([self._message(aggregator, there, round_num, content, size)])
         else:  # all have left meanwhile
             self._go_on(key, session)
@@ -199,24 +188,26 @@ class SecureRounds:
         if session is None or session.stage != stage or user in session.gone or session.group is None:
             self._network.unused(news)
             return
-        users = session.passed[SHARE if stage == UNMASK else ADVERTISE]  # users whose shares, or keys, it has
-        values = num_values(session.inputs[user]) if stage == COLLECT else 0
-        size = answer_bytes(self._settings, stage, len(users), len(session.group), values)
-        self._send([self._message(user, (news.src,), news.round_num, ANSWERS[stage], size)])
+        users = session.passed[
+            protocol.SHARE if stage == protocol.UNMASK else protocol.ADVERTISE
+        ]  # users whose shares, or keys, it has
+        values = protocol.num_values(session.inputs[user]) if stage == protocol.COLLECT else 0
+        size = protocol.answer_bytes(self._settings, stage, len(users), len(session.group), values)
+        self._send([self._message(user, (news.src,), news.round_num, protocol.ANSWERS[stage], size)])
 
-    def _deliver(self, key: Key, session: Session) -> None:
+    def _deliver(self, key: Key, session: protocol.Session) -> None:
         """Deliver the sum's contents to the algorithm."""
-        (aggregator, round_num), inputs, in_sum = key, session.inputs, session.passed[COLLECT]
+        (aggregator, round_num), inputs, in_sum = key, session.inputs, session.passed[protocol.COLLECT]
         self._close(key, session, in_sum)
         for user in in_sum:
             self._mailboxes.deliver(Message(user, aggregator, round_num, PUSH, inputs[user], 0, 0))
 
-    def _abort(self, key: Key, session: Session) -> None:
+    def _abort(self, key: Key, session: protocol.Session) -> None:
         """Abort the sum."""
         if session.stage is not None:
             self._close(key, session, ())
 
-    def _close(self, key: Key, session: Session, in_sum: Sequence[int]) -> None:
+    def _close(self, key: Key, session: protocol.Session, in_sum: Sequence[int]) -> None:
         """Close the sum; payloads that are not in it will not arrive."""
         begun, group = session.inputs.keys(), session.group or frozenset()
         session.close()
@@ -226,7 +217,7 @@ class SecureRounds:
         for user in sorted((group | begun).difference(in_sum)):
             self._mailboxes.fail(key[0], PUSH, user, key[1])
 
-    def _begin_timeout(self, key: Key, session: Session) -> None:
+    def _begin_timeout(self, key: Key, session: protocol.Session) -> None:
         seconds, stage = self._settings.stage_timeout_s, session.stage
         if seconds is None:
             return
@@ -238,5 +229,5 @@ class SecureRounds:
 
         self._clock.after(seconds).callbacks.append(over)
 
-    def _message(self, src: int, receivers: tuple[int, ...], round_num: int, content: str, size: int) -> Message:
+    def _message(self, src: int, receivers: Nodes, round_num: int, content: str, size: int) -> Message:
         return Message(src, receivers, round_num, SECURE, {content: None}, size, self._network.header_bytes)

@@ -8,6 +8,7 @@ import simpy
 
 from ddlsim.engine.answers import ANSWER_TO, AnswerService
 from ddlsim.engine.secure_rounds import SecureRounds
+from ddlsim.network.messages.encoder import Payload
 from ddlsim.network.messages.message import (
     EXCHANGE,
     MOST_NODES,
@@ -18,7 +19,9 @@ from ddlsim.network.messages.message import (
     SCORE_REQUEST,
     SECURE,
     Contacts,
+    Keys,
     Message,
+    Nodes,
     PayloadBreakdown,
     to_one,
 )
@@ -80,7 +83,7 @@ class NetworkTransport:
 
     # -- the port --------------------------------------------------------------------------------------------------
 
-    def push(self, sender: int, receivers: Iterable[int], round_num: int, payload: Mapping[str, Any]) -> None:
+    def push(self, sender: int, receivers: Iterable[int], round_num: int, payload: Payload) -> None:
         """Send the payload to every receiver."""
         receivers = tuple(receivers)
         self._push(sender, receivers, round_num, self._released(sender, receivers, round_num, payload))
@@ -90,16 +93,11 @@ class NetworkTransport:
         self.answers.publish(node, round_num, stage, payload)
 
     def pull(
-        self,
-        node: int,
-        peers: Sequence[int],
-        round_num: int,
-        keys: Sequence[str] | None,
-        stages: Mapping[int, int] | None,
+        self, node: int, peers: Sequence[int], round_num: int, keys: Keys, stages: Mapping[int, int] | None
     ) -> None:
         """Ask peers for their publications."""
 
-        def requests(receivers: tuple[int, ...], payload: Mapping[str, Any]) -> list[Message]:
+        def requests(receivers: Nodes, payload: Payload) -> list[Message]:
             return self.packer.messages(node, receivers, round_num, REQUEST, payload, keys)
 
         if stages is None:
@@ -111,7 +109,7 @@ class NetworkTransport:
         """Ask peers for the loss of a model on their training samples."""
         self._ask(SCORE_REQUEST, node, tuple(peers), round_num, {"model": model})
 
-    def exchange(self, node: int, peers: Sequence[int], round_num: int, payload: Mapping[str, Any]) -> None:
+    def exchange(self, node: int, peers: Sequence[int], round_num: int, payload: Payload) -> None:
         """Offer the payload to peers; each answers when it arrives."""
         self._ask(EXCHANGE, node, tuple(peers), round_num, payload)
 
@@ -218,17 +216,15 @@ class NetworkTransport:
 
     # -- sending ---------------------------------------------------------------------------------------------------
 
-    def _ask(self, kind: str, node: int, peers: tuple[int, ...], round_num: int, payload: Mapping[str, Any]) -> None:
+    def _ask(self, kind: str, node: int, peers: Nodes, round_num: int, payload: Payload) -> None:
         released = self._released(node, peers, round_num, payload)
         self._send(self.packer.messages(node, peers, round_num, kind, released))
 
-    def _released(
-        self, sender: int, receivers: tuple[int, ...], round_num: int, payload: Mapping[str, Any]
-    ) -> Mapping[str, Any]:
+    def _released(self, sender: int, receivers: Nodes, round_num: int, payload: Payload) -> Payload:
         """Return the permitted part of a payload; without receivers nothing is released."""
         return self.packer.release(sender, payload, round_num) if receivers else payload
 
-    def _push(self, sender: int, receivers: tuple[int, ...], round_num: int, payload: Mapping[str, Any]) -> None:
+    def _push(self, sender: int, receivers: Nodes, round_num: int, payload: Payload) -> None:
         """Send the permitted part of a payload to every receiver."""
         if self._secure is not None and self._secure.masks(sender):
             self._secure.contribute(sender, receivers, round_num, payload)

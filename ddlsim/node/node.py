@@ -16,15 +16,7 @@ from ddlsim.learning.model_parts import no_samples
 from ddlsim.learning.training_inputs import TrainingContext
 from ddlsim.network.messages.encoder import as_sent
 from ddlsim.network.messages.message import PUSH, RESPONSE, SCORE
-from ddlsim.node.arguments import (
-    SendGuard,
-    check_has_samples,
-    check_part,
-    node_ids,
-    refuse_simulator_rows,
-    step_count,
-    to_json_value,
-)
+from ddlsim.node import arguments
 from ddlsim.node.parameters import Deferred, ParameterOps
 
 if TYPE_CHECKING:
@@ -68,7 +60,7 @@ class Node(ParameterOps):
     def __init__(self, node_id: int, ports: "Ports", best: "BestModel | None" = None, times_lost: int = 0):
         super().__init__(node_id, ports, times_lost)
         self._log, self._released, self._best = ports.log, ports.released, best
-        self._sent = SendGuard(node_id, ports.transport)
+        self._sent = arguments.SendGuard(node_id, ports.transport)
         self.round_num, self.last_received_round, self.open_verbs = 0, -1, 0
         self.local_state: LocalState | None = None
         self.received_from: set[int] = set()
@@ -124,11 +116,11 @@ class Node(ParameterOps):
         Raises:
             DdlsimError: the model has no part `only`, or steps is not a whole number, or the node is a server.
         """
-        check_has_samples(self.id, self.is_server, "train")
+        arguments.check_has_samples(self.id, self.is_server, "train")
         if only is not None:
-            check_part(only, model)
+            arguments.check_part(only, model)
         compute = self._compute
-        steps = self.local_steps if steps is None else step_count(steps)
+        steps = self.local_steps if steps is None else arguments.step_count(steps)
         batches = 0 if self._best is None else compute.batches_in("validation", self.id)
         passes = steps * (1 if objective is None else objective.views)
         duration_s = self._clock.computing_s(self.id, passes, batches)
@@ -193,7 +185,7 @@ class Node(ParameterOps):
         Raises:
             DdlsimError: there are no such samples, or the number of mini-batches is 0.
         """
-        check_has_samples(self.id, self.is_server, "losses")
+        arguments.check_has_samples(self.id, self.is_server, "losses")
         compute = self._compute
         if split not in ("train", "validation"):
             raise DdlsimError(f"node.losses: expected the split train or validation, got {split!r}.")
@@ -235,7 +227,7 @@ class Node(ParameterOps):
             return self._after(0.0, lambda: self._transport.take_newest(self.id, PUSH, first, last))
         if senders is None:
             return self._collect(PUSH, round_num, self.peers(round_num))
-        return self._collect(PUSH, round_num, node_ids(senders, self._num_members, "receive"))
+        return self._collect(PUSH, round_num, arguments.node_ids(senders, self._num_members, "receive"))
 
     def pull(
         self,
@@ -258,7 +250,7 @@ class Node(ParameterOps):
                 request. In synchronous runs the answer is exactly that stage, even if the peer has published later
                 ones. None: the first of the round, or the newest if peers publish without stages.
         """
-        peers, round_num = node_ids(peers, self._num_members, "pull"), index(round_num)
+        peers, round_num = arguments.node_ids(peers, self._num_members, "pull"), index(round_num)
         self._transport.pull(self.id, peers, round_num, keys, stages)
         return self._collect(RESPONSE, round_num, peers)
 
@@ -271,7 +263,7 @@ class Node(ParameterOps):
         Raises:
             DdlsimError: as `send`.
         """
-        peers, round_num = node_ids(peers, self._num_members, "exchange"), index(round_num)
+        peers, round_num = arguments.node_ids(peers, self._num_members, "exchange"), index(round_num)
         self._transport.exchange(self.id, peers, round_num, as_sent(payload))
         event, take = self._collect(RESPONSE, round_num, peers)
         return event, lambda: [answer for answer in take() if answer.round_num == round_num]
@@ -282,7 +274,7 @@ class Node(ParameterOps):
         Outcome: their messages, ordered by sender, each with a `Deferred` loss as payload["loss"]. The deadline is as
         with `receive`. A peer scores in parallel to its other work; a slower training meanwhile is not modeled.
         """
-        peers, round_num = node_ids(peers, self._num_members, "score_remotely"), index(round_num)
+        peers, round_num = arguments.node_ids(peers, self._num_members, "score_remotely"), index(round_num)
         self._transport.ask_for_scores(self.id, peers, round_num, model)
         return self._collect(SCORE, round_num, peers)
 
@@ -311,7 +303,7 @@ class Node(ParameterOps):
                 message of the last exchange before that exchange, if no node waits.
         """
         known = peers is self._peers[1]  # ids of the node's own topology need no check
-        receivers = tuple(peers) if known else node_ids(peers, self._num_members, "send")
+        receivers = tuple(peers) if known else arguments.node_ids(peers, self._num_members, "send")
         round_num = index(round_num)
         if self._run.in_step:
             self._sent.note(receivers, round_num)
@@ -353,8 +345,8 @@ class Node(ParameterOps):
         Raises:
             DdlsimError: a value that metrics.jsonl cannot hold, or a name under which the simulator writes rows.
         """
-        refuse_simulator_rows(name, self._log.measured)
-        self._log.row(self._clock.now_s, self.id, index(round_num) + 1, name, to_json_value(name, value))
+        arguments.refuse_simulator_rows(name, self._log.measured)
+        self._log.row(self._clock.now_s, self.id, index(round_num) + 1, name, arguments.to_json_value(name, value))
 
     # --------------------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from ddlsim.network.messages.encoder import Payload
+from ddlsim.network.messages.message import Keys, Message
+
 if TYPE_CHECKING:
     import numpy as np
     import simpy
@@ -18,7 +21,6 @@ if TYPE_CHECKING:
     from ddlsim.learning.learner import Learner
     from ddlsim.learning.optimizing.state import LocalState
     from ddlsim.learning.size_learner import SizeLearner
-    from ddlsim.network.messages.message import Message
 
 
 class Clock(Protocol):
@@ -38,26 +40,21 @@ class Clock(Protocol):
 class Transport(Protocol):
     """Messages of all nodes, as pushes, and as pulls of a node's publications. Messages are ordered by sender."""
 
-    def push(self, sender: int, receivers: Iterable[int], round_num: int, payload: Mapping[str, Any]) -> None:
+    def push(self, sender: int, receivers: Iterable[int], round_num: int, payload: Payload) -> None:
         """Send the payload to every receiver; nothing can be sent to offline nodes."""
 
     def publish(self, node: int, round_num: int, stage: int | None, payload: dict[str, Any]) -> None:
         """Answer pulls with this payload from now on, also waiting pulls."""
 
     def pull(
-        self,
-        node: int,
-        peers: Sequence[int],
-        round_num: int,
-        keys: Sequence[str] | None,
-        stages: Mapping[int, int] | None,
+        self, node: int, peers: Sequence[int], round_num: int, keys: Keys, stages: Mapping[int, int] | None
     ) -> None:
         """Ask peers for their publications."""
 
     def ask_for_scores(self, node: int, peers: Sequence[int], round_num: int, model: "Model") -> None:
         """Ask peers for the loss of a model on their training samples."""
 
-    def exchange(self, node: int, peers: Sequence[int], round_num: int, payload: Mapping[str, Any]) -> None:
+    def exchange(self, node: int, peers: Sequence[int], round_num: int, payload: Payload) -> None:
         """Offer the payload to peers; each answers when it arrives (`Algorithm.answer`)."""
 
     def starts_with(self, node: int, models: "Sequence[Model]") -> None:
@@ -76,7 +73,7 @@ class Transport(Protocol):
             senders: the nodes whose messages the node waits for.
         """
 
-    def take(self, node: int, kind: str, round_num: int) -> "list[Message]":
+    def take(self, node: int, kind: str, round_num: int) -> list[Message]:
         """Return the messages of a round after the wait for it, and forget the messages of this and earlier rounds.
 
         Args:
@@ -92,7 +89,7 @@ class Transport(Protocol):
     def has_taken(self, node: int, round_num: int) -> bool:
         """Whether this is the last round whose pushed messages the node has taken."""
 
-    def take_newest(self, node: int, kind: str, oldest_round: int, newest_round: int) -> "list[Message]":
+    def take_newest(self, node: int, kind: str, oldest_round: int, newest_round: int) -> list[Message]:
         """Return the newest message of every sender, if it is no older than protocol.staleness_s; only messages of
         later rounds are kept.
 

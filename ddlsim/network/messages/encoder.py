@@ -59,6 +59,9 @@ class Parameters(Protocol):
 
 SCALAR_BYTES = 8
 
+Payload = Mapping[str, Any]
+"""Contents of a message by name."""
+
 Path = tuple[Any, ...]
 """Keys and positions that lead to a leaf; the first one names its content."""
 
@@ -88,12 +91,12 @@ def leaves(value: Any) -> list[tuple[Path, Any]]:
     return found
 
 
-def parameters_in(payload: Mapping[str, Any]) -> list[tuple[Path, Any]]:
+def parameters_in(payload: Payload) -> list[tuple[Path, Any]]:
     """Return the path of all parameters in a payload and the parameters, in order."""
     return [(path, leaf) for path, leaf in leaves(payload) if is_parameters(leaf)]
 
 
-def as_sent(payload: Mapping[str, Any]) -> dict[str, Any]:
+def as_sent(payload: Payload) -> dict[str, Any]:
     """Return a copy of a payload, independent of later changes by its sender.
 
     Arrays are read-only, since all receivers share them.
@@ -154,7 +157,7 @@ def content_bytes(value: Any) -> int:
     return sum(leaf_bytes(leaf) for _, leaf in leaves(value))
 
 
-def payload_sizes(payload: Mapping[str, Any]) -> Sizes:
+def payload_sizes(payload: Payload) -> Sizes:
     """Return the bytes by content of an unencoded payload."""
     return tuple([(key, content_bytes(value)) for key, value in payload.items()])
 
@@ -212,7 +215,7 @@ class EncodedPayload:
         copies: content, stream, and the version that the message contains.
     """
 
-    payload: Mapping[str, Any]
+    payload: Payload
     sizes: Sizes
     copies: tuple[tuple[str, Stream, int], ...]
 
@@ -251,7 +254,7 @@ class MessageEncoder:
         self._streams: dict[Hashable, Stream] = {}
         self._encoded: WeakValueDictionary[int, Parameters] = WeakValueDictionary()
 
-    def pack(self, payload: Mapping[str, Any], receiver: int | None = None) -> EncodedPayload:
+    def pack(self, payload: Payload, receiver: int | None = None) -> EncodedPayload:
         """Encode all parameters in a payload.
 
         Args:

@@ -14,7 +14,7 @@ another peer or in another answer, are released once.
 Numbers, arrays and losses in a payload are sent unchanged; epsilon does not cover them.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ import numpy as np
 from ddlsim.foundation.rng import stream
 from ddlsim.foundation.units import FLOAT32_BYTES
 from ddlsim.network.messages.compression import Encoded
-from ddlsim.network.messages.encoder import Path, is_parameters, walk
+from ddlsim.network.messages.encoder import Path, Payload, is_parameters, walk
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -98,7 +98,7 @@ class PrivateSender:
         for params in (params for model in models for params in model if self._updates and is_parameters(params)):
             self._starts.setdefault(params.part, params)
 
-    def protect(self, payload: Mapping[str, Any]) -> Mapping[str, Any]:
+    def protect(self, payload: Payload) -> Payload:
         """Return the payload with released parameters."""
 
         def release(leaf: Any, path: Path) -> Any:

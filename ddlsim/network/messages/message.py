@@ -19,6 +19,12 @@ EXCHANGE = "exchange"
 SECURE = "secure aggregation"
 """A message of the protocol of secure aggregation; its content's name is its type."""
 
+Nodes = tuple[int, ...]
+"""Ids of nodes."""
+
+Keys = Sequence[str] | None
+"""Contents of a publication that a request asks for; None: all."""
+
 BOXES = {PUSH: 0, RESPONSE: 1, SCORE: 2}
 """Kinds of messages with a mailbox, and its number."""
 
@@ -41,19 +47,19 @@ class Message:
     """
 
     src: int
-    dst: int | tuple[int, ...]
+    dst: int | Nodes
     round_num: int
     kind: str
     payload: Any
     payload_bytes: int
     header_bytes: int | None = None
     streams: tuple[tuple[Follower, int], ...] = ()
-    keys: Sequence[str] | None = None
+    keys: Keys = None
     sent_s: float = 0.0
     sizes: Sizes = ()
 
     @property
-    def receivers(self) -> tuple[int, ...]:
+    def receivers(self) -> Nodes:
         """All receivers."""
         return self.dst if isinstance(self.dst, tuple) else (self.dst,)
 

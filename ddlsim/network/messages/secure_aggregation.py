@@ -20,12 +20,9 @@ the abstract. Lists of users have no bytes there, and the bytes of a message's h
 Nothing is computed on integers: sums are in float32, as without the protocol.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
-from ddlsim.network.messages.encoder import is_parameters, leaves
+from ddlsim.network.messages.encoder import Payload, is_parameters, leaves
 from ddlsim.scenario.network_sections import SecureAggregation
 
 ADVERTISE, SHARE, COLLECT, UNMASK = range(4)
@@ -50,7 +47,7 @@ def sum_bits(users: int, value_bits: int) -> int:
     return (users * (2**value_bits - 1)).bit_length()
 
 
-def num_values(payload: Mapping[str, Any]) -> int:
+def num_values(payload: Payload) -> int:
     """Return the values of a payload's vector, m: parameters, arrays, and one for each number."""
     return sum(
         leaf.part.size if is_parameters(leaf) else leaf.size if isinstance(leaf, np.ndarray) else 1
@@ -101,7 +98,7 @@ class Session:
     __slots__ = ("gone", "group", "heard", "inputs", "passed", "stage")
 
     def __init__(self) -> None:
-        self.inputs: dict[int, Mapping[str, Any]] = {}
+        self.inputs: dict[int, Payload] = {}
         self.group: frozenset[int] | None = None
         self.stage: int | None = ADVERTISE
         self.heard: set[int] = set()
