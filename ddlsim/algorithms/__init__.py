@@ -1,4 +1,4 @@
-"""Learning algorithms by name: one file per paper, named and written as in it.
+"""Learning algorithms by name: named and written as in their papers.
 
 To add an algorithm, write a file with a frozen dataclass (fields = YAML keys) that extends Algorithm (see base.py) and
 defines `start`, `round`, `serving` and, if it has a last exchange, `finish`. Add a line to this table, and a scenario.
@@ -30,7 +30,7 @@ ALGORITHMS = Registry(
         "fedsim": ".fedsim:FedSim",
         "fedclassavg": ".fedclassavg:FedClassAvg",
         "fedproto": ".fedproto:FedProto",
-        "dfedavgm": ".dfedavgm:DFedAvgM",
+        "dfedavgm": ".dpsgd:DFedAvgM",
         "gtsgd": ".gtsgd:GTSGD",
         "sgp": ".sgp:SGP",
     },

@@ -5,6 +5,13 @@ NeurIPS 2017, Algorithm 1, in the order of the FACADE paper's appendix B (local 
 and doubly stochastic on any graph: 1 / (1 + the larger of the two degrees), the rest for the node itself. Weights of
 neighbors that are offline, or whose message is lost or too late, are added to the node's weight. The paper's graph is
 the same in all rounds (topology.dynamic: false); on a regular graph the weights are EL's plain mean.
+
+DFedAvgM: several local steps with heavy-ball momentum, then the mean with the neighbors' models.
+
+Source: Sun, Li, Wang, "Decentralized federated averaging", IEEE TPAMI 2022, Algorithm 1, without quantization
+(network.compression does that). Momentum restarts in every round, as in the paper, so it is training.momentum with
+training.optimizer sgd. The mixing matrix has Metropolis-Hastings weights on the topology's graph; weights of neighbors
+that are offline, or whose message is lost or too late, are added to the node's weight.
 """
 
 from dataclasses import dataclass
@@ -16,8 +23,8 @@ from ddlsim.node.node import Node, Steps
 
 
 @dataclass(frozen=True, kw_only=True)
-class DPSGD(WithFinalAllReduce, SharedModel):
-    """Decentralized parallel SGD with Metropolis-Hastings weights."""
+class NeighborMixing(SharedModel):
+    """Train, exchange models with the graph's neighbors, and mix by Metropolis-Hastings weights."""
 
     expects_graph: ClassVar[GraphKind] = "static"
     needs_only_sums: ClassVar[bool] = True
@@ -27,3 +34,13 @@ class DPSGD(WithFinalAllReduce, SharedModel):
         node.send(node.peers(round_num), round_num, model=state.model)
         inbox = yield node.receive(round_num)
         state.model = node.mix(state.model, {m.src: m.payload["model"] for m in inbox}, round_num)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DPSGD(WithFinalAllReduce, NeighborMixing):
+    """Decentralized parallel SGD with Metropolis-Hastings weights."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DFedAvgM(NeighborMixing):
+    """Decentralized federated averaging; set training.momentum."""

@@ -160,16 +160,10 @@ def _require_no_statistics(layouts: "Mapping[str, Layout]", algorithm: str) -> N
     """
     for name, layout in layouts.items():
         holding = [part.name for part in layout.parts.values() if part.size > sum(part.trained_sizes)]
-        added = [part for part in holding if part in layout.extra_names]
-        if added:
-            raise ScenarioError(
-                f"privacy: {algorithm} adds to every model a {added[0]} that has running statistics (BatchNorm), which "
-                "learn of samples without noise. Choose another algorithm."
-            )
         if layout.local.size or holding:
             raise ScenarioError(
-                f"privacy: {name} has running statistics (BatchNorm), which learn of samples without noise. Choose a "
-                "model without them (gn_lenet, mlp, ...)."
+                f"privacy: {name} with {algorithm} has running statistics (BatchNorm), which learn of samples without "
+                "noise. Choose a model without them (gn_lenet, mlp, ...), or another algorithm."
             )
 
 

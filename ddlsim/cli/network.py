@@ -43,7 +43,7 @@ def replay(
     elif tcp:
         raise ScenarioError("--tcp: needs --fidelity tcp. Add it.")
     found = replay_files(str(flows), str(links), None if physical is None else str(physical), settings)
-    rows = [flow.row() for flow in found]
+    rows = [vars(flow) for flow in found]
     if as_json:
         typer.echo(table_text({"schema_version": 1, "flows": rows}))
         return

@@ -122,30 +122,31 @@ class Simulation:
     def _why_stuck(self) -> str:
         if not any(member.online for member in self.members if not member.is_server):
             return (
-                "churn: all nodes have left for good before the run was through. A longer trace, a smaller time_scale "
-                "or fewer rounds would help."
+                "churn: all nodes have left for good before the run was through. Use a longer trace, a smaller "
+                "time_scale or fewer rounds."
             )
-        waiting = [
-            (f"node {one.id} waits for {what} of round {round_num} from {listing(senders)}", len(senders))
+        waits = [
+            f"node {one.id} waits for {what} of round {round_num} from {listing(senders)}"
             for one in self.members
             if not one.finished
             for what, round_num, senders in self.transport.waiting_for(one.id)
         ]
-        head, senders = waiting[0] if waiting else ("nodes wait for events that never happen", 0)
-        others = f" {len(waiting) - 1} more waits are open." if len(waiting) > 1 else ""
-        instead = ", or set protocol.deadline_s or mode: async, where no node waits for ever"
-        if self.network.num_sending == 0:
-            head += ", which sent nothing to it" if senders else ""
+        first = waits[0] if waits else "nodes wait for events that never happen"
+        if self.network.num_sending:
             why = (
-                "In a round, a node must receive only from nodes that send to it: send a message to every node that "
-                f"waits for one (it may be empty), name the senders as in node.receive(round_num, senders){instead}."
+                f"{self.network.num_sending} messages are on links without capacity, or with too little for centuries: "
+                "give them more"
             )
         else:
             why = (
-                f"{self.network.num_sending} messages are on links without capacity, or with too little for centuries: "
-                f"give them more{instead if self._run.synchronous else ''}."
+                "In a round, a node must receive only from nodes that send to it: send a message to every node that "
+                "waits for one (it may be empty), or name the senders as in node.receive(round_num, senders)"
             )
-        return f"at {self.env.now:.3f} simulated seconds nothing can happen any more: {head}.{others} {why}"
+            first += ", which sent nothing to it"
+        return (
+            f"at {self.env.now:.3f} simulated seconds nothing can happen any more: {first} (open waits: {len(waits)}). "
+            f"{why}, or set protocol.deadline_s or mode: async, where no node waits for ever."
+        )
 
     # -- lives -----------------------------------------------------------------------------------------------------
 

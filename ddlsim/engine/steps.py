@@ -13,36 +13,18 @@ from ddlsim.node.candidates import EvaluationCandidates
 from ddlsim.node.node import Node, Steps, Verb
 
 
-def no_steps(found: Any) -> str:
-    """Return the reason why the result of `round`, `join` or `finish` is not a generator of steps; empty if it is."""
-    if hasattr(found, "send"):
-        return ""
-    return (
-        f"returns {kind_of(found)}, expected a generator: yield what takes simulated time, such as "
-        "`(state.model,) = yield node.train((state.model,))`"
-    )
-
-
-def no_candidates(found: Any, node: Node) -> str:
-    """Return the reason why a node cannot answer queries with the result of `serving`; empty if it can, or is a server
-    that has none.
-    """
-    if isinstance(found, EvaluationCandidates) or (found is None and node.is_server):
-        return ""
-    return f"returns {kind_of(found)}, expected ddlsim.node.candidates.EvaluationCandidates(models)"
-
-
 def begun(algorithm: Algorithm, method: str, found: Any) -> Steps:
     """Return the steps that `round`, `join` or `finish` returns.
 
     Raises:
         ScenarioError: the result is not a generator of steps.
     """
-    wrong = no_steps(found)
-    if wrong:
-        raise ScenarioError(f"algorithm: {method} of {type(algorithm).__qualname__} {wrong}.")
-    steps: Steps = found
-    return steps
+    if hasattr(found, "send"):
+        return found
+    raise ScenarioError(
+        f"algorithm: {method} of {type(algorithm).__qualname__} returns {kind_of(found)}, expected a generator: yield "
+        "what takes simulated time, such as `(state.model,) = yield node.train((state.model,))`."
+    )
 
 
 def no_verb(algorithm: Algorithm, method: str, steps: Steps, yielded: Any) -> ScenarioError:
@@ -73,10 +55,12 @@ def candidates(algorithm: Algorithm, node: Node, state: Any) -> EvaluationCandid
         ScenarioError: `serving` returns another type.
     """
     found = algorithm.serving(node, state)
-    wrong = no_candidates(found, node)
-    if wrong:
-        raise ScenarioError(f"algorithm: serving of {type(algorithm).__qualname__} {wrong}.")
-    return found
+    if isinstance(found, EvaluationCandidates) or (found is None and node.is_server):
+        return found
+    raise ScenarioError(
+        f"algorithm: serving of {type(algorithm).__qualname__} returns {kind_of(found)}, expected "
+        "ddlsim.node.candidates.EvaluationCandidates(models)."
+    )
 
 
 def forgotten_yields(cls: type) -> Iterator[str]:

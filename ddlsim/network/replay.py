@@ -1,7 +1,7 @@
 """Replay of a list of flows over a list of links, by the network engine of runs."""
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
@@ -38,10 +38,6 @@ class ReplayedFlow:
     dst: int
     bytes: int
     finish_s: float | None
-
-    def row(self) -> dict[str, float | int | None]:
-        """Return the flow as a dictionary, keys in the order of the fields."""
-        return asdict(self)
 
 
 def replay(

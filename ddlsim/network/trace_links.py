@@ -45,7 +45,7 @@ def read_latencies(path: str) -> np.ndarray:
         raise unreadable(path, expected, error) from error
     if not rows:
         raise ScenarioError(f"{path}: {expected}, got an empty file")
-    found = _of_pings(path, rows) if set(COLUMNS) <= set(rows[0]) else _of_matrix(path, rows, expected)
+    found = _of_pings(path, rows) if set(COLUMNS) <= set(rows[0]) else _of_matrix(path, expected)
     np.fill_diagonal(found, np.nan)
     found = np.where(np.isnan(found), found.T, found)
     known = found[~np.isnan(found)]
@@ -72,18 +72,19 @@ def _of_pings(path: str, rows: list[list[str]]) -> np.ndarray:
     return found
 
 
-def _of_matrix(path: str, rows: list[list[str]], expected: str) -> np.ndarray:
+def _of_matrix(path: str, expected: str) -> np.ndarray:
     """Read a matrix; negative or empty cells were not measured."""
-    found = np.full((len(rows), len(rows)), np.nan)
-    for number, row in enumerate(rows, 1):
-        if len(row) != len(rows):
-            raise ScenarioError(f"{path}:{number}: {expected}, got {len(row)} values in one of {len(rows)} rows")
-        for column, cell in enumerate(row):
-            value = _number(cell.removeprefix("-")) if cell else math.nan
-            if value is None:
-                raise ScenarioError(f"{path}:{number}: {expected}, got {shortened(repr(cell))}")
-            found[number - 1, column] = math.nan if cell.startswith("-") else value
-    return found
+
+    def milliseconds(cell: str) -> float:
+        return float(cell.strip() or math.nan)
+
+    try:
+        found = np.loadtxt(path, comments=None, delimiter=",", converters=milliseconds, encoding="utf-8-sig", ndmin=2)
+    except ValueError as error:
+        raise unreadable(path, expected, error) from error
+    if len(found) != len(found.T) or (found >= MAX_LATENCY_MS).any():
+        raise ScenarioError(f"{path}: {expected}, got {len(found)} rows of {len(found.T)} values up to {found.max()}")
+    return np.where(found < 0, np.nan, found)
 
 
 def _number(text: str) -> float | None:
@@ -227,19 +228,12 @@ def read_opportunities(path: str) -> np.ndarray:
     """
     expected = "expected a packet trace of Mahimahi, a whole number of milliseconds per line"
     try:
-        lines = Path(path).read_text(encoding="ascii").split()
-    except (OSError, UnicodeDecodeError) as error:
+        found = np.array(Path(path).read_text(encoding="ascii").split(), dtype=np.int64)
+    except (OSError, ValueError, OverflowError) as error:
         raise unreadable(path, expected, error) from error
-    for number, line in enumerate(lines, 1):
-        if not line.isdigit() or len(line) > 15:
-            raise ScenarioError(f"{path}:{number}: {expected}, got {shortened(repr(line))}")
-    found = np.array([int(line) for line in lines], dtype=np.int64)
-    back = np.flatnonzero(np.diff(found) < 0)
+    back = np.flatnonzero(np.diff(found, prepend=0) < 0)
     if len(back):
-        number = int(back[0]) + 2
-        raise ScenarioError(
-            f"{path}:{number}: expected {found[number - 2]} or more, as in the line above, got {lines[number - 1]}"
-        )
+        raise ScenarioError(f"{path}:{back[0] + 1}: {expected}, in ascending order, got {found[back[0]]}")
     if not len(found) or found[-1] == 0:
         raise ScenarioError(f"{path}: {expected}, at least one above 0: the last one is the trace's length")
     return found

@@ -20,7 +20,7 @@ def test_flows_end_as_computed_by_hand_in_the_order_of_the_file(replayed):
     rows = replayed("start_s,src,dst,bytes\n0.5,3,1,250000\n# a comment\n0,7,1,1000000\n")
     # 0.02 s latency; the long flow is alone until 0.52 s, then both get 500 kB/s until 1.02 s
     assert [row.finish_s for row in rows] == [1.02, 1.27]
-    assert rows[0].row() == {"start_s": 0.5, "src": 3, "dst": 1, "bytes": 250000, "finish_s": 1.02}
+    assert vars(rows[0]) == {"start_s": 0.5, "src": 3, "dst": 1, "bytes": 250000, "finish_s": 1.02}
 
 
 def test_a_flow_over_a_link_of_capacity_zero_never_ends(replayed):

@@ -19,7 +19,7 @@ from testbed import PORT, QUEUES, HostLink, Testbed, missing
 
 from ddlsim.foundation.input_files import read_rows
 from ddlsim.network.access_links import read_links
-from ddlsim.network.replay import FLOW_COLUMNS, ReplayedFlow
+from ddlsim.network.replay import FLOW_COLUMNS
 
 CHUNK = memoryview(bytes(1 << 18))
 LEAD_S = 0.3  # from connecting to the first start
@@ -238,7 +238,7 @@ def main() -> None:
         finish_s = RealFlows(testbed, given.connections, given.time_limit).run(flows)
     print("start_s,src,dst,bytes,finish_s")
     for row, found in zip(rows, finish_s, strict=True):
-        values = ReplayedFlow(**row, finish_s=None if found is None else round(found, 6)).row().values()
+        values = (*row.values(), None if found is None else round(found, 6))
         print(",".join("" if value is None else f"{value!r}" for value in values))
 
 

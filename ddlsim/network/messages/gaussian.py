@@ -65,6 +65,7 @@ class GaussianMechanism:
         return encoded[0] if copies is None else copies + encoded[0]
 
 
+@dataclass(eq=False)
 class PrivateSender:
     """Releases of one node.
 
@@ -76,26 +77,24 @@ class PrivateSender:
         on_release: called at each use of the mechanism.
     """
 
-    def __init__(
-        self,
-        clip: float,
-        noise_multiplier: float,
-        updates: bool,
-        compress: "Callable[..., Any]",
-        draw_seed: Callable[[], int],
-        on_release: Callable[[], None],
-    ):
-        self._on_release = on_release
-        self._whole = GaussianMechanism(clip=clip, noise_multiplier=noise_multiplier, keeps_copies=False)
-        self._update = GaussianMechanism(clip=clip, noise_multiplier=noise_multiplier, keeps_copies=True)
-        self._updates = updates
-        self._compress, self._draw_seed = compress, draw_seed
+    clip: float
+    noise_multiplier: float
+    updates: bool
+    compress: Callable[..., Any]
+    draw_seed: Callable[[], int]
+    on_release: Callable[[], None]
+
+    def __post_init__(self) -> None:
+        self._whole, self._update = (
+            GaussianMechanism(clip=self.clip, noise_multiplier=self.noise_multiplier, keeps_copies=keeps_copies)
+            for keeps_copies in (False, True)
+        )
         self._starts: dict[ParameterPart, Parameters] = {}
         self._sent: dict[Hashable, tuple[int, Parameters]] = {}  # place -> (serial of its source, release)
 
     def starts_with(self, models: "Sequence[Sequence[Parameters]]") -> None:
         """Register models that the node has drawn, without information on data; the first of each kind counts."""
-        for params in (params for model in models for params in model if self._updates and is_parameters(params)):
+        for params in (params for model in models for params in model if self.updates and is_parameters(params)):
             self._starts.setdefault(params.part, params)
 
     def protect(self, payload: Payload) -> Payload:
@@ -116,8 +115,8 @@ class PrivateSender:
         source, sent = self._sent.get(place, (None, self._starts.get(params.part)))
         if source == params.serial and sent is not None:
             return sent
-        mechanism = self._update if self._updates and sent is not None else self._whole
-        sent = self._compress(mechanism, params, sent if mechanism.keeps_copies else None, self._draw_seed())
+        mechanism = self._update if self.updates and sent is not None else self._whole
+        sent = self.compress(mechanism, params, sent if mechanism.keeps_copies else None, self.draw_seed())
         self._sent[place] = params.serial, sent
-        self._on_release()
+        self.on_release()
         return sent
