@@ -13,15 +13,15 @@ from ddlsim.assembly.simulation import absences_of, codec_of, links_of, losses_o
 from ddlsim.engine.evaluator import Evaluator
 from ddlsim.engine.monitor import Records
 from ddlsim.engine.simulation import Simulation
+from ddlsim.node.ports import Compute
 
 if TYPE_CHECKING:
     from ddlsim.learning.learner import Learner
-    from ddlsim.learning.size_learner import SizeLearner
     from ddlsim.scenario import Scenario
 
 
 def change_at_once(
-    simulation: Simulation, before: "Scenario", after: "Scenario", learner: "Learner | SizeLearner", recorder: Records
+    simulation: Simulation, before: "Scenario", after: "Scenario", learner: Compute, recorder: Records
 ) -> None:
     """Change the simulation to the other scenario at this instant, after the events that are due now.
 
@@ -54,9 +54,7 @@ def change_at_once(
     simulation.env.process(change())
 
 
-def _change_surroundings(
-    simulation: Simulation, before: "Scenario", after: "Scenario", learner: "Learner | SizeLearner"
-) -> None:
+def _change_surroundings(simulation: Simulation, before: "Scenario", after: "Scenario", learner: Compute) -> None:
     was, now = before.network, after.network
     network, transport = simulation.network, simulation.transport
     clock = simulation.ports.clock

@@ -13,10 +13,9 @@ from ddlsim.foundation.errors import ScenarioError, kind_of
 from ddlsim.foundation.units import MAX_STEP_S
 from ddlsim.network.access_links import Links
 from ddlsim.network.link_table import LinkTable
+from ddlsim.node.ports import Compute
 
 if TYPE_CHECKING:
-    from ddlsim.learning.learner import Learner
-    from ddlsim.learning.size_learner import SizeLearner
     from ddlsim.scenario import Scenario
 
 
@@ -35,7 +34,7 @@ class NodeStepTimes:
     about: dict[str, Any]
 
 
-def step_times_of(scenario: "Scenario", learner: "Learner | SizeLearner") -> NodeStepTimes:
+def step_times_of(scenario: "Scenario", learner: Compute) -> NodeStepTimes:
     """Return seconds per local step of all nodes.
 
     Raises:

@@ -1,7 +1,7 @@
 """Build the Compute port of a scenario: models, data and waves of all nodes."""
 
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -11,17 +11,13 @@ from ddlsim.devices.base import StepWork
 from ddlsim.foundation.environment import num_cores
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.rng import stream_seed
+from ddlsim.node.ports import Compute
 
 if TYPE_CHECKING:
-    from torch import nn
-
-    from ddlsim.algorithms.base import Algorithm
     from ddlsim.data import DatasetSpec, PreparedData
     from ddlsim.learning.architecture import Build
     from ddlsim.learning.layout import Layout
-    from ddlsim.learning.learner import Learner
     from ddlsim.learning.remote.waves import RemoteWaves
-    from ddlsim.learning.size_learner import SizeLearner
     from ddlsim.scenario import Scenario
 
 
@@ -32,7 +28,7 @@ def build_learner(
     tell: Callable[[str], None] = lambda _: None,
     threads: int | None = None,
     elsewhere: "RemoteWaves | None" = None,
-) -> "Learner | SizeLearner":
+) -> Compute:
     """Build parameters, data and waves of all nodes on a device, or their sizes for a network-only run.
 
     Args:
@@ -101,12 +97,23 @@ def builders_of(
 ) -> "dict[str, Build]":
     """Return the builder of each architecture, a module with core, head and extra parts, by a name for messages."""
     model, algorithm = scenario.model.fitted(prepared.num_tokens, prepared.label_shape), scenario.algorithm
-    found = {} if model.only_size else model.builders(prepared.image_shape, prepared.num_classes)
+    if model.only_size:
+        return {}
+    import torch
+
+    from ddlsim.learning.model_sizes import with_extra_parts
+    from ddlsim.models.whole import with_core_and_head
+
+    shape, dtype = prepared.image_shape, getattr(torch, prepared.dtype)
     may_be_whole = not algorithm.needs_core and not algorithm.has_extra_parts
-    builders = {name: _cut(build, name, prepared, tell, may_be_whole) for name, build in found.items()}
+    builders = {
+        name: with_core_and_head(build, name, shape, dtype, tell, may_be_whole)
+        for name, build in model.builders(shape, prepared.num_classes).items()
+    }
     if algorithm.has_extra_parts:
+        make = partial(algorithm.extra_parts, num_classes=prepared.num_classes)
         builders = {
-            name: _extended(build, algorithm, prepared, _latent_size_of(name, build, prepared))
+            name: with_extra_parts(build, make, _latent_size_of(name, build, prepared))
             for name, build in builders.items()
         }
     return builders
@@ -162,32 +169,10 @@ def _require_no_statistics(layouts: "Mapping[str, Layout]", algorithm: str) -> N
         holding = [part.name for part in layout.parts.values() if part.size > sum(part.trained_sizes)]
         if layout.local.size or holding:
             raise ScenarioError(
-                f"privacy: {name} with {algorithm} has running statistics (BatchNorm), which learn of samples without "
-                "noise. Choose a model without them (gn_lenet, mlp, ...), or another algorithm."
+                f"privacy: {name} with {algorithm} has running statistics (BatchNorm) in {', '.join(holding) or 'it'}, "
+                "which learn of samples without noise. Choose a model without them (gn_lenet, mlp, ...), or another "
+                "algorithm."
             )
-
-
-def _cut(
-    build: "Build", name: str, prepared: "PreparedData | DatasetSpec", tell: Callable[[str], None], may_be_whole: bool
-) -> "Build":
-    """Return a builder of the model with submodules `core` and `head`."""
-    import torch
-
-    from ddlsim.models.whole import with_core_and_head
-
-    return with_core_and_head(build, name, prepared.image_shape, getattr(torch, prepared.dtype), tell, may_be_whole)
-
-
-def _extended(
-    build: "Build", algorithm: "Algorithm", prepared: "PreparedData | DatasetSpec", latent_size: Callable[[], int]
-) -> "Build":
-    """Return a builder of the model with the extra parts of the algorithm."""
-    from ddlsim.learning.model_sizes import with_extra_parts
-
-    def make(latent: int) -> "Mapping[str, nn.Module]":
-        return algorithm.extra_parts(latent, prepared.num_classes)
-
-    return with_extra_parts(build, make, latent_size)
 
 
 def _latent_size_of(name: str, build: "Build", prepared: "PreparedData | DatasetSpec") -> Callable[[], int]:

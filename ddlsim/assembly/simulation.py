@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from ddlsim.data import DatasetSpec, PreparedData
     from ddlsim.learning.job_types import Model
     from ddlsim.learning.learner import Learner
-    from ddlsim.learning.size_learner import SizeLearner
     from ddlsim.scenario import Scenario
 
 
@@ -124,7 +123,7 @@ def build_transport(
     members: list[Member],
     run: Run,
     clock: SimulatedClock,
-    learner: "Learner | SizeLearner",
+    learner: Compute,
     recorder: Records,
     attackers: Attackers | None,
     privacy_meter: PrivacyMeter | None,
@@ -153,7 +152,7 @@ def meter_of(scenario: "Scenario", env: simpy.Environment, network: Network, ser
 
 
 def privacy_meter_of(
-    scenario: "Scenario", env: simpy.Environment, learner: "Learner | SizeLearner", sent_in_clear: Callable[[int], bool]
+    scenario: "Scenario", env: simpy.Environment, learner: Compute, sent_in_clear: Callable[[int], bool]
 ) -> PrivacyMeter | None:
     """Build the meter of every node's epsilon, or None without privacy."""
     privacy = scenario.privacy
@@ -171,7 +170,7 @@ def privacy_meter_of(
 def build_monitor(
     scenario: "Scenario",
     prepared: "PreparedData | DatasetSpec",
-    learner: "Learner | SizeLearner",
+    learner: Compute,
     recorder: Records,
     run: Run,
     members: list[Member],
@@ -216,7 +215,7 @@ def oracle_of(
 def build_simulation(
     scenario: "Scenario",
     prepared: "PreparedData | DatasetSpec",
-    learner: "Learner | SizeLearner",
+    learner: Compute,
     recorder: Records,
     on_round: Callable[[int, float, int], None] = lambda *_: None,
     on_evaluated: Callable[[Evaluated], None] = lambda _: None,

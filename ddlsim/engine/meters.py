@@ -161,7 +161,7 @@ class PrivacyMeter:
     Args:
         num_nodes: N.
         one_release: node -> one of its releases, or None if it sends parameters without noise.
-        delta, accountant: see learning/private_steps.py.
+        delta, accountant: see learning/accounting.py.
         now_s: the simulated time.
     """
 
