@@ -135,8 +135,7 @@ class Lengths:
     @classmethod
     def of_fit(cls, fit: Fit, time_scale: float) -> "Lengths":
         """Return the distribution of a fit, sped up by a factor."""
-        shape, scale_h = fit
-        return cls(shape, scale_h * HOUR_S / time_scale)
+        return cls(fit[0], fit[1] * HOUR_S / time_scale)
 
     @property
     def mean_s(self) -> float:
@@ -174,9 +173,8 @@ class Sessions(Churn, ABC):
     def absences(self, num_nodes: int, seed: int) -> Absences:
         """Return each node's absences, drawn one by one and without end."""
         online, offline = self.lengths()
-        share = self.initially_online
-        if share is None:
-            share = online.mean_s / (online.mean_s + offline.mean_s)
+        usual = online.mean_s / (online.mean_s + offline.mean_s)
+        share = usual if self.initially_online is None else self.initially_online
         return {node: _alternate(stream(seed, "churn", node), online, offline, share) for node in range(num_nodes)}
 
 

@@ -130,10 +130,8 @@ def read_online(path: str) -> dict[int, list[OfflineInterval]]:
         intervals.sort()
         for (_, end_s, first), (start_s, _, line) in pairwise(intervals):
             if start_s < end_s:
-                problems.append(
-                    f"{path}:{line}: start_s: expected {end_s:g} or more, where node {node}'s interval of line {first} "
-                    f"ends, got {start_s:g}"
-                )
+                expected = f"{end_s:g} or more, the end of node {node}'s interval of line {first}"
+                problems.append(f"{path}:{line}: start_s: expected {expected}, got {start_s:g}")
     refuse(problems)
     return {node: [(start_s, end_s) for start_s, end_s, _ in intervals] for node, intervals in rows.items()}
 
@@ -146,13 +144,8 @@ def read_fedscale(path: str) -> list[Phone]:
     """
     phones = read_devices(path, "expected FedScale's pickle of availability", Phone)
     lengths = {name: (len(phone["active"]), len(phone["inactive"])) for name, phone in phones.items()}
-    refuse(
-        [
-            f"{path}: device {name!r}: expected as many active as inactive times, got {active} and {inactive}"
-            for name, (active, inactive) in lengths.items()
-            if active != inactive
-        ]
-    )
+    expected = "expected as many active as inactive times, got"
+    refuse([f"{path}: device {name!r}: {expected} {a} and {b}" for name, (a, b) in lengths.items() if a != b])
     return list(phones.values())
 
 
@@ -240,11 +233,8 @@ class FailureTrace(Churn):
         machines = read_events(self.path).values()
         last_s = max((end_s for online in machines for _, end_s in online), default=0.0)
         if last_s <= self.start_s:
-            yield (
-                ("start_s",),
-                f"expected less than {last_s:.15g}, the second of {self.path} after which no machine is available any "
-                f"more, got {self.start_s:.15g}. It is in the trace's own seconds, from its earliest interval on.",
-            )
+            expected = f"less than {last_s:.15g} s, after which {self.path} has no available machine"
+            yield ("start_s",), f"expected {expected}, got {self.start_s:.15g}."
 
     def absences(self, num_nodes: int, seed: int) -> Absences:
         """Return for each node the gaps of its machine; machines repeat only when all are used."""
@@ -288,10 +278,8 @@ def read_events(path: str) -> dict[str, list[OfflineInterval]]:
         earliest_s = min(earliest_s, interval[0])
         node, component = row["node_id"], row.get("component_id", "")
         if component_of.setdefault(node, component) != component:
-            problems.append(
-                f"{path}:{number}: node_id {node} has lines of component_id {component_of[node]} and {component}, each "
-                "with a separate availability. Keep the lines of one component."
-            )
+            expected = f"component_id {component_of[node]}, as in other lines of node_id {node}"
+            problems.append(f"{path}:{number}: expected {expected}, got {component}. Keep the lines of one component.")
         if row["event_type"] == AVAILABLE:
             online.setdefault(node, []).append(interval)
     refuse(problems)

@@ -65,14 +65,9 @@ class Attributes(DataSettings):
         found: Dataset = DATASETS[self.of]().load(search)
         groups = (DIGITS if self.of == "mnist" else CLOTHES).values()
         table = np.array([[int(label in group) for group in groups] for label in range(10)], np.int64)
-        return replace(
-            found,
-            name="attributes",
-            train_labels=table[found.train_labels],
-            test_labels=table[found.test_labels],
-            num_classes=table.shape[1],
-            task="multi_label",
-        )
+        train, test = table[found.train_labels], table[found.test_labels]
+        keys: dict[str, Any] = {"train_labels": train, "test_labels": test, "num_classes": table.shape[1]}
+        return replace(found, name="attributes", task="multi_label", **keys)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -53,18 +53,11 @@ def dataset_from_arrays(
         notes += _absent(origin, labels, classes)
     if mean is None and std is None:
         notes += _whole_levels(origin, x_train)
-    return Dataset.of_splits(
-        name,
-        origin,
-        splits,
-        classes,
-        _per_channel((0.5 if is_bytes else 0.0,) if mean is None else mean, channels, "data.mean", origin),
-        _per_channel((0.5 if is_bytes else 1.0,) if std is None else std, channels, "data.std", origin),
-        task=task,
-        columns=columns,
-        num_tokens=max(int(x.max()) for x, _ in splits.values()) + 1 if is_token else None,
-        notes=notes,
-    )
+    tokens = max(int(x.max()) for x, _ in splits.values()) + 1 if is_token else None
+    keys: dict[str, Any] = {"task": task, "columns": columns, "num_tokens": tokens, "notes": notes}
+    keys["mean"] = _per_channel((0.5 if is_bytes else 0.0,) if mean is None else mean, channels, "data.mean", origin)
+    keys["std"] = _per_channel((0.5 if is_bytes else 1.0,) if std is None else std, channels, "data.std", origin)
+    return Dataset.of_splits(name, origin, splits, classes, **keys)
 
 
 def refuse_classes_of_regression(task: str, num_classes: int | None) -> None:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from zipfile import BadZipFile, ZipFile
 
 import numpy as np
@@ -111,15 +111,8 @@ class Shakespeare(DataSettings):
                 labels = np.repeat(np.arange(len(speakers)), [len(samples) for samples, _ in own])
             splits[split] = np.concatenate([x for x, _ in own]), labels
         classes = len(speakers) if self.predict == "speaker" else self.num_tokens
-        return Dataset.of_splits(
-            "shakespeare",
-            origin,
-            splits,
-            classes,
-            task=self.task,
-            columns={"speaker": columns},
-            num_tokens=self.num_tokens,
-        )
+        keys: dict[str, Any] = {"task": self.task, "columns": {"speaker": columns}, "num_tokens": self.num_tokens}
+        return Dataset.of_splits("shakespeare", origin, splits, classes, **keys)
 
     def _of_plays(self, search: DataSearch) -> tuple[dict[str, Windows], str]:
         """Training and test windows of the roles that have some of both, and the origin of the text."""

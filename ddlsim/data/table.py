@@ -222,18 +222,19 @@ class Table(DataSettings):
         inputs = {column: own for column, own in cells.items() if column not in apart}
         features, about = _features(origin, inputs, ~test, self.categorical)
         texts = {column: np.array(own) for column, own in cells.items() if column in apart or numbers_of(own) is None}
-        return Dataset.of_splits(
-            name,
-            origin,
-            {"train": (features[~test], labels[~test]), "test": (features[test], labels[test])},
-            len(names) or 1,
-            task=self.task,
-            domains=None if self.domain is None else {"train": domains[~test], "test": domains[test]},
-            columns={column: {"train": own[~test], "test": own[test]} for column, own in texts.items()},
-            class_names=names,
-            features=about,
-            notes=notes,
-        )
+        splits = {"train": ~test, "test": test}
+        pairs = {split: (features[rows], labels[rows]) for split, rows in splits.items()}
+        further = {column: {split: own[rows] for split, rows in splits.items()} for column, own in texts.items()}
+        keys: dict[str, Any] = {
+            "task": self.task,
+            "columns": further,
+            "class_names": names,
+            "features": about,
+            "notes": notes,
+        }
+        if self.domain is not None:
+            keys["domains"] = {split: domains[rows] for split, rows in splits.items()}
+        return Dataset.of_splits(name, origin, pairs, len(names) or 1, **keys)
 
     def _notes(self, origin: str, cells: Columns) -> tuple[str, ...]:
         """Return notes on columns of words.

@@ -163,10 +163,8 @@ class Trace(Devices):
                 continue
             changes = found[int(row["node"])]
             if row["time_s"] in changes:
-                raise ScenarioError(
-                    f"{self.path}:{line}: expected one row per node and time, got node {row['node']} at "
-                    f"{row['time_s']:g} s again"
-                )
+                got = f"node {row['node']} at {row['time_s']:g} s again"
+                raise ScenarioError(f"{self.path}:{line}: expected one row per node and time, got {got}")
             changes[row["time_s"]] = row["step_time_s"]
         from_start = [node for node, changes in enumerate(found) if 0 in changes]
         require_nodes(self.path, from_start, num_nodes, "a row at time 0")

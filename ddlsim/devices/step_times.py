@@ -123,10 +123,8 @@ class Calibrated(ModelWork):
 
     def base_step_s(self, architecture: str, work: StepWork) -> float:
         if not self.step_times_s or architecture not in self.step_times_s:
-            raise ScenarioError(
-                f"devices.step_times_s: expected a measured step time of {architecture}, got none. Start a run, which "
-                "measures it, or set devices to what `ddlsim calibrate` prints."
-            )
+            text = f"expected a measured step time of {architecture}, got none"
+            raise ScenarioError(f"devices.step_times_s: {text}. Start a run, or copy the output of `ddlsim calibrate`.")
         return self.step_times_s[architecture]
 
 
@@ -157,9 +155,8 @@ class PerNode(Devices):
 
     def draw(self, num_nodes: int, seed: int) -> np.ndarray:
         if len(self.step_times_s) != num_nodes:
-            raise ScenarioError(
-                f"devices.step_times_s: expected {num_nodes} values, one per node, got {len(self.step_times_s)}"
-            )
+            text = f"expected {num_nodes} values, one per node, got {len(self.step_times_s)}"
+            raise ScenarioError(f"devices.step_times_s: {text}")
         return np.array(self.step_times_s, dtype=float)
 
 
@@ -204,10 +201,8 @@ class LogNormal(Devices):
         median = 1.0 if self.median_step_time_s is None else self.median_step_time_s
         logarithms = np.log(median) + self.sigma * factors
         if max(logarithms, default=0.0) >= np.log(MAX_STEP_S):
-            raise ScenarioError(
-                f"devices.sigma: expected steps below {MAX_STEP_S:g} s on every node, but {self.sigma:g} makes one "
-                f"of e^{max(logarithms):.0f} s. 0.5 is usual."
-            )
+            text = f"expected steps below {MAX_STEP_S:g} s, got one of e^{max(logarithms):.0f} s by {self.sigma:g}"
+            raise ScenarioError(f"devices.sigma: {text}. 0.5 is usual.")
         return median * np.exp(self.sigma * factors)
 
 

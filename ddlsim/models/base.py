@@ -34,10 +34,8 @@ def require(fits: bool, model: str, image_shape: ImageShape, wanted: str) -> Non
     """
     if not fits:
         shape = " x ".join(map(str, image_shape)) or "single numbers"
-        raise ScenarioError(
-            f"model: {model} takes images of {wanted} (channels x height x width), the data has {shape}. "
-            "Choose another model, or data of that shape."
-        )
+        text = f"{model} takes images of {wanted} (channels x height x width), the data has {shape}"
+        raise ScenarioError(f"model: {text}. Choose another model, or data of that shape.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,8 +117,7 @@ class ImageModel(ModelSettings):
             require(image_shape == self.images, self.name, image_shape, " x ".join(map(str, self.images)))
         else:
             fits = len(image_shape) == 3 and min(image_shape[1:]) >= self.images
-            wanted = f"at least {self.images} x {self.images} pixels, any channels"
-            require(fits, self.name, image_shape, wanted)
+            require(fits, self.name, image_shape, f"at least {self.images} x {self.images} pixels, any channels")
 
     def build(self, image_shape: ImageShape, num_classes: int) -> "SplitModel":
         """Return a fresh model with the initialization of torch.

@@ -43,10 +43,8 @@ class PythonModel(ModelSettings):
 
     def __post_init__(self) -> None:
         if self.sha256 not in (None, self.digest):
-            raise ScenarioError(
-                f"sha256: expected the {type(self).__name__} of the run, {self.sha256}, got {self.digest}. Pass the "
-                "same one; of a module also its initial values count."
-            )
+            text = f"expected the {type(self).__name__} of the run, {self.sha256}, got {self.digest}"
+            raise ScenarioError(f"sha256: {text}. Pass the same one; of a module also its initial values count.")
         object.__setattr__(self, "sha256", self.digest)
 
     def build(self, image_shape: ImageShape, num_classes: int) -> nn.Module:
@@ -55,10 +53,8 @@ class PythonModel(ModelSettings):
             try:
                 return copy.deepcopy(self.source)
             except Exception as error:  # whatever its attributes raise
-                raise ScenarioError(
-                    f"model: this {type(self.source).__name__} cannot be copied for the nodes ({type(error).__name__}: "
-                    f"{' '.join(str(error).split()):.200}). Give its class, or a function that makes it."
-                ) from error
+                text = f"this {type(self.source).__name__} cannot be copied ({type(error).__name__}: {error!s:.200})"
+                raise ScenarioError(f"model: {text}. Give its class, or a function that makes it.") from error
         known = dict(zip(BUILD_ARGUMENTS, (image_shape, num_classes), strict=True))
         wanted = inspect.signature(self.source).parameters
         return self.source(**{name: value for name, value in known.items() if name in wanted})
@@ -83,11 +79,9 @@ def model_from_python(source: "nn.Module | Callable[..., nn.Module]") -> PythonM
         ]
         others = [name for name in needed if name not in BUILD_ARGUMENTS]
         if others:
-            raise ScenarioError(
-                f"model: {_name(source)} needs {', '.join(others)}; expected a class or function that takes nothing "
-                f"or {' and '.join(BUILD_ARGUMENTS)}. Give a module, or a function such as lambda: "
-                f"{_name(source)}(...)."
-            )
+            expected = f"a class or function that takes nothing or {' and '.join(BUILD_ARGUMENTS)}"
+            text = f"expected {expected}, got {_name(source)}, which needs {', '.join(others)}"
+            raise ScenarioError(f"model: {text}. Give a module, or lambda: {_name(source)}(...).")
     text, code = sources.source_of(written_as) or "", sources.digest_of(written_as)
     if isinstance(source, nn.Module):
         refuse_lazy(source, type(source).__name__)
@@ -112,10 +106,8 @@ def _refuse_gradient_hooks(source: nn.Module) -> None:
     """Raise ScenarioError if a parameter has hooks, which no copy of it has."""
     for name, parameter in source.named_parameters():
         if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
-            raise ScenarioError(
-                f"model: {name} of this {type(source).__name__} has a hook on its gradient, which a copy of the module "
-                "for a node does not have. Give the class, or a function that makes the module and registers the hook."
-            )
+            text = f"{name} of this {type(source).__name__} has a hook on its gradient, which copies for nodes lack"
+            raise ScenarioError(f"model: {text}. Give the class, or a function that makes the module with its hook.")
 
 
 def _structure(module: nn.Module, with_values: bool) -> str:

@@ -89,20 +89,15 @@ class HuggingFace(TextModel):
             ScenarioError: the scenario contradicts its config.json.
         """
         if not (folder / "config.json").is_file():
-            raise DataMissing(
-                f"model.pretrained: {folder} has no config.json; expected a folder made by save_pretrained."
-            )
+            raise DataMissing(f"model.pretrained: expected a folder made by save_pretrained, got {folder}.")
         model = _read_folder(folder, tuple(sorted((str(path), state_of(str(path))) for path in folder.iterdir())))
-        there = model.config
-        if self.architecture not in (None, there.model_type):
-            text = f"{folder} holds a {there.model_type}, got {self.architecture}"
-            raise ScenarioError(f"model.architecture: {text}. Leave it out, or name another folder.")
-        for key, value in self.config.items():
-            if getattr(there, key, None) != value:
-                raise ScenarioError(
-                    f"model.config: config.json of {folder} has {key} {getattr(there, key, None)!r}, got {value!r}. "
-                    "Leave it out, or change config.json."
-                )
+        expected = {"model_type": self.architecture or model.config.model_type, **self.config}
+        for key, value in expected.items():
+            there = getattr(model.config, key, None)
+            if there != value:
+                place = "model.architecture" if key == "model_type" else "model.config"
+                text = f"expected {key} {there!r}, as in {folder}, got {value!r}"
+                raise ScenarioError(f"{place}: {text}. Leave it out, or change config.json.")
         return copy.deepcopy(model)
 
 
@@ -126,10 +121,8 @@ def _read_folder(folder: Path, files: tuple[tuple[str, Any], ...]) -> Any:
         raise DataDamaged(f"model.pretrained: {folder} cannot be read: {type(error).__name__}: {error}") from error
     lacking = sorted(name for name in about["missing_keys"] if not name.startswith("pooler."))  # that nothing uses
     if lacking:
-        raise DataDamaged(
-            f"model.pretrained: {folder} has no weights of {lacking[0]} ({len(lacking)} such), which config.json "
-            "asks for. Save the folder again by save_pretrained, or correct config.json."
-        )
+        text = f"{folder} has no weights of {lacking[0]} ({len(lacking)} such), which config.json asks for"
+        raise DataDamaged(f"model.pretrained: {text}. Save it again by save_pretrained.")
     return model
 
 
@@ -152,7 +145,5 @@ def _refuse_seeing_ahead(states: Any, architecture: str) -> None:
         other = states(torch.tensor([[0, 0, 0, 1]]))
     states.train(was_training)
     if not torch.equal(first[:, :3], other[:, :3]):
-        raise ScenarioError(
-            f"model.architecture: {architecture} sees the tokens that it is to predict. Choose a causal model (gpt2, "
-            "llama, ...), or predicts: last for one label per text."
-        )
+        text = f"expected a causal model (gpt2, llama, ...), got {architecture}, which sees the tokens to predict"
+        raise ScenarioError(f"model.architecture: {text}. For one label per text set predicts: last.")

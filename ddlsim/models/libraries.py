@@ -27,6 +27,7 @@ import dataclasses
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cache, lru_cache, partial
 from pathlib import Path
@@ -76,26 +77,23 @@ def settings_of(made: "Callable[..., nn.Module]") -> type[ModelSettings]:
         if key in BUILD_ARGUMENTS or argument.kind in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD):
             continue
         if (
-            key in {field.name for field in dataclasses.fields(ModelSettings)}
+            key in {each.name for each in dataclasses.fields(ModelSettings)}
             or argument.kind is argument.POSITIONAL_ONLY
         ):
             raise ScenarioError(f"{made.__qualname__} takes {key}, which cannot be a key. Give it another name.")
         kind = argument.annotation if argument.annotation in PLAIN else Any
-        if argument.default is argument.empty:
+        default = argument.default
+        if default is argument.empty:
             fields.append((key, kind))
-        elif isinstance(argument.default, list | dict):
-            copied = partial(type(argument.default), argument.default)
-            fields.append((key, Any, dataclasses.field(default_factory=copied)))
-        else:
-            if kind is Any and type(argument.default) in PLAIN:
-                kind = type(argument.default)
-            fields.append((key, kind, dataclasses.field(default=argument.default)))
-    namespace = {
-        "made": staticmethod(made),
-        "build": _build,
-        "__module__": made.__module__,
-        "__doc__": made.__doc__ or "",
-    }
+            continue
+        if kind is Any and type(default) in PLAIN:
+            kind = type(default)
+        is_shared = isinstance(default, list | dict)
+        fields.append(
+            (key, kind, field(default_factory=partial(copy, default)) if is_shared else field(default=default))
+        )
+    namespace = {"made": staticmethod(made), "build": _build, "__module__": made.__module__}
+    namespace["__doc__"] = made.__doc__ or ""
     bases = (ModelSettings,)
     cls = dataclasses.make_dataclass(made.__name__, fields, bases=bases, frozen=True, kw_only=True, namespace=namespace)
     if place := own_code.place_of(made):
@@ -185,15 +183,11 @@ def _read(pretrained: str, weights: str, state: tuple[int, int, int] | None) -> 
         try:
             return chosen.get_state_dict(progress=False, check_hash=True)
         except (OSError, RuntimeError) as error:  # URLError and timeouts are OSErrors, a wrong hash is a RuntimeError
-            raise DataMissing(
-                f"model.pretrained: torchvision's weights did not come by download: {error}. Get {chosen.url} "
-                "elsewhere and give the file's path as model.pretrained, or set it to none."
-            ) from error
+            text = f"torchvision's weights did not come by download: {error}. Get {chosen.url} and give the file's path"
+            raise DataMissing(f"model.pretrained: {text}.") from error
     path = Path(pretrained).expanduser()
     if not path.is_file():
-        raise DataMissing(
-            f"model.pretrained: there is no file {path}. Expected none, torchvision, or the path of a state dict."
-        )
+        raise DataMissing(f"model.pretrained: expected none, torchvision or the path of a state dict, got {path}.")
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a file that torch cannot read fails in any way it likes
@@ -347,6 +341,5 @@ class Timm(ModelSettings):
             )
         except (TypeError, ValueError, RuntimeError, AssertionError) as error:
             raise ScenarioError(f"model.arguments: timm.create_model({self.architecture!r}): {error}") from error
-        last = str(net.default_cfg.get("classifier", ""))
-        load_pretrained(net, self.pretrained, "", last)
+        load_pretrained(net, self.pretrained, "", str(net.default_cfg.get("classifier", "")))
         return net

@@ -5,6 +5,7 @@ merged.
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from annotated_types import MinLen
@@ -36,12 +37,8 @@ class Mixed(ModelSettings):
 
     def __post_init__(self) -> None:
         self._parts()
-        if isinstance(self.assign, tuple):
-            wrong = sorted({entry for entry in self.assign if entry >= len(self.models)})
-            if wrong:
-                raise ScenarioError(
-                    f"assign: entries of model.models are 0..{len(self.models) - 1}, got {', '.join(map(str, wrong))}."
-                )
+        if isinstance(self.assign, tuple) and max(self.assign, default=0) >= len(self.models):
+            raise ScenarioError(f"assign: expected entries of 0..{len(self.models) - 1}, got {max(self.assign)}.")
 
     @property
     def has_core(self) -> bool:
@@ -59,9 +56,7 @@ class Mixed(ModelSettings):
         if all(one is other for one, other in zip(made, parts, strict=True)):
             return self
         names = [entry if isinstance(entry, str) else entry["name"] for entry in self.models]
-        keys = [{field.name: getattr(part, field.name) for field in dataclasses.fields(part)} for part in made]
-        entries = ({"name": name, **own} for name, own in zip(names, keys, strict=True))
-        models = tuple({key: value for key, value in entry.items() if key != "buffers"} for entry in entries)
+        models = tuple({"name": name, **_keys(part)} for name, part in zip(names, made, strict=True))
         return dataclasses.replace(self, models=models)
 
     def builders(self, image_shape: ImageShape, num_classes: int) -> "dict[str, Callable[[], SplitModel]]":
@@ -71,7 +66,7 @@ class Mixed(ModelSettings):
             ScenarioError: if the images do not fit one of them.
         """
         self.check(image_shape)
-        return {name: _builder(part, image_shape, num_classes) for name, part in self._parts().items()}
+        return {name: partial(part.build, image_shape, num_classes) for name, part in self._parts().items()}
 
     def assignment(self, num_nodes: int, seed: int) -> list[str]:
         """Per node the name of its architecture.
@@ -86,7 +81,7 @@ class Mixed(ModelSettings):
             return [names[int(stream(seed, "architecture", node).integers(len(names)))] for node in range(num_nodes)]
         if len(self.assign) != num_nodes:
             raise ScenarioError(
-                f"model.assign: expected one entry for each of the {num_nodes} nodes, got {len(self.assign)}."
+                f"model.assign: expected one entry for each of {num_nodes} nodes, got {len(self.assign)}."
             )
         return [names[entry] for entry in self.assign]
 
@@ -103,8 +98,9 @@ class Mixed(ModelSettings):
         return dict(zip(distinct, made, strict=True))
 
 
-def _builder(part: Any, image_shape: ImageShape, num_classes: int) -> "Callable[[], SplitModel]":
-    return lambda: part.build(image_shape, num_classes)
+def _keys(part: Any) -> dict[str, Any]:
+    """Return the keys of a model that an entry may have."""
+    return {each.name: getattr(part, each.name) for each in dataclasses.fields(part) if each.name != "buffers"}
 
 
 def _make(entry: str | dict[str, Any], latent: int | None) -> Any:
@@ -124,11 +120,12 @@ def _make(entry: str | dict[str, Any], latent: int | None) -> Any:
         raise ScenarioError(f"models: unknown name {name!r}. Known: {', '.join(known)}.")
     model = MODELS[name]
     fields = [field.name for field in dataclasses.fields(model) if field.name != "buffers"]
-    if "buffers" in keys:
-        raise ScenarioError(f"models: {name}.buffers: stands once for all, as model.buffers.")
     unknown = [key for key in keys if key not in fields]
     if unknown:
-        raise ScenarioError(f"models: {name} has no key {unknown[0]!r}. Allowed: {', '.join(['name', *fields])}.")
+        cure = (
+            "Set model.buffers once for all" if unknown[0] == "buffers" else f"Allowed: {', '.join(['name', *fields])}"
+        )
+        raise ScenarioError(f"models: {name} has no key {unknown[0]!r}. {cure}.")
     if latent is not None and "latent" in fields:
         keys.setdefault("latent", latent)
     name = model.__name__ if is_place(name) else name

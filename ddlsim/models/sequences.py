@@ -23,7 +23,7 @@ def of_torch(tensor: object) -> bool:
 
 
 class LastPosition(nn.Module):
-    """Return the features of the last position [n, D] from features [n, T, D]."""
+    """Features [n, T, D] -> the features of the last position [n, D]."""
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         return features[:, -1]

@@ -45,21 +45,16 @@ class TextModel(ModelSettings):
             ScenarioError: if the data has more tokens than the model.
         """
         if self.tokens is not None and num_tokens is not None and num_tokens > self.tokens:
-            raise ScenarioError(
-                f"model.tokens: expected at least {num_tokens}, the data's token ids are 0..{num_tokens - 1}, got "
-                f"{self.tokens}. Raise it or leave it out."
-            )
+            text = f"expected at least {num_tokens}, the tokens of the data, got {self.tokens}"
+            raise ScenarioError(f"model.tokens: {text}. Raise it or leave it out.")
         predicts = self.predicts or ("each" if label_shape else "last")
         return replace(self, tokens=self.tokens or num_tokens, predicts=predicts)
 
     def check(self, image_shape: ImageShape) -> None:
         """Sequences of ids [T]."""
         if len(image_shape) != 1:
-            came = " x ".join(map(str, image_shape)) or "single numbers"
-            raise ScenarioError(
-                f"model: {type(self).__name__} takes sequences of token ids [T], the data has samples of {came}. "
-                "Choose another model, or data of texts (shakespeare, ag_news)."
-            )
+            text = f"{type(self).__name__} takes sequences of token ids [T], the data has samples {list(image_shape)}"
+            raise ScenarioError(f"model: {text}. Choose another model, or data of texts (shakespeare, ag_news).")
 
     def _whole(self, layers: "list[nn.Module]", features: int, num_classes: int) -> "SplitModel":
         """The model of a core's layers, whose last one returns [n, T, features]."""
@@ -147,10 +142,8 @@ class GPT(TextModel):
         """Sequences of ids [T], T at most the context."""
         super().check(image_shape)
         if self.context is not None and image_shape[0] > self.context:
-            raise ScenarioError(
-                f"model.context: expected at least {image_shape[0]}, the length of the data's samples, got "
-                f"{self.context}. Raise it, leave it out, or shorten data.length."
-            )
+            text = f"expected at least {image_shape[0]}, the length of samples, got {self.context}"
+            raise ScenarioError(f"model.context: {text}. Raise it or leave it out.")
 
     def build(self, image_shape: ImageShape, num_classes: int) -> "SplitModel":
         """A fresh model, GPT-2's initialization."""

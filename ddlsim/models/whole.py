@@ -75,10 +75,8 @@ def refuse_lazy(module: nn.Module, name: str) -> None:
     """Raise ScenarioError if a parameter or buffer of a module has no shape yet (nn.LazyLinear and the like)."""
     for tensor, values in (*module.named_parameters(), *module.named_buffers()):
         if is_lazy(values):
-            raise ScenarioError(
-                f"model: {tensor} of {name} has no shape yet: it is lazy. Call the module once on a sample, "
-                "module(torch.zeros(1, ...)), or use a layer of known size, such as nn.Linear."
-            )
+            text = f"{tensor} of {name} has no shape yet: it is lazy"
+            raise ScenarioError(f"model: {text}. Call the module once on a sample, or use a layer of known size.")
 
 
 def with_core_and_head(
@@ -120,14 +118,13 @@ def with_core_and_head(
             return module
         if is_whole:
             return UncutModel(module)
-        linear = _last_linear(module)
-        if linear is None and not may_be_whole:
-            raise _no_linear(module, name)
+        linears = [key for key, each in module.named_modules() if isinstance(each, nn.Linear)]
+        linear = linears[-1] if linears else None
         if tried and linear is not None:
             return WholeModel(module, linear)
         whole = _first_cut(module, name, linear, sample_shape, dtype)
         if whole is None and not may_be_whole:
-            raise _not_cut(name, linear)
+            raise _not_cut(module, name, linear)
         tried, is_whole = True, whole is None
         tell(f"model: {name} has no submodules core and head{_outcome(linear, whole)}.")
         return UncutModel(module) if whole is None else whole
@@ -150,9 +147,9 @@ def _first_cut(
     """
     expected = [_outputs(module, shape, dtype, size=size) for size in _SIZES]
     if isinstance(expected[0], tuple | list | dict):
+        text = f"forward of {name} returns a {type(expected[0]).__name__}, expected one tensor"
         raise ScenarioError(
-            f"model: forward of {name} returns a {type(expected[0]).__name__}, expected one tensor: let it return "
-            "what the loss is of, or put the values side by side and give a task that takes them apart."
+            f"model: {text}. Return the input of the loss, or join the values for a task that splits them."
         )
     if linear is None:
         return None
@@ -180,12 +177,18 @@ def _outcome(linear: str | None, whole: WholeModel | None) -> str:
     return f": its head is its last linear layer, {shown}"
 
 
-def _not_cut(name: str, linear: str | None) -> ScenarioError:
+def _not_cut(module: nn.Module, name: str, linear: str | None) -> ScenarioError:
+    place = own_code.where(type(module))
+    is_torch = type(module).__module__.startswith("torch.")
+    shown = f"{type(module).__name__}{f' ({place})' if place and not is_torch else ''}"
+    why = (
+        "has no nn.Linear that could be the head"
+        if linear is None
+        else f"cannot be cut before {linear!r}, its last linear layer: head(core(x)) or its gradients differ"
+    )
     return ScenarioError(
-        f"model: {name} has no submodules core and head, and cannot be cut before {linear!r}, its last linear "
-        "layer in the order in which they are made: head(core(x)) differs from what the module computes, or its "
-        "gradients do, since something comes after that layer, or it is not the output's. Make the output layer last, "
-        "or give SplitModel(core, head) (ddlsim.models.split); SplitModel(module, nn.Identity()) is not cut at all."
+        f"model: {name} makes a {shown} without submodules core and head, which {why}. Make the output layer last, or "
+        "return SplitModel(core, head) (ddlsim.models.split); a head that is to be nothing is an nn.Identity."
     )
 
 
@@ -219,30 +222,10 @@ def _check_forward(module: nn.Module, name: str, shape: Sequence[int], dtype: to
             each.zero_()
     if not same:
         raise ScenarioError(
-            f"model: the forward of {name} computes something else than head(core(x)), or other gradients, for "
-            "which its submodules core and head stand: they are trained, evaluated and sent apart. Move what forward "
-            "does before, between or after them into one of the two, such as an nn.ReLU at the end of core; or give "
-            "them other names, and the last linear layer becomes the head."
+            f"model: the forward of {name} computes something else than head(core(x)), or other gradients. Move all "
+            "that forward does into core or head, such as an nn.ReLU at the end of core; or rename them, and the last "
+            "linear layer becomes the head."
         )
-
-
-def _last_linear(module: nn.Module) -> str | None:
-    """The name of the last linear layer in the order in which they are made."""
-    return next((key for key, each in reversed(list(module.named_modules())) if isinstance(each, nn.Linear)), None)
-
-
-def _no_linear(module: nn.Module, name: str) -> ScenarioError:
-    place = own_code.where(type(module))
-    shown = f"{type(module).__name__}{f' ({place})' if place and not _is_torch(module) else ''}"
-    return ScenarioError(
-        f"model: {name} makes a {shown} without submodules core and head, and without an nn.Linear that could be "
-        "the head. Let build return SplitModel(core, head) (ddlsim.models.split); a head that is to be nothing is "
-        "an nn.Identity."
-    )
-
-
-def _is_torch(module: nn.Module) -> bool:
-    return type(module).__module__.startswith("torch.")
 
 
 def _outputs(
@@ -266,11 +249,8 @@ def _outputs(
     finally:
         module.train(training)
     if found is None:
-        place = own_code.where(type(module))
-        raise ScenarioError(
-            f"model: the forward of {type(module).__name__}{f' ({place})' if place else ''} returns nothing (None), "
-            "expected a tensor of outputs."
-        )
+        place = own_code.where(type(module)) or "model"
+        raise ScenarioError(f"{place}: forward of {type(module).__name__}: expected a tensor, got nothing (None).")
     return found
 
 

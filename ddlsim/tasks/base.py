@@ -245,10 +245,8 @@ class Task(Part, ABC):
         found = next((each for each in self.measured if self.metric in (None, each.name)), None)
         if found is None:
             place, known = own_code.where(type(self)), ", ".join(each.name for each in self.measured) or "nothing"
-            raise ScenarioError(
-                f"metric: unknown metric {self.metric!r}. {f'{place}: ' if place else ''}{type(self).__name__} "
-                f"measures {known}. Choose one of these, or add a Metric of that name to `measured`."
-            )
+            text = f"{f'{place}: ' if place else ''}{type(self).__name__} measures {known}"
+            raise ScenarioError(f"metric: unknown metric {self.metric!r}. {text}. Choose one, or add it to `measured`.")
         return found
 
     @property

@@ -141,12 +141,8 @@ class MultiLabel(Task):
 
     def measures(self, statistics: np.ndarray, loss: float) -> Mapping[str, float]:
         scores, labels = statistics[:, 0], statistics[:, 1] > 0
-        predicted = scores > 0
-        return {
-            "f1_macro": f1(predicted, labels, "macro"),
-            "f1_micro": f1(predicted, labels, "micro"),
-            "auroc": auroc(scores, labels),
-        }
+        macro, micro = f1(scores > 0, labels, "macro"), f1(scores > 0, labels, "micro")
+        return {"f1_macro": macro, "f1_micro": micro, "auroc": auroc(scores, labels)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,10 +201,7 @@ class NextToken(Task):
         counted = labels != IGNORED
         empty = int((~counted.reshape(len(labels), -1).any(axis=1)).sum())
         if empty:
-            return (
-                "must hold at least one token id that is not -100 in every sample, got "
-                f"{empty} of {len(labels)} without. Leave these samples out"
-            )
+            return f"must have a token id other than -100 in every sample, got {empty} of {len(labels)} without"
         return not_classes(labels[counted], num_classes, labels.shape)
 
     def loss(self, outputs: "torch.Tensor", labels: "torch.Tensor", reduction: Reduction = "mean") -> "torch.Tensor":

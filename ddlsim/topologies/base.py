@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ddlsim.foundation.errors import ScenarioError, kind_of
+from ddlsim.foundation.errors import ScenarioError, kind_of, listing
 from ddlsim.foundation.registry import Part, Problem
 
 if TYPE_CHECKING:
@@ -63,13 +63,9 @@ class Topology(Part, ABC):
         with suppress(AttributeError, KeyError, TypeError, ValueError):
             found = tuple(tuple(sorted(map(int, graph.adj[node]))) for node in range(num_nodes))  # numpy's are no JSON
         if found is None or len(graph) != num_nodes:
-            got = f"a {type(graph).__name__}"
-            if hasattr(graph, "adj"):
-                got += f" of {len(graph)} nodes ({', '.join(map(repr, list(graph)[:3]))}, ...)"
-            raise ScenarioError(
-                f"topology: graph of {type(self).__qualname__} returns {got}, expected a networkx.Graph of the nodes "
-                f"0..{num_nodes - 1}."
-            )
+            nodes = f" of {len(graph)} nodes ({listing(list(graph), 3)})" if hasattr(graph, "adj") else ""
+            text = f"graph of {type(self).__qualname__} returns a {type(graph).__name__}{nodes}"
+            raise ScenarioError(f"topology: {text}, expected a networkx.Graph of the nodes 0..{num_nodes - 1}.")
         wrong = misdrawn(graph)
         if wrong:
             raise ScenarioError(f"topology: graph of {type(self).__qualname__} {wrong}.")
@@ -107,11 +103,8 @@ def neighbors(topology: Topology, num_nodes: int, round_num: int, seed: int) -> 
     try:
         hash(topology)
     except TypeError as error:
-        raise ScenarioError(
-            f"topology: {type(topology).__qualname__} cannot be hashed ({error}), and its graphs are kept by what it "
-            "is: make it a frozen dataclass (@dataclass(frozen=True, kw_only=True)) whose keys are numbers, texts and "
-            "tuples, such as tuple[int, ...] for a list in the scenario."
-        ) from None
+        cure = "Make it a frozen dataclass whose keys are numbers, texts and tuples"
+        raise ScenarioError(f"topology: {type(topology).__qualname__} cannot be hashed ({error}). {cure}.") from None
     return _cache(num_nodes)(topology, num_nodes, round_num if topology.dynamic else 0, seed)
 
 

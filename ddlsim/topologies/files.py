@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError, listing
 from ddlsim.topologies.base import StaticTopology
 
 if TYPE_CHECKING:
@@ -53,15 +53,12 @@ def read_edge_list(path: str, key: str = "topology.path") -> "nx.Graph":
                 if not edges:  # networkx skips lines of fewer than two words
                     raise ValueError
         except (TypeError, ValueError) as error:
-            raise ScenarioError(
-                f"{key}: {path}:{number}: expected 'node node' or 'node node bandwidth_mbps latency_ms', got "
-                f"{line.strip()!r}."
-            ) from error
+            expected = "'node node' or 'node node bandwidth_mbps latency_ms'"
+            raise ScenarioError(f"{key}: {path}:{number}: expected {expected}, got {line.strip()!r}.") from error
         for one, other, attributes in edges:
             if stated is not None and max(one, other) >= stated:
-                raise ScenarioError(
-                    f"{key}: {path}:{number}: by the first line there are nodes 0..{stated - 1}, got {line.strip()!r}."
-                )
+                expected = f"nodes 0..{stated - 1}, as by the first line"
+                raise ScenarioError(f"{key}: {path}:{number}: expected {expected}, got {line.strip()!r}.")
             _add_edge(graph, one, other, attributes, f"{key}: {path}:{number}")
     return graph
 
@@ -71,10 +68,8 @@ def _add_edge(graph: "nx.Graph", one: int, other: int, attributes: dict[str, Any
     if graph.has_edge(one, other):
         before, now = (tuple(map(found.get, EDGE_ATTRIBUTES)) for found in (graph.edges[one, other], attributes))
         if before != now:
-            raise ScenarioError(
-                f"{place}: expected {' and '.join(EDGE_ATTRIBUTES)} of the edge {one} {other} as given before, "
-                f"{before}, got {now}. An edge carries both ways alike; leave one of them out."
-            )
+            text = f"expected {' and '.join(EDGE_ATTRIBUTES)} of the edge {one} {other} as before, {before}, got {now}"
+            raise ScenarioError(f"{place}: {text}. Leave one of them out.")
     graph.add_edge(one, other, **attributes)
 
 
@@ -90,15 +85,12 @@ def read_graphml(path: str, key: str = "topology.path") -> "nx.Graph":
     import networkx as nx
 
     try:
-        graph = nx.read_graphml(path)
+        found = nx.read_graphml(path, node_type=int)
     except (OSError, ElementTree.ParseError, nx.NetworkXError, KeyError, ValueError) as error:
-        raise ScenarioError(f"{key}: {path} is not a GraphML file that networkx can read: {error}") from error
-    if graph.is_directed():
+        text = f"{path} is not a GraphML file that networkx can read, with whole numbers as node ids"
+        raise ScenarioError(f"{key}: {text}: {error}") from error
+    if found.is_directed():
         raise ScenarioError(f"{key}: the graph in {path} is directed; links carry both ways (edgedefault).")
-    try:
-        found = nx.relabel_nodes(graph, {node: int(node) for node in graph})
-    except ValueError as error:
-        raise ScenarioError(f"{key}: node ids in {path} must be whole numbers from 0: {error}") from error
     if not found.is_multigraph():
         return found
     simple: nx.Graph[int] = nx.create_empty_copy(nx.Graph(found))
@@ -112,11 +104,9 @@ def check_node_ids(path: str, graph: "nx.Graph", num_nodes: int) -> None:
     missing = sorted(set(range(num_nodes)) - set(graph))
     extra = sorted(set(graph) - set(range(num_nodes)))
     if missing or extra:
-        parts = [f"{word} {', '.join(map(str, ids[:8]))}" for word, ids in (("lacks", missing), ("has", extra)) if ids]
-        raise ScenarioError(
-            f"topology.path: the graph in {path} must have exactly the nodes 0..{num_nodes - 1}; "
-            f"it {' and '.join(parts)}{', ...' if len(missing) + len(extra) > 8 else ''}."
-        )
+        parts = [f"{word} {listing(ids)}" for word, ids in (("lacks", missing), ("has", extra)) if ids]
+        text = f"the graph in {path} must have exactly the nodes 0..{num_nodes - 1}; it {' and '.join(parts)}"
+        raise ScenarioError(f"topology.path: {text}.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,8 +153,6 @@ class File(StaticTopology):
         if loops:
             raise ScenarioError(f"topology.path: {self.path} links node {loops[0][0]} to itself.")
         if self.connected and not nx.is_connected(graph):
-            raise ScenarioError(
-                f"topology.path: the graph in {self.path} is in {nx.number_connected_components(graph)} pieces. "
-                "Join them, or set topology.connected: false if that is meant."
-            )
+            text = f"the graph in {self.path} is in {nx.number_connected_components(graph)} pieces"
+            raise ScenarioError(f"topology.path: {text}. Join them, or set topology.connected: false.")
         return graph

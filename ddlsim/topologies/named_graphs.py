@@ -2,7 +2,7 @@
 
 import inspect
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -69,9 +69,8 @@ class Torus(StaticTopology):
         rows = num_nodes // int(columns) if rows == "auto" else rows
         columns = num_nodes // rows if columns == "auto" else columns
         if rows * columns != num_nodes:
-            raise ScenarioError(
-                f"topology: torus of rows {self.rows} and columns {self.columns} cannot hold exactly {num_nodes} nodes."
-            )
+            text = f"torus of rows {self.rows} and columns {self.columns} cannot hold exactly {num_nodes} nodes"
+            raise ScenarioError(f"topology: {text}.")
         return rows, columns
 
     def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.Graph":
@@ -158,19 +157,12 @@ class FromNetworkx(RandomTopology):
             found = _made(make, arguments)
         except Exception as error:  # generators check their arguments in many ways
             shown = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
-            raise ScenarioError(
-                f"topology.arguments: networkx.{make.__name__}({shown}): {type(error).__name__}: {error}"
-            ) from error
-        if not isinstance(found, nx.Graph) or found.is_directed():
-            raise ScenarioError(
-                f"topology.generator: networkx.{make.__name__}: expected an undirected graph, got {kind_of(found)}. "
-                "Use a generator of undirected graphs."
-            )
-        if len(found) != num_nodes:
-            raise ScenarioError(
-                f"topology.arguments: networkx.{make.__name__}: expected a graph of {num_nodes} nodes, got "
-                f"{len(found)}. Change the generator's sizes or nodes.clusters."
-            )
+            text = f"networkx.{make.__name__}({shown}): {type(error).__name__}: {error}"
+            raise ScenarioError(f"topology.arguments: {text}") from error
+        if not isinstance(found, nx.Graph) or found.is_directed() or len(found) != num_nodes:
+            got = f"{kind_of(found)}{f' of {len(found)} nodes' if isinstance(found, nx.Graph) else ''}"
+            text = f"networkx.{make.__name__}: expected an undirected graph of {num_nodes} nodes, got {got}"
+            raise ScenarioError(f"topology.arguments: {text}. Change the generator, its sizes or nodes.clusters.")
         numbers = {node: number for number, node in enumerate(found)}
         graph = nx.empty_graph(num_nodes)
         graph.add_edges_from((numbers[a], numbers[b]) for a, b in found.edges() if a != b)
@@ -180,9 +172,8 @@ class FromNetworkx(RandomTopology):
         """Return the generator and its arguments."""
         make = _generator(self.generator)
         parameters = inspect.signature(make).parameters
-        own: Mapping[str, Any] = self.arguments
         standard = {key: value for key, value in (("n", num_nodes), ("seed", seed)) if key in parameters}
-        arguments = {**standard, **own}
+        arguments: dict[str, Any] = {**standard, **self.arguments}
         try:
             inspect.signature(make).bind(**arguments)
         except TypeError as error:

@@ -16,7 +16,7 @@ some switchings to be exactly uniform; this module does not, because few of mill
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 import numpy as np
 from annotated_types import Ge, Gt, Le
@@ -142,12 +142,7 @@ class RandomTopology(Topology):
     connected: bool = True
 
     def drawn(
-        self,
-        num_nodes: int,
-        round_num: int,
-        seed: int,
-        draw: Callable[[int], Drawn],
-        is_connected: Callable[[Drawn], bool] | None = None,
+        self, num_nodes: int, round_num: int, seed: int, draw: Callable[[int], Drawn], is_connected: Any = None
     ) -> Drawn:
         """Return the first connected one of at most MAX_DRAWS draws, each from its own stream; the first draw if
         `connected` is false.
@@ -160,7 +155,7 @@ class RandomTopology(Topology):
         if is_connected is None:
             import networkx as nx
 
-            is_connected = cast("Callable[[Drawn], bool]", nx.is_connected)
+            is_connected = nx.is_connected
         self.check(num_nodes)
         seed = seed if self.seed is None else self.seed
         which_round = round_num if self.dynamic else 0
@@ -169,10 +164,8 @@ class RandomTopology(Topology):
             graph = draw(stream_seed(seed, "topology", *indices))
             if not self.connected or is_connected(graph):
                 return graph
-        raise ScenarioError(
-            f"topology: {MAX_DRAWS} draws of {self} on {num_nodes} nodes gave no connected graph. "
-            "Give it more edges, or set topology.connected: false if a split graph is meant."
-        )
+        text = f"{MAX_DRAWS} draws of {self} on {num_nodes} nodes gave no connected graph"
+        raise ScenarioError(f"topology: {text}. Give it more edges, or set topology.connected: false.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,14 +196,12 @@ class RandomRegular(RandomTopology):
         if self.degree >= num_nodes:
             raise _too_few_nodes("degree", self.degree, num_nodes)
         if self.degree * num_nodes % 2:
-            raise ScenarioError(
-                f"topology.degree: degree x nodes must be even for a regular graph, got {self.degree} x {num_nodes}. "
-                f"Use degree {self.degree + 1} or an even number of nodes."
-            )
+            text = f"degree x nodes must be even for a regular graph, got {self.degree} x {num_nodes}"
+            raise ScenarioError(f"topology.degree: {text}. Use degree {self.degree + 1} or an even number of nodes.")
         if self.connected and self.degree == 1 and num_nodes > 2:
+            cure = "Use degree 2 or more, or set topology.connected: false for a random matching"
             raise ScenarioError(
-                f"topology.degree: a graph of degree 1 on {num_nodes} nodes is never connected. Use degree 2 or more, "
-                "or set topology.connected: false for a random matching."
+                f"topology.degree: a graph of degree 1 is never connected on {num_nodes} nodes. {cure}."
             )
 
     def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.Graph":
@@ -223,21 +214,18 @@ class RandomRegular(RandomTopology):
             graph.add_edges_from((node, peer) for node, peers in pairs for peer in peers if node < peer)
             return graph
         left_out = num_nodes - 1 - self.degree
-        if num_nodes > SMALL and left_out < self.degree:
-            return self.drawn(
-                num_nodes,
-                round_num,
-                seed,
-                lambda s: nx.complement(nx.random_regular_graph(left_out, num_nodes, seed=s)),
-            )
-        return self.drawn(num_nodes, round_num, seed, lambda s: nx.random_regular_graph(self.degree, num_nodes, seed=s))
+
+        def draw(draw_seed: int) -> "nx.Graph":
+            if num_nodes > SMALL and left_out < self.degree:
+                return nx.complement(nx.random_regular_graph(left_out, num_nodes, seed=draw_seed))
+            return nx.random_regular_graph(self.degree, num_nodes, seed=draw_seed)
+
+        return self.drawn(num_nodes, round_num, seed, draw)
 
     def neighbors(self, num_nodes: int, round_num: int, seed: int) -> Neighbors:
         """Return the neighbors, for many nodes without a graph object."""
         if not self._is_large(num_nodes):
             return super().neighbors(num_nodes, round_num, seed)
-        pass  # joined
-
         return self.drawn(num_nodes, round_num, seed, lambda s: random_regular(self.degree, num_nodes, s), is_connected)
 
     def _is_large(self, num_nodes: int) -> bool:
@@ -257,18 +245,14 @@ class ErdosRenyi(RandomTopology):
     def check(self, num_nodes: int) -> None:
         """Raise ScenarioError if the probability is too small for floating-point numbers to distinguish it from 0."""
         if 1 - self.edge_probability == 1:
-            raise ScenarioError(
-                f"topology.edge_probability: {self.edge_probability:g} is no edge at all in double precision. "
-                "Give 1e-15 or more."
-            )
+            raise ScenarioError(f"topology.edge_probability: expected 1e-15 or more, got {self.edge_probability:g}.")
 
     def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.Graph":
         """Return the graph of a round: `networkx.fast_gnp_random_graph`."""
         import networkx as nx
 
-        return self.drawn(
-            num_nodes, round_num, seed, lambda s: nx.fast_gnp_random_graph(num_nodes, self.edge_probability, s)
-        )
+        share = self.edge_probability
+        return self.drawn(num_nodes, round_num, seed, lambda s: nx.fast_gnp_random_graph(num_nodes, share, s))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -326,7 +310,7 @@ def _too_few_nodes(key: str, value: int, num_nodes: int) -> ScenarioError:
     """Return an error that lists the other topologies, since it also appears for scenarios without the section
     `topology`.
     """
+    text = f"must be below the number of nodes ({num_nodes}), got {value}"
     return ScenarioError(
-        f"topology.{key}: must be below the number of nodes ({num_nodes}), got {value}. Choose a smaller one, another "
-        "topology (complete, ring), or more nodes."
+        f"topology.{key}: {text}. Choose a smaller one, another topology (complete, ring), or more nodes."
     )

@@ -51,7 +51,7 @@ def test_every_bad_interval_is_named_with_its_line(tmp_path):
         Trace(path=path).check(2)
     assert str(error.value).splitlines() == [
         f"{path}:2: end_s: expected more than start_s (3), got 3",
-        f"{path}:4: start_s: expected 5 or more, where node 1's interval of line 3 ends, got 4",
+        f"{path}:4: start_s: expected 5 or more, the end of node 1's interval of line 3, got 4",
     ]
 
 

@@ -59,7 +59,7 @@ def test_lines_of_several_components_are_an_error(trace):
     path = Path(trace((7, 1, 0, 10), (8, 1, 0, 10), (7, 0, 10, 20)))
     text = path.read_text().splitlines()
     path.write_text("\n".join([*text, text[0].replace("\t1\t7", "\t2\t7"), text[2].replace("\t1\t7", "\t2\t7")]))
-    with pytest.raises(ScenarioError, match=r"tab:4: node_id 7 has lines of component_id 1 and 2"):
+    with pytest.raises(ScenarioError, match=r"tab:4: expected component_id 1, as in other lines of node_id 7, got 2"):
         FailureTrace(path=str(path)).check(1)
 
 
@@ -82,9 +82,9 @@ def test_start_after_the_last_interval_is_an_error(trace):
     assert list(FailureTrace(path=path, start_s=199).problems(2, 0)) == []
     ((place, text),) = FailureTrace(path=path, start_s=200).problems(2, 0)
     assert place == ("start_s",)
-    assert text.startswith(f"expected less than 200, the second of {path} after which no machine is available any more")
+    assert text.startswith(f"expected less than 200 s, after which {path} has no available machine")
     churn = {"name": "fta", "path": path, "start_s": 5000}
-    with pytest.raises(ScenarioError, match=r"churn\.start_s: expected less than 200, .* got 5000\."):
+    with pytest.raises(ScenarioError, match=r"churn\.start_s: expected less than 200 s, .* got 5000\."):
         load("smoke", [f"churn={json.dumps(churn)}"])
 
 

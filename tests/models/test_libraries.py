@@ -71,7 +71,7 @@ def test_an_encoder_may_judge_texts_and_not_predict_tokens_that_it_sees():
     config = {"n_layers": 1, "n_heads": 2, "dim": 8, "hidden_dim": 16}
     encoder = HuggingFace(architecture="distilbert", config=config)
     assert encoder.fitted(30, ()).build((12,), 3).eval()(torch.randint(30, (2, 12))).shape == (2, 3)
-    with pytest.raises(ScenarioError, match="distilbert sees the tokens that it is to predict"):
+    with pytest.raises(ScenarioError, match="got distilbert, which sees the tokens to predict"):
         encoder.fitted(30, (12,)).build((12,), 30)
 
 
@@ -91,15 +91,15 @@ def test_a_model_from_a_folder_has_its_weights(tmp_path):
     own.save_pretrained(tmp_path)
     built = HuggingFace(pretrained=str(tmp_path)).fitted(30, (12,)).build((12,), 30)
     assert torch.equal(built.core[0].model.wte.weight, own.wte.weight)
-    with pytest.raises(ScenarioError, match=r"architecture: .* holds a gpt2, got llama"):
+    with pytest.raises(ScenarioError, match=r"architecture: expected model_type 'gpt2', .* got 'llama'"):
         HuggingFace(architecture="llama", pretrained=str(tmp_path)).fitted(30, (12,)).build((12,), 30)
 
 
 def test_architectures_of_transformers_are_checked(tmp_path):
     pytest.importorskip("transformers")
-    with pytest.raises(ScenarioError, match=r"no model type 'gpt22'\. Did you mean gpt2"):
+    with pytest.raises(ScenarioError, match=r"no model type 'gpt22'\. Did you mean 'gpt2'"):
         HuggingFace(architecture="gpt22").fitted(30, ()).build((12,), 3)
-    with pytest.raises(ScenarioError, match=r"gpt2 has no key 'n_layers'\. Did you mean n_layer"):
+    with pytest.raises(ScenarioError, match=r"gpt2 has no key 'n_layers'\. Did you mean 'n_layer'"):
         HuggingFace(config={**SMALL, "n_layers": 1}).fitted(30, ()).build((12,), 3)
     assert HuggingFace(config={**SMALL, "num_hidden_layers": 1, "attn_implementation": "eager"}).build((12,), 3)
     with pytest.raises(DataMissing, match=r"has no config\.json"):
@@ -118,9 +118,9 @@ def saved(tmp_path):
 @pytest.mark.parametrize(
     ("keys", "text"),
     [
-        ({"config": {"n_layer": 5}}, r"config.json of .* has n_layer \d, got 5"),
-        ({"config": {"n_head": 1}}, r"config.json of .* has n_head \d, got 1"),
-        ({"architecture": "bert"}, "holds a gpt2, got bert"),
+        ({"config": {"n_layer": 5}}, r"expected n_layer \d, as in .*, got 5"),
+        ({"config": {"n_head": 1}}, r"expected n_head \d, as in .*, got 1"),
+        ({"architecture": "bert"}, "expected model_type 'gpt2', .* got 'bert'"),
     ],
 )
 def test_keys_that_contradict_the_folder_are_refused(saved, keys, text):

@@ -44,5 +44,5 @@ def test_bad_lists_are_refused(changes, text):
 
 
 def test_list_of_the_wrong_length_is_refused():
-    with pytest.raises(ScenarioError, match="each of the 4 nodes, got 2"):
+    with pytest.raises(ScenarioError, match="each of 4 nodes, got 2"):
         Mixed(models=TWO, assign=(0, 1)).assignment(4, seed=0)

@@ -142,7 +142,7 @@ def test_every_token_can_have_a_label(run, token_data):
         (("model={name: mlp}",), r"MLP cannot take the data's samples \(int32 \[6\]\)"),
         (("model={name: gn_lenet}",), "gn_lenet takes images of at least 8 x 8 pixels.* the data has 6"),
         (("model={name: tokens}", "training.augmentation=crop_flip"), "samples that are no images"),
-        (("model={name: tokens}", "shift={name: rotate}"), r"rotate changes images.* int32 \[6\]"),
+        (("model={name: tokens}", "shift={name: rotate}"), r"rotate expects images.* int32 \[6\]"),
         (
             ("model={name: tokens, each: true}",),
             r"Tokens returns \[1, 6, 2\] for one sample.*expected a tensor \[1, 2\]",
@@ -156,12 +156,12 @@ def test_model_without_token_ids_is_refused_before_the_run(run, token_data, tmp_
 
 
 def test_labels_for_every_token_cannot_be_dealt_by_label(run, token_data):
-    with pytest.raises(ScenarioError, match=r"6 labels per sample.*random, quantity_skew"):
+    with pytest.raises(ScenarioError, match=r"one label per sample, got 6.*random, quantity_skew"):
         run(token_data(True), "model={name: tokens, each: true}", "partition={name: uniform}")
 
 
 def test_mixed_models_take_buffers_once_for_all(run):
-    with pytest.raises(ScenarioError, match=r"stands once for all, as model\.buffers"):
+    with pytest.raises(ScenarioError, match=r"Set model\.buffers once for all"):
         run("model={name: mixed, models: [{name: resnet8, buffers: local}, mlp]}")
 
 

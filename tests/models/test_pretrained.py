@@ -49,7 +49,7 @@ def test_grey_images_do_not_fit_pretrained_weights(weights):
 
 
 def test_a_file_that_is_not_there_is_reported(tmp_path):
-    with pytest.raises(DataMissing, match=r"there is no file .*none.pth. Expected none, torchvision, or the path"):
+    with pytest.raises(DataMissing, match=r"expected none, torchvision or the path of a state dict, got .*none.pth"):
         ResNet18(pretrained=str(tmp_path / "none.pth")).build((3, 32, 32), 10)
 
 

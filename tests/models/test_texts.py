@@ -37,7 +37,7 @@ def test_a_model_reads_tokens_and_positions_off_the_data():
 
 def test_fewer_tokens_than_the_data_has_are_refused():
     for model in (EmbeddingBag(tokens=80), MODELS["mixed"](models=("gpt", {"name": "lstm", "tokens": 80}))):
-        with pytest.raises(ScenarioError, match=r"model\.tokens: expected at least 81, the data's .* 0\.\.80, got 80"):
+        with pytest.raises(ScenarioError, match=r"model\.tokens: expected at least 81, the tokens of the data, got 80"):
             model.fitted(81, ())
 
 
@@ -70,8 +70,8 @@ def test_models_compute_the_same_together_and_alone(name):
     [
         (lambda: GPT(width=10, heads=4), "expected a divisor of width .10., got 4"),
         (lambda: GPT(context=5).build((6,), 7), "model.context: expected at least 6"),
-        (lambda: LSTM().build((3, 8, 8), 7), "sequences of token ids .T., the data has samples of 3 x 8 x 8"),
-        (lambda: EmbeddingBag().build((), 7), "single numbers"),
+        (lambda: LSTM().build((3, 8, 8), 7), "sequences of token ids .T., the data has samples .3, 8, 8."),
+        (lambda: EmbeddingBag().build((), 7), "token ids .T., the data has samples"),
     ],
 )
 def test_unsuitable_input_is_reported(make, text):

@@ -108,7 +108,7 @@ def test_data_of_no_domains_cannot_be_dealt_by_domain_even_to_one_cluster(proble
 
 def test_a_probability_that_is_nothing_in_floating_point_is_refused(problems):
     (found,) = problems(sets=["topology={name: erdos_renyi, edge_probability: 1e-17, connected: false}"])
-    assert "topology.edge_probability: 1e-17 is no edge at all in double precision" in found
+    assert "topology.edge_probability: expected 1e-15 or more, got 1e-17" in found
 
 
 def test_a_learning_rate_beyond_single_precision_is_refused(problems):

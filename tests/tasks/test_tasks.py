@@ -196,7 +196,7 @@ def test_every_figure_of_a_summary_has_a_name_that_no_metric_may_have(tmp_path):
 
 def test_unknown_metric_is_refused_with_the_known_ones():
     task = dataclasses.dataclass(frozen=True, kw_only=True)(type("Mine", (Good,), {"metric": "hit"}))()
-    with pytest.raises(ScenarioError, match=r"metric: unknown metric 'hit'.* measures hits. Choose one of these"):
+    with pytest.raises(ScenarioError, match=r"metric: unknown metric 'hit'.* measures hits. Choose one"):
         _ = task.metrics
 
 

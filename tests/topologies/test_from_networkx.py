@@ -75,8 +75,8 @@ def test_generators_with_other_arguments_are_not_taken_for_each_other():
         ),
         (make("barabasi_albert", m=2, k=2), 8, r"barabasi_albert_graph.* got an unexpected keyword argument"),
         (make("barabasi_albert", m=9), 8, r"barabasi_albert_graph\(n=8, seed=.*, m=9\): NetworkXError"),
-        (make("petersen"), 8, r"expected a graph of 8 nodes, got 10. Change"),
-        (make("gn_graph"), 8, r"gn_graph: expected an undirected graph, got a DiGraph"),
+        (make("petersen"), 8, r"of 8 nodes, got a Graph of 10 nodes. Change"),
+        (make("gn_graph"), 8, r"gn_graph: expected an undirected graph of 8 nodes, got a DiGraph"),
         (make("empty_graph"), 8, r"gave no connected graph"),
     ],
 )
@@ -90,5 +90,5 @@ def test_a_scenario_names_generator_and_arguments():
     assert scenario.topology == make("barabasi_albert", m=2)
     with pytest.raises(ScenarioError, match=r"topology.arguments: .* missing a required argument"):
         load("scenarios/smoke.yaml", ["topology={name: nx, generator: barabasi_albert}"])
-    with pytest.raises(ScenarioError, match=r"expected a graph of 8 nodes, got 5"):
+    with pytest.raises(ScenarioError, match=r"graph of 8 nodes, got a Graph of 5"):
         load("scenarios/smoke.yaml", ["topology={name: nx, generator: path, arguments: {n: 5}}"])

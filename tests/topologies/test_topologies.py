@@ -185,7 +185,7 @@ def test_file_graphml_keeps_link_attributes(tmp_path):
         ("0 1\n1 2 fast\n", r"net\.txt:2: expected 'node node'"),
         ("0 1\n1 2\n2 2\n", "links node 2 to itself"),
         ("0 1\n3\n1 2\n", r"net\.txt:2: expected 'node node' .* got '3'"),
-        ("2\n0 1\n1 2\n", r"net\.txt:3: by the first line there are nodes 0\.\.1, got '1 2'"),
+        ("2\n0 1\n1 2\n", r"net\.txt:3: expected nodes 0\.\.1, as by the first line, got '1 2'"),
         (
             "0 1 100 5\n1 2 9 9\n1 0 10 5\n",
             r"net\.txt:3: .* the edge 1 0 .* before, \(100\.0, 5\.0\), got \(10\.0, 5\.0\)",
@@ -279,7 +279,7 @@ class Listed(StaticTopology):
 
 
 def test_unhashable_topology_is_an_error_with_a_cure():
-    with pytest.raises(ScenarioError, match=r"topology: Listed cannot be hashed .* tuple\[int, ...\]"):
+    with pytest.raises(ScenarioError, match=r"topology: Listed cannot be hashed .* frozen dataclass"):
         neighbors(Listed(edges=[(0, 1)]), 2, 0, 0)
 
 
@@ -299,10 +299,10 @@ DRAWN: list = []
     [
         (None, "a NoneType"),
         ([(0, 1)], "a list"),
-        (nx.Graph([("a", "b"), ("b", "c")]), "a Graph of 3 nodes ('a', 'b', 'c', ...)"),
-        (nx.Graph([(1, 2), (2, 3)]), "a Graph of 3 nodes (1, 2, 3, ...)"),
-        (nx.path_graph(2), "a Graph of 2 nodes (0, 1, ...)"),
-        (nx.path_graph(4), "a Graph of 4 nodes (0, 1, 2, ...)"),
+        (nx.Graph([("a", "b"), ("b", "c")]), "a Graph of 3 nodes (a, b and c)"),
+        (nx.Graph([(1, 2), (2, 3)]), "a Graph of 3 nodes (1, 2 and 3)"),
+        (nx.path_graph(2), "a Graph of 2 nodes (0 and 1)"),
+        (nx.path_graph(4), "a Graph of 4 nodes (0, 1, 2 and 1 more)"),
     ],
 )
 def test_graph_with_other_nodes_is_refused(drawn, got):
