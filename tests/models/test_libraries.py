@@ -30,7 +30,7 @@ def test_weights_of_a_file_are_loaded_except_the_last_layer(tmp_path):
 @pytest.mark.parametrize(
     ("model", "text"),
     [
-        (Timm(architecture="resnet18dd"), "timm has no network 'resnet18dd'. Did you mean resnet18d"),
+        (Timm(architecture="resnet18dd"), "timm has no network 'resnet18dd'. Did you mean 'resnet18d'"),
         (
             Timm(architecture="resnet10t", arguments={"colour": 1}),
             "model.arguments: timm.create_model.'resnet10t'.*colour",
@@ -102,7 +102,7 @@ def test_architectures_of_transformers_are_checked(tmp_path):
     with pytest.raises(ScenarioError, match=r"gpt2 has no key 'n_layers'\. Did you mean 'n_layer'"):
         HuggingFace(config={**SMALL, "n_layers": 1}).fitted(30, ()).build((12,), 3)
     assert HuggingFace(config={**SMALL, "num_hidden_layers": 1, "attn_implementation": "eager"}).build((12,), 3)
-    with pytest.raises(DataMissing, match=r"has no config\.json"):
+    with pytest.raises(DataMissing, match=r"expected a folder made by save_pretrained"):
         HuggingFace(pretrained=str(tmp_path)).fitted(30, ()).build((12,), 3)
 
 
