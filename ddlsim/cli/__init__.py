@@ -43,9 +43,7 @@ def main_options(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and end.")
     ] = False,
-    verbose: Annotated[
-        bool, typer.Option("-v", "--verbose", help="Show the traceback of an unexpected error.")
-    ] = False,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show tracebacks of unexpected errors.")] = False,
 ) -> None:
     """Options of all commands; Commands.invoke reads them and turns errors into messages and exit codes."""
 

@@ -17,16 +17,11 @@ def calibrate(
         str, typer.Argument(help="Scenario file, or name.", metavar="SCENARIO", autocompletion=complete_scenarios)
     ],
     overrides: Overrides = [],  # noqa: B006
-    threads: Annotated[
-        list[int], typer.Option(min=1, help="Threads of PyTorch; several are compared, the first is written.")
-    ] = [1],  # noqa: B006
+    threads: Annotated[list[int], typer.Option(min=1, help="Of PyTorch; of several, the first is written.")] = [1],  # noqa: B006
     seconds: Annotated[float, typer.Option(min=0.0, help="Duration of each measurement.")] = 3.0,
     measurements: Annotated[
         Path | None,
-        typer.Option(
-            help="Instead: CSV with the columns device,step_time_s, measured on other devices, which are dealt to the "
-            "nodes in turn."
-        ),
+        typer.Option(help="Instead: CSV with device,step_time_s of other devices, dealt to the nodes in turn."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Write the section to this file instead of printing it.")] = None,
     data_dir: DataDir = None,

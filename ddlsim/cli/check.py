@@ -21,8 +21,7 @@ def check(
     ],
     overrides: Overrides = [],  # noqa: B006
     data: Annotated[
-        bool,
-        typer.Option("--data", help="Also read the data, where it is, deal it, and build models and links, as a run."),
+        bool, typer.Option("--data", help="Also read and deal the data, and build models and links.")
     ] = False,
     data_dir: DataDir = None,
 ) -> None:

@@ -14,49 +14,31 @@ Runs = Annotated[list[Path], typer.Argument(help="Run directories, or folders wi
 def compare(
     context: typer.Context,
     runs: Runs,
-    format: Annotated[
-        Literal["text", "csv", "markdown", "latex", "json"], typer.Option(help="Format of the table.")
-    ] = "text",
+    format: Annotated[Literal["text", "csv", "markdown", "latex", "json"], typer.Option(help="Of the table.")] = "text",
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
     group_by: Annotated[
         str | None,
-        typer.Option(
-            metavar="KEY,...",
-            help="Keys of the scenario that make rows and lines, e.g. algorithm.name,topology.name; what else differs "
-            "is averaged. By default every key makes them, but for the seed.",
-        ),
+        typer.Option(metavar="KEY,...", help="Keys that make rows and lines; by default all in which runs differ."),
     ] = None,
-    at: Annotated[
-        float | None, typer.Option(help="Show the cost of reaching this value (0.7), instead of the scenario's target.")
-    ] = None,
+    at: Annotated[float | None, typer.Option(help="Show the cost of reaching this value, such as 0.7.")] = None,
     y: Annotated[
         str | None,
         typer.Option(
-            "--y",
-            help="Metric of lines and of --at: accuracy, mse, minority, majority, worst_cluster, "
-            "best_cluster, worst_node, fair_accuracy, cluster_0, or another recorded metric.",
+            "--y", help="Metric of lines and of --at: accuracy, mse, worst_cluster, fair_accuracy, cluster_0, ..."
         ),
     ] = None,
-    x: Annotated[
-        Literal["bytes", "time", "rounds", "joules"], typer.Option("--x", help="Horizontal axis of lines.")
-    ] = "time",
+    x: Annotated[Literal["bytes", "time", "rounds", "joules"], typer.Option("--x", help="Axis of lines.")] = "time",
     band: Annotated[
-        Literal["std", "ci", "none"],
-        typer.Option(help="Around a line: std: one deviation over seeds; ci: 95 % confidence of the mean."),
+        Literal["std", "ci", "none"], typer.Option(help="Around a line: one deviation over seeds, or 95 % confidence.")
     ] = "std",
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Write the comparison as one self-contained HTML file.")
-    ] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write one self-contained HTML file.")] = None,
     open_it: Annotated[
-        bool, typer.Option("--open", help="Show that file in the browser; without -o it is comparison.html, here.")
+        bool, typer.Option("--open", help="Show that file, or comparison.html, in the browser.")
     ] = False,
     plot: Annotated[Path | None, typer.Option(help="File for a figure (png, pdf, svg).")] = None,
     figure: Annotated[
         Literal["lines", "merges", "sweep", "fair"],
-        typer.Option(
-            help="lines: a line per setting, see --x and --y; merges: accuracy before and after each merge, a panel "
-            "per run; sweep: quality over the values of a setting; fair: lines of fair accuracy over rounds."
-        ),
+        typer.Option(help="A line per setting; quality around merges, or over a setting (--over); fair accuracy."),
     ] = "lines",
     over: Annotated[str, typer.Option(help="Of a sweep, the setting's dotted key.")] = "algorithm.tau",
 ) -> None:

@@ -100,15 +100,10 @@ def _torch() -> Iterator[Finding]:
 
 
 def _torchvision() -> Iterator[Finding]:
-    needs = "downloads, pictures and its networks need it"
     try:
         importlib.import_module("torchvision")
-    except ModuleNotFoundError as error:
-        yield Finding(
-            "import torchvision", "note", f"not installed ({error})", f"{needs}: pip install 'ddlsim[vision]'"
-        )
-    except Exception as error:  # e.g. builds for different devices: pip counts 2.x+cpu and 2.x as one version
-        cure = f"{needs}. Install torch and torchvision again from one index: pip install --force-reinstall ..."
+    except Exception as error:  # not installed, or built for another device than torch
+        cure = "downloads, pictures and its networks need it: pip install --force-reinstall torch torchvision"
         yield Finding("import torchvision", "note", _first_line(error), cure)
     else:
         yield Finding("import torchvision", "ok", "fits torch")
@@ -140,11 +135,7 @@ def _cuda() -> Iterator[Finding]:
     if not (why := native.why_no_cuda()):
         yield Finding("CUDA kernels", "ok", "built")
     else:
-        cure = "reinstall ddlsim where nvcc is found (DDLSIM_CUDA=ON says why it is not)"
-        if "compute capability" in why:
-            cure = "reinstall ddlsim with the environment variable CUDAARCHS=native on this machine"
-        elif "driver" in why:
-            cure = "install a newer driver, or reinstall ddlsim with an nvcc of the driver's version"
+        cure = "reinstall ddlsim here with DDLSIM_CUDA=ON CUDAARCHS=native and an nvcc that fits the driver"
         yield Finding("CUDA kernels", "note", f"not used: {why}; plain torch computes on the GPU, slower", cure)
     if why := why_no_kernels(torch.device("cuda", 0)):
         yield Finding("convolutions", "note", f"cuDNN's, where small models train slower on the GPU: {why}")

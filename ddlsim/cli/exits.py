@@ -55,13 +55,13 @@ def say(text: str) -> None:
         typer.echo(text, err=True)
 
 
-def end_with_failures(failures: Sequence[tuple[str, str]], total: int) -> None:
-    """List the failed runs with their causes, if any, and exit with the code for them."""
+def end_with_failures(failures: Sequence[tuple[str, str]], total: int, code: int = RUNS_FAILED) -> None:
+    """List the failed runs with their causes, if any, and exit with a code."""
     if failures:
         say(f"{len(failures)} of {total} runs failed:")
         for name, cause in failures:
             say(f"  {name}: {cause}")
-        raise typer.Exit(RUNS_FAILED)
+        raise typer.Exit(code)
 
 
 def _open_closed_streams() -> None:

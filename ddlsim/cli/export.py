@@ -14,18 +14,11 @@ def export(
     to: Annotated[
         str | None,
         typer.Option(
-            metavar="TOOL",
-            help="Write the records to tensorboard, wandb, mlflow or trackio, as TOOL or TOOL:PROJECT; or as csv or "
-            "parquet files to --out.",
+            metavar="TOOL[:PROJECT]", help="tensorboard, wandb, mlflow or trackio; csv or parquet with --out."
         ),
     ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("-o", "--out", help="The model's file, such as net.safetensors; or a folder for files."),
-    ] = None,
-    all_parts: Annotated[
-        bool, typer.Option("--all-parts", help="Also parts that the algorithm trained in addition to the model.")
-    ] = False,
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="The model's file, or a folder for records.")] = None,
+    all_parts: Annotated[bool, typer.Option("--all-parts", help="Also parts that the algorithm added.")] = False,
 ) -> None:
     """Write a node's model to a file, or the records of a run to another tool.
 

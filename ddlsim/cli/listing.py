@@ -56,11 +56,9 @@ def list_names(
         keys = row.get("keys", [])
         key_width = max((len(key["key"]) for key in keys), default=0)
         for key in keys:
-            default = (
-                "required"
-                if key["required"]
-                else f"default {key['default'] if isinstance(key['default'], str) else json.dumps(key['default'])}"
-            )
+            value = key["default"]
+            default = f"default {value if isinstance(value, str) else json.dumps(value)}"
+            default = "required" if key["required"] else default
             typer.echo(f"{'':{width}}    {key['key']:{key_width}}  {key['type']}, {default}. {key['about']}".rstrip())
     if kind.value in TABLE_OF:
         group = parts.table(TABLE_OF[kind.value]).group
@@ -80,9 +78,7 @@ def _list_all(as_json: bool) -> None:
         width = max((len(row["name"]) for row in rows), default=0)
         for row in rows:
             typer.echo(printable(f"  {row['name']:{width}}  {row['about']} [{row.get('from', 'built-in')}]"))
-    typer.echo(
-        "Keys: ddlsim list KIND. Others: a class in a file, name: ./mine.py:Mine, or module, package.module:Mine."
-    )
+    typer.echo("Keys: ddlsim list KIND. Others: a class in a file (./mine.py:Mine) or module (package.module:Mine).")
 
 
 def rows_of(kind: str) -> list[dict[str, Any]]:
@@ -98,15 +94,12 @@ def rows_of(kind: str) -> list[dict[str, Any]]:
     if kind == "energy":
         from ddlsim.devices.energy import KINDS
 
-        return [
-            {
-                "name": f"{key}: {name}",
-                "about": ", ".join(f"{each} {value:.4g}" for each, value in preset.values.items())
-                + f": {preset.about}",
-            }
-            for key, known in KINDS.items()
-            for name, preset in known.items()
-        ]
+        rows = []
+        for key, known in KINDS.items():
+            for name, preset in known.items():
+                values = ", ".join(f"{each} {value:.4g}" for each, value in preset.values.items())
+                rows.append({"name": f"{key}: {name}", "about": f"{values}: {preset.about}"})
+        return rows
     if kind in ("scenarios", "matrices"):
         from ddlsim.scenario import by_name
 
@@ -115,16 +108,16 @@ def rows_of(kind: str) -> list[dict[str, Any]]:
             {"name": name, "about": _about(path), "path": str(path), "from": str(path.parent)}
             for name, path in sorted(files.items())
         ]
-    known = parts.table(TABLE_OF[kind])
+    table = parts.table(TABLE_OF[kind])
     return [
         {
             "name": name,
-            "about": parts.first_line(known[name]),
-            "aliases": known.aliases_of(name),
-            "from": known.origin_of(name),
+            "about": parts.first_line(table[name]),
+            "aliases": table.aliases_of(name),
+            "from": table.origin_of(name),
             "keys": _keys(TABLE_OF[kind], name),
         }
-        for name in known
+        for name in table
     ]
 
 

@@ -18,18 +18,11 @@ def replay(
     flows: Annotated[Path, typer.Argument(help="CSV with the columns start_s,src,dst,bytes.")],
     links: Annotated[Path, typer.Option(help="CSV with the columns node,uplink_mbps,downlink_mbps,latency_ms.")],
     physical: Annotated[
-        Path | None,
-        typer.Option(
-            help="Graph of the network between the nodes, whose links flows share: an edge list "
-            "(node node bandwidth_mbps latency_ms per line) or a .graphml file."
-        ),
+        Path | None, typer.Option(help="Shared links: .graphml, or lines of node node bandwidth_mbps latency_ms.")
     ] = None,
     as_json: AsJson = False,
     fidelity: Annotated[Literal["flow", "tcp"], typer.Option(help="tcp: with effects of TCP.")] = "flow",
-    tcp: Annotated[
-        list[str],
-        typer.Option(help="Change a key of the scenario section network.tcp, e.g. shares=random.", metavar="KEY=VALUE"),
-    ] = [],  # noqa: B006
+    tcp: Annotated[list[str], typer.Option(metavar="KEY=VALUE", help="A key of network.tcp.")] = [],  # noqa: B006
 ) -> None:
     """Send flows over links and print the time at which each flow ends."""
     from ddlsim.network.replay import replay as replay_files

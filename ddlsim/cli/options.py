@@ -67,47 +67,23 @@ def _keys() -> Iterator[str]:
 
 Overrides = Annotated[
     list[str],
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="Change a key, e.g. algorithm.heads=3; may be repeated.",
-        autocompletion=complete_settings,
-    ),
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a key; repeatable.", autocompletion=complete_settings),
 ]
-
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Where to look for data first.")]
 
-Fallback = Annotated[
-    bool, typer.Option("--fallback/--no-fallback", help="Run the scenario's fallback if its data is missing.")
-]
-
-Download = Annotated[
-    bool, typer.Option("--download/--no-download", help="Download data that is missing, where that is possible.")
-]
-
+Fallback = Annotated[bool, typer.Option("--fallback/--no-fallback", help="Run the fallback if data is missing.")]
+Download = Annotated[bool, typer.Option("--download/--no-download", help="Download missing data, where possible.")]
 CheckpointEvery = Annotated[
     str, typer.Option(metavar="TIME", help="How often the run can be resumed from: 30s, 10m, 50r (rounds); 0: never.")
 ]
-
 CheckpointKeep = Annotated[
     str | None,
-    typer.Option(
-        metavar="N|all",
-        help="Number of checkpoints to keep, also after the end of the run, to branch it; by default two until then.",
-    ),
+    typer.Option(metavar="N|all", help="Checkpoints to keep, also after the end; by default two until then."),
 ]
-
 Track = Annotated[
-    list[str],
-    typer.Option(
-        metavar="TOOL", help="Follow the run in tensorboard, wandb, mlflow or trackio, as TOOL or TOOL:PROJECT."
-    ),
+    list[str], typer.Option(metavar="TOOL[:PROJECT]", help="Follow the run in tensorboard, wandb, mlflow or trackio.")
 ]
-
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-
-SummaryAsJson = Annotated[bool, typer.Option("--json", help="Print the summary as one JSON object.")]
-
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")]
 
 Profile = Annotated[bool, typer.Option("--profile", help="Record where wall time is spent.")]
@@ -125,32 +101,22 @@ Verbose = Annotated[
 Jobs = Annotated[int, typer.Option(min=1, help="Number of simultaneous processes, each with its cores.")]
 
 
-OnDevice = Annotated[
-    Literal["auto", "cpu", "cuda"] | None, typer.Option(help="Device for training, instead of the scenario's.")
-]
-
-
+OnDevice = Annotated[Literal["auto", "cpu", "cuda"] | None, typer.Option(help="Instead of the scenario's device.")]
 ExecutorName = Annotated[
     str,
     typer.Option(
         "--executor",
         metavar="local|ray[:ADDRESS]",
-        help="What computes: this process, or workers of Ray, here or of the cluster at ADDRESS (HOST:PORT or auto).",
+        help="This process, or workers of Ray (ADDRESS: HOST:PORT or auto).",
     ),
 ]
 Workers = Annotated[int | None, typer.Option(help="Processes that compute, with Ray; by default one per host.")]
 CpusPerWorker = Annotated[int | None, typer.Option(help="Threads of each worker; by default a fair share of its host.")]
 GpusPerWorker = Annotated[int | None, typer.Option(help="GPUs of each worker; by default workers compute on cores.")]
 Shards = Annotated[
-    str | None,
-    typer.Option(
-        metavar="contiguous|clusters|graph",
-        help="Assignment of nodes to workers: by number, by cluster, or neighbors together.",
-    ),
+    str | None, typer.Option(metavar="contiguous|clusters|graph", help="Nodes per worker: by number, cluster or graph.")
 ]
-ObjectStoreGb = Annotated[
-    float | None, typer.Option(help="Memory for data between workers, of a Ray cluster that is started here.")
-]
+ObjectStoreGb = Annotated[float | None, typer.Option(help="Memory for data between workers of a cluster started here.")]
 
 
 RUN_OPTIONS: dict[str, tuple[Any, Any]] = {
@@ -170,8 +136,8 @@ RUN_OPTIONS: dict[str, tuple[Any, Any]] = {
 }
 """Fields of ddlsim/runs/options.py: Options on the command line, with their defaults."""
 
-CONSOLE_OPTIONS: dict[str, tuple[Any, Any]] = {
-    "as_json": (SummaryAsJson, False),
+CONSOLE_OPTIONS = {
+    "as_json": (AsJson, False),
     "quiet": (Quiet, False),
     "live": (Live, None),
     "verbose": (Verbose, False),

@@ -29,7 +29,7 @@ Live = Annotated[
         metavar="[PORT]",
         min=ANY_PORT,
         max=65535,
-        help="Serve the report while the run goes on, to browsers of this machine alone; 8484, or a free port.",
+        help="Serve the report during the run, to this machine alone; 8484, or a free port.",
     ),
 ]
 
@@ -73,17 +73,14 @@ def page_of(directory: Path, trust: bool = False) -> "Page":
 
 def report(
     runs: Runs,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Write one run as one self-contained HTML file.")
-    ] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write one self-contained HTML file.")] = None,
     open_it: Annotated[
-        bool, typer.Option("--open", help="Show that file in the browser; without -o it is RUN/report.html.")
+        bool, typer.Option("--open", help="Show that file, or RUN/report.html, in the browser.")
     ] = False,
     plots: Annotated[Path | None, typer.Option(help="Folder for figures, with a folder per run.")] = None,
     live: Live = None,
     trust: Annotated[
-        bool,
-        typer.Option("--trust", help="Import code that the run's scenario names, to show the defaults of its keys."),
+        bool, typer.Option("--trust", help="Import the run's code, for the defaults of its keys.")
     ] = False,
 ) -> None:
     """Show each run in depth: accuracy over rounds, fairness, bytes, heads, and published numbers with ours."""
@@ -105,10 +102,7 @@ def _one(runs: list[Path]) -> Path:
 
     found = find_runs(runs)
     if len(found) > 1:
-        raise ScenarioError(
-            f"A page shows one run; expected one, got {len(found)} ({found[0]}, {found[1]}"
-            f"{', ...' if len(found) > 2 else ''}). `ddlsim compare RUNS -o FILE` shows several side by side."
-        )
+        raise ScenarioError(f"A page shows one run, got {len(found)}. `ddlsim compare RUNS -o FILE` shows several.")
     return found[0]
 
 

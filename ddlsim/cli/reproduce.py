@@ -5,28 +5,19 @@ from typing import Annotated
 
 import typer
 
-from ddlsim.cli.exits import INTERRUPTED, RUNS_FAILED, say
+from ddlsim.cli.exits import INTERRUPTED, RUNS_FAILED, end_with_failures, say
 from ddlsim.cli.options import DataDir, Download, Jobs, Overrides, Quiet, complete_matrices
 
 
 def reproduce(
     matrix: Annotated[
-        str,
-        typer.Argument(
-            help="A matrix file, or the name of one (`ddlsim list matrices`).", autocompletion=complete_matrices
-        ),
+        str, typer.Argument(help="A file, or a name (`ddlsim list matrices`).", autocompletion=complete_matrices)
     ],
     cells: Annotated[
         list[str], typer.Option("--cells", metavar="PATTERN", help="Only cells like 'l2/*'; may be repeated.")
     ] = [],  # noqa: B006
     seeds: Annotated[int | None, typer.Option(min=1, help="Only this many seeds of each cell.")] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            file_okay=False,
-            help="Folder of the runs; by default runs/<matrix>, with --set runs/<matrix>+<key>=<value>.",
-        ),
-    ] = None,
+    out: Annotated[Path | None, typer.Option(file_okay=False, help="Folder of runs; by default runs/<matrix>.")] = None,
     overrides: Overrides = [],  # noqa: B006
     data_dir: DataDir = None,
     download: Download = True,
@@ -34,12 +25,7 @@ def reproduce(
     table: Annotated[bool, typer.Option("--table", help="Run nothing, show the existing runs.")] = False,
     stored: Annotated[
         Path | None,
-        typer.Option(
-            "--results",
-            file_okay=False,
-            help="Folder of the stored results, a file per table: written after each run, and shown. A seed that is "
-            "in it is not run again.",
-        ),
+        typer.Option("--results", file_okay=False, help="Folder of stored results, whose seeds are not run again."),
     ] = None,
     quiet: Quiet = False,
 ) -> None:
@@ -76,11 +62,6 @@ def reproduce(
     if any(result.seeds for result in found):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "table.md").write_text(markdown_table(checked, found), encoding="utf-8")
-    if outcome.failures:
-        typer.echo(f"\n{len(outcome.failures)} of {len(runs)} runs failed:", err=True)
-        for name, cause in outcome.failures:
-            typer.echo(f"  {name}: {cause}", err=True)
+    end_with_failures(outcome.failures, len(runs), INTERRUPTED if outcome.interrupted else RUNS_FAILED)
     if outcome.interrupted:
         raise typer.Exit(INTERRUPTED)
-    if outcome.failures:
-        raise typer.Exit(RUNS_FAILED)

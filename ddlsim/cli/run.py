@@ -14,22 +14,16 @@ if TYPE_CHECKING:
 @makes_run
 def run(
     scenario: Annotated[
-        str,
-        typer.Argument(
-            help="A scenario file, or the name of one (`ddlsim list scenarios`).", autocompletion=complete_scenarios
-        ),
+        str, typer.Argument(help="A file, or a name (`ddlsim list scenarios`).", autocompletion=complete_scenarios)
     ],
     overrides: Overrides = [],  # noqa: B006
     seed: Annotated[int | None, typer.Option(min=0, help="Seed, instead of the scenario's.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run directory; by default below runs/.")] = None,
     fallback: Fallback = True,
-    learning: Annotated[
-        Literal["real", "none"] | None,
-        typer.Option(help="none: the network alone, models are sizes and no data is needed."),
-    ] = None,
+    learning: Annotated[Literal["real", "none"] | None, typer.Option(help="none: the network alone, no data.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Run again; one earlier run is kept as .earlier-N.")] = False,
     resume_torn: Annotated[
-        bool, typer.Option("--resume", help="Continue the run if the directory holds it and it was stopped.")
+        bool, typer.Option("--resume", help="Continue a run in the directory that was stopped.")
     ] = False,
     **options: Any,
 ) -> "Run":
@@ -53,16 +47,10 @@ def run(
 @makes_run
 def resume(
     run: Annotated[Path, typer.Argument(help="The directory of the run.", metavar="RUN")],
-    from_round: Annotated[
-        int | None, typer.Option(min=1, help="Branch the run where all nodes have completed this round.")
-    ] = None,
-    overrides: Annotated[
-        list[str], typer.Option("--set", metavar="KEY=VALUE", help="Change a key in the branch, e.g. churn=null.")
-    ] = [],  # noqa: B006
+    from_round: Annotated[int | None, typer.Option(min=1, help="Branch the run after this round.")] = None,
+    overrides: Overrides = [],  # noqa: B006
     out: Annotated[Path | None, typer.Option(help="Directory of the branch; by default next to the run's.")] = None,
-    anyway: Annotated[
-        bool, typer.Option("--anyway", help="Continue although code, libraries or device have changed.")
-    ] = False,
+    anyway: Annotated[bool, typer.Option("--anyway", help="Ignore changes of code, libraries and device.")] = False,
     **options: Any,
 ) -> "Run":
     """Continue a run that was killed, interrupted or has failed, from its last checkpoint; or branch a run.

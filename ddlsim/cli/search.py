@@ -85,22 +85,17 @@ def _best(study: "Study", wanted: "Wanted") -> str:
 
     ended = study.get_trials(deepcopy=False)
     complete = [frozen for frozen in ended if frozen.state == TrialState.COMPLETE]
-    best = sorted(complete, key=lambda frozen: float(frozen.value or 0.0), reverse=not wanted.objective.metric.falling)[
-        :5
-    ]
+    metric = wanted.objective.metric
+    best = sorted(complete, key=lambda frozen: float(frozen.value or 0.0), reverse=not metric.falling)[:5]
     keys = list(wanted.space)
-    rows = [
-        [
-            f"trial-{frozen.number:04d}",
-            wanted.objective.metric.text(frozen.value),
-            *(f"{value:.4g}" if isinstance(value := frozen.params[key], float) else str(value) for key in keys),
-        ]
-        for frozen in best
-    ]
+    rows = []
+    for frozen in best:
+        values = [frozen.params[key] for key in keys]
+        texts = [f"{value:.4g}" if isinstance(value, float) else str(value) for value in values]
+        rows.append([f"trial-{frozen.number:04d}", metric.text(frozen.value), *texts])
     pruned = sum(frozen.state == TrialState.PRUNED for frozen in ended)
-    head = (
-        f"{len(ended)} trials: {len(complete)} complete, {pruned} pruned, {len(ended) - len(complete) - pruned} failed."
-    )
+    failed = len(ended) - len(complete) - pruned
+    head = f"{len(ended)} trials: {len(complete)} complete, {pruned} pruned, {failed} failed."
     if not best:
         return head
     fallback = study.user_attrs.get(FALLBACK)

@@ -27,24 +27,18 @@ def sweep(
     ] = [],  # noqa: B006
     seeds: Annotated[str | None, typer.Option(help="Seeds, e.g. 0..4 or 0,2,7; by default the scenario's.")] = None,
     overrides: Overrides = [],  # noqa: B006
-    out: Annotated[
-        Path | None, typer.Option(file_okay=False, help="Folder of the runs; by default runs/sweep-<scenario>.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(file_okay=False, help="By default runs/sweep-<scenario>.")] = None,
     jobs: Jobs = 1,
     emit: Annotated[
-        Literal["commands", "slurm"] | None,
-        typer.Option(help="Run nothing; print a command for each missing run, or a script for sbatch."),
+        Literal["commands", "slurm"] | None, typer.Option(help="Only print a command per missing run, or for sbatch.")
     ] = None,
     search: Annotated[
         Literal["optuna"] | None,
-        typer.Option(help="Choose values by what earlier runs reached; --grid takes KEY=LOW..HIGH[:log] too."),
+        typer.Option(help="Choose values by earlier results; --grid takes KEY=LOW..HIGH[:log]."),
     ] = None,
     trials: Annotated[int, typer.Option(min=1, help="Runs of a search, those of earlier commands counted.")] = 50,
     metric: Annotated[
-        str | None,
-        typer.Option(
-            help="What a search makes best on validation data: a metric, worst_cluster, fair_accuracy, validation_loss"
-        ),
+        str | None, typer.Option(help="Objective of a search: a metric, worst_cluster, fair_accuracy, validation_loss.")
     ] = None,
     executor: ExecutorName = "local",
     cpus_per_run: Annotated[int | None, typer.Option(min=1, help="Cores of each run, with Ray; by default 1.")] = None,

@@ -62,6 +62,8 @@ class ReplayFailed(DdlsimError):
 
 def kind_of(value: object) -> str:
     """Return the type of an unexpected value in words."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
     return "nothing (None)" if value is None else f"a {type(value).__name__}"
 
 

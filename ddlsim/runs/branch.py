@@ -36,13 +36,13 @@ from ddlsim.runs.manifest import (
 )
 from ddlsim.runs.options import Options
 from ddlsim.runs.progress import Progress
+from ddlsim.scenario import Scenario, digest, load
 from ddlsim.scenario.parts import origins
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ddlsim.learning.learner import Learner
-    from ddlsim.scenario import Scenario
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,9 @@ class Branch:
     parent: Path
     manifest: dict[str, Any]
     stages: tuple[Stage, ...]
-    scenario: "Scenario"
+    scenario: Scenario
     changed: Mapping[str, tuple[Any, Any]]
-    before: "tuple[Scenario, ...]"
+    before: tuple[Scenario, ...]
 
     @property
     def from_round(self) -> int:
@@ -71,15 +71,13 @@ class Branch:
         return self.stages[-1].until
 
     @property
-    def followed(self) -> "tuple[Scenario, ...]":
+    def followed(self) -> tuple[Scenario, ...]:
         """All scenarios of the branch, in order."""
         return (*(stage.scenario for stage in self.stages), self.scenario)
 
     @property
     def default_path(self) -> Path:
         """A directory next to the earlier run's."""
-        from ddlsim.scenario import digest
-
         return self.parent.with_name(f"{self.parent.name}-from-{self.from_round}-{digest(self.scenario)}")
 
     def fits(self, state: State) -> bool:
@@ -115,8 +113,6 @@ def plan_branch(directory: Path, from_round: int | None, overrides: Sequence[str
         ScenarioError: if it is impossible; nothing was run.
         RecordsDamaged: if the earlier run cannot be read.
     """
-    from ddlsim.scenario import load
-
     directory = directory.resolve() if directory.name in ("", "..") else directory
     manifest = read_manifest(directory)
     refuse_edited(directory, manifest)
@@ -127,16 +123,13 @@ def plan_branch(directory: Path, from_round: int | None, overrides: Sequence[str
     refuse_fixed(changed, before)
     until = _last_round(directory, manifest, before) if from_round is None else from_round
     least = earlier[-1].until if earlier else 1
-    if until < least:
-        cure = f"; branch {manifest['branches'][-1]['parent']} to go back further" if earlier else ""
-        raise ScenarioError(f"--from-round {until}: expected a round from {least} on{cure}.")
     most = min(before.rounds, after.rounds)
-    if until > most:
-        raise ScenarioError(f"--from-round {until}: expected at most {most}, the number of rounds.")
+    if not least <= until <= most:
+        cure = f" Branch {manifest['branches'][-1]['parent']} to go back further." if earlier else ""
+        raise ScenarioError(f"--from-round {until}: expected a round from {least} to {most}.{cure}")
     if until == after.rounds and set(changed) - {"rounds", "description", "paper", "evaluation.fair_lambda"}:
         raise ScenarioError(
-            f"--from-round {until}: the run has {after.rounds} rounds, so changes after the last one have no effect. "
-            "Branch at an earlier round, or add rounds: --set rounds=..."
+            f"--from-round {until}: changes after the last round have no effect. Name an earlier one, or add rounds."
         )
     stages = earlier if earlier and earlier[-1].until == until else (*earlier, Stage(before, until))
     # A run knows its number of rounds from the start, also if its branch has more.
@@ -175,10 +168,7 @@ def branch(planned: Branch, out: Path | None, anyway: bool, options: Options, fe
 
         def spare(held: Path) -> None:
             if is_same and checkpoints_of(held):
-                raise ScenarioError(
-                    f"{held} holds this branch, which did not come to its end. `ddlsim resume {held}` continues it; "
-                    "remove the directory to start it again."
-                )
+                raise ScenarioError(f"{held} holds this branch, unfinished. `ddlsim resume {held}` continues it.")
 
         with (
             closing(make_learner(planned.followed[0], prepared, device, options, console.message, fewer)) as learner,
@@ -196,7 +186,7 @@ def branch(planned: Branch, out: Path | None, anyway: bool, options: Options, fe
             return execute(context)
 
 
-def _last_round(directory: Path, manifest: Mapping[str, Any], scenario: "Scenario") -> int:
+def _last_round(directory: Path, manifest: Mapping[str, Any], scenario: Scenario) -> int:
     """Return the last round that a run is known to have completed."""
     summary = directories.complete_summary(directory)
     if summary is not None:
@@ -211,9 +201,7 @@ def _last_round(directory: Path, manifest: Mapping[str, Any], scenario: "Scenari
         return stopped
     for _, state in whole_checkpoints(directory):
         return min(state.completed, scenario.rounds)
-    raise ScenarioError(
-        f"{directory}: has no checkpoint. Name the round to branch at: --from-round (Python: from_round)."
-    )
+    raise ScenarioError(f"{directory}: has no checkpoint. Name the round to branch at, by --from-round (from_round).")
 
 
 def _usable_checkpoint(planned: Branch, notify: "Callable[[str], None]") -> tuple[Path, State] | None:
@@ -226,10 +214,7 @@ def _usable_checkpoint(planned: Branch, notify: "Callable[[str], None]") -> tupl
             computed = f", {again} more are computed again" if again else ""
             notify(f"{planned.parent}: {state.completed} rounds are repeated without training{computed}.")
             return checkpoint, state
-    notify(
-        f"{planned.parent} has no checkpoint from which round {planned.from_round} can be reached with these changes, "
-        "so all rounds are computed again (docs/resume.md)."
-    )
+    notify(f"{planned.parent} has no checkpoint for these changes, so all rounds are computed again (docs/resume.md).")
     return None
 
 

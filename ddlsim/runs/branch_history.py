@@ -8,13 +8,12 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ddlsim.foundation.errors import ScenarioError
-
-if TYPE_CHECKING:
-    from ddlsim.scenario import Scenario
-
+from ddlsim.scenario import Scenario, load, to_yaml
+from ddlsim.scenario.model import to_plain
+from ddlsim.scenario.tree import in_short
 
 MISSING = object()
 
@@ -61,7 +60,7 @@ class Stage:
         until: the next stage starts when all nodes have completed this round.
     """
 
-    scenario: "Scenario"
+    scenario: Scenario
     until: int
 
     @property
@@ -76,16 +75,12 @@ def read_stages(directory: Path) -> tuple[Stage, ...]:
     Raises:
         ScenarioError: if a file is damaged.
     """
-    from ddlsim.scenario import load
-
     files = sorted(directory.glob("scenario.until-*.yaml"))
     return tuple(Stage(load(path), int(path.stem.removeprefix("scenario.until-"))) for path in files)
 
 
 def write_stages(directory: Path, stages: tuple[Stage, ...]) -> None:
     """Write the files of stages."""
-    from ddlsim.scenario import to_yaml
-
     for stage in stages:
         (directory / stage.file).write_text(to_yaml(stage.scenario), encoding="utf-8")
 
@@ -96,17 +91,14 @@ def scenario_digests(directory: Path) -> dict[str, str]:
     return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files if file.is_file()}
 
 
-def changes(before: "Scenario", after: "Scenario") -> dict[str, tuple[Any, Any]]:
+def changes(before: Scenario, after: Scenario) -> dict[str, tuple[Any, Any]]:
     """Return the values of all keys that differ, by dotted key; MISSING if a scenario lacks the key."""
-    from ddlsim.scenario.model import to_plain
-    from ddlsim.scenario.tree import in_short
-
     plain = [to_plain(each) for each in (before, after)]
     short = [{**each, "training": in_short(each["training"])} for each in plain]  # optimizer keys without a section
     return dict(_differences("", *short))
 
 
-def refuse_fixed(changed: Mapping[str, tuple[Any, Any]], scenario: "Scenario") -> None:
+def refuse_fixed(changed: Mapping[str, tuple[Any, Any]], scenario: Scenario) -> None:
     """Raise ScenarioError with all changed keys that cannot change during a run.
 
     Args:

@@ -8,18 +8,18 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 
+from ddlsim.assembly import builders_of
+from ddlsim.data import DatasetSpec, PreparedData
 from ddlsim.devices.step_times import Calibrated
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.input_files import Column, read_rows
 from ddlsim.foundation.units import MAX_STEP_S
-
-if TYPE_CHECKING:
-    from ddlsim.data import DatasetSpec, PreparedData
-    from ddlsim.scenario import Scenario
+from ddlsim.runs.directory import same_scenario
+from ddlsim.scenario import Scenario, load
 
 LEAST_TRAININGS = 10
 WARM_UP_TRAININGS = 3
@@ -48,9 +48,7 @@ class StepTimes:
         return f"median {self.median_s:.3g} s per step (5 % {low_s:.3g}, 95 % {high_s:.3g}; {count})"
 
 
-def measure(
-    scenario: "Scenario", prepared: "PreparedData", threads: int = 1, seconds: float = 3.0
-) -> dict[str, StepTimes]:
+def measure(scenario: Scenario, prepared: PreparedData, threads: int = 1, seconds: float = 3.0) -> dict[str, StepTimes]:
     """Measure step times of every architecture of a scenario on this machine's CPU.
 
     Args:
@@ -61,7 +59,6 @@ def measure(
     """
     import torch
 
-    from ddlsim.assembly import builders_of
     from ddlsim.learning.datasets import NodeDatasets
     from ddlsim.learning.optimizing.updates import training_loss
 
@@ -94,21 +91,17 @@ def measure(
         torch.set_num_threads(before)
 
 
-def with_measured_steps(scenario: "Scenario", prepared: "PreparedData | DatasetSpec") -> "Scenario":
+def with_measured_steps(scenario: Scenario, prepared: PreparedData | DatasetSpec) -> Scenario:
     """Return the scenario with measured step times, if its devices ask for a measurement."""
     if not scenario.devices.measures:
         return scenario
-    found = {
-        name: _rounded(times.median_s) for name, times in measure(scenario, cast("PreparedData", prepared)).items()
-    }
+    measured = measure(scenario, cast("PreparedData", prepared))
+    found = {name: _rounded(times.median_s) for name, times in measured.items()}
     return scenario.model_copy(update={"devices": replace(scenario.devices, step_times_s=found)})
 
 
-def with_earlier_steps(scenario: "Scenario", directory: Path) -> "Scenario":
+def with_earlier_steps(scenario: Scenario, directory: Path) -> Scenario:
     """Return the scenario with the step times of the run in this directory, if that has the same scenario."""
-    from ddlsim.runs.directory import same_scenario
-    from ddlsim.scenario import load
-
     if not scenario.devices.measures:
         return scenario
     try:

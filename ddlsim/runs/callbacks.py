@@ -3,6 +3,7 @@
 import copy
 import math
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ddlsim.foundation import own_code
-from ddlsim.foundation.errors import DdlsimError, ScenarioError
+from ddlsim.foundation.errors import DdlsimError, ScenarioError, kind_of
 from ddlsim.report.html.live import LiveServer
 from ddlsim.report.trackers import Point, Tracker, about_run, make_tracker, parse
 from ddlsim.tasks import metrics
@@ -141,8 +142,9 @@ class Callbacks:
     def __init__(self, callbacks: Sequence[Callback] = ()):
         for each in callbacks:
             if not isinstance(each, Callback):
-                what = f"the class {each.__name__}" if isinstance(each, type) else f"a {type(each).__name__}"
-                raise ScenarioError(f"callbacks: expected objects of classes that extend ddlsim.Callback, got {what}.")
+                raise ScenarioError(
+                    f"callbacks: expected objects of classes that extend ddlsim.Callback, got {kind_of(each)}."
+                )
         self._callbacks = tuple(callbacks)
 
     def call(self, hook: str, event: Any) -> str | None:
@@ -187,10 +189,7 @@ def _same_torch() -> AbstractContextManager[None]:
 
 def _failed(callback: Callback, hook: str, error: Exception) -> CallbackFailed:
     """Return the error for an exception of a callback, with the line in the callback's file."""
-    trace, files = error.__traceback__, set()
-    while trace is not None:
-        files.add(trace.tb_frame.f_code.co_filename)
-        trace = trace.tb_next
+    files = {frame.filename for frame in traceback.extract_tb(error.__traceback__)}
     line = own_code.user_frame(error, files - {__file__}) or f"{type(error).__name__}: {error}"
     failure = CallbackFailed(f"the callback {type(callback).__name__} has raised in {hook}: {line}.")
     failure.__cause__ = error
@@ -237,28 +236,27 @@ class Tracked(Callback):
 
     def on_start(self, started: Started) -> None:
         self._fair_lambda = started.scenario["evaluation"]["fair_lambda"]
-        for text, (tracker, project) in list(self._trackers.items()):
-            self._guarded(text, tracker.begin, about_run(started.directory, started.scenario, project))
+        directory, scenario = started.directory, started.scenario
+        self._each(lambda tracker, project: tracker.begin(about_run(directory, scenario, project)))
 
     def on_evaluation(self, evaluation: Evaluation) -> None:
         point = _point(evaluation, self._fair_lambda)
-        for text, (tracker, _) in list(self._trackers.items()):
-            self._guarded(text, tracker.point, point)
+        self._each(lambda tracker, _: tracker.point(point))
 
     def on_end(self, summary: dict[str, Any]) -> None:
-        for text, (tracker, _) in list(self._trackers.items()):
-            self._guarded(text, tracker.end, summary)
+        self._each(lambda tracker, _: tracker.end(summary))
 
-    def _guarded(self, text: str, call: Callable[[Any], None], argument: Any) -> None:
-        try:
-            call(argument)
-        except Exception as error:
-            del self._trackers[text]
-            why = " ".join(f"{type(error).__name__}: {error}".split())
-            self._warn(
-                f"WARNING: the tracker {text} has failed and is ignored from now on: {why:.300}. The run continues; "
-                f"`ddlsim export RUN --to {text}` writes it afterwards."
-            )
+    def _each(self, call: Callable[[Tracker, str | None], None]) -> None:
+        for text, (tracker, project) in list(self._trackers.items()):
+            try:
+                call(tracker, project)
+            except Exception as error:
+                del self._trackers[text]
+                why = " ".join(f"{type(error).__name__}: {error}".split())
+                self._warn(
+                    f"WARNING: the tracker {text} has failed and is ignored from now on: {why:.300}. The run "
+                    f"continues; `ddlsim export RUN --to {text}` writes it afterwards."
+                )
 
 
 def _point(evaluation: Evaluation, fair_lambda: float) -> Point:

@@ -19,7 +19,7 @@ import numpy as np
 
 from ddlsim.assembly import build_learner, build_simulation
 from ddlsim.assembly.draws import absences_drawn, links_drawn, step_times_drawn
-from ddlsim.data import PreparedData
+from ddlsim.data import DatasetSpec, PreparedData
 from ddlsim.data.dataset import Dataset
 from ddlsim.data.partitions import Random
 from ddlsim.devices.step_times import Estimated
@@ -30,18 +30,16 @@ from ddlsim.learning.optimizing.schedules import no_factor
 from ddlsim.learning.size_learner import SizeLearner
 from ddlsim.models.base import Sizes
 from ddlsim.network.access_links import Uniform
+from ddlsim.network.link_table import LinkTable
 from ddlsim.runs.loading import Loaded, load_data, prepare
 from ddlsim.runs.recorder import Recorder
-from ddlsim.scenario import parts
+from ddlsim.scenario import Scenario, parts
 from ddlsim.scenario.crosscheck import cross_problems
 from ddlsim.scenario.parts import named_parts
 from ddlsim.tasks import as_task
 
 if TYPE_CHECKING:
-    from ddlsim.data import DatasetSpec
     from ddlsim.learning.learner import Learner
-    from ddlsim.network.link_table import LinkTable
-    from ddlsim.scenario import Scenario
 
 ROUNDS, SAMPLES, MAX_STEPS = 2, 4, 2
 """Rounds of a trial, samples per node, and local steps."""
@@ -54,7 +52,7 @@ MAX_ROUTED = 64
 """Nodes between which all routes are checked for links without capacity."""
 
 
-def plugin_problems(scenario: "Scenario", notify: Callable[[str], None] = lambda _: None) -> list[str]:
+def plugin_problems(scenario: Scenario, notify: Callable[[str], None] = lambda _: None) -> list[str]:
     """Return the faults of a scenario's plug-ins, each with the line in its file.
 
     Args:
@@ -81,7 +79,7 @@ def _start_problems(algorithm: Any) -> Iterator[str]:
         yield f"{_method(algorithm, 'start')} has a yield, but takes no simulated time; expected the node's state"
 
 
-def _draw_problems(scenario: "Scenario", plugins: Mapping[str, Any]) -> Iterator[str]:
+def _draw_problems(scenario: Scenario, plugins: Mapping[str, Any]) -> Iterator[str]:
     """Call plug-ins that are functions of the scenario's sizes as a run calls them."""
     count, seed, length = scenario.nodes.count, scenario.seed, max(1, scenario.rounds)
     if "topology" in plugins:
@@ -118,7 +116,7 @@ def _codec_problems(codec: Any) -> Iterator[str]:
 
 
 def _round_problems(
-    scenario: "Scenario", small: "Scenario", plugins: Mapping[str, Any], notify: Callable[[str], None]
+    scenario: Scenario, small: Scenario, plugins: Mapping[str, Any], notify: Callable[[str], None]
 ) -> Iterator[str]:
     """Run two rounds of a few nodes, and without learning those of a plug-in algorithm with all nodes."""
     try:
@@ -144,7 +142,7 @@ def _round_problems(
         _run_all_nodes(_trial(scenario, scenario.nodes.clusters, plugins), learner)
 
 
-def _run_all_nodes(whole: "Scenario", learner: "Learner | SizeLearner") -> None:
+def _run_all_nodes(whole: Scenario, learner: "Learner | SizeLearner") -> None:
     """Run two rounds without learning, with parameters of the sizes that a learner found."""
     whole = whole.model_copy(update={"learning": "none"})
     if not isinstance(learner, SizeLearner) and len(learner.architectures) == 1:
@@ -160,7 +158,7 @@ DEALING = ("data", "partition", "shift")
 """Keys of plug-ins that need the real data."""
 
 
-def _data_problems(small: "Scenario", plugins: Mapping[str, Any]) -> Iterator[str]:
+def _data_problems(small: Scenario, plugins: Mapping[str, Any]) -> Iterator[str]:
     """Compare the data set of a plug-in with the constants of its class."""
     data = plugins.get("data")
     if data is None:
@@ -182,7 +180,7 @@ def _data_problems(small: "Scenario", plugins: Mapping[str, Any]) -> Iterator[st
             yield f"{place} returns data whose {key} is {value}, but the class says {stated}"
 
 
-def _prepared(small: "Scenario", plugins: Mapping[str, Any]) -> "PreparedData | DatasetSpec":
+def _prepared(small: Scenario, plugins: Mapping[str, Any]) -> PreparedData | DatasetSpec:
     """Return the samples of a trial: real ones if a plug-in provides or deals them, else zeros of their shape."""
     if plugins.keys() & DEALING:
         real = small.model_copy(update={"learning": "real"})
@@ -193,7 +191,7 @@ def _prepared(small: "Scenario", plugins: Mapping[str, Any]) -> "PreparedData | 
     return outline if small.learning == "none" else _zeros(small, outline)
 
 
-def _outline(small: "Scenario") -> "DatasetSpec":
+def _outline(small: Scenario) -> DatasetSpec:
     """Return the shape of the samples; how many each node has does not matter."""
     sized = small.model_copy(update={"learning": "none"})
     try:
@@ -202,7 +200,7 @@ def _outline(small: "Scenario") -> "DatasetSpec":
         return cast("DatasetSpec", load_data(sized.model_copy(update={"partition": Random()}), download=False).dataset)
 
 
-def _zeros(small: "Scenario", outline: "DatasetSpec") -> PreparedData:
+def _zeros(small: Scenario, outline: DatasetSpec) -> PreparedData:
     """Return a few samples of zeros for every node, with labels 0 and 1."""
     task = as_task(outline.task)
     labels = (np.arange(SAMPLES) % 2).reshape(SAMPLES, *[1] * len(outline.label_shape)).astype(task.label_dtype)
@@ -227,7 +225,7 @@ def _zeros(small: "Scenario", outline: "DatasetSpec") -> PreparedData:
     )
 
 
-def _smallest(scenario: "Scenario", plugins: Mapping[str, Any]) -> "Scenario":
+def _smallest(scenario: Scenario, plugins: Mapping[str, Any]) -> Scenario:
     """Return the trial with the fewest nodes that the scenario's parts accept; all nodes for an aggregation rule."""
     clusters, most = len(scenario.nodes.clusters), min(MAX_SMALL_NODES, scenario.nodes.count)
     for count in range(most if "aggregation" in plugins else max(2, clusters), most + 1):
@@ -242,7 +240,7 @@ def _smallest(scenario: "Scenario", plugins: Mapping[str, Any]) -> "Scenario":
     return _trial(scenario, scenario.nodes.clusters, plugins)
 
 
-def _trial(scenario: "Scenario", clusters: Sequence[int], plugins: Mapping[str, Any]) -> "Scenario":
+def _trial(scenario: Scenario, clusters: Sequence[int], plugins: Mapping[str, Any]) -> Scenario:
     """Return a scenario of two rounds, with default devices and links in place of plug-ins, which are drawn apart."""
     training = scenario.training
     steps = {
@@ -274,9 +272,8 @@ def _located(error: Exception, plugins: Mapping[str, Any], nodes: int) -> str:
     frame = own_code.user_frame(error, files)
     key = str(error).partition(":")[0].partition(".")[0]
     classes = [type(part) for part in ([plugins[key]] if key in plugins else plugins.values())]
-    place = (
-        frame.split(": ")[0] if frame else ", ".join(filter(None, (_written_at(cls, str(error)) for cls in classes)))
-    )
+    written = ", ".join(filter(None, (_written_at(cls, str(error)) for cls in classes)))
+    place = frame.split(": ")[0] if frame else written
     if isinstance(error, DdlsimError):
         return str(error) if re.match(r"\S+\.py:\d+: ", str(error)) or not place else f"{place}: {error}"
     text = " ".join(f"{type(error).__name__}: {error}".split())
@@ -298,7 +295,7 @@ def _method(part: Any, name: str) -> str:
     return f"{f'{place}: ' if place else ''}{name} of {type(part).__qualname__}"
 
 
-def dead_links(scenario: "Scenario") -> list[str]:
+def dead_links(scenario: Scenario) -> list[str]:
     """A sentence per kind of link that has no capacity at any time and for which nodes would wait for ever."""
     network, algorithm = scenario.network, scenario.algorithm
     waits = algorithm.has_server or (scenario.mode == "sync" and algorithm.waits)
@@ -311,9 +308,7 @@ def dead_links(scenario: "Scenario") -> list[str]:
         opened = {change.node for change in drawn.changes if getattr(change, f"{name}_bytes_per_s", 0) > 0}
         dead = [node for node in np.flatnonzero(np.asarray(capacities) == 0).tolist() if node not in opened]
         if dead:
-            found.append(
-                f"the {name} of {'nodes' if len(dead) > 1 else 'node'} {listing(dead)} has 0 Mbit/s at all times"
-            )
+            found.append(f"the {name} of node{'s' * (len(dead) > 1)} {listing(dead)} has 0 Mbit/s at all times")
     pair = _dead_route(drawn, scenario.nodes.count)
     if pair:
         found.append(f"the route from node {pair[0]} to node {pair[1]} crosses a link of 0 Mbit/s")
@@ -324,7 +319,7 @@ def dead_links(scenario: "Scenario") -> list[str]:
     ]
 
 
-def _dead_route(drawn: "LinkTable", num_nodes: int) -> tuple[int, int] | None:
+def _dead_route(drawn: LinkTable, num_nodes: int) -> tuple[int, int] | None:
     """The first two nodes whose route crosses a shared link without capacity."""
     dead = {link for link, capacity in enumerate(drawn.shared_bytes_per_s) if capacity == 0}
     if drawn.route is None or not dead:

@@ -29,10 +29,10 @@ from ddlsim.runs.checkpoint_files import (
     remove_checkpoints,
     write_checkpoint,
 )
+from ddlsim.runs.recorder import Recorder
 
 if TYPE_CHECKING:
     from ddlsim.learning.learner import Learner
-    from ddlsim.runs.recorder import Recorder
 
 
 KEPT = 2
@@ -81,10 +81,7 @@ def parse_every(text: str, keep: str | None = None) -> Every:
             return Every(wall_s=amount * _SECONDS[unit], keep=kept)
         if amount >= 1 and amount.is_integer():
             return Every(rounds=int(amount), keep=kept)
-    raise ScenarioError(
-        f"--checkpoint-every {text[:40]}: expected wall time such as 30s, 10m or 1h, rounds such as 50r, or 0 for no "
-        "checkpoints."
-    )
+    raise ScenarioError(f"--checkpoint-every {text[:40]}: expected 30s, 10m or 1h, 50r (rounds) or 0 (no checkpoints).")
 
 
 class Checkpoints:
@@ -108,7 +105,7 @@ class Checkpoints:
         directory: Path,
         every: Every,
         learner: "Learner",
-        recorder: "Recorder",
+        recorder: Recorder,
         last_round: int,
         made_with: dict[str, str | None],
         wall_s: Callable[[], float],
@@ -227,7 +224,7 @@ class ReplayToCheckpoint:
             raise ReplayFailed(f"round {self._rounds} ends at {time_s} s, not at {self.state.time_s} s.")
         return self._rounds == self.state.rounds
 
-    def end(self, recorder: "Recorder") -> None:
+    def end(self, recorder: Recorder) -> None:
         """Load parameters and move the records to their place.
 
         Raises:
@@ -251,7 +248,7 @@ class ReplayToCheckpoint:
             raise RecordsFailed(f"{self.records} cannot be renamed: {error.strerror or error}.") from error
         recorder.has_moved(self._directory / "metrics.jsonl")
 
-    def abandon(self, recorder: "Recorder | None") -> None:
+    def abandon(self, recorder: Recorder | None) -> None:
         """Leave the directory unchanged."""
         with suppress(RecordsFailed):
             if recorder is not None:

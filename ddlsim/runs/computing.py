@@ -7,20 +7,22 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from ddlsim.assembly import build_learner
+from ddlsim.data import DatasetSpec, PreparedData
 from ddlsim.foundation.errors import DataMissing, DdlsimError, ScenarioError
+from ddlsim.learning.size_learner import SizeLearner
 from ddlsim.runs.loading import choose_device, load_data, prepare
 from ddlsim.runs.manifest import file_digests, other_inputs
 from ddlsim.runs.options import Options
+from ddlsim.scenario import Scenario
+from ddlsim.topologies.base import neighbors
 
 if TYPE_CHECKING:
-    from ddlsim.data import DatasetSpec, PreparedData
     from ddlsim.learning.learner import Learner
-    from ddlsim.learning.size_learner import SizeLearner
     from ddlsim.runs.cluster.ray_workers import RayWorkers
-    from ddlsim.scenario import Scenario
 
 
-def computes_on(scenario: "Scenario", options: Options) -> str:
+def computes_on(scenario: Scenario, options: Options) -> str:
     """Return the device of a run, or of its workers: cpu, cuda, or none for a network-only run.
 
     Raises:
@@ -38,8 +40,8 @@ def computes_on(scenario: "Scenario", options: Options) -> str:
 
 
 def make_learner(
-    scenario: "Scenario",
-    prepared: "PreparedData | DatasetSpec",
+    scenario: Scenario,
+    prepared: PreparedData | DatasetSpec,
     device: str,
     options: Options,
     warn: Callable[[str], None] = lambda _: None,
@@ -55,8 +57,6 @@ def make_learner(
         warn: prints warnings.
         fewer: accept fewer workers than the options name: some have been lost.
     """
-    from ddlsim.assembly import build_learner
-
     if options.cluster.is_local:
         return build_learner(scenario, prepared, device, warn, options.threads)
     from ddlsim.runs.cluster.ray_workers import RayWorkers
@@ -70,14 +70,13 @@ def make_learner(
 
 
 def _with_workers(
-    scenario: "Scenario",
-    prepared: "PreparedData",
+    scenario: Scenario,
+    prepared: PreparedData,
     device: str,
     options: Options,
     warn: Callable[[str], None],
     workers: "RayWorkers",
 ) -> "Learner | SizeLearner":
-    from ddlsim.assembly import build_learner
     from ddlsim.learning.remote.waves import RemoteWaves
     from ddlsim.runs.cluster.ray_workers import Assignment, deal
 
@@ -105,10 +104,8 @@ def _with_workers(
     return build_learner(scenario, prepared, device, warn, elsewhere=RemoteWaves(workers, worker_of, about))
 
 
-def _neighbors(scenario: "Scenario") -> list[list[int]]:
+def _neighbors(scenario: Scenario) -> list[list[int]]:
     """Return the neighbors of every node in the graph of the first round; none with a server."""
-    from ddlsim.topologies.base import neighbors
-
     count = scenario.nodes.count
     if not scenario.algorithm.uses_topology:
         return [[] for _ in range(count)]
@@ -116,7 +113,7 @@ def _neighbors(scenario: "Scenario") -> list[list[int]]:
     return [list(own) for own in found]
 
 
-def read_data(scenario: "Scenario", data_dir: Path | None) -> "PreparedData":
+def read_data(scenario: Scenario, data_dir: Path | None) -> PreparedData:
     """Read the data of a run from the disk of a worker's host.
 
     Raises:

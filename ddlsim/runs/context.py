@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from ddlsim.engine.simulation import Simulation
 from ddlsim.foundation.interrupts import Interrupts
 from ddlsim.runs.branch_history import Stage
 from ddlsim.runs.checkpoint import Checkpoints, ReplayToCheckpoint
@@ -13,11 +14,8 @@ from ddlsim.runs.directory import RunDirectory, samples_of
 from ddlsim.runs.models import KeptModels
 from ddlsim.runs.options import Options
 from ddlsim.runs.progress import Progress
-
-if TYPE_CHECKING:
-    from ddlsim.engine.simulation import Simulation
-    from ddlsim.runs.recorder import ContactsFile, Recorder
-    from ddlsim.scenario import Scenario
+from ddlsim.runs.recorder import ContactsFile, Recorder
+from ddlsim.scenario import Scenario
 
 
 @dataclass
@@ -42,7 +40,7 @@ class RunContext:
     """
 
     place: RunDirectory
-    scenario: "Scenario"
+    scenario: Scenario
     prepared: Any
     learner: Any
     console: Progress
@@ -55,11 +53,11 @@ class RunContext:
     repetition: ReplayToCheckpoint | None = None
     earlier_s: float = 0.0
     stages: tuple[Stage, ...] = ()
-    recorder: "Recorder | None" = None
+    recorder: Recorder | None = None
     models: KeptModels | None = None
-    simulation: "Simulation | None" = None
+    simulation: Simulation | None = None
     checkpoints: Checkpoints | None = None
-    contacts: "ContactsFile | None" = None
+    contacts: ContactsFile | None = None
     setup_s: float = 0.0
     completed: int = 0
     warned: bool = False

@@ -17,16 +17,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ddlsim.data import DatasetSpec, PreparedData
 from ddlsim.foundation.errors import RecordsFailed, ScenarioError
 from ddlsim.foundation.strict_json import row_text, table_text
-
-if TYPE_CHECKING:
-    from ddlsim.data import DatasetSpec, PreparedData
-    from ddlsim.runs.branch_history import Stage
-    from ddlsim.scenario import Scenario
-
+from ddlsim.runs.branch_history import Stage
+from ddlsim.scenario import Scenario, digest, to_yaml
+from ddlsim.scenario.model import to_plain
+from ddlsim.scenario.parts import origins
 
 LOCK = "run.lock"
 _NO_LOCKS_HERE = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
@@ -116,11 +115,10 @@ def acquire(directory: Path) -> RunDirectory | None:
 
 def _holder(path: Path) -> str:
     """Describe the process that holds a lock."""
-    try:
-        about = json.loads(path.read_text())
-        return f"a run has been writing into it since {about['since']} (process {about['pid']} on {about['host']})"
-    except (OSError, ValueError, TypeError, KeyError):  # it has just started
+    about = read_json(path)
+    if not about:  # it has just started
         return "another run is about to write into it"
+    return f"a run has been writing into it since {about['since']} (process {about['pid']} on {about['host']})"
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
@@ -131,26 +129,19 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def default_path(scenario: "Scenario") -> Path:
+def default_path(scenario: Scenario) -> Path:
     """runs/<scenario>/<algorithm>-s<seed>-<digest of the resolved scenario>."""
-    from ddlsim.scenario import digest
-
     return Path("runs") / scenario.name / f"{scenario.algorithm_name}-s{scenario.seed}-{digest(scenario)}"
 
 
 def complete_summary(directory: Path) -> dict[str, Any] | None:
     """Return the summary of a complete run, or None."""
-    try:
-        summary = json.loads((directory / "summary.json").read_text())
-    except (OSError, ValueError):
-        return None
-    return summary if isinstance(summary, dict) and summary.get("status") == "done" else None
+    summary = read_json(directory / "summary.json")
+    return summary if summary.get("status") == "done" else None
 
 
-def same_scenario(directory: Path, scenario: "Scenario", stages: "Sequence[Stage]" = ()) -> bool:
+def same_scenario(directory: Path, scenario: Scenario, stages: Sequence[Stage] = ()) -> bool:
     """Whether the directory's run followed this scenario, after these stages, with the same user-defined code."""
-    from ddlsim.scenario import to_yaml
-
     expected = {stage.file: to_yaml(stage.scenario) for stage in stages} | {"scenario.yaml": to_yaml(scenario)}
     try:
         files = [directory / "scenario.yaml", *directory.glob("scenario.until-*.yaml")]
@@ -160,19 +151,14 @@ def same_scenario(directory: Path, scenario: "Scenario", stages: "Sequence[Stage
     return found == expected and same_code(directory, *(stage.scenario for stage in stages), scenario)
 
 
-def same_code(directory: Path, *scenarios: "Scenario") -> bool:
+def same_code(directory: Path, *scenarios: Scenario) -> bool:
     """Whether user-defined parts have the code now with which the directory's run was made."""
-    from ddlsim.scenario.parts import origins
-
     now = origins(*scenarios)
     if not now:
         return True
     keys = ("kind", "name", "sha256", "distribution", "version")
-    try:
-        then = json.loads((directory / "manifest.json").read_text()).get("plugins", ())
-        same = [[each.get(key) for key in keys] for each in now] == [[each.get(key) for key in keys] for each in then]
-    except (OSError, ValueError, AttributeError):
-        return False
+    then = read_json(directory / "manifest.json").get("plugins", ())
+    same = [[each.get(key) for key in keys] for each in now] == [[each.get(key) for key in keys] for each in then]
     return same and all(each.get("sha256" if "sha256" in each else "distribution") for each in now)
 
 
@@ -191,17 +177,8 @@ def run_directory(
         ScenarioError: if it holds other files than those of a run, or cannot be made.
     """
     path = wanted.resolve() if wanted.name in ("", "..") else wanted.absolute()
-    try:
-        place = _make_and_lock(path, notify, spare)
-    except OSError as error:
-        reason = error.strerror or error
-        raise ScenarioError(
-            f"--out {path}: expected a directory to write to, got: {reason}. Name another path."
-        ) from error
-    try:
+    with _locked(f"--out {path}", lambda: _make_and_lock(path, notify, spare)) as place:
         yield place
-    finally:
-        place.release()
 
 
 @contextmanager
@@ -213,12 +190,24 @@ def reopened(path: Path) -> Iterator[RunDirectory]:
         ScenarioError: if it cannot be written to.
     """
     path = path.absolute()
-    try:
+
+    def lock() -> RunDirectory:
         place = acquire(path)
         if place is None or not os.access(path, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return place
+
+    with _locked(str(path), lock) as place:
+        yield place
+
+
+@contextmanager
+def _locked(where: str, lock: Callable[[], RunDirectory]) -> Iterator[RunDirectory]:
+    try:
+        place = lock()
     except OSError as error:
-        raise ScenarioError(f"{path}: expected a run directory to write to, got: {error.strerror or error}.") from error
+        reason = error.strerror or error
+        raise ScenarioError(f"{where}: expected a directory to write to, got: {reason}. Name another path.") from error
     try:
         yield place
     finally:
@@ -269,7 +258,7 @@ def move_aside(path: Path) -> Path:
     return path.rename(aside)
 
 
-def remove_earlier(path: Path, scenario: "Scenario") -> None:
+def remove_earlier(path: Path, scenario: Scenario) -> None:
     """Remove runs of a scenario that were moved aside, except the latest one."""
     asides = [path.with_name(entry) for entry in os.listdir(path.parent) if entry.startswith(f"{path.name}.earlier-")]
     same = [aside for aside in asides if not aside.is_symlink() and same_scenario(aside, scenario)]
@@ -277,23 +266,18 @@ def remove_earlier(path: Path, scenario: "Scenario") -> None:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def write_scenario(directory: Path, scenario: "Scenario") -> dict[str, Any]:
+def write_scenario(directory: Path, scenario: Scenario) -> dict[str, Any]:
     """Write the resolved scenario to scenario.yaml; return it for the manifest, see `read_scenario`."""
-    from ddlsim.scenario import to_yaml
-    from ddlsim.scenario.model import to_plain
-
     text = to_yaml(scenario).encode()
     (directory / "scenario.yaml").write_bytes(text)
     return {"sha256": hashlib.sha256(text).hexdigest(), "scenario": to_plain(scenario)}
 
 
-def samples_of(prepared: "PreparedData | DatasetSpec") -> str:
+def samples_of(prepared: PreparedData | DatasetSpec) -> str:
     """Return the lines of samples.jsonl: each node's cluster, training samples and samples per class.
 
     Empty for a network-only run.
     """
-    from ddlsim.data import DatasetSpec
-
     if isinstance(prepared, DatasetSpec):
         return ""
     counts, rows = prepared.class_counts(), []
@@ -311,15 +295,18 @@ def write_samples(directory: Path, lines: str) -> None:
         (directory / "samples.jsonl").write_text(lines, encoding="utf-8")
 
 
-def write_json(path: Path, value: dict, draft: Path | None = None) -> None:
-    """Write JSON to a draft and rename it, so that no reader sees half a file. Non-finite numbers become null.
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the object in a JSON file; empty if the file cannot be read."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
-    Args:
-        path: the file.
-        value: its content.
-        draft: of the file; None: its name with the ending .draft, if only this process writes it.
-    """
-    write_whole(path, (table_text(value, indent=2) + "\n").encode(), draft or path.with_suffix(".draft"))
+
+def write_json(path: Path, value: dict) -> None:
+    """Write JSON to a draft and rename it, so that no reader sees half a file. Non-finite numbers become null."""
+    write_whole(path, (table_text(value, indent=2) + "\n").encode(), path.with_suffix(".draft"))
 
 
 def write_whole(path: Path, content: bytes, draft: Path | None = None) -> None:

@@ -4,23 +4,22 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ddlsim.engine.simulation import Simulation
 from ddlsim.foundation.errors import DdlsimError, RecordsFailed, WorkerLost
 from ddlsim.foundation.own_code import shown_path
 from ddlsim.foundation.units import FLOAT32_BYTES
+from ddlsim.network.link_use import Traffic
 from ddlsim.network.messages.message import HEADER
+from ddlsim.report.summary import summarize
 from ddlsim.runs import directory as directories
 from ddlsim.runs.callbacks import CallbackFailed
 from ddlsim.runs.checkpoint_files import checkpoints_of, remove_checkpoints
 from ddlsim.runs.context import RunContext
-from ddlsim.runs.manifest import finish_manifest, wall_profile, write_manifest
+from ddlsim.runs.manifest import finish_manifest, wall_profile
 from ddlsim.runs.models import MODELS, KeptModels, write_models
-
-if TYPE_CHECKING:
-    from ddlsim.engine.simulation import Simulation
-    from ddlsim.network.link_use import Traffic
+from ddlsim.runs.recorder import unwritten, write_communication, write_contents, write_energy, write_links
 
 PASSED = "all passed (bytes, clock, messages, parameters)"
 
@@ -40,10 +39,8 @@ def finalize(context: RunContext, status: str, failure: Exception | None) -> dic
     of_callback = None if summary is None else context.callbacks.end(summary)
     failure = failure or of_callback
     if isinstance(failure, CallbackFailed):
-        cause, failure = (
-            failure.__cause__,
-            CallbackFailed(f"{failure} Its records are kept in {shown_path(context.path)}."),
-        )
+        cause = failure.__cause__
+        failure = CallbackFailed(f"{failure} Its records are kept in {shown_path(context.path)}.")
         failure.__cause__ = cause
     if failure is not None:
         failure.run_dir = context.path  # type: ignore[attr-defined]  # where the command line puts the traceback
@@ -54,8 +51,6 @@ def finalize(context: RunContext, status: str, failure: Exception | None) -> dic
 
 def _close(context: RunContext, status: str) -> tuple[dict | None, Exception | None]:
     """Close each file separately, so that one failure leaves the others intact; return the summary and first error."""
-    from ddlsim.report.summary import summarize
-
     path, manifest, simulation = context.path, context.manifest, context.simulation
     errors: list[DdlsimError] = []
     if not context.place.is_there():  # another directory may have its path now
@@ -90,7 +85,7 @@ def _close(context: RunContext, status: str) -> tuple[dict | None, Exception | N
             manifest["executor"] |= context.learner.backends.about_end()
     summary = None
     try:
-        write_manifest(path, manifest)
+        directories.write_json(path / "manifest.json", manifest)
         summary = summarize(path)
         directories.write_json(path / "summary.json", summary)
     except OSError as error:
@@ -110,8 +105,6 @@ def _add_profile(context: RunContext, recording_s: float) -> None:
 
 def _last_records(context: RunContext, traffic: Callable[[], Any]) -> list[Callable[[], None]]:
     """Return the functions that write the last records."""
-    from ddlsim.runs.recorder import write_communication, write_contents, write_energy, write_links
-
     writes: list[Callable[[], None]] = [context.recorder.close] if context.recorder else []
     if context.simulation is not None:
         path, simulation, detail = context.path, context.simulation, context.scenario.records.detail
@@ -137,10 +130,6 @@ def _write_models(context: RunContext, models: KeptModels) -> None:
         raise unwritten(error, context.path / MODELS) from error
 
 
-def unwritten(error: OSError, path: Path) -> RecordsFailed:
-    return RecordsFailed(f"{error.filename or path} cannot be written: {error.strerror or error}.")
-
-
 def _failure_note(context: RunContext, summary: dict[str, Any] | None) -> str:
     """Describe the records of a run that could not write all of them.
 
@@ -160,7 +149,7 @@ def how_to_resume(context: RunContext) -> str:
     return f" `ddlsim resume {shown_path(context.path)}` continues it." if checkpoints_of(context.path) else ""
 
 
-def violations(simulation: "Simulation", traffic: "Traffic | None") -> list[str]:
+def violations(simulation: Simulation, traffic: Traffic | None) -> list[str]:
     """Compare what the engine, the links and the payloads have counted independently of each other.
 
     Args:

@@ -3,16 +3,17 @@
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ddlsim.data import DataSearch, DatasetSpec, PreparedData, load_dataset, outline
+from ddlsim.data import prepare as prepare_data
+from ddlsim.data.dataset import Dataset
+from ddlsim.data.images import check_augmentation
 from ddlsim.foundation import own_code
+from ddlsim.foundation.augmentation import BUILT_IN
 from ddlsim.foundation.errors import DataMissing, ScenarioError
-
-if TYPE_CHECKING:
-    from ddlsim.data import DatasetSpec, PreparedData
-    from ddlsim.data.dataset import Dataset
-    from ddlsim.scenario import Scenario
-    from ddlsim.tasks import Task
+from ddlsim.scenario import Scenario, with_fallback
+from ddlsim.tasks import Task
 
 
 @dataclass(frozen=True)
@@ -25,14 +26,12 @@ class Loaded:
         missing: the reason for the fallback; None without it.
     """
 
-    scenario: "Scenario"
-    dataset: "Dataset | DatasetSpec"
+    scenario: Scenario
+    dataset: Dataset | DatasetSpec
     missing: str | None = None
 
 
-def load_data(
-    scenario: "Scenario", data_dir: Path | None = None, fallback: bool = True, download: bool = True
-) -> Loaded:
+def load_data(scenario: Scenario, data_dir: Path | None = None, fallback: bool = True, download: bool = True) -> Loaded:
     """Find the data set of a scenario, or else of its fallback.
 
     Args:
@@ -44,12 +43,9 @@ def load_data(
     Raises:
         DataMissing: if the data is missing, and there is no fallback or it may not be used.
     """
-    from ddlsim.data import DataSearch, load_dataset, outline
-    from ddlsim.scenario import with_fallback
-
     search = DataSearch(data_dir, download)
 
-    def read(wanted: "Scenario") -> "Dataset | DatasetSpec":
+    def read(wanted: Scenario) -> Dataset | DatasetSpec:
         if wanted.learning == "none":
             data = _read_as(wanted.data, wanted.task)
             sections = data, wanted.nodes, wanted.validation, wanted.seed
@@ -66,7 +62,7 @@ def load_data(
         return Loaded(other, read(other), str(error))
 
 
-def _read_as(data: Any, task: "Task | None") -> Any:
+def _read_as(data: Any, task: Task | None) -> Any:
     """Return a data set that reads labels as numbers, if the task takes numbers and the data set supports them."""
     takes_numbers = task is not None and task.label_dtype == "float32" and not task.has_classes
     keys = {field.name for field in dataclasses.fields(data)}
@@ -102,13 +98,8 @@ def choose_device(wanted: str) -> str:
     return "cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu"
 
 
-def prepare(loaded: Loaded) -> "PreparedData | DatasetSpec":
+def prepare(loaded: Loaded) -> PreparedData | DatasetSpec:
     """Deal the data to nodes and clusters, see ddlsim.data.prepare; return the outline of a network-only run."""
-    from ddlsim.data import DatasetSpec
-    from ddlsim.data import prepare as prepare_data
-    from ddlsim.data.images import check_augmentation
-    from ddlsim.foundation.augmentation import BUILT_IN
-
     scenario, dataset = loaded.scenario, loaded.dataset
     if isinstance(dataset, DatasetSpec):
         return dataset

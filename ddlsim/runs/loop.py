@@ -3,10 +3,12 @@
 import time
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
 
+from ddlsim.assembly import build_simulation
 from ddlsim.assembly.change import change_at_once
-from ddlsim.foundation.errors import DdlsimError, RecordsFailed, ReplayFailed, WorkerLost
+from ddlsim.engine.evaluator import Evaluated
+from ddlsim.engine.simulation import Simulation
+from ddlsim.foundation.errors import DdlsimError, RecordsFailed, ReplayFailed, WorkerLost, listing
 from ddlsim.foundation.own_code import shown_path
 from ddlsim.runs import directory as directories
 from ddlsim.runs.branch_history import scenario_digests, write_stages
@@ -14,16 +16,13 @@ from ddlsim.runs.callbacks import Completed, Evaluation, Started, StopRun
 from ddlsim.runs.checkpoint import Checkpoints
 from ddlsim.runs.context import RunContext
 from ddlsim.runs.directory import LOCK
-from ddlsim.runs.finalize import finalize, how_to_resume, unwritten
-from ddlsim.runs.manifest import made_with, write_manifest
+from ddlsim.runs.finalize import finalize, how_to_resume
+from ddlsim.runs.manifest import made_with
 from ddlsim.runs.models import KeptModels, which_models
+from ddlsim.runs.recorder import ContactsFile, Recorder, unwritten
+from ddlsim.scenario.model import to_plain
 from ddlsim.tasks import metrics
 from ddlsim.tasks.base import loss_rows
-
-if TYPE_CHECKING:
-    from ddlsim.engine.evaluator import Evaluated
-    from ddlsim.engine.simulation import Simulation
-    from ddlsim.runs.recorder import Recorder
 
 
 def execute(context: RunContext) -> dict:
@@ -73,11 +72,8 @@ def _stop_if(reason: str | None) -> None:
         raise StopRun(reason)
 
 
-def _make(context: RunContext) -> "Simulation":
+def _make(context: RunContext) -> Simulation:
     """Write the first files and make all objects."""
-    from ddlsim.assembly import build_simulation
-    from ddlsim.runs.recorder import ContactsFile, Recorder
-
     scenario = context.scenario
     losses = loss_rows(scenario.learned.judged_by, scenario.learned.records_loss)
     if scenario.records.detail == "full":
@@ -116,7 +112,7 @@ def write_first_files(context: RunContext) -> None:
         manifest["resolved"] = directories.write_scenario(path, context.scenario)
         write_stages(path, context.stages)
         manifest["scenario_files"] = scenario_digests(path)
-        write_manifest(path, manifest)
+        directories.write_json(path / "manifest.json", manifest)
         directories.write_samples(path, context.samples)
     except OSError as error:
         for name in directories.FIRST_FILES - {LOCK} | {stage.file for stage in context.stages}:
@@ -125,7 +121,7 @@ def write_first_files(context: RunContext) -> None:
         raise unwritten(error, path) from error
 
 
-def _start_checkpoints(context: RunContext, recorder: "Recorder") -> None:
+def _start_checkpoints(context: RunContext, recorder: Recorder) -> None:
     """Make checkpoints from now on, unless nothing is learned: repeating such a run costs as much as running it."""
     if context.options.every.never or context.scenario.learning == "none":
         return
@@ -145,7 +141,7 @@ def _start_checkpoints(context: RunContext, recorder: "Recorder") -> None:
     context.interrupts.wait_for_round()
 
 
-def _round(context: RunContext, recorder: "Recorder", completed: int, time_s: float, bytes_sent: int) -> None:
+def _round(context: RunContext, recorder: Recorder, completed: int, time_s: float, bytes_sent: int) -> None:
     """Handle a round that all nodes have completed."""
     context.place.check()
     stop, is_new = None, completed > context.completed  # the last exchange is not a new round
@@ -157,7 +153,7 @@ def _round(context: RunContext, recorder: "Recorder", completed: int, time_s: fl
             directories.write_samples(context.path, context.samples)  # they may have been damaged meanwhile
             _start_checkpoints(context, recorder)
             context.repetition = None
-            write_manifest(context.path, context.manifest)
+            directories.write_json(context.path / "manifest.json", context.manifest)
     else:
         if is_new:
             event = Completed(completed, context.scenario.rounds, time_s, bytes_sent)
@@ -174,7 +170,7 @@ def _round(context: RunContext, recorder: "Recorder", completed: int, time_s: fl
     _stop_if(stop)
 
 
-def _next_stages(context: RunContext, recorder: "Recorder") -> None:
+def _next_stages(context: RunContext, recorder: Recorder) -> None:
     """Change to the next scenario, if a branched run has completed a stage."""
     while context.stages and context.simulation and context.simulation.completed_by_all >= context.stages[0].until:
         ended, *left = context.stages
@@ -183,7 +179,7 @@ def _next_stages(context: RunContext, recorder: "Recorder") -> None:
         change_at_once(context.simulation, ended.scenario, follows, context.learner, recorder)
 
 
-def _evaluation(context: RunContext, recorder: "Recorder", outcome: "Evaluated") -> None:
+def _evaluation(context: RunContext, recorder: Recorder, outcome: Evaluated) -> None:
     """Handle an evaluation; print a warning at the first one that finds diverged models."""
     diverged = sorted(recorder.diverged)
     if context.repetition is not None:
@@ -214,14 +210,10 @@ def _evaluation(context: RunContext, recorder: "Recorder", outcome: "Evaluated")
 
 def _started(context: RunContext) -> Started:
     """Describe the run for callbacks."""
-    from ddlsim.scenario.model import to_plain
-
     after = context.repetition.state.rounds if context.repetition else 0
     return Started(context.path, to_plain(context.scenario), context.scenario.rounds, context.node_cluster, after)
 
 
 def _nodes(nodes: list[int]) -> str:
     """List at most ten nodes by their numbers."""
-    if len(nodes) == 1:
-        return f"node {nodes[0]}"
-    return f"{len(nodes)} nodes ({', '.join(map(str, nodes[:10]))}{', ...' if len(nodes) > 10 else ''})"
+    return f"node{'s' * (len(nodes) > 1)} {listing(nodes, 10)}"

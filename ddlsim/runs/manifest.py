@@ -14,25 +14,22 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from ddlsim.data import DatasetSpec, PreparedData
 from ddlsim.foundation import own_code
 from ddlsim.foundation.environment import cpu_name, num_cores
 from ddlsim.foundation.errors import RecordsDamaged, ScenarioError
-from ddlsim.runs.branch_history import scenario_digests
+from ddlsim.runs.branch_history import Stage, scenario_digests
 from ddlsim.runs.cluster.cluster import PACKAGES, versions
-from ddlsim.runs.directory import write_json
+from ddlsim.runs.directory import read_json
 from ddlsim.runs.loading import load_data, prepare
-from ddlsim.scenario import parts
+from ddlsim.scenario import Scenario, parts
+from ddlsim.scenario.model import to_plain
+from ddlsim.scenario.parts import origins
 from ddlsim.tasks import TASKS
-
-if TYPE_CHECKING:
-    from ddlsim.data import DatasetSpec, PreparedData
-    from ddlsim.runs.branch_history import Stage
-    from ddlsim.scenario import Scenario
-
 
 _DEALT = ("data.path", "partition.path")
 """Files of samples: if nodes read samples, these are compared instead of bytes."""
@@ -40,19 +37,17 @@ _KEYS = ("path", "file", "changes", "uplinks", "downlinks", "pretrained")
 """Keys that name files, one or a list of them."""
 
 
-def file_digests(*scenarios: "Scenario") -> dict[str, str]:
+def file_digests(*scenarios: Scenario) -> dict[str, str]:
     """Return the SHA-256 of each existing file that scenarios name, by "key path"."""
-    from ddlsim.scenario.model import to_plain
-
     named = (each for scenario in scenarios for each in _named("", to_plain(scenario)))
     return {f"{key} {path}": _digest(found) for key, path, found in named}
 
 
 def other_inputs(
     manifest: Mapping[str, Any],
-    scenario: "Scenario",
-    prepared: "PreparedData | DatasetSpec",
-    before: "Sequence[Scenario]" = (),
+    scenario: Scenario,
+    prepared: PreparedData | DatasetSpec,
+    before: Sequence[Scenario] = (),
 ) -> str:
     """Describe the inputs that differ from those of a run; empty if none does.
 
@@ -77,13 +72,11 @@ def other_inputs(
     )
 
 
-def same_files(directory: Path, *scenarios: "Scenario") -> bool:
+def same_files(directory: Path, *scenarios: Scenario) -> bool:
     """Whether the files that scenarios name have the bytes that the run in a directory has read."""
-    try:
-        then = json.loads((directory / "manifest.json").read_text(encoding="utf-8"))["files_read"]
-        return all(then.get(name, digest) == digest for name, digest in file_digests(*scenarios).items())
-    except (OSError, ValueError, KeyError, AttributeError):
-        return False
+    then = read_json(directory / "manifest.json").get("files_read")
+    now = file_digests(*scenarios).items()
+    return then is not None and all(then.get(name, digest) == digest for name, digest in now)
 
 
 def _named(key: str, value: Any) -> Iterator[tuple[str, str, Path]]:
@@ -107,9 +100,8 @@ def _named(key: str, value: Any) -> Iterator[tuple[str, str, Path]]:
 def _digest(path: Path) -> str:
     if path.is_dir():
         files = sorted(each for each in path.rglob("*") if each.is_file())
-        return hashlib.sha256(
-            "".join(f"{each.relative_to(path)} {_digest(each)}\n" for each in files).encode()
-        ).hexdigest()
+        listed = "".join(f"{each.relative_to(path)} {_digest(each)}\n" for each in files)
+        return hashlib.sha256(listed.encode()).hexdigest()
     about = path.stat()
     return _digest_of(path.resolve(), about.st_mtime_ns, about.st_size)
 
@@ -127,8 +119,8 @@ MODEL_SEES = ("image_shape", "num_classes", "num_tokens", "label_shape")
 
 
 def start_manifest(
-    scenario: "Scenario",
-    prepared: "PreparedData | DatasetSpec",
+    scenario: Scenario,
+    prepared: PreparedData | DatasetSpec,
     device: str,
     missing: str | None,
     command: Sequence[str] | None,
@@ -143,7 +135,6 @@ def start_manifest(
         command: see Options.
     """
     from ddlsim.scenario import parts
-    from ddlsim.scenario.parts import origins
 
     attacks = [
         {
@@ -195,15 +186,13 @@ def _plain(value: Any) -> Any:
     return None if value is None else np.asarray(value, dtype=np.int64).tolist()
 
 
-def made_with(scenarios: "Sequence[Scenario]", device: str) -> dict[str, Any]:
+def made_with(scenarios: Sequence[Scenario], device: str) -> dict[str, Any]:
     """Return what must be equal for two processes to compute the same bits.
 
     Args:
         scenarios: of the run, in order.
         device: see `computes_on`.
     """
-    from ddlsim.scenario.parts import origins
-
     code = [_code(origin) for origin in origins(*scenarios)]
     return {**versions(), "plugins": code, "device": _device_name(device), "cpu": cpu_name()}
 
@@ -227,11 +216,6 @@ def finish_manifest(manifest: dict, status: str, started: float, sim_time_s: flo
     manifest["wall_s"] = round(time.perf_counter() - started, 3)
     manifest["sim_time_s"] = sim_time_s
     manifest["peak_rss_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-
-
-def write_manifest(directory: Path, manifest: dict) -> None:
-    """Write manifest.json, see `write_json`."""
-    write_json(directory / "manifest.json", manifest)
 
 
 def _device_name(device: str) -> str:
@@ -299,8 +283,8 @@ def refuse_others(directory: Path, then: Mapping[str, Any], now: Mapping[str, An
         was, has = were.get(key, {}), are.get(key, {})
         fields = sorted(field for field in {*was, *has} if was.get(field) != has.get(field))
         if fields:
-            told = ", ".join(f"{field} was {was.get(field)}, is {has.get(field)}" for field in fields)
-            differ.append(f"the code of {' '.join(key)} ({told})")
+            values = ", ".join(f"{field} was {was.get(field)}, is {has.get(field)}" for field in fields)
+            differ.append(f"the code of {' '.join(key)} ({values})")
     if differ:
         raise ScenarioError(
             f"{directory}: the run was made with something else: {'; '.join(differ)}. Its results may change; --anyway "
@@ -316,12 +300,8 @@ def refuse_others(directory: Path, then: Mapping[str, Any], now: Mapping[str, An
 
 
 def load_same_data(
-    scenario: "Scenario",
-    manifest: Mapping[str, Any],
-    data_dir: Path | None,
-    download: bool,
-    stages: "Sequence[Stage]" = (),
-) -> "PreparedData | DatasetSpec":
+    scenario: Scenario, manifest: Mapping[str, Any], data_dir: Path | None, download: bool, stages: Sequence[Stage] = ()
+) -> PreparedData | DatasetSpec:
     """Load the data of a run again; the scenario of a run on a fallback is the fallback.
 
     Args:
@@ -340,7 +320,7 @@ def load_same_data(
     return prepared
 
 
-def refuse_other_inputs(directory: Path, scenario: "Scenario", prepared: "PreparedData | DatasetSpec") -> None:
+def refuse_other_inputs(directory: Path, scenario: Scenario, prepared: PreparedData | DatasetSpec) -> None:
     """Raise ScenarioError if inputs have changed since the complete run in a directory."""
     other = other_inputs(read_manifest(directory), scenario, prepared)
     if other:

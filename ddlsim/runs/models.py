@@ -14,11 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ddlsim.foundation.errors import DdlsimError, RecordsDamaged, ScenarioError
+from ddlsim.foundation.rng import stream_seed
 from ddlsim.foundation.strict_json import table_text
+from ddlsim.node.candidates import Snapshot
 from ddlsim.report.reading import check_run
-from ddlsim.runs.directory import write_whole
+from ddlsim.runs.directory import read_json, write_whole
 from ddlsim.runs.manifest import MODEL_SEES, read_manifest
 from ddlsim.runs.preprocessing import inputs_of, metadata, sentence
+from ddlsim.scenario import Scenario, parts
+from ddlsim.scenario.load import finish, load, read_tree
+from ddlsim.scenario.tree import ScenarioProblems, from_plain
 
 if TYPE_CHECKING:
     import torch
@@ -26,8 +31,6 @@ if TYPE_CHECKING:
 
     from ddlsim.learning.job_types import Model
     from ddlsim.learning.learner import Learner
-    from ddlsim.node.candidates import Snapshot
-    from ddlsim.scenario import Scenario
 
 MODELS = "models.safetensors"
 MAY_NAME_FILES = ("partition", "topology", "network", "devices", "churn", "fallback")
@@ -48,14 +51,14 @@ class KeptModels:
     which: Literal["last", "best"]
     held: "dict[int, tuple[Model, Any]]" = field(default_factory=dict)
 
-    def take(self, node: int, snapshot: "Snapshot", tested: "Model", kept: Any) -> None:
+    def take(self, node: int, snapshot: Snapshot, tested: "Model", kept: Any) -> None:
         """Keep a model of a node that was evaluated."""
         if self.which == "best" and snapshot.best is not None:
             tested, kept = snapshot.best, snapshot.best_local_state
         self.held[node] = tested, kept
 
 
-def which_models(scenario: "Scenario", learner: "Learner") -> tuple[Literal["none", "last", "best"], str]:
+def which_models(scenario: Scenario, learner: "Learner") -> tuple[Literal["none", "last", "best"], str]:
     """Return the models that a run keeps, with a sentence for the manifest."""
     if scenario.learning == "none":
         return "none", "none: nothing is learned"
@@ -66,10 +69,7 @@ def which_models(scenario: "Scenario", learner: "Learner") -> tuple[Literal["non
     num_bytes = 4 * sum(learner.architecture_of(node).layout.size for node in nodes)
     if num_bytes <= MOST_BYTES:
         return "last", f"last: together {num_bytes / 1e6:.3g} MB, which is not above {MOST_BYTES // 10**6} MB"
-    return "none", (
-        f"none: together {num_bytes / 1e6:.0f} MB, which is above {MOST_BYTES // 10**6} MB; records.models: last "
-        "keeps them all the same"
-    )
+    return "none", f"none: {num_bytes / 1e6:.0f} MB are above {MOST_BYTES // 10**6} MB; records.models: last keeps them"
 
 
 def write_models(directory: Path, kept: KeptModels, learner: "Learner") -> None:
@@ -140,7 +140,6 @@ def model_of(directory: Path, node: int) -> "nn.Module":
     Raises:
         ScenarioError, RecordsDamaged: see `read_model`; also if the values do not fit the module.
     """
-    from ddlsim.foundation.rng import stream_seed
     from ddlsim.learning.architecture import UNTRAINED, draw
 
     values, scenario = read_model(directory, node), scenario_of_models(directory)
@@ -161,11 +160,8 @@ def model_of(directory: Path, node: int) -> "nn.Module":
     return module.eval()
 
 
-def scenario_of_models(directory: Path) -> "Scenario":
+def scenario_of_models(directory: Path) -> Scenario:
     """Load the scenario of a run; without sections that do not influence models, if files of them are missing."""
-    from ddlsim.scenario.load import finish, load, read_tree
-    from ddlsim.scenario.tree import ScenarioProblems, from_plain
-
     file = directory / "scenario.yaml"
     try:
         return load(file)
@@ -180,10 +176,8 @@ def scenario_of_models(directory: Path) -> "Scenario":
             raise error from None
 
 
-def _warn_of_other_code(directory: Path, scenario: "Scenario") -> None:
+def _warn_of_other_code(directory: Path, scenario: Scenario) -> None:
     """Warn if the code of the model has changed, because the values may then predict something else."""
-    from ddlsim.scenario import parts
-
     now = parts.table("model").about(scenario.model) or {}
     for then in read_manifest(directory).get("plugins") or ():
         before, after = then.get("sha256"), now.get("sha256")
@@ -241,8 +235,5 @@ def _state(learner: "Learner", node: int, model: "Model", beside: Any) -> "dict[
 
 
 def _why_none(directory: Path) -> str:
-    try:
-        reason = json.loads((directory / "manifest.json").read_text())["models"]
-        return reason if reason.startswith("none") else "no evaluation took place"
-    except (OSError, ValueError, TypeError, KeyError):
-        return "the run has not ended"
+    reason = read_json(directory / "manifest.json").get("models", "none: the run has not ended")
+    return reason if reason.startswith("none") else "no evaluation took place"

@@ -10,7 +10,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, TypedDict, TypeVar, get_args
 
-from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError, kind_of
 from ddlsim.runs.callbacks import Callback, Callbacks, Tracked
 from ddlsim.runs.checkpoint import Every, parse_every
 from ddlsim.runs.cluster.cluster import Executor, Shards, executor_of
@@ -144,11 +144,6 @@ def shows_options(function: Function) -> Function:
     ]
     function.__signature__ = signature.replace(parameters=named)  # type: ignore[attr-defined]
     return function
-
-
-def kind_of(value: Any) -> str:
-    """Describe the type of a value in an error."""
-    return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
 
 
 def path_of(argument: str, value: Any) -> Path:

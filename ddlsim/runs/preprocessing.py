@@ -7,14 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ddlsim.data.from_arrays import as_array, is_tensor
+from ddlsim.data.python_data import read_split
+from ddlsim.data.table import MISSING, NO_NUMBER
+from ddlsim.data.uint8_images import normalize
 from ddlsim.foundation.errors import DataDamaged, ScenarioError
 from ddlsim.runs.manifest import read_manifest
+from ddlsim.scenario import Scenario
+from ddlsim.tasks import label_of
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from ddlsim.scenario import Scenario
 
 _TOLERANCE = 1e-3
 """Values of images may be outside 0..1 by this much, after resizing."""
@@ -62,9 +67,6 @@ def preprocess(inputs: Mapping[str, Any], samples: Any) -> "torch.Tensor":
     """
     import torch
 
-    from ddlsim.data.from_arrays import as_array, is_tensor
-    from ddlsim.data.uint8_images import normalize
-
     where = "preprocess"
     if _has_columns(inputs, samples):
         return torch.from_numpy(_features(inputs["features"], samples))
@@ -72,9 +74,7 @@ def preprocess(inputs: Mapping[str, Any], samples: Any) -> "torch.Tensor":
     if "mean" not in inputs:
         return torch.as_tensor(np.ascontiguousarray(x, inputs["dtype"]))
     if isinstance(inputs["mean"][0], list):
-        raise ScenarioError(
-            "preprocess: the data has several domains, each with a mean and std. Prepare the samples yourself."
-        )
+        raise ScenarioError("preprocess: domains have different means and std. Prepare the samples yourself.")
     stored = "uint8" if inputs["divided_by"] == 255 else "float32"
     floats = np.issubdtype(x.dtype, np.floating)
     if not floats and (stored != "uint8" or x.dtype != np.uint8):
@@ -91,13 +91,12 @@ def preprocess(inputs: Mapping[str, Any], samples: Any) -> "torch.Tensor":
     images = x.reshape(-1, *own)
     images = np.moveaxis(images, 1, 3) if is_tensor(samples) else images
     images = images.astype(np.float32) if floats else images
-    found = torch.from_numpy(
-        normalize(images, np.asarray(inputs["mean"], np.float32), np.asarray(inputs["std"], np.float32))
-    )
+    mean, std = (np.asarray(inputs[key], np.float32) for key in ("mean", "std"))
+    found = torch.from_numpy(normalize(images, mean, std))
     return found if x.ndim > len(kind) else found[0]
 
 
-def evaluate(inputs: Mapping[str, Any], scenario: "Scenario", model: "nn.Module", dataset: Any) -> dict[str, float]:
+def evaluate(inputs: Mapping[str, Any], scenario: Scenario, model: "nn.Module", dataset: Any) -> dict[str, float]:
     """Return the metrics of a run for a model, on other samples.
 
     Args:
@@ -110,9 +109,7 @@ def evaluate(inputs: Mapping[str, Any], scenario: "Scenario", model: "nn.Module"
     """
     import torch
 
-    from ddlsim.data.python_data import read_split
     from ddlsim.learning.losses import MetricSum
-    from ddlsim.tasks import label_of
 
     task = scenario.learned
     layout = "signals" if len(inputs["shape"]) == 2 and inputs["dtype"] == "float32" else None
@@ -142,8 +139,6 @@ def _has_columns(inputs: Mapping[str, Any], samples: Any) -> bool:
 
 def _features(features: list[dict[str, Any]], columns: Any) -> np.ndarray:
     """Return rows of a table as float32 [N, 1, F, 1]."""
-    from ddlsim.data.table import MISSING, NO_NUMBER
-
     found = []
     for each in features:
         if each["column"] not in columns:

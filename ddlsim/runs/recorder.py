@@ -1,10 +1,10 @@
 """Files of records, which a run writes."""
 
 import math
-import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from mmap import mmap
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
@@ -53,7 +53,7 @@ class Recorder:
             try:  # without a context manager, which is slower: there are many rows
                 self._file.write(row_text(found) + "\n")
             except OSError as error:
-                raise _failed(self._path, error) from error
+                raise unwritten(error, self._path) from error
         self.wall_s += time.perf_counter() - start
 
     def flush(self) -> None:
@@ -165,23 +165,18 @@ def _write_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise _failed(path, error) from error
+        raise unwritten(error, path) from error
 
 
-def _failed(path: Path, error: OSError) -> RecordsFailed:
-    return RecordsFailed(f"{path} cannot be written: {error.strerror or error}.")
+def unwritten(error: OSError, path: Path) -> RecordsFailed:
+    """Return the error for a file that cannot be written."""
+    return RecordsFailed(f"{error.filename or path} cannot be written: {error.strerror or error}.")
 
 
 def _cut_torn_line(path: Path) -> None:
     """Cut off the text after the last newline of a file."""
-    with path.open("rb+") as file:
-        end = file.seek(0, os.SEEK_END)
-        while end > 0:
-            start = max(0, end - 65536)
-            file.seek(start)
-            newline = file.read(end - start).rfind(b"\n")
-            if newline >= 0:
-                end = start + newline + 1
-                break
-            end = start
-        file.truncate(end)
+    if path.stat().st_size:
+        with path.open("rb+") as file:
+            with mmap(file.fileno(), 0) as content:
+                end = content.rfind(b"\n") + 1
+            file.truncate(end)

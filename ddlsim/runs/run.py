@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack
 
 from ddlsim.foundation.errors import DdlsimError, RecordsDamaged, ScenarioError, WorkerLost
 from ddlsim.foundation.interrupts import interruptible
@@ -42,11 +42,8 @@ from ddlsim.runs.manifest import (
 )
 from ddlsim.runs.options import Options, RunOptions
 from ddlsim.runs.progress import Progress
+from ddlsim.scenario import Scenario, load
 from ddlsim.scenario.idle_keys import idle_notes
-
-if TYPE_CHECKING:
-    from ddlsim.scenario import Scenario
-
 
 Outcome = TypeVar("Outcome")
 
@@ -161,8 +158,6 @@ def go_on(directory: Path, options: Options, anyway: bool = False, fewer: bool =
     Raises:
         WorkerLost: then.
     """
-    from ddlsim.scenario import load
-
     started = time.perf_counter()
     finished = directories.complete_summary(directory)
     if finished:
@@ -201,27 +196,22 @@ def go_on(directory: Path, options: Options, anyway: bool = False, fewer: bool =
 def _newest_whole(directory: Path, warn: Callable[[str], None]) -> tuple[Path, State]:
     """Return the newest undamaged checkpoint."""
     if not checkpoints_of(directory):
-        raise ScenarioError(
-            f"{directory}: has no checkpoint to continue from: the run ended before its first one, was run with "
-            "--checkpoint-every 0, or learns nothing (learning: none). Run it again: `ddlsim run`."
-        )
+        raise ScenarioError(f"{directory}: has no checkpoint to continue from. Run it again: `ddlsim run`.")
     damage: list[str] = []
     for found in whole_checkpoints(directory, damage.append):
         for text in damage:
             warn(text)
         return found
-    raise RecordsDamaged(
-        f"{directory}: all checkpoints are damaged. {damage[0]} `ddlsim run ... --force` starts the run again."
-    )
+    raise RecordsDamaged(f"{directory}: all checkpoints are damaged. {damage[0]} Start the run again with --force.")
 
 
-def run(scenario: "Scenario", **arguments: Any) -> dict:
+def run(scenario: Scenario, **arguments: Any) -> dict:
     """Run a scenario, see `run_in_directory`; return the summary."""
     return run_in_directory(scenario, **arguments)[1]
 
 
 def run_in_directory(
-    scenario: "Scenario",
+    scenario: Scenario,
     *,
     out: Path | None = None,
     fallback: bool = True,
@@ -265,7 +255,7 @@ def run_in_directory(
 
 
 def _start(
-    scenario: "Scenario",
+    scenario: Scenario,
     out: Path | None,
     fallback: bool,
     force: bool,
@@ -321,6 +311,6 @@ def _start(
 
 def _refuse_torn(path: Path) -> None:
     raise ScenarioError(
-        f"{path} holds this run, which did not come to its end. `ddlsim resume {path}` continues it from its last "
-        "checkpoint; --force starts it again and keeps the earlier one as .earlier-<number>."
+        f"{path} holds this run, which did not come to its end. `ddlsim resume {path}` continues it; --force starts it "
+        "again."
     )

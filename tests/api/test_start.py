@@ -78,8 +78,8 @@ def test_progress_is_silent_without_a_terminal(scenario, tmp_path, capsys):
         ({"set": {"training.learning_rate": object()}}, "training.learning_rate: expected a number, text, .* a object"),
         ({"set": ["rounds=3"]}, "set: expected a mapping of dotted keys to values, got a list"),
         ({"algorithm": "facad"}, "Did you mean 'facade'"),
-        ({"algorithm": 3}, "algorithm: expected a name, a mapping with a name, a part or a class of parts"),
-        ({"model": 3}, "a torch.nn.Module, or what makes one, got a int"),
+        ({"algorithm": 3}, "algorithm: expected a name, a mapping with a name, a part or its class"),
+        ({"model": 3}, "a function that makes a torch.nn.Module, got a int"),
         ({"checkpoint_every": "soon"}, "checkpoint-every"),
         ({"callbacks": [print]}, "callbacks: expected objects of classes that extend ddlsim.Callback, got a builtin"),
         (
@@ -89,11 +89,11 @@ def test_progress_is_silent_without_a_terminal(scenario, tmp_path, capsys):
         ({"callbacks": ddlsim.Callback}, "callbacks: expected a list, .* got the class Callback"),
         ({"track": [3]}, "track: expected a list, such as .*tensorboard.*, got a int in it"),
         ({"progress": []}, r"progress: expected auto, .*, got \[\]"),
-        ({"checkpoint_every": 3}, "checkpoint-every 3: expected wall time such as 30s"),
+        ({"checkpoint_every": 3}, "checkpoint-every 3: expected 30s"),
         ({"set": {3: 1}}, "set: expected dotted keys, such as training.learning_rate, got 3"),
         (
             {"data": {"train": PAIR, "test": PAIR, "num_class": 3}},
-            "data: .* got 'num_class'. Did you mean 'num_classes'",
+            "data: .* got an unexpected keyword argument .num_class",
         ),
         ({"data": {"train": PAIR, "test": PAIR, "mean": 0.5}}, "data: Arrays: mean: expected a list .* got a float"),
         (

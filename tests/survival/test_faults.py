@@ -220,7 +220,7 @@ def test_a_network_only_run_makes_no_checkpoints_and_is_simply_run_again(tmp_pat
     settings = (*EL, "learning=none")
     run_until(tmp_path / "torn", settings, 3, 1, monkeypatch)
     assert not (tmp_path / "torn" / "checkpoint").exists()
-    with pytest.raises(ScenarioError, match=r"has no checkpoint to continue from: .* learns nothing"):
+    with pytest.raises(ScenarioError, match="has no checkpoint to continue from"):
         runs.resume(tmp_path / "torn")
 
 

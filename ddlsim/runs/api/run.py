@@ -5,14 +5,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ddlsim.foundation import own_code
 from ddlsim.report import columns as frames
+from ddlsim.report.comparing.curves import Axis, Drawn
+from ddlsim.report.reading import read
+from ddlsim.report.records import Records
+from ddlsim.report.summary import summary_of
+from ddlsim.report.summary_table import table
+from ddlsim.runs import model_of
+from ddlsim.runs.models import read_model, scenario_of_models
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch import nn
-
-    from ddlsim.report.comparing.curves import Axis
-    from ddlsim.report.records import Records
 
 
 class Run:
@@ -35,17 +40,13 @@ class Run:
         return self._dir
 
     @cached_property
-    def records(self) -> "Records":
+    def records(self) -> Records:
         """All records as numpy arrays, see ddlsim/report/records.py; of an unfinished run, its records so far."""
-        from ddlsim.report.reading import read
-
         return read(self._dir)
 
     @cached_property
     def summary(self) -> dict[str, Any]:
         """Results of the last evaluation, as in summary.json; accuracies are fractions, 0 to 1."""
-        from ddlsim.report.summary import summary_of
-
         return summary_of(self.records)
 
     @property
@@ -127,9 +128,6 @@ class Run:
             ScenarioError: if the run kept no models, or none of this node; or if the module needs code that is not part
                 of ddlsim, and the run was loaded without `trust=True`.
         """
-        from ddlsim.foundation import own_code
-        from ddlsim.runs import model_of
-
         with own_code.foreign_code(self._trust):
             return model_of(self._dir, node)
 
@@ -139,8 +137,6 @@ class Run:
         Raises:
             ScenarioError: if the run kept no models, or none of this node.
         """
-        from ddlsim.runs.models import read_model
-
         return read_model(self._dir, node)
 
     def preprocess(self, samples: Any) -> Any:
@@ -160,15 +156,13 @@ class Run:
             dataset: samples and labels (x, y), or a torch Dataset, as `ddlsim.data.Arrays` takes a split.
             node: its number.
         """
-        from ddlsim.foundation import own_code
-        from ddlsim.runs.models import scenario_of_models
         from ddlsim.runs.preprocessing import evaluate, inputs_of
 
         model = self.model(node)
         with own_code.foreign_code(self._trust):
             return evaluate(inputs_of(self._dir), scenario_of_models(self._dir), model, dataset)
 
-    def plot(self, x: "Axis" = "rounds", y: str | None = None) -> "Figure":
+    def plot(self, x: Axis = "rounds", y: str | None = None) -> "Figure":
         """Return a figure with one line and a mark at every evaluation; `figure.savefig(path)` saves it.
 
         Args:
@@ -178,7 +172,6 @@ class Run:
         Raises:
             DataMissing: if matplotlib is not installed. ScenarioError: if the run has no such values.
         """
-        from ddlsim.report.comparing.curves import Drawn
         from ddlsim.report.comparing.figures import lines_figure
 
         return lines_figure([self.records], Drawn(x, y))
@@ -187,8 +180,6 @@ class Run:
         return f"Run({str(self._dir)!r})"
 
     def __str__(self) -> str:
-        from ddlsim.report.summary_table import table
-
         return table(self.summary, terminal=False)
 
     def _repr_html_(self) -> str:

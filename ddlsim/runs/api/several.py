@@ -9,18 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError, kind_of
 from ddlsim.report import columns as frames
+from ddlsim.report.comparing.curves import Axis, Band, Drawn
+from ddlsim.report.comparing.rows import Row, Target, compared
+from ddlsim.report.comparing.tables import table_of
+from ddlsim.report.html import comparison_page, write
+from ddlsim.report.reading import find_runs
 from ddlsim.runs.api.run import Run
 from ddlsim.runs.api.start import KEYS, part_of
-from ddlsim.runs.options import kind_of, listed, path_of
+from ddlsim.runs.options import listed, path_of
+from ddlsim.runs.sweeps.axes import label_of, numbered
+from ddlsim.runs.sweeps.points import refuse_same_scenarios
+from ddlsim.scenario import Scenario
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from ddlsim.report.comparing.curves import Axis, Band
-    from ddlsim.report.comparing.rows import Row
-    from ddlsim.scenario import Scenario
 
 
 class Comparison:
@@ -47,10 +51,8 @@ class Comparison:
         self.group_by, self.at, self.y = keys, at, None if y is None else str(y)
 
     @cached_property
-    def rows(self) -> "list[Row]":
+    def rows(self) -> list[Row]:
         """A row per setting, with means and standard deviations; see ddlsim/report/comparing/rows.py."""
-        from ddlsim.report.comparing.rows import Target, compared
-
         target = None if self.at is None else Target(self.at, self.y)
         return compared([(run.records, run.summary) for run in self.runs], self.group_by, target)
 
@@ -82,11 +84,9 @@ class Comparison:
 
     def table(self, format: str = "text") -> str:
         """Return the rows as text, markdown, latex (booktabs), csv or json."""
-        from ddlsim.report.comparing.tables import table_of
-
         return table_of(self.rows, format, self.group_by is not None)
 
-    def plot(self, x: "Axis" = "time", y: str | None = None, band: "Band" = "std") -> "Figure":
+    def plot(self, x: Axis = "time", y: str | None = None, band: Band = "std") -> "Figure":
         """Return a figure with a line per setting: the mean over its runs, with a band and a mark at every evaluation.
 
         Args:
@@ -96,13 +96,12 @@ class Comparison:
         Raises:
             DataMissing: if matplotlib is not installed. ScenarioError: if runs have no such values in common.
         """
-        from ddlsim.report.comparing.curves import Drawn
         from ddlsim.report.comparing.figures import lines_figure
 
         shown = self.at if y in (None, self.y) else None
         return lines_figure([run.records for run in self.runs], Drawn(x, y or self.y, self.group_by, band, shown))
 
-    def html(self, path: str | Path, x: "Axis" = "time", band: "Band" = "std") -> Path:
+    def html(self, path: str | Path, x: Axis = "time", band: Band = "std") -> Path:
         """Write the comparison as one self-contained HTML file; see docs/report.md.
 
         Args:
@@ -114,9 +113,6 @@ class Comparison:
         Raises:
             ScenarioError: if it cannot be written, or the runs are not judged by the same metric.
         """
-        from ddlsim.report.comparing.curves import Drawn
-        from ddlsim.report.html import comparison_page, write
-
         runs = [(run.records, run.summary) for run in self.runs]
         return write(comparison_page(runs, Drawn(x, self.y, self.group_by, band, self.at)), path, "html")
 
@@ -151,8 +147,6 @@ def compare(
     Raises:
         ScenarioError: if a path has no run. RecordsDamaged: if records cannot be read.
     """
-    from ddlsim.report.reading import find_runs
-
     single = isinstance(runs, Run | str | PathLike)
     given: list[Any] = [runs] if single else listed("compare: runs", runs, '[run, "runs/smoke"]', Run | str | PathLike)
     if not given:
@@ -166,7 +160,7 @@ def compare(
 
 
 def sweep(
-    scenario: "str | Path | Mapping[str, Any] | Scenario",
+    scenario: str | Path | Mapping[str, Any] | Scenario,
     grid: Mapping[str, Sequence[Any]] | None = None,
     *,
     seeds: Iterable[int] | None = None,
@@ -196,7 +190,6 @@ def sweep(
     from itertools import product
 
     from ddlsim.runs.api.start import resolve, run
-    from ddlsim.runs.sweeps.points import refuse_same_scenarios
 
     axes = _axes({} if grid is None else grid)
     every = [None] if seeds is None else listed("sweep: seeds", seeds, "[0, 1, 2] or range(3)")
@@ -210,7 +203,7 @@ def sweep(
     changed = {**(set or {}), **given}
     checked = [resolve(scenario, {**changed, **changes}, seed=seed) for seed, changes in points]
     folder = path_of("out", out) if out is not None else Path("runs") / f"sweep-{checked[0].name}"
-    names = [_names(key, values) for key, values in axes.items()]
+    names = [numbered([f"{key}={label_of(value)}" for value in values]) for key, values in axes.items()]
     labels = [",".join(label) for label in product(*names)] * len(drawn)
     refuse_same_scenarios((f"{label} seed {one.seed}", one) for one, label in zip(checked, labels, strict=True))
     found = []
@@ -245,14 +238,7 @@ def _axes(grid: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
     return axes
 
 
-def _names(key: str, values: Sequence[Any]) -> list[str]:
-    """Return distinct names of folders for the values of a key."""
-    from ddlsim.runs.sweeps.axes import label_of, numbered
-
-    return numbered([f"{key}={label_of(value)}" for value in values])
-
-
-def _runs_with(row: "Row", name: str) -> int:
+def _runs_with(row: Row, name: str) -> int:
     """Return the number of runs of a row that have a number."""
     found = row.numbers.get(name)
     return 0 if found is None else found.get("runs", len(row.seeds))

@@ -4,21 +4,20 @@ Arguments that are objects, classes, modules or arrays become parts of a scenari
 """
 
 import inspect
-import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
-from ddlsim.foundation.errors import ScenarioError, did_you_mean
+from ddlsim.data import Arrays
+from ddlsim.foundation.errors import ScenarioError, kind_of
 from ddlsim.foundation.registry import Part
+from ddlsim.report.reading import read_yaml
 from ddlsim.runs.api.run import Run
-from ddlsim.runs.options import RunOptions, kind_of, listed, path_of, shows_options, warn
-
-if TYPE_CHECKING:
-    from ddlsim.scenario import Scenario
-
+from ddlsim.runs.branch import plan_branch
+from ddlsim.runs.options import RunOptions, listed, path_of, shows_options, warn
+from ddlsim.scenario import Scenario, as_overrides, from_python, parts
 
 KEYS = ("algorithm", "model", "data", "topology")
 """Parts with a separate argument."""
@@ -37,17 +36,9 @@ def part_of(key: str, value: Any) -> Any:
     """
     if isinstance(value, str):
         return {"name": value}
-    named = _is_mapping(value)
-    if key == "model" and named and callable(value["name"]) and not _is_part_class(value["name"]):
-        keys = ", ".join(f"{name}={argument!r}" for name, argument in value.items() if name != "name")
-        name = getattr(value["name"], "__name__", "Net")
-        raise ScenarioError(
-            f"model: expected a name in the mapping, got {kind_of(value['name'])}. Pass arguments of a module in "
-            f"Python: model=lambda: {name}({keys})."
-        )
-    if isinstance(value, Part) or _is_part_class(value) or named:
+    if isinstance(value, Part) or _is_part_class(value) or _is_mapping(value):
         return value
-    if key == "model" and (_is_module(value) or callable(value)):
+    if key == "model" and callable(value):
         from ddlsim.models.from_python import model_from_python
 
         return model_from_python(value)
@@ -55,24 +46,18 @@ def part_of(key: str, value: Any) -> Any:
         return _arrays(value)
     if key == "data" and isinstance(value, tuple) and len(value) == 2:
         return _arrays(dict(zip(("train", "test"), value, strict=True)))
-    also = {"model": ", a torch.nn.Module, or what makes one", "data": ", or ((x, y), (x_test, y_test))"}.get(key, "")
+    also = {"model": ", a function that makes a torch.nn.Module", "data": ", ((x, y), (x_test, y_test))"}.get(key, "")
     raise ScenarioError(
-        f"{key}: expected a name, a mapping with a name, a part or a class of parts (its base class is in "
-        f"docs/extending.md){also}, got {kind_of(value)}."
+        f"{key}: expected a name, a mapping with a name, a part or its class{also}, got {kind_of(value)}."
     )
 
 
 def _arrays(arguments: Mapping[Any, Any]) -> Any:
     """Return the data set of arrays with these arguments."""
-    from ddlsim.data import Arrays
-
-    known = inspect.signature(Arrays).parameters
-    for name in arguments:
-        if name not in known:
-            raise ScenarioError(
-                f"data: expected arguments of ddlsim.data.Arrays in a mapping without a name, got {name!r}."
-                f"{did_you_mean(name, known)} Known: {', '.join(known)}."
-            )
+    try:
+        inspect.signature(Arrays).bind(**arguments)
+    except TypeError as error:
+        raise ScenarioError(f"data: expected the arguments of ddlsim.data.Arrays: {error}.") from error
     return Arrays(**arguments)
 
 
@@ -102,8 +87,6 @@ def register(arguments: Mapping[str, Any]) -> dict[str, Any]:
     Returns:
         The parts, by key; arrays exist as long as their part.
     """
-    from ddlsim.scenario import parts
-
     found = {key: part_of(key, value) for key, value in arguments.items() if value is not None}
     for key, part in found.items():
         if not _is_mapping(part):
@@ -120,9 +103,6 @@ def warn_of_other_values(directory: Path, arguments: Mapping[str, Any]) -> None:
     Raises:
         ScenarioError: if samples differ.
     """
-    from ddlsim.report.reading import read_yaml
-    from ddlsim.scenario import parts
-
     path = directory / "scenario.yaml"
     resolved = read_yaml(path) if arguments and path.is_file() else {}
     for key, part in arguments.items():
@@ -142,17 +122,12 @@ def warn_of_other_values(directory: Path, arguments: Mapping[str, Any]) -> None:
 
 
 def _is_mapping(value: Any) -> bool:
-    return isinstance(value, Mapping) and "name" in value
+    name = value.get("name") if isinstance(value, Mapping) else None
+    return isinstance(name, str) or _is_part_class(name)
 
 
 def _is_part_class(value: Any) -> bool:
     return isinstance(value, type) and issubclass(value, Part)
-
-
-def _is_module(value: Any) -> bool:
-    """Whether the value is a torch.nn.Module."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.nn.Module)
 
 
 class Interrupted(KeyboardInterrupt):
@@ -165,7 +140,7 @@ class Interrupted(KeyboardInterrupt):
 
 @shows_options
 def run(
-    scenario: "str | Path | Mapping[str, Any] | Scenario",
+    scenario: str | Path | Mapping[str, Any] | Scenario,
     *,
     set: Mapping[str, Any] | None = None,
     seed: int | None = None,
@@ -242,7 +217,7 @@ def run(
 
 
 def check(
-    scenario: "str | Path | Mapping[str, Any] | Scenario", set: Mapping[str, Any] | None = None, **given: Any
+    scenario: str | Path | Mapping[str, Any] | Scenario, set: Mapping[str, Any] | None = None, **given: Any
 ) -> None:
     """Check the arguments of `run`, as `ddlsim check` does: a few nodes try user-defined parts for two rounds.
 
@@ -260,8 +235,8 @@ def check(
 
 
 def resolve(
-    scenario: "str | Path | Mapping[str, Any] | Scenario", set: Mapping[str, Any] | None = None, **given: Any
-) -> "Scenario":
+    scenario: str | Path | Mapping[str, Any] | Scenario, set: Mapping[str, Any] | None = None, **given: Any
+) -> Scenario:
     """Return the checked Scenario for arguments of `run`.
 
     Args:
@@ -270,8 +245,6 @@ def resolve(
     Raises:
         ScenarioError: every problem at once.
     """
-    from ddlsim.scenario import from_python
-
     if set is not None and not isinstance(set, Mapping):
         raise ScenarioError(f"set: expected a mapping of dotted keys to values, got a {type(set).__name__}.")
     chosen = {key: value for key, value in given.items() if value is not None}
@@ -326,7 +299,6 @@ def resume(
         Interrupted: see `run`.
     """
     from ddlsim import runs
-    from ddlsim.runs.branch import plan_branch
 
     if from_round is not None and not isinstance(from_round, Integral):
         raise ScenarioError(f"from_round: expected a whole number, got {kind_of(from_round)}.")
@@ -347,8 +319,6 @@ def resume(
 
 def _overrides(set: Mapping[str, Any] | Sequence[str] | None) -> list[str]:
     """Return changes as "key=value" texts."""
-    from ddlsim.scenario import as_overrides
-
     if isinstance(set, Mapping):
         return as_overrides(changes_of(set))
     return [] if set is None else listed("set", set, '["rounds=20"], or a mapping, {"rounds": 20}', str)

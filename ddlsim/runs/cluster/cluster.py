@@ -62,9 +62,6 @@ class Executor:
         return None if self.is_local else "cuda" if self.gpus_per_worker else "cpu"
 
 
-LOCAL = Executor()
-
-
 def executor_of(text: str = "local", **chosen: Any) -> Executor:
     """Return the executor for `--executor TEXT` and further options.
 
@@ -130,8 +127,7 @@ def import_ray() -> ModuleType:
         import ray
     except ImportError as error:
         raise DataMissing(
-            "--executor ray: the package ray is not installed (`pip install 'ddlsim[ray]'`, on every host of the "
-            "cluster), or leave the option out to compute in this process."
+            "--executor ray: Ray is not installed. Run `pip install 'ddlsim[ray]'` on all hosts."
         ) from error
     return ray
 
@@ -185,8 +181,7 @@ def connect(executor: Executor, cpus: int | None = None) -> None:
         where = "started" if executor.address is None else f"reached at {executor.address}"
         text = " ".join(str(error).split())
         raise DdlsimError(
-            f"--executor: no Ray cluster could be {where}: {type(error).__name__}: {text:.300} `ddlsim doctor "
-            "--executor ray` checks the cluster."
+            f"--executor: no Ray cluster could be {where}: {type(error).__name__}: {text:.300}"
         ) from error
 
 
@@ -200,8 +195,7 @@ def _check_answers(address: str | None) -> None:
         socket.create_connection((host.strip("[]"), int(port)), ANSWER_S).close()
     except (OSError, OverflowError) as error:
         raise DdlsimError(
-            f"--executor: no Ray cluster answers at {address}: {error}. `ray start --head` prints the address of the "
-            "cluster that it starts; is it still running, and does a firewall let this host through?"
+            f"--executor: no Ray cluster answers at {address}: {error}. Check the address, and any firewall."
         ) from error
 
 
@@ -209,8 +203,7 @@ def _listen_to(loopback: bool) -> None:
     """Give a cluster of this machine the address 127.0.0.1, as Ray does on systems with firewalls that ask."""
     from ray._private import ray_constants
 
-    if hasattr(ray_constants, "ENABLE_RAY_CLUSTER"):
-        ray_constants.ENABLE_RAY_CLUSTER = not loopback
+    ray_constants.ENABLE_RAY_CLUSTER = not loopback
 
 
 def hosts() -> list[Mapping[str, Any]]:
@@ -237,15 +230,9 @@ def plan(executor: Executor, at: Sequence[Mapping[str, Any]], fewer: bool = Fals
     if not sum(rooms):
         each = [f"{executor.cpus_per_worker or 1} cores"]
         each += [f"{executor.gpus_per_worker} GPUs"] if executor.gpus_per_worker else []
-        raise DdlsimError(
-            f"--executor: none of the {len(at)} hosts of the Ray cluster has room for a worker with "
-            f"{' and '.join(each)}. `ddlsim doctor --executor ray` says what they have."
-        )
+        raise DdlsimError(f"--executor: none of the {len(at)} hosts has room for a worker with {' and '.join(each)}.")
     if wanted > sum(rooms) and not fewer:
-        raise ScenarioError(
-            f"--workers {wanted}: the Ray cluster has room for {sum(rooms)} (on {len(at)} hosts). Ask for fewer "
-            "workers, cores or GPUs, or add hosts."
-        )
+        raise ScenarioError(f"--workers {wanted}: the cluster has room for {sum(rooms)}. Ask for fewer, or add hosts.")
     counts = [0] * len(at)
     for _ in range(min(wanted, sum(rooms))):
         fullest = min((place for place in range(len(at)) if counts[place] < rooms[place]), key=counts.__getitem__)

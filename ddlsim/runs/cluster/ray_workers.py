@@ -20,19 +20,29 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ddlsim.assembly import build_learner
+from ddlsim.data.prepared import PreparedData
 from ddlsim.foundation import own_code
 from ddlsim.foundation.environment import cpu_name
 from ddlsim.foundation.errors import DdlsimError, WorkerLost
 from ddlsim.learning.remote.rows import Ref
-from ddlsim.runs.cluster.cluster import Executor, Place, connect, hosts, import_ray, plan, threads_environment, versions
+from ddlsim.runs.cluster.cluster import (
+    Executor,
+    Place,
+    Shards,
+    connect,
+    hosts,
+    import_ray,
+    plan,
+    threads_environment,
+    versions,
+)
+from ddlsim.scenario import Scenario
 
 if TYPE_CHECKING:
     import networkx as nx
 
-    from ddlsim.data.prepared import PreparedData
     from ddlsim.learning.remote.shard import Shard
-    from ddlsim.runs.cluster.cluster import Shards
-    from ddlsim.scenario import Scenario
 
 
 NEEDS_DATA = "data"
@@ -53,10 +63,10 @@ class Assignment:
         threads: of a wave.
     """
 
-    scenario: "Scenario"
-    read: "Callable[[Scenario, Path | None], PreparedData]"
+    scenario: Scenario
+    read: Callable[[Scenario, Path | None], PreparedData]
     data_dir: Path | None
-    other: "Callable[[Scenario, PreparedData], str]"
+    other: Callable[[Scenario, PreparedData], str]
     nodes: tuple[int, ...]
     device: str
     threads: int
@@ -72,7 +82,7 @@ class Worker:
         """Return host, process, processor and versions."""
         return {"host": socket.gethostname(), "pid": os.getpid(), "cpu": cpu_name(), "versions": versions()}
 
-    def start(self, code: dict[str, bytes], packed: bytes, prepared: "PreparedData | None" = None) -> str | None:
+    def start(self, code: dict[str, bytes], packed: bytes, prepared: PreparedData | None = None) -> str | None:
         """Make the learner.
 
         Args:
@@ -86,7 +96,6 @@ class Worker:
         """
         import torch
 
-        from ddlsim.assembly import build_learner
         from ddlsim.learning.learner import Learner
         from ddlsim.learning.remote.shard import Shard
 
@@ -145,7 +154,7 @@ class RayWorkers:
             self.close()
             raise
 
-    def start(self, assigned: Sequence[Assignment], prepared: "PreparedData") -> None:
+    def start(self, assigned: Sequence[Assignment], prepared: PreparedData) -> None:
         """Make the learner of each worker.
 
         Args:
@@ -301,7 +310,7 @@ MOST_EXCHANGED = 500
 
 
 def deal(
-    shards: "Shards", workers: int, node_cluster: np.ndarray, neighbors: Callable[[], Sequence[Sequence[int]]]
+    shards: Shards, workers: int, node_cluster: np.ndarray, neighbors: Callable[[], Sequence[Sequence[int]]]
 ) -> list[int]:
     """Return the worker of each node, and at the end that of a server and of computations without a node.
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.report.summary import honest_part
-from ddlsim.runs.directory import write_json
+from ddlsim.runs.directory import read_json, write_json
 from ddlsim.runs.manifest import file_digests
 from ddlsim.runs.reproduce.matrix import Cell, Matrix, measured
 from ddlsim.runs.reproduce.running import ORIGIN, Run
@@ -88,7 +88,7 @@ class ResultStore:
         return {"matrix": self.matrix.name, "overrides": list(self.matrix.changes), "metric": self.matrix.metric}
 
     def _values(self, run: Run, summary: dict[str, Any]) -> Values:
-        manifest, origin = _read(run.directory / "manifest.json"), _read(run.directory / ORIGIN)
+        manifest, origin = read_json(run.directory / "manifest.json"), read_json(run.directory / ORIGIN)
         changes = [word for change in self.matrix.changes for word in ("--set", change)]
         values = {
             **run_values(self.matrix, run, summary),
@@ -148,12 +148,4 @@ def read_table(path: Path) -> dict[str, Any]:
         raise ScenarioError(f"{path}: cannot be read ({error}). Repair the file, or move it away.") from error
     if not isinstance(found, dict) or not isinstance(found.get("cells"), dict):
         raise ScenarioError(f"{path}: expected a results file, which has `cells`. Move it, or set another --results.")
-    return found
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
     return found

@@ -187,9 +187,7 @@ def parse_seeds(text: str) -> tuple[int, ...]:
         match = _SEEDS.match(part.strip())
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
         if last < first or last - first >= MOST_SEEDS:
-            raise ScenarioError(
-                f"--seeds {text[:60]}: expected seeds such as 0..4 or 0,2,7, got {part.strip()[:60]!r}."
-            )
+            raise ScenarioError(f"--seeds {text[:60]}: expected 0..4 or 0,2,7, got {part.strip()[:60]!r}.")
         found += range(first, last + 1)
     return tuple(dict.fromkeys(found))
 
@@ -202,9 +200,7 @@ def parse_grid(text: str) -> tuple[Value, ...]:
     """
     key, equals, values = text.partition("=")
     if not equals or not key.strip() or not values.strip():
-        raise ScenarioError(
-            f"--grid {text[:200]}: expected KEY=VALUE,VALUE,..., e.g. --grid topology.name=ring,complete"
-        )
+        raise ScenarioError(f"--grid {text[:200]}: expected KEY=VALUE,VALUE, such as topology.name=ring,complete.")
     found = parse_value(f"[{values}]", Mark(f"--grid {text}"), key)
     return values_of_key(key.strip(), found.plain())
 

@@ -2,17 +2,15 @@
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
 from ddlsim.foundation.errors import ScenarioError, did_you_mean
+from ddlsim.report.records import Records
+from ddlsim.scenario import Scenario
 from ddlsim.tasks import metrics
 from ddlsim.tasks.base import VALIDATION, VALIDATION_LOSS, Metric
-
-if TYPE_CHECKING:
-    from ddlsim.report.records import Records
-    from ddlsim.scenario import Scenario
 
 LOSS = Metric("validation_loss", "validation loss", higher_is_better=False, digits=4)
 
@@ -33,7 +31,7 @@ class Objective:
     rows: str
     over: Literal["nodes", "worst cluster", "fairness"] = "nodes"
 
-    def curve(self, records: "Records", ended: bool) -> list[tuple[int, float]]:
+    def curve(self, records: Records, ended: bool) -> list[tuple[int, float]]:
         """Return completed rounds and value of every evaluation so far.
 
         Args:
@@ -52,7 +50,7 @@ class Objective:
         half = any(np.isnan(values[-1]).any() for values in evaluations.values.values())
         return curve[:-1] if half and not ended else curve
 
-    def _judged(self, values: np.ndarray, records: "Records") -> float:
+    def _judged(self, values: np.ndarray, records: Records) -> float:
         """Return the value of one evaluation; infinity in the worse direction if the run has diverged."""
         clusters = metrics.over_clusters(values, records.node_cluster)
         if self.over == "nodes":
@@ -65,7 +63,7 @@ class Objective:
         return found if math.isfinite(found) else math.inf if self.metric.falling else -math.inf
 
 
-def objective_of(name: str | None, scenario: "Scenario") -> Objective:
+def objective_of(name: str | None, scenario: Scenario) -> Objective:
     """Return the objective of a search: a value on validation samples, never on test data.
 
     Args:

@@ -12,19 +12,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ddlsim.foundation.errors import DataMissing, ScenarioError
 from ddlsim.runs.directory import complete_summary, same_scenario
 from ddlsim.runs.manifest import same_files
 from ddlsim.runs.sweeps.axes import Axis, SweepFile, Value, combined, read_grid_file
+from ddlsim.scenario import Scenario
 from ddlsim.scenario.load import apply_overrides, finish, parse_override, with_fallback
 from ddlsim.scenario.model import to_plain, to_yaml
 from ddlsim.scenario.tree import Problem, ScenarioProblems, Tree
-
-if TYPE_CHECKING:
-    from ddlsim.scenario import Scenario
-
 
 MOST_POINTS = 100_000
 
@@ -63,7 +60,7 @@ class Point:
 
     name: str
     directory: Path
-    scenario: "Scenario | None"
+    scenario: Scenario | None
     refusal: str = ""
     words: tuple[str, ...] | None = None
     problems: "tuple[Problem, ...]" = ()
@@ -150,14 +147,12 @@ def refuse_shared_directories(found: Iterable[Point]) -> None:
     directory, shared = max(names.items(), key=lambda item: len(item[1]))
     if len(set(shared)) > 1:
         duplicates = " and ".join(map(repr, dict.fromkeys(shared)))
-        raise ScenarioError(
-            f"runs of the sweep would share the directory {directory}: {duplicates}. Give them other names."
-        )
+        raise ScenarioError(f"runs of the sweep would share the directory {directory}: {duplicates}. Rename them.")
     if len(shared) > 1:
         raise ScenarioError(f"{len(shared)} runs of the sweep have the name {shared[0]!r}. Give every value once.")
 
 
-def refuse_same_scenarios(found: Iterable[tuple[str, "Scenario"]]) -> None:
+def refuse_same_scenarios(found: Iterable[tuple[str, Scenario]]) -> None:
     """Raise ScenarioError if two runs of different names would be the same.
 
     Args:

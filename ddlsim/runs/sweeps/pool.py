@@ -15,19 +15,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import IO, Any, TypeVar
 
 from ddlsim.foundation import own_code
 from ddlsim.foundation.errors import DataMissing, DdlsimError, ScenarioError
 from ddlsim.report.summary import honest_part
 from ddlsim.report.text import seconds_text
 from ddlsim.runs.cluster.cluster import Executor, connect, disconnecting, hosts, import_ray, threads_environment
+from ddlsim.runs.directory import move_aside
+from ddlsim.runs.sweeps.points import Point
+from ddlsim.scenario import Scenario
 from ddlsim.tasks.base import Metric
-
-if TYPE_CHECKING:
-    from ddlsim.runs.sweeps.points import Point
-    from ddlsim.scenario import Scenario
-
 
 PointType = TypeVar("PointType", bound="Point")
 POLL_S = 0.05
@@ -215,7 +213,7 @@ class Outcome:
 
 
 def run_points(
-    points: "Sequence[Point]", executor: Executor, each: Resources, options: Mapping[str, Any]
+    points: Sequence[Point], executor: Executor, each: Resources, options: Mapping[str, Any]
 ) -> Iterator[Ended]:
     """Run points of a sweep on a cluster; yield each end after its directory is written.
 
@@ -254,8 +252,7 @@ def _check_room(each: Resources) -> None:
     found = [host["Resources"] for host in hosts()]
     if not any(has.get("CPU", 0) >= each.cpus and has.get("GPU", 0) >= each.gpus for has in found):
         raise ScenarioError(
-            f"--cpus-per-run {each.cpus} --gpus-per-run {each.gpus}: none of the {len(found)} hosts of the Ray cluster "
-            "has as many. `ddlsim doctor --executor ray` says what they have."
+            f"--cpus-per-run {each.cpus} --gpus-per-run {each.gpus}: no host of the cluster has as many."
         )
 
 
@@ -287,7 +284,7 @@ def _files(directory: Path) -> dict[str, bytes]:
     return {str(path.relative_to(directory)): path.read_bytes() for path in paths}
 
 
-def _ended(ray: Any, ref: Any, point: "Point") -> Ended:
+def _ended(ray: Any, ref: Any, point: Point) -> Ended:
     """Return the end of a run, and write its directory."""
     job = Job(point.name, ())
     try:
@@ -301,8 +298,6 @@ def _ended(ray: Any, ref: Any, point: "Point") -> Ended:
 
 def _write(directory: Path, files: Mapping[str, bytes]) -> None:
     """Write a directory whole or not at all; an existing one, of an incomplete run, is moved aside."""
-    from ddlsim.runs.directory import move_aside
-
     if not files:
         return
     draft = directory.with_name(f"{directory.name}.draft")

@@ -21,17 +21,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ddlsim.foundation.errors import DdlsimError, ScenarioError
+from ddlsim.report.reading import read
+from ddlsim.report.records import Records
 from ddlsim.runs.sweeps import pool
 from ddlsim.runs.sweeps.axes import Value, parse_grid
 from ddlsim.runs.sweeps.objective import Objective
 from ddlsim.runs.sweeps.points import Base, Point, point_of, words_of
+from ddlsim.scenario import Scenario, digest
 
 if TYPE_CHECKING:
     import optuna
     from optuna.distributions import BaseDistribution
-
-    from ddlsim.report.records import Records
-    from ddlsim.scenario import Scenario
 
 
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
@@ -49,9 +49,7 @@ def import_optuna() -> Any:
     try:
         import optuna
     except ImportError as error:
-        raise ScenarioError(
-            "--search optuna: Optuna is not installed. Install it with `pip install 'ddlsim[optuna]'`."
-        ) from error
+        raise ScenarioError("--search: Optuna is not installed. Run `pip install 'ddlsim[optuna]'`.") from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna
 
@@ -103,7 +101,7 @@ class Search:
     """
 
     base: Base
-    scenario: "Scenario"
+    scenario: Scenario
     space: "dict[str, BaseDistribution]"
     objective: Objective
     trials: int
@@ -197,8 +195,6 @@ def open_study(wanted: Search) -> "optuna.Study":
     Raises:
         ScenarioError: Optuna is not installed, or the folder has a study of another search.
     """
-    from ddlsim.scenario import digest
-
     optuna = import_optuna()
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
@@ -234,9 +230,7 @@ def open_study(wanted: Search) -> "optuna.Study":
         study.set_user_attr("search", about)
     elif held != about:
         differ = ", ".join(sorted(key for key in {*held, *about} if held.get(key) != about.get(key)))
-        raise ScenarioError(
-            f"--out {folder}: holds a search with another {differ}. Set another folder, or repeat its arguments."
-        )
+        raise ScenarioError(f"--out {folder}: holds a search with another {differ}. Name another folder.")
     return study
 
 
@@ -254,8 +248,6 @@ def _start(wanted: Search, study: "optuna.Study", trial: "optuna.Trial", cores: 
 
 def _look(wanted: Search, study: "optuna.Study", one: _Trial, ended: bool) -> None:
     """Report new evaluations to Optuna, and stop a run that its pruner rejects."""
-    from ddlsim.report.reading import read
-
     try:
         size = (one.point.directory / "metrics.jsonl").stat().st_size
         if size == one.size and not ended:  # the last evaluation of an ended run counts even if it is incomplete
@@ -277,7 +269,7 @@ def _look(wanted: Search, study: "optuna.Study", one: _Trial, ended: bool) -> No
             one.process.process.terminate()
 
 
-def _compare_data(wanted: Search, study: "optuna.Study", one: _Trial, records: "Records") -> None:
+def _compare_data(wanted: Search, study: "optuna.Study", one: _Trial, records: Records) -> None:
     """Raise ScenarioError if only this run, or only earlier runs, use the fallback's data."""
     data = records.manifest["data"]
     now, before = data["name"] if data["fallback"] else "", study.user_attrs.get(FALLBACK)
@@ -286,8 +278,8 @@ def _compare_data(wanted: Search, study: "optuna.Study", one: _Trial, records: "
     elif bool(before) != bool(now):
         kinds = [f"{name} (fallback)" if name else "the data that the scenario asks for" for name in (now, before)]
         raise ScenarioError(
-            f"--out {wanted.base.out}: {one.point.name} runs on {kinds[0]}, the trials before it ran on {kinds[1]}: "
-            "their values cannot be compared. Name another folder."
+            f"--out {wanted.base.out}: {one.point.name} runs on {kinds[0]}, the trials before it ran on {kinds[1]}. "
+            "Name another folder."
         )
 
 
