@@ -30,7 +30,7 @@ ALGORITHMS = Registry(
         "fedsim": ".fedsim:FedSim",
         "fedclassavg": ".fedclassavg:FedClassAvg",
         "fedproto": ".fedproto:FedProto",
-        "dfedavgm": ".dpsgd:DFedAvgM",
+        "dfedavgm": ".dfedavgm:DFedAvgM",
         "gtsgd": ".gtsgd:GTSGD",
         "sgp": ".sgp:SGP",
     },

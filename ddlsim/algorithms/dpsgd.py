@@ -5,13 +5,6 @@ NeurIPS 2017, Algorithm 1, in the order of the FACADE paper's appendix B (local 
 and doubly stochastic on any graph: 1 / (1 + the larger of the two degrees), the rest for the node itself. Weights of
 neighbors that are offline, or whose message is lost or too late, are added to the node's weight. The paper's graph is
 the same in all rounds (topology.dynamic: false); on a regular graph the weights are EL's plain mean.
-
-DFedAvgM: several local steps with heavy-ball momentum, then the mean with the neighbors' models.
-
-Source: Sun, Li, Wang, "Decentralized federated averaging", IEEE TPAMI 2022, Algorithm 1, without quantization
-(network.compression does that). Momentum restarts in every round, as in the paper, so it is training.momentum with
-training.optimizer sgd. The mixing matrix has Metropolis-Hastings weights on the topology's graph; weights of neighbors
-that are offline, or whose message is lost or too late, are added to the node's weight.
 """
 
 from dataclasses import dataclass
@@ -39,8 +32,3 @@ class NeighborMixing(SharedModel):
 @dataclass(frozen=True, kw_only=True)
 class DPSGD(WithFinalAllReduce, NeighborMixing):
     """Decentralized parallel SGD with Metropolis-Hastings weights."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class DFedAvgM(NeighborMixing):
-    """Decentralized federated averaging; set training.momentum."""
