@@ -5,8 +5,9 @@ something holds them: the part, or a scenario with it.
 """
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from dataclasses import InitVar, dataclass, replace
+from numbers import Integral
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -84,6 +85,14 @@ class Arrays(DataSettings):
             return
         if train is None or test is None or layout not in LAYOUTS:
             raise ScenarioError(f"{WHERE}: expected train=(x, y), test=(x, y) and a layout of {LAYOUTS}, got {layout}.")
+        for key, value, kind, expected in (
+            ("num_classes", self.num_classes, Integral, "a whole number"),
+            ("mean", self.mean, Sized, "a list of numbers, such as [0.5]"),
+            ("std", self.std, Sized, "a list of numbers, such as [0.5]"),
+            ("columns", columns, Mapping, "a mapping of names to values"),
+        ):
+            if value is not None and not isinstance(value, kind):
+                raise ScenarioError(f"{WHERE}: {key}: expected {expected}, got a {type(value).__name__}.")
         named = {"train": train, "test": test, "validation": validation}
         splits = {
             split: read_split(split, data, self.task, layout) for split, data in named.items() if data is not None
