@@ -69,7 +69,7 @@ def which_models(scenario: Scenario, learner: "Learner") -> tuple[Literal["none"
     num_bytes = 4 * sum(learner.architecture_of(node).layout.size for node in nodes)
     if num_bytes <= MOST_BYTES:
         return "last", f"last: together {num_bytes / 1e6:.3g} MB, which is not above {MOST_BYTES // 10**6} MB"
-    return "none", f"none: {num_bytes / 1e6:.0f} MB are above {MOST_BYTES // 10**6} MB; records.models: last keeps them"
+    return "none", f"none: {num_bytes / 1e6:.3g} MB are above {MOST_BYTES // 10**6} MB; records.models: last keeps them"
 
 
 def write_models(directory: Path, kept: KeptModels, learner: "Learner") -> None:

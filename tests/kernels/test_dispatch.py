@@ -63,7 +63,7 @@ def test_doctor_shows_the_choice(isa):
     ("why", "cure"),
     [
         ("they are not built", "DDLSIM_CUDA=ON"),
-        ("the driver is too old: it is for CUDA 12.2, the kernels are built with 13.0", "newer driver"),
+        ("the driver is too old: it is for CUDA 12.2, the kernels are built with 13.0", "that fits the driver"),
         ("the kernels are not built for compute capability 6.1 (no kernel image)", "CUDAARCHS=native"),
     ],
 )

@@ -19,7 +19,10 @@ from ddlsim.scenario import load
             "7:64: churn.offline[0].end_s: must lie",
         ),
         ("shift: {name: rotate, degrees: [0, 1, 2]}", "7:32: shift.degrees: expected one entry for each of the 2"),
-        ("partition: {name: label_clusters, labels: [[0]]}", "7:43: partition.labels: expected one list of labels"),
+        (
+            "partition: {name: label_clusters, labels: [[0]]}",
+            "7:43: partition.labels: expected 2 lists, one per cluster",
+        ),
         ("evaluation: {target: 70}", "7:22: evaluation.target: accuracy is a share, 0 to 1; write 0.7 for 70 %"),
         ("evaluation: {stop_at_target: true}", "7:30: evaluation.stop_at_target: needs evaluation.target_accuracy"),
         ("network: {links: {name: mix, parts: []}}", "7:37: network.links.parts: expected at least one"),
@@ -181,7 +184,7 @@ def test_only_images_are_augmented_or_rotated(data, no_images):
 @pytest.mark.parametrize(("tokens", "wrong"), [(80, 1), (81, 0)])
 def test_model_needs_all_tokens_of_the_data(tokens, wrong):
     found = [problem.text for problem in _problems_of("scenarios/shakespeare_lstm.yaml", f"model.tokens={tokens}")]
-    assert found == ["expected at least 81, the data's token ids are 0..80, got 80. Raise it or leave it out."] * wrong
+    assert found == ["expected at least 81, the tokens of the data, got 80. Raise it or leave it out."] * wrong
 
 
 @pytest.mark.parametrize(("vocabulary", "wrong"), [(2, 1), (3, 0)])
