@@ -325,8 +325,9 @@ def cannot_take(name: str, shape: Sequence[int], dtype: torch.dtype, error: Exce
     text = " ".join(str(error).split()).rstrip(".!")
     return ScenarioError(
         f"model: {name} cannot take the data's samples ({_kind(shape, dtype)}): {type(error).__name__}: {text:.200}. "
-        "Choose a model that is made for such samples, or convert the data: .astype('float32') for numbers "
-        "(integers other than uint8 are token ids), layout='signals' for signals [N, C, T]. Create tensors of a forward on the device of its inputs."
+        "Choose a model that is made for such samples, or convert the data: .astype('float32') for numbers (integers "
+        "other than uint8 are token ids), layout='signals' for signals [N, C, T]. Create tensors of a forward on the "
+        "device of its inputs."
     )
 
 

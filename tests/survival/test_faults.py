@@ -236,7 +236,7 @@ def test_how_often_is_a_time_or_a_number_of_rounds(text, every):
 
 @pytest.mark.parametrize("text", ["", "10", "m", "0r", "1.5r", "-1s", "10 minutes", "nans"])
 def test_other_words_are_refused(text):
-    with pytest.raises(ScenarioError, match="expected 30s, 10m or 1h, 50r .rounds. or 0"):
+    with pytest.raises(ScenarioError, match=r"expected 30s, 10m or 1h, 50r .rounds. or 0"):
         parse_every(text)
 
 
