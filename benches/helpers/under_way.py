@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ddlsim import assembly, runs
-from ddlsim.runs.cluster.cluster import LOCAL, Executor
+from ddlsim.runs.cluster.cluster import Executor
 from ddlsim.runs.computing import make_learner
 from ddlsim.runs.options import Options
 from ddlsim.runs.recorder import Recorder
@@ -32,14 +32,16 @@ class UnderWay:
         folder: Path,
         scenario: Path,
         settings: Sequence[str] = (),
-        executor: Executor = LOCAL,
+        executor: Executor | None = None,
         threads: int | None = None,
     ):
         folder.mkdir(parents=True, exist_ok=True)
         self.scenario = load(scenario, settings)
         self.prepared = runs.prepare(runs.load_data(self.scenario, None, True, False))
         self.completed = 0
-        self.learner = make_learner(self.scenario, self.prepared, "cpu", Options(executor=executor, threads=threads))
+        self.learner = make_learner(
+            self.scenario, self.prepared, "cpu", Options(executor=executor or Executor(), threads=threads)
+        )
         self.recorder = Recorder(folder / "metrics.jsonl")
         self.simulation = assembly.build_simulation(
             self.scenario, self.prepared, self.learner, self.recorder, on_round=self._count

@@ -82,10 +82,10 @@ def until_done(
                 found = next(iter(checkpoints_of(place)), None)
                 losses, newest = losses + 1 if found == newest else 1, found
                 if losses >= MOST_LOSSES:
-                    again = f"`ddlsim resume {place}` continues it" if found else "Run it again"
+                    again = f"Continue it with `ddlsim resume {place}`" if found else "Run it again"
                     raise DdlsimError(
                         f"{lost} The run ends after {losses} losses without a new checkpoint. Ray ends workers that "
-                        f"need more memory than their host has; {again}, with more or larger hosts."
+                        f"need more memory than their host has. {again}, with more or larger hosts."
                     ) from lost
                 where = f"returns to {found.name}" if found else "starts again"
                 warn(f"WARNING: {lost} The run {where}, on the remaining workers.")

@@ -126,7 +126,7 @@ def test_a_run_whose_hosts_are_all_gone_ends_with_one_error_and_is_resumed_here(
     executor = Executor(name="ray", address=made.address, workers=3)
     with monkeypatch.context() as patched:
         patched.setattr(Progress, "round", remove_all)
-        with pytest.raises(DdlsimError, match=r"none of the 0 hosts|losses without a checkpoint"):
+        with pytest.raises(DdlsimError, match=r"none of the 0 hosts|losses without a new checkpoint"):
             runs.run(load(SMOKE, SETTINGS), out=out, executor=executor, checkpoint_every=Every(rounds=1))
     runs.resume(out)
     assert outcome(out) == whole

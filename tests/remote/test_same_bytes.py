@@ -139,5 +139,8 @@ def test_a_worker_that_is_lost_before_the_first_checkpoint_lets_the_run_begin_ag
 @pytest.mark.full
 def test_workers_that_are_lost_again_and_again_end_the_run_with_one_error(tmp_path, monkeypatch):
     monkeypatch.setattr(sys.modules["ddlsim.runs.run"], "PAUSE_S", 0.0)  # ddlsim.runs.run is a function
-    with workers_here(monkeypatch, lost_at=range(5, 999)), pytest.raises(Exception, match="5 losses without a check"):
+    with (
+        workers_here(monkeypatch, lost_at=range(5, 999)),
+        pytest.raises(Exception, match="5 losses without a new checkpoint"),
+    ):
         on_workers(tmp_path / "run", (settings_of("el"),), three())
