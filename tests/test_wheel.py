@@ -14,6 +14,9 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.mark.full
 def test_wheel_installs_without_a_compiler_and_runs_smoke(tmp_path):
+    tool = ["make", f"{sys.prefix}/bin/auditwheel", f"VENV={sys.prefix}"]
+    if subprocess.run(tool, cwd=ROOT, capture_output=True).returncode:
+        pytest.skip("auditwheel cannot be installed here")
     built = subprocess.run(
         ["make", "wheel", f"VENV={sys.prefix}", f"WHEELS={tmp_path}"],
         cwd=ROOT,
