@@ -1,8 +1,8 @@
 """Learning algorithms by name: named and written as in their papers.
 
-To add an algorithm, write a file with a frozen dataclass (fields = YAML keys) that extends Algorithm (see base.py) and
-defines `start`, `round`, `serving` and, if it has a last exchange, `finish`. Add a line to this table, and a scenario.
-The contract test (tests/algorithms/test_contract.py) then covers it.
+To add an algorithm, write a file in the package of its kind: a frozen dataclass (fields = YAML keys) that extends
+Algorithm (see base.py) and defines `start`, `round`, `serving` and, if it has a last exchange, `finish`. Add a line to
+this table, and a scenario. The contract test (tests/algorithms/test_contract.py) then covers it.
 """
 
 from ddlsim.foundation.registry import Registry
@@ -11,28 +11,28 @@ ALGORITHMS = Registry(
     "algorithm",
     __name__,
     {
-        "facade": ".facade:Facade",
-        "el": ".el:EpidemicLearning",
-        "dpsgd": ".dpsgd:DPSGD",
-        "deprl": ".deprl:DePRL",
-        "dac": ".dac:DAC",
-        "random": ".baselines:RandomGossip",
-        "oracle": ".baselines:Oracle",
-        "local": ".baselines:Local",
-        "pens": ".pens:PENS",
-        "panm": ".panm:PANM",
-        "gossip": ".gossip:GossipLearning",
-        "adpsgd": ".adpsgd:ADPSGD",
-        "mapl": ".mapl:MAPL",
-        "fedavg": ".fedavg:FedAvg",
-        "fedprox": ".fedprox:FedProx",
-        "scaffold": ".scaffold:Scaffold",
-        "fedsim": ".fedsim:FedSim",
-        "fedclassavg": ".fedclassavg:FedClassAvg",
-        "fedproto": ".fedproto:FedProto",
-        "dfedavgm": ".dfedavgm:DFedAvgM",
-        "gtsgd": ".gtsgd:GTSGD",
-        "sgp": ".sgp:SGP",
+        "facade": ".personalized.facade:Facade",
+        "el": ".decentralized.el:EpidemicLearning",
+        "dpsgd": ".decentralized.dpsgd:DPSGD",
+        "deprl": ".personalized.deprl:DePRL",
+        "dac": ".personalized.dac:DAC",
+        "random": ".decentralized.baselines:RandomGossip",
+        "oracle": ".decentralized.baselines:Oracle",
+        "local": ".decentralized.baselines:Local",
+        "pens": ".personalized.pens:PENS",
+        "panm": ".personalized.panm:PANM",
+        "gossip": ".decentralized.gossip:GossipLearning",
+        "adpsgd": ".decentralized.adpsgd:ADPSGD",
+        "mapl": ".personalized.mapl:MAPL",
+        "fedavg": ".server.fedavg:FedAvg",
+        "fedprox": ".server.fedprox:FedProx",
+        "scaffold": ".server.scaffold:Scaffold",
+        "fedsim": ".server.fedsim:FedSim",
+        "fedclassavg": ".server.fedclassavg:FedClassAvg",
+        "fedproto": ".server.fedproto:FedProto",
+        "dfedavgm": ".decentralized.dfedavgm:DFedAvgM",
+        "gtsgd": ".decentralized.gtsgd:GTSGD",
+        "sgp": ".decentralized.sgp:SGP",
     },
     contract=".base:Algorithm",
 )

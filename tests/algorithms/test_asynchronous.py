@@ -8,9 +8,9 @@ import pytest
 from number_node import NumberNode, answer, message
 
 from ddlsim import runs
-from ddlsim.algorithms.adpsgd import ADPSGD, State
-from ddlsim.algorithms.gossip import GossipLearning
-from ddlsim.algorithms.pens import PENS
+from ddlsim.algorithms.decentralized.adpsgd import ADPSGD, State
+from ddlsim.algorithms.decentralized.gossip import GossipLearning
+from ddlsim.algorithms.personalized.pens import PENS
 from ddlsim.engine.run_info import NO_LIMIT, Run
 from ddlsim.scenario import load
 

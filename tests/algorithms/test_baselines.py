@@ -3,9 +3,9 @@
 import pytest
 from number_node import NumberNode, answer, message
 
-from ddlsim.algorithms.deprl import DePRL
-from ddlsim.algorithms.dpsgd import DPSGD
-from ddlsim.algorithms.el import EpidemicLearning
+from ddlsim.algorithms.decentralized.dpsgd import DPSGD
+from ddlsim.algorithms.decentralized.el import EpidemicLearning
+from ddlsim.algorithms.personalized.deprl import DePRL
 
 
 def test_el_averages_received_models():

@@ -10,8 +10,8 @@ import torch
 from number_node import NumberNode, answer, message
 
 from ddlsim import assembly, runs
-from ddlsim.algorithms.baselines import Oracle, RandomGossip
-from ddlsim.algorithms.dac import DAC
+from ddlsim.algorithms.decentralized.baselines import Oracle, RandomGossip
+from ddlsim.algorithms.personalized.dac import DAC
 from ddlsim.algorithms.similarity import Knowledge, Similarity, draw, probabilities
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.rng import stream, stream_seed

@@ -3,7 +3,7 @@
 import pytest
 from number_node import NumberNode, answer, message
 
-from ddlsim.algorithms.facade import Facade
+from ddlsim.algorithms.personalized.facade import Facade
 
 
 def test_trains_and_sends_the_head_of_lowest_loss():

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ddlsim import runs
-from ddlsim.algorithms.dpsgd import DPSGD
+from ddlsim.algorithms.decentralized.dpsgd import DPSGD
 from ddlsim.engine.transport import NetworkTransport
 from ddlsim.foundation.errors import DdlsimError
 from ddlsim.scenario import from_python, load

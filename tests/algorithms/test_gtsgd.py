@@ -6,8 +6,8 @@ from number_network import QuadraticNode, play, quadratics
 
 from ddlsim import assembly, runs
 from ddlsim.aggregation import base
-from ddlsim.algorithms.dpsgd import DPSGD
-from ddlsim.algorithms.gtsgd import GTSGD
+from ddlsim.algorithms.decentralized.dpsgd import DPSGD
+from ddlsim.algorithms.decentralized.gtsgd import GTSGD
 from ddlsim.learning.training_inputs import TrainingContext
 from ddlsim.runs.recorder import Recorder
 from ddlsim.scenario import from_mapping, load

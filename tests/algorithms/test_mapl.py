@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from number_node import message
 
-from ddlsim.algorithms.mapl import MAPL
+from ddlsim.algorithms.personalized.mapl import MAPL
 
 
 class GraphNode:
@@ -32,7 +32,7 @@ class GraphNode:
 
 
 def state(weights=(0.25, 0.25, 0.25, 0.25), samples=(100, 100, 100, 100)):
-    from ddlsim.algorithms.mapl import State
+    from ddlsim.algorithms.personalized.mapl import State
 
     return State((None, 9, None, None), (None, 0, None, None), np.array(weights), dict(enumerate(samples)))
 

@@ -7,9 +7,9 @@ import pytest
 from number_network import QuadraticNode, play, quadratics
 from number_node import NumberNode, answer, message
 
-from ddlsim.algorithms.fedprox import FedProx
-from ddlsim.algorithms.gtsgd import GTSGD
-from ddlsim.algorithms.scaffold import Scaffold
+from ddlsim.algorithms.decentralized.gtsgd import GTSGD
+from ddlsim.algorithms.server.fedprox import FedProx
+from ddlsim.algorithms.server.scaffold import Scaffold
 
 RATE, STEPS, NODES = 0.05, 4, 4
 SERVER = NODES

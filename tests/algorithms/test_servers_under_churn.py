@@ -6,11 +6,11 @@ import pytest
 from number_node import NumberNode, answer, message
 
 from ddlsim import runs
-from ddlsim.algorithms.fedavg import FedAvg
-from ddlsim.algorithms.fedclassavg import FedClassAvg
-from ddlsim.algorithms.fedproto import FedProto
-from ddlsim.algorithms.fedprox import FedProx
-from ddlsim.algorithms.scaffold import Scaffold
+from ddlsim.algorithms.server.fedavg import FedAvg
+from ddlsim.algorithms.server.fedclassavg import FedClassAvg
+from ddlsim.algorithms.server.fedproto import FedProto
+from ddlsim.algorithms.server.fedprox import FedProx
+from ddlsim.algorithms.server.scaffold import Scaffold
 from ddlsim.node.node import Node
 from ddlsim.scenario import load
 

@@ -5,7 +5,7 @@ import pytest
 from number_network import QuadraticNode, play, quadratics
 
 from ddlsim import assembly, runs
-from ddlsim.algorithms.sgp import SGP
+from ddlsim.algorithms.decentralized.sgp import SGP
 from ddlsim.runs.recorder import Recorder
 from ddlsim.scenario import from_mapping
 

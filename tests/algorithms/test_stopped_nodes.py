@@ -7,10 +7,10 @@ import pytest
 from number_node import NumberNode
 
 from ddlsim import runs
-from ddlsim.algorithms.baselines import Oracle, RandomGossip
-from ddlsim.algorithms.dac import DAC
-from ddlsim.algorithms.panm import PANM
-from ddlsim.algorithms.pens import PENS
+from ddlsim.algorithms.decentralized.baselines import Oracle, RandomGossip
+from ddlsim.algorithms.personalized.dac import DAC
+from ddlsim.algorithms.personalized.panm import PANM
+from ddlsim.algorithms.personalized.pens import PENS
 from ddlsim.scenario import load
 
 SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 import ddlsim
-from ddlsim.algorithms.dpsgd import DPSGD
-from ddlsim.algorithms.fedavg import FedAvg
+from ddlsim.algorithms.decentralized.dpsgd import DPSGD
+from ddlsim.algorithms.server.fedavg import FedAvg
 from ddlsim.foundation import sources
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.runs.api.start import resolve

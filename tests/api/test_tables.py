@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ddlsim
-from ddlsim.algorithms.el import EpidemicLearning
+from ddlsim.algorithms.decentralized.el import EpidemicLearning
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.report import columns as frames
 

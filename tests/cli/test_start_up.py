@@ -49,7 +49,7 @@ COMMANDS = [
 
 
 def test_names_scenarios_and_commands_that_only_look_need_no_torch(tmp_path):
-    (tmp_path / "mine.py").write_text("from ddlsim.algorithms.el import EpidemicLearning as Mine\n")
+    (tmp_path / "mine.py").write_text("from ddlsim.algorithms.decentralized.el import EpidemicLearning as Mine\n")
     command = [sys.executable, "-c", QUICK, str(ROOT / "scenarios" / "smoke.yaml"), json.dumps(COMMANDS)]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False)

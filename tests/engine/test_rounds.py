@@ -12,7 +12,7 @@ import pytest
 from small_network import equal_network
 from small_simulation import Plain, assemble
 
-from ddlsim.algorithms.gossip import GossipLearning
+from ddlsim.algorithms.decentralized.gossip import GossipLearning
 from ddlsim.devices.base import StepTimeTrace
 from ddlsim.foundation.errors import ScenarioError
 

@@ -6,7 +6,7 @@ KILLED = """
 import os, signal
 from dataclasses import dataclass
 from pathlib import Path
-from ddlsim.algorithms.el import EpidemicLearning
+from ddlsim.algorithms.decentralized.el import EpidemicLearning
 
 @dataclass(frozen=True, kw_only=True)
 class Killed(EpidemicLearning):
@@ -25,7 +25,7 @@ import os, time
 from dataclasses import dataclass
 from pathlib import Path
 import ray
-from ddlsim.algorithms.el import EpidemicLearning
+from ddlsim.algorithms.decentralized.el import EpidemicLearning
 
 @dataclass(frozen=True, kw_only=True)
 class Waiting(EpidemicLearning):

@@ -103,7 +103,7 @@ AMONG_PEERS = """
 def choose(self, node, state, round_num):
     return node.peers(round_num)[: self.sampled_peers]
 """
-RANDOM = "from ddlsim.algorithms.baselines import RandomGossip"
+RANDOM = "from ddlsim.algorithms.decentralized.baselines import RandomGossip"
 
 
 def test_a_class_that_asks_for_peers_says_that_it_heeds_the_topology(check):

@@ -144,7 +144,7 @@ def test_three_topologies_and_three_seeds_are_three_lines(here):
 
 
 def test_a_class_of_a_notebook_takes_the_place_of_an_algorithm(here):
-    from ddlsim.algorithms.el import EpidemicLearning
+    from ddlsim.algorithms.decentralized.el import EpidemicLearning
     from ddlsim.runs import run
     from ddlsim.scenario import load
 

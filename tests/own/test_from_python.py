@@ -12,8 +12,8 @@ import pytest
 from ddlsim import runs
 from ddlsim.aggregation.base import Aggregation
 from ddlsim.algorithms import ALGORITHMS
-from ddlsim.algorithms.el import EpidemicLearning
-from ddlsim.algorithms.facade import Facade
+from ddlsim.algorithms.decentralized.el import EpidemicLearning
+from ddlsim.algorithms.personalized.facade import Facade
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.scenario import digest, from_mapping, load, parts, to_yaml, with_fallback
 from ddlsim.scenario.model import to_plain
@@ -121,7 +121,8 @@ def test_a_package_that_is_edited_where_it_lies_is_run_again(tmp_path, monkeypat
 
     def loaded(width):
         file.write_text(
-            f"from ddlsim.algorithms.el import EpidemicLearning as Base\nclass Quiet(Base):\n    width = {width}\n"
+            "from ddlsim.algorithms.decentralized.el import EpidemicLearning as Base\n"
+            f"class Quiet(Base):\n    width = {width}\n"
         )
         sys.modules.pop("edited_in_place", None)
         cls = importlib.import_module("edited_in_place").Quiet

@@ -9,7 +9,7 @@ import torch
 
 import ddlsim
 from ddlsim import runs
-from ddlsim.algorithms.deprl import DePRL
+from ddlsim.algorithms.personalized.deprl import DePRL
 from ddlsim.assembly import builders_of
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.scenario import digest, load, to_yaml

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ddlsim.aggregation.base import Aggregation, Combination
-from ddlsim.algorithms.dpsgd import DPSGD
+from ddlsim.algorithms.decentralized.dpsgd import DPSGD
 from ddlsim.assembly.draws import absences_drawn
 from ddlsim.attacks.base import Attack
 from ddlsim.churn.schedule import Churn

@@ -73,7 +73,7 @@ def test_runs_with_different_user_code_share_no_row(run, tmp_path):
     given = []
     for seed, rest in enumerate((0.5, 50)):
         file.write_text(
-            "from ddlsim.algorithms.baselines import Local\n\n\nclass Lazy(Local):\n"
+            "from ddlsim.algorithms.decentralized.baselines import Local\n\n\nclass Lazy(Local):\n"
             f"    def round(self, node, state, round_num):\n        yield node.sleep({rest})\n"
         )
         given.append(run("rounds=1", f"seed={seed}", f"algorithm={{name: '{file}:Lazy'}}"))

@@ -21,7 +21,7 @@ write_pages = runpy.run_path(str(ROOT / "tools" / "results_pages.py"))["write_pa
 OWN = """\
 from dataclasses import dataclass
 
-from ddlsim.algorithms.el import EpidemicLearning
+from ddlsim.algorithms.decentralized.el import EpidemicLearning
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from number_node import NumberNode
 
-from ddlsim.algorithms.panm import PANM, neighbors_by_mixture
-from ddlsim.algorithms.pens import PENS
+from ddlsim.algorithms.personalized.panm import PANM, neighbors_by_mixture
+from ddlsim.algorithms.personalized.pens import PENS
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.node.parameters import Deferred
 

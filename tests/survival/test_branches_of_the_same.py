@@ -12,7 +12,7 @@ from ddlsim.scenario import load
 
 MINE = """
 from dataclasses import dataclass
-from ddlsim.algorithms.dpsgd import DPSGD
+from ddlsim.algorithms.decentralized.dpsgd import DPSGD
 
 @dataclass(frozen=True, kw_only=True)
 class Mine(DPSGD):

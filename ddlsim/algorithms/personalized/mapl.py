@@ -37,9 +37,6 @@ from ddlsim.foundation.units import CountOrZero, UnitCount
 from ddlsim.learning.training_inputs import LocalStep, Objective
 from ddlsim.node.candidates import EvaluationCandidates
 
-SMALLEST_WEIGHT = 1e-6
-"""Smallest weight of an edge; also the resolution of records."""
-
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping
 
@@ -50,6 +47,10 @@ if TYPE_CHECKING:
     from ddlsim.learning.job_types import Model
     from ddlsim.network.messages.message import Message
     from ddlsim.node.node import Node, Steps, Verb
+
+
+SMALLEST_WEIGHT = 1e-6
+"""Smallest weight of an edge; also the resolution of records."""
 
 
 @dataclass

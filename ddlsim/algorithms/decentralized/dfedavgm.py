@@ -8,7 +8,7 @@ that are offline, or whose message is lost or too late, are added to the node's 
 
 from dataclasses import dataclass
 
-from ddlsim.algorithms.dpsgd import NeighborMixing
+from ddlsim.algorithms.decentralized.dpsgd import NeighborMixing
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from typing import Annotated
 
 from annotated_types import Ge, Le
 
-from ddlsim.algorithms.fedavg import FedAvg, State
+from ddlsim.algorithms.server.fedavg import FedAvg, State
 from ddlsim.node.node import Node, Verb
 
 

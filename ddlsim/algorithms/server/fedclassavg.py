@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from annotated_types import Ge, Gt
 
-from ddlsim.algorithms.fedsim import FedSim
+from ddlsim.algorithms.server.fedsim import FedSim
 from ddlsim.learning.training_inputs import LocalStep, Objective
 
 if TYPE_CHECKING:

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from ddlsim.learning.bank import Params
     from ddlsim.node.node import Node
 
+
 Variant = Literal["listo_zec_2022", "hagander_2024", "text", "facade"]
 
 LISTO_ZEC_2022: dict[str, Any] = {

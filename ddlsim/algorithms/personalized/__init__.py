@@ -1,0 +1,1 @@
+"""Decentralized algorithms that learn a model per cluster or node, one file per paper."""
