@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ddlsim.report.text import markdown
-from ddlsim.runs.reproduce.matrix import Matrix, read_matrix
-from ddlsim.runs.reproduce.result import STANDINGS, Result, results, standing
-from ddlsim.runs.reproduce.running import runs_of
-from ddlsim.runs.reproduce.stored_results import read_table
+from ddlsim.runs.reproduce.matrix import Matrix, read_matrix, runs_of
+from ddlsim.runs.reproduce.result import STANDINGS, Result, read_table, results, standing
 from ddlsim.runs.reproduce.table import markdown_table, verdicts
-from ddlsim.scenario.load import is_matrix
+from ddlsim.scenario.files import is_matrix
 
 ROOT = Path(__file__).parents[1]
 

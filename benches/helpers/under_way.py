@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ddlsim import assembly, runs
 from ddlsim.runs.cluster.cluster import Executor
-from ddlsim.runs.computing import make_learner
+from ddlsim.runs.loading import make_learner
 from ddlsim.runs.options import Options
 from ddlsim.runs.recorder import Recorder
 from ddlsim.scenario import load

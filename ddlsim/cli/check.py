@@ -30,8 +30,8 @@ def check(
     User-defined classes (./mine.py:Mine) are tried out as well: a few nodes, two rounds, no learning.
     """
     from ddlsim.scenario import by_name, digest, load
+    from ddlsim.scenario.files import is_matrix, is_sweep
     from ddlsim.scenario.idle_keys import idle_notes
-    from ddlsim.scenario.load import is_matrix, is_sweep
 
     failed = False
     for path in scenarios:

@@ -81,7 +81,7 @@ def published_of(resolved: dict[str, Any]) -> dict[str, Any] | None:
     """
     from ddlsim.foundation.errors import DdlsimError
     from ddlsim.runs.reproduce.matrix import read_matrix
-    from ddlsim.scenario.load import by_name
+    from ddlsim.scenario.files import by_name
 
     name = str(resolved.get("name"))
     for matrix_name in sorted(by_name(matrices=True), key=len, reverse=True):

@@ -34,10 +34,8 @@ def reproduce(
     Every run has a separate process, so a failure ends no other run. Failures are listed at the end, with exit code 5.
     The table is also written to <out>/table.md.
     """
-    from ddlsim.runs.reproduce.matrix import read_matrix
-    from ddlsim.runs.reproduce.result import results
-    from ddlsim.runs.reproduce.running import Outcome, runs_of
-    from ddlsim.runs.reproduce.stored_results import ResultStore, table_name
+    from ddlsim.runs.reproduce.matrix import Outcome, read_matrix, runs_of
+    from ddlsim.runs.reproduce.result import ResultStore, results, table_name
     from ddlsim.runs.reproduce.table import console_table, markdown_table
 
     checked = read_matrix(matrix, overrides, cells)
@@ -45,7 +43,7 @@ def reproduce(
     runs = runs_of(checked, folder, seeds, cells)
     outcome = Outcome(interrupted=False, failures=())
     if not table:
-        from ddlsim.runs.reproduce.running import reproduce as run_all
+        from ddlsim.runs.reproduce.matrix import reproduce as run_all
 
         store = ResultStore(checked, stored) if stored else None
         outcome = run_all(

@@ -33,11 +33,11 @@ def wanted_search(
     Raises:
         ScenarioError: if they are invalid.
     """
-    from ddlsim.runs.sweeps.objective import objective_of
     from ddlsim.runs.sweeps.points import Base
     from ddlsim.runs.sweeps.search import Search as Wanted
-    from ddlsim.runs.sweeps.search import parse_dimension
-    from ddlsim.scenario.load import apply_overrides, find, finish, is_sweep, read_tree
+    from ddlsim.runs.sweeps.search import objective_of, parse_dimension
+    from ddlsim.scenario.files import find, is_sweep
+    from ddlsim.scenario.load import apply_overrides, finish, read_tree
 
     file = find(scenario)
     if is_sweep(file):

@@ -116,7 +116,8 @@ def _points(
     """Return the folder of the runs, and all points of the sweep."""
     from ddlsim.runs.sweeps.axes import parse_grid, parse_seeds
     from ddlsim.runs.sweeps.points import Base, points, read_sweep
-    from ddlsim.scenario.load import find, is_sweep, read_tree
+    from ddlsim.scenario.files import find, is_sweep
+    from ddlsim.scenario.load import read_tree
 
     file = find(scenario)
     axes = [parse_grid(text) for text in grid]

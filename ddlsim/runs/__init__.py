@@ -1,7 +1,7 @@
 """A run's life: its data, directory, start, end and summary.
 
-run.py runs from data to summary: loading.py (data and device), computing.py (learner), directory.py, loop.py
-(rounds), finalize.py, manifest.py. checkpoint.py resumes a run, branch.py branches it.
+run.py runs from data to summary: loading.py (data, device, learner), directory.py, loop.py (rounds), finalize.py,
+manifest.py. checkpoint.py resumes a run, branch.py branches it.
 options.py has its options.
 """
 

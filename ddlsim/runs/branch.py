@@ -2,7 +2,7 @@
 
 The branch has a separate directory. Up to the branching round it equals the earlier run: it starts with a checkpoint of
 that run at or before the round, if there is one, and otherwise from the start. When all nodes have completed the round,
-the simulation continues with the changed scenario (see assembly/change.py).
+the simulation continues with the changed scenario (see assembly/simulation.py).
 """
 
 import time
@@ -19,12 +19,11 @@ from ddlsim.runs import directory as directories
 from ddlsim.runs.branch_history import MISSING, Stage, changes, changes_text, read_stages, refuse_fixed
 from ddlsim.runs.checkpoint import ReplayToCheckpoint
 from ddlsim.runs.checkpoint_files import State, checkpoints_of, copy_checkpoint, remove_checkpoints, whole_checkpoints
-from ddlsim.runs.computing import about_executor, computes_on, make_learner
-from ddlsim.runs.context import RunContext
+from ddlsim.runs.finalize import RunContext
+from ddlsim.runs.loading import about_executor, computes_on, load_same_data, make_learner
 from ddlsim.runs.loop import execute, write_first_files
 from ddlsim.runs.manifest import (
     file_digests,
-    load_same_data,
     made_with,
     need_given_parts,
     read_manifest,

@@ -5,7 +5,7 @@ from contextlib import suppress
 from functools import partial
 
 from ddlsim.assembly import build_simulation
-from ddlsim.assembly.change import change_at_once
+from ddlsim.assembly.simulation import change_at_once
 from ddlsim.engine.evaluator import Evaluated
 from ddlsim.engine.simulation import Simulation
 from ddlsim.foundation.errors import DdlsimError, RecordsFailed, ReplayFailed, WorkerLost, listing
@@ -14,9 +14,8 @@ from ddlsim.runs import directory as directories
 from ddlsim.runs.branch_history import scenario_digests, write_stages
 from ddlsim.runs.callbacks import Completed, Evaluation, Started, StopRun
 from ddlsim.runs.checkpoint import Checkpoints
-from ddlsim.runs.context import RunContext
 from ddlsim.runs.directory import LOCK
-from ddlsim.runs.finalize import finalize, how_to_resume
+from ddlsim.runs.finalize import RunContext, finalize, how_to_resume
 from ddlsim.runs.manifest import made_with
 from ddlsim.runs.models import KeptModels, which_models
 from ddlsim.runs.recorder import ContactsFile, Recorder, unwritten

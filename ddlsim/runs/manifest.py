@@ -22,10 +22,9 @@ from ddlsim.data import DatasetSpec, PreparedData
 from ddlsim.foundation import own_code
 from ddlsim.foundation.environment import cpu_name, num_cores
 from ddlsim.foundation.errors import RecordsDamaged, ScenarioError
-from ddlsim.runs.branch_history import Stage, scenario_digests
+from ddlsim.runs.branch_history import scenario_digests
 from ddlsim.runs.cluster.cluster import PACKAGES, versions
 from ddlsim.runs.directory import read_json
-from ddlsim.runs.loading import load_data, prepare
 from ddlsim.scenario import Scenario, parts
 from ddlsim.scenario.model import to_plain
 from ddlsim.scenario.parts import origins
@@ -297,27 +296,6 @@ def refuse_others(directory: Path, then: Mapping[str, Any], now: Mapping[str, An
             "defines it alone (a notebook, a lambda, a function inside another). If it is the same, pass --anyway (in "
             "Python: anyway=True)."
         )
-
-
-def load_same_data(
-    scenario: Scenario, manifest: Mapping[str, Any], data_dir: Path | None, download: bool, stages: Sequence[Stage] = ()
-) -> PreparedData | DatasetSpec:
-    """Load the data of a run again; the scenario of a run on a fallback is the fallback.
-
-    Args:
-        scenario: of the run.
-        manifest: of the run.
-        data_dir, download: see Options.
-        stages: of a branched run, before `scenario`.
-    Raises:
-        ScenarioError: if the data, the partition or a file that the scenario names has changed.
-        DataMissing: if it is missing.
-    """
-    prepared = prepare(load_data(scenario, data_dir, fallback=False, download=download))
-    other = other_inputs(manifest, scenario, prepared, [stage.scenario for stage in stages])
-    if other:
-        raise ScenarioError(f"{other}. Restore the inputs of the run; --data-dir names the folder of its data.")
-    return prepared
 
 
 def refuse_other_inputs(directory: Path, scenario: Scenario, prepared: PreparedData | DatasetSpec) -> None:

@@ -25,13 +25,11 @@ from ddlsim.runs.calibrate import with_earlier_steps, with_measured_steps
 from ddlsim.runs.checkpoint import ReplayToCheckpoint
 from ddlsim.runs.checkpoint_files import State, checkpoints_of, whole_checkpoints
 from ddlsim.runs.cluster.cluster import disconnecting
-from ddlsim.runs.computing import about_executor, computes_on, make_learner
-from ddlsim.runs.context import RunContext
 from ddlsim.runs.directory import LOCK
-from ddlsim.runs.loading import load_data, prepare
+from ddlsim.runs.finalize import RunContext
+from ddlsim.runs.loading import about_executor, computes_on, load_data, load_same_data, make_learner, prepare
 from ddlsim.runs.loop import execute
 from ddlsim.runs.manifest import (
-    load_same_data,
     made_with,
     need_given_parts,
     read_manifest,

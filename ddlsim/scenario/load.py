@@ -1,4 +1,4 @@
-"""Find a scenario file, merge it with its `extends`, overrides and fallback, and check the result.
+"""Read a scenario file, merge it with its `extends`, overrides and fallback, and check the result.
 
 Defaults, `extends`, `fallback` and parts of sweeps are merged by one rule: mappings key by key, but a mapping with a
 `name` replaces the whole named part, because the keys belong to the part of that name. Every other value replaces the
@@ -6,12 +6,12 @@ value below it. A value of `--set` replaces the old value, also if it is a mappi
 """
 
 import json
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ddlsim.foundation.errors import ScenarioError, did_you_mean
+from ddlsim.scenario.files import by_name, find
 from ddlsim.scenario.model import DEFAULTS, Scenario, to_plain
 from ddlsim.scenario.parts import PART_PATHS, plain, table, with_given_parts, with_whole_path, with_whole_paths
 from ddlsim.scenario.tree import (
@@ -117,77 +117,6 @@ def value_at(tree: Tree, path: tuple[str, ...]) -> Tree | None:
             return None
         found = (with_long_names(found) if is_training(path[:depth]) else found).child(key)
     return found
-
-
-PACKAGE_DIR = Path(__file__).resolve().parent.parent
-
-
-def folders() -> Iterator[Path]:
-    """Yield the folders for bare names: ./scenarios, the package's scenarios, the source tree's scenarios."""
-    seen = set()
-    source_tree = PACKAGE_DIR.parent if (PACKAGE_DIR.parent / "pyproject.toml").is_file() else Path()
-    for folder in (Path("scenarios"), PACKAGE_DIR / "_scenarios", source_tree / "scenarios"):
-        if folder.is_dir() and folder.resolve() not in seen:
-            seen.add(folder.resolve())
-            yield folder
-
-
-def by_name(matrices: bool = False) -> dict[str, Path]:
-    """Return every scenario that has a bare name; files below base/, which others extend, have none.
-
-    Args:
-        matrices: the matrices for `ddlsim reproduce` instead.
-    """
-    found: dict[str, Path] = {}
-    for folder in folders():
-        for file in sorted(folder.rglob("*.yaml")):
-            if "base" not in file.relative_to(folder).parts[:-1] and is_matrix(file) == matrices:
-                found.setdefault(file.stem, file)
-    return found
-
-
-def is_matrix(file: Path) -> bool:
-    """Whether a file holds several scenarios, as a published table or a sweep, and not one."""
-    return bool(_table_keys(file) & {"cells", "axes"})
-
-
-def is_sweep(file: Path) -> bool:
-    """Whether a file holds a sweep (it has `axes`, or `cells`, and no published `source`) and not one scenario."""
-    return is_matrix(file) and "source" not in _table_keys(file)
-
-
-def _table_keys(file: Path) -> set[str]:
-    try:
-        return set(re.findall(r"^(cells|axes|source):", file.read_text(encoding="utf-8"), re.MULTILINE))
-    except (OSError, UnicodeDecodeError):
-        return set()
-
-
-def find(path: str | Path, matrices: bool = False) -> Path:
-    """Return the file of a path or a bare name.
-
-    Args:
-        path: as given.
-        matrices: whether a bare name means a matrix for `ddlsim reproduce` and not a scenario.
-    Raises:
-        ScenarioError: no such file.
-    """
-    file = Path(path)
-    if file.is_file():
-        return file
-    text = str(path)
-    known = by_name(matrices)
-    name = text.removesuffix(".yaml")
-    if name in known:
-        return known[name]
-    for folder in folders():
-        for inside in (folder / text, folder / f"{text}.yaml"):
-            if inside.is_file():
-                return inside
-    kind = "matrix" if matrices else "scenario"
-    what = "is a folder, expected a file" if file.is_dir() else f"no such file, and no {kind} of that name"
-    where = ", ".join(str(folder) for folder in folders()) or "no scenarios folder was found"
-    raise ScenarioError(f"{text}: {what} (looked in {where}).{did_you_mean(name, known)}")
 
 
 OF_PUBLISHED = (("data",), ("nodes",), ("model",), ("task",), ("partition",), ("shift",), ("algorithm", "name"))

@@ -7,8 +7,7 @@ import pytest
 from dac_in_numpy import mean_error
 
 from ddlsim import runs
-from ddlsim.runs.reproduce.matrix import read_matrix
-from ddlsim.runs.reproduce.running import runs_of
+from ddlsim.runs.reproduce.matrix import read_matrix, runs_of
 
 
 @pytest.mark.slow

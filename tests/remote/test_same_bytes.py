@@ -13,10 +13,10 @@ from workers_here import workers_here
 from ddlsim import runs
 from ddlsim.algorithms import ALGORITHMS
 from ddlsim.foundation.errors import DdlsimError
-from ddlsim.runs import computing
+from ddlsim.runs import loading
 from ddlsim.runs.checkpoint import Every
 from ddlsim.runs.cluster.cluster import Executor
-from ddlsim.runs.computing import read_data
+from ddlsim.runs.loading import read_data
 from ddlsim.scenario import load
 
 KEPT = ("training.optimizer=adam", "training.optimizer_state=kept", "training.learning_rate=0.001")
@@ -102,7 +102,7 @@ def test_a_host_where_nodes_would_get_other_samples_is_refused(tmp_path, monkeyp
     path = tmp_path / "parts.json"
     path.write_text(json.dumps(np.arange(800).reshape(8, 100).tolist()))
     settings = (settings_of("el"), f"partition={{name: file, path: {path}}}", "shift={name: none}")
-    monkeypatch.setattr(computing, "read_data", read_on_another_host)
+    monkeypatch.setattr(loading, "read_data", read_on_another_host)
     message = "partition: what nodes get of the data is not what the run was made on"
     with workers_here(monkeypatch), pytest.raises(DdlsimError, match=message):
         on_workers(tmp_path / "run", settings, three())

@@ -9,8 +9,8 @@ from ddlsim.report.sections.quality import fairness
 from ddlsim.report.sections.tables import curve
 from ddlsim.report.summary import summarize
 from ddlsim.report.summary_table import loud_lines, table
-from ddlsim.runs.reproduce.matrix import MEASURES
-from ddlsim.runs.sweeps.objective import Objective
+from ddlsim.runs.reproduce.published import MEASURES
+from ddlsim.runs.sweeps.search import Objective
 from ddlsim.tasks.base import ACCURACY
 
 KEYS = (

@@ -2,7 +2,8 @@
 
 import pytest
 
-from ddlsim.runs.reproduce.matrix import Cell, CellFile, Published
+from ddlsim.runs.reproduce.matrix import Cell
+from ddlsim.runs.reproduce.published import CellFile, Published
 from ddlsim.runs.reproduce.result import Result, common_distance
 
 

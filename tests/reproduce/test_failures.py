@@ -6,9 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from ddlsim.cli import app
-from ddlsim.runs.reproduce import running
-from ddlsim.runs.reproduce.matrix import read_matrix
-from ddlsim.runs.reproduce.running import reproduce, runs_of
+from ddlsim.runs.reproduce import matrix
+from ddlsim.runs.reproduce.matrix import read_matrix, reproduce, runs_of
 from ddlsim.runs.sweeps import pool
 
 
@@ -66,6 +65,6 @@ def test_commit_is_of_the_repository_of_the_sources(tmp_path, monkeypatch):
     git = ("git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=b")
     for words in (("init", "-q"), ("commit", "-q", "--allow-empty", "-m", "other")):
         subprocess.run([*git, *words], check=True)
-    installed = tmp_path / "site-packages" / "ddlsim" / "reproduce" / "running.py"
-    monkeypatch.setattr(running, "__file__", str(installed))
-    assert running.source_commit() is None
+    installed = tmp_path / "site-packages" / "ddlsim" / "reproduce" / "matrix.py"
+    monkeypatch.setattr(matrix, "__file__", str(installed))
+    assert matrix.source_commit() is None

@@ -1,8 +1,7 @@
 import pytest
 
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.runs.reproduce.matrix import read_matrix
-from ddlsim.runs.reproduce.running import runs_of
+from ddlsim.runs.reproduce.matrix import read_matrix, runs_of
 from ddlsim.scenario import ScenarioProblems, load
 
 

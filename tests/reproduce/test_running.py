@@ -9,9 +9,8 @@ from typer.testing import CliRunner
 
 from ddlsim.cli import app
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.runs.reproduce.matrix import read_matrix
+from ddlsim.runs.reproduce.matrix import Outcome, read_matrix, reproduce, runs_of
 from ddlsim.runs.reproduce.result import Result, result_of, results
-from ddlsim.runs.reproduce.running import Outcome, reproduce, runs_of
 from ddlsim.runs.reproduce.table import console_table, markdown_table
 
 DONE = Outcome(interrupted=False, failures=())

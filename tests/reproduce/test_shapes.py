@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from ddlsim.runs.reproduce.matrix import Shape
+from ddlsim.runs.reproduce.published import Shape
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.runs.reproduce.matrix import MEASURES, measured, read_matrix
-from ddlsim.runs.reproduce.result import Result, results, standing
-from ddlsim.runs.reproduce.running import reproduce, runs_of
-from ddlsim.runs.reproduce.stored_results import ResultStore, table_name
+from ddlsim.runs.reproduce.matrix import read_matrix, reproduce, runs_of
+from ddlsim.runs.reproduce.published import MEASURES, measured
+from ddlsim.runs.reproduce.result import Result, ResultStore, results, standing, table_name
 from ddlsim.runs.reproduce.table import console_table
-from ddlsim.scenario.load import is_matrix
+from ddlsim.scenario.files import is_matrix
 
 ROOT = Path(__file__).parents[2]
 write_pages = runpy.run_path(str(ROOT / "tools" / "results_pages.py"))["write_pages"]

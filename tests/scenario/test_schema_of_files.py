@@ -10,7 +10,7 @@ from ruamel.yaml import YAML
 
 from ddlsim.cli.listing import TABLE_OF
 from ddlsim.scenario import json_schema, parts
-from ddlsim.scenario.load import is_matrix
+from ddlsim.scenario.files import is_matrix
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 FILES = [file for file in sorted(SCENARIOS.rglob("*.yaml")) if file.parent.name != "base" and not is_matrix(file)]

@@ -7,7 +7,7 @@ import pytest
 
 from ddlsim.runs.reproduce.matrix import read_matrix
 from ddlsim.scenario import by_name, digest, load
-from ddlsim.scenario.load import is_matrix
+from ddlsim.scenario.files import is_matrix
 
 FOLDER = Path(__file__).parents[2] / "scenarios"
 FILES = sorted(path for path in FOLDER.rglob("*.yaml") if is_matrix(path))

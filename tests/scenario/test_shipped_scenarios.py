@@ -9,7 +9,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from ddlsim.scenario import by_name, digest, json_schema, load, to_yaml, with_fallback
-from ddlsim.scenario.load import is_matrix
+from ddlsim.scenario.files import is_matrix
 from ddlsim.scenario.parts import PART_PATHS, TABLES, table
 
 FOLDER = Path(__file__).parents[2] / "scenarios"

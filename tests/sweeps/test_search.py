@@ -11,8 +11,7 @@ import ddlsim
 from ddlsim.cli import app
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.report.records import Evaluations
-from ddlsim.runs.sweeps.objective import Objective
-from ddlsim.runs.sweeps.search import parse_dimension
+from ddlsim.runs.sweeps.search import Objective, parse_dimension
 from ddlsim.tasks.base import ACCURACY
 
 optuna = pytest.importorskip("optuna", reason="the extra `optuna` is not installed")

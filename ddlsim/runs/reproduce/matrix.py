@@ -1,298 +1,26 @@
-"""A matrix file: a sweep whose cells have published numbers; sweeps/axes.py has the grammar.
+"""The cells of a matrix and their runs, each in a separate process; published.py has the keys of its file.
 
-    source: whose table, which one
-    seeds: [1, 2, 3]
-    scenario: {extends: ..., ...}
-    axes:
-      similarity:
-        l2: {algorithm: {similarity: inverse_l2}}
-      merge:
-        fedavg: {algorithm: {merge: fedavg}}
-    cells:
-      l2/fedavg: {scenario: {algorithm: {tau: 19}}, published: {mean: 21.10, std: 2.51}}
-      oracle: {scenario: {algorithm: {name: oracle}}, published: {mean: 9.43, std: 0.33}}
-    measures: [fair_accuracy]                columns beside the accuracy, see MEASURES; published: {measures: ...}
-    shapes:                                  claims of a figure without numbers, checked on our means
-      - {claim: the oracle is best, order: [oracle, l2/fedavg]}
-
-A cell's own scenario is laid over its values; a cell whose name is no value has its own scenario alone. Accuracies are
-in percent, as in published tables.
-
-A table can hold other measures than accuracy by name, each a pure function of a run's summary. Fairness as in
-metrics.py. `highest_fair_accuracy` looks at all evaluations of the run, as figure 5 of Biswas et al., "Fair
-Decentralized Learning" (SaTML 2025) does; everything else is of the last one.
+The same call after an interrupt runs what is missing. A failed run stops no other run; failures are listed at the end.
 """
 
 import fnmatch
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import subprocess
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-import numpy as np
-from annotated_types import Ge, MinLen
-from pydantic import AfterValidator, Field, model_validator
+from types import MappingProxyType
+from typing import Any
 
 from ddlsim.foundation.errors import ScenarioError, did_you_mean
-from ddlsim.report.summary import honest_part
-from ddlsim.runs.sweeps.axes import GridFile, GridKeys, Section, Seeds, combined, read_grid_file
+from ddlsim.runs.directory import write_json
+from ddlsim.runs.reproduce.published import CellFile, MatrixFile, Published
+from ddlsim.runs.sweeps.axes import GridFile, combined, read_grid_file
+from ddlsim.runs.sweeps.points import Point, refuse_shared_directories, words_of
+from ddlsim.runs.sweeps.pool import Job, progress, run_jobs
 from ddlsim.scenario.load import apply_overrides, finish
 from ddlsim.scenario.model import Scenario
 from ddlsim.scenario.tree import Problem, ScenarioProblems, Tree, in_order, in_short
-from ddlsim.tasks import metrics
 from ddlsim.tasks.base import Metric
-
-BYTES_PER_GB = 1e9
-
-
-@dataclass(frozen=True)
-class Measure:
-    """One measure.
-
-    Args:
-        title: of its column, with the unit.
-        value: (summary, run directory) -> the number, or None where the run has none.
-        digits: decimals shown.
-    """
-
-    title: str
-    value: Callable[[dict[str, Any], Path], float | None]
-    digits: int = 2
-
-
-def _percent(value: float | None) -> float | None:
-    return None if value is None else 100 * value
-
-
-def _at(*path: str, scale: float = 1.0, honest: bool = False) -> Callable[[dict[str, Any], Path], float | None]:
-    """Return a measure that reads a number at a path of the summary, or of its part on honest nodes."""
-
-    def value(summary: dict[str, Any], directory: Path) -> float | None:
-        found: Any = honest_part(summary) if honest else summary
-        for key in path:
-            found = None if found is None else found.get(key)
-        return None if found is None else found * scale
-
-    return value
-
-
-def _peeking(summary: dict[str, Any], directory: Path) -> float | None:
-    """The accuracy with the head of lowest test loss; of a run with one model per node, its accuracy."""
-    of = honest_part(summary)
-    found = of.get("accuracy_lowest_test_loss") or of.get("accuracy") or {}
-    return _percent(found.get("all"))
-
-
-def _gb_per_node(summary: dict[str, Any], directory: Path) -> float | None:
-    sent = summary["target"]["bytes"]
-    return None if sent is None else sent / BYTES_PER_GB / summary["nodes"]
-
-
-def _highest_fair_accuracy(summary: dict[str, Any], directory: Path) -> float | None:
-    from ddlsim.report.reading import read
-
-    records = read(directory)
-    if not len(records.evaluations) or records.metric != "accuracy":
-        return None
-    per_cluster = metrics.over_clusters(records.evaluations.quality, records.node_cluster)
-    fair = metrics.fair_accuracy(per_cluster[:, records.judged_clusters], records.fair_lambda)
-    return None if np.isnan(fair).all() else 100 * float(np.nanmax(fair))
-
-
-def _between_merges(kind: str) -> Callable[[dict[str, Any], Path], float | None]:
-    """What cluster 0 has on its validation samples (its accuracy in percent; or a loss) before or after the merges of
-    the last ten rounds in which there were any.
-    """
-
-    def value(summary: dict[str, Any], directory: Path) -> float | None:
-        from ddlsim.report.reading import read
-        from ddlsim.report.sections.peers import measured_at_merges, merge_quality
-
-        records = read(directory)
-        found = merge_quality(records)
-        last = np.full(1, np.nan) if found is None else found[1][-10:, 0, int(kind == "after")]
-        return None if np.isnan(last).all() else measured_at_merges(records).scale * float(np.nanmean(last))
-
-    return value
-
-
-MEASURES: dict[str, Measure] = {
-    "fair_accuracy": Measure("fair accuracy %", _at("fair_accuracy", scale=100, honest=True)),
-    "highest_fair_accuracy": Measure("highest fair accuracy %", _highest_fair_accuracy),
-    "demographic_parity": Measure("demographic parity", _at("demographic_parity", honest=True), 4),
-    "equalized_odds": Measure("equalized odds", _at("equalized_odds", honest=True), 4),
-    "accuracy_peeking": Measure("accuracy %, head picked on the test set", _peeking),
-    "heads_agreed": Measure("nodes with their cluster's head %", _at("settlement", "agreement", scale=100), 1),
-    "heads_apart": Measure("runs whose clusters have different heads %", _at("settlement", "apart", scale=100), 0),
-    "gb_per_node_to_target": Measure("GB per node to the target", _gb_per_node, 3),
-    "rounds_to_target": Measure("rounds to the target", _at("target", "round"), 0),
-    "before_merges": Measure("cluster 0, validation, before the last merges", _between_merges("before")),
-    "after_merges": Measure("cluster 0, validation, after the last merges", _between_merges("after")),
-}
-"""Name in a matrix file -> measure."""
-
-
-def measured(summary: dict[str, Any], directory: Path, names: tuple[str, ...]) -> dict[str, float | None]:
-    """The values of a run.
-
-    Args:
-        summary: see report/summary.py.
-        directory: the run's.
-        names: of MEASURES.
-    """
-    return {name: MEASURES[name].value(summary, directory) for name in names}
-
-
-Place = str | Annotated[tuple[str, ...], MinLen(1)]
-Verdict = Literal["holds", "does not hold", "no value", "not run"]
-
-
-def _known_measure(name: str) -> str:
-    if name not in MEASURES:
-        raise ValueError(f"expected one of {', '.join(MEASURES)}")
-    return name
-
-
-MeasureName = Annotated[str, AfterValidator(_known_measure)]
-
-
-class Shape(Section):
-    """One claim of the paper; exactly one of `order` and `near` is given.
-
-    Args:
-        claim: what the figure shows or the text says.
-        order: cells from the highest value to the lowest; a list of cells in the place of one: these in any order.
-        margin: by how much each must be above the next at least; below 0: how far under it it may be.
-        near: cells whose values lie within `within` of each other.
-        within: see `near`.
-        of: what is compared: null: the mean; a number: that cluster, from 0; a name: that measure.
-    """
-
-    claim: str
-    order: Annotated[tuple[Place, ...], MinLen(2)] | None = None
-    margin: float = 0.0
-    near: Annotated[tuple[str, ...], MinLen(2)] | None = None
-    within: Annotated[float, Ge(0)] = 0.0
-    of: int | str | None = None
-
-    @model_validator(mode="after")
-    def _one_of_two(self) -> "Shape":
-        if (self.order is None) == (self.near is None):
-            raise ValueError("expected either order or near")
-        return self
-
-    @property
-    def cells(self) -> tuple[str, ...]:
-        """Those that it speaks of."""
-        return tuple(chain(*map(_listed, self.order or self.near or ())))
-
-    def judge(self, values: Mapping[str, float | None]) -> Verdict:
-        """Whether the cells' values are as claimed.
-
-        Args:
-            values: cell that has been run -> the value that is compared; None: it has none (a target never reached,
-                a run that diverged).
-        """
-        if any(cell not in values for cell in self.cells):
-            return "not run"
-        found = {cell: value for cell in self.cells if (value := values[cell]) is not None}
-        if len(found) < len(self.cells):
-            return "no value"
-        if self.order:
-            places = [[found[cell] for cell in _listed(place)] for place in self.order]
-            return _said(all(min(above) >= max(below) + self.margin for above, below in pairwise(places)))
-        return _said(max(found.values()) - min(found.values()) <= self.within)
-
-
-def _listed(place: Place) -> tuple[str, ...]:
-    return (place,) if isinstance(place, str) else place
-
-
-def _said(holds: bool) -> Verdict:
-    return "holds" if holds else "does not hold"
-
-
-class PublishedMeasure(Section):
-    """A published value with its deviation.
-
-    Args:
-        mean: over the seeds.
-        std: of that mean; null: not published.
-    """
-
-    mean: float
-    std: Annotated[float, Ge(0)] | None = None
-
-
-class Published(Section):
-    """What a paper reports of one cell; accuracies in percent. Each of them may be missing.
-
-    Args:
-        mean: over the seeds.
-        std: of that mean, see `spread`; null: not published.
-        clusters: the mean of each cluster; null: of this one it is not published.
-        clusters_std: their deviations.
-        measures: measure -> its value, or its {mean, std}.
-    """
-
-    mean: float | None = None
-    std: Annotated[float, Ge(0)] | None = None
-    clusters: tuple[float | None, ...] | None = None
-    clusters_std: tuple[Annotated[float, Ge(0)] | None, ...] | None = None
-    measures: dict[MeasureName, float | PublishedMeasure] = Field(default_factory=dict)
-
-    def measure(self, name: str) -> PublishedMeasure | None:
-        """The published value of a measure, if there is one."""
-        found = self.measures.get(name)
-        return PublishedMeasure(mean=found) if isinstance(found, int | float) else found
-
-
-class CellFile(Section):
-    """One cell as it stands in the file.
-
-    Args:
-        scenario: its own settings.
-        seeds: instead of those of the matrix.
-        published: the number to meet; null: none is known.
-        note: a remark, shown under the table.
-        outside: why ours lies outside two published deviations, where that is known.
-    """
-
-    scenario: dict[str, Any] = Field(default_factory=dict)
-    seeds: Seeds | None = None
-    published: Published | None = None
-    note: str = ""
-    outside: str = ""
-
-
-class MatrixFile(GridKeys):
-    """The file; keys of a sweep have the same meaning here.
-
-    Args:
-        source: origin of the published numbers.
-        seeds: seeds of every cell.
-        note: a remark under the table.
-        not_run: reason why cells have not been run, for the overview of all tables.
-        average: what a mean is taken over first: all nodes, or the clusters with equal weights.
-        spread: what the standard deviation is over: seeds, or the clusters or nodes of one run (mean over seeds).
-        cells: name -> cell.
-        measures: columns beside the accuracy, see measures.py.
-        shapes: claims of figures.
-        common_distance: whether the table states the distance of all cells from the published ones, see result.py.
-    """
-
-    source: str
-    note: str = ""
-    not_run: str = ""
-    seeds: Seeds
-    average: Literal["nodes", "clusters"] = "nodes"
-    spread: Literal["seeds", "clusters", "nodes"] = "seeds"
-    cells: Annotated[dict[str, CellFile], MinLen(1)]
-    measures: tuple[MeasureName, ...] = ()
-    shapes: tuple[Shape, ...] = ()
-    common_distance: bool = False
-
 
 NO_SETTINGS = ("seed", "name", "description", "paper", "fallback")
 """Keys of a scenario that change no result of a cell."""
@@ -443,3 +171,115 @@ def _cell(file: GridFile, name: str, tree: Tree, content: MatrixFile, overrides:
     label = f"{file.path.stem}-{name.replace('/', '-')}"
     scenario = finish(apply_overrides(merged, [*overrides, f"seed={seeds[0]}"]), label)
     return Cell(name, scenario, seeds, own, settings)
+
+
+ORIGIN = "origin.json"
+"""File in a run directory with the commit of the sources."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run(Point):
+    """One seed of one cell."""
+
+    cell: Cell
+    seed: int
+
+
+def runs_of(matrix: Matrix, out: Path, seeds: int | None = None, patterns: Sequence[str] = ()) -> list[Run]:
+    """Return the runs of a matrix, all cells with their first seed first, so that a table fills up evenly.
+
+    Args:
+        matrix: the matrix.
+        out: folder of its runs: <cell>/seed-<seed>, slashes in the cell's name as `+`.
+        seeds: number of seeds of each cell; None for all.
+        patterns: shell patterns of the selected cells; empty for all.
+    Raises:
+        ScenarioError: a pattern matches no cell, or two cells would have the same directory.
+    """
+    cells = [cell for cell in matrix.cells if is_selected(cell.name, patterns)]
+    for pattern in patterns:
+        if not any(is_selected(cell.name, [pattern]) for cell in cells):
+            known = ", ".join(cell.name for cell in matrix.cells)
+            raise ScenarioError(f"--cells {pattern}: no cell of {matrix.name} matches. Known: {known}.")
+    found = []
+    for turn in range(max(len(cell.seeds[:seeds]) for cell in cells)):
+        for cell in cells:
+            for seed in cell.seeds[:seeds][turn : turn + 1]:
+                name, directory = f"{cell.name} seed {seed}", out / cell.name.replace("/", "+") / f"seed-{seed}"
+                scenario = cell.scenario.model_copy(update={"seed": seed})
+                found.append(Run(name=name, directory=directory, scenario=scenario, cell=cell, seed=seed))
+    refuse_shared_directories(found)
+    return found
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Result of `reproduce`.
+
+    Args:
+        interrupted: whether the user has stopped it.
+        failures: name and cause of each failed run.
+    """
+
+    interrupted: bool
+    failures: tuple[tuple[str, str], ...]
+
+
+def reproduce(
+    runs: Sequence[Run],
+    *,
+    data_dir: Path | None = None,
+    download: bool = True,
+    jobs: int = 1,
+    notify: Callable[[str], None] = lambda _: None,
+    add: Callable[[Run, dict[str, Any]], None] = lambda *_: None,
+    stored: Mapping[str, Collection[int]] = MappingProxyType({}),
+) -> Outcome:
+    """Run what is missing.
+
+    Args:
+        runs: see `runs_of`.
+        data_dir: where to look for data first.
+        download: whether torchvision may download.
+        jobs: number of simultaneous processes.
+        notify: receives progress, line by line.
+        add: called with every complete run and its summary.
+        stored: seeds with stored results, by cell; they are not run again.
+    """
+    complete = {run.name: summary for run in runs if (summary := run.summary()) is not None}
+    missing = [run for run in runs if run.name not in complete and run.seed not in stored.get(run.cell.name, ())]
+    for run in runs:
+        if run.name in complete:
+            add(run, complete[run.name])
+    if len(missing) < len(runs):
+        notify(f"{len(runs) - len(missing)} of {len(runs)} runs are there already.")
+    options = ["-q", *([] if data_dir is None else ["--data-dir", str(data_dir)])]
+    options += [] if download else ["--no-download"]
+    failures, origin = [], {"commit": source_commit()}
+    try:
+        ends = run_jobs([Job(run.name, words_of(run, options)) for run in missing], jobs)
+        for run, summary, ended in progress(missing, ends, notify):
+            if summary is None:
+                failures.append((run.name, ended.cause))
+            else:
+                write_json(run.directory / ORIGIN, origin)
+                add(run, summary)
+    except KeyboardInterrupt:
+        return Outcome(True, tuple(failures))
+    return Outcome(False, tuple(failures))
+
+
+def source_commit() -> str | None:
+    """Return the commit of the sources, with a `+` if they differ from it; None outside a repository."""
+    root = Path(__file__).parents[3]
+    try:
+        _git(root, "ls-files", "--error-unmatch", "ddlsim/__init__.py")  # not a repository around an installation
+        commit = _git(root, "rev-parse", "--short=12", "HEAD")
+        return commit + ("+" if _git(root, "status", "--porcelain", "--", "ddlsim", "scenarios", "csrc") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def _git(root: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True)
+    return done.stdout.strip()

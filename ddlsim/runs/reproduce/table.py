@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from ddlsim.report.text import columns, markdown, number_text
-from ddlsim.runs.reproduce.matrix import MEASURES, Matrix, PublishedMeasure, Shape, Verdict
+from ddlsim.runs.reproduce.matrix import Matrix
+from ddlsim.runs.reproduce.published import MEASURES, PublishedMeasure, Shape, Verdict
 from ddlsim.runs.reproduce.result import Result, common_distance, standing
 
 

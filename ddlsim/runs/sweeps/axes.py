@@ -26,7 +26,8 @@ from annotated_types import Ge, MinLen
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from ddlsim.foundation.errors import ScenarioError, did_you_mean
-from ddlsim.scenario.load import extended, find, merge, read_file, without_others_numbers
+from ddlsim.scenario.files import find
+from ddlsim.scenario.load import extended, merge, read_file, without_others_numbers
 from ddlsim.scenario.tree import Mark, Problem, ScenarioProblems, Tree, in_order, parse_value
 from ddlsim.scenario.validate import check_section
 
