@@ -20,7 +20,7 @@ def test_accuracy_is_the_share_on_the_diagonal():
     assert np.isnan(metrics.accuracy([[0, 0], [0, 0]]))
 
 
-def test_cluster_mean_takes_each_clusters_own_nodes():
+def test_cluster_mean_uses_the_nodes_of_each_cluster():
     assert metrics.over_clusters([0.6, 0.8, 0.1], [0, 0, 1]).tolist() == pytest.approx([0.7, 0.1])
 
 
@@ -104,7 +104,7 @@ def test_fair_accuracy_takes_curves_and_other_lambdas():
 
 
 @pytest.mark.parametrize(("value", "nodes", "falling"), [(0.7, 3, False), (0.1, 3, True)])
-def test_a_mean_that_rounding_alone_keeps_from_the_target_reaches_it(value, nodes, falling):
+def test_mean_within_rounding_of_the_target_reaches_it(value, nodes, falling):
     mean = float(metrics.over_nodes(np.full(nodes, value)))
     assert mean != value
     assert metrics.first_reaching([mean], value, falling) == 0
@@ -113,7 +113,7 @@ def test_a_mean_that_rounding_alone_keeps_from_the_target_reaches_it(value, node
     assert metrics.first_reaching([beyond], value, falling) is None
 
 
-def test_cost_to_target_is_taken_at_the_first_evaluation_that_reaches_it():
+def test_cost_to_target_uses_the_first_evaluation_at_the_target():
     assert metrics.cost_to_target([0.1, 0.5, 0.4, 0.7], [10, 20, 30, 40], 0.5) == 20
     assert metrics.cost_to_target([0.1, 0.4], [10, 20], 0.5) is None
     assert metrics.cost_to_target([nan, 0.6], [10, 20], 0.5) == 20
@@ -125,7 +125,7 @@ def test_interpolated_cost_lies_on_the_line_between_two_evaluations():
     assert metrics.interpolated_cost_to_target([0.1, 0.2], [10, 20], 0.5) is None
 
 
-def test_settlement_counts_from_the_evaluation_after_which_nothing_changed():
+def test_settlement_counts_from_the_evaluation_after_the_last_change():
     heads = [[0, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, 1], [0, 0, 1]]
     found = metrics.settlement(heads, [0, 0, 1])
     assert found == metrics.Settlement(settled_after=2, heads=(0, 1), agreement=1.0, apart=True)
@@ -135,7 +135,7 @@ def test_a_change_at_the_last_evaluation_is_not_settled():
     assert metrics.settlement([[0, 0], [0, 1]], [0, 1]).settled_after is None
 
 
-def test_clusters_on_one_head_are_not_apart():
+def test_clusters_sharing_a_head_are_not_separated():
     found = metrics.settlement([[1, 1, 0, 1]], [0, 0, 0, 1])
     assert found == metrics.Settlement(settled_after=0, heads=(1, 1), agreement=0.75, apart=False)
 
@@ -148,7 +148,7 @@ def test_docstring_of_every_metric_has_a_first_sentence():
     assert all(function.__doc__.splitlines()[0].strip() for function in metrics.METRICS.values())
 
 
-def test_fairness_of_clusters_with_nothing_in_common_is_not_defined():
+def test_fairness_of_clusters_without_common_labels_is_undefined():
     """Each is tested on one class: no class has a true positive rate in both, nor a false positive rate."""
     confusion = np.array([[[3, 1], [0, 0]], [[0, 0], [2, 2]]])
     assert np.isnan(metrics.equalized_odds(confusion, [0, 1]))
@@ -156,7 +156,7 @@ def test_fairness_of_clusters_with_nothing_in_common_is_not_defined():
     assert metrics.equalized_odds(confusion, [0, 0]) == 0.0
 
 
-def test_a_pair_of_clusters_without_a_gap_does_not_hide_anothers():
+def test_pair_of_clusters_without_a_gap_does_not_hide_other_gaps():
     confusion = np.array([[[4, 0], [0, 4]], [[0, 0], [2, 2]], [[3, 1], [0, 4]]])
     assert metrics.equalized_odds(confusion, [0, 1, 2]) == pytest.approx(0.25)  # of the first and the last: 0.25, twice
 
@@ -166,7 +166,7 @@ def test_an_evaluation_of_diverged_nodes_gives_no_line():
 
 
 @pytest.mark.parametrize(("share", "samples"), [(0.5, 100), (0.95, 30), (0.98, 50), (0.99, 100), (0.1, 10), (0.0, 20)])
-def test_95_percent_of_samples_are_as_near_as_the_error_says(share, samples):
+def test_interval_contains_the_true_value_in_95_percent_of_samples(share, samples):
     population, rng = 2000, np.random.default_rng(0)
     found = rng.hypergeometric(round(share * population), round((1 - share) * population), samples, 4000) / samples
     error = metrics.sampling_error(found, samples, population)

@@ -49,7 +49,7 @@ def write_sources(tree: Path, text: str) -> None:
     (tree / "csrc" / "module.cpp").write_text(text)
 
 
-def test_a_missing_module_says_how_to_build_it(tree):
+def test_missing_module_is_reported_with_the_build_command(tree):
     failed = run(tree)
     assert failed.returncode != 0
     assert "DataMissing" in failed.stderr
@@ -70,7 +70,7 @@ def test_a_module_older_than_its_sources_is_refused(tree, site):
     assert "pip install ." in failed.stderr
 
 
-def test_an_old_module_can_be_used_knowingly(tree, site):
+def test_stale_module_can_be_allowed(tree, site):
     write_sources(tree, "// newer")
     done = run(tree, site, DDLSIM_ALLOW_STALE="1")
     assert done.returncode == 0, done.stderr

@@ -38,7 +38,7 @@ def test_event_loop_has_the_remaining_seconds():
 
 
 @pytest.mark.parametrize("learning", ["real", "none"])
-def test_a_run_tells_all_parts_and_they_add_up(tmp_path, learning):
+def test_profile_lists_all_parts_and_they_add_up(tmp_path, learning):
     summary = runs.run(load(SMOKE, ("rounds=2", f"learning={learning}")), out=tmp_path / "run", profile=True)
     found = dict(summary["profile"])
     assert list(found)[: len(PARTS)] == PARTS
@@ -58,7 +58,7 @@ def test_a_run_tells_all_parts_and_they_add_up(tmp_path, learning):
         pytest.param("{name: resnet8}", "core.3 is a ResidualBlock", marks=pytest.mark.full),
     ],
 )
-def test_a_run_tells_why_models_do_not_train_natively(tmp_path, model, reason):
+def test_run_reports_why_models_do_not_train_natively(tmp_path, model, reason):
     few = ("rounds=1", "nodes.clusters=[2]", "topology={name: complete}", "evaluation.samples=50")
     scenario = load(SMOKE, ("algorithm={name: el}", f"model={model}", "training.local_steps=1", *few))
     summary = runs.run(scenario, out=tmp_path / "run", profile=True)
@@ -67,7 +67,7 @@ def test_a_run_tells_why_models_do_not_train_natively(tmp_path, model, reason):
     assert (f"2 times: training: {reason}" in table(summary)) == (reason is not None)
 
 
-def test_the_command_prints_where_time_went(tmp_path):
+def test_command_prints_the_profile(tmp_path):
     words = ["run", str(SMOKE), "--set", "rounds=2", "--set", "algorithm={name: dac, sampled_peers: 2}", "--profile"]
     done = CliRunner().invoke(app, [*words, "-q", "--out", str(tmp_path / "run")])
     assert done.exit_code == 0, done.output

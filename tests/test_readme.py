@@ -87,7 +87,7 @@ def test_replay_prints_the_output_in_the_docs(tmp_path):
     assert run(command, tmp_path).stdout == out
 
 
-def test_readme_quotes_the_kept_results():
+def test_readme_quotes_the_stored_results():
     """The row of FACADE, 30:2, as docs/results has it, with as many seeds."""
     page = (ROOT / "docs" / "results" / "facade_table_cifar10.md").read_text()
     accuracy, fairness = (line.split("|") for line in page.splitlines() if line.startswith("| 30_2/facade |"))

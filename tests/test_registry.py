@@ -41,7 +41,7 @@ def load(monkeypatch):
     return load
 
 
-def test_a_class_that_keeps_the_contract_is_loaded(load):
+def test_valid_class_is_loaded(load):
     assert load(Whole) is Whole
 
 
@@ -55,7 +55,7 @@ def test_missing_methods_are_named(load):
         load(NoServing)
 
 
-def test_class_that_is_not_a_dataclass_is_refused(load):
+def test_class_without_the_dataclass_decorator_is_refused(load):
     class Bare(Algorithm):
         start = round = serving = lambda self, *_: None
 
@@ -63,7 +63,7 @@ def test_class_that_is_not_a_dataclass_is_refused(load):
         load(Bare)
 
 
-def test_every_builtin_entry_keeps_its_contract():
+def test_every_builtin_entry_fulfills_its_contract():
     from ddlsim.churn import CHURNS
     from ddlsim.data import DATASETS, PARTITIONS, SHIFTS
     from ddlsim.devices import DEVICES

@@ -43,14 +43,14 @@ def test_digest_covers_the_file_and_imported_user_modules(module, tmp_path):
     assert sources.digest_of(in_file) not in (None, first)
 
 
-def test_loaded_module_counts_as_it_was_until_it_is_reloaded(module, tmp_path):
+def test_loaded_module_keeps_its_digest_until_its_reload(module, tmp_path):
     loaded = module("mine", "class Mine:\n    pass\n")
     first = sources.digest_of(loaded.Mine)
     (tmp_path / "mine.py").write_text("class Mine:\n    times = 2\n")
     assert sources.digest_of(loaded.Mine) == first != sources.digest_of(importlib.reload(loaded).Mine)
 
 
-def test_code_that_no_file_alone_defines_has_no_digest(monkeypatch):
+def test_code_without_a_defining_file_has_no_digest(monkeypatch):
     def inner():
         pass
 

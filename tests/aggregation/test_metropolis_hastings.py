@@ -15,11 +15,11 @@ def test_weights_of_a_star_by_hand():
     assert found[1] == {0: 0.25, 1: 0.75}
 
 
-def test_weights_of_missing_neighbors_are_added_to_the_nodes_own():
+def test_node_takes_the_weights_of_missing_neighbors():
     assert metropolis_hastings(0, ((1, 2, 3), (0,), (0,), (0,)), received=[2]) == {0: 0.75, 2: 0.25}
 
 
-def test_more_messages_than_neighbors_leave_a_positive_own_weight():
+def test_node_weight_stays_positive_with_more_messages_than_neighbors():
     found = metropolis_hastings(0, ((1, 2), (0,), (0,), (), (), ()), received=[1, 2, 3, 4, 5])
     assert found == pytest.approx(dict.fromkeys(range(6), 1 / 6))
 

@@ -161,7 +161,7 @@ class TestByzpy:
     x = np.random.default_rng(7).normal(size=(9, 40))
 
     @pytest.mark.parametrize("selected", [1, 4])
-    def test_krum_and_multi_krum(self, selected):
+    def test_krum_and_multi_krum_equal_byzpy(self, selected):
         krum = pytest.importorskip("byzpy.aggregators.geometric_wise.krum")
         # byzpy sums n - f - 1 distances, the paper n - f - 2: its f is one less than ours
         theirs = krum.MultiKrum(f=3, q=selected).aggregate(list(torch.from_numpy(self.x)))
@@ -188,7 +188,7 @@ class TestByzpy:
 
 @given(st.integers(0, 10**6), st.integers(3, 8))
 @settings(max_examples=50, deadline=None)
-def test_distances_of_mixtures_are_symmetric_and_zero_between_equal_ones(seed, n):
+def test_distances_of_mixtures_are_symmetric_and_zero_for_equal_mixtures(seed, n):
     """Or rounding would break ties that the rule breaks by the order of nodes."""
     rng = np.random.default_rng(seed)
     mixing = rng.integers(0, 2, (n, n)) + np.eye(n)

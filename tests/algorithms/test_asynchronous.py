@@ -90,7 +90,7 @@ def test_adpsgd_keeps_its_model_if_its_neighbor_does_not_average(answers):
     assert state.model == 12.0
 
 
-def test_adpsgd_averages_with_no_node_before_it_has_joined_and_after_its_last_round():
+def test_adpsgd_averages_only_with_nodes_between_joining_and_last_round():
     node, adpsgd = NumberNode(), ADPSGD()
     state = adpsgd.start(node)
     assert adpsgd.answer(node, state, message(0, model=4.0)) == {} and state.model == 10.0

@@ -202,7 +202,7 @@ def test_every_byte_sent_is_counted_once(name, finished):
     assert not ALGORITHMS[name].waits or sends_later or counted == by_pairs
 
 
-def test_contents_of_messages_are_all_that_was_sent(name, finished):
+def test_message_contents_add_up_to_all_sent_bytes(name, finished):
     plain = finished("sync", "plain")
     contents = read_lines(plain.out / "contents.jsonl")
     on_the_wire = sum(pair[column] for pair in plain.pairs for column in COLUMNS)
@@ -213,7 +213,7 @@ def test_contents_of_messages_are_all_that_was_sent(name, finished):
     assert sum(row["messages"] for row in contents if row["content"] == "header") >= messages
 
 
-def test_rows_of_bytes_count_the_messages_that_a_node_has_sent(finished):
+def test_byte_rows_count_the_messages_of_a_node(finished):
     """Without latency and bandwidth a message is on the wire as a whole, so that the counts are equal to the byte."""
     ideal = finished("sync", "ideal")
     expected = ideal.looked_at + ideal.server_looked_at[1::2]  # a server is looked at again when all nodes are there
@@ -338,7 +338,7 @@ ONE_PER_SET_OF_HOOKS = ("adpsgd", "dac", "el", "facade", "fedsim", "mapl", "scaf
         for algorithm in sorted(ALGORITHMS)
     ],
 )
-def test_how_often_a_run_is_evaluated_changes_neither_training_nor_clocks(tmp_path, algorithm):
+def test_evaluation_interval_changes_neither_training_nor_clocks(tmp_path, algorithm):
     """Between evaluations, and after the last one, everything is the same to the byte."""
     found = []
     mode = "async" if sorted(ALGORITHMS).index(algorithm) % 2 else "sync"
@@ -394,7 +394,7 @@ def test_no_round_completes_while_all_nodes_are_offline(without_learning, comple
     assert summary["sim_time_s"] >= 3 + (6 - done_before) * 5 * 0.05
 
 
-def test_run_that_all_nodes_leave_reports_it(without_learning):
+def test_run_reports_the_departure_of_all_nodes(without_learning):
     offline = ", ".join(f"{{node: {node}, start_s: {0.7 + node / 10}, end_s: .inf}}" for node in range(8))
     with pytest.raises(DdlsimError, match="all nodes have left for good"):
         without_learning(f"churn={{name: schedule, offline: [{offline}]}}", "rounds=20")

@@ -117,7 +117,7 @@ def test_joining_node_trains_before_it_publishes_a_model(schedule):
     assert [verb[0] for verb in answer(gossip.round(node, state, 6), [], (14.0,))] == ["pull", "train"]
 
 
-def test_fedsim_uses_draw_probabilities_and_the_largest_for_the_nodes_own_model():
+def test_fedsim_uses_draw_probabilities_and_the_largest_for_the_local_model():
     node = NumberNode(num_nodes=4)
     dac = DAC(variant="hagander_2024", merge="fedsim", sampled_peers=2, two_hop="none")
     state = dac.start(node)
@@ -142,7 +142,7 @@ def test_cosine_of_the_last_update_sends_the_start_of_the_training():
     assert state.last == 12.0
 
 
-def test_oracle_stays_in_its_cluster_and_the_deluded_leave_it():
+def test_oracle_draws_from_its_cluster_and_deluded_nodes_from_others():
     oracle = Oracle(deluded=2, deluded_cluster=1, delusion_start=3, sampled_peers=2)
     nodes = [NumberNode(node_id, num_nodes=12) for node_id in range(12)]
     assert sum(oracle.is_deluded(node) for node in nodes) == 2

@@ -90,7 +90,7 @@ def test_variants_pick_the_head_on_different_batches(variant, batches, common):
         ({"selection_batches": 7, "thorough_every": 50}, [1, 51]),
     ],
 )
-def test_rounds_of_the_thorough_choice(keys, thorough):
+def test_thorough_choice_happens_in_its_rounds(keys, thorough):
     assert [number for number in range(100) if choice(Facade(heads=2, **keys), number)[2] == 100] == thorough
 
 

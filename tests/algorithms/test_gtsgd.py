@@ -58,7 +58,7 @@ def test_one_local_step_is_the_textbook_update(graph):
         assert tracked == pytest.approx(RATE * y, abs=1e-12)
 
 
-def test_several_local_steps_are_k_gt():
+def test_several_local_steps_equal_k_gt():
     steps = 4
     nodes, x = nodes_on(STAR, steps)
     w, c = mixing_matrix(STAR), np.zeros_like(x)

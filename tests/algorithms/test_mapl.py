@@ -104,7 +104,7 @@ def test_weights_of_rounding_size_become_zero():
         assert weights.sum() == pytest.approx(1, abs=1e-15)
 
 
-def test_weights_of_missing_answers_are_added_to_the_nodes_own():
+def test_node_takes_the_weights_of_missing_answers():
     mixed = MAPL()._mix(GraphNode({}), state((0.4, 0.3, 0.2, 0.1)), 1.0, {1: 10.0, 3: 100.0})
     assert mixed == pytest.approx(0.6 * 1 + 0.3 * 10 + 0.1 * 100)
 

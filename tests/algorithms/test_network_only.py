@@ -49,7 +49,7 @@ def test_every_algorithm_runs_without_learning(tmp_path, name):
 
 
 @pytest.mark.parametrize(("name", "pairs"), [("fedavg", "16 of 72"), ("el", "16 of 56")])
-def test_server_is_part_of_pairs_of_nodes(tmp_path, name, pairs):
+def test_pair_totals_include_the_server(tmp_path, name, pairs):
     run(tmp_path / "run", name, "learning=none", "topology={name: ring}")
     text = report([tmp_path / "run"])
     assert f"pairs with traffic {pairs}" in " ".join(text.split())
@@ -128,7 +128,7 @@ def test_compressed_messages_have_the_same_sizes_as_with_learning(tmp_path, name
         (["devices.step_time_s=9e8"], "simulated time has passed 9e.09 s in round 2 of node 0"),
     ],
 )
-def test_run_that_cannot_continue_says_why_and_keeps_its_records(tmp_path, changes, message):
+def test_stalled_run_reports_the_cause_and_keeps_its_records(tmp_path, changes, message):
     with pytest.raises(DdlsimError, match=message):
         run(tmp_path / "run", "facade", "learning=none", *changes)
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "failed"

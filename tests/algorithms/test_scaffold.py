@@ -59,7 +59,7 @@ def play_with_server(algorithm, rounds, heard=lambda round_num, node: True, rate
 
 @pytest.mark.parametrize("sends", ["variates", "changes"])
 @pytest.mark.parametrize("global_rate", [1.0, 0.5])
-def test_scaffold_is_algorithm_1_with_option_2(global_rate, sends):
+def test_scaffold_equals_algorithm_1_with_option_2(global_rate, sends):
     nodes, _, x = nodes_and_start()
     c, own = np.zeros_like(x), np.zeros((NODES, len(x)))
     for found in play_with_server(Scaffold(global_rate=global_rate, sends=sends), 8):
@@ -124,7 +124,7 @@ def test_server_variate_is_the_mean_of_the_last_received_variates():
         assert found.server["common"] == pytest.approx(known.mean(axis=0), abs=1e-12)
 
 
-def test_node_without_any_answer_corrects_by_its_own_variate():
+def test_node_without_an_answer_uses_its_control_variate():
     nodes, _, y = nodes_and_start()
     own = np.zeros_like(y)
     for found in play_with_server(Scaffold(), 4, lambda round_num, node: node):

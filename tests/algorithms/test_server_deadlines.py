@@ -37,7 +37,7 @@ def test_late_client_fetches_the_current_model_and_delays_no_round(algorithm, la
     assert time_s == pytest.approx(120, abs=0.1)
 
 
-def test_client_that_misses_every_deadline_never_trains_its_own_model_twice():
+def test_client_missing_every_deadline_always_trains_the_servers_model():
     keys = (*KEYS[:-1], "devices={name: per_node, step_times_s: [1, 2, 6]}", "protocol={deadline_s: 5}")
     server = [np.zeros(1)]
     for _ in range(24):

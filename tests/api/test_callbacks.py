@@ -71,7 +71,7 @@ def test_callbacks_change_no_result(finished, tmp_path):
 
 
 @pytest.mark.parametrize("hook", ["on_round", "on_evaluation"])
-def test_one_can_end_the_run_and_the_summary_says_so(scenario, tmp_path, hook):
+def test_callback_can_end_the_run_and_the_summary_reports_it(scenario, tmp_path, hook):
     diary = Diary()
     run = ddlsim.run(scenario(rounds=9), out=tmp_path / "run", callbacks=[Until(hook, 2, stop), diary])
     assert run.status == "stopped" and run.summary["stopped"] == {"round": 2, "reason": "enough"}
@@ -81,7 +81,7 @@ def test_one_can_end_the_run_and_the_summary_says_so(scenario, tmp_path, hook):
     assert "status stopped, ended after round 2 by a callback: enough" in table(run.summary, terminal=False)
 
 
-def test_a_run_that_was_ended_in_a_round_can_be_resumed_to_the_end_it_would_have_had(finished, tmp_path):
+def test_run_ended_in_a_round_resumes_to_the_same_result(finished, tmp_path):
     run = ddlsim.run(finished.scenario, out=tmp_path / "run", callbacks=[Until("on_round", 1, stop)])
     diary = Diary()
     assert ddlsim.resume(run.dir, callbacks=[diary]).summary["stopped"] is None
@@ -89,7 +89,7 @@ def test_a_run_that_was_ended_in_a_round_can_be_resumed_to_the_end_it_would_have
     assert diary.events[0] == ("start", 2, 1, "small") and ("round", 1) not in diary.events
 
 
-def test_a_run_that_was_ended_at_an_evaluation_is_branched_there(scenario, tmp_path):
+def test_run_ended_at_an_evaluation_can_be_branched_there(scenario, tmp_path):
     run = ddlsim.run(scenario(rounds=9), out=tmp_path / "run", callbacks=[Until("on_evaluation", 2, stop)])
     branch = ddlsim.resume(run.dir, set={"network.links": {"name": "4g"}}, out=tmp_path / "branch")
     assert branch.status == "done" and any("after round 2" in label for label in branch.summary["labels"])
@@ -108,7 +108,7 @@ def test_failing_callback_fails_the_run_and_keeps_its_records(scenario, tmp_path
     assert diary.events[-1] == ("end", "failed")
 
 
-def test_one_that_raises_at_the_end_leaves_a_finished_run(scenario, tmp_path):
+def test_callback_failing_at_the_end_leaves_a_finished_run(scenario, tmp_path):
     class Bad(ddlsim.Callback):
         def on_end(self, summary):
             fail()
@@ -142,7 +142,7 @@ def test_callbacks_receive_copies(finished, tmp_path):
     assert run.summary["accuracy"] == json.loads((run.dir / "summary.json").read_text())["accuracy"]
 
 
-def test_one_can_end_the_run_before_its_first_round(scenario, tmp_path):
+def test_callback_can_end_the_run_before_its_first_round(scenario, tmp_path):
     class Never(ddlsim.Callback):
         def on_start(self, started):
             raise ddlsim.StopRun("not today")
@@ -153,7 +153,7 @@ def test_one_can_end_the_run_before_its_first_round(scenario, tmp_path):
     assert [event[0] for event in diary.events] == ["start", "end"]
 
 
-def test_a_working_directory_that_changes_meanwhile_takes_no_records_along(scenario, here):
+def test_changed_working_directory_does_not_move_the_records(scenario, here):
     class Wanderer(ddlsim.Callback):
         def on_round(self, completed):
             (here / "elsewhere").mkdir(exist_ok=True)

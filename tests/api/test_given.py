@@ -62,7 +62,7 @@ def test_an_algorithm_is_a_class_an_object_or_a_mapping(scenario, given):
     assert type(found.algorithm) is Quiet and found.algorithm_name == "Quiet"
 
 
-def test_every_node_begins_with_the_values_of_a_module(scenario, tmp_path):
+def test_every_node_starts_with_the_values_of_a_module(scenario, tmp_path):
     net = Net()
     run = ddlsim.run(
         scenario(rounds=1), set={"training.learning_rate": 1e-30}, model=net, algorithm="local", out=tmp_path / "run"
@@ -119,7 +119,7 @@ def stopped(scenario, tmp_path):
     return run, whole, net
 
 
-def test_a_resume_says_which_objects_it_needs_and_takes_them_again(stopped, monkeypatch):
+def test_resume_names_and_accepts_the_objects_it_needs(stopped, monkeypatch):
     run, whole, net = stopped
     forget(monkeypatch)
     with pytest.raises(ScenarioError, match=r"made from Python with algorithm Quiet \(.*test_given\.py\)"):
@@ -137,7 +137,7 @@ def test_a_resume_with_another_module_is_refused(stopped, monkeypatch):
         ddlsim.resume(run.dir, algorithm=Quiet, model=Net())
 
 
-def test_a_report_needs_none_of_the_objects(stopped, monkeypatch):
+def test_report_needs_no_objects(stopped, monkeypatch):
     forget(monkeypatch)
     assert ddlsim.load(stopped[0].dir).summary["algorithm"] == "Quiet"
     assert json.loads(ddlsim.compare([stopped[1]]).table("json"))["rows"][0]["algorithm"] == "Quiet"
@@ -152,7 +152,7 @@ def test_data_are_pairs_of_arrays_or_torch_data_sets(scenario, tmp_path):
     assert pairs.scenario["data"]["name"] == "arrays" and len(pairs.scenario["data"]["sha256"]) == 64
 
 
-def test_the_model_of_a_run_needs_none_of_the_arrays(scenario, tmp_path):
+def test_model_of_a_run_needs_no_arrays(scenario, tmp_path):
     x, y = torch.randn(30, 1, 28, 28, generator=torch.Generator().manual_seed(0)), torch.arange(30) % 10
     given = {"train": (x, y), "test": (x, y), "validation": (x, y)}
     made = scenario(rounds=1, validation={"source": "own"})
@@ -190,12 +190,12 @@ def test_run_of_a_lambda_is_repeated_and_resumed_only_with_anyway(scenario, tmp_
             ddlsim.resume(tmp_path / "run", model=model)
 
 
-def test_a_sweep_over_makers_has_a_setting_for_each(scenario, tmp_path):
+def test_sweep_over_factories_has_a_setting_for_each(scenario, tmp_path):
     found = ddlsim.sweep(scenario(rounds=1), {"model": [by_closure(2), by_closure(5)]}, out=tmp_path)
     assert len(found.rows) == 2 and found.rows[0].numbers["bytes"] != found.rows[1].numbers["bytes"]
 
 
-def test_a_sweep_takes_parts_that_all_its_runs_have(scenario, tmp_path):
+def test_sweep_accepts_parts_common_to_all_runs(scenario, tmp_path):
     grid = {"algorithm.times": [1, 2]}
     found = ddlsim.sweep(scenario(rounds=1), grid, algorithm=Quiet, model=by_closure(2), out=tmp_path)
     chosen = [run.scenario["algorithm"] for run in found.runs]
@@ -204,7 +204,7 @@ def test_a_sweep_takes_parts_that_all_its_runs_have(scenario, tmp_path):
         ddlsim.sweep(scenario(), {"algorithm": ["el", "dpsgd"]}, algorithm=Quiet)
 
 
-def test_a_last_batch_of_one_sample_and_batch_norm_is_one_clear_error(scenario, tmp_path):
+def test_batch_norm_with_a_last_batch_of_one_sample_is_one_clear_error(scenario, tmp_path):
     x, y = torch.randn(99, 4, generator=torch.Generator().manual_seed(0)), torch.arange(99) % 2
     given = {"data": ((x, y), (x, y)), "model": lambda: nn.Sequential(nn.Flatten(), nn.BatchNorm1d(4), nn.Linear(4, 2))}
     dealt = {"partition": {"name": "random"}}
@@ -229,7 +229,7 @@ class Anything(DPSGD):
 @pytest.mark.parametrize(
     ("value", "held"), [(np.float32(0.5), 0.5), (np.array([1.0, 2.0]), [1.0, 2.0]), (torch.tensor(3), 3)]
 )
-def test_values_of_numpy_and_torch_are_held_as_numbers(scenario, value, held):
+def test_numpy_and_torch_values_become_numbers(scenario, value, held):
     assert to_plain(resolve(scenario(), algorithm=Anything(value=value)))["algorithm"]["value"] == held
 
 
@@ -306,7 +306,7 @@ class TwoPhases(FedAvg):
                 node.send(node.peers(round_num), round_num, phase=phase)
 
 
-def test_a_second_message_to_a_node_that_has_taken_the_first_is_right(scenario, tmp_path):
+def test_second_message_to_a_node_is_valid_after_it_took_the_first(scenario, tmp_path):
     given = scenario(algorithm=TwoPhases)
     given.pop("topology")
     assert ddlsim.run(given, out=tmp_path / "run").status == "done"
@@ -328,7 +328,7 @@ class Swapped(DPSGD):
         (Swapped, r"node.train: expected a whole model, .*, got \(head, core\)"),
     ],
 )
-def test_a_check_from_python_tries_parts_as_the_command_does(scenario, algorithm, text):
+def test_check_from_python_tests_parts_like_the_command(scenario, algorithm, text):
     with pytest.raises(ScenarioError, match=r"test_given.py:\d+: " + text):
         ddlsim.check(scenario(), algorithm=algorithm)
 

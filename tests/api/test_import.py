@@ -27,11 +27,11 @@ def test_import_of_ddlsim_imports_nothing_slow():
 
 
 @pytest.mark.parametrize("name", ddlsim.__all__)
-def test_every_name_is_there_and_has_a_text(name):
+def test_every_public_name_exists_and_has_a_docstring(name):
     assert getattr(ddlsim, name).__doc__ and name in dir(ddlsim)
 
 
-def test_a_name_that_is_not_there_is_an_attribute_error():
+def test_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="module 'ddlsim' has no attribute 'runn'"):
         ddlsim.runn  # noqa: B018
 

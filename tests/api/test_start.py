@@ -18,7 +18,7 @@ ONLY_NETWORK = {"learning": "none"}
 PAIR = (np.zeros((4, 3), "float32"), np.array([0, 1, 0, 1]))
 
 
-def test_a_name_of_a_scenario_with_changed_keys_is_run(tmp_path):
+def test_named_scenario_runs_with_changed_keys(tmp_path):
     changes = {"rounds": 3, "learning": "none", "nodes.clusters": (2, 2)}
     run = ddlsim.run("smoke", set=changes, seed=5, algorithm="el", topology=Ring, out=tmp_path / "run")
     assert run.status == "done" and run.summary["seed"] == 5
@@ -26,7 +26,7 @@ def test_a_name_of_a_scenario_with_changed_keys_is_run(tmp_path):
     assert run.scenario["algorithm"]["name"] == "el" and run.scenario["topology"] == {"name": "ring"}
 
 
-def test_an_algorithm_that_is_named_leaves_the_keys_that_are_set():
+def test_naming_the_current_algorithm_keeps_its_keys():
     assert resolve("smoke", {"algorithm.heads": 3}, algorithm="facade").algorithm.heads == 3
 
 
@@ -35,7 +35,7 @@ def test_a_mapping_can_extend_a_scenario_by_its_name(tmp_path):
     assert run.scenario["name"] == "smoke" and run.scenario["rounds"] == 1
 
 
-def test_a_mapping_without_a_name_changes_keys_of_the_part_that_it_lies_on_as_in_a_file():
+def test_mapping_without_a_name_changes_keys_of_the_current_part():
     found = resolve(
         {"extends": "smoke", "algorithm": {"heads": 3}, "model": {"hidden": [8]}, "topology": {"degree": 2}}
     )
@@ -59,7 +59,7 @@ def test_python_and_shell_use_the_same_directory(here, scenario):
     assert run.dir.parent.as_posix() == "runs/small" and run.dir.name.startswith("dpsgd-s0-") and run.dir.is_dir()
 
 
-def test_a_run_that_is_there_is_not_run_again(finished, capsys):
+def test_finished_run_is_not_repeated(finished, capsys):
     before = (finished.dir / "manifest.json").stat().st_mtime_ns
     again = ddlsim.run(finished.scenario, out=finished.dir)
     assert again.summary == finished.summary and (again.dir / "manifest.json").stat().st_mtime_ns == before
@@ -151,7 +151,7 @@ def test_a_run_is_branched_at_a_round(scenario, tmp_path):
     assert branch.scenario["network"]["links"]["name"] == "4g" and run.scenario["network"]["links"]["name"] == "uniform"
 
 
-def test_a_branch_takes_the_values_that_a_run_takes(scenario, tmp_path):
+def test_branch_accepts_the_same_values_as_a_run(scenario, tmp_path):
     run = ddlsim.run(scenario(), out=tmp_path / "run")
     changes = {
         "training.learning_rate": np.float32(0.5),

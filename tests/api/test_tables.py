@@ -45,13 +45,13 @@ def test_messages_and_links_add_up_to_the_bytes_of_the_run(finished):
     assert links["node"].tolist() == [0, 1, 2] and links["sent_bytes"].sum() == finished.summary["bytes"]["total"]
 
 
-def test_rows_are_all_that_was_recorded_or_one_name(finished):
+def test_rows_can_be_selected_by_name(finished):
     assert set(frames.rows(finished.records, "test_loss")["name"]) == {"test_loss"}
     assert set(frames.rows(finished.records)["name"]) >= {"accuracy", "test_loss", "bytes_sent"}
     assert len(frames.rows(finished.records, "nothing")["value"]) == 0
 
 
-def test_a_network_only_run_has_a_timetable(scenario, tmp_path):
+def test_network_only_run_has_a_table_of_round_times(scenario, tmp_path):
     run = ddlsim.run(scenario(learning="none"), out=tmp_path / "run")
     found = frames.rounds(run.records)
     assert found["round"].tolist()[:2] == [1, 2] and (found["first_s"] <= found["last_s"]).all()
@@ -83,7 +83,7 @@ def test_model_of_a_node_has_its_trained_values(finished):
         finished.state_dict(7)
 
 
-def test_a_notebook_shows_the_summary_without_obeying_it(finished, monkeypatch):
+def test_notebook_escapes_html_in_the_summary(finished, monkeypatch):
     evil = {**finished.summary, "scenario": "<script>alert(1)</script>", "labels": ["<b>x"]}
     run = ddlsim.load(finished.dir)
     run.__dict__["summary"] = evil
@@ -92,7 +92,7 @@ def test_a_notebook_shows_the_summary_without_obeying_it(finished, monkeypatch):
     assert "<script>" not in shown and "&lt;script&gt;" in shown and "NOTE: &lt;b&gt;x" in shown
 
 
-def test_a_figure_shows_itself(finished):
+def test_figure_is_displayed_in_a_notebook(finished):
     pytest.importorskip("matplotlib")
     figure = finished.plot(x="bytes", y="worst_cluster")
     assert figure._repr_png_().startswith(b"\x89PNG")
@@ -109,7 +109,7 @@ def test_a_comparison_takes_runs_directories_and_folders(finished):
         ddlsim.compare([])
 
 
-def test_a_run_that_is_named_twice_is_compared_once(scenario, tmp_path, monkeypatch):
+def test_repeated_run_is_compared_once(scenario, tmp_path, monkeypatch):
     zero, one = ddlsim.sweep(scenario(learning="none"), seeds=[0, 1], out=tmp_path / "both").runs
     monkeypatch.chdir(tmp_path)
     for given in ([zero, zero, one], [zero.dir, "both/seed-0", one], [zero, "both"], ["both", zero]):
@@ -151,13 +151,13 @@ def test_sweep_refuses_runs_with_ambiguous_names(scenario, tmp_path, given, text
     assert not (tmp_path / "sweep").exists()
 
 
-def test_a_sweep_runs_a_seed_once_and_takes_one_for_all(scenario, tmp_path):
+def test_sweep_runs_each_seed_once_and_accepts_a_common_seed(scenario, tmp_path):
     assert len(ddlsim.sweep(scenario(learning="none"), seeds=[1, 1], out=tmp_path / "one")) == 1
     (only,) = ddlsim.sweep(scenario(learning="none"), {"rounds": [1]}, seed=7, out=tmp_path / "seven").runs
     assert only.scenario["seed"] == 7
 
 
-def test_a_sweep_takes_arrays_as_a_run_does(scenario, tmp_path):
+def test_sweep_accepts_arrays_like_a_run(scenario, tmp_path):
     x, y = np.arange(96, dtype="float32").reshape(32, 3), np.arange(32) % 2
     pair = (x, y)
     values = [(pair, pair), {"train": (x + 1, y), "test": pair}, ddlsim.data.Arrays(train=(x + 2, y), test=pair)]

@@ -122,7 +122,7 @@ def test_shares_nest_and_are_the_same_in_every_attack():
     assert len(few) == 2 and len(many) == 5 and set(few) < set(many)
 
 
-def test_nodes_of_a_cluster():
+def test_attack_can_select_nodes_of_a_cluster():
     assert attack("alie", nodes=OfCluster(cluster=1)).members(CLUSTERS, 0) == (6, 7, 8, 9)
     half = attack("alie", nodes=OfCluster(cluster=1, share=0.5)).members(CLUSTERS, 0)
     assert len(half) == 2 and set(half) < {6, 7, 8, 9}
@@ -165,14 +165,14 @@ def test_invalid_attacks_are_reported_with_their_place(attacks, words):
 
 
 @pytest.mark.parametrize("name", ["alie", "flooding", "withholding"])
-def test_attacks_on_messages_need_an_algorithm_that_sends(name):
+def test_attacks_on_messages_need_a_sending_algorithm(name):
     with pytest.raises(ScenarioError, match="sends nothing"):
         load(SMOKE, (f"attacks=[{{name: {name}, nodes: 0.2}}]", "algorithm={name: local}"))
     for other in ("label_flip", "withholding, delay_s: 1.0"):  # which act on training
         load(SMOKE, (f"attacks=[{{name: {other}, nodes: 0.2}}]", "algorithm={name: local}"))
 
 
-def test_rules_need_an_algorithm_that_averages_and_an_own_model():
+def test_robust_rules_need_an_averaging_algorithm_and_a_local_model():
     with pytest.raises(ScenarioError, match="averages nothing"):
         load(SMOKE, ("aggregation={name: median}", "algorithm={name: local}"))
     with pytest.raises(ScenarioError, match="the server of fedavg has none"):

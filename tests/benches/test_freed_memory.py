@@ -16,14 +16,14 @@ def faults() -> int:
 
 
 @needs_glibc
-def test_kept_memory_is_handed_out_again_without_a_fault():
+def test_freed_memory_is_reused_without_page_faults():
     with freed_memory.kept() as differs:
         assert differs
         assert any(faults() < 4 for _ in range(50))
 
 
 @needs_glibc
-def test_afterwards_large_blocks_come_from_the_system_at_each_call():
+def test_large_blocks_come_from_the_system_after_the_context_ends():
     for _ in range(2):
         with freed_memory.kept():
             below = torch.empty(BYTES // 4).fill_(1)
@@ -34,11 +34,11 @@ def test_afterwards_large_blocks_come_from_the_system_at_each_call():
         del above
 
 
-def test_blocks_that_glibc_may_keep_make_no_difference():
+def test_blocks_kept_by_glibc_make_no_difference():
     assert not freed_memory.differs(32 * 2**20)
 
 
-def test_without_glibc_nothing_differs(monkeypatch):
+def test_without_glibc_nothing_changes(monkeypatch):
     monkeypatch.setattr("sys.platform", "darwin")
     freed_memory._glibc.cache_clear()
     assert not freed_memory.differs()

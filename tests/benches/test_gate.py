@@ -72,7 +72,7 @@ def entries(tmp_path) -> dict:
     return {name.rpartition("::")[2]: entry for name, entry in found.items()}
 
 
-def test_stored_is_the_median_and_only_steady_ratios_are_gated(run, tmp_path):
+def test_baseline_stores_the_median_and_gates_only_steady_ratios(run, tmp_path):
     made = [report(steady=0.50, wild=0.5, rate=None), report(steady=0.54, wild=0.7), report(steady=0.51, wild=0.6)]
     run("--store", reports=made)
     found = entries(tmp_path)
@@ -87,12 +87,12 @@ def test_machine_and_date_are_stored(run, stored, tmp_path):
     assert (found["date"], found["runs"], found["versions"]) == ("2031-02-03", 2, {"torch": "2.15.0"})
 
 
-def test_one_run_proves_nothing_steady(run, tmp_path):
+def test_single_run_marks_no_ratio_as_steady(run, tmp_path):
     run("--store", reports=[report(steady=0.5)])
     assert not entries(tmp_path)["steady"]["gated"]
 
 
-def test_a_bench_that_one_run_lacks_is_not_steady(run, tmp_path):
+def test_missing_bench_is_reported_as_unsteady(run, tmp_path):
     run("--store", reports=[report(other=1.0, sometimes=0.5), report(other=1.0), report(other=1.0, sometimes=0.5)])
     assert not entries(tmp_path)["sometimes"]["gated"]
 
@@ -105,11 +105,11 @@ def test_a_bench_can_exclude_itself(run, tmp_path):
 
 
 @pytest.mark.parametrize(("ratio", "status"), [(0.30, 0), (0.51, 0), (0.63, 0), (0.64, 1), (5.0, 1)])
-def test_gate_falls_when_the_speed_is_a_fifth_under_the_stored(run, stored, ratio, status):
+def test_gate_fails_at_a_fifth_below_the_stored_speed(run, stored, ratio, status):
     assert run(reports=[report(steady=ratio, wild=0.5)]) == status
 
 
-def test_the_fallen_bench_is_named(run, stored, capsys):
+def test_failed_bench_is_named(run, stored, capsys):
     run(reports=[report(steady=0.75, wild=9.0)])
     errors = capsys.readouterr().err
     assert "FELL benches/bench_made_up.py::steady: 0.750 of torch, stored 0.510: speed 68%" in errors
@@ -121,29 +121,29 @@ def test_missing_benches_fail(run, stored, capsys):
     assert "steady is stored but not in the report" in capsys.readouterr().err
 
 
-def test_a_ratio_to_another_alternative_is_not_held_against_the_stored(run, stored, capsys):
+def test_ratio_to_another_alternative_is_not_gated(run, stored, capsys):
     made = report(steady=0.1)
     made["benchmarks"][0]["extra_info"]["alternative"] = "torch, memory kept"
     assert run(reports=[made]) == 2
     assert "or not against torch;" in capsys.readouterr().err
 
 
-def test_of_repeated_runs_the_best_counts(run, stored):
+def test_best_of_repeated_runs_counts(run, stored):
     assert run(reports=[report(steady=0.9), report(steady=0.5)]) == 0
 
 
 @pytest.mark.parametrize("other", [("Slide Rule 2", 7), ("Abacus 3", 8)], ids=["name", "family"])
-def test_another_machine_holds_nothing(run, stored, capsys, other):
+def test_baseline_of_another_machine_gates_nothing(run, stored, capsys, other):
     assert run(reports=[report(*other, steady=0.9)]) == 0
     assert "--store" in capsys.readouterr().out
 
 
-def test_without_a_baseline_the_gate_says_how_to_make_one(run, capsys):
+def test_missing_baseline_is_reported_with_the_command_to_make_it(run, capsys):
     assert run(reports=[report(steady=0.5)]) == 2
     assert "gate.py --store" in capsys.readouterr().err
 
 
-def test_fallen_benches_run_again_and_no_others(monkeypatch, tmp_path):
+def test_only_failed_benches_run_again(monkeypatch, tmp_path):
     asked, results = [], [report(a=0.9, b=0.5), report(a=0.8), report(a=0.5)]
     monkeypatch.setattr(gate, "run_benches", lambda names, _: asked.append(list(names)) or results[len(asked) - 1])
     baseline = gate.baseline_of([report(a=0.5, b=0.5), report(a=0.5, b=0.5)])
@@ -153,7 +153,7 @@ def test_fallen_benches_run_again_and_no_others(monkeypatch, tmp_path):
     assert gate.verdict(baseline, reports) == 0
 
 
-def test_a_bench_that_stays_slow_falls_after_its_repeats(monkeypatch, tmp_path):
+def test_slow_bench_fails_after_its_repeats(monkeypatch, tmp_path):
     asked = []
     monkeypatch.setattr(gate, "run_benches", lambda names, _: asked.append(names) or report(a=0.9))
     baseline = gate.baseline_of([report(a=0.5), report(a=0.5)])
@@ -196,7 +196,7 @@ def test_table_shows_floors_and_other_alternatives():
 
 
 @pytest.mark.parametrize("area", ["kernels", "event_loop", "round", "evaluation", "startup", "network"])
-def test_every_area_has_a_gated_ratio_of_a_bench_that_is_there(area):
+def test_every_area_has_a_gated_ratio_of_an_existing_bench(area):
     stored = json.loads((BENCHES / "baseline.json").read_text())
     assert stored["machine"]["processor"] and stored["date"] and stored["runs"] > 1
     of_area = {name: entry for name, entry in stored["ratios"].items() if f"bench_{area}.py::" in name}

@@ -33,7 +33,7 @@ def short(monkeypatch):
         monkeypatch.setattr(turns, name, 0.0)
 
 
-def test_everyone_is_named_and_the_first_gives_the_ratio(bench):
+def test_first_alternative_gives_the_ratio_and_all_are_named(bench):
     turns.compare(bench, list, {"a": list, "b": list}, {"a, new memory": list})
     found = bench.extra_info
     assert found["alternative"] == "a" and found["ratio"] == found["ours_s"] / found["theirs_s"]
@@ -42,7 +42,7 @@ def test_everyone_is_named_and_the_first_gives_the_ratio(bench):
 
 
 @pytest.mark.skipif(not freed_memory.differs(), reason="no glibc")
-def test_memory_is_kept_for_all_but_the_fresh(bench, monkeypatch):
+def test_only_the_fresh_alternatives_get_new_memory(bench, monkeypatch):
     monkeypatch.setattr(turns, "WARM_UP_S", 10.0)  # until a turn needs no new pages
     faults: dict[str, list[int]] = {"kept": [], "new": []}
 
@@ -62,7 +62,7 @@ def test_a_measurement_may_be_the_mean_of_many_calls(bench):
     assert called.count("a") % 7 == 0 and called[:14] == ["ours"] * 7 + ["a"] * 7
 
 
-def test_a_disabled_bench_runs_ours_once():
+def test_disabled_bench_runs_its_function_once():
     called: list[str] = []
     turns.compare(Disabled(), lambda: called.append("ours"), {"a": lambda: called.append("a")})
     assert called == ["ours"]

@@ -59,7 +59,7 @@ def test_every_chart_is_drawn_and_nothing_scrolls_sideways(shown, width, theme):
 
 
 @pytest.mark.full
-def test_text_of_records_is_text(shown):
+def test_text_from_records_is_shown_as_text_in_the_browser(shown):
     page = shown()
     assert page.inner_text("h1") == EVIL
     assert page.evaluate("window.broken") is None
@@ -93,7 +93,7 @@ def test_keys_move_through_a_chart_and_zoom(shown):
 
 
 @pytest.mark.full
-def test_axis_of_time_replaces_that_of_rounds(shown):
+def test_time_axis_replaces_the_axis_of_rounds(shown):
     page = shown()
     page.locator("#quality .choice button", has_text="simulated time").click()
     page.locator("#quality .u-over").hover()
@@ -121,7 +121,7 @@ def test_every_chart_has_a_table(shown):
 
 
 @pytest.mark.full
-def test_paper_is_light_and_without_controls(shown):
+def test_printed_page_is_light_and_has_no_controls(shown):
     page = shown(theme="dark")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     page.emulate_media(media="print")

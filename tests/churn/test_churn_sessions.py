@@ -56,7 +56,7 @@ def test_preset_is_as_often_online_at_the_start_as_later(name, expected):
 
 
 @pytest.mark.parametrize("share", [0, 0.3, 1])
-def test_share_online_at_the_start_is_the_given_one(share):
+def test_share_online_at_the_start_equals_its_key(share):
     churn = Exponential(mean_online_s=1, mean_offline_s=1, initially_online=share)
     start, late = online_share(churn, np.array([0.0, 5.0]))
     assert start == pytest.approx(share, abs=0.05)
@@ -74,7 +74,7 @@ def test_rest_of_a_weibull_length_has_the_mean_of_renewal_theory():
     assert np.mean([lengths.draw_rest(rng) for _ in range(5000)]) == pytest.approx(expected, rel=0.05)
 
 
-def test_another_node_changes_no_draw_of_the_others():
+def test_adding_a_node_changes_no_draw_of_other_nodes():
     churn = Exponential(mean_online_s=3, mean_offline_s=1)
     few, more = first(churn, 3), first(churn, 4)
     assert {node: more[node] for node in few} == few

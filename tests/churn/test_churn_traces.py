@@ -36,7 +36,7 @@ def test_absences_are_the_gaps_between_online_intervals(tmp_path):
     assert absences == {0: [(0, 2), (5, 9), (12, math.inf)], 1: [(6, math.inf)]}  # 4 to 4 is no gap
 
 
-def test_trace_is_run_faster(tmp_path):
+def test_time_scale_shortens_a_trace(tmp_path):
     path = write(tmp_path, "0,0,3600", "0,7200,10800")
     assert list(Trace(path=path, time_scale=3600).absences(1, seed=0)[0]) == [(1, 2), (3, math.inf)]
 
@@ -88,7 +88,7 @@ def test_phone_always_or_never_online(tmp_path):
     assert gaps_of(tmp_path, phone(active=[], inactive=[])) == [(0, math.inf)]
 
 
-def test_another_node_changes_no_other_phone(tmp_path):
+def test_adding_a_node_changes_no_phone_of_other_nodes(tmp_path):
     churn = FedScale(path=store(tmp_path, {k: phone([k], [k + 40]) for k in range(1, 41)}))
     few, more = ([next(iter(gaps)) for gaps in churn.absences(n, seed=0).values()] for n in (20, 21))
     assert few == more[:20]

@@ -37,7 +37,7 @@ def test_intervals_that_touch_or_overlap_are_one(trace):
     assert read_events(path) == {"1": [(0, 20), (40, 50)]}
 
 
-def test_columns_may_be_named_and_divided_by_commas(tmp_path):
+def test_columns_may_have_names_and_comma_separators(tmp_path):
     path = tmp_path / "trace.csv"
     path.write_text("# node_id,event_start_time,event_stop_time,event_type\n3,5,9,1\n# a remark\n3,9,12,0\n")
     assert read_events(str(path)) == {"3": [(0, 4)]}
@@ -71,7 +71,7 @@ def test_a_node_is_offline_around_its_machine_s_intervals(trace):
     assert list(later[0]) == [(40, math.inf)]
 
 
-def test_machines_are_all_different_while_they_last(trace):
+def test_machines_repeat_only_after_all_are_used(trace):
     path = trace(*((machine, 1, 0, 10 + machine) for machine in range(5)))
     ends = [next(iter(gaps))[0] for gaps in FailureTrace(path=path).absences(5, seed=2).values()]
     assert sorted(ends) == [10, 11, 12, 13, 14]

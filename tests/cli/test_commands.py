@@ -55,7 +55,7 @@ def test_check_describes_a_scenario(ddlsim):
     assert result.stderr == ""
 
 
-def test_check_tells_all_errors_of_all_files(ddlsim, tmp_path):
+def test_check_reports_all_errors_of_all_files(ddlsim, tmp_path):
     (tmp_path / "bad.yaml").write_text("rounds: 0\nmodel: {name: mpl}\n")
     result = ddlsim("check", SMOKE, "bad.yaml", "nix.yaml")
     assert result.exit_code == 2
@@ -76,7 +76,7 @@ def test_wrong_usage_is_exit_code_2(ddlsim, words):
     assert ddlsim(*words).exit_code == 2
 
 
-def test_run_hands_its_options_on(ddlsim, replaced):
+def test_run_command_passes_its_options_on(ddlsim, replaced):
     calls = replaced({"status": "done"})
     words = ("--seed", 7, "--out", "o", "--data-dir", "d", "--no-fallback", "--no-download", "--device", "cpu", "-q")
     more = ("--force", "--profile", "--json", "--checkpoint-every", "50r", "--resume")
@@ -127,7 +127,7 @@ def test_traceback_goes_to_the_log_of_the_run(ddlsim, replaced, tmp_path):
 
 
 @pytest.mark.parametrize("words", [("-v", "run", SMOKE), ("run", SMOKE, "-v")])
-def test_traceback_is_shown_when_asked_for(ddlsim, replaced, words):
+def test_traceback_is_shown_on_request(ddlsim, replaced, words):
     replaced(RuntimeError("broken"))
     assert "Traceback (most recent call last)" in ddlsim(*words).stderr
 
@@ -164,7 +164,7 @@ def test_list_of_metrics_and_scenarios(ddlsim):
 
 
 @pytest.mark.full
-def test_list_shows_everything_with_where_it_comes_from(ddlsim):
+def test_list_shows_the_origin_of_every_name(ddlsim):
     lines = ddlsim("list").stdout.splitlines()
     found = {line.split()[0]: line.rpartition(" [")[2] for line in lines if line.startswith("  ")}
     assert found["facade"] == found["gn_lenet"] == "built-in]" and found["rmsprop"] == "torch.optim]"
@@ -251,7 +251,7 @@ def test_list_skips_unreadable_scenarios(ddlsim, tmp_path):
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_run_keeps_its_records_and_says_where(ddlsim, tmp_path, monkeypatch, signum):
+def test_interrupted_run_keeps_its_records_and_names_their_directory(ddlsim, tmp_path, monkeypatch, signum):
     from ddlsim.engine.simulation import Simulation
 
     complete = Simulation._complete

@@ -25,7 +25,7 @@ def compare(*words):
     return done.exit_code, done.stdout, done.stderr
 
 
-def test_every_option_of_the_lines_draws_a_file(runs, tmp_path):
+def test_every_line_option_draws_a_file(runs, tmp_path):
     pytest.importorskip("matplotlib")
     for number, words in enumerate(
         [[], ["--x", "bytes", "--y", "minority"], ["--band", "ci", "--at", "0.3"], ["--figure", "fair"]]
@@ -78,12 +78,12 @@ def test_comparison_writes_a_page_and_a_table(runs, tmp_path):
     assert "4 runs · smoke" in page.read_text()
 
 
-def test_a_page_that_cannot_be_written_is_one_clear_error(runs, tmp_path):
+def test_unwritable_page_is_one_clear_error(runs, tmp_path):
     (tmp_path / "file").write_text("")
     code, _, err = compare(runs, "-o", tmp_path / "file" / "page.html")
     assert code == 2 and "-o: expected to write to" in err and "Name another path." in err
 
 
-def test_report_of_several_runs_names_the_command_that_shows_them(runs, tmp_path):
+def test_report_of_several_runs_names_the_compare_command(runs, tmp_path):
     done = CliRunner().invoke(app, ["report", str(runs), "-o", str(tmp_path / "page.html")])
     assert done.exit_code == 2 and "`ddlsim compare RUNS -o FILE`" in done.stderr

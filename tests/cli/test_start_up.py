@@ -48,7 +48,7 @@ COMMANDS = [
 ]
 
 
-def test_names_scenarios_and_commands_that_only_look_need_no_torch(tmp_path):
+def test_read_only_commands_need_no_torch(tmp_path):
     (tmp_path / "mine.py").write_text("from ddlsim.algorithms.decentralized.el import EpidemicLearning as Mine\n")
     command = [sys.executable, "-c", QUICK, str(ROOT / "scenarios" / "smoke.yaml"), json.dumps(COMMANDS)]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -57,7 +57,7 @@ def test_names_scenarios_and_commands_that_only_look_need_no_torch(tmp_path):
     assert all(str(words) in done.stdout for words in COMMANDS)
 
 
-def test_module_is_the_command(tmp_path):
+def test_module_behaves_like_the_command(tmp_path):
     command = [sys.executable, "-m", "ddlsim", "check", "nix.yaml"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2
@@ -66,7 +66,7 @@ def test_module_is_the_command(tmp_path):
 
 @pytest.mark.full
 @pytest.mark.parametrize("imported", [False, True])
-def test_python_searches_for_cycles_at_its_end_only_if_triton_would_miss_it(imported):
+def test_final_search_for_cycles_runs_only_if_triton_is_imported(imported):
     code = (
         "import atexit, gc, sys, types; atexit.register(lambda: print('frozen', gc.get_freeze_count() > 0)); "
         f"sys.modules.update({{'triton': types.ModuleType('triton')}} if {imported} else {{}}); "

@@ -80,7 +80,7 @@ def test_a_tensor_has_its_channels_first():
     ],
     ids=["TensorDataset", "Dataset of tensors", "list of pairs of arrays"],
 )
-def test_a_torch_dataset_gives_the_same_as_its_arrays(given):
+def test_torch_dataset_equals_its_arrays(given):
     assert loaded(train=given).sha256 == loaded().sha256
 
 
@@ -94,7 +94,7 @@ def test_a_torch_dataset_gives_the_same_as_its_arrays(given):
     ],
 )
 @pytest.mark.parametrize("as_set", [Pairs, list, lambda pairs: torch.utils.data.Subset(pairs, range(len(pairs)))])
-def test_items_have_the_layout_that_is_said(layout, axes, kind, as_set):
+def test_items_have_the_stated_layout(layout, axes, kind, as_set):
     pairs = [(kind(np.ascontiguousarray(x.transpose(axes))), int(y)) for x, y in zip(X, Y, strict=True)]
     found = loaded(train=as_set(pairs), test=as_set(pairs), layout=layout)
     assert np.array_equal(found.train_images, X) and np.array_equal(found.test_images, X)
@@ -111,7 +111,7 @@ def test_a_memory_mapped_array_is_not_read(tmp_path):
     assert is_mapped(loaded(train=(mapped, Y)).train_images)
 
 
-def test_a_memory_mapped_array_that_was_written_to_is_refused(tmp_path):
+def test_changed_memory_mapped_array_is_refused(tmp_path):
     np.save(tmp_path / "x.npy", X)
     mapped = np.load(tmp_path / "x.npy", mmap_mode="r+")
     data = Arrays(train=(mapped, Y), test=TEST)
@@ -158,7 +158,7 @@ def test_a_file_cannot_name_arrays():
         from_mapping(mapping({"name": "arrays"}))
 
 
-def test_a_validation_set_can_be_used_as_such():
+def test_validation_arrays_become_the_validation_set():
     data = Arrays(train=(X, Y), test=TEST, validation=TEST)
     assert from_mapping(mapping(data) | {"validation": {"source": "own"}}).data.own_validation
     with pytest.raises(ScenarioError, match="without a validation set"):
@@ -217,7 +217,7 @@ def test_wrong_arrays_are_one_clear_error(given, text):
     assert len(str(caught.value)) < 400
 
 
-def test_arrays_that_could_be_masked_and_are_not_are_arrays():
+def test_masked_arrays_without_masked_values_are_accepted():
     assert np.array_equal(loaded(train=(np.ma.MaskedArray(X), Y)).train_images, X)
 
 
@@ -270,7 +270,7 @@ def test_means_may_be_an_array():
 
 
 @pytest.mark.parametrize("texts", [["a", "b", "a", "b"], np.array(["a", "b", "a", "b"], dtype=object)])
-def test_columns_may_be_texts_of_objects_as_pandas_has_them(texts):
+def test_columns_may_be_pandas_object_texts(texts):
     x, y = np.ones((4, 2), np.float32), np.array([0, 1, 1, 0])
     found = Arrays(train=(x, y), test=(x, y), columns={"author": texts}).load(DataSearch())
     assert found.columns["author"]["train"].tolist() == ["a", "b", "a", "b"]
@@ -313,7 +313,7 @@ def test_rows_of_features_are_not_augmented(kind):
 
 
 @pytest.mark.parametrize(("low", "high"), [(-2.5, 1.0), (0.0, 255.0)])
-def test_color_is_changed_on_the_scale_0_to_1_alone(low, high):
+def test_color_augmentation_needs_the_scale_0_to_1(low, high):
     images = np.zeros((4, 8, 8, 3), np.float32)
     images[1, 0, 0, 0], images[2, 0, 0, 0] = low, high
     with pytest.raises(ScenarioError, match=rf"values of 0 to 1 for color, got values of {low:g} to {high:g}\."):

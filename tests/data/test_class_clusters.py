@@ -25,7 +25,7 @@ def test_scenario_1_has_disjoint_classes_and_scenario_2_shares_four():
     assert ClassClusters(overlap=4).cluster_labels(2, 10) == [[0, 1, 2, 3, 4, 5, 6], [3, 4, 5, 6, 7, 8, 9]]
 
 
-def test_nodes_have_their_clusters_classes_within_the_spread_and_nothing_twice():
+def test_nodes_have_their_clusters_classes_within_the_spread_without_repeats():
     nodes = ClassClusters(overlap=4, samples_per_class=20, spread=5).assign(LABELS, [10, 10], rng())
     counts = [np.bincount(LABELS[own], minlength=10) for own in nodes]
     assert all((count[7:] == 0).all() and (count[:7] >= 15).all() and (count[:7] <= 25).all() for count in counts[:10])
@@ -53,7 +53,7 @@ def test_too_few_samples_are_named():
         ClassClusters(samples_per_class=100, spread=0).assign(LABELS, [7, 1], rng())
 
 
-def test_spread_that_leaves_nothing_is_refused():
+def test_spread_without_samples_is_refused():
     with pytest.raises(ScenarioError, match="spread: expected less than"):
         ClassClusters(samples_per_class=10, spread=10)
 
@@ -91,7 +91,7 @@ def test_classes_are_counted_in_the_data_set_not_in_the_samples():
     ("clusters", "classes", "overlap", "fit"),
     [(2, 10, 1, "0, 2, 4, 6 and 8"), (3, 10, 2, "1, 4 and 7"), (3, 10, 0, "1, 4 and 7"), (4, 10, 1, "2 and 6")],
 )
-def test_an_overlap_that_windows_of_equal_width_cannot_have_is_refused(clusters, classes, overlap, fit):
+def test_overlap_impossible_for_windows_of_equal_width_is_refused(clusters, classes, overlap, fit):
     with pytest.raises(ScenarioError, match=rf"overlap: expected {fit}, .* cover {classes} classes, got {overlap}\."):
         ClassClusters(overlap=overlap).assign_classes(np.arange(classes), [1] * clusters, rng(), classes)
 
@@ -103,7 +103,7 @@ def test_neighboring_clusters_share_the_overlap_and_all_classes_are_covered(clus
     assert all(len(set(one) & set(other)) == overlap for one, other in pairwise(windows))
 
 
-def test_an_overlap_that_fits_the_classes_that_there_are_passes_the_check_of_a_scenario():
+def test_valid_overlap_passes_the_check_of_a_scenario():
     """Where it is not known yet how many there are."""
     sets = ("partition={name: class_clusters, overlap: 2}", "nodes.clusters=[2, 2, 2, 2]", "algorithm={name: el}")
     assert load("scenarios/smoke.yaml", sets).partition.cluster_labels(4, 10)[1] == [2, 3, 4, 5]

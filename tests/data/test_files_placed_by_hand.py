@@ -33,7 +33,7 @@ def test_windows_and_users_of_leaf_are_used_unchanged(tmp_path):
     assert data.columns["speaker"]["test"].tolist() == ["HAMLET", "GHOST"]
 
 
-def test_of_leafs_windows_each_position_can_have_a_label(tmp_path):
+def test_every_position_of_leafs_windows_can_have_a_label(tmp_path):
     data = loaded(tmp_path, predict="each")
     assert data.train_labels[0].tolist() == character_ids("o be,").tolist()
 
@@ -85,12 +85,12 @@ def test_wrong_files_of_leaf_are_one_clear_error(tmp_path, changed, error, text)
         loaded(tmp_path, **changed)
 
 
-def test_files_of_leaf_that_are_not_there_say_how_they_are_made(tmp_path):
+def test_missing_files_of_leaf_are_reported_with_instructions(tmp_path):
     with pytest.raises(DataMissing, match=r"(?s)shakespeare/train.*preprocess.sh"):
         DATASETS["shakespeare"](text="leaf").load(DataSearch(tmp_path, download=False))
 
 
-def test_keys_that_leafs_files_have_decided_are_refused():
+def test_keys_fixed_by_leafs_files_are_refused():
     with pytest.raises(ScenarioError, match="leaf fixes unit, stride and test_share"):
         DATASETS["shakespeare"](text="leaf", stride=1)
 

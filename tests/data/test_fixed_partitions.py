@@ -24,13 +24,13 @@ def dealt(partition, nodes=2, data=None, pool=None):
     return partition.deal(data or spoken(), pool, np.zeros(nodes, np.int64), np.random.default_rng(1))
 
 
-def test_a_column_gives_each_node_all_samples_of_its_own_values():
+def test_column_gives_each_node_all_samples_of_its_values():
     own = dealt(ByColumn(column="speaker"))
     assert sorted(np.concatenate(own)) == list(range(8))
     assert not set(SPEAKERS[own[0]]) & set(SPEAKERS[own[1]]) and [len(set(SPEAKERS[each])) for each in own] == [3, 2]
 
 
-def test_values_per_node_leaves_the_rest_out():
+def test_values_per_node_drops_the_remaining_values():
     assert [len(set(SPEAKERS[own])) for own in dealt(ByColumn(column="speaker", values_per_node=2))] == [2, 2]
 
 
@@ -60,7 +60,7 @@ def test_test_samples_of_a_node_have_its_values():
         (ByColumn(column="speaker", min_samples=3), None, r"expected 2 values .* at least 3 samples.* got 1"),
     ],
 )
-def test_a_column_that_cannot_be_dealt_is_reported(partition, data, text):
+def test_unsuitable_column_is_reported(partition, data, text):
     with pytest.raises(ScenarioError, match=text):
         dealt(partition, data=data)
 
@@ -92,7 +92,7 @@ def test_a_node_without_test_samples_of_its_values_is_reported():
         ("p.npz", {"train_0": [0, 2], "train_1": [1, 7, 3]}),
     ],
 )
-def test_a_file_says_which_samples_a_node_has(tmp_path, name, content):
+def test_file_assigns_samples_to_nodes(tmp_path, name, content):
     path = tmp_path / name
     path.write_text(content) if isinstance(content, str) else np.savez(path, **content)
     partition = FromFile(path=str(path))
@@ -131,7 +131,7 @@ def test_partition_file_may_list_test_samples(tmp_path):
         ('{"train": [[0], [1]], "validation": [[2], [3]]}', "p.json: expected train and test only, got validation"),
     ],
 )
-def test_a_file_that_does_not_fit_is_reported(tmp_path, content, text):
+def test_invalid_partition_file_is_reported(tmp_path, content, text):
     (tmp_path / "p.json").write_text(content)
     with pytest.raises(ScenarioError, match=text):
         dealt(FromFile(path=str(tmp_path / "p.json")))

@@ -41,7 +41,7 @@ def test_columns_of_numbers_become_a_table_and_words_classes(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "arrow"])
-def test_every_kind_of_file_gives_the_same(tmp_path, kind):
+def test_all_file_formats_give_the_same_data(tmp_path, kind):
     rows = datasets.Dataset.from_list(ROWS)
     if kind == "arrow":
         rows.save_to_disk(str(tmp_path / "saved"))
@@ -52,7 +52,7 @@ def test_every_kind_of_file_gives_the_same(tmp_path, kind):
     assert load(path).sha256 == load(lines(tmp_path / "d.jsonl")).sha256
 
 
-def test_a_folder_has_its_splits_by_the_names_of_files(tmp_path):
+def test_splits_of_a_folder_follow_its_file_names(tmp_path):
     folder = tmp_path / "rows"
     folder.mkdir()
     lines(folder / "train.jsonl", ROWS[:6])
@@ -101,7 +101,7 @@ def test_unsuitable_input_is_reported(tmp_path, keys, kind, text):
         load(lines(tmp_path / "d.jsonl"), **keys)
 
 
-def test_a_file_that_is_not_there_is_missing():
+def test_absent_file_is_reported_as_missing_data():
     with pytest.raises(DataMissing, match=r"nothing.csv"):
         load("nothing.csv")
 

@@ -47,7 +47,7 @@ def saved(tmp_path, monkeypatch):
         ({"validation": "val", "test": None}, r"val; it has train\."),
     ],
 )
-def test_a_single_split_is_not_taken_for_another_one(saved, keys, message):
+def test_unknown_split_of_a_saved_set_is_refused(saved, keys, message):
     with pytest.raises(ScenarioError, match=f"has no split {message}"):
         saved(Rows(6), **keys)
 
@@ -58,11 +58,11 @@ def test_a_single_split_is_split_into_train_and_test(saved):
     assert (len(train), len(test)) == (8, 2) and not train & test
 
 
-def test_several_splits_go_by_their_names(saved):
+def test_several_splits_are_selected_by_name(saved):
     data = saved({"train": Rows(6), "test": Rows(4)})
     assert (len(data.train_labels), len(data.test_labels)) == (6, 4)
 
 
-def test_one_split_is_not_training_and_test_set(saved):
+def test_one_split_cannot_be_both_training_and_test_set(saved):
     with pytest.raises(ScenarioError, match="test: train is the training split"):
         saved({"train": Rows(6)}, test="train")

@@ -81,7 +81,7 @@ def test_resizing_equals_torchvision(tmp_path, search, width, height):
     assert np.array_equal(ImageFolder(path="mine").load(search).train_images[0], expected)
 
 
-def test_an_image_that_cannot_be_read_is_named(tmp_path, picture, search):
+def test_unreadable_image_is_named(tmp_path, picture, search):
     picture(tmp_path / "mine" / "train" / "ant" / "one.png")
     picture(tmp_path / "mine" / "test" / "ant" / "one.png")
     (tmp_path / "mine" / "train" / "ant" / "two.jpg").write_bytes(b"\xff\xd8\xff cut")
@@ -118,7 +118,7 @@ def test_imagenette_npz_of_another_size_is_refused(tmp_path, search):
         Imagenette().load(search)
 
 
-def test_a_mapped_folder_is_converted_once_and_gives_the_same(tmp_path, picture, search):
+def test_mapped_folder_is_converted_once_and_gives_equal_data(tmp_path, picture, search):
     for name, color in (("ant", (9, 0, 0)), ("bee", (0, 9, 0))):
         for index in range(5):
             picture(tmp_path / "mine" / name / f"{index}.png", color=color)
@@ -133,7 +133,7 @@ def test_a_mapped_folder_is_converted_once_and_gives_the_same(tmp_path, picture,
     assert ImageFolder(path="mine", size=4, mapped=True).load(search).sha256 != read.sha256
 
 
-def test_a_class_that_only_the_test_set_has_is_named(tmp_path, picture, search):
+def test_class_missing_from_the_training_set_is_named(tmp_path, picture, search):
     for place in ("train/ant", "test/ant", "test/wasp"):
         picture(tmp_path / "mine" / place / "one.png")
     with pytest.raises(DataDamaged, match=r"test: expected only classes of .*train, got wasp as well"):
@@ -157,7 +157,7 @@ def test_pictures_of_16_bits_are_scaled_to_8(tmp_path, search, kind, white):
 
 
 @pytest.mark.parametrize(("kind", "highest"), [("<i4", 256), ("<f4", 1)])
-def test_pictures_of_32_bits_whose_white_is_unknown_are_refused(tmp_path, search, kind, highest):
+def test_pictures_of_32_bits_without_a_known_white_are_refused(tmp_path, search, kind, highest):
     gray(tmp_path, np.array([[0, 0], [0, highest]], kind))
     with pytest.raises(
         DataDamaged, match=rf"one\.tif: expected a picture of 8 or 16 bits.* values of 0 to {highest}\."
@@ -173,7 +173,7 @@ def test_a_portable_graymap_of_16_bits_is_scaled_to_8(tmp_path, search):
     assert ImageFolder(path="mine", size=1).load(search).train_images.tolist() == [[[[51] * 3]]]
 
 
-def test_pictures_of_hugging_face_are_scaled_as_well():
+def test_hugging_face_pictures_are_scaled_to_8_bits():
     from PIL import Image
 
     settings = HuggingFace(path="saved", inputs=("image",), label="kind")

@@ -26,19 +26,19 @@ def test_labels_of_the_second_set_follow_the_labels_of_the_first():
         assert set(data.test_labels[data.domains["test"] == domain]) == set(labels)
 
 
-def test_common_labels_stay():
+def test_common_labels_are_unchanged():
     data = twice(labels="common").load(DataSearch())
     assert data.num_classes == 10 and set(data.train_labels) == set(range(10))
 
 
-def test_each_cluster_learns_and_is_tested_on_its_own_set():
+def test_each_cluster_trains_and_is_tested_on_its_set():
     data = prepare(twice().load(DataSearch()), Domains(samples_per_node=500), NoShift(), NONE, NODES, 0)
     assert [len(labels) for _, labels in data.node_train] == [500] * 5
     assert [labels.max() >= 10 for _, labels in data.node_train] == [False, False, True, True, True]
     assert [set(labels) for _, labels in data.cluster_test] == [set(range(10)), set(range(10, 20))]
 
 
-def test_every_set_keeps_its_own_normalization(monkeypatch):
+def test_every_set_keeps_its_normalization(monkeypatch):
     data = twice().load(DataSearch())
     data.mean[:] = [[0.0], [0.5]]
     data.std[:] = [[1.0], [0.25]]
@@ -77,17 +77,17 @@ def test_number_of_clusters_equals_the_number_of_sets():
         (("mnist", "attributes"), "attributes has not one class for each image"),
     ],
 )
-def test_sets_that_cannot_be_joined_are_refused(sets, text):
+def test_incompatible_sets_are_refused(sets, text):
     with pytest.raises(ScenarioError, match=text):
         Joined(sets=sets)
 
 
-def test_a_set_whose_shape_follows_from_its_keys_is_known_without_reading_it():
+def test_shape_fixed_by_keys_is_known_without_reading_the_set():
     both = Joined(sets=("imagenette", "imagenette"))
     assert both.image_shape == (3, 64, 64) and both.num_classes == 20 and both.num_samples == (18_938, 7_850)
 
 
-def test_mnist_with_fashion_mnist_is_known_without_reading_it(tmp_path):
+def test_shape_of_mnist_with_fashion_mnist_is_known_without_reading_it(tmp_path):
     both = Joined(sets=("mnist", "fashion-mnist"))
     assert both.image_shape == (1, 28, 28) and both.num_classes == 20 and both.num_samples == (120_000, 20_000)
     with pytest.raises(DataMissing, match="mnist is not on this machine"):

@@ -116,7 +116,7 @@ def test_reason_of_a_failed_download_is_reported(tmp_path, monkeypatch):
         Mnist().load(DataSearch(tmp_path))
 
 
-def test_the_given_folder_comes_before_the_variable_before_the_cache(tmp_path, monkeypatch):
+def test_folder_argument_precedes_the_variable_and_the_cache(tmp_path, monkeypatch):
     places = [tmp_path / "given", tmp_path / "variable", tmp_path / "home" / ".cache" / "ddlsim"]
     monkeypatch.setenv("DDLSIM_DATA", str(places[1]))
     for place in reversed(places):
@@ -190,7 +190,7 @@ def test_flipped_bytes_in_an_npz_are_noticed(tmp_path):
         Cifar10().load(offline(tmp_path))
 
 
-def test_cifar_batch_that_was_changed_is_not_unpickled(tmp_path):
+def test_changed_cifar_batch_is_not_unpickled(tmp_path):
     folder = cifar_folder(tmp_path, "CIFAR10", "labels")
     harmful = type("Harmful", (), {"__reduce__": lambda self: (os.mkdir, (str(tmp_path / "owned"),))})
     (folder / "data_batch_1").write_bytes(pickle.dumps(harmful()))
@@ -210,7 +210,7 @@ def test_cifar_batch_that_was_changed_is_not_unpickled(tmp_path):
         ({"y_train": np.zeros(4)}, "whole numbers"),
     ],
 )
-def test_an_npz_with_the_wrong_arrays_says_which(tmp_path, replaced, text):
+def test_wrong_arrays_of_an_npz_are_named(tmp_path, replaced, text):
     keras_npz(tmp_path / "cifar10.npz", **replaced)
     with pytest.raises(DataDamaged, match=text):
         Cifar10().load(offline(tmp_path))
@@ -287,7 +287,7 @@ def test_an_array_with_a_damaged_head_is_data_damaged(tmp_path, spoilt, message)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e300])
-def test_a_value_that_is_not_finite_is_reported_with_its_sample(tmp_path, value):
+def test_non_finite_value_is_reported_with_its_sample(tmp_path, value):
     table = np.zeros((4, 5))
     table[2, 3] = value
     keras_npz(tmp_path / "mine.npz", x_train=table, x_test=np.zeros((2, 5)))
@@ -295,13 +295,13 @@ def test_a_value_that_is_not_finite_is_reported_with_its_sample(tmp_path, value)
         Npz(path=str(tmp_path / "mine.npz")).load(offline(tmp_path))
 
 
-def test_a_target_that_is_not_finite_is_reported_with_its_sample(tmp_path):
+def test_non_finite_target_is_reported_with_its_sample(tmp_path):
     keras_npz(tmp_path / "mine.npz", y_train=np.array([0.0, np.nan, 1.0, 2.0]), y_test=np.zeros(2))
     with pytest.raises(DataDamaged, match=r"y_train: 1 values .* in sample 1"):
         Npz(path=str(tmp_path / "mine.npz"), task="regression").load(offline(tmp_path))
 
 
-def test_labels_too_far_apart_are_no_classes(tmp_path):
+def test_labels_too_far_apart_are_refused(tmp_path):
     keras_npz(tmp_path / "mine.npz", y_train=np.array([0, 1, 2, 2**40]))
     with pytest.raises(
         DataDamaged, match="got 1099511627776 as the highest, which would be 1099511627777 classes of 6"
@@ -324,7 +324,7 @@ def test_a_column_of_another_length_is_reported(tmp_path):
 
 
 @pytest.mark.parametrize("x", [np.uint8, np.float32, np.int64])
-def test_a_mapped_npz_gives_the_same_and_stays_in_its_file(tmp_path, x):
+def test_mapped_npz_gives_equal_data_and_stays_in_its_file(tmp_path, x):
     train, test = np.arange(4 * 30, dtype=x).reshape(4, 30), np.arange(2 * 30, dtype=x).reshape(2, 30)
     if x == np.uint8:
         train, test = train.reshape(4, 5, 6), test.reshape(2, 5, 6)

@@ -39,7 +39,7 @@ EVEN = nodes_of(4, 4)
     ],
 )
 @pytest.mark.parametrize(("source", "share"), [("none", 1.0), ("node", 0.8)])
-def test_a_run_without_data_gives_nodes_as_much_as_the_partition_does(partition, samples, source, share):
+def test_run_without_data_assigns_as_many_samples_as_the_partition(partition, samples, source, share):
     found = outline(MINI, EVEN, validation_by(source), 0, DataSearch(), partition=partition)
     assert found.samples["train"] == round(share * samples)
 
@@ -87,7 +87,7 @@ def files(tmp_path, monkeypatch):
         (DATASETS["synthetic_regression"](), Domains(), nodes_of(6, 2)),
     ],
 )
-def test_a_node_has_as_many_samples_as_nodes_have_in_the_mean(files, data, partition, nodes):
+def test_every_node_has_the_mean_number_of_samples(files, data, partition, nodes):
     search = DataSearch(download=False)
     dataset = load_dataset(data, nodes, 0, search)
     for source in ("none", "train", "test", "node"):
@@ -112,7 +112,7 @@ def test_a_node_has_as_many_samples_as_nodes_have_in_the_mean(files, data, parti
         {"name": "label_clusters"},
     ],
 )
-def test_rounds_of_a_run_without_data_take_as_long(files, partition):
+def test_rounds_without_data_take_the_same_time(files, partition):
     scenario = {
         "rounds": 2,
         "nodes": {"clusters": [4, 4]},

@@ -45,7 +45,7 @@ def test_every_node_of_every_cluster_gets_samples(partition):
 
 
 @pytest.mark.parametrize("partition", ALL, ids=named)
-def test_same_seed_same_cuts_and_another_seed_others(partition):
+def test_same_seed_repeats_the_partition_and_another_seed_changes_it(partition):
     first, again, other = deal(partition), deal(partition), deal(partition, seed=1)
     assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
     assert not all(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
@@ -75,7 +75,7 @@ def test_uniform_drops_a_label_that_has_fewer_samples_than_nodes():
     assert all(set(labels[own]) == {0} for own in deal(Uniform(), labels=labels))
 
 
-def test_uniform_with_fewer_samples_per_node_than_labels_says_so():
+def test_uniform_reports_fewer_samples_per_node_than_labels():
     with pytest.raises(ScenarioError, match=r"samples_per_node: expected at least 10, the number of labels, got 9\."):
         deal(Uniform(samples_per_node=9))
     assert np.array_equal(histograms(deal(Uniform(samples_per_node=10))), np.ones((7, 10)))
@@ -96,7 +96,7 @@ def test_dirichlet_keeps_the_minimum_per_node():
     assert min(map(len, deal(Dirichlet(alpha=0.2, min_samples=60)))) >= 60
 
 
-def test_dirichlet_that_cannot_keep_the_minimum_says_so():
+def test_dirichlet_reports_an_impossible_minimum():
     with pytest.raises(ScenarioError, match=r"partition\.alpha"):
         deal(Dirichlet(alpha=0.5, min_samples=1000))
 
@@ -110,7 +110,7 @@ def test_shards_differ_by_one_sample_at_most():
     assert max(sizes) - min(sizes) <= 1
 
 
-def test_label_clusters_hold_only_their_own_labels():
+def test_label_clusters_hold_only_their_labels():
     dealt = deal(LabelClusters(labels=((0, 1, 8, 9), (2, 3, 4, 5, 6, 7))), clusters=(3, 2))
     assert [set(LABELS[own]) for own in dealt] == [{0, 1, 8, 9}] * 3 + [{2, 3, 4, 5, 6, 7}] * 2
 
@@ -119,14 +119,14 @@ def test_even_label_clusters_are_labels_in_order():
     assert LabelClusters().cluster_labels(5, 10) == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
 
 
-def test_a_label_of_two_clusters_is_shared_out_by_their_numbers_of_nodes():
+def test_label_of_two_clusters_is_split_by_their_numbers_of_nodes():
     labels = np.zeros(100, np.int64)
     dealt = deal(LabelClusters(labels=((0,), (0,))), clusters=(3, 1), labels=labels)
     assert [len(own) for own in dealt] == [25] * 4
 
 
 @pytest.mark.parametrize("labels, text", [(((0,),), "expected 2 lists"), (((0,), (12,)), "0..9")])
-def test_label_lists_that_do_not_fit_are_refused(labels, text):
+def test_invalid_label_lists_are_refused(labels, text):
     with pytest.raises(ScenarioError, match=text):
         LabelClusters(labels=labels).cluster_labels(2, 10)
 
@@ -144,7 +144,7 @@ def test_a_domain_goes_to_the_nodes_of_its_cluster():
     assert [len(own) for own in deal(Domains(samples_per_node=5), (3, 2), domains)] == [5] * 5
 
 
-def test_named_groups_of_labels():
+def test_label_groups_can_be_selected_by_name():
     assert LabelClusters(labels="vehicles_animals").cluster_labels(2, 10) == [[0, 1, 8, 9], [2, 3, 4, 5, 6, 7]]
     for name in ("cifar100_superclasses", "cifar100_published"):
         groups = LabelClusters(labels=name).cluster_labels(3, 100)
@@ -165,7 +165,7 @@ def test_every_superclass_of_cifar100_has_five_labels():
     assert len(CIFAR100_SUPERCLASSES) == 20 and sorted(labels) == list(range(100))
 
 
-def test_label_clusters_train_on_the_labels_that_they_are_tested_on_where_samples_lack_the_highest():
+def test_label_clusters_train_and_test_on_equal_labels_without_the_highest():
     data = SimpleNamespace(train_labels=np.tile(np.arange(7), 4), num_classes=10)
     partition, pool = LabelClusters(), np.arange(28)
     dealt = partition.deal(data, pool, np.array([0, 1]), stream(0, "partition"))

@@ -57,7 +57,7 @@ def test_labels_stay_with_their_images():
         assert np.array_equal(labels, which % 4)
 
 
-def test_a_cluster_s_shift_is_on_its_nodes_and_on_its_test_set():
+def test_cluster_shift_applies_to_its_nodes_and_its_test_set():
     data = prepared()
     marked = [np.argwhere(np.rint(np.asarray(images)[0, 0]) == 255).tolist() for images, _ in data.node_train]
     assert marked == [[[0, 0]], [[0, 0]], [[1, 1]], [[1, 1]]]
@@ -77,11 +77,11 @@ def test_a_sample_of_the_test_set_is_the_same_for_all_clusters():
     assert numbers(prepared(test_samples=5, seed=1).cluster_test[0]) != first
 
 
-def test_a_sample_larger_than_the_test_set_is_all_of_it():
+def test_oversized_sample_is_the_whole_test_set():
     assert [numbers(samples) for samples in prepared(test_samples=21).cluster_test] == [list(range(20))] * 2
 
 
-def test_clusters_that_see_the_same_share_one_copy():
+def test_clusters_with_equal_data_share_one_copy():
     test = prepared(shift=NoShift()).cluster_test
     assert test[0][0].stored is test[1][0].stored and test[0][0].rows is test[1][0].rows
 
@@ -93,7 +93,7 @@ def test_validation_from_train_is_never_trained_on():
     assert not set(held_out) & {number for samples in data.node_train for number in numbers(samples)}
 
 
-def test_validation_from_test_is_lost_to_the_test_set():
+def test_validation_from_test_is_removed_from_the_test_set():
     data = prepared(source="test")
     assert len(data.cluster_test[0][1]) == 15
     assert sorted(numbers(data.cluster_validation[1]) + numbers(data.cluster_test[1])) == list(range(20))
@@ -157,23 +157,23 @@ def test_validation_seed_with_a_partition_by_labels_is_refused():
 
 
 @pytest.mark.parametrize("fraction", [0.05, 0.95])
-def test_validation_seed_that_leaves_a_node_without_samples_is_refused(fraction):
+def test_validation_seed_must_leave_samples_for_every_node(fraction):
     with pytest.raises(ScenarioError, match=r"validation\.fraction: .* for each of 4 nodes"):
         prepared(source="node", validation_seed=3, fraction=fraction)
 
 
-def test_validation_that_leaves_nothing_is_refused():
+def test_validation_of_all_samples_is_refused():
     with pytest.raises(ScenarioError, match=r"validation\.fraction"):
         prepared(source="train", fraction=0.001)
 
 
-def test_label_clusters_are_tested_on_their_own_labels():
+def test_label_clusters_are_tested_on_their_labels():
     data = prepared(partition=LabelClusters(labels=((0, 1), (2, 3))), source="train")
     assert [set(labels) for _, labels in data.cluster_test] == [{0, 1}, {2, 3}]
     assert [set(labels) for _, labels in data.cluster_validation] == [{0, 1}, {2, 3}]
 
 
-def test_shuffled_placement_keeps_cluster_sizes_and_gives_nodes_their_cluster_s_look():
+def test_shuffled_placement_keeps_cluster_sizes_and_shifts():
     data = prepared(clusters=(6, 2), placement="shuffled", seed=3)
     assert np.bincount(data.node_cluster).tolist() == [6, 2]
     assert data.node_cluster.tolist() != [0] * 6 + [1] * 2
@@ -181,7 +181,7 @@ def test_shuffled_placement_keeps_cluster_sizes_and_gives_nodes_their_cluster_s_
     assert upright == [cluster == 0 for cluster in data.node_cluster]
 
 
-def test_same_seed_same_data_and_another_seed_other():
+def test_same_seed_repeats_the_data_and_another_seed_changes_it():
     first, again, other = prepared(seed=1), prepared(seed=1), prepared(seed=2)
     assert np.array_equal(first.node_train[0][0], again.node_train[0][0])
     assert not np.array_equal(first.node_train[0][0], other.node_train[0][0])
@@ -199,7 +199,7 @@ def test_description_lists_the_dealt_samples():
     assert about["sha256"] == tiny().sha256
 
 
-def test_release_lets_the_samples_go():
+def test_release_frees_the_samples():
     data = prepared()
     data.release()
     assert data.node_train == [] and data.cluster_test == []

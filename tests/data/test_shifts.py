@@ -42,7 +42,7 @@ def test_four_clusters_are_quarter_turns_by_default():
     assert Rotate().angles(3) == (0, 90, 180)
 
 
-def test_angles_beyond_a_turn_are_the_same_as_within():
+def test_angles_count_modulo_a_full_turn():
     assert np.array_equal(turned((0, 450)), turned((0, 90)))
     assert np.array_equal(turned((0, -90)), turned((0, 270)))
 
@@ -101,7 +101,7 @@ def test_label_swap_exchanges_the_pairs_of_its_cluster_only():
     assert swap.apply(CORNERS, LABELS, 1, setting())[1].tolist() == [1, 0, 3, 2]
 
 
-def test_label_swap_of_a_label_that_does_not_exist_is_refused():
+def test_label_swap_of_a_missing_label_is_refused():
     with pytest.raises(ScenarioError, match=r"0\.\.3"):
         LabelSwap(pairs=((), ((0, 9),))).apply(CORNERS, LABELS, 1, setting())
 
@@ -155,7 +155,7 @@ def by_torch(images, labels, cluster):
 
 
 @pytest.mark.parametrize("apply", [in_place, by_torch])
-def test_shift_that_writes_into_its_input_does_not_change_the_data_of_others(apply):
+def test_shift_writing_into_its_input_changes_no_other_data(apply):
     x, y = np.arange(8, dtype=np.float32).reshape(4, 2), np.array([0, 1, 0, 1])
     for images, labels in seen_by_both(apply, x, y):
         assert np.array_equal(images, -x) and labels.tolist() == [1, 0, 1, 0]

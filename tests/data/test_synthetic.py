@@ -38,7 +38,7 @@ def test_noise_is_the_lowest_error_of_a_model():
     assert abs(error - 9.0) < 0.4  # the variance of the estimate is 2 * 9^2 / 20,000, deviation 0.09
 
 
-def test_a_cluster_s_nodes_and_its_evaluation_sets_share_one_theta():
+def test_nodes_and_evaluation_sets_of_a_cluster_share_theta():
     data = prepared(noise_std=0.0)
     thetas = [fit(samples)[0] for samples in (*data.node_train, *data.cluster_test, *data.cluster_validation)]
     first, second = thetas[0], thetas[3]
@@ -55,7 +55,7 @@ def test_parameters_and_features_are_uniform_in_their_ranges():
     assert 1.8 < np.abs(theta).max() < 2.01
 
 
-def test_another_seed_draws_another_theta_and_more_nodes_keep_it():
+def test_theta_depends_on_the_seed_and_not_on_the_number_of_nodes():
     make = SyntheticRegression(noise_std=0.0)
     same = make.generate(SimpleNamespace(clusters=(9, 4)), 0)
     base, other = make.generate(NODES, 0), make.generate(NODES, 1)
@@ -63,6 +63,6 @@ def test_another_seed_draws_another_theta_and_more_nodes_keep_it():
     assert not np.allclose(base.test_labels, other.test_labels)
 
 
-def test_without_domains_everybody_gets_a_mixture():
+def test_without_domains_every_node_gets_a_mixture():
     data = prepared(Random())
     assert [len(labels) for _, labels in data.cluster_test] == [2000, 2000]

@@ -12,7 +12,7 @@ from ddlsim.scenario.sections import Nodes, Validation
 OFFLINE = DataSearch(download=False)
 
 
-def test_characters_have_leafs_ids_and_others_share_one():
+def test_characters_have_leafs_ids_and_unknown_ones_share_one():
     assert NUM_CHARACTERS == 81 and ALPHABET[25] == "A"
     assert character_ids("\n A~").tolist() == [0, 1, 25, 80]
 
@@ -26,7 +26,7 @@ def test_windows_are_labeled_with_the_next_tokens_and_stay_in_the_text():
     assert windows(np.arange(3), 3, 1, each=True)[0].shape == (0, 3)
 
 
-def test_words_are_ranked_by_number_and_short_texts_filled_up_from_the_left():
+def test_words_are_ranked_by_count_and_short_texts_padded_on_the_left():
     texts = [words("To be, or not to be!"), words("Be.")]
     known = vocabulary(texts, 4)
     assert known == {"be": 2, "to": 3}
@@ -75,7 +75,7 @@ def test_roles_of_the_full_text_are_read_with_their_further_lines():
 
 
 @pytest.mark.parametrize(("name", "keys", "where"), [("shakespeare", {"text": "full"}, "100.txt"), ("ag_news", {}, "")])
-def test_texts_that_are_not_there_say_where_they_belong(tmp_path, monkeypatch, name, keys, where):
+def test_missing_texts_are_reported_with_their_folder(tmp_path, monkeypatch, name, keys, where):
     monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(DataMissing, match=f"{name} is not on this machine") as missing:
         DATASETS[name](**keys).load(DataSearch(tmp_path, download=False))
@@ -151,12 +151,12 @@ def test_words_of_digits_that_python_reads_as_numbers_stay_words(tmp_path):
     assert (data.num_classes, data.num_domains, data.sample_shape) == (3, 2, (1, 1, 3))
 
 
-def test_of_a_domain_of_two_rows_one_is_left_to_train_on(tmp_path):
+def test_domain_of_two_rows_keeps_one_training_row(tmp_path):
     data = table(tmp_path, "a,site,sick\n1,x,0\n2,x,1\n3,y,1\n4,y,0\n", test_share=0.9)
     assert data.domains["train"].tolist() == data.domains["test"].tolist() == [0, 1]
 
 
-def test_a_class_may_have_the_name_of_nothing(tmp_path):
+def test_class_may_be_named_none(tmp_path):
     text = "age,kind\n" + "".join(f"{20 + row},{('0', '1', 'none')[row % 3]}\n" for row in range(30))
     data = table(tmp_path, text, target="kind", domain=None, test_share=0.2)
     assert data.num_classes == 3 and len(data.train_labels) + len(data.test_labels) == 30
@@ -192,7 +192,7 @@ def test_a_class_may_have_the_name_of_nothing(tmp_path):
         ({"text": "a,a\n1,2\n3,4\n"}, "a line of different names", DataDamaged),
     ],
 )
-def test_a_table_that_cannot_be_used_says_why(tmp_path, keys, text, error):
+def test_unusable_table_is_reported_with_the_reason(tmp_path, keys, text, error):
     with pytest.raises(error, match=text):
         table(tmp_path, **keys)
 
@@ -210,7 +210,7 @@ def test_attributes_follow_from_the_class():
     assert data.train_labels[sneaker].tolist() == [0, 0, 1, 0, 0] and data.num_outputs == 5
 
 
-def test_a_node_is_tested_on_all_values_it_was_dealt_whichever_its_validation_took():
+def test_node_is_tested_on_all_its_values_despite_validation():
     speaker, rows = np.arange(20), np.zeros((20, 1, 1, 1), np.float32)
     one, labels = np.ones(1, np.float32), np.zeros(20, np.int64)
     columns = {"speaker": {"train": speaker, "test": speaker}}
@@ -240,6 +240,6 @@ def test_number_of_tokens_defaults_to_the_largest_id_plus_one(lowest, known):
     assert prepared.num_tokens == known
 
 
-def test_target_that_is_not_a_number_is_refused(tmp_path):
+def test_non_numeric_target_is_refused(tmp_path):
     with pytest.raises(ScenarioError, match=r"column y of .*t.csv for a regression, got 'NULL'"):
         table(tmp_path, "a,y\n1,3.4\n2,\n3,NULL\n4,1\n", target="y", task="regression", domain=None)

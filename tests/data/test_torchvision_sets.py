@@ -75,7 +75,7 @@ def test_a_class_without_splits_is_split_by_class():
     assert set(data.test_labels) == {0, 1}
 
 
-def test_images_of_several_sizes_need_one(tmp_path):
+def test_images_of_several_sizes_need_a_common_size(tmp_path):
     keys = {"dataset": "Split", "arguments": {"alike": False}}
     search = DataSearch(tmp_path, download=False)
     with pytest.raises(DataDamaged, match=r"sample 1 is uint8 \[3, 3\], the first is uint8 \[2, 3\].*data.size"):
@@ -85,12 +85,12 @@ def test_images_of_several_sizes_need_one(tmp_path):
 
 @pytest.mark.parametrize("dataset", ["FakeData", "MNIST"])
 @pytest.mark.parametrize("key", ["train_split", "test_split"])
-def test_the_name_of_a_split_that_a_class_does_not_take_is_refused(dataset, key):
+def test_unsupported_split_name_of_a_class_is_refused(dataset, key):
     with pytest.raises(ScenarioError, match=rf"data.{key}: .*{dataset} takes no name of a split"):
         Torchvision(dataset=dataset, **{key: "val"}).load(NOWHERE)
 
 
-def test_one_split_is_not_training_and_test_set():
+def test_one_split_cannot_be_both_training_and_test_set():
     with pytest.raises(ScenarioError, match="test_split: train is the training set"):
         Torchvision(dataset="Split", test_split="train")
 
@@ -108,12 +108,12 @@ def test_a_wrong_class_or_argument_is_reported(tmp_path, keys, text):
         Torchvision(**keys).load(DataSearch(tmp_path, download=False))
 
 
-def test_data_that_is_not_here_is_missing(tmp_path):
+def test_absent_data_is_reported_as_missing(tmp_path):
     with pytest.raises(DataMissing, match=r"SVHN is not on this machine.*downloading is switched off"):
         Torchvision(dataset="SVHN").load(DataSearch(tmp_path, download=False))
 
 
-def test_data_that_is_not_here_is_downloaded(tmp_path, monkeypatch):
+def test_absent_data_is_downloaded(tmp_path, monkeypatch):
     class Fetched(Split):
         def __init__(self, root, split="train", download=False):
             if not download:

@@ -54,31 +54,31 @@ def test_missing_cells_and_plain_words_are_no_odd_cells(tmp_path):
         (["1", "2", "many", "many", "none at all", "1"], "has numbers and words .'many'.; all are taken as words"),
     ],
 )
-def test_a_column_of_words_that_may_be_meant_otherwise_is_noted(tmp_path, cells, note):
+def test_ambiguous_column_of_words_is_noted(tmp_path, cells, note):
     (found,) = table(tmp_path, cells).notes
     assert np.char.find(found, "column a of") >= 0
     with pytest.raises(AssertionError, match=note):
         raise AssertionError(found)
 
 
-def test_odd_cells_of_a_target_are_no_class(tmp_path):
+def test_odd_cells_of_a_target_are_not_a_class(tmp_path):
     (tmp_path / "t.csv").write_text("a,y\n" + "".join(f"{n},{n % 2}\n" for n in range(9)) + "9,-\n")
     with pytest.raises(DataDamaged, match=r"column y, row 10: expected a number, as in 9 of 10 cells, got '-'"):
         DATASETS["table"](path=str(tmp_path / "t.csv"), target="y").load(NOWHERE)
 
 
-def test_a_table_of_other_separators_is_named(tmp_path):
+def test_table_with_wrong_separators_is_reported(tmp_path):
     (tmp_path / "t.csv").write_text("a;b;y\n1,5;2;0\n2,5;3;1\n")
     with pytest.raises(DataDamaged, match=r"separated by commas, .* the first \['a;b;y'\]"):
         DATASETS["table"](path=str(tmp_path / "t.csv"), target="y").load(NOWHERE)
 
 
-def test_columns_where_only_numbers_fit_name_the_first_other_cell():
+def test_numeric_columns_name_their_first_other_cell():
     with pytest.raises(DataDamaged, match="column a, row 2: expected a number, as in 0 of 2 cells, got 'dog'"):
         refuse_odd_cells("d", "a", ["", "dog", "cat"], "", always=True)
 
 
-def test_error_names_the_first_cell_that_is_not_a_number():
+def test_error_names_the_first_non_numeric_cell():
     import pandas as pd
 
     frame = pd.DataFrame({"a": [1.0, 2.0], "b": [1.5, "-"]})
@@ -111,7 +111,7 @@ def test_bytes_in_floats_are_noted():
     assert not Arrays(train=pair, test=pair, mean=(0.5,)).load(NOWHERE).notes
 
 
-def test_signals_that_came_as_pictures_name_the_layout(tmp_path):
+def test_signals_read_as_pictures_name_the_layout(tmp_path):
     pair = np.zeros((4, 9, 16), np.float32), np.array([0, 1, 0, 1])
     mapping = {
         "rounds": 1,
@@ -151,7 +151,7 @@ def test_the_notes_on_data_are_in_the_summary_of_a_run(tmp_path):
 
 
 @pytest.mark.parametrize("dtype", ["int64", "uint16"])
-def test_pictures_of_other_integers_than_uint8_are_no_token_ids(dtype):
+def test_pictures_of_integers_except_uint8_are_not_token_ids(dtype):
     pictures = np.zeros((4, 6, 6), dtype)
     with pytest.raises(DataDamaged, match=rf"token ids \[N, T\] .* got {dtype} .*astype\('uint8'\)"):
         Arrays(train=(pictures, [0, 1, 0, 1]), test=(pictures, [0, 1, 0, 1]))

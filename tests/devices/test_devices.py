@@ -70,7 +70,7 @@ def test_trace_is_followed_in_the_middle_of_a_training(tmp_path):
     assert drawn.duration_s(1, 3, start_s=100) == 15
 
 
-def test_trace_may_say_that_steps_take_no_time(tmp_path):
+def test_trace_may_contain_steps_of_zero_time(tmp_path):
     drawn = trace(tmp_path, "0,0,2", "10,0,0", "20,0,1").draw(1, seed=0)
     assert drawn.duration_s(0, 8, start_s=6) == 4
     assert drawn.duration_s(0, 8, start_s=19) == 0

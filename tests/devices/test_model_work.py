@@ -73,7 +73,7 @@ def test_operations_of_recurrent_layers_and_attention_by_hand():
     assert attention.forward_flops == 2 * (2 * 4 * 5 * 5 * 3)
 
 
-def test_a_model_that_cannot_be_counted_costs_six_operations_per_parameter_and_sample():
+def test_uncountable_model_costs_six_operations_per_parameter_and_sample():
     assert counted(lambda: Unwilling(3, 2), 3, size=8) == StepWork(2 * 8 * 4, 6 * 8 * 4, counted=False)
     sequences = counted(lambda: Unwilling(3, 2), 7, is_sequence=True, size=8)
     assert sequences.training_flops == 6 * 8 * 4 * 7
@@ -116,7 +116,7 @@ def test_lognormal_speeds_spread_around_the_estimated_time():
     assert assembly.step_times_of(scenario, learner).seconds == pytest.approx(given)
 
 
-def test_a_size_alone_has_step_times_too():
+def test_model_given_as_a_size_has_step_times():
     scenario, learner = built("learning=none", "model={name: sizes, core: 900, head: 100}", "algorithm={name: el}")
     assert assembly.step_times_of(scenario, learner).about["flops"] == {"Sizes": 6 * 1000 * 4}
 
@@ -140,7 +140,7 @@ def test_a_forward_pass_costs_its_share_of_the_operations_or_a_third(devices):
     assert clock.computing_s(0, 2, 3) == pytest.approx((2 + 3 * share) * times.seconds[0])
 
 
-def test_calibrated_devices_are_measured_once_and_kept_in_the_runs_scenario(tmp_path, monkeypatch):
+def test_calibrated_devices_are_measured_once_and_stored_in_the_scenario(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     asked = load(SMOKE, (*SMALL, "devices={name: calibrated}"))
     first = runs.run_in_directory(asked)

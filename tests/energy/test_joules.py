@@ -23,7 +23,7 @@ def test_watts_count_seconds_of_computing_and_each_byte_once_at_both_ends():
     assert total(spent).tolist() == pytest.approx([36.1, 10.9, 15.5])
 
 
-def test_joules_per_step_do_not_look_at_how_long_a_step_takes():
+def test_joules_per_step_ignore_the_step_time():
     assert joules(WORK, Costs(j_per_step=3.0))["compute_j"].tolist() == [30.0, 12.0, 0.0]
 
 

@@ -59,7 +59,7 @@ def heard(by, absences, **settings):
     return asking, made.ports.transport.network.use()
 
 
-def test_answer_that_arrives_during_an_absence_ends_no_later_wait():
+def test_answer_arriving_during_an_absence_ends_no_later_wait():
     """Node 0 asks at 0.25 s, is away from 0.5 to 1.6 s, and asks again at 1.85 s; node 1 publishes at 1.5 s."""
     asking, use = heard("pull", {0: [(0.5, 1.6)]})
     assert asking.heard[0] == (1.85, [0])
@@ -67,7 +67,7 @@ def test_answer_that_arrives_during_an_absence_ends_no_later_wait():
 
 
 @pytest.mark.parametrize(("absence", "scored_s"), [((0.3, 0.4), 1.15), ((0.3, 0.9), 1.65)])
-def test_a_score_is_of_the_model_of_the_present_stay(absence, scored_s):
+def test_score_uses_the_model_of_the_current_stay(absence, scored_s):
     """The first model is asked about at 0.25 s, and scored at 0.75 s; what asks takes 9 bytes."""
     asking, use = heard("score", {0: [absence]})
     assert asking.heard[0] == (pytest.approx(scored_s), [2])

@@ -82,19 +82,19 @@ def test_schedule_is_ordered_by_node_and_time():
 
 
 @pytest.mark.parametrize("second", [(5, 13), (5, 7), (9, 13), (3, 9)])
-def test_absences_that_overlap_or_touch_are_one(second):
+def test_overlapping_or_touching_absences_are_merged(second):
     stays = [Absence(node=2, start_s=start_s, end_s=end_s) for start_s, end_s in ((3, 9), second, (20, 21))]
     assert Schedule(offline=tuple(stays)).absences(3, seed=0) == {2: [(3, max(9, second[1])), (20, 21)]}
 
 
-def test_node_that_returns_joins_the_round_after_the_one_under_way():
+def test_returning_node_joins_the_round_after_the_current_one():
     algorithm = Counting(2)
     simulate(algorithm, {1: [(0.5, 2.5)]})
     assert algorithm.rounds_done[0] == [0, 1, 2, 3, 4]
     assert algorithm.rounds_done[1] == [3, 4]
 
 
-def test_returns_in_a_row_do_not_push_the_run_on():
+def test_consecutive_returns_do_not_advance_the_round():
     algorithm = Meeting(10)
     simulate(algorithm, {node: [(0.5, 2.5 + node / 100)] for node in range(1, 10)})
     assert algorithm.rounds_done[0] == [0, 1, 2, 3, 4]
@@ -107,7 +107,7 @@ def test_no_round_is_repeated_after_its_nodes_have_left():
     assert algorithm.rounds_done == [[0, 1, 2], [3, 4]]
 
 
-def test_absences_are_taken_one_by_one_and_may_never_end():
+def test_absences_are_read_one_by_one_from_an_endless_schedule():
     taken = []
 
     def for_ever():
@@ -144,13 +144,13 @@ def test_newcomer_starts_once_whether_state_is_lost_or_kept():
     assert algorithm.starts[1] == [1.5]
 
 
-def test_newcomer_of_an_asynchronous_run_begins_where_half_of_the_others_are():
+def test_asynchronous_newcomer_starts_in_the_median_round():
     algorithm = Counting(4)
     simulate(algorithm, {2: [(0.5, 2.0)], 3: [(0.0, 3.5)]}, synchronous=False)
     assert algorithm.rounds_done[3] == [3, 4]  # the others have completed 3, 3 and 1 rounds
 
 
-def test_newcomers_of_an_asynchronous_run_do_not_begin_where_other_newcomers_are():
+def test_asynchronous_newcomers_ignore_rounds_of_other_newcomers():
     algorithm = Counting(7)
     simulate(algorithm, {node: [(0.0, 2.5)] for node in range(2, 7)}, synchronous=False)
     assert [done[0] for done in algorithm.rounds_done] == [0, 0, 2, 2, 2, 2, 2]
@@ -168,7 +168,7 @@ def test_newcomer_joins_by_its_algorithm_s_join():
     assert "asked" not in sim.members[0].state
 
 
-def test_newcomer_that_leaves_while_it_asks_asks_again_when_it_is_back():
+def test_newcomer_repeats_its_interrupted_join_after_its_return():
     class Asking(Counting):
         def join(self, node, state, round_num):
             yield node.sleep(0.25)
@@ -181,7 +181,7 @@ def test_newcomer_that_leaves_while_it_asks_asks_again_when_it_is_back():
 @pytest.mark.parametrize(
     ("lost", "anew", "asked"), [(False, False, []), (False, True, [3, 4]), (True, False, [3, 4]), (True, True, [3, 4])]
 )
-def test_who_returns_asks_where_it_begins_afresh_or_its_algorithm_says_so(lost, anew, asked):
+def test_returning_node_joins_again_if_state_is_lost_or_the_algorithm_requires_it(lost, anew, asked):
     class Asking(Counting):
         rejoins_after_absence = anew
 
@@ -204,33 +204,33 @@ def test_asynchronous_run_waits_for_a_node_briefly_offline_at_its_end():
     assert sim.membership.cut_off() == []
 
 
-def test_asynchronous_run_waits_no_longer_than_it_has_taken():
+def test_asynchronous_run_waits_at_most_its_duration():
     algorithm = Counting(2)
     sim = simulate(algorithm, {1: [(3.5, 10.5)]}, synchronous=False)
     assert (sim.env.now, algorithm.rounds_done[1]) == (5, [0, 1, 2])
     assert [node.id for node in sim.membership.cut_off()] == [1]
 
 
-def test_asynchronous_run_is_not_kept_by_a_node_whose_stays_are_too_short_for_a_round():
+def test_asynchronous_run_does_not_wait_for_stays_shorter_than_a_round():
     algorithm = Counting(2)
     sim = simulate(algorithm, {1: ((k + 0.5, k + 0.75) for k in count())}, synchronous=False)
     assert algorithm.rounds_done[1] == []
     assert sim.env.now == 11.5  # the wait began when it left at 5.5 s; what it began before 11 s it may go on with
 
 
-def test_run_ends_when_the_last_one_on_its_way_leaves():
+def test_run_ends_when_the_last_active_node_leaves():
     slow_leaver = Counting(2)
     sim = simulate(slow_leaver, {1: [(0.5, 2.25), (5.5, 1000)]}, synchronous=False)
     assert slow_leaver.rounds_done[1] == [0, 1, 2]
     assert sim.env.now == 5.5
 
 
-def test_run_that_all_nodes_leave_for_good_is_an_error():
+def test_permanent_departure_of_all_nodes_is_an_error():
     with pytest.raises(DdlsimError, match="all nodes have left for good"):
         simulate(Counting(2), {0: [(1.5, math.inf)], 1: [(2.5, math.inf)]})
 
 
-def test_kept_state_remembers_and_lost_state_starts_afresh():
+def test_kept_state_continues_and_lost_state_restarts():
     kept, lost = Counting(2), Counting(2)
     away = {1: [(1.5, 2.5)]}
     with_kept, with_lost = simulate(kept, away), simulate(lost, away, state_lost=True)
@@ -248,7 +248,7 @@ class Starting(Counting):
         return super().start(node)
 
 
-def test_models_after_a_loss_are_others_unless_all_nodes_share_them():
+def test_models_after_a_loss_differ_unless_all_nodes_share_them():
     class Seeds(NoLearning):
         draws_numbers = True
 
@@ -292,17 +292,17 @@ def stays_of(seconds):
     return ((0.5 + k * (seconds + 0.25), 0.75 + k * (seconds + 0.25)) for k in count())
 
 
-def test_run_whose_nodes_never_stay_for_a_whole_round_is_an_error():
+def test_stays_shorter_than_a_round_on_all_nodes_are_an_error():
     with pytest.raises(DdlsimError, match=r"nodes have left 10401 times in a row .*furthest: 0 of 5 rounds.*never end"):
         simulate(Counting(2), {0: stays_of(0.5), 1: stays_of(0.5)})  # a round takes 1 s
 
 
-def test_run_whose_nodes_stay_just_long_enough_continues():
+def test_run_continues_with_stays_of_exactly_one_round():
     sim = simulate(Counting(2), {0: stays_of(1.25), 1: stays_of(1.25)})
     assert any(member.finished for member in sim.members)
 
 
-def test_unreachable_return_counts_as_a_departure_for_good():
+def test_unreachable_return_counts_as_a_permanent_departure():
     with pytest.raises(DdlsimError, match="all nodes have left for good"):
         simulate(Counting(2), {0: [(0.0, 1e30), (2e30, 3e30)], 1: [(0.0, 1e30)]})
 
@@ -327,13 +327,13 @@ def test_node_waits_for_no_answer_of_a_node_too_late_for_the_last_round():
     assert asking.rounds_done == [[(0, [0]), (1, []), (2, [])], [(0, [0])]]
 
 
-def test_finished_node_that_has_left_delays_no_other():
+def test_offline_finished_node_delays_no_other():
     algorithm = Counting(2)
     made = simulate(algorithm, {0: [(5.25, math.inf)], 1: [(0.5, 1.0)]}, synchronous=False)
     assert made.env.now == 6 and not made.members[0].online and all(member.finished for member in made.members)
 
 
-def test_run_in_which_only_finished_nodes_move_is_an_error(monkeypatch):
+def test_run_with_events_of_finished_nodes_only_is_an_error(monkeypatch):
     class Waiting(Counting):
         def round(self, node, state, round_num):
             yield node.sleep(1.0)
@@ -345,14 +345,14 @@ def test_run_in_which_only_finished_nodes_move_is_an_error(monkeypatch):
         simulate(Waiting(3), {0: ((k + 1.5, k + 1.75) for k in count())}, rounds=1)
 
 
-def test_a_node_that_leaves_at_the_instant_of_its_return_waits_for_its_next_return():
+def test_node_leaving_at_the_instant_of_its_return_waits_for_its_next_return():
     absences = {0: [(0.5, 1.0), (1.0, 2.0)], 1: [(0.0, 1.0), (1.0, 3.0)]}  # a newcomer too
     made = simulate(Counting(2), absences, rounds=2, synchronous=False)
     assert all(member.finished for member in made.members)
 
 
 @pytest.mark.parametrize("leaves_s", [1.0, 2.0, 3.0])
-def test_work_that_ends_when_its_node_leaves_is_lost(leaves_s):
+def test_work_ending_at_the_departure_of_its_node_is_lost(leaves_s):
     algorithm = Counting(1)
     made = simulate(algorithm, {0: [(leaves_s, leaves_s + 0.5)]}, synchronous=False)
     assert algorithm.rounds_done[0] == [0, 1, 2, 3, 4]

@@ -40,7 +40,7 @@ def of(rows: list[dict], name: str) -> list[dict]:
 
 
 @pytest.mark.parametrize("name", ["fedavg", "scaffold", "dpsgd"])
-def test_the_last_evaluation_is_of_the_last_round_that_a_node_did(run, name):
+def test_last_evaluation_covers_the_last_completed_round(run, name):
     summary, rows = run(name, *EARLY)
     stopped = of(rows, "stopped")
     assert len(stopped) == 4
@@ -50,7 +50,7 @@ def test_the_last_evaluation_is_of_the_last_round_that_a_node_did(run, name):
 
 @pytest.mark.parametrize("name", ["fedavg", "dpsgd", "random"])
 @pytest.mark.parametrize("mode", ["sync", "async"])
-def test_who_is_away_while_another_has_stopped_is_waited_for(run, name, mode):
+def test_run_waits_for_an_offline_node_after_another_has_stopped(run, name, mode):
     summary, rows = run(name, *EARLY, f"mode={mode}", away((0, 3.0, 3.5), (1, 3.0, 3.5), (3, 3.0, 3.5)))
     stopped = of(rows, "stopped")
     assert len(stopped) == 4 and min(row["time_s"] for row in stopped) < 3
@@ -58,13 +58,13 @@ def test_who_is_away_while_another_has_stopped_is_waited_for(run, name, mode):
     assert summary["evaluated_round"] == max(row["round"] for row in stopped)
 
 
-def test_who_is_away_for_long_while_all_others_have_stopped_is_cut_off(run):
+def test_run_does_not_wait_for_a_long_absence_after_all_others_have_stopped(run):
     summary, rows = run("dpsgd", *EARLY, away((0, 0.5, 1000)))
     assert [row["node"] for row in of(rows, "cut_off")] == [0]
     assert summary["sim_time_s"] == max(row["time_s"] for row in of(rows, "stopped"))
 
 
-def test_a_node_that_comes_too_late_for_the_last_round_ends_nothing(run):
+def test_node_returning_after_the_last_round_does_not_end_the_run(run):
     """The other is away in the middle of it."""
     changes = "nodes.clusters=[2]", "topology={name: complete}", "rounds=4", "evaluation.every=40"
     free = "algorithm={name: dpsgd, final_all_reduce: false}"
@@ -73,7 +73,7 @@ def test_a_node_that_comes_too_late_for_the_last_round_ends_nothing(run):
     assert min(row["time_s"] for row in of(rows, "accuracy")) > 1.3
 
 
-def test_a_secure_round_that_a_server_does_again_has_a_sum(run):
+def test_repeated_secure_round_of_a_server_has_a_sum(run):
     everybody = [(node, 3.0, 3.5) for node in range(4)]
     secure = "secure_aggregation={threshold: 0.1}"
     _, rows = run("fedavg", "nodes.clusters=[3,1]", "rounds=12", "evaluation.every=1", secure, away(*everybody))
@@ -97,7 +97,7 @@ def test_server_rounds_without_nodes_are_recorded(run):
 
 
 @pytest.mark.parametrize("name", ["deprl", "pens", "dpsgd"])
-def test_nodes_that_have_all_stopped_are_measured_as_of_when_they_stopped(tmp_path, name):
+def test_stopped_nodes_are_evaluated_at_the_time_of_their_stop(tmp_path, name):
     """Of those that did the last round: whether that was due before, or only since it turned out to be the last."""
     settings = (
         f"algorithm={{name: {name}}}",
@@ -114,7 +114,7 @@ def test_nodes_that_have_all_stopped_are_measured_as_of_when_they_stopped(tmp_pa
     assert found[0] == found[1]
 
 
-def test_who_comes_back_after_the_others_have_stopped_is_measured_as_it_ends(run):
+def test_node_returning_after_the_others_stopped_is_evaluated_at_its_end(run):
     ended = {}
     for every in (1, 100):
         summary, rows = run("local", *EARLY, "mode=async", f"evaluation.every={every}", away((3, 0.01, 8.0)))
@@ -128,7 +128,7 @@ def test_who_comes_back_after_the_others_have_stopped_is_measured_as_it_ends(run
     assert len(ended[1]) == 4 and ended[1] == ended[100]
 
 
-def test_who_loses_its_state_after_the_others_have_stopped_is_measured_as_it_ends(run):
+def test_node_losing_its_state_after_the_others_stopped_is_evaluated_at_its_end(run):
     lost = away((3, 1.5, 8.0), (3, 8.5, 99.0))[:-1] + ", state: lost}"
     ended = {}
     for every in (1, 100):
@@ -139,7 +139,7 @@ def test_who_loses_its_state_after_the_others_have_stopped_is_measured_as_it_end
     assert len(ended[1]) == 4 and ended[1] == ended[100]
 
 
-def test_a_branch_begins_at_a_round_that_somebody_did(run, tmp_path):
+def test_branch_starts_at_the_last_completed_round(run, tmp_path):
     summary, rows = run("local", *EARLY, "mode=async", "evaluation.every=1", away((3, 0.01, 8.0)))
     done = max(row["round"] for row in of(rows, "stopped"))
     assert summary["evaluated_round"] == done + 1

@@ -44,7 +44,7 @@ def test_idle_time_sums_over_all_stays():
     assert (device.idle_s(11.5), device.idle_s(15.0)) == (2.0, 3.0)
 
 
-def test_steps_that_take_no_time_are_done_at_once():
+def test_steps_of_zero_time_finish_at_once():
     device = DeviceMeter()
     device.computes(5, 3.0, 0.0)
     assert (device.steps(3.0), device.computing_s(3.0)) == (5.0, 0.0)

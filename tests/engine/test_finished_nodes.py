@@ -22,7 +22,7 @@ class Answering(Plain):
 
 
 @pytest.mark.parametrize(("lost", "later"), [(False, [3]), (True, [])])
-def test_a_node_that_has_finished_leaves_and_returns_as_the_others_do(lost, later):
+def test_finished_node_leaves_and_returns_like_the_others(lost, later):
     answering = Answering()
     made = assemble(
         answering,
@@ -54,7 +54,7 @@ class Scoring(Answering):
             self.answers.append((node.now_s, len(answers)))
 
 
-def test_a_node_that_has_finished_and_leaves_while_it_scores_is_waited_for_no_longer():
+def test_departure_of_a_scoring_finished_node_ends_the_wait():
     class Losses(NoLearning):
         def batches_in(self, split, node):
             return 1

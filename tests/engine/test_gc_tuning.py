@@ -19,7 +19,7 @@ def test_memory_of_an_earlier_run_is_freed():
     assert left_behind() is None
 
 
-def test_many_nodes_are_searched_more_rarely_and_the_collector_is_as_before_in_the_end():
+def test_collector_runs_less_often_for_many_nodes_and_is_restored():
     before = gc.get_threshold()
     for num_nodes, objects in ((10, 20_000), (1000, 200_000), (50_000, 2_000_000), (200_000, 4_000_000)):
         with relaxed_gc(num_nodes):
@@ -28,7 +28,7 @@ def test_many_nodes_are_searched_more_rarely_and_the_collector_is_as_before_in_t
         assert gc.get_freeze_count() == 0
 
 
-def test_a_collector_that_is_switched_off_stays_so():
+def test_disabled_collector_stays_disabled():
     before = gc.get_threshold()
     gc.set_threshold(0)
     try:

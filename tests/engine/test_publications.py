@@ -26,7 +26,7 @@ def answer(of, round_num, **payload):
 
 
 @pytest.mark.parametrize(("asked", "answered"), [(0, "a"), (1, "b"), (2, None)])
-def test_a_synchronous_pull_gets_its_own_round_and_never_a_later_one(asked, answered):
+def test_synchronous_pull_gets_its_round_and_never_a_later_one(asked, answered):
     assert answer(store((0, 0, "a"), (1, 0, "b")), asked) == answered
 
 

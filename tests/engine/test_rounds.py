@@ -64,7 +64,7 @@ class Wrapped(Exchange):
     round = partialmethod(_steps, seconds=0.5)
 
 
-def test_a_round_may_be_wrapped():
+def test_algorithm_may_wrap_the_round_of_another():
     exchange = Wrapped()
     simulate(exchange)
     assert exchange.at_s[0, 0] == pytest.approx(1.51)
@@ -96,13 +96,13 @@ def test_message_that_arrives_at_the_deadline_counts(how, late):
 
 
 @pytest.mark.parametrize("how", ["push", "pull"])
-def test_a_late_message_that_is_kept_is_merged_one_round_later(how):
+def test_kept_late_message_is_merged_one_round_later(how):
     exchange = Exchange(how)
     simulate(exchange, deadline_s=0.5, late_messages="keep")
     assert [exchange.got[0, r] for r in range(3)] == [[(1, 0)], [(1, 1), (2, 0)], [(1, 2)]]
 
 
-def test_a_late_message_does_not_close_the_round_that_it_comes_into():
+def test_late_message_does_not_close_the_round_of_its_arrival():
     exchange = Exchange()
     simulate(exchange, deadline_s=0.5, late_messages="keep")
     assert exchange.at_s[0, 1] == pytest.approx(1.2)  # and not 1.01
@@ -149,13 +149,13 @@ def test_messages_sent_longer_ago_than_the_staleness_limit_are_unused():
     assert simulation.network.use().unused_bytes[:2].tolist() == [5 * 16 + 16] * 2
 
 
-def test_a_node_that_waits_in_either_mode_gets_every_message_of_the_round():
+def test_node_waiting_in_either_mode_gets_every_message_of_the_round():
     exchange = Exchange("wait")
     simulate(exchange, rounds=3, synchronous=False)
     assert exchange.got[0, 2] == [(1, 2), (2, 2)]
 
 
-def test_who_only_looks_waits_for_nobody_in_synchronous_mode_either():
+def test_reading_without_waiting_does_not_wait_in_synchronous_mode():
     exchange = Exchange("look")
     simulate(exchange)
     assert exchange.at_s[0, 2] == pytest.approx(0.3)
@@ -170,7 +170,7 @@ def test_nodes_of_gossip_end_independently(synchronous):
 
 
 @pytest.mark.parametrize("how", ["push", "pull"])
-def test_a_round_closes_without_messages_that_were_dropped(how):
+def test_round_closes_without_dropped_messages(how):
     exchange = Exchange(how)
     simulate(exchange, drop_prob=1.0)
     assert set(exchange.got) == {(node, r) for node in range(3) for r in range(3)}
@@ -188,7 +188,7 @@ def test_some_dropped_messages_are_missing_and_the_others_merged():
 
 
 @pytest.mark.parametrize("how", ["push", "pull"])
-def test_retransmission_delays_a_round_until_everything_is_there(how):
+def test_retransmission_delays_a_round_until_all_messages_arrive(how):
     exchange = Exchange(how)
     simulation = simulate(exchange, drop_prob=0.5, on_drop="retransmit", rounds=30, step_time_s=np.full(3, 0.1))
     assert all(len(got) == 2 for got in exchange.got.values())
@@ -204,7 +204,7 @@ def test_speed_follows_a_trace():
 
 
 @pytest.mark.parametrize(("late", "wasted"), [(False, 2), (True, 0)])
-def test_late_messages_that_are_dropped_count_as_wasted(late, wasted):
+def test_dropped_late_messages_count_as_wasted(late, wasted):
     simulation = simulate(Exchange(), deadline_s=0.5, late_messages="keep" if late else "drop", rounds=2)
     # node 2's messages of round 0 come to nodes 0 and 1 in their round 1: of use there, or of none; those of round 1
     # come when the two are through
@@ -215,7 +215,7 @@ def test_late_messages_that_are_dropped_count_as_wasted(late, wasted):
 
 
 @pytest.mark.parametrize("timeout_s", [None, 2.5])
-def test_late_message_uses_bandwidth_until_it_is_given_up(timeout_s):
+def test_late_message_uses_bandwidth_until_its_timeout(timeout_s):
     def network(env):
         made = equal_network(env, 3, 1000.0, 1000.0, 0.0, header_bytes=992, timeout_s=timeout_s)
 

@@ -22,7 +22,7 @@ def after(losses, patience=2) -> BestModel:
     return best
 
 
-def test_best_is_the_first_of_the_lowest():
+def test_best_training_is_the_first_of_equal_losses():
     best = after([3.0, 1.0, 2.0, 1.0], patience=None)
     assert (best.model, best.loss, best.run_out) == (("model 1",), 1.0, False)
 
@@ -45,7 +45,7 @@ def run(tmp_path, *overrides) -> tuple[dict, list[dict]]:
     return summary, [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
 
 
-def test_a_model_that_does_not_change_has_the_same_validation_loss_in_every_round(tmp_path):
+def test_unchanged_model_has_the_same_validation_loss_in_every_round(tmp_path):
     still = ("algorithm={name: local}", "training.learning_rate=1e-30", "training.early_stopping={patience: 9}")
     _, rows = run(tmp_path, *still, "rounds=4", "training.batch_size=7")
     trained_on = [json.loads(line)["train"] for line in (tmp_path / "samples.jsonl").open()]
@@ -90,7 +90,7 @@ def test_best_model_is_evaluated(tmp_path):
     assert summary["status"] == "done"
 
 
-def test_epochs_are_passes_over_a_nodes_samples(tmp_path):
+def test_epochs_are_passes_over_the_samples_of_a_node(tmp_path):
     """Twice the passes take twice the simulated time, with links that take none."""
     times = []
     for epochs in (1, 2):

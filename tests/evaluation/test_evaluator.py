@@ -30,7 +30,7 @@ def test_nan_is_never_the_lowest_loss(losses, lowest):
     assert _lowest(losses) == lowest
 
 
-def test_nodes_that_have_not_joined_do_not_hold_up_the_target():
+def test_nodes_before_joining_do_not_delay_the_target():
     assert evaluated("accuracy", [0.9, 0.9, NAN]).reaches(0.8)
     assert not evaluated("accuracy", [0.9, 0.6, NAN]).reaches(0.8)
     assert evaluated("mse", [0.1, 0.1, NAN]).reaches(0.2)
@@ -55,7 +55,7 @@ def test_without_any_value_no_target_is_reached():
     assert not evaluated("accuracy", [NAN, NAN]).reaches(0.0)
 
 
-def test_the_run_stops_at_the_evaluation_that_its_report_calls_the_first_to_reach_the_target(tmp_path):
+def test_run_stops_at_the_first_evaluation_to_reach_the_target_in_its_report(tmp_path):
     """With one node that never joins: its missing value counts neither there nor here."""
     sets = (
         "algorithm={name: el}",
@@ -121,7 +121,7 @@ def test_returning_node_reopens_no_evaluated_round(tmp_path, algorithm, learning
 
 
 @pytest.mark.parametrize("mode", ["sync", pytest.param("async", marks=pytest.mark.full)])
-def test_an_evaluation_finds_the_same_however_many_there_were_before(tmp_path, mode):
+def test_evaluation_does_not_depend_on_earlier_evaluations(tmp_path, mode):
     """Nodes have 300 mini-batches of one sample, of which 100 tell which head fits, and losses are similarities."""
     likened = ("algorithm={name: pens}", "records.true_similarities=[1]")
     found = []
@@ -144,7 +144,7 @@ def test_an_evaluation_finds_the_same_however_many_there_were_before(tmp_path, m
     assert found[:2] == found[2:]
 
 
-def test_a_node_that_joins_ahead_of_the_others_counts_as_it_was_when_it_had_completed_a_round(tmp_path):
+def test_node_joining_ahead_of_the_others_is_evaluated_at_its_completed_round(tmp_path):
     """Node 2 joins while the others are in their first round, begins with the next, and is through at once."""
     steps = tmp_path / "steps.csv"
     steps.write_text("node,step_time_s\n0,1\n1,1\n2,0.001\n")

@@ -58,7 +58,7 @@ class Vectors:
         (Similarity("inverse_loss", offset=0.0), [1 / 3, 1e12]),
     ],
 )
-def test_values_by_hand(similarity, expected):
+def test_similarity_values_by_hand(similarity, expected):
     own, peers, start = np.array([1.0, 0.0]), [np.array([3.0, 4.0]), np.array([0.0, 3.0])], np.array([0.0, 1.0])
     models = {node: ComparedModel(peer) for node, peer in enumerate(peers)}
     found = similarity.look(3, ComparedModel(own, start=start), models, Vectors(), None)()
@@ -102,7 +102,7 @@ HAND = {
 
 
 @pytest.mark.parametrize("similarity", HAND)
-def test_rows_are_the_similarities_of_the_models_of_that_round(similarity):
+def test_rows_hold_the_similarities_of_the_models_of_their_round(similarity):
     run = finished({**DAC, "similarity": similarity})
     rows = [row for row in run.rows if row["name"].startswith("true_similarity_")]
     assert [(row["node"], row["round"]) for row in rows] == [(n, r) for r in (2, 4) for n in (4, 0) for _ in range(5)]
@@ -112,7 +112,7 @@ def test_rows_are_the_similarities_of_the_models_of_that_round(similarity):
         assert value == pytest.approx(HAND[similarity](run, node, peer), rel=1e-5)
 
 
-def test_looking_changes_nothing():
+def test_monitoring_changes_no_record():
     algorithm = {**DAC, "similarity": "inverse_loss"}
     looking, blind = finished(algorithm), finished(algorithm, records={})
     assert [row for row in looking.rows if not row["name"].startswith("true_")] == blind.rows
@@ -120,7 +120,7 @@ def test_looking_changes_nothing():
 
 @pytest.mark.parametrize("name", ["random", "oracle", "local"])
 @pytest.mark.parametrize("similarity", ["cosine_weights", "inverse_l2", "inverse_loss"])
-def test_monitoring_compares_models_of_nodes_that_compare_none(name, similarity):
+def test_monitoring_works_for_algorithms_without_model_comparisons(name, similarity):
     run = finished({"name": name, "monitored_similarity": similarity})
     last = [row for row in run.rows if row["name"].startswith("true_similarity_") and row["round"] == 4]
     assert len(last) == 2 * 5
@@ -130,7 +130,7 @@ def test_monitoring_compares_models_of_nodes_that_compare_none(name, similarity)
 
 
 @pytest.mark.parametrize("algorithm", [{"name": "pens"}, {"name": "panm", "similarity": "cosine_gradients"}])
-def test_other_algorithms_that_compare_models_are_looked_at_too(algorithm):
+def test_monitoring_works_for_algorithms_with_model_comparisons(algorithm):
     assert sum(row["name"].startswith("true_similarity_") for row in finished(algorithm).rows) == 2 * 2 * 5
 
 

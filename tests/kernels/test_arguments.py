@@ -133,7 +133,7 @@ def test_column_ranges_of_one_matrix_do_not_overlap(params):
     assert np.array_equal(project_simplex(whole[:, 7:19], out=whole[:, 19:31]), project_simplex(params[:, 7:19]))
 
 
-def test_columns_may_be_merged_into_their_own_view(params):
+def test_columns_may_be_merged_in_place(params):
     viewed, whole = params.copy(), params.copy()
     merge(viewed, ROLL, columns=(7, 19), out=viewed[:, 7:19])
     merge(whole, ROLL, columns=(7, 19), out=whole)

@@ -119,7 +119,7 @@ def test_close_models_keep_their_distance(device, monkeypatch, rng, delta):
     torch.testing.assert_close(found.double(), reference.inverse_l2(params), rtol=2e-6, atol=0)
 
 
-def test_class_rows(device, monkeypatch, rng):
+def test_class_cosines_equal_the_host(device, monkeypatch, rng):
     params = random_params(rng, 20, 330)
     expected = class_cosine(params, 10)
     with tensors_on(device, monkeypatch):
@@ -157,7 +157,7 @@ INSUFFICIENT_DRIVER, NO_DEVICE, NO_KERNEL_IMAGE = 2, 3, 4
         ({"loading": NO_KERNEL_IMAGE}, r"not built for compute capability 6\.1 \(no kernel image\)"),
     ],
 )
-def test_why_kernels_cannot_be_used(host_cuda, machine, why):
+def test_unusable_kernels_report_the_reason(host_cuda, machine, why):
     host_cuda.pretend(**machine)
     try:
         found = host_cuda.why_unusable()
@@ -166,7 +166,7 @@ def test_why_kernels_cannot_be_used(host_cuda, machine, why):
     assert bool(found) == bool(why) and re.search(why, found)
 
 
-def test_a_gpu_that_the_kernels_are_not_built_for_is_left_to_torch(host_cuda, monkeypatch):
+def test_torch_computes_on_an_unsupported_gpu(host_cuda, monkeypatch):
     monkeypatch.setattr(native, "_load", lambda name: host_cuda)
     monkeypatch.setattr(native, "_refuse_stale", lambda module: None)
     for loading, expected in ((NO_KERNEL_IMAGE, None), (0, host_cuda)):
@@ -224,7 +224,7 @@ def test_listed_cosines_are_one_upload(device, monkeypatch, rng, compare):
         ((7, 5), 64, False, "tiles"),
     ],
 )
-def test_products_of_all_pairs_go_where_the_device_is_fast(monkeypatch, capability, n, squared, way):
+def test_device_multiplies_all_pairs_in_its_fast_precision(monkeypatch, capability, n, squared, way):
     gpu = torch.device("cuda")
     rows = SimpleNamespace(matrix=SimpleNamespace(device=gpu))
     models = SimpleNamespace(rows=rows, numbers=np.arange(n))

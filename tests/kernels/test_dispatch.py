@@ -22,12 +22,12 @@ def restored():
     extension.set_isa(before)
 
 
-def test_the_best_that_runs_here_is_the_default():
+def test_best_supported_instruction_set_is_the_default():
     assert extension.isa() == extension.isas()[0]
     assert extension.isas() == [name for name in ORDER if name in extension.isas()]
 
 
-def test_flags_of_the_processor_decide():
+def test_processor_flags_select_the_instruction_set():
     try:
         with open("/proc/cpuinfo") as file:
             flags = next(set(line.split(":")[1].split()) for line in file if line.startswith("flags"))
@@ -67,7 +67,7 @@ def test_doctor_shows_the_choice(isa):
         ("the kernels are not built for compute capability 6.1 (no kernel image)", "CUDAARCHS=native"),
     ],
 )
-def test_doctor_says_why_the_kernels_of_a_gpu_are_not_used(monkeypatch, why, cure):
+def test_doctor_reports_why_gpu_kernels_are_unused(monkeypatch, why, cure):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda number: "an old GPU")

@@ -78,7 +78,7 @@ def test_no_gradient_passes_where_relu_cuts(isa):
 
 
 @pytest.mark.parametrize("which", ["x", "weight", "bias"])
-def test_nan_goes_where_torch_lets_it_go(isa, which):
+def test_nan_propagates_as_in_torch(isa, which):
     shape = (2, 6, 5, 18)
     inputs, grad_out = draw(shape), pooled(shape)
     with torch.no_grad():

@@ -94,12 +94,12 @@ def test_interpreted_images_of_one_pixel_in_another_layout(interpreted):
 
 
 @pytest.mark.full
-def test_interpreted_kernels_give_each_models_own_convolution_and_gradients(interpreted, name):
+def test_interpreted_kernels_equal_convolutions_model_by_model(interpreted, name):
     assert_same(interpreted[name], made(**CASES[name]), 1e-6)
 
 
 @needs_tensor_cores
-def test_on_a_device_they_have_the_digits_of_float32_and_the_same_bits_again(name):
+def test_device_convolutions_are_accurate_and_repeat_to_the_bit(name):
     case = made(**CASES[name])
     found, again = (gradients(convolving.stacked_conv2d, *in_float32(case, "cuda")) for _ in range(2))
     assert_same(found, case, 1e-5)
@@ -139,14 +139,14 @@ def test_unsupported_convolutions_are_computed_by_torch(monkeypatch, change, why
 
 
 @pytest.mark.parametrize("dtypes", [(torch.float64, torch.float64), (torch.float32, torch.bfloat16)])
-def test_other_precisions_are_left_to_torch(monkeypatch, dtypes):
+def test_torch_computes_other_precisions(monkeypatch, dtypes):
     monkeypatch.setattr(convolving, "why_no_kernels", lambda device: "")
     images, weights = (SimpleNamespace(dtype=dtype, is_cuda=True, device=None) for dtype in dtypes)
     assert not convolving._on_tensor_cores(images, weights)
 
 
 @pytest.mark.parametrize("mixed", [True, False])
-def test_mixed_precision_is_left_to_torch(monkeypatch, mixed):
+def test_torch_computes_mixed_precision(monkeypatch, mixed):
     monkeypatch.setattr(convolving, "why_no_kernels", lambda device: "")
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: mixed)
     values = SimpleNamespace(dtype=torch.float32, is_cuda=True, device=None)
@@ -161,7 +161,7 @@ def test_mixed_precision_is_left_to_torch(monkeypatch, mixed):
         ((9, 0), RuntimeError("Failed to find C compiler. Please specify via CC"), "Failed to find C compiler"),
     ],
 )
-def test_why_a_device_has_no_use_for_them(monkeypatch, capability, error, why):
+def test_unsuitable_device_reports_the_reason(monkeypatch, capability, error, why):
     def tried(*args):
         if error:
             raise error

@@ -21,7 +21,7 @@ def test_reference_rows_of_another_number_are_refused():
         native.extension().all_pairs(address, 4, FIRST, address, 4, FIRST[:2], 0, 4, False, 1)
 
 
-def test_entries_of_a_merge_that_do_not_fit_are_refused():
+def test_invalid_entries_of_a_merge_are_refused():
     with pytest.raises(ValueError, match="got 3 for 3, 0 for 1"):
         native.extension().merge_rows(0, 4, 0, 4, FIRST, NOTHING, np.ones(1, np.float32), FIRST, 0, 4, 0, False, 1)
 
@@ -63,12 +63,12 @@ def train(plan, rows, batches, label=1):
         ([0, 1], [1], "batches must add up to the number of rows, 2, got 1"),
     ],
 )
-def test_batches_that_do_not_fit_their_rows_are_refused(plan, rows, batches, text):
+def test_batches_of_a_wrong_size_are_refused(plan, rows, batches, text):
     with pytest.raises(ValueError, match=text):
         train(plan, rows, batches)
 
 
-def test_a_sample_or_label_that_does_not_exist_is_refused(plan):
+def test_missing_sample_or_label_is_refused(plan):
     with pytest.raises(IndexError, match="rows must name samples that exist: got 3 of 3"):
         train(plan, [0, 3], [2])
     with pytest.raises(IndexError, match=r"labels must lie in 0\.\.1, the outputs of the network: got 2"):

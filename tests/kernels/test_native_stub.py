@@ -43,6 +43,6 @@ def test_stub_names_all_functions_of_the_module():
     assert written == there, f"run `python {TOOL.relative_to(ROOT)} > ddlsim/_native.pyi`"
 
 
-def test_names_without_types_tell_a_changed_parameter():
+def test_parameter_names_reveal_a_changed_parameter_without_types():
     assert names_of("def f(x: int) -> None: ...") != names_of("def f(y: int) -> None: ...")
     assert names_of("class A:\n    def f(self, x: int = 1) -> int: ...") == {"class A", "A.f(self, x=1)"}

@@ -136,7 +136,7 @@ def test_scattered_rows(world):
 
 
 @pytest.mark.parametrize("in_place", [False, True])
-def test_large_merges_that_go_past_the_caches_have_the_bits_of_one_thread(isa, rng, in_place):
+def test_large_merges_bypassing_the_caches_have_the_bits_of_one_thread(isa, rng, in_place):
     params = rng.standard_normal((36, 500_000 if in_place else 60_000), dtype=np.float32)
     mixing = sparse.eye(36, format="csr", dtype=np.float32) + sparse.random(36, 36, 0.1, "csr", np.float32, rng)
     results = []
@@ -187,7 +187,7 @@ def test_similarities(world, subtract):
 
 @often
 @given(worlds)
-def test_similarities_per_class(world):
+def test_class_similarities_equal_the_reference(world):
     rng, n = np.random.default_rng(world["seed"]), world["n"]
     native.extension().set_isa(world["isa"])
     torch.set_num_threads(world["threads"])
@@ -203,7 +203,7 @@ def test_similarities_per_class(world):
 
 
 @pytest.mark.parametrize("where", ["all", "listed", "columns", "since the start", "scattered"])
-def test_models_that_differ_by_a_ten_thousandth_of_their_norm_have_distances_right_to_1e_5(isa, rng, where):
+def test_distances_of_nearly_equal_models_are_right_to_1e_5(isa, rng, where):
     base = rng.standard_normal(20_000, dtype=np.float32)
     params = base + np.float32(1e-4) * rng.standard_normal((12, 20_000), dtype=np.float32)
     exact, pairs, numbers = torch.from_numpy(params), rng.integers(0, 12, (40, 2)), np.array([7, 2, 2, 11])

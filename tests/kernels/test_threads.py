@@ -46,13 +46,13 @@ def same(found, expected):
     return all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
-def test_several_threads_of_python_at_once(kernels):
+def test_several_python_threads_may_call_kernels(kernels):
     expected = kernels()
     with ThreadPoolExecutor(4) as pool:
         assert all(same(found, expected) for found in pool.map(lambda _: kernels(), range(8)))
 
 
-def test_a_thread_count_that_changes_meanwhile(kernels):
+def test_thread_count_may_change_during_calls(kernels):
     expected, done = kernels(), threading.Event()
 
     def change():
@@ -82,7 +82,7 @@ def test_kernels_work_in_a_fork_after_use(kernels):
     assert os.waitstatus_to_exitcode(status) == 0
 
 
-def test_rows_that_other_threads_merge_meanwhile_stay_apart(rng):
+def test_rows_merged_by_other_threads_stay_separate(rng):
     matrix = aligned_rows(40, 20_000)
     matrix.copy_(torch.from_numpy(rng.standard_normal((40, 20_000), dtype=np.float32)))
     before = matrix.clone()

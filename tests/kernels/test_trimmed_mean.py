@@ -37,7 +37,7 @@ def test_ties_and_equal_rows_are_averaged():
     assert trimmed_mean(params, 1).tolist() == [1, 6]
 
 
-def test_not_a_number_is_trimmed_as_the_largest_value():
+def test_nan_is_trimmed_as_the_largest_value():
     params = np.array([[1, np.nan], [2, 3], [np.nan, 4]], np.float32)
     assert trimmed_mean(params, 1).tolist() == [2, 4]
 
@@ -75,7 +75,7 @@ def test_results_are_the_same_bits_on_every_instruction_set_and_in_any_batch():
         ([0, 2], [0, 1], [0, 0], [3], "for 1 targets"),
     ],
 )
-def test_arguments_that_do_not_fit_are_refused(indptr, sources, cuts, targets, words):
+def test_incompatible_arguments_are_refused(indptr, sources, cuts, targets, words):
     matrix = np.zeros((4, 3), np.float32)
     with pytest.raises((ValueError, IndexError), match=words):
         kernels.trimmed_mean_rows(matrix, indptr, sources, cuts, matrix, targets)

@@ -47,7 +47,7 @@ def test_median_is_taken_per_column(values):
     torch.testing.assert_close(outcome("median", values), reference.trimmed_mean(values, 3), atol=1e-6, rtol=0)
 
 
-def test_bridge_keeps_the_nodes_own_row(values):
+def test_bridge_keeps_the_row_of_the_node(values):
     expected = reference.trimmed_mean(values[1:], 1, values[0])
     torch.testing.assert_close(outcome("bridge", values), expected, atol=1e-6, rtol=0)
 
@@ -81,7 +81,7 @@ def test_mixed_rows_are_trimmed(values):
 
 @pytest.mark.parametrize("name", [name for name in AGGREGATIONS.own_names if name != "mean"])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 3e38])
-def test_row_that_is_not_finite_is_dropped(values, name, bad):
+def test_non_finite_row_is_dropped(values, name, bad):
     values = values.clone()
     values[3, 5] = bad
     assert torch.equal(outcome(name, values), outcome(name, values[[0, 1, 2, 4, 5, 6]]))

@@ -52,7 +52,7 @@ def train_all(learner, steps=(5, 3, 5)):
 
 
 @pytest.mark.parametrize("waves", ["threads", "stacked"])
-def test_mixed_wave_equals_each_architecture_for_itself(mixed, make_learner, tiny_net, as_on_a_gpu, waves):
+def test_mixed_wave_equals_separate_architectures(mixed, make_learner, tiny_net, as_on_a_gpu, waves):
     if waves == "stacked":
         as_on_a_gpu(mixed)
     trained = train_all(mixed)
@@ -119,7 +119,7 @@ class Rotated(nn.Module):
         return torch.abs(inputs.to(torch.complex64) @ (self.weight + 0j))
 
 
-def test_complex_parameters_are_refused_unless_they_are_frozen():
+def test_complex_parameters_are_refused_unless_frozen():
     def build(trained=True):
         return SplitModel(Rotated().requires_grad_(trained), nn.Linear(2, 2))
 

@@ -22,18 +22,18 @@ def images():
         (augmenting.hue, V.adjust_hue, -0.1, 0.1),
     ],
 )
-def test_color_operations_are_torchvisions(images, ours, theirs, low, high):
+def test_color_operations_equal_torchvision(images, ours, theirs, low, high):
     images[0] = 0.5  # without color
     factors = torch.linspace(low, high, 6)
     expected = torch.stack([theirs(image, factor.item()) for image, factor in zip(images, factors, strict=True)])
     torch.testing.assert_close(ours(images, factors), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_grey_is_torchvisions(images):
+def test_grey_equals_torchvision(images):
     torch.testing.assert_close(augmenting.gray(images), V.rgb_to_grayscale(images, 3), rtol=1e-4, atol=1e-5)
 
 
-def test_resized_crops_are_torchvisions(images):
+def test_resized_crops_equal_torchvision(images):
     crops = torch.tensor(
         [[0, 0, 32, 32], [5, 7, 20, 14], [31, 31, 1, 1], [2, 0, 9, 32], [0, 11, 32, 13], [8, 8, 16, 16]]
     )
@@ -47,7 +47,7 @@ def make(kind, seed=0, channels=3):
     return Augmenter(kind, torch.full((channels,), 0.4), torch.full((channels,), 0.5), seed)
 
 
-def test_drawn_crops_lie_inside_and_have_the_asked_area(images):
+def test_drawn_crops_lie_inside_and_have_the_requested_area(images):
     top, left, height, width = make("color")._draw_crops(images.repeat(200, 1, 1, 1).shape)
     assert (top >= 0).all() and (left >= 0).all() and (top + height <= 32).all() and (left + width <= 32).all()
     share = height * width / 1024
@@ -76,7 +76,7 @@ def test_two_views_without_augmentation_are_the_images_twice(images):
 
 @pytest.mark.parametrize("kind", ["crop_flip", "color"])
 @pytest.mark.parametrize("channels", [1, 3])
-def test_several_batches_together_are_changed_as_each_alone(images, kind, channels):
+def test_batches_are_augmented_together_as_alone(images, kind, channels):
     batches = images[:, :channels].unflatten(0, (2, 3))
     alone, together = ([make(kind, seed, channels) for seed in (1, 2)] for _ in range(2))
     for _ in range(2):

@@ -17,7 +17,7 @@ def filled():
     return lambda count: [rows.store(PART, torch.full((3,), float(number))) for number in range(1, count + 1)]
 
 
-def test_rows_are_stacked_in_the_order_in_which_they_are_asked_for(filled):
+def test_rows_are_stacked_in_the_requested_order(filled):
     held = filled(40)
     found = stacked_rows([held[place].row for place in (30, 2, 2)])
     assert found.tolist() == [[31.0] * 3, [3.0] * 3, [3.0] * 3]
@@ -25,7 +25,7 @@ def test_rows_are_stacked_in_the_order_in_which_they_are_asked_for(filled):
     assert held[2].values().tolist() == [3.0] * 3
 
 
-def test_a_row_that_nothing_holds_is_not_stored(filled):
+def test_unreferenced_row_is_not_stored(filled):
     held = filled(4)
     store_rows([held[3].row, None, held[0].row], torch.tensor([[7.0] * 3, [8.0] * 3, [9.0] * 3]))
     assert [params.values()[0].item() for params in held] == [9.0, 2.0, 3.0, 7.0]

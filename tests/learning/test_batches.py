@@ -38,7 +38,7 @@ def test_no_batches_draw_nothing():
     assert stream.random() == np.random.default_rng(0).random()
 
 
-def test_batches_do_not_keep_the_rows_of_a_pass_that_they_leave_out():
+def test_batches_keep_only_their_rows_of_a_pass():
     batches = draw_batches(np.random.default_rng(0), 10_000, 4, 2)
     assert batches.rows.base is None and len(batches.rows) == 8
 

@@ -50,7 +50,7 @@ def norm_after(learner, model, trainings: int) -> tuple[torch.Tensor, torch.Tens
     return norm.running_mean, norm.running_var, int(norm.num_batches_tracked)
 
 
-def test_shared_buffers_lie_in_the_rows_that_travel_but_not_the_count(make_norm):
+def test_sent_rows_hold_shared_buffers_without_the_count(make_norm):
     layout = make_norm("shared").architectures["tiny"].layout
     assert layout.parts["core"].size == 84 + 8
     assert [entry.name for entry in layout.local.entries] == ["core.1.num_batches_tracked"]
@@ -73,7 +73,7 @@ def test_merging_averages_shared_buffers(make_norm):
     torch.testing.assert_close(merged.values()[84:], mean[84:])
 
 
-def test_trained_values_of_a_whole_model_leave_out_buffers_that_lie_between_them(make_norm):
+def test_trained_values_of_a_whole_model_exclude_buffers_between_them(make_norm):
     learner = make_norm("shared")
     ((model,),) = learner.init_models(0, whole=True)
     ((other,),) = learner.init_models(1, whole=True)
@@ -96,7 +96,7 @@ def test_a_model_without_buffers_is_its_trained_values(make_learner):
     assert torch.equal(changed.values(), model.values())
 
 
-def test_local_buffers_go_on_from_training_to_training(make_norm):
+def test_local_buffers_continue_across_trainings(make_norm):
     learner = make_norm("local")
     learner.use_training(learner._training.model_copy(update={"learning_rate": 0.0}))
     start, stream, kept = learner.init_models(0)[0], rng(), None
@@ -111,7 +111,7 @@ def test_local_buffers_go_on_from_training_to_training(make_norm):
     assert int(found["num_batches_tracked"]) == count == 10
 
 
-def test_a_model_is_evaluated_with_the_buffers_of_the_node_that_evaluates(make_norm):
+def test_model_is_evaluated_with_the_buffers_of_the_evaluating_node(make_norm):
     learner = make_norm("local")
     model = learner.init_models(0)[0]
     kept = [
@@ -136,7 +136,7 @@ def test_equal_models_with_shared_buffers_are_evaluated_once(make_norm):
     assert calls == [1]
 
 
-def test_a_part_that_is_not_trained_keeps_its_local_buffers(make_norm):
+def test_untrained_part_keeps_its_local_buffers(make_norm):
     learner = make_norm("local")
     model = learner.init_models(0)[0]
     _, kept = learner.train_towards(0, model, 3, rng(), "head", None, None)[:2]
@@ -144,7 +144,7 @@ def test_a_part_that_is_not_trained_keeps_its_local_buffers(make_norm):
     assert torch.equal(kept.local.values(), learner.architectures["tiny"].local)
 
 
-def test_an_aborted_training_leaves_the_local_buffers_as_they_were(make_norm):
+def test_aborted_training_does_not_change_local_buffers(make_norm):
     learner = make_norm("local")
     model, kept = learner.train_towards(0, learner.init_models(0)[0], 3, rng(), None, None, None)[:2]
     learner.jobs.force_params([kept.local])
@@ -192,7 +192,7 @@ def test_a_buffer_with_two_names_has_one_entry():
     assert layout.parts["core"].size == 6 + 6
 
 
-def test_batch_norm_without_running_statistics_is_refused_since_predictions_would_depend_on_the_batch(make_learner):
+def test_batch_norm_without_running_statistics_is_refused(make_learner):
     def build(norm):
         return SplitModel(nn.Sequential(nn.Conv2d(2, 4, 3), norm, nn.Flatten()), nn.Linear(64, 3))
 

@@ -42,7 +42,7 @@ def test_bfloat16_affects_only_its_evaluations(make_learner):
     assert learner.resolve([learner.test([model], 0)])[0][0].loss == exact[0].loss
 
 
-def test_a_model_that_was_evaluated_the_time_before_is_not_evaluated_again(make_learner):
+def test_unchanged_model_is_not_evaluated_again(make_learner):
     learner = make_learner()
     models = [learner.init_models(node)[0] for node in range(2)]
     trained = learner.train(0, models[0], 2, np.random.default_rng(0))
@@ -60,7 +60,7 @@ def test_a_model_that_was_evaluated_the_time_before_is_not_evaluated_again(make_
     assert computed() == 4
 
 
-def test_a_run_says_on_how_many_samples_nodes_were_tested(tmp_path):
+def test_run_reports_the_number_of_test_samples(tmp_path):
     whole, sampled = smoke(tmp_path / "whole"), smoke(tmp_path / "sampled", "evaluation.samples=50")
     data = json.loads((tmp_path / "sampled" / "manifest.json").read_text())["data"]
     assert data["tested"] == [[50, data["test"]]]
@@ -69,7 +69,7 @@ def test_a_run_says_on_how_many_samples_nodes_were_tested(tmp_path):
     assert not [label for label in whole["labels"] if label.startswith("SAMPLED")]
 
 
-def test_a_run_tested_in_bfloat16_says_so(tmp_path):
+def test_run_reports_evaluation_in_bfloat16(tmp_path):
     assert "tested in bf16: evaluation.precision" in smoke(tmp_path, "evaluation.precision=bf16")["labels"]
 
 

@@ -78,7 +78,7 @@ def test_wave_equals_pairs_one_by_one(make_learner, batch_norm, whole, metric, a
         assert job.value == pytest.approx(plain, rel=1e-5)
 
 
-def test_a_model_that_has_not_moved_has_no_direction(make_learner):
+def test_unchanged_model_has_no_update_direction(make_learner):
     learner = make_learner()
     start = learner.init_models(1)[0]
     moved = learner.train(0, start, 2, np.random.default_rng(0))

@@ -15,7 +15,7 @@ def values_of(learner, params) -> torch.Tensor:
     return params.values().clone()
 
 
-def test_nothing_is_computed_when_it_is_sent(make_learner):
+def test_sending_computes_nothing(make_learner):
     learner = make_learner()
     trained = learner.train(0, learner.init_models(0)[0], 1, np.random.default_rng(0))
     decoded = learner.compress(Float16(), trained[0], None, 0)
@@ -34,7 +34,7 @@ def test_bytes_follow_from_the_shapes(make_learner):
 
 
 @pytest.mark.parametrize("codec", [Float16(), Int8(), TopK(), RandomK()], ids=lambda codec: type(codec).__name__)
-def test_shared_buffers_arrive_as_they_are(make_learner, codec):
+def test_shared_buffers_arrive_unchanged(make_learner, codec):
     learner = make_learner(batch_norm=True)
     (model,), (other,) = learner.init_models(0, 2, whole=True)
     model.values()[80:84] = torch.tensor([0.1, 0.2, 0.3, 0.4])  # trained: the last tensor of the core
@@ -65,7 +65,7 @@ def test_a_part_without_trained_values_costs_only_its_buffers(make_learner):
     assert [encoded_bytes(codec, nothing) for codec in (Int8(), TopK(), RandomK())] == [(0, 0)] * 3
 
 
-def test_rows_of_old_copies_are_given_back(make_learner):
+def test_rows_of_old_copies_are_freed(make_learner):
     learner = make_learner()
     models = [model for (model,) in learner.init_models(0, 2, whole=True)]
     copy = models[0]

@@ -73,7 +73,7 @@ def test_models_of_both_clusters_are_one_stack(stacked):
         assert np.array_equal(one.confusion, other.confusion) and one.loss == pytest.approx(other.loss, rel=1e-5)
 
 
-def test_pass_size_that_did_not_fit_is_not_tried_again(stacked, monkeypatch):
+def test_failed_pass_size_is_not_retried(stacked, monkeypatch):
     learner, _ = stacked
     expected = evaluate(learner, (0, 0, 0), (4, 5, 6))
     learner.backends._evaluations = type(learner.backends._evaluations)()  # which would have kept the answers
@@ -95,7 +95,7 @@ def test_pass_size_that_did_not_fit_is_not_tried_again(stacked, monkeypatch):
         assert np.array_equal(one.confusion, other.confusion)
 
 
-def test_wave_that_did_not_fit_is_split_from_then_on():
+def test_wave_exceeding_the_memory_is_split_in_later_calls():
     tried, fits = [], Memory()
 
     def run(jobs):
@@ -150,7 +150,7 @@ def test_trainings_of_a_small_wave_are_not_measured():
     assert not fits._gauge.measured
 
 
-def test_single_image_that_does_not_fit_raises():
+def test_single_image_exceeding_the_memory_raises():
     fits = Memory()
 
     def too_much(part):

@@ -49,7 +49,7 @@ def rng(node: int) -> np.random.Generator:
     return np.random.default_rng(100 + node)
 
 
-def test_rows_hold_trained_values_alone():
+def test_rows_hold_only_trained_values():
     layout = Layout("adapted", adapted())
     assert (layout.parts["core"].size, layout.parts["head"].size, layout.size) == (4, 297, 301)
     assert sum(layout.parts["model"].trained_sizes) == 301
@@ -108,7 +108,7 @@ def half_frozen() -> nn.Module:
     return nn.Sequential(frozen(nn.Linear(72, 8)), nn.ReLU(), nn.Linear(8, 3))
 
 
-def test_an_algorithm_that_shares_a_core_is_refused_when_all_of_it_is_frozen(make_learner):
+def test_fully_frozen_shared_core_is_refused(make_learner):
     learner = make_learner(builders={"net": lambda: SplitModel(nn.Flatten(), half_frozen())})
     with pytest.raises(DdlsimError, match="no core that is trained"):
         learner.init_models(0)
@@ -125,7 +125,7 @@ def test_a_tensor_of_two_parts_is_refused():
         Layout("net", SplitModel(linear, linear))
 
 
-def test_two_parameters_in_one_place_of_memory_are_refused():
+def test_two_parameters_sharing_memory_are_refused():
     first, second = nn.Linear(3, 3), nn.Linear(3, 3)
     second.weight.data = first.weight.data
     with pytest.raises(ScenarioError, match=r"shares memory with core\.0\.weight, but is another parameter"):
@@ -155,7 +155,7 @@ def test_buffers_outside_the_state_are_neither_sent_nor_changed(make_learner):
 
 
 @pytest.mark.full
-def test_lora_of_peft_sends_its_factors_alone(make_learner):
+def test_lora_of_peft_sends_only_its_factors(make_learner):
     peft = pytest.importorskip("peft")
 
     def build() -> nn.Module:

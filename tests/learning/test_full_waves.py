@@ -102,20 +102,20 @@ def trainings(device):
 
 
 @pytest.mark.parametrize("name", ["facade, heads: 2", "el", "deprl", "fedavg"])
-def test_a_full_wave_is_launched_when_its_last_training_is_asked_for(run_aside, name):
+def test_full_wave_is_launched_when_its_last_training_is_requested(run_aside, name):
     device, asked, _ = run_aside(f"algorithm={{name: {name}}}")
     last_of_wave = asked[NODES - 1 :: NODES]
     assert trainings(device) == [(NODES, time_s) for time_s in last_of_wave]
 
 
-def test_without_a_device_aside_waves_wait_for_the_first_value(run_aside):
+def test_waves_on_the_host_wait_for_the_first_value(run_aside):
     device, asked, _ = run_aside(aside=False)
     launched = trainings(device)
     assert [jobs for jobs, _ in launched] == [NODES] * ROUNDS
     assert all(time_s > asked_s for (_, time_s), asked_s in zip(launched, asked[NODES - 1 :: NODES], strict=True))
 
 
-def test_a_node_that_is_away_is_not_waited_for(run_aside):
+def test_waves_do_not_wait_for_offline_nodes(run_aside):
     away = "churn={name: schedule, offline: [{node: 2, start_s: 0.01, end_s: 1000}]}"
     device, asked, _ = run_aside("algorithm={name: el}", away)
     launched = trainings(device)
@@ -123,7 +123,7 @@ def test_a_node_that_is_away_is_not_waited_for(run_aside):
     assert launched[1][1] == asked[NODES + NODES - 2]
 
 
-def test_only_needed_values_are_waited_for(run_aside):
+def test_learner_waits_only_for_needed_values(run_aside):
     device, _, _ = run_aside("evaluation.every=1", "validation={source: node, fraction: 0.2}")
     assert {kind for kind, _ in device.waited} == {"head losses", "evaluation"}
     assert all(resolving for _, resolving in device.waited)
@@ -140,12 +140,12 @@ def test_nodes_without_a_common_time_get_the_same_rows(run_aside):
     assert rows == run_aside(*changes, aside=False)[2]
 
 
-def test_workers_compute_aside_and_this_process_does_not(make_learner):
+def test_only_workers_compute_asynchronously(make_learner):
     assert RemoteWaves(InProcess([]), [0]).asynchronous
     assert not make_learner().backends.asynchronous
 
 
-def test_a_value_that_failed_to_come_fails_again():
+def test_failed_value_fails_again():
     def lost():
         raise OSError("gone")
 
@@ -179,7 +179,7 @@ def host_waits(monkeypatch):
 @pytest.mark.parametrize(
     "changes", [{}, {"augmentation": "crop_flip"}, {"optimizer": "adam", "optimizer_state": "kept"}]
 )
-def test_a_wave_of_training_asks_for_no_value_on_the_host(make_learner, as_on_a_gpu, host_waits, changes):
+def test_training_wave_copies_no_value_to_the_host(make_learner, as_on_a_gpu, host_waits, changes):
     import numpy as np
 
     learner = as_on_a_gpu(make_learner(batch_norm=True, **changes))
@@ -196,9 +196,7 @@ def test_a_wave_of_training_asks_for_no_value_on_the_host(make_learner, as_on_a_
     assert not host_waits
 
 
-def test_losses_and_evaluations_are_asked_for_on_the_host_only_when_they_are_needed(
-    make_learner, as_on_a_gpu, host_waits
-):
+def test_losses_and_evaluations_are_copied_to_the_host_on_demand(make_learner, as_on_a_gpu, host_waits):
     import numpy as np
 
     learner = as_on_a_gpu(make_learner())

@@ -109,7 +109,7 @@ def test_nodes_and_clusters_hold_the_bytes_of_the_data_set_once(shift):
         assert stored[0].stored.nbytes == data.samples(split)[0].nbytes
 
 
-def test_images_of_arrays_that_cannot_be_written_are_shared_without_a_warning(recwarn):
+def test_images_of_read_only_arrays_are_shared_without_a_warning(recwarn):
     def read_only(images):
         images.flags.writeable = False
         return images

@@ -36,7 +36,7 @@ def test_everything_pending_can_be_run(make_learner):
     assert merged.known
 
 
-def test_rows_are_given_back_when_nobody_holds_them(make_learner):
+def test_unreferenced_rows_are_freed(make_learner):
     learner = make_learner()
     model = learner.init_models(0)[0]
     bank = learner.rows.bank(model[0].part)
@@ -79,7 +79,7 @@ def test_merging_unequal_shapes_is_refused(make_learner):
         learner.merge([core, head], [0.5, 0.5])
 
 
-def test_init_leaves_the_global_generator_alone(make_learner):
+def test_init_does_not_change_the_global_generator(make_learner):
     learner = make_learner()
     torch.manual_seed(0)
     expected = torch.rand(1)

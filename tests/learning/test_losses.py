@@ -47,7 +47,7 @@ def test_batch_without_positives_has_no_contrastive_loss():
         assert loss.item() == 0 and torch.equal(gradient, torch.zeros_like(features))
 
 
-def test_prototype_loss_of_the_thesis_takes_cosines_and_that_of_the_code_does_not():
+def test_prototype_loss_takes_cosines_in_the_thesis_and_not_in_its_code():
     prototypes = torch.tensor([[3.0, 0.0], [0.0, 1.0]])
     features, labels = torch.tensor([[2.0, 0.0]]), torch.tensor([0])
     assert prototype_contrast(features, labels, prototypes, 0.5, "thesis").item() == pytest.approx(

@@ -24,7 +24,7 @@ def rows_of(rule):
 
 
 @pytest.mark.parametrize("rule", ["uniform", "fedavg", "fedsim", "metropolis_hastings"])
-def test_the_rule_is_a_row_stochastic_matrix_times_the_models(make_learner, monkeypatch, rule):
+def test_merge_is_a_row_stochastic_matrix_times_the_models(make_learner, monkeypatch, rule):
     calls, merge_rows = [], kernels.merge_rows
     monkeypatch.setattr(kernels, "merge_rows", lambda *arguments: calls.append(arguments) or merge_rows(*arguments))
     learner, rows = make_learner(), rows_of(rule)

@@ -50,7 +50,7 @@ def test_batches_of_many_images_train_as_with_pytorch(isa, only, sizes):
         assert apart <= 0.02 * moved and (moved > 0) == (only is None or entry.name.startswith(only)), entry.name
 
 
-def test_weights_that_meet_the_border_alone_have_no_gradient(isa):
+def test_weights_on_the_border_only_have_no_gradient(isa):
     def small() -> SplitModel:
         layers = [nn.Conv2d(16, 32, 5, padding=2), nn.GroupNorm(2, 32), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()]
         return SplitModel(nn.Sequential(*layers), nn.Linear(32, 4))

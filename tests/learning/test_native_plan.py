@@ -93,7 +93,7 @@ def networks(draw):
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(networks())
-def test_gradients_of_any_network_are_autograds(network):
+def test_gradients_of_any_network_equal_autograd(network):
     shape, classes, batch, core, head = network
     best = native.extension().isa()
     try:
@@ -117,7 +117,7 @@ def test_gradients_of_any_network_are_autograds(network):
         ("linear", (2, 3, 3)),
     ],
 )
-def test_gradients_and_outputs_of_our_models_on_every_instruction_set(isa, model, shape):
+def test_shipped_models_agree_on_every_instruction_set(isa, model, shape):
     torch.manual_seed(2)
     workspace = workspace_of(lambda: MODELS[model]().build(shape, 10))
     images = torch.randn(70, *shape)  # more than the plan takes at a time
@@ -163,7 +163,7 @@ def test_convolutions_in_tiles_have_autograds_gradients(isa, size, padding, batc
         LAST,
     ],
 )
-def test_training_is_pytorchs(isa, changes):
+def test_training_equals_pytorch_for_native_plans(isa, changes):
     for only in (None, "core", "head") if changes in ({}, LAST) else (None,):
         check_training(changes, only)
 
@@ -252,7 +252,7 @@ def test_plan_keeps_no_state_between_trainings():
 
 
 @pytest.mark.parametrize("held", [math.nan, math.inf, 1e30])
-def test_a_training_that_diverged_leaves_nothing_to_the_next(isa, held):
+def test_diverged_training_does_not_affect_the_next(isa, held):
     core = [
         nn.Conv2d(1, 6, 5, padding=2),
         nn.GroupNorm(2, 6),
@@ -312,7 +312,7 @@ def test_layers_without_bias_learn_none(isa, norm, optimizer):
         (nn.Sequential(nn.Conv2d(1, 4, 3), nn.Sigmoid(), nn.Flatten()), "Sigmoid"),
     ],
 )
-def test_other_layers_stay_with_pytorch(core, what):
+def test_pytorch_computes_other_layers(core, what):
     module = SplitModel(core, nn.Linear(4, 2))
     with pytest.raises(NoPlan, match=what):
         network_of(module, Layout("net", module))
@@ -326,13 +326,13 @@ def test_repeated_layer_has_no_plan():
         network_of(module, Layout("net", module))
 
 
-def test_images_that_do_not_fit_have_no_plan():
+def test_images_of_unsuitable_size_have_no_plan():
     workspace = workspace_of(lambda: MODELS["cifar_cnn"]().build((3, 32, 32), 10))
     with pytest.raises(NoPlan, match="does not fit"):
         plan_of(workspace, (3, 28, 28))
 
 
-def test_a_module_that_does_more_than_its_parts_has_no_plan():
+def test_module_with_code_outside_its_parts_has_no_plan():
     class Scaled(SplitModel):
         def forward(self, images):
             return 2 * super().forward(images)
@@ -342,7 +342,7 @@ def test_a_module_that_does_more_than_its_parts_has_no_plan():
 
 
 @pytest.mark.parametrize("bad", [{"rows": [4]}, {"label": 2}, {"label": -1}])
-def test_a_row_or_label_that_does_not_exist_is_refused_untouched(bad):
+def test_missing_row_or_label_is_refused_without_changes(bad):
     workspace = workspace_of(lambda: SplitModel(nn.Flatten(), nn.Linear(4, 2)))
     labels = torch.tensor([0, 1, 1, bad.get("label", 0)])
     before = workspace.flat.clone()
@@ -388,7 +388,7 @@ def batch_norm_net(momentum=0.1) -> SplitModel:
 
 
 @pytest.mark.parametrize(("buffers", "only"), [("shared", None), ("local", None), ("local", "core"), ("local", "head")])
-def test_batch_normalization_is_pytorchs(isa, make_learner, monkeypatch, buffers, only):
+def test_batch_normalization_equals_pytorch(isa, make_learner, monkeypatch, buffers, only):
     """Values, running statistics and counts of batches after two trainings, and losses with the node's statistics."""
     found = []
     for native_training in ("1", "0"):
@@ -412,7 +412,7 @@ def test_batch_normalization_is_pytorchs(isa, make_learner, monkeypatch, buffers
 
 
 @pytest.mark.parametrize("batch", [1, 2, 9])
-def test_gradients_through_batch_normalization_are_autograds(isa, batch):
+def test_gradients_through_batch_normalization_equal_autograd(isa, batch):
     torch.manual_seed(8)
     build = lambda: SplitModel(  # noqa: E731
         nn.Sequential(

@@ -72,7 +72,7 @@ def in_two_places():
     return SplitModel(core, nn.Sequential(nn.Linear(16, 3)))
 
 
-def test_a_dropout_in_several_places_is_replaced_in_all(make_learner, monkeypatch):
+def test_dropout_used_in_several_places_is_replaced_in_all(make_learner, monkeypatch):
     assert list(replace_dropouts(in_two_places())) == ["core.3", "core.6"]
     found = []
     for native in ("1", "0", "0"):
@@ -112,7 +112,7 @@ def test_draws_from_the_global_generator_are_seeded_per_training(make_learner):
     assert make_learner(builders={"net": net}).architectures["net"].draws_shared is False
 
 
-def test_a_forward_that_draws_when_it_predicts_is_refused(make_learner):
+def test_forward_with_random_predictions_is_refused(make_learner):
     with pytest.raises(ScenarioError, match="net draws random numbers when it predicts, too"):
         make_learner(builders={"net": lambda: Functional(always=True)})
 
@@ -145,7 +145,7 @@ def test_state_outside_state_dict_is_refused(make_learner, buffer, text):
         make_learner(builders={"net": lambda: build(persistent=True)})
 
 
-def test_every_step_draws_other_masks_and_neighbors_do_not_hang_together():
+def test_masks_of_steps_and_neighbors_are_independent():
     dropout = CounterDropout(0.5)
     first, second = (dropout(torch.ones(100_000)).double() for _ in range(2))
     assert abs(torch.corrcoef(torch.stack([first, second]))[0, 1]) < 0.01
@@ -192,7 +192,7 @@ def test_native_plans_draw_pytorchs_masks(make_learner, monkeypatch, core, head,
     torch.testing.assert_close(*flats, rtol=1e-4, atol=1e-5)
 
 
-def test_dropout_before_a_convolution_is_left_to_pytorch(make_learner):
+def test_pytorch_computes_dropout_before_a_convolution(make_learner):
     build = lambda: SplitModel(  # noqa: E731
         nn.Sequential(nn.Dropout(0.5), nn.Conv2d(2, 3, 3), nn.Flatten()), nn.Linear(48, 3)
     )
@@ -202,7 +202,7 @@ def test_dropout_before_a_convolution_is_left_to_pytorch(make_learner):
 
 
 @pytest.mark.parametrize("kind", ["crop_flip", "color"])
-def test_native_plans_see_the_augmented_images_that_pytorch_sees(make_learner, monkeypatch, kind):
+def test_native_plans_and_pytorch_see_the_same_augmented_images(make_learner, monkeypatch, kind):
     flats = []
     for native in ("1", "0"):
         monkeypatch.setenv("DDLSIM_NATIVE_TRAINING", native)
@@ -221,7 +221,7 @@ def test_masks_do_not_depend_on_threads_or_on_grouping(train):
     assert torch.equal(train([2])[0], expected[2])  # whoever else trains
 
 
-def test_the_way_of_a_gpu_draws_the_same_masks(train, as_on_a_gpu):
+def test_gpu_backend_draws_the_same_masks(train, as_on_a_gpu):
     for one, two in zip(train([0, 1]), train([0, 1], waves=as_on_a_gpu), strict=True):
         torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-6)
 
@@ -230,7 +230,7 @@ def test_dropout_changes_the_trained_model(train):
     assert not torch.equal(train([0])[0], train([0], p=0.0)[0])
 
 
-def test_a_node_s_next_training_draws_other_masks(make_learner):
+def test_next_training_of_a_node_draws_different_masks(make_learner):
     learner = make_learner(builders={"net": net})
     stream, start = rng(0), learner.init_models(0)[0]
     seeds = []

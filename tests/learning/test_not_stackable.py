@@ -82,7 +82,7 @@ NETWORKS = {
 
 
 @pytest.mark.parametrize("network", NETWORKS.values(), ids=NETWORKS)
-def test_unstackable_networks_train_as_alone(pair, network):
+def test_unstackable_networks_train_one_by_one(pair, network):
     plain, stacked = pair(builders={"own": network}, learning_rate=0.3)
     found, expected = (train_all(learner, steps=40) for learner in (stacked, plain))
     for one, other in zip(found, expected, strict=True):
@@ -142,7 +142,7 @@ class TakesTheMeanAway(nn.Module):
         return self.conv(x)
 
 
-def test_evaluations_whose_images_are_shared_are_looked_at_too(pair):
+def test_evaluations_of_shared_images_are_checked(pair):
     made = lambda: SplitModel(nn.Sequential(TakesTheMeanAway(), nn.ReLU(), nn.Flatten()), head())  # noqa: E731
     losses = []
     for learner in pair(builders={"own": made}):

@@ -105,6 +105,6 @@ def test_targets_pull_features_towards_them(make_learner):
     assert torch.equal(trained[1].values(), start[1].values())  # the loss leaves the head out
 
 
-def test_dropping_the_last_batch_keeps_full_ones_only():
+def test_dropping_the_last_batch_keeps_only_full_batches():
     assert [len(batch) for batch in draw_batches(rng(0), 10, 4, 5, drop_last=True)] == [4] * 5
     assert [len(batch) for batch in draw_batches(rng(0), 3, 4, 2, drop_last=True)] == [3, 3]

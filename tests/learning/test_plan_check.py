@@ -75,7 +75,7 @@ def own_forward(made):
         lambda: SplitModel(nn.Conv2d(2, 4, 3, padding=1), nn.Sequential(nn.BatchNorm2d(4), nn.Flatten(), linear())),
     ],
 )
-def test_model_that_does_more_than_its_layers_has_no_plan(build):
+def test_model_with_code_outside_its_layers_has_no_plan(build):
     assert why_no_plan(build)
 
 

@@ -41,7 +41,7 @@ def run(tmp_path_factory):
     return runs.run(scenario(), out=out), out
 
 
-def test_squared_error_is_of_the_single_output():
+def test_squared_error_uses_the_single_output():
     outputs, labels = torch.tensor([[1.0], [4.0]]), torch.tensor([3.0, 3.0])
     squared_error = task_named("regression").loss
     assert squared_error(outputs, labels, reduction="none").tolist() == [4.0, 1.0]
@@ -50,7 +50,7 @@ def test_squared_error_is_of_the_single_output():
     assert torch.equal(task_named("classification").loss(logits, classes), F.cross_entropy(logits, classes))
 
 
-def test_rows_hold_the_error_and_nothing_about_classes(run):
+def test_rows_hold_the_error_and_no_classes(run):
     rows = [json.loads(line) for line in (run[1] / "metrics.jsonl").read_text().splitlines()]
     names = {row["name"] for row in rows}
     assert "mse" in names and not names & {"accuracy", "confusion", "test_loss"}
@@ -63,7 +63,7 @@ def test_summary_has_the_error_over_nodes_and_clusters_and_no_fairness(run):
     assert not {"fair_accuracy", "demographic_parity", "equalized_odds"} & set(summary)
 
 
-def test_one_cluster_comes_near_the_noise(tmp_path):
+def test_error_of_one_cluster_approaches_the_noise(tmp_path):
     alone = scenario(
         nodes={"clusters": [4]},
         rounds=40,
@@ -84,7 +84,7 @@ def test_target_is_reached_from_above(tmp_path):
     assert summary["target"]["interpolated"]["round"] <= summary["target"]["round"]
 
 
-def test_reports_speak_of_errors(run):
+def test_reports_show_errors(run):
     text = report([run[1]])
     assert "Mean squared error per cluster over rounds" in text and "mean squared error, cluster 1 (3)" in text
     assert "accuracy" not in text and "parity" not in text

@@ -57,7 +57,7 @@ LENGTH = 12
         ),
     ],
 )
-def test_rates_are_torchs(name, keys, make):
+def test_rates_equal_torch(name, keys, make):
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], 0.5)
     scheduler, expected = make(optimizer), []
     for _ in range(LENGTH):
@@ -68,7 +68,7 @@ def test_rates_are_torchs(name, keys, make):
     assert rates(schedule, 0.5, [(i, -1) for i in range(LENGTH)], LENGTH) == pytest.approx(expected)
 
 
-def test_warm_up_grows_evenly_and_then_the_schedule_begins():
+def test_warm_up_grows_linearly_before_the_schedule():
     schedule = Step(every=2, gamma=0.1, warmup=4)
     assert [schedule.at(i, 10) for i in range(8)] == pytest.approx([0.25, 0.5, 0.75, 1, 1, 1, 0.1, 0.1])
 
@@ -78,7 +78,7 @@ def test_cosine_ends_with_the_run_for_any_warm_up():
     assert Cosine().at(25, 10) == 0.0
 
 
-def test_restarts_far_on_are_found_at_once():
+def test_late_restarts_are_found_at_once():
     assert CosineRestarts(length=3).factor(3 * 10**12, 1) == 1.0
 
 
@@ -100,7 +100,7 @@ def test_schedule_continues_at_the_nodes_steps(make_learner):
 
 
 @pytest.mark.parametrize(("rise", "length"), [(0.1, 10), (0.25, 4), (0.5, 2), (0.2, 3)])
-def test_one_cycle_that_rises_for_no_longer_than_a_round_begins_at_the_top_or_past_it(rise, length):
+def test_one_cycle_rising_within_a_round_starts_at_or_past_the_top(rise, length):
     found = [OneCycle(rise=rise).at(position, length) for position in range(length)]
     assert found == sorted(found, reverse=True) and (found[0] == 1 or rise * length < 1)
 

@@ -50,7 +50,7 @@ class OtherwiseStacked(nn.Module):
         return features * (3.0 if stacked else 1.0)
 
 
-def test_waves_are_stacked_and_say_so(pair):
+def test_waves_are_stacked_and_reported(pair):
     plain, stacked = pair()
     assert_equal_models(train_all(stacked), train_all(plain))
     assert not stacked.detours
@@ -203,7 +203,7 @@ def test_unstackable_jobs_run_one_by_one(pair, module, reason):
 
 
 @pytest.mark.parametrize("unlucky", [1, 3, 4])
-def test_one_batch_that_agrees_is_enough_to_train_layer_by_layer(pair, monkeypatch, unlucky):
+def test_one_matching_batch_suffices_to_train_layer_by_layer(pair, monkeypatch, unlucky):
     """In a batch two pixels of a maximum may be equal but for their rounding."""
     looks = []
 
@@ -321,7 +321,7 @@ def test_training_beyond_the_memory_runs_in_halves(pair, monkeypatch):
     }  # nothing was given a row twice
 
 
-def test_pool_of_samples_of_several_kinds():
+def test_pool_may_hold_samples_of_several_types():
     draw = lambda *shape: torch.randn(shape)  # noqa: E731
     samples = [
         (draw(count, *shape), torch.arange(count))

@@ -30,7 +30,7 @@ def stacked(before, trained, first: int) -> StackedState:
     return StackedState(Adam(), before, SIZES, trained, first, torch.device("cpu"))
 
 
-def test_moments_of_trained_columns_change_and_the_others_stay(rows):
+def test_only_moments_of_trained_columns_change(rows):
     states = [(kept(rows, CORE, 10.0 * node), kept(rows, HEAD, 10.0 * node + 1, steps=6)) for node in range(2)]
     state = stacked([(core[0], head[0]) for core, head in states], torch.tensor([3, 4]), 3)
     first, second = state.flats

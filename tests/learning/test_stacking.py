@@ -179,7 +179,7 @@ def assert_outputs_are_those_of_each(models, images):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_layers_of_images(name):
+def test_layers_of_images_equal_each_model(name):
     build, shape = CASES[name]
     models = Models(build)
     images, labels = torch.randn(NODES, BATCH, *shape), torch.randint(0, 3, (NODES, BATCH))
@@ -190,7 +190,7 @@ def test_layers_of_images(name):
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_layers_of_tokens(name):
+def test_layers_of_tokens_equal_each_model(name):
     models = Models(TEXTS[name], task_named("next_token").loss)
     tokens = torch.randint(0, 7, (NODES, BATCH, 9))
     labels = tokens.roll(1, 2) if name == "each position" else tokens[:, :, 0]
@@ -208,13 +208,13 @@ LABELS = {
 
 
 @pytest.mark.parametrize("task", LABELS)
-def test_losses_of_every_task(task):
+def test_losses_of_every_task_equal_each_model(task):
     outputs, labels = LABELS[task]
     models = Models(lambda: SplitModel(nn.Flatten(), nn.Linear(72, outputs)), task_named(task).loss)
     assert_step_is_that_of_each(models, torch.randn(NODES, BATCH, *ALL), labels)
 
 
-def test_cross_entropy_means_over_the_labels_that_count():
+def test_cross_entropy_is_the_mean_over_counted_labels():
     outputs, labels = torch.randn(NODES, BATCH, 5), torch.randint(0, 5, (NODES, BATCH))
     labels[1, 2:] = -100
     for kwargs in ({}, {"reduction": "sum"}, {"label_smoothing": 0.2}, {"reduction": "none"}):
@@ -266,7 +266,7 @@ def test_functions_without_a_rule_use_vmap():
     assert models.stacked.reasons["training, layer by layer"] == "layer by layer: NotStackable: no rule for cumsum"
 
 
-def test_counters_of_dropout_go_on():
+def test_counters_of_dropout_continue():
     models = Models(images_net(lambda: nn.Dropout(0.5), features=72))
     _, _, numbers = models.step(torch.randn(NODES, BATCH, *ALL), torch.randint(0, 3, (NODES, BATCH)))
     for node in range(NODES):

@@ -106,7 +106,7 @@ def test_nearly_full_waves_take_the_graph_of_full_ones():
     assert [key[1] for key in graphs._graphs] == [30]
 
 
-def test_a_short_wave_whose_like_has_not_been_there_records_nothing():
+def test_short_wave_of_a_new_size_records_no_graph():
     recorder = HostRecorder()
     graphs = StepGraphs(recorder, MOST)
     for expected in (0, 7 - CALLS_BEFORE):
@@ -132,7 +132,7 @@ def records_something_else(function, inputs):
         (records_something_else, "computed something else than its steps"),
     ],
 )
-def test_without_a_right_graph_steps_are_launched_one_by_one(record, message):
+def test_without_a_matching_graph_steps_are_launched_one_by_one(record, message):
     graphs = StepGraphs(record, MOST)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -142,7 +142,7 @@ def test_without_a_right_graph_steps_are_launched_one_by_one(record, message):
     assert [message in str(warning.message) for warning in caught] == [True]
 
 
-def test_a_graph_that_fails_leaves_the_others():
+def test_failing_graph_does_not_affect_the_others():
     def record(function, inputs):
         return (cannot_record if function is negated else HostRecorder())(function, inputs)
 
@@ -176,7 +176,7 @@ def test_out_of_memory_is_not_taken_for_a_missing_graph(record):
 
 
 @pytest.mark.parametrize("changes", [{}, {"batch_norm": True, "augmentation": "crop_flip"}])
-def test_waves_through_graphs_train_as_without(make_learner, as_on_a_gpu, changes):
+def test_graphs_do_not_change_training(make_learner, as_on_a_gpu, changes):
     import numpy as np
 
     flats = []
@@ -198,7 +198,7 @@ def test_waves_through_graphs_train_as_without(make_learner, as_on_a_gpu, change
 
 
 @needs_cuda
-def test_recorded_on_a_device():
+def test_graphs_are_recorded_on_a_device():
     graphs = StepGraphs(CudaRecorder(torch.device("cuda")), MOST)
     for _ in range(6):
         x, w = torch.randn(40, 3, device="cuda"), torch.randn(40, 3, device="cuda")

@@ -3,7 +3,7 @@
 import torch
 
 
-def test_a_nodes_first_model_depends_on_its_own_seed_only(make_learner):
+def test_initial_model_of_a_node_depends_only_on_its_seed(make_learner):
     alone, among = make_learner(), make_learner()
     for seed in (1, 2, 3):
         among.init_models(seed)

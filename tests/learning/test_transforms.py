@@ -40,7 +40,7 @@ def augmented(text, pictures, seed=0):
         ),
     ],
 )
-def test_each_picture_goes_through_torchvisions_transform_by_itself(pictures, text, made):
+def test_torchvision_transform_is_applied_to_each_picture(pictures, text, made):
     seed = int(torch.randint(2**62, (), generator=torch.Generator().manual_seed(0)))
     with torch.random.fork_rng():
         torch.manual_seed(seed)
@@ -51,7 +51,7 @@ def test_each_picture_goes_through_torchvisions_transform_by_itself(pictures, te
     assert not torch.allclose(augmented(text, pictures, seed=1), expected)
 
 
-def test_nodes_whose_batches_come_together_draw_as_they_do_alone(pictures):
+def test_nodes_draw_the_same_numbers_in_a_wave_as_alone(pictures):
     transforms = Transforms({"name": "RandomRotation", "degrees": 40}, (3, 8, 8))
     both = torch.stack([pictures, pictures.flip(0)])
     together = augment_together([TransformAugmenter(transforms, MEAN, STD, seed) for seed in (3, 4)], both)
@@ -59,7 +59,7 @@ def test_nodes_whose_batches_come_together_draw_as_they_do_alone(pictures):
         assert torch.equal(together[node], TransformAugmenter(transforms, MEAN, STD, seed)(both[node]))
 
 
-def test_a_transform_that_draws_nothing_takes_the_batch(pictures):
+def test_deterministic_transform_takes_the_whole_batch(pictures):
     shapes = []
 
     class Turn:
@@ -86,7 +86,7 @@ def test_a_transform_that_draws_nothing_takes_the_batch(pictures):
         ({"name": "JPEG", "quality": 50}, "JPEG cannot take a float tensor"),
     ],
 )
-def test_transforms_that_do_not_fit_are_refused_before_the_run(text, error):
+def test_unsuitable_transforms_are_refused_before_the_run(text, error):
     with pytest.raises(ScenarioError, match=error):
         Transforms(text, (3, 8, 8))
 
@@ -115,7 +115,7 @@ def run(place, seed=0, **keys):
     return (place / "metrics.jsonl").read_bytes()
 
 
-def test_runs_draw_transforms_from_their_own_seed(tmp_path):
+def test_transforms_draw_from_the_seed_of_the_run(tmp_path):
     (tmp_path / "mine.py").write_text(
         "from torchvision.transforms import v2\nclass Turn(v2.RandomRotation):\n    pass\n"
     )
@@ -155,11 +155,11 @@ def test_random_transforms_of_a_data_set_are_refused_with_the_cure(transform):
         Arrays(train=Items(transform), test=(X, Y))
 
 
-def test_other_transforms_of_a_data_set_are_taken():
+def test_other_transforms_of_a_data_set_are_accepted():
     assert np.array_equal(Arrays(train=Items(v2.Identity()), test=(X, Y)).load(None).train_images, X)
 
 
-def test_signals_reach_the_model_as_they_are():
+def test_signals_reach_the_model_unchanged():
     signals = np.random.default_rng(0).normal(size=(6, 9, 16)).astype("float32")
     labels = np.arange(6) % 2
     data = Arrays(train=(signals, labels), test=(signals, labels), layout="signals").load(None)

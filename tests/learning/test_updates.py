@@ -90,7 +90,7 @@ def test_optimizers_equal_torchs_and_continue_from_kept_state(make_learner, tiny
     torch.testing.assert_close(values(learner, models[0]), expected, rtol=2e-4, atol=2e-5)
 
 
-def test_muon_trains_matrices_and_says_that_it_takes_nothing_else(make_learner):
+def test_muon_trains_only_matrices_and_reports_other_parameters(make_learner):
     with pytest.raises(ScenarioError, match=r"training.optimizer: Muon cannot train the model of tiny: .*2D"):
         make_learner(optimizer="muon")
 
@@ -123,7 +123,7 @@ def test_gradients_are_treated_as_in_torchs_loop(make_learner, tiny_net, as_on_a
 
 @pytest.mark.parametrize("stacked", [False, True])
 @pytest.mark.parametrize("native", [False, True])
-def test_weights_decay_alone(make_learner, tiny_net, as_on_a_gpu, monkeypatch, stacked, native):
+def test_weight_decay_can_be_limited_to_weights(make_learner, tiny_net, as_on_a_gpu, monkeypatch, stacked, native):
     if not native:
         monkeypatch.setenv("DDLSIM_NATIVE_TRAINING", "0")
     learner = make_learner(optimizer="adamw", learning_rate=0.01, weight_decay=5.0, weight_decay_on="weights")

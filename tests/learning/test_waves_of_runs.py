@@ -86,7 +86,7 @@ def test_asynchronous_nodes_share_waves_of_training(run, name):
     assert sum(sizes) / len(sizes) > 1.5
 
 
-def test_work_does_not_pile_up_where_no_value_is_needed(run):
+def test_jobs_do_not_accumulate_without_needed_values(run):
     pending = []
 
     def watch(learner):
@@ -105,7 +105,7 @@ def test_work_does_not_pile_up_where_no_value_is_needed(run):
         ("algorithm={name: dpsgd}", "network.compression={name: int8}"),
     ],
 )
-def test_rows_and_numbers_do_not_depend_on_when_waves_run(run, changes):
+def test_results_do_not_depend_on_the_time_of_waves(run, changes):
     def at_once(learner):
         """Every job runs as soon as it is enqueued."""
         submit = learner.jobs.submit
@@ -140,7 +140,7 @@ def test_a_specification_can_be_sent_to_another_process(run):
     assert training.reads == training.model and training.objective.views == 2
 
 
-def test_a_job_is_dropped_with_all_that_only_it_would_have_used(make_learner):
+def test_dropped_job_drops_its_unshared_inputs(make_learner):
     import numpy as np
 
     learner = make_learner()

@@ -19,7 +19,7 @@ def test_whole_models_pass(names):
 
 
 @pytest.mark.parametrize("names", ["core", "head", "head core", "core", "core model", "core head head", "model head"])
-def test_parts_that_are_missing_or_in_another_order_are_refused(names):
+def test_missing_or_reordered_parts_are_refused(names):
     with pytest.raises(DdlsimError, match=r"node.train: expected a whole model, .*, got \(" + names.split()[0]):
         check_model("node.train", parts(names))
 

@@ -37,16 +37,16 @@ def four_threads(monkeypatch):
     made.close()
 
 
-def test_long_jobs_have_all_threads(four_threads):
+def test_long_jobs_use_all_threads(four_threads):
     assert [four_threads(40, 10 * HELD_S, together=True) for _ in range(3)] == [4, 4, 4]
 
 
-def test_short_jobs_have_one_thread_from_the_second_wave_on(four_threads):
+def test_short_jobs_use_one_thread_from_the_second_wave_on(four_threads):
     four_threads(40, HELD_S / 4)
     assert [four_threads(40, HELD_S / 4) for _ in range(3)] == [1, 1, 1]
 
 
-def test_jobs_that_grow_have_all_threads_again(four_threads):
+def test_growing_jobs_use_all_threads_again(four_threads):
     four_threads(40, HELD_S / 4)
     assert four_threads(40, 10 * HELD_S) == 1
     assert four_threads(40, 10 * HELD_S, together=True) == 4

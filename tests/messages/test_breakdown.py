@@ -52,7 +52,7 @@ def test_contents_of_a_round_add_up_over_messages():
     ]
 
 
-def test_message_to_oneself_is_on_no_wire():
+def test_message_from_a_node_to_itself_uses_no_link():
     contents = PayloadBreakdown()
     contents.count([message(0, {"age": 4}, 8)])
     assert list(contents.rows()) == []

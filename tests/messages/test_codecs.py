@@ -45,7 +45,7 @@ def test_int8_of_zeros_is_zeros_and_of_infinity_nan():
     assert decoded[0, 4] == 2
 
 
-def test_top_k_sends_the_values_that_differ_most_from_the_copy():
+def test_top_k_sends_the_values_differing_most_from_the_copy():
     values = torch.tensor([[1.0, 2.0, 3.0, 4.0], [0.0, 0.0, 9.0, 0.0]])
     copies = torch.tensor([[1.5, 0.0, 3.125, 6.5], [1.0, 2.0, 3.0, 4.0]])
     assert through(TopK(fraction=0.5), values, [4], copies).tolist() == [[1.5, 2, 3.125, 4], [1, 2, 9, 0]]
@@ -60,7 +60,7 @@ def test_top_k_feeds_back_unsent_values():
     assert seen == [[5, 0, 0, 0], [5, 4, 0, 0], [5, 4, 3, 0], [5, 4, 3, 2]]
 
 
-def test_random_k_replaces_as_many_values_as_it_says_at_places_of_the_seed():
+def test_random_k_replaces_its_number_of_values_at_seeded_places():
     values, copies = torch.arange(1.0, 101).expand(3, 100), torch.zeros(3, 100)
     decoded = through(RandomK(fraction=0.2), values, [100], copies, seeds=[7, 8, 7])
     assert (decoded != 0).sum(1).tolist() == [20, 20, 20]

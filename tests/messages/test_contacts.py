@@ -16,13 +16,13 @@ def test_messages_and_bytes_are_added_per_round_and_pair():
     ]
 
 
-def test_message_to_oneself_is_not_counted():
+def test_message_from_a_node_to_itself_is_not_counted():
     contacts = Contacts()
     contacts.count([push(1, (1,), 0)])
     assert contacts.take() == []
 
 
-def test_only_completed_rounds_are_taken_and_late_messages_come_after():
+def test_only_completed_rounds_are_returned_and_late_messages_follow():
     contacts = Contacts()
     contacts.count([push(0, (1,), 0), push(0, (1,), 1)])
     assert [row["round"] for row in contacts.take(1)] == [1]

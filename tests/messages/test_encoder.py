@@ -38,7 +38,7 @@ def arrive(packed, receiver):
         stream.reached(receiver, version)
 
 
-def test_parameters_that_are_sent_twice_are_encoded_once():
+def test_repeated_parameters_are_encoded_once():
     calls = []
     box, model = encoder(False, calls), Values("a")
     first, again = box.pack({"model": model}), box.pack({"model": model})
@@ -54,14 +54,14 @@ def test_numbers_and_collections_weigh_as_without_compression():
     assert [packed.payload["models"][1].text, packed.payload["heads"][1].text] == [">b", ">c"]
 
 
-def test_who_has_no_copy_gets_it_whole():
+def test_receiver_without_a_copy_gets_the_whole_model():
     box, calls = encoder(), []
     packed = box.pack({"model": Values("a")})
     assert (packed.bytes_to(1), packed.payload["model"].text) == (400, "a")
     assert calls == []
 
 
-def test_who_has_the_last_copy_gets_one_encoding():
+def test_receiver_with_the_last_copy_gets_one_encoding():
     box = encoder()
     arrive(box.pack({"model": Values("a")}), 1)
     packed = box.pack({"model": Values("b")})
@@ -70,7 +70,7 @@ def test_who_has_the_last_copy_gets_one_encoding():
     assert packed.payload["model"].text == "a>b"
 
 
-def test_who_has_missed_encodings_gets_them_all_unless_the_whole_is_shorter():
+def test_receiver_gets_all_missed_encodings_unless_the_model_is_shorter():
     box = encoder()
     arrive(box.pack({"model": Values("0")}), 1)
     weights = [box.pack({"model": Values(str(i))}).bytes_to(1) for i in range(1, 16)]
@@ -88,7 +88,7 @@ def test_message_in_flight_counts_as_not_received():
     assert box.pack({"model": Values("c")}).bytes_to(1) == 34
 
 
-def test_who_has_it_already_is_sent_nothing():
+def test_receiver_with_the_current_copy_gets_nothing():
     box, model = encoder(), Values("a")
     arrive(box.pack({"model": model}), 1)
     assert box.pack({"model": model, "age": 1}).bytes_to(1) == 8
@@ -103,7 +103,7 @@ def test_each_name_is_a_separate_stream():
 
 
 @pytest.mark.parametrize("who", ["sender", "receiver"])
-def test_a_lost_state_takes_copies_with_it(who):
+def test_lost_state_discards_copies(who):
     box = encoder()
     first = box.pack({"model": Values("a")})
     arrive(first, 1)

@@ -36,7 +36,7 @@ def sender():
     return make
 
 
-def test_an_update_within_the_clip_is_whole_and_a_longer_one_is_scaled_down():
+def test_updates_longer_than_the_clip_are_scaled_down():
     mechanism = GaussianMechanism(clip=5.0, noise_multiplier=0.0, keeps_copies=True)
     copies = torch.tensor([[1.0, 1.0], [1.0, 1.0]])
     values = torch.tensor([[4.0, 5.0], [7.0, 9.0]])  # 5 and 10 away
@@ -45,7 +45,7 @@ def test_an_update_within_the_clip_is_whole_and_a_longer_one_is_scaled_down():
     assert torch.allclose(mechanism.decode((encoded,), copies, [2], [1, 2]), torch.tensor([[4.0, 5.0], [4.0, 5.0]]))
 
 
-def test_noise_has_the_standard_deviation_that_is_asked_for_and_comes_from_its_seed():
+def test_noise_has_the_requested_standard_deviation_and_follows_its_seed():
     mechanism = GaussianMechanism(clip=2.0, noise_multiplier=1.5, keeps_copies=False)
     values = torch.zeros(2, 20000)
     first, again, other = (mechanism.encode(values, None, [20000], seeds)[0] for seeds in ((1, 2), (1, 2), (1, 3)))
@@ -89,7 +89,7 @@ def test_places_in_a_payload_are_separate_streams_and_numbers_are_unchanged(send
     assert (found["age"], len(computing.released)) == (4, 3)
 
 
-def test_a_node_that_has_lost_its_state_begins_with_the_model_that_it_draws_then(sender):
+def test_node_with_lost_state_subtracts_its_new_initial_model(sender):
     private, computing = sender()
     private.starts_with([(handle(1),)])
     private.protect({"model": handle(7)})

@@ -16,7 +16,7 @@ class Scaled(nn.Sequential):
         self[1].weight.register_hook(lambda gradient: gradient / 10)
 
 
-def test_a_copy_of_a_module_would_lack_its_hooks():
+def test_module_with_gradient_hooks_is_refused():
     with pytest.raises(
         ScenarioError, match=r"1\.weight of this Scaled has a hook on its gradient.* Give the class, or"
     ):

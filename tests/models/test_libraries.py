@@ -53,7 +53,7 @@ def test_a_language_model_gives_logits_at_each_position_or_one_per_text(labels, 
     assert torch.equal(built(tokens), built.head(built.core(tokens)))
 
 
-def test_the_position_ids_of_a_hugging_face_module_stay_whole_numbers_and_do_not_travel():
+def test_position_ids_of_a_hugging_face_module_stay_integers_and_are_not_sent():
     """BERT keeps them in a buffer outside its state."""
     pytest.importorskip("transformers")
     config = {"num_hidden_layers": 1, "num_attention_heads": 2, "hidden_size": 8, "intermediate_size": 8}
@@ -66,7 +66,7 @@ def test_the_position_ids_of_a_hugging_face_module_stay_whole_numbers_and_do_not
     assert Layout("bert", built).size == trained
 
 
-def test_an_encoder_may_judge_texts_and_not_predict_tokens_that_it_sees():
+def test_encoder_may_classify_texts_and_not_predict_visible_tokens():
     pytest.importorskip("transformers")
     config = {"n_layers": 1, "n_heads": 2, "dim": 8, "hidden_dim": 16}
     encoder = HuggingFace(architecture="distilbert", config=config)
@@ -75,7 +75,7 @@ def test_an_encoder_may_judge_texts_and_not_predict_tokens_that_it_sees():
         encoder.fitted(30, (12,)).build((12,), 30)
 
 
-def test_whether_it_sees_ahead_is_found_out_once_for_all_modules(monkeypatch):
+def test_look_ahead_is_determined_once_for_all_modules(monkeypatch):
     pytest.importorskip("transformers")
     asked = []
     monkeypatch.setattr(hugging_face, "_refuse_seeing_ahead", lambda *_: asked.append(1))
@@ -123,7 +123,7 @@ def saved(tmp_path):
         ({"architecture": "bert"}, "expected model_type 'gpt2', .* got 'bert'"),
     ],
 )
-def test_keys_that_contradict_the_folder_are_refused(saved, keys, text):
+def test_keys_contradicting_the_folder_are_refused(saved, keys, text):
     with pytest.raises(ScenarioError, match=text):
         HuggingFace(pretrained=str(saved), **keys).fitted(30, (12,)).build((12,), 30)
     HuggingFace(pretrained=str(saved), architecture="gpt2", config=SMALL).fitted(30, (12,)).build((12,), 30)

@@ -12,11 +12,11 @@ def test_round_robin_deals_in_order():
     assert Mixed(models=TWO).assignment(5, seed=0) == ["linear", "mlp", "linear", "mlp", "linear"]
 
 
-def test_list_says_who_gets_which():
+def test_list_assigns_architectures_to_nodes():
     assert Mixed(models=TWO, assign=(1, 1, 0)).assignment(3, seed=0) == ["mlp", "mlp", "linear"]
 
 
-def test_random_draws_do_not_shift_when_nodes_are_added():
+def test_adding_nodes_does_not_shift_random_draws():
     mixed = Mixed(models=TWO, assign="random")
     few, many = mixed.assignment(20, seed=3), mixed.assignment(40, seed=3)
     assert many[:20] == few and set(few) == {"linear", "mlp"}

@@ -101,7 +101,7 @@ def test_every_model_gives_one_logit_per_class_and_is_head_after_core(name):
         (ResNet8(), (3, 2, 2), "at least 4 x 4"),
     ],
 )
-def test_images_that_do_not_fit_are_refused_with_the_shapes_that_do(model, wrong, wanted):
+def test_unsuitable_images_are_refused_with_the_supported_shapes(model, wrong, wanted):
     with pytest.raises(ScenarioError) as caught:
         model.build(wrong, 10)
     assert wanted in str(caught.value)

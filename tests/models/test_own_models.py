@@ -98,7 +98,7 @@ def test_every_way_to_share_obeys_local_buffers(run, name):
     assert summary["status"] == "done" and 0 < summary["accuracy"]["all"] <= 1
 
 
-def test_an_algorithm_that_keeps_core_and_head_apart_needs_a_trained_core(run, tmp_path):
+def test_algorithm_with_separate_core_and_head_needs_a_trained_core(run, tmp_path):
     with pytest.raises(ScenarioError, match=r"Adapted has no core that is trained.*facade"):
         run("model={name: adapted}")
     assert not (tmp_path / "run").exists()
@@ -126,7 +126,7 @@ FAST = ("training.learning_rate=0.5", "rounds=10", "evaluation.every=10", "parti
 
 
 @pytest.mark.parametrize("algorithm", ["facade, heads: 2", "el"])
-def test_token_ids_are_learned_from(run, token_data, algorithm):
+def test_models_train_on_token_ids(run, token_data, algorithm):
     changes = (token_data(False), "model={name: tokens}", f"algorithm={{name: {algorithm}}}")
     assert run(*changes, *FAST)[0]["accuracy"]["all"] > 0.9
 

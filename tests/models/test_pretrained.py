@@ -24,7 +24,7 @@ def test_changed_file_is_read_again(weights, tmp_path):
         assert ResNet18(pretrained=str(path)).build((3, 32, 32), 10).core.conv1.weight[0, 0, 0, 0] == value
 
 
-def test_all_but_the_last_layer_begins_with_the_file_s_weights(weights):
+def test_all_layers_but_the_last_start_with_the_weights_of_the_file(weights):
     state, path = weights
     torch.manual_seed(0)
     plain = ResNet18().build((3, 32, 32), 100)
@@ -48,7 +48,7 @@ def test_grey_images_do_not_fit_pretrained_weights(weights):
     ResNet18().check((1, 28, 28))
 
 
-def test_a_file_that_is_not_there_is_reported(tmp_path):
+def test_missing_file_is_reported(tmp_path):
     with pytest.raises(DataMissing, match=r"expected none, torchvision or the path of a state dict, got .*none.pth"):
         ResNet18(pretrained=str(tmp_path / "none.pth")).build((3, 32, 32), 10)
 

@@ -20,14 +20,14 @@ def built(name, predicts="each", tokens=7):
     return MODELS[name](tokens=tokens, predicts=predicts, **TINY[name]).build((6,), 7).eval()
 
 
-def test_the_lstm_is_leafs_by_default():
+def test_default_lstm_equals_leafs():
     model = LSTM().fitted(80, ()).build((80,), 80)
     layers = 4 * 256 * (8 + 256 + 2) + 4 * 256 * (256 + 256 + 2)
     assert sum(each.numel() for each in model.parameters()) == 80 * 8 + layers + 257 * 80
     assert model(torch.zeros(2, 80, dtype=torch.int64)).shape == (2, 80)
 
 
-def test_a_model_reads_tokens_and_positions_off_the_data():
+def test_model_takes_tokens_and_positions_from_the_data():
     assert (LSTM().fitted(81, (80,)).tokens, LSTM().fitted(81, (80,)).predicts) == (81, "each")
     assert GPT(tokens=90, predicts="last").fitted(81, (80,)) == GPT(tokens=90, predicts="last")
     mixed = MODELS["mixed"](models=("lstm", {"name": "gpt", "width": 8, "heads": 2})).fitted(9, (6,))
@@ -50,7 +50,7 @@ def test_position_does_not_attend_to_later_positions(name):
     assert torch.allclose(before[:, :4], after[:, :4], atol=1e-6) and not torch.allclose(before[:, 4], after[:, 4])
 
 
-def test_the_bag_does_not_look_at_the_order():
+def test_bag_of_words_ignores_the_order():
     model, ids = built("embedding_bag", "last"), torch.tensor([[1, 2, 3, 4, 5, 6]])
     assert torch.allclose(model(ids), model(ids.flip(1)), atol=1e-6)
 

@@ -18,7 +18,7 @@ BASE = {
 }
 
 
-def test_a_link_is_bad_for_its_share_of_the_time_and_stays_so():
+def test_bad_state_has_its_share_of_time_and_mean_length():
     bursts = Bursts(mean_good_s=9.0, mean_bad_s=1.0, good=0.0, bad=0.5, seed=0)
     bad = [bursts.chance(0, 0.1 * step) > 0 for step in range(100_000)]
     assert 0.08 < sum(bad) / len(bad) < 0.12
@@ -34,7 +34,7 @@ def test_loss_states_of_senders_are_independent():
     assert [own for _, own in both] == seen and [other for other, _ in both] != seen
 
 
-def test_messages_are_lost_in_the_bad_state_alone():
+def test_messages_are_lost_only_in_the_bad_state():
     class Alternating:
         def chance(self, sender, now_s):
             return 0.999999 if 10 <= now_s < 20 else 0.0

@@ -14,7 +14,7 @@ def finish_times(network):
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 100])
-def test_equal_flows_on_one_uplink_end_together_after_count_times_the_time_of_one(count):
+def test_equal_flows_on_one_uplink_end_together(count):
     network = flow_network((1000, 1e9), *[(0, 1e9)] * count)
     slots = [network.send(0, 0, 1 + i, 500) for i in range(count)]
     ends = finish_times(network)

@@ -23,7 +23,7 @@ def test_zero_bytes_arrive_after_the_latency_even_where_capacity_is_zero():
     assert pairs(network) == {(0, 1): [1, 0, 0, 0]}
 
 
-def test_a_message_to_oneself_arrives_at_once_and_is_not_counted():
+def test_message_from_a_node_to_itself_arrives_at_once_and_is_not_counted():
     network = flow_network((1, 1))
     network.send(0, 0, 0, 10**6, latency_ns=S)
     assert network.run()[0].tolist() == [0]
@@ -64,7 +64,7 @@ def test_a_new_capacity_of_a_shared_link_counts_from_its_instant():
     assert network.run()[0].tolist() == [S // 2 + 2 * S]
 
 
-def test_a_node_that_leaves_aborts_its_flows_both_ways_and_those_in_latency():
+def test_leaving_node_aborts_its_flows_both_ways_and_flows_in_latency():
     network = flow_network(*[(100, 100)] * 4)
     out, into = network.send(0, 1, 0, 100), network.send(0, 2, 1, 100)
     waiting, other = network.send(0, 3, 1, 100, latency_ns=S), network.send(0, 2, 3, 100)
@@ -107,7 +107,7 @@ def test_very_small_and_very_large_rates_end_when_they_should(capacity):
     assert network.run()[0].tolist() == [-(-1000 * 2**16 * 10**9 // units)]
 
 
-def test_an_end_beyond_the_clock_never_comes():
+def test_flow_ending_beyond_the_clock_never_ends():
     network = flow_network((2**-16, 1), (1, 1))
     network.send(0, 0, 1, 2**40)
     assert network.next_time() == extension().NEVER_NS

@@ -72,7 +72,7 @@ def test_capacity_that_tcp_cannot_fill_counts_as_capacity():
     assert use.uplink_utilization[0] == pytest.approx(1000 / 4000)
 
 
-def test_utilization_follows_capacities_that_change():
+def test_utilization_follows_changing_capacities():
     net = SmallNetwork()
     net.send(0, 1, 4000)
     net.at(2, lambda: net.network.set_capacity(0, 500, 0))

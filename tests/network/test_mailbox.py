@@ -168,7 +168,7 @@ def test_stale_and_replaced_messages_count_as_unused(mailbox):
     assert mailbox.unused == {"first", "stale"}
 
 
-def test_mail_of_a_node_that_leaves_was_of_no_use(mailbox):
+def test_messages_of_a_leaving_node_count_as_unused(mailbox):
     mailbox.network.send([Message(3, 0, 0, PUSH, None, 0)])
     mailbox.deliver(1, 0, "a")
     mailbox.deliver(2, 4, "b")
@@ -183,7 +183,7 @@ def test_messages_to_a_finished_node_count_as_unused(mailbox):
     assert mailbox.unused == {"before", "after"}
 
 
-def test_node_waits_for_no_round_that_its_sender_has_closed(mailbox):
+def test_node_does_not_wait_for_a_round_closed_by_its_sender(mailbox):
     early, late = mailbox.wait(3, [1]), mailbox.wait(4, [1])
     mailbox.boxes.closed(1, 4)
     assert early.triggered and not late.triggered
@@ -239,7 +239,7 @@ def test_losses_of_an_instant_are_handled_after_its_arrivals_in_any_order_of_sen
     assert woken == [(0.25, 3), (0.25, 4), (0.25, 5)]
 
 
-def test_a_network_that_nobody_holds_any_more_is_collected_with_its_waits_and_messages():
+def test_unreferenced_network_is_collected_with_its_waits_and_messages():
     import gc
     import weakref
 
@@ -260,7 +260,7 @@ def test_a_network_that_nobody_holds_any_more_is_collected_with_its_waits_and_me
     assert payload() is None
 
 
-def test_mail_of_many_senders_and_rounds_and_several_waits_are_kept(mailbox):
+def test_mailbox_keeps_messages_of_many_senders_rounds_and_waits(mailbox):
     waits = [mailbox.wait(round_num, range(1, 10)) for round_num in (3, 1, 2, 0)]
     for sender in (5, 9, 1, 7, 3, 8, 2, 6, 4):
         assert not any(event.triggered for event in waits)

@@ -24,7 +24,7 @@ def test_flow_latency_and_ideal_differ_only_in_time():
     assert times == {"flow": [2.5, 2.5], "latency": [0.5, 0.5], "ideal": [0.0, 0.0]}
 
 
-def test_an_ideal_delivery_still_comes_through_the_event_queue():
+def test_ideal_delivery_uses_the_event_queue():
     net = SmallNetwork(fidelity="ideal")
     net.send(0, 1)
     assert net.log == []
@@ -32,7 +32,7 @@ def test_an_ideal_delivery_still_comes_through_the_event_queue():
     assert net.log == [("arrived", 0, 0, 1)]
 
 
-def test_messages_that_arrive_together_are_handed_over_in_order_of_sending():
+def test_simultaneous_messages_are_delivered_in_order_of_sending():
     net = SmallNetwork(num_nodes=6)
     for src in (5, 3, 4):
         net.send(src, src - 3)
@@ -87,7 +87,7 @@ def test_offline_node_receives_nothing_and_its_partial_bytes_are_wasted():
     assert [net.network.bytes_sent(node) for node in range(3)] == [250, 250, 500]
 
 
-def test_a_node_that_leaves_at_the_instant_of_a_delivery_gets_no_later_one_of_that_instant():
+def test_leaving_node_gets_no_later_delivery_of_its_instant():
     net = SmallNetwork(num_nodes=4, on_delivery=lambda message: leave(message))
 
     def leave(message):
@@ -101,7 +101,7 @@ def test_a_node_that_leaves_at_the_instant_of_a_delivery_gets_no_later_one_of_th
     assert [row["wasted_bytes"] for row in net.network.traffic.rows()] == [0, 1000]
 
 
-def test_bytes_sent_counts_the_bytes_on_the_wire_now():
+def test_bytes_sent_counts_current_transfers():
     net = SmallNetwork()
     net.send(0, 1, 1000)
     seen = []
@@ -148,7 +148,7 @@ def test_retransmission_repeats_the_whole_message_until_it_arrives():
     assert net.network.bytes_sent(0) == 2000 + row["wasted_bytes"]
 
 
-def test_a_message_that_takes_too_long_is_given_up_and_its_links_are_free():
+def test_timed_out_message_frees_its_links():
     net = SmallNetwork(num_nodes=4, timeout_s=2.5)
     net.send(0, 1, 4000)
     net.send(2, 1, 1000)
@@ -158,7 +158,7 @@ def test_a_message_that_takes_too_long_is_given_up_and_its_links_are_free():
     assert [row["wasted_bytes"] for row in net.network.traffic.rows()] == [1500, 0, 0]
 
 
-def test_message_that_arrives_at_the_time_out_has_arrived():
+def test_message_arriving_at_its_timeout_is_delivered():
     net = SmallNetwork(timeout_s=1.0)
     net.send(0, 1, 1000)
     net.send(2, 2, 1000)
@@ -226,7 +226,7 @@ def test_after_years_of_simulated_time_events_still_keep_their_order():
     assert net.log[-1][1] == pytest.approx(3e8 + 1e-3, abs=1e-6)
 
 
-def test_a_time_does_not_depend_on_when_the_clock_was_looked_at_before():
+def test_time_does_not_depend_on_earlier_clock_reads():
     for looked_at_s in np.random.default_rng(0).uniform(0, 18, 300):
         net = SmallNetwork(capacity=50.0)
         net.send(0, 1, 549)

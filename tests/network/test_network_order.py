@@ -25,7 +25,7 @@ def count_events(env: simpy.Environment) -> int:
     return count
 
 
-def test_late_calls_come_after_all_that_happens_at_their_instant():
+def test_late_calls_follow_all_events_of_their_instant():
     env, log = simpy.Environment(), []
     ScheduledCall(env, lambda _: log.append("latest"), 1.0, LATEST)
     ScheduledCall(env, lambda _: log.append("late"), 1.0, LATE)
@@ -55,7 +55,7 @@ def test_the_clock_shows_a_time_to_the_last_bit_after_two_delays_at_most(now_s, 
     assert env.now == time_s
 
 
-def test_at_one_instant_the_events_of_simpy_come_before_those_of_the_network():
+def test_simpy_events_precede_network_events_of_one_instant():
     env, log = simpy.Environment(), []
     network = equal_network(
         env, 2, 1e9, 1e9, 1.0, fidelity="latency", on_delivery=lambda _: log.append((env.now, "arrived"))
@@ -123,7 +123,7 @@ def test_a_run_lasts_until_the_last_message_has_arrived():
     assert (env.now, env.peek()) == (0.5, float("inf"))
 
 
-def test_an_earlier_completion_takes_the_place_of_the_pending_one():
+def test_earlier_completion_replaces_the_pending_one():
     env, log = simpy.Environment(), []
     network = equal_network(env, 4, 1000.0, 1000.0, on_delivery=lambda message: log.append((env.now, message.src)))
 
@@ -157,7 +157,7 @@ def test_an_environment_is_collected_with_its_network():
     assert gone() is None
 
 
-def test_after_an_event_at_infinity_nothing_is_left():
+def test_event_at_infinity_leaves_no_later_event():
     env = simpy.Environment()
     equal_network(env, 2, 1.0, 1.0, on_delivery=print)
     env.timeout(float("inf"))

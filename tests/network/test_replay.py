@@ -27,7 +27,7 @@ def test_a_flow_over_a_link_of_capacity_zero_never_ends(replayed):
     assert [row.finish_s for row in replayed("start_s,src,dst,bytes\n0,1,3,1\n0,1,3,0\n")] == [None, 0.02]
 
 
-def test_no_flows_are_no_rows(replayed):
+def test_no_flows_give_no_rows(replayed):
     assert replayed("start_s,src,dst,bytes\n") == []
 
 
@@ -69,7 +69,7 @@ def test_flows_share_the_links_of_a_physical_network_on_their_way(routed):
     assert [row.finish_s for row in rows] == pytest.approx([1.05, 1.05, 0.03])
 
 
-def test_a_node_that_the_physical_network_lacks_is_named(routed):
+def test_node_missing_from_the_physical_network_is_named(routed):
     with pytest.raises(ScenarioError, match=r"physical\.txt has no node 2"):
         routed("start_s,src,dst,bytes\n", "0 1 8 0\n")
 
@@ -92,14 +92,14 @@ def test_error_on_impossible_links_is_short(replayed, links, message):
     assert "\n" not in str(error.value) and len(str(error.value)) < 500
 
 
-def test_error_lists_the_first_wrong_rows_and_counts_the_others(replayed):
+def test_error_lists_the_first_wrong_rows_and_counts_the_rest(replayed):
     with pytest.raises(ScenarioError) as error:
         replayed("start_s,src,dst,bytes\n" + "0,1,9,10\n" * 50)
     assert len(str(error.value).splitlines()) == 21
     assert str(error.value).endswith("\nand 30 more like these")
 
 
-def test_a_flow_that_needs_longer_than_time_can_be_counted_never_ends(replayed):
+def test_flow_longer_than_the_clock_never_ends(replayed):
     rows = replayed(
         f"start_s,src,dst,bytes\n0,0,0,1\n0,0,1,{2**62 - 1}\n0,0,2,0\n",
         "node,uplink_mbps,downlink_mbps,latency_ms\n0,1,1,0\n1,1,1,0\n2,1,1,0\n",

@@ -50,7 +50,7 @@ LINE = ("0 1 8 0", "1 2 8 0", "2 3 8 0")
 RING = {"name": "ring"}
 
 
-def test_parking_lot(tmp_path, network):
+def test_parking_lot_shares_equal_the_closed_form(tmp_path, network):
     # The ring's message from 0 to 3 crosses the whole line and shares each of its links with one other message.
     assert round_times_s(tmp_path, 4, RING, {"file": network(*LINE)}, rounds=2) == pytest.approx([2, 4])
 
@@ -88,7 +88,7 @@ def test_a_server_sits_where_the_latencies_to_all_hosts_have_the_smallest_sum(ne
     assert [links.latency_s(3, node) for node in range(3)] == pytest.approx([0.010, 0.0, 0.050])
 
 
-def test_a_server_sits_at_the_host_that_is_named_and_shares_the_links_there(network):
+def test_server_sits_at_its_named_host_and_shares_its_links(network):
     links = routed(network, server_host=9)
     assert [links.latency_s(node, 3) for node in range(3)] == pytest.approx([0.035, 0.025, 0.035])
     assert links.route(0, 3)[:2] == links.route(0, 2)[:2] and len(links.route(0, 3)) == 3
@@ -102,7 +102,7 @@ def test_unknown_server_host_is_an_error(network):
         Routed(file=apart, hosts=(0, 1), server_host=3).draw(2, 0)
 
 
-def test_the_nodes_own_links_count_as_well(tmp_path, network):
+def test_access_links_of_nodes_count_as_well(tmp_path, network):
     slow = {"file": network(*LINE), "uplink_mbps": 1.6, "downlink_mbps": 8}  # two messages share 200,000 bytes/s
     assert round_times_s(tmp_path, 4, RING, slow) == pytest.approx([10])
 
@@ -124,7 +124,7 @@ def at_hosts(file, *hosts, **keys):
 
 
 @pytest.mark.parametrize("duplex", ["full", "half"])
-def test_without_own_links_utilization_is_of_the_physical_ones_at_the_host(network, duplex):
+def test_without_access_links_utilization_uses_the_links_of_the_host(network, duplex):
     net = SmallNetwork(links=at_hosts(network(*LINE), 0, 1, 2, 3, duplex=duplex))
     net.send(1, 3, 1_000_000)
     use = net.use(until_s=4)  # in the middle two links of 1 MB/s each, at the ends one
@@ -142,14 +142,14 @@ def test_messages_inside_a_host_do_not_use_its_links(network):
     assert use.downlink_utilization.tolist() == pytest.approx([0, 0, 1 / 8])
 
 
-def test_utilization_is_of_the_access_link_if_it_has_a_capacity(network):
+def test_utilization_uses_an_access_link_with_a_capacity(network):
     table = at_hosts(network(*LINE), 0, 1, 2, 3, uplink_mbps=4)
     assert table.uplink_bytes_per_s.tolist() == [5e5] * 4
     assert table.site_bytes_per_s.tolist() == [[float("inf")] * 4, [1e6, 2e6, 2e6, 1e6]]
     assert with_server(table, 1.0).site_bytes_per_s[:, 4].tolist() == [float("inf")] * 2
 
 
-def test_utilization_follows_links_that_change(network):
+def test_utilization_follows_changing_links(network):
     table = at_hosts(network(*LINE), 0, 0, 1)
     net = SmallNetwork(3, capacity=1e6)
     for start_s in (0, 2):  # 1 s each at first; then it stays at its host
@@ -201,12 +201,12 @@ def test_paths_do_not_depend_on_the_order_of_edges_in_the_file():
         (["0 1 8 0", "1 2 fast"], {}, "links.file: .*net.txt:2: expected"),
     ],
 )
-def test_networks_that_do_not_fit_say_so(network, edges, keys, message):
+def test_unsuitable_networks_are_reported(network, edges, keys, message):
     with pytest.raises(ScenarioError, match=message):
         Routed(file=network(*edges), **keys).draw(3, seed=0)
 
 
-def test_missing_file_and_graphml(tmp_path):
+def test_missing_file_is_reported_and_graphml_is_read(tmp_path):
     with pytest.raises(ScenarioError, match=r"links\.file: no file"):
         Routed(file="nowhere.graphml", format="graphml").draw(2, seed=0)
     nx.write_graphml(physical((0, 1, 2.5)), tmp_path / "net.graphml")

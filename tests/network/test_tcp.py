@@ -48,7 +48,7 @@ def test_slow_start_holds_a_flow_to_its_window_until_it_fills_the_path(segments,
     assert finish_times([flow(0, 1, segments * 1000)], LINKS, tcp=SEGMENTS_OF_1_KB) == pytest.approx([taken_s])
 
 
-def test_a_window_is_kept_for_a_while_and_halved_for_each_time_out_of_rest():
+def test_idle_window_is_halved_for_each_timeout():
     # 30 segments leave a window of 40, which fills the path, 30 more of 70; 0.37 s later, a time-out of 0.24 s, of 35,
     # 40 ms of which 40 segments wait for; 5 s later of 10
     sent = [flow(0, 1, size, at) for size, at in ((30_000, 0), (30_000, 0.2), (40_000, 0.6), (30_000, 5))]
@@ -73,7 +73,7 @@ def end_s(size, start_s, *changes):
     return arrived[0]
 
 
-def test_a_message_that_begins_while_its_path_is_down_starts_slowly_when_it_is_back():
+def test_message_started_during_an_outage_starts_slowly_afterwards():
     # from 1 s on its window of 10 kB in 40 ms, then the rest in a burst of 20 ms
     assert end_s(30_000, 0.9, (0, 0), (1, 1e6)) == pytest.approx(1.06)
 
@@ -83,7 +83,7 @@ def test_window_grows_with_sent_bytes_before_a_path_gets_faster():
     assert end_s(60_000, 0.955, (0, 2e5), (1, 1e6)) == pytest.approx(1.09)
 
 
-def test_a_window_that_fills_a_path_fills_it_after_a_break_too():
+def test_full_window_still_fills_its_path_after_a_break():
     # 80 ms of slow start send 30 kB, 20 ms more 20 kB, and 1 s later the rest goes on at 1 MB/s
     assert end_s(130_000, 0, (0.12, 0), (1.12, 1e6)) == pytest.approx(1.2)
 
@@ -93,7 +93,7 @@ def test_window_does_not_grow_during_an_outage():
     assert end_s(30_000, 0, (0.04, 0), (1, 1e6)) == pytest.approx(1.05)
 
 
-def test_a_shared_link_that_gets_faster_puts_its_flows_into_slow_start():
+def test_faster_shared_link_puts_its_flows_into_slow_start():
     network = native.extension().FlowNetwork()
     network.add_nodes([1e6] * 2, [1e6] * 2, [0] * 2)
     network.use_windows(10_000, 200_000_000)
@@ -129,7 +129,7 @@ def test_a_flow_in_slow_start_leaves_the_rest_of_its_link_to_others():
     assert finish_times(sent, links, tcp=SEGMENTS_OF_1_KB)[1] == pytest.approx(0.2)
 
 
-def test_a_window_does_not_hold_a_flow_whose_share_is_less():
+def test_window_does_not_limit_a_flow_with_a_smaller_share():
     three = finish_times([flow(0, dst, 40_000) for dst in (1, 2, 3)], LINKS, tcp=SEGMENTS_OF_1_KB)
     # 250 kB/s of slow start each for 40 ms; then windows of 500 kB/s are more than a third of 1 MB/s
     assert three == pytest.approx([0.02 + 0.04 + 0.09] * 3)
@@ -249,7 +249,7 @@ def test_an_aborted_message_takes_its_acknowledgements_along():
     assert network.num_sending == 0
 
 
-def test_a_message_that_waits_for_its_turn_is_not_acknowledged_yet():
+def test_queued_message_is_not_acknowledged():
     env = simpy.Environment()
     network = equal_network(env, 2, 1e6, 1e6, fidelity="tcp", tcp=Tcp(initial_window=0))
     messages = [Message(0, 1, 0, "push", {}, 1448 * 500, 0) for _ in range(3)]

@@ -80,7 +80,7 @@ def test_pickle_that_names_code_is_an_error(phones):
         FedScale(path=phones({1: np.float64(1.0)})).draw(1, 0)
 
 
-def test_packets_of_an_interval_are_its_capacity_and_the_trace_begins_again(write):
+def test_packets_of_an_interval_give_its_capacity_and_the_trace_repeats(write):
     trace = write("up", 0, 500, 500, 1500, 2000)  # of 2 s; the packet at 0 ms is the first of the next lap, too
     links = Mahimahi(uplinks=(trace,), downlinks=(trace,), duration_s=4.0, random_start=False)
     table = links.draw(1, 0)
@@ -106,7 +106,7 @@ def test_nodes_start_at_different_moments_of_a_trace(write):
     assert len(set(table.uplink_bytes_per_s)) > 2
 
 
-def test_both_directions_begin_at_the_same_moment_as_they_were_recorded(write):
+def test_both_directions_start_at_the_same_recorded_moment(write):
     trace = write("both", *range(0, 1000, 7), *range(1000, 9000, 100))
     table = Mahimahi(uplinks=(trace,), downlinks=(trace,), duration_s=20).draw(6, 1)
     assert table.uplink_bytes_per_s.tolist() == table.downlink_bytes_per_s.tolist()

@@ -87,7 +87,7 @@ def averaging_a_stranger(node, state, round_num):
         (averaging_a_stranger, "expected ids of nodes, 0 to 3"),
     ],
 )
-def test_value_that_records_or_messages_cannot_hold_raises_in_the_users_line(tmp_path, steps, text):
+def test_unsupported_value_raises_in_the_line_of_the_user(tmp_path, steps, text):
     with pytest.raises(DdlsimError, match=text):
         run(steps, tmp_path / "run")
     with pytest.raises(ScenarioError, match=f"test_checked_values.py:.*{text}"):

@@ -24,7 +24,7 @@ def sub(body, base="Mine", head=""):
     return f"{head}\n@dataclass(frozen=True, kw_only=True)\nclass Sub({base}):\n{lines}\n"
 
 
-def test_a_class_that_keeps_the_contract_is_ok(check):
+def test_valid_class_passes_the_check(check):
     assert check(sub("pass"))[0] == 0
 
 
@@ -90,7 +90,7 @@ def test_deadlock_is_found_on_the_topology_of_the_scenario(check):
         (["network.links.uplink_mbps=0", "algorithm={name: local}"], ""),
     ],
 )
-def test_links_of_rate_0_that_rounds_would_wait_for_are_found(write, here, sets, text):
+def test_endless_waits_for_links_of_rate_0_are_found(write, here, sets, text):
     (here / "links.csv").write_text("node,uplink_mbps,downlink_mbps,latency_ms\n0,9,9,1\n1,0,9,1\n2,9,9,1\n")
     (here / "later.csv").write_text("node,time_s,uplink_mbps,downlink_mbps\n1,2.0,5,5\n")
     words = [word for each in ("algorithm={name: dpsgd}", *sets) for word in ("--set", each)]
@@ -106,7 +106,7 @@ def choose(self, node, state, round_num):
 RANDOM = "from ddlsim.algorithms.decentralized.baselines import RandomGossip"
 
 
-def test_a_class_that_asks_for_peers_says_that_it_heeds_the_topology(check):
+def test_class_using_peers_must_declare_the_topology(check):
     code, said = check(sub(AMONG_PEERS, "RandomGossip", RANDOM))
     assert code == 2 and "node.peers: expected an algorithm that uses the topology" in said
     assert check(sub("uses_topology = True\n" + AMONG_PEERS, "RandomGossip", RANDOM))[0] == 0
@@ -171,7 +171,7 @@ def test_unsuitable_model_is_reported_with_extra_parts_too(check):
     assert code == 2 and "model: Sub cannot take the data's samples (float32 [1, 28, 28]): RuntimeError: mat1" in said
 
 
-def test_a_model_that_cannot_be_built_without_values_is_tried_with_them(check):
+def test_model_is_tested_with_values_if_it_needs_them(check):
     body = """
 def build(self, image_shape, num_classes):
     from torch import nn
@@ -239,7 +239,7 @@ def test_faults_of_a_data_set_are_reported(check, returned, classes, code, text)
     assert found == code and text in said
 
 
-def test_scenarios_without_plugins_are_not_tried(write, monkeypatch):
+def test_scenarios_without_plugins_are_not_tested(write, monkeypatch):
     from ddlsim.runs import check
 
     monkeypatch.setattr(check, "build_simulation", None)
@@ -264,7 +264,7 @@ def test_scenarios_without_plugins_are_not_tried(write, monkeypatch):
          "def draw(self, num_nodes, seed):\n    return 1.0", "links: draw of Sub returns a float, expected a"),
     ],
 )  # fmt: skip
-def test_parts_that_no_trial_without_learning_calls_are_called_alone(check, key, base, body, text):
+def test_parts_unused_without_learning_are_tested_separately(check, key, base, body, text):
     module, _, name = base.partition(":")
     head = f"from {module} import {name}\n"
     code, said = check(sub(body, name, head), key, ["algorithm={name: el}"])

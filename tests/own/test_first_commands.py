@@ -61,7 +61,7 @@ def test_check_reports_an_algorithm_without_serving(write):
     assert code == 2 and re.search(r"mine.py:\d+: .*NoServing.* serving", said), said
 
 
-def test_a_model_needs_nothing_but_build(write):
+def test_model_needs_only_build(write):
     write()
     Path("nets.py").write_text(
         dedent("""
@@ -89,7 +89,7 @@ def test_a_plain_sequential_of_modules_is_a_model_and_the_run_names_its_head(her
     assert "its head is its last linear layer, '3' (4 -> 10)" in capsys.readouterr().err
 
 
-def test_of_a_model_with_frozen_layers_the_trained_values_alone_are_sent(module):
+def test_model_with_frozen_layers_sends_only_trained_values(module):
     bytes_sent = module("""
         class Net(nn.Sequential):
             def __init__(self):
@@ -143,7 +143,7 @@ def test_three_topologies_and_three_seeds_are_three_lines(here):
     assert "seed-0" not in drawn
 
 
-def test_a_class_of_a_notebook_takes_the_place_of_an_algorithm(here):
+def test_notebook_class_replaces_an_algorithm(here):
     from ddlsim.algorithms.decentralized.el import EpidemicLearning
     from ddlsim.runs import run
     from ddlsim.scenario import load
@@ -155,6 +155,6 @@ def test_a_class_of_a_notebook_takes_the_place_of_an_algorithm(here):
     assert run(scenario, out=Path("out"))["algorithm"] == "Notebook"
 
 
-def test_a_topology_goes_by_the_name_that_people_type(write):
+def test_topology_has_a_common_alias(write):
     code, said = ddlsim_command("run", write(), "--out", "out", sets=["topology={name: full}", "learning=none"])
     assert code == 0, said

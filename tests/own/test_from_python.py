@@ -100,13 +100,13 @@ def test_rule_without_combine_is_refused():
         parts.table("aggregation").name_given(half)
 
 
-def test_the_manifest_tells_the_digest_of_the_class(tmp_path):
+def test_manifest_contains_the_digest_of_the_class(tmp_path):
     runs.run(from_mapping(mapping(algorithm=Quiet)), out=tmp_path / "run")
     (found,) = json.loads((tmp_path / "run" / "manifest.json").read_text())["plugins"]
     assert found["name"] == "Quiet" and found["path"] == __file__ and len(found["sha256"]) == 64
 
 
-def test_the_manifest_tells_package_and_version_of_an_entry_point(tmp_path, monkeypatch):
+def test_manifest_contains_package_and_version_of_an_entry_point(tmp_path, monkeypatch):
     point = SimpleNamespace(load=lambda: Quiet, dist=SimpleNamespace(name="mine-pkg", version="1.2"))
     monkeypatch.setitem(ALGORITHMS._find_plugins(), "quiet", point)
     runs.run(from_mapping(mapping(algorithm={"name": "quiet"})), out=tmp_path / "run")
@@ -115,7 +115,7 @@ def test_the_manifest_tells_package_and_version_of_an_entry_point(tmp_path, monk
     assert found == {"kind": "algorithm", "name": "quiet", "distribution": "mine-pkg", "version": "1.2"}
 
 
-def test_a_package_that_is_edited_where_it_lies_is_run_again(tmp_path, monkeypatch):
+def test_run_repeats_after_an_edit_of_its_package(tmp_path, monkeypatch):
     file = tmp_path / "edited_in_place.py"
     monkeypatch.syspath_prepend(tmp_path)
 

@@ -74,12 +74,12 @@ def test_the_arguments_of_a_module_are_keys(model):
     assert scenario == model("{name: ./nets.py:Net, width: 6, buffers: local}") != model("{name: ./nets.py:Net}")
 
 
-def test_a_function_that_makes_modules_is_a_model(model):
+def test_function_returning_modules_is_a_model(model):
     assert len(list(module_of(model("{name: ./nets.py:net, depth: 1}")).parameters())) == 4
     assert len(list(module_of(model("{name: ./nets.py:of_any}")).parameters())) == 2
 
 
-def test_a_module_that_leaves_its_making_to_torch_is_given_nothing(model):
+def test_module_without_a_constructor_gets_no_arguments(model):
     scenario = model("{name: ./nets.py:Plain}")
     assert type(module_of(scenario).core).__name__ == "Plain"
     apart = scenario.model_copy(update={"algorithm": DePRL()})
@@ -96,7 +96,7 @@ def test_a_module_of_an_importable_package_goes_by_its_class_path(model, monkeyp
     assert before == digest(model("{name: 'some_nets:Net'}")) != digest(model("{name: ./nets.py:Net}"))
 
 
-def test_a_run_tells_the_file_of_the_module(model):
+def test_run_records_the_file_of_the_module(model):
     import json
 
     assert runs.run(model("{name: ./nets.py:Net}"), out=Path("out"))["rounds"] == 2
@@ -118,7 +118,7 @@ def test_a_run_tells_the_file_of_the_module(model):
         ("{name: 'json:Net'}", r"json has no class Net"),
     ],
 )
-def test_object_that_is_not_a_model_is_one_error(model, text, said):
+def test_object_of_another_type_than_a_model_is_one_error(model, text, said):
     with pytest.raises(ScenarioError, match=said):
         model(text)
 
@@ -128,7 +128,7 @@ def test_function_without_a_module_is_an_error(model):
         module_of(model("{name: ./nets.py:nothing}"))
 
 
-def test_values_in_changed_code_are_warned_of(here):
+def test_values_of_changed_code_give_a_warning(here):
     net = "from torch import nn\ndef net():\n    return nn.Sequential(nn.Flatten(), nn.Linear(784, 10){})\n"
     (here / "nets.py").write_text(net.format(""))
     small = {"rounds": 1, "nodes": {"clusters": [2]}, "topology": {"name": "ring"}, "algorithm": {"name": "el"}}

@@ -26,7 +26,7 @@ def test_on_the_command_line_the_path_is_relative_to_the_working_directory(write
     assert scenario.algorithm.every == 3 and "/deep/" not in to_yaml(scenario)
 
 
-def test_what_extends_names_stays_relative_to_its_own_file(write, here):
+def test_paths_of_an_extended_file_are_relative_to_that_file(write, here):
     write(folder="base")
     (here / "s.yaml").write_text("extends: base/s.yaml\nrounds: 5\n")
     assert str(here / "base" / "mine.py:Mine") in to_yaml(load("s.yaml"))
@@ -46,7 +46,7 @@ def test_keys_of_user_classes_are_checked_like_builtin_ones(write):
         ("0.5", r"mine.py:\d+: every of Mine is 0.5 by default, or .*its annotation does not allow: .*integer"),
     ],
 )
-def test_default_that_its_annotation_forbids_is_an_error_before_the_run(write, here, default, text):
+def test_default_violating_its_annotation_is_an_error_before_the_run(write, here, default, text):
     path = write()
     (here / "mine.py").write_text((here / "mine.py").read_text().replace("every: int = 1", f"every: int = {default}"))
     with pytest.raises(ScenarioError, match=text):
@@ -81,7 +81,7 @@ def test_error_of_a_name_with_a_colon_shows_the_form_of_a_file(write):
         ("\nclass Sub(Mine):\n    def __init__(self):\n        1 / 0\n", "./mine.py:Sub", r"mine.py:35: ZeroDivision"),
     ],
 )
-def test_a_class_that_cannot_be_had_is_one_clear_error(write, more, name, text):
+def test_unavailable_class_is_one_clear_error(write, more, name, text):
     scenario = write(more)
     with pytest.raises(ScenarioError, match=text) as caught:
         load(scenario, [f"algorithm={{name: '{name}'}}"])
@@ -101,7 +101,7 @@ def test_file_can_import_its_neighbors(write, here):
     assert load("s.yaml", ["algorithm={name: ./mine.py:Sub}"]).algorithm.seven == 7 and scenario.algorithm.every == 1
 
 
-def test_every_kind_of_part_can_stand_in_a_file(write):
+def test_every_kind_of_part_can_be_defined_in_a_file(write):
     more = """
     from ddlsim.churn import CHURNS
     from ddlsim.data import DATASETS, PARTITIONS, SHIFTS
@@ -131,7 +131,7 @@ def test_every_kind_of_part_can_stand_in_a_file(write):
     assert all(part["name"].endswith(f"mine.py:{name}") for name, part in found.items())
 
 
-def test_models_of_a_mixed_one_can_stand_in_a_file(write):
+def test_models_of_a_mixed_model_can_be_defined_in_a_file(write):
     more = "\nfrom ddlsim.models.cnn import MLP\n\n@dataclass(frozen=True, kw_only=True)\nclass Net(MLP):\n    pass\n"
     mixed = "model={name: mixed, models: [mlp, {name: ./mine.py:Net, hidden: [4]}]}"
     scenario = load(write(more), [mixed])
@@ -140,7 +140,7 @@ def test_models_of_a_mixed_one_can_stand_in_a_file(write):
         load("s.yaml", [mixed.replace("hidden", "hiden")])
 
 
-def test_editors_take_a_path_with_its_keys(write):
+def test_schema_accepts_a_path_with_its_keys(write):
     schema = json_schema()
     part = {"$schema": schema["$schema"], "$ref": "#/$defs/algorithm", "$defs": schema["$defs"]}
     jsonschema.validate({"name": "./mine.py:Mine", "whatever": 1}, part)
@@ -162,7 +162,7 @@ def plugin(path, here, **options):
     return found
 
 
-def test_the_manifest_tells_file_digest_and_git_state(write, here):
+def test_manifest_contains_file_digest_and_git_state(write, here):
     path = write(folder="repo")
     assert plugin(path, here)["git"] is None
     git(here / "repo", "init", "-q")
@@ -192,7 +192,7 @@ def test_a_changed_file_is_another_run_and_a_moved_one_the_same(write, here):
     assert digest(load(write("# changed\n"))) != first
 
 
-def test_the_directory_goes_by_the_class(write, here):
+def test_run_directory_is_named_by_the_class(write, here):
     runs.run(load(write(), ["learning=none"]))
     (made,) = (here / "runs" / "s").iterdir()
     assert made.name.startswith("Mine-s0-")
@@ -222,7 +222,7 @@ def test_neighbor_of_another_file_is_refused(write, here, monkeypatch, text):
         ("node.send(node.peers(0), 0, x={1})", "mine.py:36: message: content x: expected parameters"),
     ],
 )
-def test_error_that_ends_a_run_names_the_line_of_the_file(write, line, said):
+def test_fatal_error_names_the_line_of_the_file(write, line, said):
     body = f"    def round(self, node, state, round_num):\n        {line}\n        yield node.sleep(1.0)\n"
     path = write(f"\n@dataclass(frozen=True, kw_only=True)\nclass Sub(Mine):\n{body}")
     words = ["run", path, "--set", "algorithm={name: ./mine.py:Sub}", "--out", "failed", "-q"]

@@ -45,7 +45,7 @@ def test_new_files_pass_check_and_tests(here, kind):
 
 
 @pytest.mark.parametrize("name", ["My", "a-b", "../x", "test_x", "", "json", "numpy", "class", "model_settings"])
-def test_names_that_are_none_or_stand_for_something_else_are_refused(here, name):
+def test_invalid_or_taken_names_are_refused(here, name):
     result = CliRunner().invoke(app, ["new", "model", name])
     assert result.exit_code == 2 and "NAME: " in result.stderr and list(here.iterdir()) == []
 

@@ -44,7 +44,7 @@ def test_core_and_head_compute_the_output_of_the_module():
     assert torch.equal(whole(SAMPLE), expected) and torch.equal(whole.head(whole.core(SAMPLE)), expected)
 
 
-def test_the_run_says_once_which_layer_is_the_head():
+def test_run_reports_the_head_layer_once():
     notes = []
     build = cut(Named, notes)
     build(), build()
@@ -58,12 +58,12 @@ def test_rows_hold_core_and_head():
     assert (parts["core"].size, parts["head"].size) == (5 * 4 + 4 + 4 * 4, 4 * 3 + 3)
 
 
-def test_names_of_parameters_equal_the_modules():
+def test_parameter_names_equal_the_names_of_the_module():
     whole = cut(Named)()
     assert {whole.own_name(name) for name in whole.state_dict()} == set(Named().state_dict())
 
 
-def test_a_module_that_is_a_linear_layer_is_all_head():
+def test_single_linear_layer_is_the_whole_head():
     whole = cut(lambda: nn.Linear(5, 3))()
     assert {whole.own_name(name) for name in whole.state_dict()} == {"weight", "bias"}
     assert list(whole.core.parameters()) == []
@@ -87,26 +87,26 @@ class Between(SplitModel):
 
 
 @pytest.mark.parametrize("zeros", [False, True])
-def test_a_forward_that_does_more_than_core_and_head_is_refused(zeros):
+def test_forward_with_code_outside_core_and_head_is_refused(zeros):
     with pytest.raises(ScenarioError, match=r"forward of Net computes something else than head\(core\(x\)\)"):
         cut(lambda: Between(zeros))()
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
-def test_a_forward_in_another_precision_is_looked_at_as_well(dtype):
+def test_forward_in_another_precision_is_checked(dtype):
     with pytest.raises(ScenarioError, match="computes something else than head"):
         cut(lambda: Between().to(dtype))()
     with pytest.raises(ScenarioError, match="cannot be cut before '0'"):
         cut(lambda: nn.Sequential(nn.Linear(5, 3), nn.Softmax(1)).to(dtype))()
 
 
-def test_a_head_of_zeros_stays_one():
+def test_zero_head_stays_zero():
     module = SplitModel(nn.Linear(5, 4), nn.Linear(4, 3))
     nn.init.zeros_(module.head.weight)
     assert not cut(lambda: module)().head.weight.any()
 
 
-def test_the_same_values_are_drawn_as_without_cutting():
+def test_cutting_does_not_change_initial_values():
     torch.manual_seed(1)
     expected = [Named().state_dict() for _ in range(2)]
     torch.manual_seed(1)
@@ -135,7 +135,7 @@ class ReusedLinear(nn.Module):
         (lambda: None, r"build of Net returns nothing \(None\), expected a torch.nn.Module"),
     ],
 )
-def test_module_that_cannot_be_cut_is_one_error(build, text):
+def test_uncuttable_module_is_one_error(build, text):
     with pytest.raises(ScenarioError, match=text):
         cut(build)()
 
@@ -175,7 +175,7 @@ def test_uncuttable_module_is_all_core_if_allowed(build, why):
 
 
 @pytest.mark.parametrize("learning", ["real", "none"])
-def test_dpsgd_runs_on_any_module_and_facade_needs_one_that_can_be_cut(tmp_path, learning):
+def test_dpsgd_runs_on_any_module_and_facade_needs_core_and_head(tmp_path, learning):
     def run(algorithm):
         small = {"rounds": 1, "nodes": {"clusters": [3]}, "topology": {"name": "ring"}, "learning": learning}
         training = {"training": {"learning_rate": 0.1, "local_steps": 1}, "data": {"name": "fashion-mnist-mini"}}

@@ -160,7 +160,7 @@ class OwnChurn(Churn):
         ({0: [3.0]}, "expected (start_s, end_s), got 3.0"),
     ],
 )
-def test_absences_are_of_existing_nodes_and_in_order(absences, text):
+def test_absences_must_be_ordered_and_name_existing_nodes(absences, text):
     with pytest.raises(ScenarioError) as raised:
         for each in absences_drawn(OwnChurn(value=absences), 8, 0).values():
             list(each)

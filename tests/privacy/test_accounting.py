@@ -40,7 +40,7 @@ def test_epsilon_equals_opacus_after_every_step():
     assert 0 < epsilon([Releases(1.1, 0.05, 50)], 1e-5, "prv") < epsilon([Releases(1.1, 0.05, 50)], 1e-5, "rdp")
 
 
-def test_nodes_that_have_done_as_much_are_accounted_for_once():
+def test_nodes_with_equal_counts_are_accounted_once():
     pytest.importorskip("opacus")
     epsilon([Releases(3.3, 1.0, 7)], 1e-5)
     before = accounting._of_opacus.cache_info().hits

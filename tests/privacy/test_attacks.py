@@ -81,7 +81,7 @@ def test_sums_are_secure_and_noised_at_once(tmp_path):
 @pytest.mark.parametrize(
     ("nodes", "start_round", "unprotected"), [([0, 1], 0, 2), ([0, 1], 1, 2), ([0, 1, 2, 3, 4], 0, 5), ([], 0, 0)]
 )
-def test_a_node_that_has_sent_without_noise_has_no_guarantee(tmp_path, nodes, start_round, unprotected):
+def test_node_sending_without_noise_has_no_guarantee(tmp_path, nodes, start_round, unprotected):
     pytest.importorskip("opacus")
     scenario = from_mapping(
         {

@@ -70,7 +70,7 @@ def test_one_sample_cannot_move_the_sum_by_more_than_the_clip():
     assert 0.0099 < distance <= 0.01
 
 
-def test_samples_one_by_one_have_the_gradients_of_samples_together():
+def test_gradients_of_separate_samples_equal_gradients_of_a_batch():
     images, labels = samples(4)
     module = small_net()
     parameters = list(module.parameters())
@@ -79,7 +79,7 @@ def test_samples_one_by_one_have_the_gradients_of_samples_together():
     assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(together, alone, strict=True))
 
 
-def test_gradients_come_in_the_order_of_the_parameters_that_are_asked_for():
+def test_gradients_follow_the_order_of_the_requested_parameters():
     images, labels = samples(4)
     module = small_net()
     parameters = list(module.parameters())
@@ -88,7 +88,7 @@ def test_gradients_come_in_the_order_of_the_parameters_that_are_asked_for():
     assert all(torch.equal(a, b) for a, b in zip(there, back[::-1], strict=True))
 
 
-def test_an_empty_batch_is_noise_alone():
+def test_empty_batch_gives_only_noise():
     images, labels = samples(4)
     module = small_net()
     gradients = made(module, noise=2.0, clip=0.5, expected=4.0)(images[:0], labels[:0], list(module.parameters()))

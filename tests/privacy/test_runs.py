@@ -43,7 +43,7 @@ def test_resumed_private_runs_end_with_the_same_bytes_and_epsilon(tmp_path, monk
     assert whole["summary"]["privacy"]["epsilon"]["max"] > 0
 
 
-def test_every_message_of_a_node_is_one_release_whoever_gets_it(tmp_path):
+def test_message_to_several_receivers_is_one_release(tmp_path):
     pytest.importorskip("opacus")
     runs.run(private(), out=tmp_path / "run")
     records = read(tmp_path / "run")
@@ -93,7 +93,7 @@ def test_epsilon_counts_completed_rounds(tmp_path, algorithm):
     assert summary["target"]["round"] == 1 and summary["target"]["epsilon"] == pytest.approx(4.864, abs=1e-3)
 
 
-def test_a_run_that_stops_at_its_target_has_spent_its_completed_rounds(tmp_path):
+def test_run_stopped_at_its_target_spends_its_completed_rounds(tmp_path):
     pytest.importorskip("opacus")
     stops = {"evaluation": EQUAL["evaluation"] | {"stop_at_target": True}, "algorithm": {"name": "fedavg"}}
     spent = runs.run(from_mapping(BASE | EQUAL | stops), out=tmp_path / "run")["privacy"]["epsilon"]
@@ -118,7 +118,7 @@ def test_epsilon_is_not_recorded_without_noise(tmp_path):
     assert dict(rows(summary_of(read(tmp_path / "run"))))["privacy"] == "no guarantee"
 
 
-def test_running_statistics_would_leak_and_are_refused(tmp_path):
+def test_running_statistics_are_refused_with_private_training(tmp_path):
     pytest.importorskip("opacus")
     scenario = from_mapping(BASE | {"model": {"name": "resnet8"}, "privacy": {"clip": 1.0, "noise_multiplier": 1.0}})
     with pytest.raises(ScenarioError, match="running statistics"):

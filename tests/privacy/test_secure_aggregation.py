@@ -101,20 +101,20 @@ def test_encryption_adds_its_bytes_to_each_pair_of_shares():
     assert found["encrypted_shares"] == found["others_encrypted_shares"] == 3 * 2 * (64 + 28)
 
 
-def test_a_node_that_leaves_before_its_input_has_come_is_left_out_and_unmasked():
+def test_node_leaving_before_its_input_arrives_is_left_out_and_unmasked():
     algorithm, made, found = run(absences={0: [(2.2, 1e6)]})
     assert algorithm.got == [[1, 2]]
     assert found["unmasking_shares"] == 2 * 3 * 32  # seeds of two, the mask key of the third
     assert made.rows == [(3.5, HERE, 0, "secure_sum", 2), (3.5, HERE, 0, "secure_dropouts", 1)]
 
 
-def test_the_input_of_a_node_that_leaves_after_it_has_come_is_in_the_sum():
+def test_input_of_a_node_leaving_after_its_arrival_is_in_the_sum():
     algorithm, _, found = run(absences={0: [(2.7, 1e6)]})
     assert algorithm.got == [[0, 1, 2]]
     assert found["unmasking_shares"] == 2 * 3 * 32
 
 
-def test_node_that_never_comes_is_not_a_user():
+def test_node_without_a_join_is_not_a_user():
     algorithm, made, found = run(absences={0: [(0.0, 1e6)]})
     assert algorithm.got == [[1, 2]]
     assert found["encrypted_shares"] == 2 * 64
@@ -140,14 +140,14 @@ def test_at_the_deadline_there_is_no_sum_yet():
     assert made.rows[0] == (2.9, HERE, 0, "secure_sum", 0)
 
 
-def test_an_input_that_comes_after_its_round_makes_no_second_sum():
+def test_input_arriving_after_its_round_makes_no_second_sum():
     """Node 2 begins each round half a second after the aggregator has given the round up, which goes on meanwhile."""
     algorithm, made, _ = run(ToOne((0.0, 0.0, 3.4, 0.0)), rounds=3, deadline_s=2.9, secure={"threshold": 3})
     assert algorithm.got == [[], [], []]
     assert [row[2] for row in made.rows if row[3] == "secure_sum"] == [0, 1, 2]
 
 
-def test_an_aggregator_that_is_away_has_no_sum_when_a_stage_would_have_timed_out():
+def test_offline_aggregator_has_no_sum_at_a_stage_timeout():
     """It leaves while node 2, which never answers, is waited for."""
     absences = {2: [(0.1, 100.0)], HERE: [(1.0, 3.0)]}
     late = ToOne((0.0, 0.0, 50.0, 0.0))
@@ -206,7 +206,7 @@ def test_with_churn_and_losses_a_sum_has_enough_inputs_or_none(seed, lossy):
     assert sorted(count for count in sums if count) == sorted(count for count in inputs if count)
 
 
-def test_a_sum_needs_two_users_or_the_share_that_was_asked_for():
+def test_sum_needs_two_users_or_the_requested_share():
     assert [threshold(SecureAggregation(threshold=2 / 3), users) for users in (1, 2, 3, 4, 6, 9)] == [2, 2, 3, 3, 5, 7]
     assert threshold(SecureAggregation(threshold=0.5), 6) == 4
     assert threshold(SecureAggregation(threshold=0.29), 100) == 30
@@ -259,7 +259,7 @@ def test_secure_aggregation_keeps_the_models_and_takes_longer(tmp_path, algorith
         ({"attacks": [{"name": "alie", "nodes": [0], "knowledge": "neighbors"}]}, "expected own or all"),
     ],
 )
-def test_scenarios_that_are_no_sums_of_whole_rounds_are_refused(changes, text):
+def test_scenarios_without_sums_of_whole_rounds_are_refused(changes, text):
     with pytest.raises(ScenarioProblems) as caught:
         scenario(**{"secure_aggregation": {}} | changes)
     assert text in str(caught.value)

@@ -40,7 +40,7 @@ def test_without_ray_the_error_names_the_extra(monkeypatch):
         cluster.import_ray()
 
 
-def test_an_address_where_nothing_listens_is_one_error_at_once():
+def test_unreachable_address_is_one_error_at_once():
     pytest.importorskip("ray", reason="the extra ray is not installed")
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))  # and does not listen
@@ -63,7 +63,7 @@ def test_there_is_one_worker_per_host_or_per_gpu():
     assert len(plan(Executor(name="ray", gpus_per_worker=1), hosts)) == 3
 
 
-def test_too_many_workers_are_refused_but_for_a_run_that_has_lost_some():
+def test_too_many_workers_are_refused_except_after_losses():
     executor = Executor(name="ray", workers=4, cpus_per_worker=4)
     with pytest.raises(ScenarioError, match="room for 2"):
         plan(executor, [host("a", 8)])
@@ -72,7 +72,7 @@ def test_too_many_workers_are_refused_but_for_a_run_that_has_lost_some():
         plan(executor, [], fewer=True)
 
 
-def test_nodes_are_dealt_in_blocks_as_large_as_can_be():
+def test_nodes_are_dealt_in_the_largest_possible_blocks():
     clusters = np.array([0, 1, 0, 1, 0, 1, 0])
     assert deal("contiguous", 3, clusters, list)[:-1] == [0, 0, 0, 1, 1, 2, 2]
     assert deal("clusters", 2, clusters, list)[:-1] == [0, 1, 0, 1, 0, 1, 0]

@@ -101,7 +101,7 @@ def own(tmp_path):
 
 
 @pytest.mark.full
-def test_data_and_parts_that_are_not_on_a_host_are_sent_there(tmp_path, monkeypatch, own):
+def test_missing_data_and_parts_are_sent_to_a_host(tmp_path, monkeypatch, own):
     whole = run_whole(tmp_path / "here", own)
     before_workers_start(monkeypatch, lambda: [(tmp_path / name).unlink() for name in ("own.npz", "mine.py")])
     found, about = on_ray(tmp_path / "there", load(SMOKE, own), ONE)
@@ -110,7 +110,7 @@ def test_data_and_parts_that_are_not_on_a_host_are_sent_there(tmp_path, monkeypa
 
 
 @pytest.mark.full
-def test_other_data_on_a_host_is_refused(tmp_path, monkeypatch, own):
+def test_different_data_on_a_host_is_refused(tmp_path, monkeypatch, own):
     ones = np.ones((160, 28, 28), np.uint8)
     other = {"x_train": ones, "y_train": np.arange(160) % 10, "x_test": ones, "y_test": np.arange(160) % 10}
     before_workers_start(monkeypatch, lambda: np.savez(tmp_path / "own.npz", **other))
@@ -126,7 +126,7 @@ def test_hosts_with_another_version_are_refused(tmp_path, monkeypatch):
 
 
 @pytest.mark.full
-def test_attacks_on_samples_and_on_models_are_the_same_there(tmp_path):
+def test_attacks_on_samples_and_models_are_the_same_on_ray(tmp_path):
     settings = (
         "attacks=[{name: sign_flip, nodes: [1]}, {name: label_flip, nodes: [5, 6]}]",
         "aggregation={name: trimmed_mean}",
@@ -145,7 +145,7 @@ def actors(connected):
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", [(), CHURN], ids=["rounds", "async-churn"])
 @pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
-def test_every_algorithm_writes_the_same_bytes_there(tmp_path, actors, algorithm, settings):
+def test_every_algorithm_writes_the_same_bytes_on_ray(tmp_path, actors, algorithm, settings):
     settings = (settings_of(algorithm), *settings)
     whole = run_whole(tmp_path / "whole", settings)
     for number, executor in enumerate(EXECUTORS):
@@ -156,7 +156,7 @@ def test_every_algorithm_writes_the_same_bytes_there(tmp_path, actors, algorithm
 
 
 @pytest.mark.slow
-def test_a_command_that_is_killed_leaves_no_process_and_is_resumed(tmp_path):
+def test_killed_command_leaves_no_process_and_is_resumed(tmp_path):
     settings = (*SETTINGS, "rounds=200", "evaluation.every=50")
     whole = run_whole(tmp_path / "whole", settings)
     out = tmp_path / "run"
@@ -182,7 +182,7 @@ def raylets() -> set[str]:
 
 
 @pytest.mark.full
-def test_a_cluster_that_is_started_here_is_reachable_from_this_machine_alone():
+def test_local_cluster_is_reachable_only_from_this_machine():
     assert [node["NodeManagerAddress"] for node in ray.nodes()] == ["127.0.0.1"]
     assert os.environ["RAY_USAGE_STATS_ENABLED"] == "0"
 

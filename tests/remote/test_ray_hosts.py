@@ -75,9 +75,7 @@ def records(directory):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("hosts", [1024], indirect=True)
-def test_a_thousand_nodes_on_three_hosts_of_which_one_is_killed_write_the_bytes_of_one_process(
-    tmp_path, monkeypatch, hosts
-):
+def test_killed_host_of_three_does_not_change_the_bytes_of_a_thousand_nodes(tmp_path, monkeypatch, hosts):
     made, added = hosts
     scenario = load(THOUSAND)
     runs.run(scenario, out=tmp_path / "here")
@@ -101,7 +99,7 @@ def test_a_thousand_nodes_on_three_hosts_of_which_one_is_killed_write_the_bytes_
 
 
 @pytest.mark.slow
-def test_a_store_and_a_disk_that_are_full_are_one_error(tmp_path):
+def test_full_store_and_full_disk_are_one_error(tmp_path):
     settings = ("algorithm={name: dpsgd}", "model.hidden=[4000]", "nodes.clusters=[12, 12]", "rounds=2")  # 12.7 MB each
     full = {"local_fs_capacity_threshold": 0.001}  # any disk counts as full
     with (
@@ -113,7 +111,7 @@ def test_a_store_and_a_disk_that_are_full_are_one_error(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_whose_hosts_are_all_gone_ends_with_one_error_and_is_resumed_here(tmp_path, monkeypatch, hosts):
+def test_loss_of_all_hosts_is_one_error_and_the_run_resumes_locally(tmp_path, monkeypatch, hosts):
     made, added = hosts
     whole = run_whole(tmp_path / "whole", SETTINGS)
     out, report_round = tmp_path / "run", Progress.round
@@ -133,7 +131,7 @@ def test_a_run_whose_hosts_are_all_gone_ends_with_one_error_and_is_resumed_here(
 
 
 @pytest.mark.slow
-def test_a_sweep_ends_with_all_runs_though_a_host_is_gone(tmp_path, hosts):
+def test_sweep_completes_all_runs_despite_a_lost_host(tmp_path, hosts):
     from ddlsim.runs.sweeps.points import Point
     from ddlsim.runs.sweeps.pool import Resources, run_points
 

@@ -28,7 +28,7 @@ def test_each_row_travels_at_most_once_to_each_worker(tmp_path, monkeypatch):
     assert len(received) == 4 * 4
 
 
-def test_rows_that_nothing_holds_are_let_go_by_the_workers_too(tmp_path, monkeypatch):
+def test_workers_free_unreferenced_rows(tmp_path, monkeypatch):
     with workers_here(monkeypatch) as made:
         scenario = load(SMOKE, ("algorithm={name: el}", "rounds=12", "evaluation.every=6"))
         runs.run(scenario, out=tmp_path / "run", executor=Executor(name="ray", workers=2))

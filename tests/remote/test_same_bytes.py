@@ -86,7 +86,7 @@ def test_local_state_of_a_node_is_on_its_worker(tmp_path, monkeypatch, feature):
 
 
 @pytest.mark.slow
-def test_buffers_that_a_node_keeps_stay_with_its_worker(tmp_path, monkeypatch):
+def test_local_buffers_stay_with_the_worker_of_their_node(tmp_path, monkeypatch):
     settings = ("model={name: resnet8, buffers: local}", "rounds=2", "training.local_steps=1", "evaluation.every=2")
     check(tmp_path, monkeypatch, (settings_of("el"), *settings), [three("clusters")])
 
@@ -94,11 +94,11 @@ def test_buffers_that_a_node_keeps_stay_with_its_worker(tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", [(), CHURN], ids=["rounds", "async-churn"])
 @pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
-def test_any_number_of_workers_and_any_shards_write_the_same(tmp_path, monkeypatch, algorithm, settings):
+def test_any_number_of_workers_and_shards_writes_the_same_bytes(tmp_path, monkeypatch, algorithm, settings):
     check(tmp_path, monkeypatch, (settings_of(algorithm), *settings), EXECUTORS)
 
 
-def test_a_host_where_nodes_would_get_other_samples_is_refused(tmp_path, monkeypatch):
+def test_host_with_different_samples_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "parts.json"
     path.write_text(json.dumps(np.arange(800).reshape(8, 100).tolist()))
     settings = (settings_of("el"), f"partition={{name: file, path: {path}}}", "shift={name: none}")
@@ -108,7 +108,7 @@ def test_a_host_where_nodes_would_get_other_samples_is_refused(tmp_path, monkeyp
         on_workers(tmp_path / "run", settings, three())
 
 
-def test_a_run_of_workers_is_resumed_by_one_process_and_the_other_way_round(tmp_path, monkeypatch):
+def test_run_of_workers_is_resumed_by_one_process_and_vice_versa(tmp_path, monkeypatch):
     settings = (settings_of("facade"), *KEPT, "training.local_steps=2", "evaluation.samples=200")
     whole = run_whole(tmp_path / "whole", settings)
     with workers_here(monkeypatch):
@@ -129,7 +129,7 @@ def test_a_lost_worker_costs_the_rounds_since_the_last_checkpoint(tmp_path, monk
     assert outcome(tmp_path / "run") == whole
 
 
-def test_a_worker_that_is_lost_before_the_first_checkpoint_lets_the_run_begin_again(tmp_path, monkeypatch):
+def test_worker_lost_before_the_first_checkpoint_restarts_the_run(tmp_path, monkeypatch):
     settings = (settings_of("el"),)
     whole = run_whole(tmp_path / "whole", settings)
     with workers_here(monkeypatch, lost_at=(5,)):
@@ -137,7 +137,7 @@ def test_a_worker_that_is_lost_before_the_first_checkpoint_lets_the_run_begin_ag
 
 
 @pytest.mark.full
-def test_workers_that_are_lost_again_and_again_end_the_run_with_one_error(tmp_path, monkeypatch):
+def test_repeated_losses_of_workers_end_the_run_with_one_error(tmp_path, monkeypatch):
     monkeypatch.setattr(sys.modules["ddlsim.runs.run"], "PAUSE_S", 0.0)  # ddlsim.runs.run is a function
     with (
         workers_here(monkeypatch, lost_at=range(5, 999)),

@@ -220,7 +220,7 @@ def test_quantiles_equal_student_t():
         assert quantile_975(freedom) == pytest.approx(scipy_stats.t.ppf(0.975, freedom), abs=6e-4)
 
 
-def test_a_line_ends_at_the_last_round_that_all_of_its_runs_have_evaluated(make_run):
+def test_line_ends_at_the_last_round_evaluated_by_all_its_runs(make_run):
     from ddlsim.report.comparing.curves import notes
 
     long, short = make_run("a"), make_run("b", seed=1, rows=[row for row in make_run.rows() if row["round"] <= 2])
@@ -276,7 +276,7 @@ def test_seconds_have_the_unit_of_their_range(largest, unit):
     assert unit_of("seconds", [np.array([largest])])[0] == unit
 
 
-def test_the_cost_of_a_target_is_a_mean_over_the_seeds_that_reached_it(settings):
+def test_target_cost_is_a_mean_over_seeds_at_the_target(settings):
     runs = [records.directory for records in settings(["el"], (0, 1, 2))]
     (row,) = csv.DictReader(io.StringIO(compare(runs, "csv", target=Target(0.72, "worst_cluster"))))
     assert (row["reached"], row["measure"], row["target"]) == ("1", "worst_cluster", "0.72")  # only 0.6 + 0.2 is above
@@ -349,7 +349,7 @@ def test_branch_forms_its_own_group(settings):
     assert mixed.mixed == ("branch",)
 
 
-def test_notes_report_measures_that_start_late_or_are_missing(make_run):
+def test_notes_report_late_or_missing_measures(make_run):
     from ddlsim.report.comparing.curves import notes
 
     rows = make_run.rows()

@@ -52,7 +52,7 @@ def test_one_seed_has_no_deviation(make_run):
     assert "80.00" in text and "±" not in text
 
 
-def test_other_settings_get_their_own_row_that_names_them(make_run):
+def test_different_settings_get_a_labeled_row(make_run):
     text = compare([make_run("a"), make_run("b", heads=3)])
     assert "facade heads=2" in text and "facade heads=3" in text
 
@@ -70,7 +70,7 @@ def test_labels_are_printed_below_the_table(make_run):
     assert "!! tiny facade: peeks at test data" in compare([make_run(labels=["peeks at test data"])])
 
 
-def test_number_of_seeds_that_reached_the_target_is_shown(make_run):
+def test_number_of_seeds_at_the_target_is_shown(make_run):
     runs = [make_run("a"), make_run("b", seed=1, rows=make_run.rows(right={4: [(1, 1)] * 3}))]
     (row,) = json.loads(compare(runs, "json"))["rows"]
     assert row["reached"] == 1
@@ -81,7 +81,7 @@ def test_repeated_seed_is_reported(make_run):
     assert "one seed occurs more than once: [0, 0]" in compare([make_run("a"), make_run("b")])
 
 
-def test_code_without_a_digest_is_reported_and_other_digests_separate_rows(make_run):
+def test_code_without_a_digest_is_reported_and_digests_separate_rows(make_run):
     runs = [make_run(name, seed=seed) for seed, name in enumerate("abc")]
     for run, digest in zip(runs, ("1" * 64, "1" * 64, "2" * 64), strict=True):
         manifest = json.loads((run / "manifest.json").read_text())

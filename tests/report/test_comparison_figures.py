@@ -87,7 +87,7 @@ def lines_of(runs, key):
     return [{one.label: (one.x[0].tolist(), one.values.tolist()) for one in figure.series} for _, figure in panels]
 
 
-def test_sweep_draws_a_line_per_other_setting_and_averages_seeds(sweep):
+def test_sweep_draws_a_line_per_remaining_setting_and_averages_seeds(sweep):
     quality, loss = lines_of(sweep, "algorithm.tau")
     assert quality == {
         "similarity=l2": ([10, 100], pytest.approx([0.6, 0.9])),
@@ -152,7 +152,7 @@ def test_runs_without_evaluations_are_drawn_without_a_warning(make_run, tmp_path
 
 
 @pytest.mark.parametrize("place", ["file/figure.svg", "folder.svg"])
-def test_a_figure_that_cannot_be_written_is_one_error(make_run, tmp_path, place):
+def test_unwritable_figure_is_one_error(make_run, tmp_path, place):
     (tmp_path / "file").write_text("")
     (tmp_path / "folder.svg").mkdir()
     with pytest.raises(ScenarioError, match=r"--plot: expected to write to .*, got: .*\. Name another path\."):

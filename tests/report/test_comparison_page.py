@@ -136,13 +136,13 @@ def test_warnings_are_at_the_head_of_the_page(make):
     assert page.loud == ["tiny el: peeks at test data", "left out: x/metrics.jsonl: torn"]
 
 
-def test_tiles_name_the_best_settings_that_always_reach_the_target(make):
+def test_tiles_name_the_best_settings_reaching_the_target_in_every_run(make):
     tiles = {tile.name: tile for tile in comparison_page(make(["el", "dac"], (0, 2)), Drawn(at=0.55)).tiles}
     assert tiles["Runs"].value == "4" and tiles["Highest accuracy"].value == "70.00 %"
     assert tiles["Fewest bytes to target"].value == "1.2 kB"
 
 
-def test_no_tile_is_of_a_target_that_not_all_runs_reach(make):
+def test_tiles_skip_targets_missed_by_some_runs(make):
     page = comparison_page(make(["el", "dac"], (0, 2)), Drawn(at=0.65))
     assert [tile.name for tile in page.tiles] == ["Runs", "Highest accuracy", "Highest fair accuracy"]
 

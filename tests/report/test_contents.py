@@ -37,7 +37,7 @@ def test_contents_by_round_the_largest_first(run):
     assert list(num_bytes) == ["core", "header"]
 
 
-def test_report_prints_sums_and_means_of_rounds_that_have_some(run):
+def test_report_prints_sums_and_means_over_rounds_with_contents(run):
     lines = report([run]).splitlines()
     found = [line.split() for line in lines if line.startswith(("core", "header"))]
     assert ["core", "6", "kB", "3", "kB"] in found and ["header", "80", "B", "27", "B"] in found

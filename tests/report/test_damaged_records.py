@@ -107,7 +107,7 @@ def test_running_run_has_no_lost_rows(make_run):
     assert summarize(directory)["labels"] == []
 
 
-def test_nodes_whose_loss_is_not_finite_are_named_with_the_first_round(make_run):
+def test_nodes_with_a_non_finite_loss_are_named_with_the_first_round(make_run):
     rows = make_run.rows()
     for row in rows:
         if row["name"] == "test_loss" and (row["node"], row["round"]) in ((1, 4), (2, 2), (2, 4)):
@@ -134,7 +134,7 @@ def test_control_characters_are_shown_and_lines_stay_lines():
 
 
 @pytest.mark.parametrize("cell", ["=cmd()", "+1", "-1", "@x", "\t=x"])
-def test_a_spreadsheet_takes_no_cell_for_a_formula(cell):
+def test_spreadsheet_treats_no_cell_as_a_formula(cell):
     assert comma_separated(["a"], [[cell], [-1.5]]) == f"a\n'{cell}\n-1.5"
 
 

@@ -77,14 +77,14 @@ def test_each_figure_of_a_run_is_a_file_named_by_its_section(make_run, tmp_path)
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
 
 
-def test_folder_that_cannot_be_written_is_one_error(make_run, tmp_path):
+def test_unwritable_folder_is_one_error(make_run, tmp_path):
     pytest.importorskip("matplotlib")
     (tmp_path / "file").write_text("")
     with pytest.raises(ScenarioError, match=r"--plots: expected to write to .*file, got: .*\. Name another path\."):
         save_plots(make_run(), tmp_path / "file")
 
 
-def test_run_whose_errors_are_all_infinite_is_drawn(make_run, tmp_path):
+def test_run_with_only_infinite_errors_is_drawn(make_run, tmp_path):
     pytest.importorskip("matplotlib")
     rows = [
         {"time_s": 10.0, "node": node, "round": completed, "name": "mse", "value": float("inf")}

@@ -98,7 +98,7 @@ def test_giant_number_in_a_row_is_refused(run_dir, name):
         read(run_dir)
 
 
-def test_report_that_cannot_be_written_leaves_the_earlier_one(tmp_path, monkeypatch):
+def test_unwritable_report_does_not_change_the_earlier_one(tmp_path, monkeypatch):
     path = tmp_path / "report.html"
     path.write_text("earlier")
     monkeypatch.setattr(Path, "write_text", lambda self, *_, **__: self.touch() or os.truncate("/nowhere/full", 0))

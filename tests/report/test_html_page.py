@@ -42,7 +42,7 @@ def test_page_requests_nothing_from_the_network():
     assert "http" not in markup.replace("http-equiv", "") and " src=" not in markup and "style=" not in markup
 
 
-def test_page_of_too_many_numbers_is_thinned_until_it_is_small():
+def test_large_page_is_thinned_to_its_size_limit():
     rng = np.random.default_rng(0)
     many = [Section(f"heat-{i}", "x", "x", figure=heat_of(rng.random((60, 2000)))) for i in range(30)]
     text = printed(Page("x", many))

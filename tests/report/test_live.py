@@ -39,7 +39,7 @@ def test_page_is_served_with_its_version(server, make_run):
     assert "Accuracy of each cluster" in text and "connect-src 'self'" in text and 'data-ended="false"' in text
 
 
-def test_newer_page_comes_only_when_records_have_changed(server, make_run):
+def test_page_is_renewed_only_after_changed_records(server, make_run):
     directory = make_run()
     server.show(directory)
     version = ask(server, "/")[1].partition('data-version="')[2].partition('"')[0]
@@ -60,7 +60,7 @@ def test_making_pages_takes_a_small_part_of_the_time(make_run):
     assert len(made_pages) == 1
 
 
-def test_run_that_has_written_nothing_is_starting(server, tmp_path):
+def test_run_without_records_is_shown_as_starting(server, tmp_path):
     assert "starting" in ask(server, "/")[1]
     server.show(tmp_path)
     assert "starting" in ask(server, "/")[1] and ask(server, "/page?after=")[0] == 204
@@ -74,7 +74,7 @@ def test_other_names_of_the_machine_are_refused(server, make_run):
     assert ask(server, "/etc/passwd")[0] == 404
 
 
-def test_only_loopback_is_listened_on(server):
+def test_server_listens_only_on_loopback(server):
     assert server._server.server_address[0] == "127.0.0.1"
 
 
@@ -94,7 +94,7 @@ def test_port_may_be_left_out():
     assert with_port(["run", "x.yaml", "--live"]) == ["run", "x.yaml", "--live=-1"]
 
 
-def test_page_made_before_the_end_is_not_the_last_one(make_run):
+def test_page_made_before_the_end_does_not_count_as_the_last(make_run):
     page = None
 
     def ends_meanwhile(directory) -> Page:

@@ -52,7 +52,7 @@ def test_an_evaluation_cut_short_by_a_crash_does_not_count(make_run):
     assert records.confusion[0].tolist() == [[3, 2], [2, 3]]
 
 
-def test_the_last_evaluation_before_a_callback_stopped_the_run_counts_without_nodes_that_never_came(make_run):
+def test_last_evaluation_of_a_stopped_run_counts_without_unjoined_nodes(make_run):
     rows = [row for row in make_run.rows() if row["node"] != 2]
     assert read(make_run(rows=rows, status="stopped")).evaluations.round.tolist() == [2, 4]
 
@@ -74,7 +74,7 @@ def test_json_without_an_object_is_an_error_with_its_place(make_run):
         read(directory)
 
 
-def test_a_run_that_has_just_begun_has_no_evaluations(make_run):
+def test_started_run_has_no_evaluations(make_run):
     directory = make_run(status="running", traffic=None)
     (directory / "metrics.jsonl").unlink()
     records = read(directory)

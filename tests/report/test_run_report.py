@@ -46,7 +46,7 @@ def test_communication_totals_and_traffic_between_clusters(make_run):
     ]
 
 
-def test_published_numbers_are_shown_with_ours_and_the_difference(make_run):
+def test_published_numbers_are_shown_with_simulated_values_and_differences(make_run):
     records = read(make_run(paper=make_run.PAPER))
     lines = words(published_numbers(records, summary_of(records)))
     assert ["equalized_odds", "0.5000", "0.6000", "+0.1000"] in lines
@@ -69,7 +69,7 @@ def test_report_of_several_runs_ends_with_their_comparison(make_run):
     assert "All runs" in report([make_run("a"), make_run("b", seed=1)])
 
 
-def test_report_of_a_run_that_has_just_begun_says_so(make_run):
+def test_report_names_a_run_without_evaluations(make_run):
     assert "NOT FINISHED" in report([make_run(rows=[], traffic=None, status="running")])
 
 

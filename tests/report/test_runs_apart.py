@@ -54,7 +54,7 @@ def test_seeds_that_stop_at_their_target_in_different_rounds_share_a_row(run):
     assert f"{ended[0]} to {ended[-1]}" in table_of([row])
 
 
-def test_runs_with_other_targets_share_no_row_of_a_grouping(run):
+def test_runs_with_different_targets_share_no_row_of_a_grouping(run):
     given = [run("rounds=2", f"evaluation.target_accuracy={target}") for target in (0.1, 0.1, 0.9)]
     rows = compared(given, by=["algorithm.name"])
     assert [(row.target, row.reached, len(row.seeds)) for row in rows] == [(0.1, 2, 2), (0.9, 0, 1)]

@@ -15,7 +15,7 @@ def of(page, key):
     return next(section for section in page.sections if section.key == key)
 
 
-def test_page_of_a_run_holds_what_its_records_allow(make_run):
+def test_page_of_a_run_has_a_section_for_all_its_records(make_run):
     page = run_page(read(make_run(paper=make_run.PAPER)))
     assert [section.key for section in page.sections] == [
         "quality",
@@ -47,7 +47,7 @@ def test_quality_has_means_ranges_and_three_axes(make_run):
     assert figure.marks[0].value == 0.7
 
 
-def test_fairness_over_rounds_ends_as_the_summary_says(make_run):
+def test_fairness_over_rounds_ends_with_the_value_of_the_summary(make_run):
     records = read(make_run())
     (section,) = fairness(records)
     tiles = {tile.name: tile for tile in run_page(records).tiles}

@@ -23,7 +23,7 @@ def parsed(text):
     return json.loads(text, parse_constant=refuse)
 
 
-def test_numbers_that_json_lacks_are_texts_in_rows_and_null_in_tables():
+def test_numbers_without_a_json_form_are_texts_in_rows_and_null_in_tables():
     value = {"a": [math.inf, -math.inf, 1.5], "b": {"c": math.nan}, "d": "NaN of the user", "e": None}
     assert row_text(value) == '{"a":["Infinity","-Infinity",1.5],"b":{"c":"NaN"},"d":"NaN of the user","e":null}'
     assert parsed(table_text(value)) == {**value, "a": [None, None, 1.5], "b": {"c": None}}

@@ -86,7 +86,7 @@ def test_heads_of_a_run_evaluated_after_its_final_exchange_alone(make_run):
     assert found == {"settled": True, "settled_round": 5, "heads": [0, 1], "agreement": 1.0, "apart": True}
 
 
-def test_a_run_that_has_just_begun_is_summarized_without_numbers(make_run):
+def test_started_run_is_summarized_without_numbers(make_run):
     summary = summarize(make_run(rows=[], traffic=None, status="running"))
     assert summary["accuracy"] == {"all": None, "std": None, "clusters": None, "clusters_std": None}
     assert summary["target"]["reached"] is None
@@ -151,13 +151,13 @@ def test_plain_table_has_no_control_characters(make_run):
     assert "round 4, 1.2 kB, 42.0s" in text
 
 
-def test_a_run_that_ended_before_its_first_evaluation_says_so(make_run):
+def test_run_ended_before_its_first_evaluation_is_reported(make_run):
     text = table(summarize(make_run(rows=[], status="interrupted")), terminal=False)
     assert "NOT FINISHED: status interrupted, never evaluated" in text
     assert "4 (not evaluated)" in text and "None" not in text
 
 
-def test_fair_accuracy_is_the_same_everywhere_where_all_nodes_of_a_cluster_attack(make_run):
+def test_fair_accuracy_is_consistent_if_all_nodes_of_a_cluster_attack(make_run):
     run = make_run(attacks=[{"name": "sign_flip", "nodes": [2]}])  # cluster 1; the others have 0.9 at the end
     records, fair = read(run), pytest.approx(2 / 3 * 0.9 + 1 / 3)
     assert summarize(run)["honest"]["fair_accuracy"] == fair
@@ -169,7 +169,7 @@ def test_fair_accuracy_is_the_same_everywhere_where_all_nodes_of_a_cluster_attac
     assert Objective("fair_accuracy", ACCURACY, "accuracy", "fairness").curve(records, True)[-1][1] == fair
 
 
-def test_heads_that_change_between_evaluations_have_not_settled_before(make_run):
+def test_heads_changing_between_evaluations_have_not_settled(make_run):
     """Evaluations are after rounds 2 and 4: with the same heads there, but others in round 3, and once to the end."""
     between = make_run.rows(heads={1: [0, 0, 1], 2: [0, 0, 1], 3: [0, 1, 1], 4: [0, 0, 1]})
     found = summarize(make_run("between", rows=between))["settlement"]

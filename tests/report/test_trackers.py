@@ -122,7 +122,7 @@ def test_unknown_tracker_is_an_error_before_the_run(tmp_path):
 
 
 @pytest.mark.parametrize("name", TRACKERS)
-def test_a_package_that_is_not_installed_is_named_with_its_extra(name, monkeypatch):
+def test_missing_package_is_named_with_its_extra(name, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, name, None)
     with pytest.raises(DataMissing, match=rf"pip install 'ddlsim\[{name}\]'"):
         make_tracker(name)
@@ -227,7 +227,7 @@ def test_parquet_has_the_types_of_the_columns(run, here):
         ),
     ],
 )
-def test_wrong_words_of_export_are_one_clear_error(run, words, text):
+def test_invalid_arguments_of_export_are_one_clear_error(run, words, text):
     done = CliRunner().invoke(app, ["export", str(run.dir), *words])
     assert done.exit_code == 2 and text in done.stderr
 

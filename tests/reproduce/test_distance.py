@@ -12,7 +12,7 @@ def result(ours, run=1, wanted=4, **published):
     return Result(cell, tuple(range(run)), ours, None, ())
 
 
-def test_cells_weigh_as_much_as_they_are_certain():
+def test_cells_are_weighted_by_their_certainty():
     found = common_distance([result(9.0, run=1, mean=10.0, std=0.3), result(18.0, run=4, mean=20.0, std=0.4)])
     # The variance of a seed is 4 (0.09 + 0.16) / 6 = 1/6; the differences -1 and -2 have 5/4 and 1/2 of it.
     assert (found.cells, found.seed_std) == (2, pytest.approx((1 / 6) ** 0.5))

@@ -35,7 +35,7 @@ def test_names_seeds_and_published_numbers(write):
     assert fast.published.std is None and fast.content.note == "one step"
 
 
-def test_overrides_lie_over_every_cell(write):
+def test_overrides_apply_to_every_cell(write):
     matrix = read_matrix(write(), ["rounds=1", "training.learning_rate=0.5"])
     assert {(c.scenario.rounds, c.scenario.training.learning_rate) for c in matrix.cells} == {(1, 0.5)}
     assert matrix.overrides == ("rounds=1", "training.learning_rate=0.5")
@@ -80,7 +80,7 @@ def test_errors_have_their_place(problems, old, new, problem):
     assert any(one.startswith(problem) for one in found), found
 
 
-def test_errors_of_all_cells_come_at_once(problems):
+def test_errors_of_all_cells_are_reported_together(problems):
     found = problems(("local_steps: 1", "local_steps: 0"), ("{name: el}", "{name: ell}"))
     assert len(found) == 2 and "cells" not in found[0] and "unknown name 'ell'" in found[1]
 
@@ -102,7 +102,7 @@ def test_tasks_are_not_mixed_in_one_table(write):
         read_matrix(write(("{algorithm: {name: el}}", other)))
 
 
-def test_overrides_spare_cells_that_are_not_meant(write):
+def test_overrides_apply_only_to_selected_cells(write):
     matrix = read_matrix(write(), ["algorithm.fanout=2"], ["al*"])  # a key that only EL has
     assert matrix.cells[2].scenario.algorithm.fanout == 2
     with pytest.raises(ScenarioError, match="unknown key 'fanout'"):

@@ -107,7 +107,7 @@ def test_means_and_deviations_equal_the_table(matrix, monkeypatch, average, spre
     assert result.clusters == pytest.approx((25.0, 75.0))
 
 
-def test_a_measure_that_some_seeds_do_not_have_says_so(matrix):
+def test_measure_missing_for_some_seeds_is_reported(matrix):
     own = [
         (1, summary(0.5, [0.5, 0.5]) | {"measures": {"rounds_to_target": 40.0, "heads_apart": 100.0}}),
         (2, summary(0.5, [0.5, 0.5]) | {"measures": {"rounds_to_target": None, "heads_apart": 0.0}}),
@@ -133,7 +133,7 @@ def test_infinite_error_of_a_seed_is_reported_as_diverged(matrix, spread):
     assert result == Result(matrix.cells[0], (1, 2), None, None, ())
 
 
-def test_a_cluster_without_honest_nodes_has_no_value_and_the_others_have(matrix):
+def test_only_clusters_without_honest_nodes_have_no_value(matrix):
     own = [(1, summary(0.5, [0.5, None])), (2, summary(0.7, [0.7, None]))]
     result = result_of(matrix, matrix.cells[0], own)
     assert (result.mean, result.clusters) == (pytest.approx(0.6), (pytest.approx(0.6), None))

@@ -24,12 +24,12 @@ from ddlsim.runs.reproduce.published import Shape
         ({"order": ("diverged", "none")}, "not run"),
     ],
 )
-def test_a_shape_is_an_order_or_a_nearness(keys, verdict):
+def test_shape_compares_an_order_or_nearness(keys, verdict):
     values = {"a": 9.0, "b": 7.0, "c": 2.0, "diverged": None}
     assert Shape(claim="", **keys).judge(values) == verdict
 
 
 @pytest.mark.parametrize("keys", [{}, {"order": ("a", "b"), "near": ("a", "b")}])
-def test_a_shape_is_one_of_the_two(keys):
+def test_shape_needs_exactly_one_comparison(keys):
     with pytest.raises(ValidationError, match="either order or near"):
         Shape(claim="", **keys)

@@ -107,7 +107,7 @@ def result(cell, mean, seeds=(1,)):
     return Result(cell, seeds, mean, None, ())
 
 
-def test_standings_of_a_cell(write):
+def test_cell_has_a_standing_by_its_deviation(write):
     matrix = read_matrix(write())
     slow, fast, alone = matrix.cells
     assert standing(result(slow, 9200.0), matrix) == "reproduced"
@@ -145,7 +145,7 @@ def test_pages_count_cells_by_their_standing(filled, write):
     assert "| slow is worse | not run |" in pages[0].read_text()
 
 
-def test_a_shortened_table_has_a_page_but_counts_for_nothing(write, tmp_path):
+def test_shortened_table_has_a_page_but_is_not_counted(write, tmp_path):
     write()
     short = read_matrix("tiny.yaml", ["training.learning_rate=1e+0"])
     ResultStore(short, tmp_path).add(runs_of(short, tmp_path, patterns=["alone"])[0], summary(1.0))
@@ -155,7 +155,7 @@ def test_a_shortened_table_has_a_page_but_counts_for_nothing(write, tmp_path):
     assert "| tiny | 3 of 3 | - |" in pages["README.md"] and "[tiny](tiny.md)" not in pages["README.md"]
 
 
-def test_measures_of_a_run_without_them_are_none(tmp_path):
+def test_missing_measures_of_a_run_are_none(tmp_path):
     nothing = {"settlement": None, "target": {"bytes": None, "round": None}, "nodes": 4, "accuracy": {"all": 0.5}}
     names = ("heads_agreed", "gb_per_node_to_target", "fair_accuracy", "accuracy_peeking")
     assert measured(nothing, tmp_path, names) == {**dict.fromkeys(names), "accuracy_peeking": 50.0}
@@ -229,7 +229,7 @@ def test_results_of_other_settings_move_to_earlier_when_a_run_is_added(filled, w
     assert list(found["seeds"]) == ["1"] and found["earlier"] == [before]
 
 
-def test_processes_that_add_to_one_table_lose_no_result(filled, tmp_path):
+def test_concurrent_processes_lose_no_result_of_a_table(filled, tmp_path):
     matrix, folder = filled
     run = runs_of(matrix, tmp_path / "runs", patterns=["alone"])[0]
     seeds = range(100, 124)
@@ -265,7 +265,7 @@ def test_seed_of_other_plugin_code_is_not_read(write, tmp_path, monkeypatch):
     assert ResultStore(changed, tmp_path / "results").read() == {"alone": {}}
 
 
-def test_pages_of_pages_are_not_made(write, tmp_path):
+def test_generated_pages_are_not_read_as_results(write, tmp_path):
     matrix = read_matrix(write(), ["rounds=1"])
     folder = tmp_path / "results"
     ResultStore(matrix, folder).add(runs_of(matrix, tmp_path / "runs")[0], summary(9100.0))

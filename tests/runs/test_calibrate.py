@@ -23,7 +23,7 @@ def measured(tmp_path):
     return write
 
 
-def test_repeated_measurements_of_a_device_are_taken_together(measured):
+def test_repeated_measurements_of_a_device_are_combined(measured):
     times = read_measurements(measured("device,step_time_s\n# a comment\npi,0.02\nphone,0.01\npi,0.03\n"))
     assert {device: found.median_s for device, found in times.items()} == {"pi": 0.025, "phone": 0.01}
 
@@ -67,7 +67,7 @@ def test_a_step_of_the_scenarios_model_is_measured():
     assert 0 < times.median_s < 1
 
 
-def test_the_written_section_is_one_that_a_scenario_takes(measured, tmp_path):
+def test_written_section_is_valid_in_a_scenario(measured, tmp_path):
     found = measured("device,step_time_s\npi,0.02\nphone,0.01\n")
     out = tmp_path / "devices.yaml"
     result = CliRunner().invoke(app, ["calibrate", "smoke", "--measurements", str(found), "--out", str(out)])

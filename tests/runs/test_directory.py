@@ -36,7 +36,7 @@ def test_an_earlier_run_in_the_current_folder_is_moved_aside(tmp_path, monkeypat
     assert (tmp_path / "here.earlier-1" / "manifest.json").read_text() == "first"
 
 
-def test_a_folder_that_holds_something_else_is_left_alone(tmp_path):
+def test_unrelated_folder_is_not_changed(tmp_path):
     (tmp_path / "thesis.tex").write_text("years")
     with (
         pytest.raises(ScenarioError, match=r"expected an empty directory or an earlier run, found thesis\.tex"),
@@ -46,7 +46,7 @@ def test_a_folder_that_holds_something_else_is_left_alone(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["thesis.tex"]
 
 
-def test_the_first_files_of_a_run_that_found_no_room_do_not_block_the_next_one(tmp_path):
+def test_files_of_a_run_on_a_full_disk_do_not_block_the_next_run(tmp_path):
     (tmp_path / "run").mkdir()
     for name in ("scenario.yaml", "log.txt"):
         (tmp_path / "run" / name).write_text("")
@@ -55,7 +55,7 @@ def test_the_first_files_of_a_run_that_found_no_room_do_not_block_the_next_one(t
 
 
 @pytest.mark.parametrize("path", ["file", "file/below", "/proc/nowhere"])
-def test_a_path_where_no_directory_can_be_is_refused_and_named(tmp_path, path):
+def test_impossible_path_is_refused_and_named(tmp_path, path):
     (tmp_path / "file").write_text("")
     with (
         pytest.raises(ScenarioError, match=f"--out .*{path}: expected a directory.* Name another path"),
@@ -64,7 +64,7 @@ def test_a_path_where_no_directory_can_be_is_refused_and_named(tmp_path, path):
         pass
 
 
-def test_a_directory_that_cannot_be_written_to_is_refused(tmp_path, monkeypatch):
+def test_unwritable_directory_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(directories.os, "access", lambda path, mode: False)  # root may write anywhere
     with pytest.raises(ScenarioError, match="got: Permission denied"), run_directory(tmp_path / "run"):
         pass
@@ -90,7 +90,7 @@ def holder(tmp_path):
         process.kill()
 
 
-def test_a_directory_that_a_run_writes_into_is_refused_with_its_process_and_since_when(tmp_path, holder):
+def test_directory_in_use_is_refused_with_its_process_and_start_time(tmp_path, holder):
     text = rf"writing into it since 20\d\d-.* \(process {holder.pid} on .*\)\. Wait for its end, or name another path"
     with pytest.raises(DirectoryInUse, match=text), run_directory(tmp_path / "run"):
         pass
@@ -107,7 +107,7 @@ def test_killed_run_leaves_no_lock(tmp_path, holder):
 
 
 @pytest.mark.parametrize("replaced", [False, True])
-def test_a_directory_that_was_removed_or_replaced_is_noticed(tmp_path, replaced):
+def test_removed_or_replaced_directory_is_noticed(tmp_path, replaced):
     with run_directory(tmp_path / "run") as made:
         made.check()
         made.path.rename(tmp_path / "elsewhere")

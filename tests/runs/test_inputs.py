@@ -51,7 +51,7 @@ OTHERS = [({"dealt_from": 1}, r"partition: what nodes get of the data"), ({"draw
 
 
 @pytest.mark.parametrize(("change", "named"), OTHERS)
-def test_a_run_that_is_there_does_not_come_back_for_other_inputs(given, tmp_path, change, named):
+def test_finished_run_is_not_reused_for_changed_inputs(given, tmp_path, change, named):
     scenario, write = given
     first = runs.run(scenario, out=tmp_path / "run")
     point = Point("", tmp_path / "run", scenario)
@@ -65,7 +65,7 @@ def test_a_run_that_is_there_does_not_come_back_for_other_inputs(given, tmp_path
 
 
 @pytest.mark.parametrize(("change", "named"), OTHERS)
-def test_a_run_does_not_go_on_with_other_inputs(given, tmp_path, change, named):
+def test_run_does_not_resume_with_changed_inputs(given, tmp_path, change, named):
     scenario, write = given
     runs.run(scenario, out=tmp_path / "run", callbacks=[Stopped()])
     write(**change)
@@ -83,7 +83,7 @@ def test_a_file_of_the_same_contents_but_other_bytes_is_the_same_partition(given
     assert runs.run(scenario, out=tmp_path / "run") == first
 
 
-def test_a_network_only_run_does_not_come_back_for_another_topology_of_the_same_name(given, tmp_path):
+def test_network_only_run_is_not_reused_for_a_changed_topology(given, tmp_path):
     edges = tmp_path / "net.txt"
     edges.write_text("0 1\n")
     keys = {"learning": "none", "partition": {"name": "random"}, "topology": {"name": "file", "path": str(edges)}}
@@ -94,7 +94,7 @@ def test_a_network_only_run_does_not_come_back_for_another_topology_of_the_same_
         runs.run(scenario, out=tmp_path / "net")
 
 
-def test_a_run_does_not_come_back_for_other_traces_of_the_same_names(given, tmp_path):
+def test_run_is_not_reused_for_changed_traces(given, tmp_path):
     up, down = tmp_path / "up", tmp_path / "down"
     for trace in (up, down):
         trace.write_text("1\n2\n")
@@ -122,7 +122,7 @@ def test_changes_of_links_are_inputs(given, tmp_path):
 
 @pytest.mark.parametrize("folder", [False, True])
 @pytest.mark.parametrize("listed", [False, True])
-def test_weights_that_models_begin_with_are_inputs(given, tmp_path, folder, listed):
+def test_initial_weights_are_inputs(given, tmp_path, folder, listed):
     place = tmp_path / "weights"
     if folder:
         place.mkdir()
@@ -136,7 +136,7 @@ def test_weights_that_models_begin_with_are_inputs(given, tmp_path, folder, list
     assert first not in file_digests(scenario).values()
 
 
-def test_runs_of_one_process_read_a_topology_that_has_changed(given, tmp_path):
+def test_runs_of_one_process_read_a_changed_topology(given, tmp_path):
     edges = tmp_path / "net.txt"
     keys = {"learning": "none", "partition": {"name": "random"}, "topology": {"name": "file", "path": str(edges)}}
     sent = []

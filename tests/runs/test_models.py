@@ -74,7 +74,7 @@ def test_a_model_needs_no_files_of_other_parts(ran, tmp_path, monkeypatch):
         runs.model_of(out, 0)
 
 
-def test_a_node_of_mixed_models_gets_its_own_architecture(ran):
+def test_node_of_mixed_models_gets_its_architecture(ran):
     models = "{name: mixed, latent: 8, models: [mlp, gn_lenet]}"
     _, out, _ = ran("algorithm={name: local}", f"model={models}")
     one, other = runs.model_of(out, 0), runs.model_of(out, 1)
@@ -96,7 +96,7 @@ def test_constants_outside_the_state_dict_equal_the_run(ran, monkeypatch):
     assert torch.equal(runs.model_of(out, 0).head.mask, runs.model_of(out, 3).head.mask)
 
 
-def test_values_that_no_longer_fit_the_module_are_reported(ran):
+def test_values_incompatible_with_the_module_are_reported(ran):
     scenario, out, _ = ran("algorithm={name: local}")
     directory.write_scenario(out, scenario.model_copy(update={"model": MLP(hidden=[9])}))
     with pytest.raises(ScenarioError, match=r"values of node 0 do not fit the module .* size mismatch"):
@@ -104,7 +104,7 @@ def test_values_that_no_longer_fit_the_module_are_reported(ran):
 
 
 @pytest.mark.parametrize("model", ["mlp, hidden: [8]", "resnet8", "resnet8, buffers: local"])
-def test_an_exported_model_loads_into_a_module_and_is_as_good_as_the_run_says(ran, tmp_path, model):
+def test_exported_model_loads_into_a_module_with_the_recorded_accuracy(ran, tmp_path, model):
     scenario, out, _ = ran("algorithm={name: el}", f"model={{name: {model}}}", *FEW)
     node = json.loads((out / "manifest.json").read_text())["node_cluster"].index(0)
     done = CliRunner().invoke(app, ["export", str(out), "--node", str(node), "-o", str(tmp_path / "net.safetensors")])
@@ -157,7 +157,7 @@ def test_frozen_values_are_written_once_and_exported_for_every_node(ran, monkeyp
     scenario.model.build((1, 28, 28), 10).load_state_dict(read_model(out, 3))
 
 
-def test_the_manifest_says_which_models_are_kept_and_why(ran, monkeypatch):
+def test_manifest_lists_the_stored_models_with_the_reason(ran, monkeypatch):
     _, kept, _ = ran("algorithm={name: el}", name="kept")
     monkeypatch.setattr(models, "MOST_BYTES", 1000)
     _, large, _ = ran("algorithm={name: el}", name="large")
@@ -184,7 +184,7 @@ def test_best_models_have_the_lowest_validation_loss(ran):
     )
 
 
-def test_best_models_need_something_that_finds_them():
+def test_best_models_need_early_stopping_or_evaluation_of_the_best():
     with pytest.raises(
         ScenarioError, match=r"records.models: needs evaluation.evaluated_model: best or training.early_stop"
     ):

@@ -93,7 +93,7 @@ def test_preprocess_takes_one_sample_or_several(run, tests):
             run.preprocess(wrong)
 
 
-def test_columns_of_a_table_are_prepared_as_the_run_prepared_them(tmp_path):
+def test_columns_of_a_table_are_prepared_as_in_the_run(tmp_path):
     rng = np.random.default_rng(0)
     rows = pd.DataFrame({"age": rng.integers(20, 80, 60), "kind": rng.choice(["x", "y"], 60)})
     rows["sick"] = np.where(rows["age"] > 50, "yes", "no")

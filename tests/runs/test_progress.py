@@ -25,7 +25,7 @@ def clock():
     return Clock()
 
 
-def test_plain_evaluation_line_says_everything(clock):
+def test_plain_evaluation_line_has_all_values(clock):
     out = io.StringIO()
     with Progress("tiny", 1200, "plain", out, clock) as progress:
         progress.round(1, 9.3, 24_500_000)
@@ -69,7 +69,7 @@ def test_log_without_a_terminal_is_plain(clock):
     assert out.getvalue().startswith("round 10/10") and "\x1b" not in out.getvalue()
 
 
-def test_none_is_silent_but_for_messages(clock):
+def test_progress_none_shows_only_messages(clock):
     out = io.StringIO()
     progress = Progress("tiny", 10, "none", out, clock)
     progress.evaluation(5, 1.0, 10, 0.5, [0.5])
@@ -99,7 +99,7 @@ class Broken(Terminal):
 
 
 @pytest.mark.parametrize("stream", [Broken(), io.StringIO()])
-def test_stream_that_fails_ends_the_progress_alone(clock, stream):
+def test_failing_stream_ends_only_the_progress(clock, stream):
     if not stream.isatty():
         stream.close()
         stream.isatty = lambda: False

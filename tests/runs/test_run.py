@@ -68,7 +68,7 @@ def under_way(tmp_path):
 
 
 @pytest.mark.full
-def test_a_second_run_into_the_directory_of_a_first_is_refused_and_harms_nothing(under_way):
+def test_second_run_into_a_directory_is_refused_without_harm(under_way):
     first, out = under_way()
     second = subprocess.run(
         [*COMMAND, "run", SMOKE, "--set", "rounds=1", "--out", str(out)], capture_output=True, env=ENV, text=True
@@ -81,7 +81,7 @@ def test_a_second_run_into_the_directory_of_a_first_is_refused_and_harms_nothing
 
 @pytest.mark.full
 @pytest.mark.parametrize("signals", [["SIGINT"], ["SIGTERM"], ["SIGHUP"], ["SIGINT", "SIGINT", "SIGTERM", "SIGINT"]])
-def test_signals_end_a_run_with_everything_written_however_many_come(under_way, signals):
+def test_repeated_signals_end_a_run_with_complete_records(under_way, signals):
     process, out = under_way()
     for name in signals:
         process.send_signal(getattr(signal, name))
@@ -92,7 +92,7 @@ def test_signals_end_a_run_with_everything_written_however_many_come(under_way, 
     assert b"Interrupted. What has been computed is in" in process.stderr.read()
 
 
-def test_an_interrupt_that_a_destructor_swallows_ends_the_run_at_the_next_round(tmp_path, monkeypatch):
+def test_interrupt_swallowed_by_a_destructor_ends_the_run_at_the_next_round(tmp_path, monkeypatch):
     class Dying:
         def __del__(self):
             signal.raise_signal(signal.SIGINT)
@@ -106,7 +106,7 @@ def test_an_interrupt_that_a_destructor_swallows_ends_the_run_at_the_next_round(
 
 
 @pytest.mark.full
-def test_a_signal_that_is_ignored_already_stays_ignored(under_way):
+def test_ignored_signal_stays_ignored(under_way):
     process, _ = under_way(preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))  # as under nohup
     process.send_signal(signal.SIGHUP)
     time.sleep(0.5)
@@ -114,7 +114,7 @@ def test_a_signal_that_is_ignored_already_stays_ignored(under_way):
 
 
 @pytest.mark.full
-def test_a_reader_of_the_progress_that_goes_away_does_not_end_the_run(tmp_path):
+def test_closed_progress_pipe_does_not_end_the_run(tmp_path):
     words = [*COMMAND, "run", SMOKE, "--set", "rounds=3", "--set", EL, "--out", str(tmp_path / "run")]
     read, write = os.pipe()
     os.close(read)
@@ -158,7 +158,7 @@ def test_a_full_disk_ends_in_one_sentence_and_keeps_whole_rows(tmp_path, limit):
     assert kept in done.stderr and (reached is None) == (limit == 7_000)
 
 
-def test_a_run_that_finds_no_room_for_its_first_files_leaves_none_of_them(tmp_path, monkeypatch):
+def test_run_on_a_full_disk_leaves_no_first_files(tmp_path, monkeypatch):
     def full(directory, scenario):
         raise OSError(28, "No space left on device")
 
@@ -170,7 +170,7 @@ def test_a_run_that_finds_no_room_for_its_first_files_leaves_none_of_them(tmp_pa
 
 
 @pytest.mark.parametrize("replaced", [False, True])
-def test_a_directory_that_is_removed_ends_the_run_at_the_next_round(tmp_path, monkeypatch, replaced):
+def test_removed_directory_ends_the_run_at_the_next_round(tmp_path, monkeypatch, replaced):
     out, rounds = tmp_path / "run", []
 
     def remove():
@@ -197,7 +197,7 @@ def test_diverged_training_is_reported_during_the_run_and_in_the_summary(tmp_pat
     assert len(warned) == 1 and "after round 1 the loss of nodes 0, 1, 2, 3, 4, 5, 6 and 7 is not a finite" in warned[0]
 
 
-def test_training_that_converges_is_not_called_diverged(tmp_path):
+def test_converging_training_is_not_reported_as_diverged(tmp_path):
     summary = runs.run(load(SMOKE, (EL, "rounds=1")), out=tmp_path / "run")
     assert summary["diverged"] is None and summary["labels"] == []
 
@@ -208,7 +208,7 @@ def test_moving_an_earlier_run_is_reported(tmp_path, capsys):
     assert capsys.readouterr().err.endswith(f"run held an earlier run; it is now {tmp_path / 'run'}.earlier-1.\n")
 
 
-def test_the_manifest_tells_how_long_each_file_is(tmp_path):
+def test_manifest_contains_the_length_of_each_file(tmp_path):
     runs.run(load(SMOKE, (EL, "rounds=1", "learning=none")), out=tmp_path / "run")
     sizes = json.loads((tmp_path / "run" / "manifest.json").read_text())["files"]
     assert sizes == {path.name: path.stat().st_size for path in (tmp_path / "run").glob("*.jsonl")}

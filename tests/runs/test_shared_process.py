@@ -73,7 +73,7 @@ def test_only_one_thread_at_a_time_draws_from_the_generators_of_torch():
         (lambda: torch.set_grad_enabled(False), lambda: torch.set_grad_enabled(True), "gradient mode"),
     ],
 )
-def test_callback_that_leaves_torch_with_other_defaults_ends_the_run(tmp_path, change, restore, named):
+def test_callback_changing_torch_defaults_ends_the_run(tmp_path, change, restore, named):
     class Careless(ddlsim.Callback):
         def on_round(self, completed):
             change()
@@ -85,7 +85,7 @@ def test_callback_that_leaves_torch_with_other_defaults_ends_the_run(tmp_path, c
         restore()
 
 
-def test_wave_that_changes_the_default_dtype_is_an_error():
+def test_wave_changing_the_default_dtype_is_an_error():
     from ddlsim.foundation.errors import DdlsimError
     from ddlsim.learning.jobs import Jobs
 
@@ -110,7 +110,7 @@ ddlsim.run("smoke", set={"rounds": 2, "evaluation.samples": 20}, out=sys.argv[1]
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.full
-def test_run_ends_in_a_fork_of_a_process_that_used_torch_but_not_ddlsim(tmp_path):
+def test_run_ends_in_a_fork_after_torch_was_used_without_ddlsim(tmp_path):
     command = [sys.executable, "-c", ONLY_THE_FORK_IMPORTS_DDLSIM, str(tmp_path / "run")]
     subprocess.run(command, timeout=100, check=True, start_new_session=True)
     assert ddlsim.load(tmp_path / "run").status == "done"
@@ -163,7 +163,7 @@ def hooked(outputs):
 
 
 @pytest.mark.parametrize("change", [Scaled.apply, hooked, lambda y: 0.1 * y + (0.9 * y).detach(), torch.detach])
-def test_model_that_changes_only_gradients_after_its_head_is_not_cut(change):
+def test_model_changing_only_gradients_after_its_head_is_not_cut(change):
     from ddlsim.foundation.errors import ScenarioError
     from ddlsim.models.whole import UncutModel, with_core_and_head
 

@@ -47,7 +47,7 @@ def test_an_alias_bomb_of_merge_keys_and_in_an_option(problems):
     assert "aliases (*name) stand for more than 100,000 values" in message
 
 
-def test_ordinary_anchors_go_on_working(write):
+def test_ordinary_anchors_still_work(write):
     text = """
         paper:
           cells: {a: &cell {mean: 1.0, std: 0.5}, b: *cell, c: {<<: *cell, mean: 2.0}}
@@ -65,13 +65,13 @@ def test_too_deep_aliases_are_an_error(problems):
 
 
 @pytest.mark.parametrize("depth", [110, 150, 300, 600])
-def test_depth_that_the_parser_accepts_is_an_error(problems, depth):
+def test_depth_accepted_by_the_parser_is_an_error(problems, depth):
     (message,) = problems(more=f"paper: {{x: {'[' * depth}{']' * depth}}}\n")
     assert message.endswith(": lists or mappings stand too deep in each other")
 
 
 @pytest.mark.parametrize("value", ["!!int foo", "!!float foo", "!!bool foo", "!!int ''", "!!int 3.5", "1" * 5000])
-def test_scalars_that_do_not_fit_their_tag_are_errors(problems, value):
+def test_scalars_incompatible_with_their_tag_are_errors(problems, value):
     (message,) = problems(more=f"seed: {value}\n")
     assert message.startswith("test.yaml:7:7: seed: cannot be read as ")
     assert len(message) < 200
@@ -147,7 +147,7 @@ def test_nodes_have_a_bound(problems, clusters):
 
 
 @pytest.mark.parametrize("clusters", ["[0]", "[x]", "[-3]"])
-def test_a_list_whose_only_entry_is_wrong_is_not_called_empty(problems, clusters):
+def test_list_with_one_wrong_entry_is_not_reported_as_empty(problems, clusters):
     (message,) = problems(sets=[f"nodes.clusters={clusters}"])
     assert ": nodes.clusters[0]: expected a " in message
 

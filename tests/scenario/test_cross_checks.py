@@ -28,20 +28,20 @@ from ddlsim.scenario import load
         ("network: {links: {name: mix, parts: []}}", "7:37: network.links.parts: expected at least one"),
     ],
 )
-def test_keys_that_do_not_fit_each_other(problems, more, message):
+def test_incompatible_keys_are_refused(problems, more, message):
     (found,) = problems(more=more + "\n")
     assert found.startswith(f"test.yaml:{message}")
 
 
 @pytest.mark.parametrize("model", ["{name: linear}", "{name: mlp, hidden: []}", "{name: mixed, models: [mlp, linear]}"])
-def test_core_and_head_apart_need_a_core(problems, model):
+def test_separate_core_and_head_need_a_core(problems, model):
     text = f"rounds: 3\nnodes: {{clusters: [5]}}\nalgorithm: {{name: facade}}\nmodel: {model}\n"
     (found,) = problems(text=text + "data: {name: fashion-mnist-mini}\ntraining: {learning_rate: 0.1}\n")
     name = model.split(":")[1].strip(" }").split(",")[0]
     assert found.startswith(f"test.yaml:4:15: model.name: this {name} has no core, and facade keeps core and head")
 
 
-def test_a_topology_uses_nothing_that_its_edges_say_of_links(problems, write, here):
+def test_link_attributes_of_a_topology_are_refused(problems, write, here):
     (here / "net.edges").write_text("0 1 5 20\n1 2 5 20\n")
     sets = ["nodes={clusters: [3]}", "algorithm={name: dpsgd}", "topology={name: file, path: net.edges}"]
     (found,) = problems(sets=sets)
@@ -52,7 +52,7 @@ def test_a_topology_uses_nothing_that_its_edges_say_of_links(problems, write, he
     load(write(), sets)
 
 
-def test_models_that_are_only_sizes_need_a_core_too(problems):
+def test_models_given_as_sizes_need_a_core(problems):
     (found,) = problems(sets=["learning=none", "model={name: sizes, core: 0}"])
     assert "model.name: this sizes has no core" in found
 
@@ -72,19 +72,19 @@ def test_losses_of_classes_need_classes(problems, algorithm):
         ("dac, record_similarities: [7, 8]", "record_similarities: expected node ids from 0 to 7, got 8"),
     ],
 )
-def test_nodes_and_clusters_that_an_algorithm_names_must_be_there(problems, algorithm, message):
+def test_nodes_and_clusters_named_by_an_algorithm_must_exist(problems, algorithm, message):
     (found,) = problems(sets=[f"algorithm={{name: {algorithm}}}"])
     assert f"algorithm.{message}" in found
 
 
-def test_a_topology_that_a_server_takes_the_place_of_refuses_nothing(write, problems):
+def test_topology_replaced_by_a_server_is_not_checked(write, problems):
     few = ["nodes.clusters=[3]", "learning=none"]
     assert load(write(), [*few, "algorithm={name: fedavg}"]).nodes.count == 3
     (found,) = problems(sets=[*few, "algorithm={name: el}"])
     assert "topology.degree: must be below the number of nodes (3)" in found
 
 
-def test_odd_degree_on_an_odd_number_of_nodes(problems):
+def test_odd_degree_on_an_odd_number_of_nodes_is_refused(problems):
     (found,) = problems(sets=["nodes.clusters=[5]", "topology.degree=3"])
     assert found.startswith("--set topology.degree=3: topology.degree: degree x nodes must be even")
 
@@ -98,7 +98,7 @@ def test_odd_degree_on_an_odd_number_of_nodes(problems):
         (["evaluation.evaluated_model=best"], "evaluation.evaluated_model: needs validation samples, but"),
     ],
 )
-def test_local_training_that_contradicts_itself(problems, sets, message):
+def test_contradictory_local_training_is_refused(problems, sets, message):
     (found,) = problems(sets=sets)
     assert message in found
 
@@ -109,7 +109,7 @@ def test_data_of_no_domains_cannot_be_dealt_by_domain_even_to_one_cluster(proble
     assert any(message in found for found in problems(sets=sets))
 
 
-def test_a_probability_that_is_nothing_in_floating_point_is_refused(problems):
+def test_probability_below_float_precision_is_refused(problems):
     (found,) = problems(sets=["topology={name: erdos_renyi, edge_probability: 1e-17, connected: false}"])
     assert "topology.edge_probability: expected 1e-15 or more, got 1e-17" in found
 

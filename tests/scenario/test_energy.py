@@ -3,7 +3,7 @@
 from ddlsim.scenario import digest, load
 
 
-def test_a_key_goes_before_its_preset(write):
+def test_key_overrides_its_preset(write):
     costs = load(write(more="energy: {link: lte_2012, device: t4, j_per_byte_down: 1.0}\n")).energy.costs
     assert (costs.watts, costs.j_per_byte_down) == (70.0, 1.0) and 0 < costs.j_per_byte_up < 1e-5
 
@@ -23,7 +23,7 @@ def test_computing_has_one_price(problems):
     assert text.endswith("energy: computing costs j_per_step or watts; leave one out")
 
 
-def test_a_section_in_which_nothing_costs_anything_is_refused(problems):
+def test_section_without_costs_is_refused(problems):
     (text,) = problems(more="energy: {grid: world_2022}\n")
     assert "energy: nothing costs anything" in text
 

@@ -57,7 +57,7 @@ def test_all_errors_are_reported_at_once_with_their_places(here):
         assert f"\nbad.yaml:{place}" in text
 
 
-def test_place_of_an_option_is_the_option(problems):
+def test_error_in_an_option_names_the_option(problems):
     number, name = problems(sets=["algorithm.name=facad", "rounds=x"])
     assert number == "--set rounds=x: rounds: expected a whole number, got 'x'"
     assert name.startswith(
@@ -66,7 +66,7 @@ def test_place_of_an_option_is_the_option(problems):
 
 
 @pytest.mark.parametrize("key", ["local_steps", "early_stopping"])  # the second is near `learning`
-def test_key_of_another_section_is_sent_home(problems, key):
+def test_key_of_another_section_is_reported_with_its_section(problems, key):
     (message,) = problems(more=f"{key}: 3\n")
     assert message.startswith(f"test.yaml:7:1: {key}: unknown key {key!r}. It belongs under 'training'.")
 
@@ -112,19 +112,19 @@ def test_part_without_mapping_shows_how_it_is_written(problems):
     ]
 
 
-def test_list_with_a_bad_entry_tells_of_the_entry_alone(problems):
+def test_error_of_a_list_names_only_the_bad_entry(problems):
     assert problems(more="shift: {name: rotate, degrees: [0, a]}\n") == [
         "test.yaml:7:36: shift.degrees[1]: expected a number, got 'a'"
     ]
 
 
-def test_either_type_is_named_when_neither_came(problems):
+def test_error_names_both_allowed_types(problems):
     assert problems(more="topology: {name: torus, rows: many}\n") == [
         "test.yaml:7:31: topology.rows: expected a whole number or auto, got 'many'"
     ]
 
 
-def test_unknown_key_inside_a_list_entry(problems):
+def test_unknown_key_inside_a_list_entry_is_reported(problems):
     message = problems(more="churn: {name: schedule, offline: [{node: 1, start_s: 2, end_s: 3, ned_s: 4}]}\n")
     assert message == [
         "test.yaml:7:67: churn.offline[0].ned_s: unknown key 'ned_s'. Did you mean 'end_s'? "
@@ -142,16 +142,16 @@ def test_yes_and_nan_are_refused(problems):
 
 
 @pytest.mark.parametrize("text", ["rounds", "=3", "a..b=1"])
-def test_override_without_key_or_value(problems, text):
+def test_override_without_key_or_value_is_an_error(problems, text):
     assert problems(sets=[text]) == [f"--set {text}: expected KEY=VALUE, e.g. --set algorithm.heads=3"]
 
 
-def test_name_that_could_leave_the_run_folder_is_refused(problems):
+def test_name_leaving_the_run_folder_is_refused(problems):
     (message,) = problems(sets=["name=../../etc"])
     assert "letters, digits" in message
 
 
-def test_file_that_is_not_there_offers_a_near_one(here):
+def test_missing_file_suggests_a_similar_name(here):
     (here / "scenarios").mkdir()
     (here / "scenarios" / "smoke_test.yaml").write_text("rounds: 1\n")
     with pytest.raises(ScenarioError, match=r"smoke_tset: no such file.*Did you mean 'smoke_test'\?"):
@@ -229,12 +229,12 @@ def test_only_an_absence_may_end_at_infinity(write):
 
 
 @pytest.mark.parametrize("text", ['description: "\\U00110000"\n', 'description: "\\UFFFFFFFF"\n'])
-def test_an_escape_that_names_no_character_is_bad_yaml(problems, text):
+def test_invalid_escape_is_bad_yaml(problems, text):
     (message,) = problems(text)
     assert message.startswith("test.yaml:1:1: not valid YAML: an escape")
 
 
-def test_an_escape_in_an_option_that_names_no_character_is_bad_yaml(problems):
+def test_invalid_escape_in_an_option_is_bad_yaml(problems):
     (message,) = problems(sets=['description="\\U00110000"'])
     assert message.startswith("--set description=") and "not valid YAML: an escape" in message
 

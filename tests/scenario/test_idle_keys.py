@@ -95,7 +95,7 @@ def test_effective_or_default_keys_get_no_note(changes):
     assert idle_notes(load("smoke", changes)) == []
 
 
-def test_check_and_runs_tell(tmp_path):
+def test_check_and_runs_note_unused_keys(tmp_path):
     more = ["--set", "network.on_drop=drop", "--set", "rounds=1"]
     checked = CliRunner().invoke(app, ["check", "smoke", *more])
     assert "ok." in checked.output and "smoke: NOTE: network.on_drop has no effect" in checked.output

@@ -60,7 +60,7 @@ def test_error_in_a_parent_points_into_the_parent(write):
         load(write("extends: parent.yaml\n"))
 
 
-def test_extends_in_a_circle(write):
+def test_circular_extends_is_an_error(write):
     write("extends: b.yaml\n", "a.yaml")
     write("extends: a.yaml\n", "b.yaml")
     with pytest.raises(
@@ -69,7 +69,7 @@ def test_extends_in_a_circle(write):
         load("a.yaml")
 
 
-def test_extends_a_file_that_is_not_there(write):
+def test_extends_of_a_missing_file_is_an_error(write):
     with pytest.raises(ScenarioError, match=r"test.yaml:1:10: extends: no file nix.yaml.*no scenario of that name"):
         load(write("extends: nix.yaml\n"))
 
@@ -126,7 +126,7 @@ def test_override_holds_in_the_fallback_too_except_for_its_data(write):
     assert (other.rounds, other.seed) == (5, 3)
 
 
-def test_override_of_a_parts_key_holds_where_the_fallback_gives_the_same_part_by_its_name(write):
+def test_override_of_a_key_holds_if_the_fallback_names_the_same_part(write):
     more = """
     fallback:
       algorithm: {name: facade, warmup_rounds: 2}
@@ -146,7 +146,7 @@ def test_override_of_a_parts_key_holds_where_the_fallback_gives_the_same_part_by
 @pytest.mark.parametrize(
     ("change", "part"), [("algorithm.name=el", "algorithm is 'el'"), ("model.name=gn_lenet", "model is 'gn_lenet'")]
 )
-def test_fallback_keys_of_a_part_that_was_replaced_are_dropped_with_a_note(write, change, part):
+def test_fallback_keys_of_a_replaced_part_are_dropped_with_a_note(write, change, part):
     fallback = "fallback: {algorithm: {warmup_rounds: 3}, model: {hidden: [8]}, rounds: 9}"
     scenario = load(write(more=fallback), [change])
     (note,) = [note for note in idle_notes(scenario) if "fallback" in note]

@@ -16,7 +16,7 @@ TINY = ["rounds=1", "training.local_steps=1", "evaluation.every=1"]
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_no_algorithm_has_its_own_initial_models_or_last_exchange(name):
+def test_no_algorithm_sets_initial_models_or_a_final_exchange(name):
     cls = ALGORITHMS[name]
     assert not {"init", "shared_init"} & {field.name for field in dataclasses.fields(cls)}
     assert not cls().has_final_exchange
@@ -63,7 +63,7 @@ def test_init_below_an_algorithm_is_an_error_that_names_its_place():
         ("dac", True, None),
     ],
 )
-def test_graph_that_the_algorithm_is_not_defined_for_is_reported(algorithm, dynamic, words):
+def test_unsupported_graph_of_an_algorithm_is_reported(algorithm, dynamic, words):
     notes = idle_notes(load("smoke", [f"algorithm={{name: {algorithm}}}", f"topology.dynamic={str(dynamic).lower()}"]))
     found = [note for note in notes if "graph" in note]
     assert len(found) == (words is not None)

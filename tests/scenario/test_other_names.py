@@ -17,7 +17,7 @@ from ddlsim.scenario import json_schema, load, to_yaml
         ("partition={name: iid}", "partition={name: random}"),
     ],
 )
-def test_another_name_that_people_type_means_the_same_scenario(write, typed, meant):
+def test_alias_means_the_same_scenario(write, typed, meant):
     one, other = load(write(), [typed]), load(write(), [meant])
     assert one == other and to_yaml(one) == to_yaml(other)
     key, value = typed.split("=", 1)
@@ -25,7 +25,7 @@ def test_another_name_that_people_type_means_the_same_scenario(write, typed, mea
     jsonschema.validate(YAML(typ="safe").load(value), part)
 
 
-def test_another_name_for_the_part_that_is_there_leaves_its_keys(write):
+def test_alias_of_the_current_part_keeps_its_keys(write):
     file = write(more="topology: {name: random_regular, degree: 2}\n")
     assert load(file, ["topology.name=regular"]).topology.degree == 2
     assert load(file, ["topology={name: regular, degree: 6}", "topology.name=random_regular"]).topology.degree == 6
@@ -34,7 +34,7 @@ def test_another_name_for_the_part_that_is_there_leaves_its_keys(write):
     assert load(write(more="topology: {name: ba, edges: 2}\n"), ["topology.name=regular"]).topology.degree == 4
 
 
-def test_another_path_of_the_file_that_is_there_leaves_its_keys(write, here):
+def test_another_path_to_the_current_file_keeps_its_keys(write, here):
     write("from ddlsim.models.cnn import MLP\n\n\nclass Mine(MLP):\n    pass\n", "mine.py")
     (here / "below").mkdir()
     text = (here / write()).read_text().replace("{name: mlp}", "{name: ../mine.py:Mine, hidden: [7]}")
@@ -42,6 +42,6 @@ def test_another_path_of_the_file_that_is_there_leaves_its_keys(write, here):
     assert load(file, ["model.name=mine.py:Mine"]).model.hidden == (7,)
 
 
-def test_a_name_that_is_nearly_one_that_people_type_is_led_to_it(problems):
+def test_misspelled_alias_is_corrected(problems):
     (message,) = problems(sets=["topology.name=fuly_connected"])
     assert "Did you mean 'fully_connected'?" in message

@@ -23,7 +23,7 @@ def test_published_numbers_are_dropped_with_other_data(change, kept):
     assert (load("facade_30_2", [change]).paper is not None) is kept
 
 
-def test_published_numbers_go_whoever_changes_the_nodes(tmp_path):
+def test_published_numbers_are_dropped_if_the_nodes_change(tmp_path):
     nodes = {"clusters": [4, 4]}
     assert from_python("facade_30_2", {"nodes": nodes}).paper is None
     assert from_python({"extends": "facade_30_2", "nodes": nodes}, {}).paper is None

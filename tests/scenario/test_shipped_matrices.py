@@ -58,7 +58,7 @@ SAME = {
 
 
 @pytest.mark.parametrize(("cell", "name"), SAME.items())
-def test_a_cell_of_facades_table_is_the_scenario_of_that_name(matrices, cell, name):
+def test_cell_of_facades_table_equals_the_scenario_of_the_same_name(matrices, cell, name):
     (found,) = (one for one in matrices["facade_table_cifar10"].cells if one.name == cell)
     own = load(name)
     apart = {"name": "", "description": "", "paper": None, "fallback": None, "seed": 0}

@@ -55,7 +55,7 @@ def test_names_are_unique():
     assert set(NAMES) <= set(by_name())
 
 
-def test_digest_covers_all_keys_but_texts(tmp_path):
+def test_digest_covers_all_keys_except_texts(tmp_path):
     path = FOLDER / "smoke.yaml"
     whole = digest(load(path))
     assert len(whole) == 8 and int(whole, 16) >= 0
@@ -83,7 +83,7 @@ def test_schema_and_loader_refuse_the_same_files(schema, change, place):
     assert place in {error.json_path for error in schema.iter_errors(document)}
 
 
-def test_schema_wants_whole_scenarios_unless_they_extend(schema):
+def test_schema_requires_complete_scenarios_unless_they_extend(schema):
     assert not schema.is_valid({"rounds": 3})
     assert schema.is_valid({"extends": "other.yaml", "rounds": 3})
 

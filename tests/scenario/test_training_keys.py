@@ -37,7 +37,7 @@ def test_optimizer_keys_may_be_keys_of_training():
     )
 
 
-def test_a_key_of_the_optimizer_from_outside_holds_in_the_fallback_too(tmp_path):
+def test_overridden_optimizer_key_holds_in_the_fallback(tmp_path):
     fallback = "{training: {momentum: 0.5, weight_decay: 0.01}}"
     text = f"extends: {SMOKE}\ntraining: {{momentum: 0.1}}\nfallback: {fallback}\n"
     (tmp_path / "own.yaml").write_text(text)
@@ -156,7 +156,7 @@ def test_python_gives_a_class():
     assert from_mapping(mapping).training.optimizer.lr_decay == 0.5
 
 
-def test_the_keys_that_are_written_out_are_torchs():
+def test_written_optimizer_keys_equal_torchs():
     for part in (SGD, Adam, AdamW):
         torchs = part_of(getattr(torch.optim, part.__name__))
         assert {field.name for field in keys_of(part)} == {field.name for field in keys_of(torchs)}

@@ -36,7 +36,7 @@ def test_min_max_scales_to_0_to_1():
     assert probabilities(np.array([5.0, 5.0]), tau=2, scaling="min_max") == pytest.approx([0.5, 0.5])
 
 
-def test_tau_rises_as_published():
+def test_tau_rises_as_in_the_paper():
     assert sigmoid_tau(0, 30, 0.2) == 1
     assert sigmoid_tau(5, 30, 0.2) == pytest.approx(14.86, abs=0.01)
     assert sigmoid_tau(50, 30, 0.2) == pytest.approx(31, abs=0.01)

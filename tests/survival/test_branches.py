@@ -54,7 +54,7 @@ def parent(tmp_path_factory):
     ],
     ids=["facade-churn", "el-top_k", "dac-async-churn", "fedavg-churn", "gossip-async-churn"],
 )
-def test_a_branch_in_which_nothing_changes_ends_with_the_same_bytes(tmp_path, settings):
+def test_unchanged_branch_ends_with_the_same_bytes(tmp_path, settings):
     whole = run(tmp_path / "run", settings)
     for from_round in (3, 4):
         runs.resume(tmp_path / "run", from_round=from_round, out=tmp_path / f"from-{from_round}")
@@ -71,7 +71,7 @@ def test_without_a_checkpoint_a_branch_is_computed_from_the_start(tmp_path, monk
     assert "has no checkpoint for these changes" in said[0] and "computed again" in said[0]
 
 
-def test_branch_with_other_rounds_under_a_schedule_starts_again_and_says_why(tmp_path, monkeypatch):
+def test_branch_with_more_rounds_under_a_schedule_restarts_and_reports_the_reason(tmp_path, monkeypatch):
     run(tmp_path / "run", (*EL, "training.schedule={name: step, every: 2}"))
     said: list[str] = []
     monkeypatch.setattr(Progress, "message", lambda self, text: said.append(text))
@@ -93,7 +93,7 @@ def test_a_slower_network_holds_from_the_branching_round_on(parent, tmp_path):
 
 
 @pytest.mark.parametrize("every", [KEEP, Every()], ids=["checkpoint-before", "no-checkpoint"])
-def test_a_training_changes_in_no_round_before_the_branching_one(tmp_path, every):
+def test_branch_does_not_change_training_before_its_round(tmp_path, every):
     run(tmp_path / "run", (*EL, "rounds=8", "evaluation.every=1"), every)
     runs.resume(tmp_path / "run", from_round=3, set=["training.learning_rate=0.001"], out=tmp_path / "branch")
     before, after = rows(tmp_path / "run", "accuracy"), rows(tmp_path / "branch", "accuracy")
@@ -103,7 +103,7 @@ def test_a_training_changes_in_no_round_before_the_branching_one(tmp_path, every
 
 
 @pytest.mark.parametrize("settings", [EL, pytest.param(FACADE, marks=pytest.mark.full)], ids=["el", "facade"])
-def test_more_rounds_end_as_a_run_that_had_them_from_the_start(tmp_path, settings):
+def test_branch_with_more_rounds_equals_a_longer_run(tmp_path, settings):
     run(tmp_path / "short", settings)
     runs.resume(tmp_path / "short", set=["rounds=9"], out=tmp_path / "more")
     whole = run(tmp_path / "whole", (*settings, "rounds=9"))
@@ -194,7 +194,7 @@ def test_nodes_are_deluded_from_the_branching_round_on(tmp_path):
         ("network.fidelity=latency", "network.fidelity"),
     ],
 )
-def test_fixed_keys_of_a_branch_are_refused_with_those_that_may_change(parent, tmp_path, change, key):
+def test_fixed_keys_of_a_branch_are_refused_with_the_changeable_keys(parent, tmp_path, change, key):
     told = rf"--set: .*{key}.* cannot change during a run. These keys can: description, .*, algorithm.fanout \(except"
     with pytest.raises(ScenarioError, match=told):
         runs.resume(parent, from_round=3, set=[change], out=tmp_path / "branch")
@@ -268,7 +268,7 @@ def test_finished_branch_is_reused_and_a_torn_one_names_resume(parent, tmp_path,
 
 
 @pytest.mark.full
-def test_a_branch_is_not_taken_for_a_run_of_its_scenario(parent, tmp_path):
+def test_branch_is_not_reused_as_a_run_of_its_scenario(parent, tmp_path):
     runs.resume(parent, from_round=5, set=["network.links.uplink_mbps=1"], out=tmp_path / "branch")
     runs.run(load(tmp_path / "branch" / "scenario.yaml"), out=tmp_path / "branch")
     assert (tmp_path / "branch.earlier-1").is_dir()

@@ -38,7 +38,7 @@ def run(out, *settings, every=None):
 
 
 @pytest.mark.full
-def test_a_branch_without_a_checkpoint_is_not_begun_with_other_code(tmp_path):
+def test_branch_without_a_checkpoint_is_refused_with_changed_code(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(MINE)
     run(tmp_path / "run", f"algorithm={{name: {file}:Mine}}")
@@ -52,7 +52,7 @@ def test_a_branch_without_a_checkpoint_is_not_begun_with_other_code(tmp_path):
 
 
 @pytest.mark.full
-def test_a_branch_of_older_code_does_not_come_back(tmp_path):
+def test_branch_of_older_code_is_not_reused(tmp_path):
     file, out = tmp_path / "mine.py", tmp_path / "branch"
     for number, text in enumerate((MINE, f"{MINE}    mixes_twice = True\n")):
         file.write_text(text)
@@ -82,7 +82,7 @@ def test_branch_may_drop_a_user_defined_part(tmp_path, every):
 
 
 @pytest.mark.full
-def test_a_commit_of_another_file_makes_no_other_code(tmp_path, monkeypatch):
+def test_commit_of_another_file_does_not_change_the_code(tmp_path, monkeypatch):
     def git(*words):
         subprocess.run(["git", "-C", tmp_path, "-c", "user.name=a", "-c", "user.email=a@b", *words], check=True)
 

@@ -107,7 +107,7 @@ def test_damaged_metrics_are_written_again(torn, whole):
     assert outcome(torn) == whole
 
 
-def test_a_run_that_does_not_repeat_itself_is_refused_and_left_as_it_was(torn):
+def test_irreproducible_run_is_refused_and_unchanged(torn):
     text = (torn / "scenario.yaml").read_text()
     (torn / "scenario.yaml").write_text(text.replace("local_steps: 5", "local_steps: 4"))
     manifest = json.loads((torn / "manifest.json").read_text())
@@ -120,7 +120,7 @@ def test_a_run_that_does_not_repeat_itself_is_refused_and_left_as_it_was(torn):
 
 
 @pytest.mark.parametrize("keys", [{}, {"set": ["rounds=9"]}], ids=["resume", "branch"])
-def test_a_run_whose_scenario_was_edited_is_refused_and_left_as_it_was(torn, keys):
+def test_run_with_an_edited_scenario_is_refused_and_unchanged(torn, keys):
     text = (torn / "scenario.yaml").read_text()
     (torn / "scenario.yaml").write_text(text.replace("learning_rate: 0.05", "learning_rate: 0.5"))
     before = files_of(torn)
@@ -130,7 +130,7 @@ def test_a_run_whose_scenario_was_edited_is_refused_and_left_as_it_was(torn, key
 
 
 @pytest.mark.parametrize("spoil", [lambda path: path.unlink(), lambda path: path.write_text("{}")])
-def test_samples_that_are_gone_or_damaged_are_written_again(torn, tmp_path, spoil, whole):
+def test_lost_or_damaged_samples_are_written_again(torn, tmp_path, spoil, whole):
     spoil(torn / "samples.jsonl")
     runs.resume(torn)
     assert outcome(torn) == whole
@@ -147,7 +147,7 @@ def test_manifest_names_the_code_at_the_start(monkeypatch):
     assert cluster.versions()["code"] == f"{began}+0123456789abcdef"
 
 
-def test_a_process_that_ends_while_it_repeats_leaves_everything_as_it_was(torn, monkeypatch):
+def test_process_killed_during_a_repetition_changes_nothing(torn, monkeypatch):
     before = files_of(torn)
 
     def stop(self, time_s):
@@ -159,7 +159,7 @@ def test_a_process_that_ends_while_it_repeats_leaves_everything_as_it_was(torn, 
     assert files_of(torn) == before
 
 
-def test_other_code_is_named_and_taken_only_anyway(torn, monkeypatch, whole):
+def test_changed_code_is_named_and_accepted_only_with_anyway(torn, monkeypatch, whole):
     for path in checkpoints_of(torn):
         sealed = json.loads((path / "state.json").read_text())
         sealed["state"]["made_with"]["torch"] = "0.4.1"
@@ -170,7 +170,7 @@ def test_other_code_is_named_and_taken_only_anyway(torn, monkeypatch, whole):
     assert outcome(torn) == whole
 
 
-def test_other_data_is_refused(torn):
+def test_changed_data_is_refused(torn):
     manifest = json.loads((torn / "manifest.json").read_text())
     manifest["data"]["sha256"] = "00"
     (torn / "manifest.json").write_text(json.dumps(manifest))
@@ -178,7 +178,7 @@ def test_other_data_is_refused(torn):
         runs.resume(torn)
 
 
-def test_a_run_without_a_checkpoint_says_so(tmp_path, monkeypatch):
+def test_run_without_a_checkpoint_is_reported(tmp_path, monkeypatch):
     run_until(tmp_path / "torn", EL, 2, 5, monkeypatch)
     with pytest.raises(ScenarioError, match="has no checkpoint to continue from"):
         runs.resume(tmp_path / "torn")
@@ -194,14 +194,14 @@ def test_a_complete_run_is_not_run_again(torn):
     assert runs.resume(torn) == first
 
 
-def test_a_torn_run_is_not_moved_aside_without_a_word(torn, whole):
+def test_torn_run_needs_a_decision_before_a_new_run(torn, whole):
     with pytest.raises(ScenarioError, match=r"did not come to its end. `ddlsim resume .*torn` continues it"):
         runs.run(load(SMOKE, EL), out=torn)
     runs.run(load(SMOKE, EL), out=torn, resume_torn=True)
     assert outcome(torn) == whole
 
 
-def test_a_torn_run_of_something_else_is_moved_aside(torn, tmp_path):
+def test_torn_run_of_another_scenario_is_moved_aside(torn, tmp_path):
     runs.run(load(SMOKE, ("algorithm={name: el}", "rounds=1")), out=torn)
     assert checkpoints_of(tmp_path / "torn.earlier-1")
 
@@ -218,7 +218,7 @@ def test_a_directory_in_use_is_not_resumed(torn):
     lock.release()
 
 
-def test_a_network_only_run_makes_no_checkpoints_and_is_simply_run_again(tmp_path, monkeypatch):
+def test_network_only_run_makes_no_checkpoints_and_restarts(tmp_path, monkeypatch):
     settings = (*EL, "learning=none")
     run_until(tmp_path / "torn", settings, 3, 1, monkeypatch)
     assert not (tmp_path / "torn" / "checkpoint").exists()
@@ -230,12 +230,12 @@ def test_a_network_only_run_makes_no_checkpoints_and_is_simply_run_again(tmp_pat
     ("text", "every"),
     [("1s", Every(1.0)), ("10m", Every(600.0)), ("1.5h", Every(5400.0)), ("50r", Every(rounds=50)), ("0", Every())],
 )
-def test_how_often_is_a_time_or_a_number_of_rounds(text, every):
+def test_checkpoint_interval_is_a_time_or_a_number_of_rounds(text, every):
     assert parse_every(text) == every
 
 
 @pytest.mark.parametrize("text", ["", "10", "m", "0r", "1.5r", "-1s", "10 minutes", "nans"])
-def test_other_words_are_refused(text):
+def test_invalid_checkpoint_intervals_are_refused(text):
     with pytest.raises(ScenarioError, match=r"expected 30s, 10m or 1h, 50r .rounds. or 0"):
         parse_every(text)
 
@@ -272,7 +272,7 @@ def test_signal_ends_a_run_after_its_round_and_resume_continues(tmp_path):
     assert outcome(out) == run_whole(tmp_path / "whole", settings)
 
 
-def test_signals_that_come_together_wait_for_the_round_and_a_later_one_does_not(monkeypatch):
+def test_simultaneous_signals_wait_for_the_round_and_a_later_signal_does_not(monkeypatch):
     now_s = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
     interrupts = Interrupts()
@@ -287,7 +287,7 @@ def test_signals_that_come_together_wait_for_the_round_and_a_later_one_does_not(
         interrupts.handle(signal.SIGINT, None)
 
 
-def test_a_signal_in_a_nodes_round_ends_the_run_before_others_begin_theirs(tmp_path, monkeypatch):
+def test_signal_in_the_round_of_a_node_ends_the_run_before_later_rounds(tmp_path, monkeypatch):
     begun = []
 
     def interrupted(self, round_num):
@@ -300,7 +300,7 @@ def test_a_signal_in_a_nodes_round_ends_the_run_before_others_begin_theirs(tmp_p
 
 
 @pytest.mark.full
-def test_a_disk_that_is_full_for_checkpoints_alone_ends_no_run(tmp_path):
+def test_disk_full_only_for_checkpoints_does_not_end_a_run(tmp_path):
     out, settings = tmp_path / "run", ("algorithm={name: el}", "model={name: mlp, hidden: [128]}", "rounds=4")
     words = ["run", str(SMOKE), *(word for text in settings for word in ("--set", text)), "--out", str(out)]
     limit = 300_000  # bytes a file may have; the operating system refuses more as a full disk does
@@ -318,7 +318,7 @@ def test_a_disk_that_is_full_for_checkpoints_alone_ends_no_run(tmp_path):
 
 
 @pytest.mark.full
-def test_a_full_disk_that_ends_a_run_leaves_a_checkpoint_to_go_on_from(tmp_path):
+def test_run_ended_by_a_full_disk_has_a_usable_checkpoint(tmp_path):
     out = tmp_path / "run"
     small = ("algorithm={name: el}", "model={name: mlp, hidden: [1]}", "records.models=none")
     settings = (*small, "rounds=100", "evaluation.every=1")

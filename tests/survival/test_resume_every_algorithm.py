@@ -104,7 +104,7 @@ def test_node_state_survives_resume(tmp_path, monkeypatch, algorithm, feature):
     check(tmp_path, monkeypatch, (settings_of(algorithm), *FEATURES[feature]), ends=3, every=2)
 
 
-def test_energy_that_was_spent_before_the_checkpoint_is_counted(tmp_path, monkeypatch):
+def test_energy_before_the_checkpoint_is_counted(tmp_path, monkeypatch):
     energy = "energy={watts: 10, idle_w: 1, link: lte_2012, grid: world_2022}"
     settings = (settings_of("el"), f"churn={{name: schedule, {OFFLINE}}}", energy, "evaluation.every=1")
     check(tmp_path, monkeypatch, settings, ends=3, every=2)
@@ -113,7 +113,7 @@ def test_energy_that_was_spent_before_the_checkpoint_is_counted(tmp_path, monkey
 
 
 @pytest.mark.parametrize("algorithm", ["facade", pytest.param("gossip", marks=pytest.mark.full)])
-def test_attacks_and_robust_rules_go_on_as_if_nothing_had_been(tmp_path, monkeypatch, algorithm):
+def test_attacks_and_robust_rules_resume_unchanged(tmp_path, monkeypatch, algorithm):
     attacks = ", ".join(
         (
             "{name: gaussian_noise, nodes: [1]}",
@@ -127,7 +127,7 @@ def test_attacks_and_robust_rules_go_on_as_if_nothing_had_been(tmp_path, monkeyp
     check(tmp_path, monkeypatch, (settings_of(algorithm), f"attacks=[{attacks}]", rules), ends=4, every=2)
 
 
-def test_merges_that_are_recorded_and_true_similarities_are_the_same(tmp_path, monkeypatch):
+def test_recorded_merges_and_true_similarities_resume_unchanged(tmp_path, monkeypatch):
     settings = (
         "algorithm={name: dac, variant: text, sampled_peers: 3, record_merges: true}",
         "validation={source: node, fraction: 0.2}",
@@ -136,14 +136,14 @@ def test_merges_that_are_recorded_and_true_similarities_are_the_same(tmp_path, m
     check(tmp_path, monkeypatch, settings, ends=3, every=2)
 
 
-def test_buffers_that_a_node_keeps_are_there_again(tmp_path, monkeypatch):
+def test_local_buffers_of_a_node_are_restored(tmp_path, monkeypatch):
     few = ("nodes.clusters=[2, 1]", "topology={name: complete}", "evaluation.samples=50")  # it costs seconds a node
     settings = ("algorithm={name: el}", "model={name: resnet8, buffers: local}", "rounds=3", "training.local_steps=1")
     check(tmp_path, monkeypatch, (*settings, *few), ends=2, every=1)
 
 
 @pytest.mark.parametrize("algorithm", ["facade", pytest.param("dac", marks=pytest.mark.full)])
-def test_waves_of_stacked_models_go_on_as_well(tmp_path, monkeypatch, algorithm):
+def test_waves_of_stacked_models_resume_unchanged(tmp_path, monkeypatch, algorithm):
     monkeypatch.setattr(
         learner, "make_backends", partial(make_backends, stacked=True, asynchronous=True)
     )  # as on a GPU
@@ -151,7 +151,7 @@ def test_waves_of_stacked_models_go_on_as_well(tmp_path, monkeypatch, algorithm)
 
 
 @pytest.mark.full
-def test_a_run_can_be_stopped_again_and_again(tmp_path, monkeypatch):
+def test_run_can_be_stopped_repeatedly(tmp_path, monkeypatch):
     settings = (settings_of("facade"), "rounds=8")
     whole = run_whole(tmp_path / "whole", settings)
     torn = tmp_path / "torn"

@@ -71,7 +71,7 @@ def test_seeds_are_numbers_and_ranges(text, seeds):
 
 
 @pytest.mark.parametrize("text", ["", "a", "2..0", "0..", "-1", "0..999999999"])
-def test_other_seeds_are_refused(text):
+def test_invalid_seeds_are_refused(text):
     with pytest.raises(ScenarioError, match=r"expected 0\.\.4 or 0,2,7"):
         parse_seeds(text)
 
@@ -116,7 +116,7 @@ def test_slash_in_a_name_makes_no_directory(tmp_path, monkeypatch, above):
     ]
 
 
-def test_values_whose_directories_would_be_equal_are_numbered():
+def test_values_with_equal_directories_are_numbered():
     values = parse_grid("model={name: a/b.py:Net},{name: a-b.py:Net},{name: a-b.py:Net-1},{name: mlp, hidden: [4]}")
     assert [value.label for value in values] == [
         "model=a-b.py-Net-2",
@@ -128,7 +128,7 @@ def test_values_whose_directories_would_be_equal_are_numbered():
     assert [value.label[-3:] for value in parse_grid(f"description={long}1,{long}2")] == ["x-1", "x-2"]
 
 
-def test_names_of_a_sweep_file_that_are_one_directory_are_refused(ddlsim):
+def test_names_of_a_sweep_file_with_equal_directories_are_refused(ddlsim):
     Path("sweep.yaml").write_text(SWEEP.replace("short:", '"../length":').replace("long:", '"..-length":'))
     with pytest.raises(
         ScenarioError, match=r"share the directory .*ring,\.\.-length/seed-0: .*'topology.name=ring,\.\./length"
@@ -144,19 +144,19 @@ def test_names_of_a_sweep_file_that_are_one_directory_are_refused(ddlsim):
 @pytest.mark.parametrize(
     ("axes", "seeds"), [(["training.learning_rate=0.1,0.2", "training.learning_rate=0.3"], None), (["seed=1,2"], [0])]
 )
-def test_axes_that_undo_each_other_are_refused(ddlsim, axes, seeds):
+def test_contradicting_axes_are_refused(ddlsim, axes, seeds):
     base = Base("base", read_tree(Path("base.yaml")), (), Path("out"))
     with pytest.raises(ScenarioError, match=r"runs of the sweep would be the same: '.*' and '.*'"):
         points(base, list(map(parse_grid, axes)), seeds)
 
 
-def test_an_axis_of_whole_parts_leaves_the_keys_that_another_one_gives(ddlsim):
+def test_axis_of_whole_parts_keeps_the_keys_of_another_axis(ddlsim):
     base = Base("base", read_tree(Path("base.yaml")), (), Path("out"))
     found = points(base, list(map(parse_grid, ["algorithm.fanout=2,3", "algorithm={name: el}"])), None)
     assert [point.scenario.algorithm.fanout for point in found] == [2, 3]
 
 
-def test_an_axis_of_parts_that_undoes_another_one_is_refused(ddlsim):
+def test_axis_of_parts_contradicting_another_axis_is_refused(ddlsim):
     kinds = "kind: {oracle: {algorithm: {name: el}}, local: {algorithm: {name: el, variant: local}}}"
     fans = "fan: {two: {algorithm: {fanout: 2}}, three: {algorithm: {fanout: 3}}}"
     head = "scenario: {extends: base.yaml}\naxes:\n"
@@ -167,7 +167,7 @@ def test_an_axis_of_parts_that_undoes_another_one_is_refused(ddlsim):
         read_sweep("sweep.yaml")
 
 
-def test_a_whole_part_that_an_option_changes_does_not_give_its_name(ddlsim):
+def test_part_changed_by_an_option_is_refused_in_an_axis(ddlsim):
     base = Base("base", read_tree(Path("base.yaml")), ("algorithm.fanout=2",), Path("out"))
     found = points(base, [parse_grid("algorithm={name: el, fanout: 3},{name: el, fanout: 2},{name: local}")], None)
     assert found[0].refusal.endswith("algorithm.fanout=2 overrides a part of it. Remove one of the two.")
@@ -202,7 +202,7 @@ def test_a_changed_scenario_is_run_again(ddlsim, started):
     assert len(started) == 2
 
 
-def test_a_combination_that_is_refused_counts_as_failed_and_the_others_run(ddlsim, started):
+def test_refused_combination_counts_as_failed_and_the_others_run(ddlsim, started):
     done = ddlsim("sweep", "base.yaml", "--grid", "topology.name=ring,nix", "--seeds", "0,1")
     assert done.exit_code == 5
     assert len(started) == 2
@@ -211,7 +211,7 @@ def test_a_combination_that_is_refused_counts_as_failed_and_the_others_run(ddlsi
     assert "el" in done.stdout  # the table of what is there
 
 
-def test_a_run_that_fails_is_listed_with_its_cause_and_the_others_run(ddlsim, started, monkeypatch):
+def test_failed_run_is_listed_with_its_cause_and_the_others_run(ddlsim, started, monkeypatch):
     real = runs.run_in_directory
 
     def run(scenario, **options):
@@ -226,7 +226,7 @@ def test_a_run_that_fails_is_listed_with_its_cause_and_the_others_run(ddlsim, st
     assert "[3/3] seed 2: " in done.stderr
 
 
-def test_an_interrupted_sweep_says_how_to_go_on(ddlsim, monkeypatch):
+def test_interrupted_sweep_reports_how_to_continue(ddlsim, monkeypatch):
     def run_jobs(jobs, at_once):
         raise KeyboardInterrupt
         yield
@@ -246,7 +246,7 @@ def test_two_runs_of_one_name_are_refused(ddlsim):
     assert done.exit_code == 2 and "2 runs of the sweep have the name 'rounds=1'" in done.stderr
 
 
-def test_emitted_commands_make_the_very_runs_of_the_sweep(ddlsim, started):
+def test_emitted_commands_make_the_runs_of_the_sweep(ddlsim, started):
     words = ("sweep", "base.yaml", "--set", "rounds=3", "--grid", "algorithm.name=el,gossip", "--seeds", "4")
     lines = ddlsim(*words, "--emit", "commands").stdout.splitlines()
     assert len(lines) == 2 and started == []
@@ -284,7 +284,7 @@ def test_a_sweep_file_is_the_product_of_its_axes(ddlsim):
     assert str(found[1].directory) == "runs/sweep-sweep/topology.name=ring,long/seed-0"
 
 
-def test_a_sweep_file_may_name_the_combinations_that_are_meant(ddlsim):
+def test_sweep_file_may_list_its_combinations(ddlsim):
     Path("sweep.yaml").write_text(SWEEP + "cells: [ring/long, complete/short]\n")
     names = [point.name for point in read_sweep("sweep.yaml", seeds=[5])]
     assert names == ["topology.name=ring,long seed 5", "topology.name=complete,short seed 5"]

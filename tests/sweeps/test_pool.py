@@ -23,7 +23,7 @@ def ended(*programs, at_once=1):
     return {one.job.name: one for one in run_jobs([Job(str(i), (text,)) for i, text in enumerate(programs)], at_once)}
 
 
-def test_a_job_that_fails_does_not_stop_the_others():
+def test_failing_job_does_not_stop_the_others():
     found = ended("import sys; print('first', file=sys.stderr); sys.exit('no data')", "pass", at_once=2)
     assert (found["0"].code, found["0"].cause) == (1, "no data")
     assert (found["1"].code, found["1"].cause) == (0, "")
@@ -35,7 +35,7 @@ def test_killed_job_is_reported_with_its_signal():
     assert found["1"].code == 0
 
 
-def test_jobs_share_the_cores_and_never_more_than_asked_for_run_at_once(tmp_path):
+def test_jobs_share_the_cores_up_to_the_requested_number(tmp_path):
     program = (
         "import os, time, pathlib; p = pathlib.Path({path!r}); p.mkdir(exist_ok=True); time.sleep(0.3);"
         "own = p / str(os.getpid()); own.touch(); n = len(list(p.iterdir())); time.sleep(0.3); own.unlink();"

@@ -46,7 +46,7 @@ def test_grid_of_a_search_is_a_distribution(text, found):
     assert parse_dimension(text) == ("a.b", found)
 
 
-def test_fair_accuracy_weighs_accuracy_as_the_scenario_says():
+def test_fair_accuracy_uses_the_weight_of_the_scenario():
     values = {"accuracy": np.array([[0.9, 0.5]])}
     evaluations = Evaluations(round=np.array([1]), time_s=np.array([1.0]), values=values)
     clusters = np.array([0, 1])
@@ -87,7 +87,7 @@ def test_repeated_search_runs_missing_trials_and_another_search_is_refused(tmp_p
 
 
 @pytest.mark.full
-def test_a_run_that_is_worse_than_the_others_is_stopped_and_counts_as_pruned(tmp_path):
+def test_worse_run_is_stopped_and_counts_as_pruned(tmp_path):
     wanted = asked(tmp_path / "s", 6, rounds=5000)
     study = open_study(wanted)
     space = {"training.learning_rate": optuna.distributions.FloatDistribution(0.01, 1, log=True)}
@@ -102,7 +102,7 @@ def test_a_run_that_is_worse_than_the_others_is_stopped_and_counts_as_pruned(tmp
 
 
 @pytest.mark.full
-def test_the_last_evaluation_of_a_run_whose_nodes_have_diverged_counts(tmp_path):
+def test_last_evaluation_of_a_diverged_run_counts(tmp_path):
     settings = [*SMALL, "rounds=2"]
     grid = ["training.learning_rate=1e25..1e28:log"]
     wanted = wanted_search(SMOKE, grid, settings, tmp_path / "s", 1, None, "none", ["-q", "--no-download"])
@@ -131,7 +131,7 @@ def test_search_on_fallback_data_says_so_and_never_changes_data(tmp_path):
 
 
 @pytest.mark.full
-def test_a_trial_that_an_earlier_process_left_is_taken_up_again(tmp_path):
+def test_unfinished_trial_of_an_earlier_process_is_continued(tmp_path):
     wanted = asked(tmp_path / "s", 1)
     left = open_study(wanted).ask()
     rate = left.suggest_float("training.learning_rate", 0.01, 1, log=True)
@@ -140,7 +140,7 @@ def test_a_trial_that_an_earlier_process_left_is_taken_up_again(tmp_path):
     assert study.trials[0].state == optuna.trial.TrialState.COMPLETE
 
 
-def test_values_that_cannot_be_run_are_failures_that_are_listed(tmp_path):
+def test_impossible_values_are_listed_as_failures(tmp_path):
     words = ["sweep", SMOKE, "--search", "optuna", "--trials", "2", "--grid", "training.learning_rate=-2.0..-1.0", "-q"]
     words += ["--set", "validation.source=node"]
     done = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "s")])
@@ -158,7 +158,7 @@ def test_values_that_cannot_be_run_are_failures_that_are_listed(tmp_path):
         (["--grid", RATE, "--seeds", "0..3"], "--search: takes neither --seeds nor --emit"),
     ],
 )
-def test_a_search_that_cannot_be_made_is_one_clear_error(tmp_path, words, why):
+def test_impossible_search_is_one_clear_error(tmp_path, words, why):
     validated = ["--set", "validation.source=node"]
     words = ["sweep", SMOKE, "--search", "optuna", "--out", str(tmp_path / "s"), *validated, *words]
     done = CliRunner().invoke(app, words)
@@ -172,7 +172,7 @@ def test_a_search_without_validation_samples_is_refused(tmp_path):
     assert done.exit_code == 2 and "never by test data" in output and "--set validation.source=node" in output
 
 
-def test_validation_rows_are_of_validation_samples(tmp_path):
+def test_validation_rows_use_validation_samples(tmp_path):
     # Test labels are the opposite of those that nodes learn: accuracy 1 on what was set aside, 0 on test data.
     x = np.tile(np.array([[-1.0], [1.0]], np.float32), (20, 1))
     y = (x[:, 0] > 0).astype(np.int64)
@@ -192,7 +192,7 @@ def test_validation_rows_are_of_validation_samples(tmp_path):
     assert (found["loss_validation"] < 0.1).all() and (found["test_loss"] > 2).all()
 
 
-def test_a_cluster_without_a_node_yet_is_the_worst_there_is():
+def test_cluster_without_a_joined_node_counts_as_the_worst():
     objective = Objective("worst_cluster", ACCURACY, "accuracy", "worst cluster")
     about = SimpleNamespace(node_cluster=np.array([0, 0, 1]), judged_clusters=[0, 1])
     assert objective._judged(np.array([0.5, 0.7, 0.4]), about) == pytest.approx(0.4)

@@ -113,20 +113,20 @@ def test_a_target_of_perplexity_is_reached_from_above(tmp_path):
         ("multi_label", {"algorithm": "fedproto"}, "algorithm.name", "needs classes"),
     ],
 )
-def test_labels_that_do_not_fit_the_task_are_refused(kind, changes, path, text):
+def test_labels_of_another_task_are_refused(kind, changes, path, text):
     with pytest.raises(ScenarioError) as refused:
         scenario(kind, **{"algorithm": "el", **changes})
     assert text in {problem.path: problem.text for problem in refused.value.problems}[path]
 
 
-def test_model_that_does_not_fit_the_task_is_refused(tmp_path):
+def test_model_of_another_task_is_refused(tmp_path):
     wrong = scenario("lstm", "el", model={"name": "lstm", "units": 8, "predicts": "last"})
     with pytest.raises(ScenarioError, match=r"returns \[1, 81\] for one sample .*, expected a tensor \[1, 12, 81\]"):
         runs.run(wrong, out=tmp_path / "run")
 
 
 @pytest.mark.parametrize("name", ["shakespeare_lstm", "shakespeare_gpt", "ag_news", "attributes"])
-def test_the_fallbacks_of_the_scenarios_begin(tmp_path, name):
+def test_fallbacks_of_the_scenarios_start(tmp_path, name):
     small = with_fallback(load(FOLDER / f"{name}.yaml", ["rounds=1", "training.local_steps=1", "evaluation.every=1"]))
     assert runs.run(small, out=tmp_path / "run")["status"] == "done"
 
@@ -149,7 +149,7 @@ def test_a_torn_run_on_text_resumes_to_the_same_bytes(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("labels", [np.float32, np.float64, np.int64])
 @pytest.mark.parametrize("given", ["npz", "table", "arrays"])
-def test_a_scenarios_task_says_how_labels_are_read(tmp_path, given, labels):
+def test_task_of_a_scenario_decides_the_reading_of_labels(tmp_path, given, labels):
     x = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
     y = np.arange(40).astype(labels) * 2
     splits = {"x_train": x[:32], "y_train": y[:32], "x_test": x[32:], "y_test": y[32:]}
@@ -175,7 +175,7 @@ def test_a_scenarios_task_says_how_labels_are_read(tmp_path, given, labels):
             load_data(scenario.model_copy(update={"task": None}))
 
 
-def test_a_memory_mapped_table_of_whole_numbers_is_one_of_a_regression_as_well(tmp_path):
+def test_memory_mapped_table_of_integers_may_be_a_regression(tmp_path):
     np.save(tmp_path / "x.npy", np.ones((8, 3), np.float32))
     mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
     data = Arrays(train=(mapped, np.arange(8)), test=(mapped, np.arange(8)))

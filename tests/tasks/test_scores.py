@@ -35,11 +35,11 @@ def test_auroc_counts_pairs_in_the_right_order_and_ties_half():
     assert auroc(scores[:, None], labels[:, None]) == 3.5 / 4
 
 
-def test_auroc_is_not_defined_where_all_samples_are_alike():
+def test_auroc_is_undefined_if_all_samples_have_one_label():
     assert math.isnan(auroc(np.array([[0.1], [0.2]]), np.array([[1], [1]], bool)))
 
 
-def test_scores_that_are_no_numbers_say_nothing():
+def test_auroc_of_nan_scores_is_one_half():
     assert auroc(np.full((4, 1), np.nan), np.array([[1], [0], [1], [0]], bool)) == 0.5
 
 

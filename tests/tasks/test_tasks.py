@@ -50,7 +50,7 @@ def test_multi_label_loss_is_the_mean_of_binary_cross_entropies():
 
 
 @pytest.mark.parametrize("name", sorted(TASKS))
-def test_two_models_side_by_side_are_counted_as_each_alone(name):
+def test_two_models_are_counted_together_as_alone(name):
     task, rng = as_task(name), torch.Generator().manual_seed(5)
     outputs = torch.randn(2, 6, *task.output_shape(task.num_outputs(3, (3,)), ()), generator=rng)
     labels = {
@@ -111,7 +111,7 @@ def test_undefined_error_differs_from_a_diverged_one():
         ("multi_label", np.array([0, 1]), "0 or 1 for each of L labels"),
     ],
 )
-def test_labels_that_do_not_fit_are_reported(name, labels, text):
+def test_invalid_labels_are_reported(name, labels, text):
     assert text in as_task(name).wrong_labels(labels, 3)
 
 
@@ -184,7 +184,7 @@ def test_metric_names_do_not_conflict_with_other_names(names, meant):
         checked(**spoilt)
 
 
-def test_every_figure_of_a_summary_has_a_name_that_no_metric_may_have(tmp_path):
+def test_metrics_may_not_use_names_of_summary_values(tmp_path):
     smoke = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
     more = ("energy={watts: 10}", "attacks=[{name: sign_flip, nodes: [1]}]", "secure_aggregation={}")
     summary = runs.run(load(smoke, ("algorithm={name: fedavg}", "rounds=1", *more)), out=tmp_path / "run")
@@ -208,7 +208,7 @@ class Errors(Classification):
     measured: ClassVar = (*Classification.measured, Metric("error", higher_is_better=False))
 
 
-def test_a_metric_that_is_added_to_a_classification_is_recorded():
+def test_metric_added_to_a_classification_is_recorded():
     assert [metric.name for metric in Errors().metrics] == ["error", "accuracy"]
     assert [metric.name for metric in Errors(metric="accuracy").metrics] == ["accuracy", "error"]
     assert [metric.name for metric in Classification().metrics] == ["accuracy"]

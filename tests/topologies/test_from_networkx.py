@@ -55,7 +55,7 @@ def test_seed_and_round_determine_the_graph():
     assert neighbors(moving, 30, 0, 1) != neighbors(moving, 30, 1, 1)
 
 
-def test_generators_with_other_arguments_are_not_taken_for_each_other():
+def test_generators_with_different_arguments_are_distinguished():
     assert neighbors(make("barabasi_albert", m=1), 12, 0, 1) != neighbors(make("barabasi_albert", m=3), 12, 0, 1)
 
 

@@ -127,7 +127,7 @@ def test_degree_one_without_connection_is_a_matching():
     assert all(len(peers) == 1 for peers in table)
 
 
-def test_ring_links_the_two_next_ones():
+def test_ring_links_each_node_to_its_two_neighbors():
     assert neighbors(make("ring"), 4, 0, 0) == ((1, 3), (0, 2), (1, 3), (0, 2))
 
 
@@ -198,7 +198,7 @@ def test_error_on_an_edge_list_names_the_line(tmp_path, text, message):
         make("file", path=write(tmp_path / "net.txt", text)).check(3)
 
 
-def test_an_edge_may_come_twice_if_both_are_alike(tmp_path):
+def test_repeated_edges_are_accepted_if_equal(tmp_path):
     path = write(tmp_path / "net.txt", "0 1 100 5\n1 0 100 5\n")
     assert make("file", path=path).graph(2, 0, 0).edges[0, 1] == {"bandwidth_mbps": 100.0, "latency_ms": 5.0}
     both = nx.MultiGraph([(0, 1, {"latency_ms": 5.0}), (0, 1, {"latency_ms": 5.0}), (1, 2, {})])
@@ -245,7 +245,7 @@ def test_connectedness_of_large_graphs_agrees_with_networkx(seed):
     assert is_connected(graph) == nx.is_connected(nx.Graph((i, j) for i, peers in enumerate(graph) for j in peers))
 
 
-def test_pairings_of_four_nodes_are_all_as_likely():
+def test_pairings_of_four_nodes_are_equally_likely():
     found = Counter(tuple(random_regular(1, 4, seed)) for seed in range(600))
     assert len(found) == 3 and min(found.values()) > 150
 

@@ -47,7 +47,7 @@ def test_short_flow_does_not_wait_for_a_long_one(queue):
 
 
 @pytest.mark.parametrize("congestion", ["cubic", "bbr"])
-def test_hosts_have_the_congestion_control_that_was_asked_for(congestion):
+def test_hosts_have_the_requested_congestion_control(congestion):
     if congestion not in congestion_controls():
         pytest.skip(f"this kernel has no {congestion}")
     with Testbed([HostLink(20, 20, 0)] * 2, congestion=congestion) as testbed:
@@ -62,7 +62,7 @@ def test_codel_drops_old_packets():
     assert 2.0 < taken_s < 2.6  # 1,000,000 bytes with their headers at 4 Mbit/s take 2.09 s
 
 
-def test_a_host_that_is_cut_off_gets_nothing_more():
+def test_disconnected_host_receives_nothing():
     with Testbed([HostLink(8, 8, 0)] * 3) as testbed:
         flows = [(0.0, 0, 1, 1_000_000), (0.0, 2, 0, 100_000)]
         taken_s = RealFlows(testbed, time_limit_s=3).run(flows, {1: 0.3})
@@ -85,7 +85,7 @@ def test_failure_leaves_no_namespaces():
     assert namespaces() == before
 
 
-def test_namespaces_of_a_process_that_is_gone_are_removed():
+def test_namespaces_of_a_dead_process_are_removed():
     ended = subprocess.Popen(["true"])
     ended.wait()
     subprocess.run(["ip", "netns", "add", f"ddlsim{ended.pid}-h0"], check=True)

@@ -23,7 +23,7 @@ def test_rounds_with_fair_queues_are_within_five_percent(name):
 
 
 @pytest.mark.parametrize("name", ROUNDS)
-def test_so_are_rounds_with_a_connection_for_each_message(name):
+def test_rounds_with_a_connection_per_message_are_within_five_percent(name):
     errors = of(name, "fair", 100, "cubic", "per_message").round_errors(Tcp(connections="per_message"))
     assert summary(errors)[0] < 0.05
     assert summary(errors)[1] < 0.1
