@@ -1,4 +1,4 @@
-"""The records of small runs of every feature stay what they are, to the byte.
+"""The records of small runs of every feature do not change by a byte.
 
 helpers/digest_runs.py lists the runs, golden/digests.json holds their digests, one line per run. Child processes
 compute them with one thread and with instruction sets up to AVX2, so that AVX-512 changes nothing.
@@ -64,7 +64,7 @@ def compute(group: int) -> Digests:
 
 
 def changes_of(table: Digests, found: Digests) -> list[str]:
-    """Name each run that differs from the table, and its files; a resumed run must equal the uninterrupted one."""
+    """Return each run that differs from the table, and its files; a resumed run must equal the uninterrupted one."""
     lines = [f"{name}: no longer run" for name in table if name not in digest_runs.NAMES]
     for name, digests in found.items():
         expected = table.get(digest_runs.RESUMED.get(name, name), {})

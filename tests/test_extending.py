@@ -1,4 +1,4 @@
-"""The worked example of docs/extending.md runs as it is written there, and in the README."""
+"""The worked example of docs/extending.md and the README runs as written."""
 
 import os
 import re
@@ -22,7 +22,7 @@ def shown(language: str) -> str:
 
 @pytest.fixture
 def place(tmp_path) -> Path:
-    """A folder with the example's three files, as a package installed from it would leave them."""
+    """Return a folder with the example's three files, as installed from a package."""
     (group,) = tomllib.loads(shown("toml"))["project"]["entry-points"].items()
     lines = [f"[{group[0]}]", *(f"{name} = {target}" for name, target in group[1].items())]
     installed = tmp_path / "best_neighbor-1.0.dist-info"

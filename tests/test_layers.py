@@ -30,7 +30,7 @@ def subpackage_of(path: Path) -> str:
 
 @cache
 def imported(path: Path) -> set[str]:
-    """Modules of ddlsim that a file imports anywhere: at its head, for type checking, or inside functions."""
+    """Return the modules of ddlsim that a file imports: at its head, for type checking, or inside functions."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:

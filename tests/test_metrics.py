@@ -9,7 +9,7 @@ nan = float("nan")
 
 
 def uniform_confusion(accuracy, num_classes=10, per_class=1000):
-    """A balanced matrix in which every class is right in `accuracy` of the cases and the errors are spread evenly."""
+    """Return a balanced confusion matrix: every class has this accuracy, errors are spread evenly."""
     matrix = np.full((num_classes, num_classes), per_class * (1 - accuracy) / (num_classes - 1))
     np.fill_diagonal(matrix, per_class * accuracy)
     return matrix
@@ -57,7 +57,7 @@ def test_equalized_odds_by_hand():
 
 
 def test_rates_are_averaged_over_the_nodes_of_a_cluster_before_they_are_compared():
-    # Node 0 always says class 0, node 1 always class 1: as a cluster they predict both equally often.
+    # Node 0 always predicts class 0, node 1 class 1: the cluster predicts both equally often.
     confusion = np.array([[[5, 0], [5, 0]], [[0, 5], [0, 5]], [[3, 2], [2, 3]]])
     assert metrics.demographic_parity(confusion, [0, 0, 1]) == pytest.approx(0)
 
@@ -149,7 +149,7 @@ def test_docstring_of_every_metric_has_a_first_sentence():
 
 
 def test_fairness_of_clusters_without_common_labels_is_undefined():
-    """Each is tested on one class: no class has a true positive rate in both, nor a false positive rate."""
+    """Each cluster is tested on one class: no class has a true or false positive rate in both."""
     confusion = np.array([[[3, 1], [0, 0]], [[0, 0], [2, 2]]])
     assert np.isnan(metrics.equalized_odds(confusion, [0, 1]))
     assert metrics.demographic_parity(confusion, [0, 1]) == pytest.approx(0.25)

@@ -1,4 +1,4 @@
-"""The door to the compiled module: found where it is, refused when it is old, and clear when it is missing."""
+"""Loading of the compiled module: its search, stale modules and missing modules."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ NEEDED = ("__init__.py", "foundation/__init__.py", "foundation/native.py", "foun
 
 @pytest.fixture
 def tree(tmp_path):
-    """A source tree without compiled modules."""
+    """Return a source tree without compiled modules."""
     package = tmp_path / "tree" / "ddlsim"
     package.mkdir(parents=True)
     for name in NEEDED:
@@ -26,7 +26,7 @@ def tree(tmp_path):
 
 @pytest.fixture
 def site(tmp_path):
-    """A folder of installed packages with ddlsim's compiled module."""
+    """Return a folder of installed packages with ddlsim's compiled module."""
     package = tmp_path / "site" / "ddlsim"
     package.mkdir(parents=True)
     shutil.copy(native.extension().__file__, package)
@@ -37,7 +37,7 @@ def site(tmp_path):
 
 
 def run(*path: Path, **environment: str) -> subprocess.CompletedProcess:
-    """Loads the module in a Python that sees these folders and no installed packages."""
+    """Load the module in a Python that sees only these folders."""
     code = "from ddlsim.foundation import native; print(native.extension().__file__); import ddlsim._native"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path)), **environment}
     command = [sys.executable, "-S", "-c", code]

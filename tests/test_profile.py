@@ -1,4 +1,4 @@
-"""Where wall time went."""
+"""The profile of wall time."""
 
 from itertools import count
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The code of docs/python.md runs as it is written there, also in a notebook."""
+"""The code of docs/python.md runs as written, also in a notebook."""
 
 import re
 import subprocess

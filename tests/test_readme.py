@@ -1,4 +1,4 @@
-"""The commands of the README and of the first pages run as written, and its tables name what exists."""
+"""The commands of the README and of the first pages run as written, and named files exist."""
 
 import re
 import shlex
@@ -20,7 +20,7 @@ MAIN = [command for command in COMMANDS if command.startswith("ddlsim run scenar
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory) -> Path:
-    """A folder with nothing of the repository but the scenarios."""
+    """Return a folder with only the scenarios of the repository."""
     place = tmp_path_factory.mktemp("readme")
     shutil.copytree(ROOT / "scenarios", place / "scenarios")
     return place
@@ -88,7 +88,7 @@ def test_replay_prints_the_output_in_the_docs(tmp_path):
 
 
 def test_readme_quotes_the_stored_results():
-    """The row of FACADE, 30:2, as docs/results has it, with as many seeds."""
+    """The row of FACADE, 30:2, with its seeds, equals docs/results."""
     page = (ROOT / "docs" / "results" / "facade_table_cifar10.md").read_text()
     accuracy, fairness = (line.split("|") for line in page.splitlines() if line.startswith("| 30_2/facade |"))
     (quoted,) = (line.split("|") for line in README.splitlines() if line.startswith("| ours, "))

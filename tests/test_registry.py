@@ -1,4 +1,4 @@
-"""Classes from outside keep the contract of their table, or one error says what they lack."""
+"""Plug-in classes fulfill the contract of their table, or one error names the missing methods."""
 
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -12,7 +12,7 @@ from ddlsim.foundation.errors import ScenarioError
 
 @dataclass(frozen=True, kw_only=True)
 class Whole(Algorithm):
-    """Keeps the contract."""
+    """Fulfills the contract."""
 
     def start(self, node):
         return None

@@ -1,4 +1,4 @@
-"""Named streams: equal when named alike, apart otherwise, and none shifts another."""
+"""Named random streams: equal for equal names, independent otherwise."""
 
 import numpy as np
 

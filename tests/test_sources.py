@@ -17,7 +17,7 @@ NET = "from torch import nn\n\nclass Net(nn.Sequential):\n    def __init__(self)
 
 @pytest.fixture
 def module(tmp_path, monkeypatch):
-    """Writes and imports a user's module."""
+    """Write and import a user's module."""
     monkeypatch.syspath_prepend(str(tmp_path))
 
     def write(name, text):

@@ -34,6 +34,6 @@ def test_wheel_installs_without_a_compiler_and_runs_smoke(tmp_path):
         [environment / "bin" / "ddlsim", "run", "smoke", "--out", tmp_path / "run"],
     ):
         subprocess.run(step, cwd=tmp_path, env={"PATH": str(environment / "bin")}, check=True, capture_output=True)
-        # PyTorch and the other dependencies, which need no compiler either, come from this environment.
+        # PyTorch and the other dependencies come from this environment.
         (packages / "dependencies.pth").write_text("\n".join(site.getsitepackages()))
     assert (tmp_path / "run" / "summary.json").is_file()

@@ -1,4 +1,4 @@
-"""Robust rules on numbers made by hand, their properties on any rows, and byzpy's answers where it is installed."""
+"""Robust rules against hand-computed numbers, general properties, and byzpy if it is installed."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def sqdist(x):
 
 
 def combined(rule, x, own=0, weights=None, start=None):
-    """What a rule makes of rows, float64, from its own definition alone."""
+    """Apply a rule to rows in float64, by its definition."""
     x = np.asarray(x, float)
     weights = np.full(len(x), 1 / len(x)) if weights is None else np.asarray(weights, float)
     everything = np.vstack([x, np.zeros_like(x[0]) if start is None else start]) if rule.needs_start else x
@@ -46,7 +46,7 @@ LINE = [[0.0], [1.0], [2.0], [3.0], [100.0]]
         ("median", {}, 2),
         ("trimmed_mean", {"trim": 1}, 2),
         ("trimmed_mean", {"trim": 0.2}, 2),
-        ("trimmed_mean", {"trim": 9}, 2),  # as much as can be: the median
+        ("trimmed_mean", {"trim": 9}, 2),  # the largest possible number: the median
         ("bridge", {"byzantine": 1}, 5 / 3),  # own 0, and 2 and 3 of 1, 2, 3, 100
         ("bridge", {"variant": "M"}, 2),
         ("bridge", {"variant": "K"}, 1),
@@ -163,7 +163,7 @@ class TestByzpy:
     @pytest.mark.parametrize("selected", [1, 4])
     def test_krum_and_multi_krum_equal_byzpy(self, selected):
         krum = pytest.importorskip("byzpy.aggregators.geometric_wise.krum")
-        # byzpy sums n - f - 1 distances, the paper n - f - 2: its f is one less than ours
+        # byzpy sums n - f - 1 distances, the paper n - f - 2: its f is one less than ddlsim's
         theirs = krum.MultiKrum(f=3, q=selected).aggregate(list(torch.from_numpy(self.x)))
         assert combined(rule("multi_krum", byzantine=2, selected=selected), self.x) == pytest.approx(
             theirs.numpy(), abs=1e-6
@@ -189,7 +189,7 @@ class TestByzpy:
 @given(st.integers(0, 10**6), st.integers(3, 8))
 @settings(max_examples=50, deadline=None)
 def test_distances_of_mixtures_are_symmetric_and_zero_for_equal_mixtures(seed, n):
-    """Or rounding would break ties that the rule breaks by the order of nodes."""
+    """Ties are broken by the order of nodes, so rounding must not break them."""
     rng = np.random.default_rng(seed)
     mixing = rng.integers(0, 2, (n, n)) + np.eye(n)
     mixing[-1] = mixing[0]

@@ -109,7 +109,7 @@ def test_adpsgd_averages_only_with_nodes_between_joining_and_last_round():
 def test_returning_slow_node_continues_its_rounds_in_both_modes(algorithm, mode, tmp_path):
     runs.run(load(SMOKE, (*SLOW_AND_AWAY, f"mode={mode}", f"algorithm={{name: {algorithm}}}")), out=tmp_path / "run")
     steps = [json.loads(line)["steps"] for line in (tmp_path / "run" / "energy.jsonl").read_text().splitlines()]
-    assert steps == pytest.approx([6 * 5 + 2.5, 30, 30, 30], abs=0.3)  # half a training is lost where it leaves
+    assert steps == pytest.approx([6 * 5 + 2.5, 30, 30, 30], abs=0.3)  # half a training is lost when it leaves
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_gossip_age_counts_the_steps_of_the_training():
     state = gossip.start(node)
     life = gossip.round(node, state, 0)
     next(life)
-    node.local_steps = 99  # of a branch that comes while it trains
+    node.local_steps = 99  # of a branch that starts during its training
     life.send((12.0,))
     assert state.age == 10 and node.sent[0][2]["age"] == 10
 

@@ -1,7 +1,7 @@
-"""What every algorithm must do, run on a small simulated network with the embedded data.
+"""Properties of every algorithm, on a small simulated network with the embedded data.
 
 Tests that read the records of a finished run share it: `finished` makes each of them once. Properties of the protocol
-(churn, losses, deadlines, compression) are tested with `learning: none`, where nothing is trained.
+(churn, losses, deadlines, compression) are tested with `learning: none`.
 """
 
 import json
@@ -83,11 +83,11 @@ def is_silent(name: str) -> bool:
 
 @dataclass
 class Finished:
-    """The records of a finished run, and what was seen in it.
+    """The records of a finished run, and observations during it.
 
     Attributes:
-        handed_over: bytes that each node had handed to the network by its end.
-        looked_at: (node, bytes that it had handed over by then) per evaluation of a node.
+        handed_over: bytes that each node had given to the network by the end.
+        looked_at: (node, bytes given to the network so far) per evaluation of a node.
         server_looked_at: the same of the server.
         steps: (position, total) of every update whose learning rate was scheduled.
     """
@@ -120,7 +120,7 @@ def name(request) -> str:
 
 @pytest.fixture(scope="module")
 def finished(name, tmp_path_factory) -> Callable[[str, str], Finished]:
-    """finished(mode, network): a run of this algorithm, made once per worker; see FINISHED."""
+    """Return finished(mode, network): a run of this algorithm, made once per worker; see FINISHED."""
 
     @cache
     def finish(mode: str, network: str) -> Finished:
@@ -153,13 +153,13 @@ def finished(name, tmp_path_factory) -> Callable[[str, str], Finished]:
 
 @pytest.fixture
 def without_learning(name, tmp_path) -> Callable[..., tuple[dict, list[dict]]]:
-    """without_learning(settings): a run in which models are only sizes."""
+    """Return without_learning(settings): a run in which models are only sizes."""
     return lambda *settings, out="run": run(tmp_path / out, name, "learning=none", *settings)
 
 
 @pytest.fixture
 def completions(monkeypatch) -> list[tuple[int, int, float]]:
-    """(node, round, simulated seconds) of every round that a node completes in a run without learning."""
+    """Return (node, round, simulated seconds) of every completed round in a run without learning."""
     seen, completed = [], RoundTimes.completed
 
     def noted(self, node, round_num, population):
@@ -176,7 +176,7 @@ def test_run_ends_with_every_node_evaluated_and_learns(finished):
     last = max(row["round"] for row in plain.rows)
     assert last >= 16
     assert sorted(r["node"] for r in plain.rows if r["round"] == last and r["name"] == "accuracy") == list(range(8))
-    assert plain.summary["sim_time_s"] >= 16 * 5 * 0.05  # rounds of five steps, and the network where nodes wait for it
+    assert plain.summary["sim_time_s"] >= 16 * 5 * 0.05  # rounds of five steps, and the network if nodes wait for it
     assert plain.summary["accuracy"]["all"] > 0.25  # ten classes, chance is 0.1
 
 
@@ -196,7 +196,7 @@ def test_every_byte_sent_is_counted_once(name, finished):
     least = {"models": 200 * LARGEST_BYTES / 3, "vectors": 90 * 1_280, "nothing": -1}[ALGORITHMS[name].exchanges]
     assert sum(by_pairs.values()) > least
     assert bool(plain.pairs) != is_silent(name)
-    # What a node sends after its last evaluation is in these files alone.
+    # Only these files contain messages sent after a node's last evaluation.
     assert all(counted[node] <= by_pairs[node] for node in by_pairs)
     sends_later = issubclass(ALGORITHMS[name], GossipPull) or name == "mapl"
     assert not ALGORITHMS[name].waits or sends_later or counted == by_pairs
@@ -207,16 +207,16 @@ def test_message_contents_add_up_to_all_sent_bytes(name, finished):
     contents = read_lines(plain.out / "contents.jsonl")
     on_the_wire = sum(pair[column] for pair in plain.pairs for column in COLUMNS)
     sent = sum(row["bytes"] for row in contents)
-    # where nobody waits, messages are on their way when the last node has finished
+    # without waits, messages are in flight when the last node finishes
     assert on_the_wire == sent if ALGORITHMS[name].waits else on_the_wire <= sent
     messages = sum(pair["messages"] for pair in plain.pairs)
     assert sum(row["messages"] for row in contents if row["content"] == "header") >= messages
 
 
 def test_byte_rows_count_the_messages_of_a_node(finished):
-    """Without latency and bandwidth a message is on the wire as a whole, so that the counts are equal to the byte."""
+    """Without latency and bandwidth limits, whole messages are sent at once, so the counts are equal to the byte."""
     ideal = finished("sync", "ideal")
-    expected = ideal.looked_at + ideal.server_looked_at[1::2]  # a server is looked at again when all nodes are there
+    expected = ideal.looked_at + ideal.server_looked_at[1::2]  # a server is checked again when all nodes are online
     assert sorted((r["node"], r["value"]) for r in ideal.rows if r["name"] == "bytes_sent") == sorted(expected)
     assert sum(ideal.handed_over.values()) == sum(pair[column] for pair in ideal.pairs for column in COLUMNS)
 
@@ -271,7 +271,7 @@ def test_custom_losses_can_be_computed_in_bfloat16(tmp_path, trains_by_a_loss_of
 
 
 def runs_or_is_refused(tmp_path: Path, name: str, place: str, *overrides: str) -> dict | None:
-    """The summary of a run, or None if the check finds the fault at this place before anything is run."""
+    """Return the summary of a run, or None if the check reports an error at this place before the run."""
     try:
         return run(tmp_path / "run", name, *overrides, "rounds=1")[0]
     except ScenarioProblems as error:
@@ -308,7 +308,7 @@ def test_docstring_describes_offline_peers(name):
     [("async", "cpu"), pytest.param("sync", "cuda", marks=needs_cuda), pytest.param("async", "cuda", marks=needs_cuda)],
 )
 def test_waves_of_a_gpu_give_the_same_run(tmp_path, name, mode, device, monkeypatch):
-    """The way of a GPU, on the CPU or on one: stacked models and their evaluation instead of one after the other."""
+    """The GPU backend, on a GPU or on the CPU: models are stacked instead of computed one by one."""
     options = (
         *QUICK,
         "rounds=2",
@@ -323,7 +323,7 @@ def test_waves_of_a_gpu_give_the_same_run(tmp_path, name, mode, device, monkeypa
     assert [(row["node"], row["name"]) for row in rows] == [(row["node"], row["name"]) for row in expected_rows]
     for found, row in zip(rows, expected_rows, strict=True):
         off = np.abs(np.subtract(row["value"], found["value"])).sum()
-        limit = 2 if row["name"] == "confusion" else 0.021  # one image of fifty may stand on the edge
+        limit = 2 if row["name"] == "confusion" else 0.021  # one image of fifty may lie on the decision boundary
         assert off <= limit, (found, row)
 
 
@@ -339,7 +339,7 @@ ONE_PER_SET_OF_HOOKS = ("adpsgd", "dac", "el", "facade", "fedsim", "mapl", "scaf
     ],
 )
 def test_evaluation_interval_changes_neither_training_nor_clocks(tmp_path, algorithm):
-    """Between evaluations, and after the last one, everything is the same to the byte."""
+    """All other records are the same to the byte, between evaluations and after the last one."""
     found = []
     mode = "async" if sorted(ALGORITHMS).index(algorithm) % 2 else "sync"
     for every in (1, 3, 1000):
@@ -362,7 +362,7 @@ def test_evaluation_interval_changes_neither_training_nor_clocks(tmp_path, algor
 
 @pytest.mark.parametrize("server", sorted(name for name in ALGORITHMS if ALGORITHMS[name].has_server))
 def test_nodes_wait_for_the_answer_of_a_server_in_both_modes(tmp_path, server):
-    """A node that went on would train one chain of models while the answers to another one overwrite it."""
+    """A node that does not wait would train a model that late answers overwrite."""
     found = []
     for mode in ("sync", "async"):
         settings = (
@@ -384,7 +384,7 @@ def test_offline_node_receives_nothing(tmp_path, without_learning):
 
 @pytest.mark.parametrize("leave_s", [0, 0.7])
 def test_no_round_completes_while_all_nodes_are_offline(without_learning, completions, leave_s):
-    """Nor counted: a server, which is online, waits."""
+    """A server is online and waits, so it counts no round either."""
     offline = ", ".join(f"{{node: {node}, start_s: {leave_s}, end_s: {3 + node / 10}}}" for node in range(8))
     summary, _ = without_learning(f"churn={{name: schedule, offline: [{offline}]}}")
     assert summary["status"] == "done" and max(completed for _, completed, _ in completions) >= 6
@@ -415,7 +415,7 @@ def test_aborted_messages_end_the_wait(tmp_path, name, without_learning):
 
 
 def test_compressed_messages_take_fewer_bytes_and_less_time(name, without_learning):
-    """On a ring peers meet again and have copies; where nodes wait, links are slow, so that bytes take the time."""
+    """On a ring peers meet again and keep copies; links are slow if nodes wait, so bytes dominate the time."""
     if is_silent(name):
         pytest.skip("sends nothing")
     mbps = 1 if ALGORITHMS[name].waits else 50
@@ -434,7 +434,7 @@ def test_deadline_frees_fast_nodes_from_a_slow_one(name, without_learning, compl
     slow = "devices={name: per_node, step_times_s: [0.05, 0.05, 0.05, 0.05, 0.05, 0.05, 0.05, 1]}"
     without_learning(slow, "protocol={deadline_s: 0.7, late_messages: keep}")
     times = {node: time_s for node, completed, time_s in completions if completed == 6}
-    if ALGORITHMS[name].has_server:  # its rounds of 0.7 s are those of the run, and node 7 is late for all of them
+    if ALGORITHMS[name].has_server:  # its rounds of 0.7 s determine the run, and node 7 is late for all of them
         assert 7 not in times and max(times[node] for node in range(7)) == pytest.approx(6 * 0.7, abs=0.1)
     else:
         assert max(times[node] for node in range(7)) < 8 < 15 <= times[7]

@@ -1,4 +1,4 @@
-"""DAC, random gossip and the oracle by hand; and their order of turns against a loop over the nodes."""
+"""DAC, random gossip and the oracle by hand, and their order of turns against a loop over nodes."""
 
 import json
 from pathlib import Path
@@ -26,7 +26,7 @@ def later(value) -> Deferred:
 
 
 def table(num_nodes=8, **scores) -> Deferred:
-    """A peer's table: node=score, all measured."""
+    """Return a peer's table: node=score, all measured."""
     values, measured = np.full(num_nodes, np.nan, np.float32), np.zeros(num_nodes, bool)
     for name, score in scores.items():
         values[int(name[1:])], measured[int(name[1:])] = score, True
@@ -76,7 +76,7 @@ def test_hagander_variant_trains_first_merges_by_samples_and_uses_estimates_of_t
     assert [(round_num, stage) for round_num, stage, _ in node.published] == [(0, 0), (0, 1)]
     assert verbs[3][1] == pytest.approx(((2.0 * 10 + 6.0 * 20 + 12.0 * 30) / 60,))
     known = state.memory.knowledge()
-    # Peer 5 is less like this node (loss 2 against 0.5), so its word on node 4 counts; only peer 0 knows node 6.
+    # Peer 5 is less like this node (loss 2 against 0.5), so its estimate for node 4 counts; only peer 0 knows node 6.
     assert known.scores[[0, 4, 5, 6]] == pytest.approx([2.0, 9.0, 0.5, 3.0], rel=1e-4)
     assert known.measured.tolist() == [True, False, False, False, False, True, False, False]
 
@@ -161,7 +161,7 @@ class NoRows:
 
 
 def simulated(tmp_path, algorithm, rounds) -> tuple[SimpleNamespace, list[torch.Tensor]]:
-    """The scenario and what every node holds after a run in simulated time."""
+    """Return the scenario and the state of every node after a run in simulated time."""
     scenario = load(
         SMOKE, (f"algorithm={algorithm}", f"rounds={rounds}", "devices={name: lognormal, median_step_time_s: 0.05}")
     )
@@ -175,7 +175,7 @@ def simulated(tmp_path, algorithm, rounds) -> tuple[SimpleNamespace, list[torch.
 
 
 class Loop:
-    """The published loop, node by node, on a learner of its own: draws from the same streams of random numbers."""
+    """The published loop, node by node, on a separate learner with the same random streams."""
 
     def __init__(self, setting, sampled=3):
         self.learner, self.seed, self.nodes = setting.learner, setting.scenario.seed, range(8)
@@ -232,7 +232,7 @@ class Loop:
     ],
 )
 def test_turns_equal_the_published_sequential_loop(tmp_path, algorithm, immediate, like):
-    """On devices of different speed and a network that takes time, whoever waits for whom."""
+    """With devices of different speeds and a network with delays, for any order of waits."""
     setting, models = simulated(tmp_path, algorithm, rounds=4)
     for ours, loops in zip(models, Loop(setting).run(4, immediate, like), strict=True):
         assert torch.equal(ours, loops)
@@ -266,7 +266,7 @@ def test_merges_and_similarities_are_recorded_on_request(tmp_path):
 
 
 def test_remote_scoring_sends_every_model_twice_and_a_score(tmp_path):
-    """Six rounds in which eight nodes pull from two: a model comes and one's own goes out, with a loss back."""
+    """Six rounds in which eight nodes pull from two peers: they exchange models and receive a loss."""
     total = []
     for remote in ("false", "true"):
         keys = f"name: dac, variant: text, sampled_peers: 2, two_hop: none, remote_scoring: {remote}"

@@ -1,4 +1,4 @@
-"""DAC on the synthetic problem ends where a second simulation of it ends that shares no code with ddlsim."""
+"""DAC on the synthetic problem against a second simulation that shares no code with ddlsim."""
 
 import json
 from statistics import mean

@@ -1,4 +1,4 @@
-"""Every similarity with every merge, of every algorithm that compares models: it runs, or checking says why not."""
+"""Every similarity with every merge in every comparing algorithm runs or is refused with a reason."""
 
 from itertools import product
 

@@ -1,4 +1,4 @@
-"""FACADE by hand: selection, what travels, equations 3 and 4."""
+"""FACADE by hand: head selection, messages, equations 3 and 4."""
 
 import pytest
 from number_node import NumberNode, answer, message
@@ -68,7 +68,7 @@ def test_all_reduce_merges_by_the_same_rules():
 
 
 def choice(facade, round_num):
-    """The first verb of a round: what picks the head."""
+    """Return the first verb of a round, which picks the head."""
     node = NumberNode()
     return answer(facade.round(node, facade.start(node), round_num), [0.1, 0.9], (11.0, 1.5), [])[0]
 

@@ -1,4 +1,4 @@
-"""A run has a stage after its last round only where its algorithm exchanges models in it."""
+"""A run has a final exchange only if its algorithm defines one."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ def test_final_exchange_is_evaluated_after_the_last_round(tmp_path):
 
 @pytest.mark.parametrize("name", ["dpsgd", "el", "deprl", "facade"])
 def test_async_final_exchange_merges_arrived_final_models_only(tmp_path, monkeypatch, name):
-    """Nodes end one after the other, seconds apart: each has the final models of all that ended before it."""
+    """Nodes finish seconds apart; each has the final models of all nodes that finished before it."""
     taken = []
     take_newest = NetworkTransport.take_newest
 

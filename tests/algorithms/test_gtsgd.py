@@ -87,7 +87,7 @@ def test_changing_rate_scales_the_tracked_gradient():
 
 
 def test_nodes_at_different_rates_mix_gradients_and_keep_their_sum():
-    """As with a schedule per step and unequal numbers of steps; one node comes to a rate of 0 before the others."""
+    """One node reaches a rate of 0 before the others, as with a schedule per step."""
     steps, rounds = 2, 12
     rates = RATE * np.array([[0.9**k, 0.7**k, 1.0, max(0.0, 1 - k / 8)] for k in range(rounds)])
     nodes, x = nodes_on(STAR, steps)
@@ -103,7 +103,7 @@ def test_nodes_at_different_rates_mix_gradients_and_keep_their_sum():
 
 
 def test_rate_near_zero_gives_finite_models(tmp_path):
-    """In float32 one over such a rate is infinite."""
+    """The inverse of such a rate is infinite in float32."""
     smoke = "scenarios/smoke.yaml"
     schedule = "training.schedule={name: exponential, gamma: 0.01}"
     sets = ("algorithm={name: gtsgd}", schedule, "rounds=24", "training.local_steps=2", "evaluation.every=24")
@@ -123,7 +123,7 @@ def test_training_keeps_its_local_steps_when_a_branch_changes_them():
 
 
 def test_tracked_gradient_is_scaled_by_the_initial_rate():
-    """In a branch nodes that are a round ahead have the new rate while others send by the old one."""
+    """In a branch, nodes one round ahead use the new rate while others send with the old one."""
     scenario = load("scenarios/smoke.yaml", ("algorithm={name: gtsgd}",))
     learner = assembly.build_learner(scenario, runs.prepare(runs.load_data(scenario)), "cpu")
     learner.use_training(scenario.training.model_copy(update={"learning_rate": 0.5}))
@@ -187,4 +187,4 @@ def test_a_run_with_the_learner_is_the_textbook_update():
     learner.close()
     assert found.shape == (4, 11)
     assert found == pytest.approx(x, rel=1e-4, abs=1e-4)
-    assert np.ptp(found, axis=0).max() > 0.01  # the nodes have not agreed yet
+    assert np.ptp(found, axis=0).max() > 0.01  # the nodes have not reached consensus yet

@@ -1,4 +1,4 @@
-"""MAPL by hand: the graph's step, what is asked of whom, how prototypes are mixed, and bytes of a round."""
+"""MAPL by hand: the graph step, the requests, the mixing of prototypes, and the bytes of a round."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from ddlsim.algorithms.personalized.mapl import MAPL
 
 
 class GraphNode:
-    """A node of four, with given cosines to the others."""
+    """One of four nodes, with fixed cosines to the others."""
 
     id, num_nodes, num_samples = 0, 4, 100
 
@@ -93,7 +93,7 @@ def test_one_step_separates_two_clusters():
 
 
 def test_weights_of_rounding_size_become_zero():
-    # Unlike cosines make gradients unlike, and Adam's epsilon lets steps differ by 1e-7, in every round again.
+    # Different cosines give different gradients, and Adam's epsilon lets steps differ by 1e-7 per round.
     cosines = {peer: (0.8 if peer < 10 else 0.1) + 0.003 * peer for peer in range(1, 20)}
     node = GraphNode(cosines)
     node.num_nodes = 20

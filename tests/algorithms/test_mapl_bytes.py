@@ -39,7 +39,7 @@ def test_warm_up_sends_prototypes_and_the_number_of_samples_once(bytes_of):
 
 
 def test_learning_the_graph_also_sends_classifiers_without_bias(bytes_of):
-    # without learning all classifiers count as alike, so that all edges keep their weight
+    # without learning all classifiers are equal, so all edges keep their weight
     assert bytes_of("{name: mapl, warmup_rounds: 0}") == EDGES * (PROTOTYPES + CLASSIFIER + 8)
 
 

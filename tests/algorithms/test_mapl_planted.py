@@ -1,4 +1,4 @@
-"""MAPL finds two planted clusters on real Fashion-MNIST, wherever $DDLSIM_DATA says it lies; else skipped."""
+"""MAPL finds two planted clusters on real Fashion-MNIST in $DDLSIM_DATA; skipped without the data."""
 
 import json
 from pathlib import Path

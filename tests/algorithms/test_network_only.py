@@ -20,7 +20,7 @@ from ddlsim.scenario import load
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 SMOKE = SCENARIOS / "smoke.yaml"
-VALUES_STEER_NOTHING = ("adpsgd", "deprl", "dpsgd", "el", "facade", "gossip")  # facade: which head, not how many bytes
+VALUES_STEER_NOTHING = ("adpsgd", "deprl", "dpsgd", "el", "facade", "gossip")  # facade: only the head may differ
 
 
 def run(out: Path, name: str, *overrides: str) -> dict:
@@ -85,7 +85,7 @@ class Deep(nn.Module):
 """
 
 
-@pytest.mark.parametrize("name", ["el", "fedproto", "mapl"])  # fedproto and mapl: features, which no head's size tells
+@pytest.mark.parametrize("name", ["el", "fedproto", "mapl"])  # a head's size hides the features
 @pytest.mark.parametrize("net", ["Plain", "Deep"])
 def test_user_models_send_the_same_bytes_as_with_learning(tmp_path, net, name):
     (tmp_path / "nets.py").write_text(NETS)

@@ -28,7 +28,7 @@ def nodes_and_start():
 
 
 def play_with_server(algorithm, rounds, heard=lambda round_num, node: True, rate=lambda round_num: RATE):
-    """Rounds of nodes that train, send to a server, and get its answer if they were heard; states after each round."""
+    """Play rounds of training and exchange with a server; return the states after each round."""
     nodes, server, _ = nodes_and_start()
     states = [algorithm.start(node) for node in nodes]
     own = algorithm.start(server)
@@ -98,7 +98,7 @@ def test_lost_answer_does_not_count_a_model_twice(global_rate):
     server.is_server = True
     scaffold = Scaffold(global_rate=global_rate)
     state = scaffold.start(server)
-    for round_num in range(40):  # the node heard nothing, and has not trained since
+    for round_num in range(40):  # the node received nothing and has not trained since
         answer(scaffold.round(server, state, round_num), [message(0, model=1.0, control=0.0)])
         assert state.model <= 1.0
     assert state.model == pytest.approx(1.0)
@@ -130,7 +130,7 @@ def test_node_without_an_answer_uses_its_control_variate():
     for found in play_with_server(Scaffold(), 4, lambda round_num, node: node):
         x = y
         for _ in range(STEPS):
-            y = y - RATE * (nodes[0].gradient(y) - own)  # c is 0 as far as it knows
+            y = y - RATE * (nodes[0].gradient(y) - own)  # its c is still 0
         own = own + (x - y) / (STEPS * RATE)
         assert found.nodes[0]["model"] == pytest.approx(y, abs=1e-12)
         assert found.nodes[0]["control"] == pytest.approx(own, abs=1e-12)

@@ -1,4 +1,4 @@
-"""Clients that are too late for a server's deadline, computed by hand on quadratic losses.
+"""Clients that miss a server's deadline, computed by hand on quadratic losses.
 
 Steps take 1, 2 and 50 s, the deadline is 5 s, so the server's 24 rounds take 120 s. Node 2 ends trainings at 50 and 100
 s, in rounds 10 and 20 of the server.

@@ -1,4 +1,4 @@
-"""Nodes that join or return where there is a server: they begin a round with what the others begin it with."""
+"""Nodes that join or return in a run with a server start a round from the same model as the others."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Stochastic gradient push against the equations of its paper in plain NumPy, and what becomes of mass that is lost."""
+"""Stochastic gradient push against the equations of its paper in plain NumPy, and the effect of lost mass."""
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ def mass(states):
 
 
 def column_stochastic(graph) -> np.ndarray:
-    """Row j, column i: what j gets of i."""
+    """Row j, column i: the share of i that j gets."""
     matrix = np.eye(len(graph))
     for node, neighbors in enumerate(graph):
         matrix[list(neighbors), node] = 1
@@ -132,7 +132,7 @@ def scenario(**sections):
 
 
 def ended(made):
-    """The data of the nodes, their common start, their models and their weights at the end."""
+    """Return the nodes' data, their common start, their final models and their final weights."""
     prepared = runs.prepare(runs.load_data(made))
     learner = assembly.build_learner(made, prepared, "cpu")
     simulation = assembly.build_simulation(made, prepared, learner, Recorder())
@@ -157,7 +157,7 @@ def test_a_run_with_the_learner_is_the_textbook_update():
         z = x / w[:, None]
     assert weights == pytest.approx(w)
     assert found == pytest.approx(z, rel=1e-4, abs=1e-4)
-    assert np.ptp(found, axis=0).max() > 0.01  # the nodes have not agreed yet
+    assert np.ptp(found, axis=0).max() > 0.01  # the nodes have not reached consensus yet
 
 
 @pytest.mark.parametrize("graph", ["topology", "exponential"])

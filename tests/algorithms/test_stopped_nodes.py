@@ -1,4 +1,4 @@
-"""What a node that early stopping has ended hands out, is compared by and is evaluated with."""
+"""The models that an early-stopped node sends, is compared by and is evaluated with."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ LAST, BEST = 7.0, 3.0
 
 
 def stopped(algorithm, round_num=2):
-    """A node that stopped in a round with LAST as its model, and its state."""
+    """Return a node that stopped in a round with the model LAST, and its state."""
     node = NumberNode()
     node.round_num = round_num
     state = algorithm.start(node)
@@ -46,7 +46,7 @@ def test_stopped_node_serves_the_model_of_the_published_code(algorithm, served):
     ((round_num, stage, payload),) = node.published
     assert (round_num, stage) == (3, 0)  # from the round after the one in which it stopped
     assert payload["model"] == served
-    assert state.model == LAST  # it is evaluated, and looked at, with what it had
+    assert state.model == LAST  # it is evaluated and compared with its last model
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_last_model_is_served_if_all_validation_losses_are_nan():
 
 @pytest.mark.parametrize("checkpoint", ["last", "best"])
 def test_evaluated_model_of_a_stopped_node_follows_the_scenario(tmp_path, checkpoint):
-    """What is tested at the end is the model of the round that the checkpoint names."""
+    """The final evaluation uses the model of the round that the scenario selects."""
     sets = (
         "algorithm={name: local}",
         "validation={source: node, fraction: 0.2}",

@@ -4,7 +4,7 @@ import ddlsim
 
 
 def small(**changes):
-    """A scenario of three nodes in clusters 2:1 whose run takes a fraction of a second."""
+    """Return a scenario of three nodes in clusters 2:1 whose run takes a fraction of a second."""
     return {
         "name": "small",
         "rounds": 2,
@@ -26,12 +26,12 @@ def scenario():
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory):
-    """A run that has ended; only to be read."""
+    """Return a finished run, for reading only."""
     return ddlsim.run(small(), out=tmp_path_factory.mktemp("finished") / "run")
 
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """An empty folder that is the current one."""
+    """Change to an empty folder and return it."""
     monkeypatch.chdir(tmp_path)
     return tmp_path

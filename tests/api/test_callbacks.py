@@ -1,4 +1,4 @@
-"""Callbacks: when each is called, how one ends the run, and what becomes of a run whose callback raises."""
+"""Callbacks: the time of each call, ending a run, and errors in a callback."""
 
 import json
 import os
@@ -77,7 +77,7 @@ def test_callback_can_end_the_run_and_the_summary_reports_it(scenario, tmp_path,
     assert run.status == "stopped" and run.summary["stopped"] == {"round": 2, "reason": "enough"}
     assert json.loads((run.dir / "summary.json").read_text())["stopped"]["reason"] == "enough"
     assert diary.events[-1] == ("end", "stopped")
-    assert diary.events[-2][:2] == (hook.removeprefix("on_"), 2)  # those behind it are told all the same
+    assert diary.events[-2][:2] == (hook.removeprefix("on_"), 2)  # later callbacks are still called
     assert "status stopped, ended after round 2 by a callback: enough" in table(run.summary, terminal=False)
 
 
@@ -120,7 +120,7 @@ def test_callback_failing_at_the_end_leaves_a_finished_run(scenario, tmp_path):
 
 
 class Meddler(ddlsim.Callback):
-    """Writes into everything that it is given."""
+    """Writes into all its arguments."""
 
     def on_start(self, started):
         started.node_cluster[:] = 0

@@ -1,4 +1,4 @@
-"""Classes, modules and functions that Python code gives: what they mean, what the manifest says, how a run resumes."""
+"""Classes, modules and functions passed from Python: their meaning, the manifest, and resume."""
 
 import gc
 import json
@@ -21,13 +21,13 @@ from ddlsim.scenario.model import to_plain
 
 @dataclass(frozen=True, kw_only=True)
 class Quiet(DPSGD):
-    """An algorithm that is in no table."""
+    """An algorithm without an entry in the table."""
 
     times: int = 1
 
 
 class Net(nn.Module):
-    """A network with an argument of its own."""
+    """A network with one argument."""
 
     def __init__(self, hidden=3):
         super().__init__()
@@ -48,7 +48,7 @@ class StopAt1(ddlsim.Callback):
 
 
 def forget(monkeypatch):
-    """As in a new process: no class is known by its own name any more."""
+    """Forget all classes by name, as in a new process."""
     from ddlsim.algorithms import ALGORITHMS
     from ddlsim.models import MODELS
 
@@ -218,7 +218,7 @@ def test_batch_norm_with_a_last_batch_of_one_sample_is_one_clear_error(scenario,
 
 
 class Weighted:
-    """No part, and nothing that a scenario holds."""
+    """A class that is not a part and cannot be a value of a scenario."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -293,7 +293,7 @@ class Twice(DPSGD):
 
 @dataclass(frozen=True, kw_only=True)
 class TwoPhases(FedAvg):
-    """Two exchanges with the server in a round: the server has taken the first one when it is sent the second."""
+    """Two exchanges with the server per round; the server takes the first before the second is sent."""
 
     def round(self, node, state, round_num):
         for phase in range(2):

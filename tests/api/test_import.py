@@ -1,4 +1,4 @@
-"""`import ddlsim` is quick: what it names is imported when it is used first."""
+"""`import ddlsim` is quick: its names are imported on first use."""
 
 import re
 import subprocess
@@ -14,7 +14,7 @@ SLOW = ("torch", "torchvision", "numpy", "networkx", "pandas", "matplotlib", "py
 
 
 def imported_by(code):
-    """Which of the slow packages a fresh Python has imported after some code, beyond those that it starts with."""
+    """Return the slow packages that a fresh Python imports while it runs some code."""
     code = (
         f"import sys; had = set(sys.modules); {code}; print(*[n for n in {SLOW} if n in sys.modules and n not in had])"
     )

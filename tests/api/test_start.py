@@ -1,4 +1,4 @@
-"""Runs from Python: what is run, where it lies, and what is said when it cannot be run."""
+"""Runs from Python: scenarios, directories and errors."""
 
 import inspect
 import signal

@@ -1,4 +1,4 @@
-"""Tables of a run and of several, with pandas and without; models, figures and what a notebook shows."""
+"""Tables of one and several runs, with and without pandas; models, figures and notebook output."""
 
 import sys
 

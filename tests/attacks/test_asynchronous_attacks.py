@@ -1,4 +1,4 @@
-"""Attackers whose rounds are others than those of the nodes that ask them."""
+"""Attackers whose round differs from the round of the requesting node."""
 
 import pytest
 import torch
@@ -36,7 +36,7 @@ def scenario(step_times_s, attack, **more):
 
 @pytest.fixture
 def answers(monkeypatch):
-    """Of every answer of node 0: its round, the asker's, the model that it has, and the one that it sends."""
+    """Return per answer of node 0: its round, the requester's round, its model, and the sent model."""
     seen, published = [], []
     answer, messages = AnswerService._answer, MessagePacker.messages
 
@@ -84,7 +84,7 @@ def test_attack_starts_at_the_attackers_round(tmp_path, answers, own_step_s, pri
     ],
 )
 def test_attack_on_updates_knows_the_start_of_a_published_model(tmp_path, monkeypatch, algorithm):
-    """Also when the attacker is in its next training by the time that somebody asks."""
+    """Even if the attacker is in its next training when the request arrives."""
     began, forgeries, held = {}, [], []
     train, attack = Node.train, Learner.attack
 

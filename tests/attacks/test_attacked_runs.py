@@ -1,7 +1,7 @@
 """Every attack against every algorithm, and every rule against every attack, on a small simulated network.
 
-One run has all attacks at once, each on its own nodes, so every attack meets every algorithm; rules take turns, so each
-meets every attack and, of a run each, two or more algorithms. The whole product of one at a time is slow.
+One run has all attacks at once, each on separate nodes, so every attack meets every algorithm. Rules alternate, so each
+meets every attack and two or more algorithms. The full product would be slow.
 """
 
 import itertools
@@ -48,7 +48,7 @@ TURNS = [rule for rule in AGGREGATIONS.own_names if rule != "mean"]
 
 
 def run(out, algorithm, rule, attacks, *more):
-    """A summary; None where the scenario is refused, which only rules and attacks may be to blame for."""
+    """Return a summary, or None if the scenario is refused because of its rules or attacks."""
     named = f"algorithm={{name: {algorithm}{KEYS.get(algorithm, '')}}}"
     try:
         scenario = load(
@@ -143,7 +143,7 @@ def test_figures_of_honest_nodes_exclude_attackers(tmp_path):
 
 def test_free_riders_do_not_train(tmp_path):
     free = run(tmp_path / "free", "el", "mean", ["{name: free_rider, nodes: 1.0}"])
-    assert free["attacked"]["accuracy"]["all"] < 0.25  # as drawn, at ten classes
+    assert free["attacked"]["accuracy"]["all"] < 0.25  # as drawn for ten classes
 
 
 @pytest.mark.parametrize(
@@ -160,14 +160,14 @@ def test_flooding_bytes_are_proportional_and_wasted(tmp_path, algorithm, more):
     loud = run(tmp_path / "loud", algorithm, "mean", ["{name: flooding, nodes: [1], factor: 3}"], *more)
     own = next(row for row in lines(tmp_path / "quiet" / "links.jsonl") if row["node"] == 1)
     junk = sum(row["bytes"] for row in lines(tmp_path / "loud" / "contents.jsonl") if row["content"] == "junk")
-    # handed to the network; what flies at the end has not all been sent
+    # given to the network; messages in flight at the end are not sent completely
     assert junk == pytest.approx(3 * (own["sent_bytes"] - own["request_bytes"]), rel=0.01)
     assert loud["bytes"]["wasted"] > quiet["bytes"]["wasted"]
 
 
 @pytest.fixture
 def forged(monkeypatch):
-    """Of each forgery: round, place, sender, the row in whose place it is, the one that is sent, the first sybil's."""
+    """Return per forgery: round, place, sender, the honest row, the sent row, the row of the first sybil."""
     rows, forge = [], ForgingPacker._forge
 
     def noted(self, sender, own, path, receiver, round_num, forging):
@@ -259,7 +259,7 @@ def test_dissensus_drives_a_server_away_from_honest_nodes(tmp_path, monkeypatch)
 
 @pytest.mark.parametrize("name", ["sgp, graph: exponential", "random", "el, variant: local"])
 def test_dissensus_ignores_an_unused_topology(tmp_path, name):
-    """And such a run needs none that fits its nodes."""
+    """Such a run may have a topology that does not match its nodes."""
     sets = (f"algorithm={{name: {name}}}", "attacks=[{name: dissensus, nodes: [5, 7]}]", "records.models=last")
     for topology in ("ring", "complete", "random_regular, degree: 30"):
         scenario = load(SMOKE, (*SMALL, *sets, f"topology={{name: {topology}}}"))
@@ -334,7 +334,7 @@ def test_user_attack_may_have_lists_as_keys(tmp_path):
 
 @pytest.mark.parametrize("name", ["top_k", "random_k"])
 def test_forgeries_per_receiver_are_decoded_separately(tmp_path, monkeypatch, name):
-    """The first message brings a copy whole; later ones what has changed since in the forgeries for this receiver."""
+    """The first message contains a whole copy; later ones contain changes of the forgeries for this receiver."""
     sent, messages = [], ForgingPacker.messages
 
     def noted(self, sender, receivers, round_num, kind, payload, keys=None):

@@ -1,4 +1,4 @@
-"""What each attack makes of rows and samples, which nodes it takes, and what is refused."""
+"""The effect of each attack on rows and samples, the selection of nodes, and invalid attacks."""
 
 from types import SimpleNamespace
 

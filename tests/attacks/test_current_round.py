@@ -1,4 +1,4 @@
-"""Attackers that know all see the current round's honest models: quadratic losses, computed in numpy."""
+"""Omniscient attackers see the current round's honest models: quadratic losses, computed in NumPy."""
 
 import json
 
@@ -27,7 +27,7 @@ class Point(nn.Module):
 
 @pytest.fixture
 def train(tmp_path):
-    """Runs D-PSGD on a complete graph; the numbers that nodes end with."""
+    """Run D-PSGD on a complete graph; return the nodes' final numbers."""
 
     def train(attack, attacker, step_times_s, **more):
         inputs, labels = np.ones((6, 1), np.float32), TARGETS.astype(np.float32)
@@ -57,7 +57,7 @@ def trained(x):
 
 
 def foe(attacker, tau):
-    """Every honest node takes the mean of all rows, the attacker's being (1 - tau) times the mean of honest ones."""
+    """Every honest node averages all rows; the attacker's row is (1 - tau) times the honest mean."""
     x, honest = np.zeros(6), np.arange(6) != attacker
     for _ in range(ROUNDS):
         x = trained(x)

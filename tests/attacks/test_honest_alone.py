@@ -1,4 +1,4 @@
-"""Curves, targets, comparisons and pages of a run under attack are of honest nodes alone."""
+"""Curves, targets, comparisons and pages of a run under attack cover only honest nodes."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ TARGET = 0.3
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """Two nodes out of eight learn wrong labels, and nothing is exchanged."""
+    """Two of eight nodes learn wrong labels, and nothing is exchanged."""
     directory, evaluations = tmp_path_factory.mktemp("attacked") / "run", []
 
     class Told(Callback):

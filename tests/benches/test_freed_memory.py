@@ -1,4 +1,4 @@
-"""The two ways in which alternatives that make new tensors get their memory."""
+"""The two memory policies for alternatives that make new tensors."""
 
 import freed_memory
 import pytest
@@ -9,7 +9,7 @@ needs_glibc = pytest.mark.skipif(not freed_memory.differs(), reason="no glibc")
 
 
 def faults() -> int:
-    """Pages that the system hands out for one block that is written and freed."""
+    """Return the page faults of one block that is written and freed."""
     before = freed_memory.faults()
     torch.empty(BYTES // 4).fill_(1)
     return freed_memory.faults() - before
@@ -27,7 +27,7 @@ def test_large_blocks_come_from_the_system_after_the_context_ends():
     for _ in range(2):
         with freed_memory.kept():
             below = torch.empty(BYTES // 4).fill_(1)
-            above = torch.empty(10)  # in use, so that the heap cannot shrink by the block below
+            above = torch.empty(10)  # in use, so the heap cannot shrink by the block below it
             del below
             assert any(faults() < 4 for _ in range(50))
         assert all(faults() >= BYTES // 2**21 for _ in range(5))  # huge pages at most

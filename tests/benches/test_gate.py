@@ -20,7 +20,7 @@ gate, table = load("gate"), load("table")
 
 
 def report(processor: str = "Abacus 3", family: int = 7, **ratios: float | None) -> dict:
-    """A report of pytest-benchmark; a bench whose ratio is None keeps none."""
+    """Write a report of pytest-benchmark; a bench with the ratio None stores none."""
     infos = {
         name: {} if ratio is None else {"ratio": ratio, "ours_s": ratio, "theirs_s": 1.0, "alternative": "torch"}
         for name, ratio in ratios.items()

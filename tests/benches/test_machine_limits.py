@@ -1,4 +1,4 @@
-"""The floors that the benches of the kernels are held against."""
+"""The floors that bound the kernel benches."""
 
 import platform
 import shutil

@@ -1,4 +1,4 @@
-"""Debian's or any other Chromium, driven by playwright; tests are skipped where one of them is missing."""
+"""Chromium driven by playwright; tests are skipped if one of them is missing."""
 
 import shutil
 

@@ -1,4 +1,4 @@
-"""What the commands print and the exit codes that scripts see; no run is made here."""
+"""Output and exit codes of commands that start no run."""
 
 import json
 import signal

@@ -1,4 +1,4 @@
-"""What the shell offers while a command is being typed."""
+"""Shell completion of commands."""
 
 from ddlsim.cli import options
 

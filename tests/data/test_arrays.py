@@ -21,7 +21,7 @@ MASKED = np.ma.masked_greater(np.arange(8.0).reshape(4, 2), 3.5)[[0, 1, 2, 0]]
 
 
 class Pairs(Dataset):
-    """Items as they are given."""
+    """Items returned unchanged."""
 
     def __init__(self, items):
         self.items = items
@@ -235,7 +235,7 @@ def test_token_ids_below_0_are_refused(split):
 
 
 class Turned(TensorDataset):
-    """With a transform of its own."""
+    """Items with a transform."""
 
     def __getitem__(self, index):
         x, y = super().__getitem__(index)
@@ -243,7 +243,7 @@ class Turned(TensorDataset):
 
 
 class Holder(Dataset):
-    """Keeps tensors under the name that TensorDataset has for its own."""
+    """Keeps tensors under the attribute name of TensorDataset."""
 
     def __init__(self, x, y):
         self.tensors = (x, y)
@@ -277,7 +277,7 @@ def test_columns_may_be_pandas_object_texts(texts):
 
 
 class Frame:
-    """What is seen of a pandas.DataFrame."""
+    """The interface of a pandas.DataFrame."""
 
     columns = ("a", "b")
 

@@ -104,6 +104,6 @@ def test_neighboring_clusters_share_the_overlap_and_all_classes_are_covered(clus
 
 
 def test_valid_overlap_passes_the_check_of_a_scenario():
-    """Where it is not known yet how many there are."""
+    """The check passes even if the number of classes is not known yet."""
     sets = ("partition={name: class_clusters, overlap: 2}", "nodes.clusters=[2, 2, 2, 2]", "algorithm={name: el}")
     assert load("scenarios/smoke.yaml", sets).partition.cluster_labels(4, 10)[1] == [2, 3, 4, 5]

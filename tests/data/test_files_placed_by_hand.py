@@ -1,4 +1,4 @@
-"""Files in the layouts that LEAF and the authors of AG News hand out, put into the data folder by hand."""
+"""Files in the layouts of LEAF and of the authors of AG News, placed by hand."""
 
 import json
 
@@ -12,7 +12,7 @@ X, Y = {"train": ["To be", "o be,"], "test": [" be, "]}, {"train": [",", " "], "
 
 
 def leaf(root, **changed):
-    """LEAF's files of two users; `changed` is the content of another file for a split."""
+    """Write LEAF's files of two users; `changed` replaces the content of a split."""
     for split in X:
         of_users = {user: {"x": X[split], "y": Y[split], "raw": "To be"} for user in ("HAMLET", "GHOST")}
         content = {"users": [*of_users], "num_samples": [len(X[split])] * 2, "user_data": of_users}

@@ -1,4 +1,4 @@
-"""A data set of Hugging Face `datasets` that was saved to disk; `datasets` itself need not be there."""
+"""A saved data set of Hugging Face `datasets`; the package itself is not needed."""
 
 import json
 import sys
@@ -12,7 +12,7 @@ from ddlsim.foundation.errors import ScenarioError
 
 
 class Rows:
-    """What `load_from_disk` gives of a single split."""
+    """A single split as `load_from_disk` returns it."""
 
     def __init__(self, count):
         self._rows = {"a": [[n, 1.0] for n in range(count)], "kind": [n % 2 for n in range(count)]}
@@ -27,7 +27,7 @@ class Rows:
 
 @pytest.fixture
 def saved(tmp_path, monkeypatch):
-    """Loads what `load_from_disk` gives."""
+    """Load a result of `load_from_disk`."""
     (tmp_path / "state.json").write_text(json.dumps({}))
 
     def load(found, **keys):

@@ -17,7 +17,7 @@ from ddlsim.foundation.errors import DataDamaged, DataMissing, ScenarioError
 
 @pytest.fixture(autouse=True)
 def nowhere_else(monkeypatch, tmp_path):
-    """Only what a test lays out is found."""
+    """Hide all data except the files that a test writes."""
     monkeypatch.delenv("DDLSIM_DATA", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
 
@@ -264,7 +264,7 @@ def test_digest_depends_on_the_data_and_not_on_the_folder(tmp_path):
 
 
 def entry(head: bytes) -> bytes:
-    """An .npy whose head is this text."""
+    """Return an .npy entry with this header."""
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head
 
 

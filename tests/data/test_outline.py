@@ -1,4 +1,4 @@
-"""Runs that learn nothing: how many samples a node has without any being read."""
+"""Runs without learning: samples per node are known without reading data."""
 
 import json
 from types import SimpleNamespace
@@ -55,7 +55,7 @@ def test_dropped_samples_are_not_counted_without_data(partition, samples):
 
 @pytest.fixture
 def files(tmp_path, monkeypatch):
-    """A partition and a data set of one's own, in the folder that a command is started in."""
+    """Write a partition and a data set into the current folder."""
     monkeypatch.chdir(tmp_path)
     lists = [list(range(node * 50, node * 50 + 10 + node)) for node in range(8)]
     (tmp_path / "lists.json").write_text(json.dumps(lists))
@@ -100,7 +100,7 @@ def test_every_node_has_the_mean_number_of_samples(files, data, partition, nodes
         elif dealt.cluster_validation is not None:
             held_out = np.mean([len(dealt.cluster_validation[cluster][1]) for cluster in dealt.node_cluster])
         found = outline(data, nodes, validation, 0, search, partition=partition).samples
-        near = {"rel": 0.1, "abs": 2}  # which samples are held out is chance, and of which classes they are
+        near = {"rel": 0.1, "abs": 2}  # the held-out samples and their classes are random
         assert found == {"train": pytest.approx(own, **near), "validation": pytest.approx(held_out, **near)}, source
 
 

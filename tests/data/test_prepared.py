@@ -14,7 +14,7 @@ from ddlsim.foundation.errors import ScenarioError
 
 
 def tiny(num_train=40, num_test=20, num_classes=4):
-    """Image i is all i, but for its first pixel, which is 255; its label is i mod classes."""
+    """Image i has the value i, except its first pixel, which is 255; its label is i mod classes."""
 
     def images(count):
         stack = np.tile(np.arange(count, dtype=np.uint8)[:, None, None, None], (1, 2, 2, 1))
@@ -22,7 +22,7 @@ def tiny(num_train=40, num_test=20, num_classes=4):
         return stack
 
     labels = [np.arange(count) % num_classes for count in (num_train, num_test)]
-    mean, std = np.zeros(1, np.float32), np.full(1, 1 / 255, np.float32)  # so that pixel values come out as they are
+    mean, std = np.zeros(1, np.float32), np.full(1, 1 / 255, np.float32)  # so that pixel values are unchanged
     return Dataset("tiny", images(num_train), labels[0], images(num_test), labels[1], num_classes, mean, std, "here")
 
 
@@ -40,7 +40,7 @@ def prepared(clusters=(2, 2), source="none", fraction=0.25, placement="contiguou
 
 
 def numbers(samples):
-    """Which images these are: no corner but one is 255, so the smallest pixel tells."""
+    """Return the numbers of these images; only one corner is 255, so the smallest pixel is the number."""
     return sorted(np.rint(np.asarray(samples[0]).min(axis=(1, 2, 3))).astype(int).tolist())
 
 

@@ -1,4 +1,4 @@
-"""On the real data sets, wherever $DDLSIM_DATA says they lie; skipped where they do not."""
+"""The real data sets in $DDLSIM_DATA; skipped without them."""
 
 import time
 from types import SimpleNamespace

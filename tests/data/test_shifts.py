@@ -129,7 +129,7 @@ def test_rows_of_features_are_not_turned():
 
 
 def seen_by_both(apply, x, y):
-    """What two clusters see of floats and labels of two classes, shifted by a function."""
+    """Return the samples of two clusters, shifted by a function."""
 
     @dataclass(frozen=True, kw_only=True)
     class Own(Shift):

@@ -129,7 +129,7 @@ def test_a_table_can_be_a_regression(tmp_path):
 
 def test_constant_columns_are_dropped(tmp_path):
     text = "y,dose,a\n" + "".join(f"{row % 2},0.1,{row}\n" for row in range(1250))
-    assert np.full(1000, 0.1).std() > 0  # what rounding makes of it
+    assert np.full(1000, 0.1).std() > 0  # by rounding
     data = table(tmp_path, text, target="y", domain=None)
     assert data.train_images.shape == (1000, 1, 1, 1)
 
@@ -139,7 +139,7 @@ def test_a_cell_without_a_number_is_missing_among_numbers_and_a_word_among_words
     text = f"age,kind,sick\n20,x,0\n40,{cell},1\n{cell},y,0\n60,x,1\n80,{cell},0\n90,y,1\n"
     data = table(tmp_path, text, domain=None, test_share=0.2)
     assert data.train_images.shape == (5, 1, 4, 1)
-    if cell != "NAN":  # which Python takes for a number; what has words is there as the file has it, for by_column
+    if cell != "NAN":  # which Python reads as a number; columns with words stay as in the file, for by_column
         found = np.concatenate([data.columns["age"][split] for split in ("train", "test")])
         assert sorted(found.tolist()) == sorted(["20", "40", "60", "80", "90", cell])
 

@@ -46,7 +46,7 @@ def test_a_class_with_splits_gives_train_and_test(tmp_path):
 
 
 class Letters(Split):
-    """As EMNIST: a `split` of its own, while train and test are an argument of the class that it is made of."""
+    """Like EMNIST: a separate `split`; train and test are an argument of the base class."""
 
     def __init__(self, root, split, **keys):
         if split != "letters":

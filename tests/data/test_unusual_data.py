@@ -1,4 +1,4 @@
-"""Data that could be read in two ways: an error with the place and the cure, or a note."""
+"""Ambiguous data: an error with the place and the cure, or a note."""
 
 import numpy as np
 import pytest

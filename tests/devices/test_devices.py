@@ -85,7 +85,7 @@ def test_trace_needs_each_node_from_the_start(tmp_path):
 
 @dataclass(frozen=True, kw_only=True)
 class Own(Devices):
-    """Devices of a user's."""
+    """User-defined devices."""
 
     drawn: object = None
 

@@ -1,4 +1,4 @@
-"""Step times from a model's operations, which are counted here by hand: a product of matrices [a, b] [b, c] is 2abc."""
+"""Step times from a model's operations, counted by hand: a product of matrices [a, b] [b, c] has 2abc."""
 
 from pathlib import Path
 
@@ -52,14 +52,14 @@ def counted(make, *shape, batch=4, dtype=torch.float32, is_sequence=False, size=
 
 @pytest.mark.parametrize("size", [1, MOST_VALUES + 1], ids=["computed", "without memory"])
 def test_operations_of_an_mlp_by_hand(size):
-    """Backward, each layer has the gradient of its weights, and all but the first that of their inputs."""
+    """In the backward pass each layer computes the gradient of its weights, and all but the first of their inputs."""
     found = counted(lambda: nn.Sequential(nn.Linear(784, 32), nn.ReLU(), nn.Linear(32, 10)), 784, size=size)
     first, second = 2 * 4 * 784 * 32, 2 * 4 * 32 * 10
     assert found == StepWork(first + second, 2 * first + 3 * second)
 
 
 def test_operations_of_convolutions_by_hand():
-    """Of each value that comes out there are two per weight: input channels x kernel."""
+    """Each output value takes two operations per weight: input channels x kernel."""
     make = lambda: nn.Sequential(nn.Conv2d(3, 8, 5, padding=2), nn.ReLU(), nn.Conv2d(8, 6, 3, stride=2))  # noqa: E731
     first, second = 2 * 4 * (8 * 16 * 16) * (3 * 5 * 5), 2 * 4 * (6 * 7 * 7) * (8 * 3 * 3)
     assert counted(make, 3, 16, 16) == StepWork(first + second, 2 * first + 3 * second)

@@ -1,7 +1,7 @@
-"""Every page of docs/tutorials does what it says, as written, in an empty folder.
+"""Every page of docs/tutorials runs as written in an empty folder.
 
 A block whose first line is a comment with a file's name (`# mine.py`) is that file; other blocks in python and bash
-are run, one after the other. `ddlsim`, `python` and `pytest` are those of the tests.
+run in order. `ddlsim`, `python` and `pytest` are the commands of the test environment.
 """
 
 import importlib.util
@@ -22,7 +22,7 @@ FILE = re.compile(r"# (\w[\w./-]*\.\w+)\n")
 
 @pytest.fixture
 def shell(tmp_path) -> dict[str, str]:
-    """The environment of commands: short names for what is installed here, and a home of its own."""
+    """Return the environment of commands: the installed programs and a separate home folder."""
     programs = tmp_path / "programs"
     programs.mkdir()
     for name, words in (("ddlsim", "-m ddlsim"), ("pytest", "-m pytest -p no:cacheprovider"), ("python", "")):
@@ -34,7 +34,7 @@ def shell(tmp_path) -> dict[str, str]:
 
 
 def runnable(text: str) -> str:
-    """A page without the sections that need peft, where it is not installed."""
+    """Return a page, without the sections on peft if it is not installed."""
     if importlib.util.find_spec("peft") is not None:
         return text
     return "".join(section for section in SECTIONS.split(text) if "from peft import" not in section)

@@ -1,4 +1,4 @@
-"""Joules and grams from counts, by numbers made by hand; and the figures that presets stand for."""
+"""Joules and grams from counts by hand, and the figures of the presets."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Answers that come when who has asked has left and returned meanwhile, by simulations whose learning is counting."""
+"""Answers that arrive after the requester has left and returned, in simulations that only count."""
 
 import pytest
 from small_network import equal_network
@@ -6,7 +6,7 @@ from small_simulation import NoLearning, Plain, assemble
 
 
 class Scoring(NoLearning):
-    """A model's loss is the model, a number; to find it takes half of a step per sample."""
+    """The loss of a model is the model, a number; it takes half a step per sample."""
 
     def batches_in(self, split, node):
         return 1.5

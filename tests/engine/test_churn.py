@@ -1,4 +1,4 @@
-"""What nodes that come and go do to a run, by simulations whose learning is counting."""
+"""The effects of churn on a run, in simulations that only count."""
 
 import math
 from itertools import count
@@ -14,7 +14,7 @@ from ddlsim.foundation.errors import DdlsimError
 
 
 class Counting(Plain):
-    """An algorithm of one second a round that notes which rounds each node did, and with which state it began."""
+    """An algorithm with rounds of one second that notes each node's rounds and initial states."""
 
     def __init__(self, num_nodes: int):
         self.rounds_done = [[] for _ in range(num_nodes)]
@@ -31,7 +31,7 @@ class Counting(Plain):
 
 
 class Meeting(Counting):
-    """The same, where a round ends with a message from every other node."""
+    """Like Counting, but a round ends with a message from every other node."""
 
     def round(self, node, state, round_num):
         yield node.sleep(1.0)
@@ -41,7 +41,7 @@ class Meeting(Counting):
 
 
 class Staged(Counting):
-    """Nodes publish the number of a round as its stage 0; node 2, the slowest, then pulls that of node 0."""
+    """Nodes publish the round number as stage 0; node 2, the slowest, then pulls node 0's."""
 
     DURATION_S = (1.0, 1.9, 2.5, 1.0)
 
@@ -215,7 +215,7 @@ def test_asynchronous_run_does_not_wait_for_stays_shorter_than_a_round():
     algorithm = Counting(2)
     sim = simulate(algorithm, {1: ((k + 0.5, k + 0.75) for k in count())}, synchronous=False)
     assert algorithm.rounds_done[1] == []
-    assert sim.env.now == 11.5  # the wait began when it left at 5.5 s; what it began before 11 s it may go on with
+    assert sim.env.now == 11.5  # the wait started when it left at 5.5 s; rounds started before 11 s may continue
 
 
 def test_run_ends_when_the_last_active_node_leaves():
@@ -240,7 +240,7 @@ def test_kept_state_continues_and_lost_state_restarts():
 
 
 class Starting(Counting):
-    """Draws its own models, then those that all nodes share, whenever it starts."""
+    """At each start, draws models of the node, then models common to all nodes."""
 
     def start(self, node):
         node.init_models(own=True)
@@ -288,7 +288,7 @@ def test_counts_of_rounds_equal_a_search_over_all_nodes(synchronous):
 
 
 def stays_of(seconds):
-    """Away from 0.5 s on and back for so many seconds again and again."""
+    """Return absences from 0.5 s on, with repeated stays of so many seconds."""
     return ((0.5 + k * (seconds + 0.25), 0.75 + k * (seconds + 0.25)) for k in count())
 
 

@@ -1,4 +1,4 @@
-"""Runs whose nodes end early, late or while others are away: no round counts that nobody did, and none is missed."""
+"""Runs whose nodes finish early, late or while others are offline: exactly the completed rounds count."""
 
 import json
 from pathlib import Path
@@ -65,7 +65,7 @@ def test_run_does_not_wait_for_a_long_absence_after_all_others_have_stopped(run)
 
 
 def test_node_returning_after_the_last_round_does_not_end_the_run(run):
-    """The other is away in the middle of it."""
+    """The other node is offline in the middle of the last round."""
     changes = "nodes.clusters=[2]", "topology={name: complete}", "rounds=4", "evaluation.every=40"
     free = "algorithm={name: dpsgd, final_all_reduce: false}"
     summary, rows = run("dpsgd", *changes, free, away((1, 0.1, 0.8), (0, 0.9, 1.3)))
@@ -81,7 +81,7 @@ def test_repeated_secure_round_of_a_server_has_a_sum(run):
 
 
 def test_server_rounds_without_nodes_are_recorded(run):
-    """Two nodes by turns, never for as long as a training."""
+    """Two nodes alternate; each stay is shorter than a training."""
     stays = [(node, 2.0 * turn + node - 0.1, 2.0 * turn + node + 1) for turn in range(9) for node in (0, 1)]
     gaps = []
     for node in (0, 1):
@@ -98,7 +98,7 @@ def test_server_rounds_without_nodes_are_recorded(run):
 
 @pytest.mark.parametrize("name", ["deprl", "pens", "dpsgd"])
 def test_stopped_nodes_are_evaluated_at_the_time_of_their_stop(tmp_path, name):
-    """Of those that did the last round: whether that was due before, or only since it turned out to be the last."""
+    """For nodes of the last round, whether an evaluation was due before or only because the run ended."""
     settings = (
         f"algorithm={{name: {name}}}",
         *EARLY,
@@ -121,7 +121,7 @@ def test_node_returning_after_the_others_stopped_is_evaluated_at_its_end(run):
         stopped = {row["node"]: row["round"] for row in of(rows, "stopped")}
         others = max(stopped[node] for node in range(3))
         assert stopped[3] <= others and of(rows, "stopped")[-1]["node"] == 3
-        assert summary["evaluated_round"] == others + (every == 1)  # by then all had done what the others did
+        assert summary["evaluated_round"] == others + (every == 1)  # by then all had completed the same rounds
         measured = [row for row in of(rows, "accuracy") if row["round"] == summary["evaluated_round"]]
         ended[every] = [row["value"] for row in measured]
         assert measured[3]["time_s"] == summary["sim_time_s"]

@@ -1,4 +1,4 @@
-"""Seconds, steps and bytes that devices are charged for, in simulations that can be counted by hand."""
+"""Energy from seconds, steps and bytes, in simulations counted by hand."""
 
 import pytest
 from small_network import equal_network
@@ -81,7 +81,7 @@ def simulate(rounds, step_time_s, absences=(), **settings):
 
 def test_a_fast_node_is_idle_while_it_waits_for_a_slow_one():
     fast, slow = simulate(2, [1.0, 3.0])
-    # The fast one's messages are there long before the slow one's steps end, at 3 and 6 s; 8 bytes take 0.08 s.
+    # The fast node's messages arrive long before the slow node's steps end, at 3 and 6 s; 8 bytes take 0.08 s.
     assert (fast["computing_s"], fast["idle_s"]) == pytest.approx((2.0, 4.08))
     assert (slow["computing_s"], slow["idle_s"]) == pytest.approx((6.0, 0.0))
     assert (fast["compute_j"], fast["idle_j"]) == pytest.approx((20.0, 4.08))
@@ -90,7 +90,7 @@ def test_a_fast_node_is_idle_while_it_waits_for_a_slow_one():
 
 def test_absent_node_costs_nothing_and_aborted_step_costs_its_share():
     stays, leaves = simulate(3, [1.0, 1.0], {1: [(0.25, 1.75)]})
-    # Node 0 has done two rounds alone when node 1 comes back to do the third with it.
+    # Node 0 has done two rounds alone when node 1 returns and joins the third.
     assert stays["computing_s"] == 3.0
     assert leaves["steps"] == pytest.approx(0.25 + 1.0)
     assert leaves["computing_s"] == pytest.approx(0.25 + 1.0)

@@ -1,4 +1,4 @@
-"""Nodes that have finished, whom others may still ask, under churn."""
+"""Finished nodes that still answer requests, under churn."""
 
 import pytest
 from small_network import equal_network
@@ -8,7 +8,7 @@ from ddlsim.devices.energy import Costs
 
 
 class Answering(Plain):
-    """Nodes publish the number of a round; node 1, the slow one, then asks node 0, which may have finished."""
+    """Nodes publish the round number; node 1, the slow one, then asks node 0, which may have finished."""
 
     def __init__(self):
         self.answers = []
@@ -45,7 +45,7 @@ def test_finished_node_leaves_and_returns_like_the_others(lost, later):
 
 
 class Scoring(Answering):
-    """Node 1 asks node 0 for a score that takes it longer than it stays."""
+    """Node 1 asks node 0 for a score that takes longer than node 0 stays."""
 
     def round(self, node, state, round_num):
         yield node.sleep(0.5)

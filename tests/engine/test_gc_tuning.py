@@ -5,7 +5,7 @@ from ddlsim.engine.gc_tuning import free_earlier_runs, relaxed_gc
 
 
 class Ring:
-    """Holds itself."""
+    """Refers to itself."""
 
     def __init__(self):
         self.ring = self

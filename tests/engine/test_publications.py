@@ -1,4 +1,4 @@
-"""What a node answers to pulls: by round and stage, in the order in which it published."""
+"""Answers to pulls by round and stage, in the order of publication."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""Every round is told once, in order, when somebody has completed it and no node that is there has yet to."""
+"""Every round is reported once, in order, when all online nodes have completed it."""
 
 import pytest
 
@@ -20,7 +20,7 @@ SLOW_LAST = {"devices": {"name": "per_node", "step_times_s": [0.1, 0.1, 0.2, 0.4
 
 
 class Rounds(ddlsim.Callback):
-    """Notes what it is told, and ends the run after a round."""
+    """Records all reports, and ends the run after a round."""
 
     def __init__(self, last=99):
         self.rounds: list[tuple[int, float]] = []
@@ -46,12 +46,12 @@ def away(node, start_s, end_s):
     ("changes", "times_s"),
     [
         ({}, [1.02 * r for r in range(1, 9)]),
-        (away(3, 0.0, 1.5), [1.02 * r for r in range(1, 9)]),  # it joins in round 2, and begins with round 3
-        # Node 3 leaves in round 1, and begins with round 6 when it returns; node 2 ends a round every 2 s.
+        (away(3, 0.0, 1.5), [1.02 * r for r in range(1, 9)]),  # it joins in round 2 and starts with round 3
+        # Node 3 leaves in round 1 and starts with round 6 when it returns; node 2 ends a round every 2 s.
         (SLOW_LAST | away(3, 2.0, 9.0), [2.02, 4.02, 6.02, 8.02, 10.02, 13.02, 17.02, 21.02]),
         # Without waiting: node 3 ends a round every 4 s; node 1 has done five rounds when it leaves.
         (SLOW_LAST | {"mode": "async"} | away(1, 5.5, 60.0), [4.0 * r for r in range(1, 9)]),
-        # Node 2 joins at 10 s, at the median of the rounds of those that are there.
+        # Node 2 joins at 10 s, at the median round of the online nodes.
         (SLOW_LAST | {"mode": "async"} | away(2, 0.0, 10.0), [4.0 * r for r in range(1, 9)]),
     ],
 )

@@ -1,4 +1,4 @@
-"""When a round closes, and what becomes of messages that are late: three nodes, of which node 2 is ten times slower.
+"""Closing of rounds and late messages: three nodes, of which node 2 is ten times slower.
 
 A step takes 0.1 s on nodes 0 and 1 and 1 s on node 2, a message 0.01 s. With a deadline of 0.5 s the rounds of nodes 0
 and 1 close at 0.6, 1.2 and 1.8 s; node 2's messages of rounds 0, 1 and 2 arrive at 1.01, 2.01 and 3.01 s.
@@ -18,10 +18,10 @@ from ddlsim.foundation.errors import ScenarioError
 
 
 class Exchange(Plain):
-    """Keeps per (node, round) whose messages of which rounds it got, and when it had them.
+    """Records per (node, round) the senders and rounds of received messages, and the time.
 
     Args:
-        how: push: send and receive; pull: publish and pull; look: send and take what is there; wait: send and wait in
+        how: push: send and receive; pull: publish and pull; look: send and read without waiting; wait: send and wait in
             either mode.
     """
 
@@ -127,14 +127,14 @@ def test_waits_end_when_nodes_leave_before_the_deadline(how):
     exchange = Exchange(how)
     simulation = simulate(exchange, deadline_s=0.5, absences={0: [(0.3, 0.55)], 2: [(0.5, 1e9)]})
     assert [member.finished for member in simulation.members] == [True, True, False]
-    assert exchange.at_s[1, 0] == pytest.approx(0.5)  # node 0 has sent, node 2 has left: nothing more can come
+    assert exchange.at_s[1, 0] == pytest.approx(0.5)  # node 0 has sent, node 2 has left: no more messages can arrive
 
 
 @pytest.mark.parametrize("staleness_s", [None, 0.15])
 def test_a_lasting_difference_in_speed_silences_no_asynchronous_node(staleness_s):
     exchange = Exchange()
     simulate(exchange, rounds=30, synchronous=False, staleness_s=staleness_s)
-    # Every message waits 0.1 s at most, although node 2 is in round 0 while the others are in rounds 0 to 10.
+    # Every message waits at most 0.1 s, although node 2 is in round 0 while the others are in rounds 0 to 10.
     assert [exchange.got[0, r] for r in range(1, 10)] == [[(1, r - 1)] for r in range(1, 10)]
     assert exchange.got[0, 10] == [(1, 9), (2, 0)] and exchange.got[0, 20] == [(1, 19), (2, 1)]
     assert exchange.got[2, 0] == [(0, 8), (1, 8)]
@@ -175,7 +175,7 @@ def test_round_closes_without_dropped_messages(how):
     simulate(exchange, drop_prob=1.0)
     assert set(exchange.got) == {(node, r) for node in range(3) for r in range(3)}
     assert not any(exchange.got.values())
-    # a push is given up when it should have arrived; so is a pull's request, which nobody answers
+    # a push, or the unanswered request of a pull, is abandoned at its expected arrival
     assert exchange.at_s[2, 2] == pytest.approx(3.0 if how == "push" else 3.03)
 
 
@@ -227,8 +227,8 @@ def test_late_message_uses_bandwidth_until_its_timeout(timeout_s):
         env.process(slow_at_first())
         return made
 
-    # Two messages of 1000 bytes share an uplink, 2 s where nothing else is on it. Those of node 2 miss round 0, which
-    # closes at 2.5 s. If they fly on, they halve what those of round 1 have, which so miss their round as well.
+    # Two messages of 1000 bytes share an uplink, 2 s if it is otherwise idle. Messages of node 2 miss round 0, which
+    # closes at 2.5 s. If they continue, they halve the rate of round 1's messages, which then also miss their round.
     exchange = Exchange()
     simulation = simulate(exchange, step_time_s=np.zeros(3), deadline_s=2.5, network=network)
     of_round_1 = [(1, 1), (2, 1)] if timeout_s else [(1, 1)]

@@ -1,4 +1,4 @@
-"""The best model by validation loss, and patience; then both in runs of the smoke scenario."""
+"""The best model by validation loss, patience, and both in runs of the smoke scenario."""
 
 import json
 from pathlib import Path
@@ -75,7 +75,7 @@ def test_stopped_nodes_delay_no_other(tmp_path, name, mode):
 
 
 def test_best_model_is_evaluated(tmp_path):
-    """What is tested changes exactly when the validation loss is lower than it ever was."""
+    """The tested model changes exactly when the validation loss reaches a new minimum."""
     sets = ("evaluation.evaluated_model=best", "evaluation.every=1", "rounds=8", "algorithm.final_all_reduce=false")
     summary, rows = run(tmp_path, "algorithm={name: el}", *sets)
     losses = {(r["node"], r["round"]): r["value"] for r in rows if r["name"] == "validation_loss"}
@@ -91,7 +91,7 @@ def test_best_model_is_evaluated(tmp_path):
 
 
 def test_epochs_are_passes_over_the_samples_of_a_node(tmp_path):
-    """Twice the passes take twice the simulated time, with links that take none."""
+    """Twice the passes take twice the simulated time if links take no time."""
     times = []
     for epochs in (1, 2):
         sets = ("training.local_steps=null", f"training.epochs={epochs}", "network.fidelity=ideal", "rounds=2")

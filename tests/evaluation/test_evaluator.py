@@ -1,4 +1,4 @@
-"""What an evaluation makes of diverged models, and when a target counts as reached."""
+"""Evaluation of diverged models, and the time when a target is reached."""
 
 import json
 import math
@@ -56,7 +56,7 @@ def test_without_any_value_no_target_is_reached():
 
 
 def test_run_stops_at_the_first_evaluation_to_reach_the_target_in_its_report(tmp_path):
-    """With one node that never joins: its missing value counts neither there nor here."""
+    """One node never joins; its missing value counts in neither place."""
     sets = (
         "algorithm={name: el}",
         "churn={name: schedule, offline: [{node: 2, start_s: 0, end_s: 1e9}]}",
@@ -71,7 +71,7 @@ def test_run_stops_at_the_first_evaluation_to_reach_the_target_in_its_report(tmp
 @pytest.mark.parametrize("metric", ["accuracy", "f1_macro"])
 def test_backdoor_success_is_a_share_of_samples_for_any_metric(metric):
     task, nothing, rows = Classification(metric=metric), SimpleNamespace(any_chosen=False, write=None), []
-    confusion = np.array([[3, 1], [0, 0]])  # of four samples that count as the target, three are taken for it
+    confusion = np.array([[3, 1], [0, 0]])  # of four samples, three are classified as the target
     found = [eval_results.EvalResult(task.values(confusion, 1.0), 1.0, confusion)]
     compute = SimpleNamespace(test=lambda *_: None, resolve=lambda jobs: [found for _ in jobs])
     recorder = SimpleNamespace(row=lambda *row: rows.append(row))
@@ -98,7 +98,7 @@ def test_a_branch_stops_at_the_target_of_its_metric():
 )
 @pytest.mark.parametrize("learning", ["real", "none"])
 def test_returning_node_reopens_no_evaluated_round(tmp_path, algorithm, learning):
-    """Node 3 leaves in the first round and returns when others have done most of theirs, if not all."""
+    """Node 3 leaves in the first round and returns when the others have completed most or all rounds."""
     sets = (
         f"algorithm={algorithm}",
         f"learning={learning}",
@@ -115,14 +115,14 @@ def test_returning_node_reopens_no_evaluated_round(tmp_path, algorithm, learning
     assert found == sorted(set(found), key=lambda place: (place[0], place[1] or 0))
     last = found[-1][0]
     ends_s = {row["node"]: row["time_s"] for row in rows if row["name"] == name and row["round"] == last}
-    assert ends_s[3 if learning == "real" else None] > 0.6  # it is measured in the last round as it ended it
+    assert ends_s[3 if learning == "real" else None] > 0.6  # its model at the end of the last round is evaluated
     if learning == "real":
-        assert max(ends_s[node] for node in ends_s if node != 3) < ends_s[3]  # and the others as they ended theirs
+        assert max(ends_s[node] for node in ends_s if node != 3) < ends_s[3]  # as for the other nodes
 
 
 @pytest.mark.parametrize("mode", ["sync", pytest.param("async", marks=pytest.mark.full)])
 def test_evaluation_does_not_depend_on_earlier_evaluations(tmp_path, mode):
-    """Nodes have 300 mini-batches of one sample, of which 100 tell which head fits, and losses are similarities."""
+    """Nodes have 300 mini-batches of one sample; 100 select the head, and losses are similarities."""
     likened = ("algorithm={name: pens}", "records.true_similarities=[1]")
     found = []
     for every in (1, 3):
@@ -145,7 +145,7 @@ def test_evaluation_does_not_depend_on_earlier_evaluations(tmp_path, mode):
 
 
 def test_node_joining_ahead_of_the_others_is_evaluated_at_its_completed_round(tmp_path):
-    """Node 2 joins while the others are in their first round, begins with the next, and is through at once."""
+    """Node 2 joins during the first round of the others, starts with the next, and finishes at once."""
     steps = tmp_path / "steps.csv"
     steps.write_text("node,step_time_s\n0,1\n1,1\n2,0.001\n")
     sets = (

@@ -1,4 +1,4 @@
-"""Chosen nodes' true similarities to all others: by hand from the models that the run ends with."""
+"""True similarities of selected nodes to all others, computed by hand from the final models."""
 
 from types import SimpleNamespace
 
@@ -88,7 +88,7 @@ def cosine(a, b):
 
 
 def mean_squared_error(run, node, model):
-    """Over all of a node's samples: 48 are six whole mini-batches, whose means weigh alike."""
+    """Return the error over all samples of a node: 48 are six full mini-batches of equal weight."""
     images, labels = run.prepared.node_train[node]
     return np.mean((images.reshape(len(images), -1) @ model[:-1] + model[-1] - labels) ** 2)
 

@@ -1,4 +1,4 @@
-"""Which operators of torch are called."""
+"""Counts of called torch operators."""
 
 from collections import Counter
 
@@ -6,7 +6,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class CountedOperators(TorchDispatchMode):
-    """Counts what is dispatched in `found`, without views."""
+    """Counts dispatched operators in `found`, without views."""
 
     def __init__(self):
         super().__init__()

@@ -1,7 +1,7 @@
 """The CUDA kernels without a CUDA device: compiled as C++, every thread of a block a fiber (cuda/cuda_runtime.h).
 
-What this shows: their arithmetic, indices, barriers and shuffles, and the Python that launches them, on tensors in
-host memory. What it cannot: that a device is as forgiving of unsynchronized memory, and how fast anything is.
+It tests their arithmetic, indices, barriers and shuffles, and the Python that launches them, on tensors in
+host memory. It cannot test unsynchronized memory access or speed on a device.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ def compiler() -> str | None:
 
 
 def as_host_code(cuda: str) -> str:
-    """The two things that are no C++: launches, and shared memory of a size that the launch gives."""
+    """Translate the two constructs that are not C++: launches, and shared memory sized at launch."""
     cuda = LAUNCH.sub(r"on_host::launch_of([=](auto... a) { \1(a...); }, \2)(", cuda)
     return SHARED_BY_LAUNCH.sub(r"\1* const shared = on_host::device.shared.data();", cuda)
 
@@ -38,7 +38,7 @@ class HostCuda:
     """Stands in for the module ddlsim._cuda; addresses are host memory.
 
     Args:
-        folder: for what is compiled.
+        folder: of the compiled files.
     """
 
     def __init__(self, folder: Path):
@@ -53,7 +53,7 @@ class HostCuda:
         self._library.columns_of_a_chunk.restype = ctypes.c_int64
 
     def run_threads(self, falling: bool) -> None:
-        """In which order the threads of a block get their turns."""
+        """Set the order in which the threads of a block run."""
         self._library.run_threads_falling(int(falling))
 
     def why_unusable(self) -> str:
@@ -61,7 +61,7 @@ class HostCuda:
         return self._library.why().decode()
 
     def pretend(self, driver: int = 13000, devices: int = 1, counting: int = 0, loading: int = 0) -> None:
-        """What the machine says of itself: driver version, devices, and the errors of counting them and of loading a
+        """Set the reported driver version, devices, and the errors of counting them and of loading a
         kernel (numbers of cudaError_t in cuda_runtime.h).
         """
         self._library.pretend(driver, devices, counting, loading)
@@ -94,7 +94,7 @@ class HostCuda:
 
 @contextlib.contextmanager
 def tensors_on(device: HostCuda, monkeypatch):
-    """Within, every matrix counts as one on the device."""
+    """Treat every matrix as a matrix on the device within the context."""
 
     def rows_of(*arguments, **options):
         return matrices.rows_of(*arguments, **options)._replace(device=torch.device("cpu"))

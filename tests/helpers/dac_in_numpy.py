@@ -1,4 +1,4 @@
-"""The similarity study's synthetic problem (cosine of gradients, FedAvg) in plain NumPy: a second opinion on DAC.
+"""The synthetic problem of the similarity study (cosine of gradients, FedAvg) in plain NumPy, to check DAC.
 
 Nothing here comes from ddlsim: linear regression on 3 x 33 nodes, 50 samples each, SGD with batches of 8, one exchange
 with 5 peers and one epoch a round, the least alike peer's estimate of a third node (as the published code has it).
@@ -11,7 +11,7 @@ RATE, TAU, UNKNOWN = 0.003, 140.0, 1e-6
 
 
 def mean_error(seed: int) -> float:
-    """Mean squared test error over all nodes, of every node's model of lowest validation loss."""
+    """Return the mean squared test error over all nodes, of each node's model of lowest validation loss."""
     random = np.random.default_rng(seed)
     theta = random.uniform(-10, 10, (CLUSTERS, DIMENSIONS))
     cluster = np.repeat(np.arange(CLUSTERS), NODES // CLUSTERS)
@@ -52,7 +52,7 @@ def _epoch(random, model, inputs, targets):
 
 
 def _exchange(random, node, models, start, scores, asked, chances):
-    """One node asks five peers, scores them, takes over what they know, and merges at once."""
+    """Let one node ask five peers, score them, take over their tables, and merge at once."""
     peers = random.choice(NODES, PEERS, replace=False, p=chances[node])
     own = models[node] - start
     for peer in peers:

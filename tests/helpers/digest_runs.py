@@ -82,7 +82,7 @@ REGRESSION = ("data={name: synthetic_regression, test_samples: 20}", "shift={nam
 
 
 def algorithm(name: str, **changes: str) -> str:
-    """The override that chooses an algorithm with its settings of this table, some of them changed."""
+    """Return the override that selects an algorithm with its settings in this table, some of them changed."""
     settings = dict(pair.split(": ") for pair in ALGORITHMS[name].split(", ") if pair)
     return f"algorithm={{name: {name}{''.join(f', {key}: {value}' for key, value in (settings | changes).items())}}}"
 
@@ -92,7 +92,7 @@ DPSGD_WITHOUT_FINISH = algorithm("dpsgd", final_all_reduce="false")
 
 
 def init_of(overrides: tuple[str, ...]) -> str:
-    """The initial models of a run whose overrides name no others."""
+    """Return the override of the initial models, unless the overrides contain one."""
     name = overrides[0].removeprefix("algorithm={name: ").partition(",")[0].rstrip("}")
     return "own" if name in OWN_START else "shared"
 
@@ -236,7 +236,7 @@ TEXTS = {"labels", "judged_by", "also_measured"}
 
 
 def digests_of(directory: Path) -> dict[str, str]:
-    """Record file -> the first 16 hexadecimal digits of its SHA-256; `summary` without what is no result."""
+    """Return record file -> first 16 hexadecimal digits of its SHA-256; `summary` without texts and process data."""
     summary: dict[str, Any] = json.loads((directory / "summary.json").read_text())
     kept = {key: value for key, value in summary.items() if key not in OF_THE_PROCESS | TEXTS}
     contents = {file.stem: file.read_bytes() for file in sorted(directory.glob("*.jsonl"))}
@@ -269,7 +269,7 @@ def compute(name: str, folder: Path) -> dict[str, str]:
 
 
 def _interrupting() -> Any:
-    """A callback that interrupts the run, which ends after its next round."""
+    """A callback that interrupts the run; the run ends after the next round."""
     from ddlsim.runs.callbacks import Callback, Completed
 
     class Interrupt(Callback):
@@ -295,7 +295,7 @@ def main(group: int, groups: int) -> None:
         with tempfile.TemporaryDirectory() as folder:
             found[name] = compute(name, Path(folder))
         gc.collect()
-        gc.freeze()  # each run searches all other objects for cyclic garbage
+        gc.freeze()  # otherwise each run searches all objects for cyclic garbage
     print(json.dumps(found))
 
 

@@ -6,7 +6,7 @@ from functools import cache
 
 
 def pay_once() -> None:
-    """Cache what every run reads anew, until the process ends."""
+    """Cache the data that every run reads, until the process ends."""
     from ddlsim.data import torchvision_sets
     from ddlsim.runs.cluster import cluster
 

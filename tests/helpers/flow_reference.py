@@ -1,4 +1,4 @@
-"""The flow network in plain Python: every rate anew at every event. What csrc/flow is tested and timed against.
+"""The flow network in plain Python, with all rates recomputed at every event: the reference for csrc/flow.
 
 Same numbers as csrc/flow/flow_network.h: time in ns, rates in 2^-16 byte/s, work in rate unit x ns.
 """
@@ -48,7 +48,7 @@ class _Flow:
 
 
 class ReferenceNetwork:
-    """The core's interface, flows named by the order in which they were sent."""
+    """The interface of the core; flows are numbered in the order of sending."""
 
     def __init__(self):
         self.now = 0
@@ -57,16 +57,16 @@ class ReferenceNetwork:
         self._num_sent = 0
 
     def add_node(self, uplink: float, downlink: float) -> None:
-        """The next node; bytes/s."""
+        """Add a node with these capacities, bytes/s."""
         self.capacities += [round(uplink * RATE_UNITS_PER_BYTE_S), round(downlink * RATE_UNITS_PER_BYTE_S)]
 
     def add_link(self, capacity: float) -> int:
-        """A shared link; bytes/s. All nodes must have been added."""
+        """Add a shared link, bytes/s, after all nodes."""
         self.capacities.append(round(capacity * RATE_UNITS_PER_BYTE_S))
         return len(self.capacities) - 1
 
     def set_capacity(self, link: int, capacity: float) -> None:
-        """Node n's uplink is link 2n, its downlink 2n + 1."""
+        """Set a capacity; the uplink of node n is link 2n, its downlink 2n + 1."""
         self.capacities[link] = round(capacity * RATE_UNITS_PER_BYTE_S)
 
     def send(
@@ -78,7 +78,7 @@ class ReferenceNetwork:
         links: Sequence[int] = (),
         deadline_ns: int = NEVER_NS,
     ) -> int:
-        """A message at this instant, aborted at its deadline; returns its number."""
+        """Send a message now, aborted at its deadline; return its number."""
         work = num_bytes * WORK_PER_BYTE
         at_once = src == dst or num_bytes == 0
         begins_ns = self.now + (0 if src == dst else latency_ns)
@@ -87,7 +87,7 @@ class ReferenceNetwork:
         return self._num_sent - 1
 
     def rates(self) -> dict[int, int]:
-        """Flows that take bandwidth at this instant."""
+        """Return the rates of flows that use bandwidth now."""
         sending = {
             number: flow.links
             for number, flow in self._flows.items()
@@ -96,7 +96,7 @@ class ReferenceNetwork:
         return fair_rates(sending, self.capacities)
 
     def next_time(self) -> int:
-        """Time of the next end of a latency or of a message, or of the next deadline."""
+        """Return the time of the next end of a latency or message, or of the next deadline."""
         rates, times = self.rates(), [NEVER_NS]
         for number, flow in self._flows.items():
             times.append(flow.deadline_ns)
@@ -109,9 +109,9 @@ class ReferenceNetwork:
         return min(times)
 
     def step(self, until_ns: int) -> tuple[list[int], list[tuple[int, int]]]:
-        """The messages of the first instant up to until_ns at which any ends or is overdue: these and those.
+        """Return completed and aborted messages of the first instant with any, up to until_ns.
 
-        Of what was aborted at its deadline, with the bytes that had been sent.
+        Messages aborted at their deadline come with the bytes sent so far.
         """
         while (time := self.next_time()) <= until_ns and time != NEVER_NS:
             self._advance(time)
@@ -130,18 +130,18 @@ class ReferenceNetwork:
         return [], []
 
     def remove_node(self, node: int) -> list[tuple[int, int]]:
-        """Aborted messages and the bytes that had been sent of each."""
+        """Remove a node; return its aborted messages and the bytes sent of each."""
         touched = [n for n, flow in self._flows.items() if flow.links[0] == 2 * node or flow.links[1] == 2 * node + 1]
         return [(number, self._abort(number)) for number in touched]
 
     def advance(self, now_ns: int) -> None:
-        """Lets time pass to an instant before which nothing ends."""
+        """Advance the time to an instant before which nothing ends."""
         while (time := self.next_time()) < now_ns:
             self._advance(time)
         self._advance(now_ns)
 
     def _abort(self, number: int) -> int:
-        """Bytes that had been sent."""
+        """Abort a message; return the bytes sent so far."""
         flow = self._flows.pop(number)
         return flow.total // WORK_PER_BYTE + -flow.left // WORK_PER_BYTE if not flow.ends_at_once else 0
 

@@ -1,6 +1,6 @@
 """`python interpreted_convolutions.py IN OUT`: convolutions of many models, by kernels interpreted on the host.
 
-Triton's standard library is for its interpreter, too, only if that is so before it is imported: a process of its own.
+Triton selects its interpreter at import, so the kernels run in a separate process.
 """
 
 import os
@@ -13,14 +13,14 @@ NO_INTERPRETER = 77
 
 
 def gradients(conv2d, inputs, slopes, count, moves):
-    """Outputs [b, N * O, OH, OW] and the gradients by images, weights and biases, where there are any."""
+    """Return outputs [b, N * O, OH, OW] and the gradients by images, weights and biases if there are any."""
     leaves = [each.clone().requires_grad_() for each in inputs]
     outputs = conv2d(*leaves[:2], leaves[2] if len(leaves) > 2 else None, count, *moves)
     return [outputs.detach(), *torch.autograd.grad(outputs, leaves, slopes)]
 
 
 def check_interpreter() -> None:
-    """Ends the process where it is not the kernels that fail."""
+    """End the process if the interpreter fails without the kernels."""
     import triton
     import triton.language as tl
 
@@ -41,7 +41,7 @@ def check_interpreter() -> None:
 
 
 def main(given: str, found: str) -> None:
-    """Reads cases (inputs, slopes, count, moves) and writes what the kernels make of them."""
+    """Read cases (inputs, slopes, count, moves) and write the kernels' results."""
     os.environ["TRITON_INTERPRET"] = "1"
     check_interpreter()
     from ddlsim.kernels import grouped_conv

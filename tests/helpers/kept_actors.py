@@ -1,5 +1,5 @@
 """Actors of Ray that serve one run after the other: a process that imports torch starts in more time than a small run
-takes. What they are sent, and what they compute, is as with actors of a run's own.
+takes. Their messages and results are the same as with actors of one run.
 """
 
 from collections import defaultdict
@@ -11,11 +11,11 @@ from ddlsim.runs.cluster.cluster import import_ray
 
 @contextmanager
 def kept_actors(monkeypatch):
-    """Runs with the executor ray keep their actors for later ones; at the end these are killed."""
-    idle = defaultdict(list)  # host and threads -> actors there that no run has
+    """Let runs with the executor ray keep their actors for later runs; kill them at the end."""
+    idle = defaultdict(list)  # host and threads -> free actors
 
     class KeptActors(ray_workers.RayWorkers):
-        """Takes the place of RayWorkers."""
+        """Replaces RayWorkers."""
 
         def _actor(self, place, gpus):
             found = idle[place.host, place.threads]

@@ -1,4 +1,4 @@
-"""The section `training` of a scenario, from the keys that a test is about."""
+"""The section `training` of a scenario, from the keys of a test."""
 
 from typing import Any
 
@@ -7,6 +7,6 @@ from ddlsim.scenario.tree import Mark, from_plain, with_long_names
 
 
 def local_training(**keys: Any) -> Training:
-    """Plain SGD with the rate 0.1 on batches of four, unless keys say otherwise, the optimizer's among them."""
+    """Return plain SGD with rate 0.1 on batches of four, changed by these keys of training or optimizer."""
     whole = {"optimizer": "sgd", "learning_rate": 0.1, "batch_size": 4, **keys}
     return Training.model_validate(with_long_names(from_plain(whole, Mark("test"))).plain())

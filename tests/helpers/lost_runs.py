@@ -1,4 +1,4 @@
-"""Algorithms whose runs lose their processes on Ray: Epidemic Learning, and what happens in its second round."""
+"""Epidemic Learning variants whose runs lose processes on Ray in the second round."""
 
 import time
 
@@ -42,7 +42,7 @@ class Waiting(EpidemicLearning):
 
 
 def until(holds, most_s: float) -> None:
-    """Waits until it holds."""
+    """Wait until the condition holds."""
     end_s = time.monotonic() + most_s
     while not holds():
         assert time.monotonic() < end_s, "it takes too long"

@@ -1,4 +1,4 @@
-"""Mailboxes in plain Python: what ddlsim/network/mailboxes.py and csrc/flow/mailboxes.h are tested against."""
+"""Mailboxes in plain Python: the reference for ddlsim/network/mailboxes.py and csrc/flow/mailboxes.h."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -16,13 +16,13 @@ class Mailbox:
     """Messages of one kind to one node.
 
     Args:
-        label: (node id, kind), unique; mailboxes are looked at in this order.
+        label: (node id, kind), unique; mailboxes are checked in this order.
         env: the SimPy environment.
-        may_come: (sender, round) -> whether a message of that round can still come from that sender, those that are on
-            their way (see `announce`) apart.
-        watch: called with (sender, mailbox) when it begins to wait: `reconsider` is due when that sender leaves or
+        may_come: (sender, round) -> whether a message of that round can still arrive from that sender, except those in
+            flight (see `announce`).
+        watch: called with (sender, mailbox) at the start of a wait: `reconsider` is due when that sender leaves or
             completes a round.
-        unused: called with every message that has arrived, but is forgotten before anybody has taken it.
+        unused: called with every message that arrived and was discarded unread.
     """
 
     __slots__ = ("_arrived", "_env", "_failed", "_may_come", "_unused", "_waits", "_watch", "label")
@@ -40,17 +40,17 @@ class Mailbox:
         self._may_come = may_come
         self._watch = watch
         self._unused = unused
-        self._arrived: dict[int, dict[int, Message | None]] = {}  # by round and sender; None: on its way
+        self._arrived: dict[int, dict[int, Message | None]] = {}  # by round and sender; None if in flight
         self._failed: dict[int, set[int]] = {}
         self._waits: list[Wait] = []
 
     @property
     def waits(self) -> bool:
-        """Whether somebody waits for what is missing."""
+        """Whether a wait for missing messages is pending."""
         return bool(self._waits)
 
     def announce(self, sender: int, round_num: int) -> None:
-        """A message is on its way; `deliver` or `fail` will follow."""
+        """Announce a message in flight; `deliver` or `fail` follows."""
         arrived = self._arrived.get(round_num)
         if arrived is None:
             self._arrived[round_num] = {sender: None}
@@ -58,7 +58,7 @@ class Mailbox:
             arrived[sender] = None
 
     def deliver(self, message: Message) -> None:
-        """A message is in; the newest of a sender and round counts."""
+        """Deliver a message; the newest of a sender and round counts."""
         round_num, sender = message.round_num, message.src
         arrived = self._arrived.get(round_num)
         if arrived is None:
@@ -71,20 +71,20 @@ class Mailbox:
             self._answered(sender, round_num)
 
     def fail(self, sender: int, round_num: int) -> None:
-        """A message was lost on the way and will not be sent again."""
+        """Report a lost message that will not be sent again."""
         self._failed.setdefault(round_num, set()).add(sender)
         if self._arrived.get(round_num, {}).get(sender, self) is None:
             del self._arrived[round_num][sender]
         self._answered(sender, round_num)
 
     def wait(self, round_num: int, senders: Iterable[int], deadline_s: float | None = None) -> simpy.Event:
-        """An event that happens when everything that can still come from `senders` for this round has come.
+        """Return an event that occurs when no more messages of this round can arrive from `senders`.
 
         Args:
             round_num: the round; messages of other rounds do not count.
-            senders: whom to wait for.
-            deadline_s: the event happens this many seconds from now at the latest, after all that comes at that
-                instant; None: no deadline.
+            senders: nodes to wait for.
+            deadline_s: the event occurs at most this many seconds from now, after all arrivals of that
+                instant; None if there is no deadline.
         """
         event = self._env.event()
         known, failed = self._arrived.get(round_num, {}), self._failed.get(round_num, ())
@@ -107,7 +107,7 @@ class Mailbox:
         return event
 
     def reconsider(self) -> None:
-        """Somebody left or fell behind: stop waiting for what cannot come any more."""
+        """Stop waiting for messages that can no longer arrive."""
         for wait in list(self._waits):
             round_num, missing, _ = wait
             known = self._arrived.get(round_num, {})
@@ -119,7 +119,7 @@ class Mailbox:
             self._close_if_done(wait)
 
     def take(self, round_num: int, late_too: bool = False) -> list[Message]:
-        """The round's messages ordered by sender; forgets it and everything older.
+        """Return the round's messages ordered by sender; discard this and older rounds.
 
         Args:
             round_num: the round that ends.
@@ -133,24 +133,24 @@ class Mailbox:
         return taken
 
     def take_all(self, oldest_round: int) -> list[Message]:
-        """The newest message of every sender, whatever its round, unless older than `oldest_round`; forgets all."""
+        """Return the newest message of every sender, unless older than `oldest_round`; discard all."""
         taken = self._newest(known for known in self._arrived if known >= oldest_round)
         self._forget(list(self._arrived), taken)
         self._failed.clear()
         return taken
 
     def clear(self) -> None:
-        """Forgets everything: the node has left, or is through."""
+        """Discard everything, because the node has left or finished."""
         self._forget(list(self._arrived), [])
         self._failed.clear()
         self._waits.clear()
 
     def waiting_for(self) -> dict[int, list[int]]:
-        """Round -> senders still waited for."""
+        """Return round -> senders of a pending wait."""
         return {round_num: sorted(missing) for round_num, missing, _ in self._waits}
 
     def _forget(self, rounds: Sequence[int], taken: Sequence[Message]) -> None:
-        """Forgets what came for these rounds; what is not among `taken` was of no use."""
+        """Discard the messages of these rounds; those not in `taken` were unused."""
         known = [self._arrived.pop(round_num) for round_num in rounds]
         if sum(map(len, known)) == len(taken):
             return
@@ -161,7 +161,7 @@ class Mailbox:
                     self._unused(message)
 
     def _newest(self, rounds: Iterable[int]) -> list[Message]:
-        """The newest message of every sender in these rounds, ordered by sender."""
+        """Return the newest message of every sender in these rounds, ordered by sender."""
         newest: dict[int, Message] = {}
         for round_num in sorted(rounds):
             newest.update(item for item in self._arrived[round_num].items() if item[1] is not None)
@@ -178,7 +178,7 @@ class Mailbox:
                 self._close_if_done(wait)
 
     def _give_up(self, wait: Wait) -> None:
-        """The deadline has come; the wait may long be over, or its node gone."""
+        """Handle a deadline; the wait may be over, or its node offline."""
         if wait in self._waits:
             wait[1].clear()
             self._close_if_done(wait)
@@ -195,7 +195,7 @@ class PlainMailboxes:
     Args:
         env: the SimPy environment.
         num_nodes: how many nodes.
-        unused: called with (receiver, message) for what was of no use.
+        unused: called with (receiver, message) for unused messages.
     """
 
     def __init__(self, env: simpy.Environment, num_nodes: int, unused: Callable[[int, Message], None]):

@@ -1,6 +1,6 @@
-"""Nodes made of numbers that go through an algorithm's rounds together, on quadratic losses and without a simulator.
+"""Nodes made of numbers that play an algorithm's rounds in lockstep, on quadratic losses and without a simulator.
 
-Node i has the loss (x - b_i)' A_i (x - b_i) / 2. Parameters are float64 vectors, so that what comes out can be compared
+Node i has the loss (x - b_i)' A_i (x - b_i) / 2. Parameters are float64 vectors, so that results can be compared
 with textbook equations to the last few bits.
 """
 
@@ -10,7 +10,7 @@ from number_node import NumberNode, message
 
 
 class QuadraticNode(NumberNode):
-    """One node; `graph` is per node its neighbors, in all rounds."""
+    """One node; `graph` lists the neighbors of each node, in all rounds."""
 
     def __init__(self, node_id, graph, curvature, center, start, rate, local_steps=1):
         super().__init__(node_id, len(graph), graph[node_id], ((start,),))
@@ -35,7 +35,7 @@ class QuadraticNode(NumberNode):
 
 
 def play(algorithm, nodes, rounds, arrives=lambda round_num, src, dst: True, rate=None):
-    """Rounds in which all nodes train, then send, then receive what arrives; returns the states after each round.
+    """Play rounds in which all nodes train, send and receive; return the states after each round.
 
     With `rate`, a function of the round and the node, the nodes' learning rates change.
     """
@@ -65,7 +65,7 @@ def play(algorithm, nodes, rounds, arrives=lambda round_num, src, dst: True, rat
 
 
 def quadratics(num_nodes, size=3, seed=0):
-    """Per node a positive definite matrix [size, size] and a center [size]: curvatures, centers."""
+    """Return per node a positive definite matrix [size, size] and a center [size]."""
     rng = np.random.default_rng(seed)
     roots = rng.normal(size=(num_nodes, size, size))
     return np.eye(size) + 0.2 * roots @ roots.transpose(0, 2, 1), rng.normal(size=(num_nodes, size))

@@ -9,7 +9,7 @@ from ddlsim.aggregation.base import metropolis_hastings
 
 
 class NumberNode:
-    """Stands in for node.node.Node; `sent` and `recorded` keep what an algorithm did."""
+    """Replaces node.node.Node; `sent` and `recorded` hold the calls of an algorithm."""
 
     def __init__(self, node_id=1, num_nodes=4, peers=(0, 2), models=((10.0, 1.0), (20.0, 2.0))):
         self.id, self.num_nodes, self.seed, self.local_steps, self.steps_per_epoch = node_id, num_nodes, 0, 10, 7
@@ -99,7 +99,7 @@ class NumberNode:
 
 
 def answer(steps, *outcomes):
-    """Drives an algorithm's generator with these outcomes; returns the verbs it yielded."""
+    """Drive an algorithm's generator with these outcomes; return the yielded verbs."""
     verbs = [next(steps)]
     for outcome in outcomes[:-1]:
         verbs.append(steps.send(outcome))

@@ -73,7 +73,7 @@ class QuadraticCompute(SizeLearner):
 
 
 def quadratic_run(*keys, rate, starts, curvatures=None, centers=None):
-    """The nodes' models [N, P] after the scenario smoke with these keys, and the simulated seconds that it took.
+    """Return the nodes' models [N, P] after the scenario smoke with these keys, and the simulated seconds.
 
     For the arguments see QuadraticCompute.
     """

@@ -1,4 +1,4 @@
-"""Reference implementations of the kernels in plain torch and float64: slow, simple, and compared with by the tests."""
+"""Reference implementations of the kernels in plain torch and float64: slow and simple."""
 
 import torch
 

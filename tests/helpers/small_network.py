@@ -15,7 +15,7 @@ SHARED = ("shared_bytes_per_s", "route")
 
 
 def flow_network(*links, **options):
-    """The native network alone; `links` are (uplink, downlink) of each node."""
+    """Return the native network alone; `links` are (uplink, downlink) of each node."""
     network = extension().FlowNetwork(**options)
     network.add_nodes([up for up, _ in links], [down for _, down in links], [0] * len(links))
     return network
@@ -44,7 +44,7 @@ class SmallNetwork:
         return lambda message: self.log.append((what, self.env.now, message.src, message.dst))
 
     def send(self, src, dst, num_bytes=1000, kind="push", at_s=None, **keys):
-        """Sends a message now, or at a time to come."""
+        """Send a message now or at a later time."""
         message = Message(src, dst, 0, kind, None, num_bytes, **keys)
         if at_s is None:
             self.network.send([message])
@@ -60,6 +60,6 @@ class SmallNetwork:
         self.env.process(later())
 
     def use(self, until_s=None):
-        """What became of all bytes when the simulation has run on."""
+        """Finish the simulation; return the fate of all bytes."""
         self.env.run(until=until_s)
         return self.network.use()

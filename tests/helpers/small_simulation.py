@@ -1,4 +1,4 @@
-"""A simulation put together by hand: no scenario, no data, and models that are None."""
+"""A simulation without scenario and data; models are None."""
 
 import numpy as np
 from simpy import Environment
@@ -74,7 +74,7 @@ class NoMonitor:
 
 
 class Plain(Algorithm):
-    """An algorithm without models, to be extended."""
+    """Base of algorithms without models."""
 
     def start(self, node):
         return None
@@ -104,8 +104,8 @@ def assemble(
 
     Args:
         make_network: environment -> Network.
-        metered: what energy costs, if it is counted; see devices/energy.py.
-        secure: how sums are protected, a SecureAggregation; what is recorded of that is in `rows`.
+        metered: the energy meter, or None; see devices/energy.py.
+        secure: a SecureAggregation, or None; its records are in `rows`.
         evaluated: whether rows of accuracy are recorded at the end; they are in `records.rows`.
         protocol: keys of the scenario section `protocol`.
     """

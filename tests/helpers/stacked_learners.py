@@ -1,4 +1,4 @@
-"""Trainings of a few nodes, one by one or stacked, and what is compared of them."""
+"""Trainings of a few nodes, one by one or stacked, and their results."""
 
 import numpy as np
 import torch
@@ -21,5 +21,5 @@ def assert_equal_models(found, expected):
 
 
 def fallback_reasons(learner) -> dict[str, int]:
-    """Why jobs were not stacked."""
+    """Return the reasons why jobs were not stacked."""
     return learner.detours.get("stacked", {})

@@ -1,4 +1,4 @@
-"""Runs that are stopped on their way, and what they must have in common with those that were not."""
+"""Stopped runs, and the comparison of their results with uninterrupted runs."""
 
 import json
 import os
@@ -18,11 +18,11 @@ OF_THE_PROCESS = ("wall_s", "peak_rss_mib")
 
 
 class Stopped(Exception):
-    """Stands for whatever ends a process."""
+    """Raised in place of the end of a process."""
 
 
 def outcome(directory: Path) -> dict[str, object]:
-    """All that must be the same: the records' bytes, and the summary but for wall time and memory."""
+    """Return all values that must be equal: the records' bytes, and the summary without wall time and memory."""
     found: dict[str, object] = {name: (directory / name).read_bytes() for name in RECORDS}
     for name in ("models.safetensors", "energy.jsonl"):
         found[name] = (directory / name).read_bytes() if (directory / name).exists() else None
@@ -31,26 +31,26 @@ def outcome(directory: Path) -> dict[str, object]:
 
 
 def run_whole(out: Path, settings: tuple[str, ...]) -> dict[str, object]:
-    """The outcome of a run that nothing stops, and that makes no checkpoints."""
+    """Return the outcome of an uninterrupted run without checkpoints."""
     runs.run(load(SMOKE, settings), out=out, checkpoint_every=Every())
     return outcome(out)
 
 
 def run_until(out: Path, settings: tuple[str, ...], ends: int, every: int, monkeypatch, **options) -> None:
-    """Runs until so many ends of rounds, with a checkpoint at every so many, then stops in the middle of things."""
+    """Run for so many rounds with regular checkpoints, then stop."""
     with stopping_after(ends, monkeypatch):
         runs.run(load(SMOKE, settings), out=out, checkpoint_every=Every(rounds=every), **options)
 
 
 def resume_until(out: Path, ends: int, every: int, monkeypatch, **options) -> None:
-    """Resumes a run until so many ends of rounds that are no repetition, then stops it again."""
+    """Resume a run for so many new rounds, then stop it again."""
     with stopping_after(ends, monkeypatch):
         runs.resume(out, checkpoint_every=Every(rounds=every), **options)
 
 
 @contextmanager
 def stopping_after(ends: int, monkeypatch) -> Iterator[None]:
-    """What runs inside is stopped at that end of a round; an AssertionError if it has fewer."""
+    """Stop runs in this context at the end of that round; an AssertionError if a run has fewer."""
     seen = 0
 
     def stop(self, *_):
@@ -67,7 +67,7 @@ def stopping_after(ends: int, monkeypatch) -> Iterator[None]:
 
 
 def go(out: Path, settings: tuple[str, ...], every: Every) -> None:
-    """What a batch system does that starts the same command until it comes to its end; in a process of its own, which
+    """Start the same command until it completes, like a batch system; in a separate process, which
     finds this module by its name whichever way pytest was started.
     """
     with open(os.devnull, "w") as null:

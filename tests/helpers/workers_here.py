@@ -1,4 +1,4 @@
-"""Workers that are objects of the test's process: what they are sent and what they compute is as with Ray's actors."""
+"""Workers as objects of the test's process, with the messages and results of Ray's actors."""
 
 import pickle
 from contextlib import contextmanager
@@ -43,11 +43,11 @@ class InProcess:
 
 
 class WorkersHere(InProcess):
-    """Takes the place of RayWorkers.
+    """Replaces RayWorkers.
 
     Attributes:
-        made: those of all runs, the newest last.
-        lost_at: number of the call at which a worker is lost, counted over all runs; those that are left out are not.
+        made: workers of all runs, the newest last.
+        lost_at: numbers of the calls at which a worker is lost, counted over all runs.
     """
 
     made: list = []  # noqa: RUF012
@@ -80,7 +80,7 @@ class WorkersHere(InProcess):
 
 @contextmanager
 def workers_here(monkeypatch, lost_at=()):
-    """Runs with the executor ray have such workers; gives the list of those that were made."""
+    """Give runs with the executor ray such workers; return the list of workers made."""
     with monkeypatch.context() as patched:
         patched.setattr(ray_workers, "RayWorkers", WorkersHere)
         WorkersHere.made, WorkersHere.lost_at, WorkersHere.num_calls = [], lost_at, 0

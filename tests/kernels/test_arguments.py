@@ -1,4 +1,4 @@
-"""Kernels read contiguous float32 rows and whole row numbers, and refuse all other arguments by name."""
+"""Kernels accept contiguous float32 rows and integer row numbers, and refuse all other arguments by name."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The CUDA kernels' logic where there is no device: every thread a fiber of the host, in two orders."""
+"""The CUDA kernels' logic without a device: every thread is a fiber of the host, in two orders."""
 
 import re
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""The CUDA kernels against the host's, where there is a device; and plain torch, which stands in for them."""
+"""The CUDA kernels against the host kernels if there is a device, and their replacement in plain torch."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Which instruction set is used: the best by default, another one on demand, and what doctor says of it."""
+"""The choice of the instruction set, and its report by doctor."""
 
 import json
 
@@ -46,7 +46,7 @@ def test_absent_instruction_set_is_refused(name):
 
 
 def test_chosen_instruction_set_computes(isa):
-    """The oldest level has no fused multiply-add: 1 + eps of a product is rounded away, which shows who computed."""
+    """The oldest level has no fused multiply-add: 1 + eps of a product is rounded away, which identifies the level."""
     a = np.float32(1 + 2**-12)
     merged = merge(torch.tensor([[-1 - 2**-11], [float(a)]]), np.array([[1.0, a]]))[0, 0].item()
     assert native.extension().isa() == isa

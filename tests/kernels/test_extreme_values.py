@@ -1,4 +1,4 @@
-"""Similarities of models whose numbers lie at the ends of float32's range; other models are not affected."""
+"""Similarities of models with values at the ends of float32's range; other models are unaffected."""
 
 import numpy as np
 import pytest

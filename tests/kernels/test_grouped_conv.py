@@ -1,4 +1,4 @@
-"""Convolutions of many models against those of each alone: the kernels by Triton's interpreter, and on a device."""
+"""Convolutions of many models against one model at a time: in Triton's interpreter and on a device."""
 
 import subprocess
 import sys
@@ -36,7 +36,7 @@ CASES = {
 
 
 def made(channels, outputs, size, kernel, stride=1, padding=0, dilation=1, bias=True, count=3, batch=3):
-    """Inputs of a convolution in float64 and what it gives, as arguments of `gradients`, and that."""
+    """Return the inputs of a convolution in float64 as arguments of `gradients`, and its results."""
     torch.manual_seed(1)
     draw = lambda *shape: torch.randn(shape, dtype=torch.float64)  # noqa: E731
     weights = draw(count * outputs, channels, *kernel)
@@ -66,7 +66,7 @@ def name(request) -> str:
 
 @pytest.fixture(scope="module")
 def interpreted(tmp_path_factory):
-    """What kernels that Triton interprets make of each case."""
+    """Return the results of the interpreted kernels for each case."""
     given, found = (tmp_path_factory.mktemp("conv") / file for file in ("given.pt", "found.pt"))
     torch.save([*(in_float32(made(**case)) for case in CASES.values()), one_pixel()], given)
     script = Path(interpreted_convolutions.__file__)
@@ -78,7 +78,7 @@ def interpreted(tmp_path_factory):
 
 
 def one_pixel():
-    """Images whose strides do not tell their layout, which padding keeps."""
+    """Return images whose strides do not determine their layout."""
     torch.manual_seed(1)
     images = F.avg_pool2d(torch.randn(2, 6, 4, 4).to(memory_format=torch.channels_last), 4)
     assert images.stride() == (6, 1, 6, 6)

@@ -1,4 +1,4 @@
-"""Differences are formed inside the kernel, sources are read where they lie: nothing as large as the models is made."""
+"""Kernels form differences inside and read sources in place: they allocate nothing as large as the models."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What the compiled module itself says of arguments that do not fit, where a caller goes past ddlsim.kernels."""
+"""Errors of the compiled module on invalid arguments, without the checks of ddlsim.kernels."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""ddlsim/_native.pyi names what the compiled module has: every class, method and function with its parameters."""
+"""ddlsim/_native.pyi lists every class, method and function of the compiled module with its parameters."""
 
 import ast
 import importlib.util
@@ -13,7 +13,7 @@ TOOL = ROOT / "tools" / "native_stub.py"
 
 
 def names_of(stub: str) -> set[str]:
-    """Constants, classes and signatures without their types, which differ among versions of pybind11."""
+    """Return constants, classes and signatures without types, which differ among versions of pybind11."""
     found = set()
 
     def visit(body, inside):

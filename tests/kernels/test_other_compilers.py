@@ -1,4 +1,4 @@
-"""The kernels' inner loops for processors and compilers other than this machine's: they compile, where one is there."""
+"""The kernels' inner loops compile for other processors and compilers, if one is installed."""
 
 import os
 import shutil
@@ -26,7 +26,7 @@ def first_of(*names: str) -> list[str] | None:
 
 
 def compiler_for_neon() -> list[str] | None:
-    """From $DDLSIM_NEON_CXX, or a cross compiler that is installed."""
+    """Return $DDLSIM_NEON_CXX or an installed cross compiler."""
     given = os.environ.get("DDLSIM_NEON_CXX", "").split()
     cross = first_of("aarch64-linux-gnu-g++", *(f"aarch64-linux-gnu-g++-{version}" for version in range(20, 11, -1)))
     zig = first_of("zig")

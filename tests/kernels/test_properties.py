@@ -26,7 +26,7 @@ def restored():
 
 
 def matrix_of(rng, num_rows, num_columns, layout):
-    """Normal numbers float32 [num_rows, num_columns], in memory of its own, or of wider rows."""
+    """Return normal numbers, float32 [num_rows, num_columns], in separate memory or in wider rows."""
     values = rng.standard_normal((num_rows, num_columns), dtype=np.float32)
     if layout == "strided":
         wide = np.full((2 * num_rows, num_columns + 7), np.nan, np.float32)
@@ -36,7 +36,7 @@ def matrix_of(rng, num_rows, num_columns, layout):
 
 
 def copy_of(matrix):
-    """The numbers as they are now, as a numpy array."""
+    """Return a copy of the current numbers as a numpy array."""
     return np.array(matrix.numpy() if isinstance(matrix, torch.Tensor) else matrix)
 
 
@@ -62,7 +62,7 @@ def some_columns(rng, num_columns):
 
 
 def random_csr(rng, num_targets, num_sources, empty_rows):
-    """Unsorted, with repeated entries, and rows without any where they may be."""
+    """Return an unsorted matrix with repeated entries, and empty rows if they are allowed."""
     counts = rng.integers(0 if empty_rows else 1, 9, num_targets)
     weights, sources = rng.random(counts.sum(), dtype=np.float32), rng.integers(0, num_sources, counts.sum())
     return sparse.csr_matrix((weights, sources, np.append(0, np.cumsum(counts))), shape=(num_targets, num_sources))
@@ -107,7 +107,7 @@ def test_merges(world, where):
         assert np.array_equal(others, np.delete(before, np.s_[start:stop], axis=1)) or (others == 7).all()
         found = found[:, start:stop]
     np.testing.assert_allclose(found, expected, atol=1e-5)
-    assert np.array_equal(found, np.array(alone).reshape(found.shape))  # bit by bit, whatever is merged beside it
+    assert np.array_equal(found, np.array(alone).reshape(found.shape))  # equal to the bit, for any other merged rows
     if where not in ("itself", "own view"):
         assert np.array_equal(copy_of(params), before)
 
@@ -232,7 +232,7 @@ def test_distances_of_nearly_equal_models_are_right_to_1e_5(isa, rng, where):
 
 
 def exactly_projected(row):
-    """The projection of one row in rational numbers, by sorting."""
+    """Return the projection of one row in rational numbers, by sorting."""
     values = [Fraction(float(value)) for value in row]
     total, threshold = Fraction(0), Fraction(0)
     for count, value in enumerate(sorted(values, reverse=True), 1):

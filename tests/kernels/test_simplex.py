@@ -29,7 +29,7 @@ def test_projection_equals_the_one_by_sorting(isa, dtype, num_columns, log_scale
     if nearly_feasible:
         start = torch.rand(37, num_columns, dtype=dtype, generator=draw)
         rows, scale = start / start.sum(dim=1, keepdim=True) + rows / scale * 0.3 / num_columns, 1.0
-    atol = TOLERANCE[dtype] * max(1, scale)  # a row of large numbers knows its differences that well
+    atol = TOLERANCE[dtype] * max(1, scale)  # the precision of differences in a row of large numbers
     torch.testing.assert_close(project_simplex(rows).double(), reference.project_simplex(rows), atol=atol, rtol=0)
 
 

@@ -1,4 +1,4 @@
-"""Several threads of Python, thread counts that change meanwhile, and a fork: the same bits."""
+"""Several Python threads, changing thread counts and a fork give the same bits."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ def two_threads():
 
 @pytest.fixture
 def kernels(rng):
-    """Calls every kernel, each with enough work for two threads."""
+    """Call every kernel with enough work for two threads."""
     params, start = rng.standard_normal((60, 9000), dtype=np.float32), rng.standard_normal(9000, dtype=np.float32)
     mixing, pairs = rng.random((60, 60), dtype=np.float32), rng.integers(0, 60, (300, 2))
 
@@ -76,7 +76,7 @@ def test_kernels_work_in_a_fork_after_use(kernels):
     expected = kernels()
     child = os.fork()
     if child == 0:
-        signal.alarm(60)  # what waits for threads that are not there waits for ever
+        signal.alarm(60)  # a kernel that waits for missing threads never returns
         os._exit(0 if same(kernels(), expected) else 3)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0

@@ -1,4 +1,4 @@
-"""Coordinate-wise trimmed means against their plain reference, and what is refused."""
+"""Coordinate-wise trimmed means against their plain reference, and invalid arguments."""
 
 import numpy as np
 import pytest

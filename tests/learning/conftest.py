@@ -14,7 +14,7 @@ from ddlsim.models.split import SplitModel
 
 
 def make_tiny_net(batch_norm: bool = False) -> SplitModel:
-    """Convolution and GroupNorm (or BatchNorm) as core, one linear layer as head; 3 classes, 2x6x6 images."""
+    """Return a module: convolution and GroupNorm (or BatchNorm) as core, a linear head; 3 classes, 2x6x6 images."""
     norm = nn.BatchNorm2d(4) if batch_norm else nn.GroupNorm(2, 4)
     core = nn.Sequential(nn.Conv2d(2, 4, 3, padding=1), norm, nn.ReLU(), nn.Flatten())
     return SplitModel(core, nn.Linear(144, 3))
@@ -77,7 +77,7 @@ def tiny_net():
 
 @pytest.fixture
 def as_on_a_gpu():
-    """Makes a learner run its waves as on a GPU, on the device that it has."""
+    """Make a learner run its waves as on a GPU, on its device."""
 
     def change(learner: Learner) -> Learner:
         learner.backends.close()
@@ -99,5 +99,5 @@ def as_on_a_gpu():
 
 @pytest.fixture
 def pair(make_learner, as_on_a_gpu):
-    """Two learners of the same nodes: one by one on the CPU, and stacked."""
+    """Return two learners of the same nodes: one by one on the CPU, and stacked."""
     return lambda *args, **kwargs: (make_learner(*args, **kwargs), as_on_a_gpu(make_learner(*args, **kwargs)))

@@ -20,7 +20,7 @@ PART = Part("net", "model", (Entry("w", (70,), 0, 70, True), Entry("buffer", (3,
 
 
 def outcome(name, values, own=0, start=None, **keys):
-    """A rule, or one by its name, applied to rows [n, 73]; what comes several times in a list is one row."""
+    """Apply a rule, or the rule of a name, to rows [n, 73]; repeated objects in a list are one row."""
     rows, values = Rows(torch.device("cpu")), list(values)
     stored = {id(row): rows.store(PART, torch.as_tensor(row, dtype=torch.float32)) for row in values}
     held = [stored[id(row)] for row in values]
@@ -65,7 +65,7 @@ def test_krum_takes_one_row_to_the_bit(values):
 
 def test_distances_are_over_trained_values(values):
     values = values.clone()
-    values[:, 70:] = torch.arange(7.0)[:, None] * 1e6  # buffers would decide
+    values[:, 70:] = torch.arange(7.0)[:, None] * 1e6  # buffers would change the result
     without = values.clone()
     without[:, 70:] = 0
     assert torch.equal(outcome("krum", values)[:70], outcome("krum", without)[:70])

@@ -1,4 +1,4 @@
-"""Nodes of several architectures in one learner: same numbers as each for itself, and merges of what they share."""
+"""Nodes of several architectures in one learner: the same numbers as separately, and merges of common parts."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ class Wide(nn.Module):
 
 
 class WithExtra(Wide):
-    """As Wide, with one part more."""
+    """Like Wide, with one more part."""
 
     extra_parts = ("projection",)
 
@@ -109,7 +109,7 @@ def test_ddlsim_errors_of_a_model_are_not_rewritten():
 
 
 class Rotated(nn.Module):
-    """Complex weights of no imaginary part would do for this forward as well."""
+    """This forward would also work with complex weights without an imaginary part."""
 
     def __init__(self):
         super().__init__()

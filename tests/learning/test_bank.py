@@ -12,7 +12,7 @@ PART = Part("net", "core", (Entry("weight", (3,), 0, 3, True),))
 
 @pytest.fixture
 def filled():
-    """Makes handles to rows of 1, 1, 1; 2, 2, 2; ..."""
+    """Make handles to rows of 1, 1, 1; 2, 2, 2; ..."""
     rows = Rows(torch.device("cpu"))
     return lambda count: [rows.store(PART, torch.full((3,), float(number))) for number in range(1, count + 1)]
 

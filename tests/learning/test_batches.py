@@ -1,4 +1,4 @@
-"""Which samples a local step sees."""
+"""The samples of a local step."""
 
 import numpy as np
 import pytest

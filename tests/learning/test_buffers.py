@@ -1,4 +1,4 @@
-"""Floating-point buffers travel or stay with their node by `model.buffers`; integer ones always stay."""
+"""`model.buffers` decides whether floating-point buffers are sent; integer buffers always stay with their node."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ def rng(node: int = 0) -> np.random.Generator:
 
 
 def norm_after(learner, model, trainings: int) -> tuple[torch.Tensor, torch.Tensor, int]:
-    """Mean, variance and count of PyTorch's BatchNorm after trainings of 5 steps each, parameters held at a start."""
+    """Return mean, variance and count of PyTorch's BatchNorm after trainings of 5 steps with fixed parameters."""
     images, labels = learner.data.train[0]
     flat = model[0].values()
     conv, norm = nn.Conv2d(2, 4, 3, padding=1), nn.BatchNorm2d(4)

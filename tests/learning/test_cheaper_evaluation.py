@@ -1,4 +1,4 @@
-"""Evaluations that cost less: on a sample, in bfloat16, and not of a model that has been evaluated."""
+"""Cheaper evaluations: on a sample, in bfloat16, and without repeating unchanged models."""
 
 import json
 from collections import Counter
@@ -74,7 +74,7 @@ def test_run_reports_evaluation_in_bfloat16(tmp_path):
 
 
 def test_evaluation_on_a_sample_changes_only_the_measurements(tmp_path):
-    """Trained models and simulated time are the same."""
+    """Trained models and simulated time do not change."""
     smoke(tmp_path / "whole")
     smoke(tmp_path / "sampled", "evaluation.samples=50", "evaluation.precision=bf16")
     traffic = [(tmp_path / name / "communication.jsonl").read_bytes() for name in ("whole", "sampled")]

@@ -1,4 +1,4 @@
-"""Similarities in waves are those of plain PyTorch, over trained parameters only."""
+"""Similarities in waves equal plain PyTorch, over trained parameters only."""
 
 from collections import OrderedDict
 
@@ -13,7 +13,7 @@ from ddlsim.foundation.errors import DdlsimError
 
 
 def flat(learner, model) -> torch.Tensor:
-    """The trained parameters of a model, without its buffers."""
+    """Return the trained parameters of a model, without its buffers."""
     learner.jobs.force_params(model)
     return torch.cat(
         [
@@ -86,7 +86,7 @@ def test_unchanged_model_has_no_update_direction(make_learner):
 
 
 def test_buffers_do_not_count(make_learner):
-    """Two models that differ in their BatchNorm statistics alone are identical."""
+    """Two models that differ only in their BatchNorm statistics are identical."""
     learner = make_learner(batch_norm=True)
     model = learner.init_models(1, whole=True)[0]
     values = model[0].values().clone()

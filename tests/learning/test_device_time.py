@@ -1,15 +1,15 @@
-"""What a device computes is booked on the kind of work that launched it, whoever waits for it."""
+"""Device time is booked on the kind of work that launched it, not on the kind that waits for it."""
 
 from ddlsim.learning.backends import device
 from ddlsim.learning.backends.device import DeviceTime
 
 
 class Queue:
-    """A device that runs what it is given in order; a mark is passed when all before it is done.
+    """A device that runs its work in order; a mark is passed when all earlier work is done.
 
     Attributes:
-        until_ms: when it will have done everything, on its own clock.
-        seen: marks that the host has waited for.
+        until_ms: time when all work is done, on the device's clock.
+        seen: marks for which the host has waited.
     """
 
     def __init__(self):

@@ -1,4 +1,4 @@
-"""How evaluations of stacked models fall into passes: by bytes of activations, whatever images the models see."""
+"""The passes of stacked evaluations depend on bytes of activations, for any images."""
 
 from types import SimpleNamespace
 
@@ -20,9 +20,11 @@ LARGEST = 2 * 4 * 36 * 4  # bytes of an image: 4 channels 6 x 6, in and out
 
 @pytest.fixture
 def stacked(make_learner, as_on_a_gpu, monkeypatch):
-    """A learner of stacked models, and (cores, images) of every pass from now on."""
+    """Return a learner of stacked models, and (cores, images) of every later pass."""
     learner, seen, features = as_on_a_gpu(make_learner()), [], StackedModels.features
-    learner.value(learner.test(learner.init_models(9, 2), 0))  # where it is seen that they can be stacked, and measured
+    learner.value(
+        learner.test(learner.init_models(9, 2), 0)
+    )  # which checks that they can be stacked, and measures them
 
     def noted(self, cores, images, shared):
         seen.append((len(cores), images.shape[0 if shared else 1]))
@@ -76,7 +78,7 @@ def test_models_of_both_clusters_are_one_stack(stacked):
 def test_failed_pass_size_is_not_retried(stacked, monkeypatch):
     learner, _ = stacked
     expected = evaluate(learner, (0, 0, 0), (4, 5, 6))
-    learner.backends._evaluations = type(learner.backends._evaluations)()  # which would have kept the answers
+    learner.backends._evaluations = type(learner.backends._evaluations)()  # which would have stored the answers
     features, tried = StackedModels.features, []
 
     def limited(self, cores, images, shared):
@@ -113,7 +115,7 @@ def test_wave_exceeding_the_memory_is_split_in_later_calls():
 
 
 class Scale:
-    """A gauge of a device of 1,000 bytes, on which a job takes some."""
+    """A memory gauge of a device of 1,000 bytes."""
 
     def __init__(self, job_bytes):
         self.job_bytes, self.measured = job_bytes, []

@@ -1,4 +1,4 @@
-"""Frozen parameters and buffers outside `state_dict()` are constants: the same everywhere, never trained or sent."""
+"""Frozen parameters and buffers outside `state_dict()` are constants: the same on all nodes, never trained or sent."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def frozen(module: nn.Module) -> nn.Module:
 
 
 def adapted() -> nn.Module:
-    """A frozen convolution with a trained bias behind it, and a head of two factors: 4 + 144 x 2 + 2 x 3 + 3."""
+    """A frozen convolution followed by a trained bias, and a head of two factors: 4 + 144 x 2 + 2 x 3 + 3."""
     core = nn.Sequential(frozen(nn.Conv2d(2, 4, 3, padding=1)), Shift(), nn.ReLU(), nn.Flatten())
     return SplitModel(core, nn.Sequential(nn.Linear(144, 2, bias=False), nn.Linear(2, 3)))
 
@@ -34,7 +34,7 @@ class Shift(nn.Module):
 
 
 class Positions(nn.Module):
-    """Adds an embedding of each channel's position, looked up by ids that are no state, as in many transformers."""
+    """Adds an embedding of each channel's position, looked up by ids outside the state, as in many transformers."""
 
     def __init__(self):
         super().__init__()

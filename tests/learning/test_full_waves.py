@@ -1,4 +1,4 @@
-"""Where a device computes beside the simulation, a full wave of training is launched at once, and only values wait."""
+"""An asynchronous device launches a full wave of training at once; only requests for values wait."""
 
 import sys
 from pathlib import Path
@@ -18,10 +18,10 @@ NODES, ROUNDS = 8, 4
 
 
 class Aside:
-    """A device that computes beside the simulation; it notes when it is given a wave, and when a value is waited for.
+    """An asynchronous device that records launches of waves and waits for values.
 
     Args:
-        waves: computes.
+        waves: the device that computes.
     """
 
     asynchronous = True
@@ -50,7 +50,7 @@ class Aside:
 
 @pytest.fixture
 def run_aside():
-    """Runs a scenario on such a device; returns it, the times at which trainings were asked for, and the rows."""
+    """Run a scenario on such a device; return it, the times of requests for training, and the rows."""
     learners = []
 
     def run(*changes, aside=True):
@@ -88,7 +88,7 @@ def run_aside():
 
 
 class Rows(list):
-    """Keeps what a run would write."""
+    """Collects the rows of a run."""
 
     def row(self, *row):
         self.append(row)
@@ -156,7 +156,7 @@ def test_failed_value_fails_again():
 
 @pytest.fixture
 def host_waits(monkeypatch):
-    """Where ddlsim's own code asks for a value of a tensor on the host, or moves one by torch's own means."""
+    """Record places where ddlsim's code copies a tensor value to the host."""
     found = []
 
     def note(name):
@@ -189,7 +189,7 @@ def test_training_wave_copies_no_value_to_the_host(make_learner, as_on_a_gpu, ho
         trained = [learner.train(node, starts[node], 3, np.random.default_rng(seed)) for node in range(3)]
         return [params for model in trained for params in model]
 
-    learner.jobs.force_params(train(0))  # whether the models can be stacked is found out once
+    learner.jobs.force_params(train(0))  # models are checked once for stacking
     second = train(1)
     host_waits.clear()
     learner.jobs.force_params(second)

@@ -1,4 +1,4 @@
-"""Images stay bytes, and samples in a file stay there: what a batch gets is the same to the last bit."""
+"""Images stay bytes and samples stay in their file; batches are the same to the bit."""
 
 from types import SimpleNamespace
 
@@ -52,7 +52,7 @@ def prepared(shift, data, partition=None):
 
 
 def in_floats(shift, data, monkeypatch, partition=None):
-    """The same data without the form that keeps bytes."""
+    """Return the same data as floats instead of bytes."""
     with monkeypatch.context() as patched:
         for cls in (Shift, *(SHIFTS[name] for name in SHIFTS)):
             patched.setattr(cls, "apply_to_bytes", lambda *_: None)
@@ -100,7 +100,7 @@ def test_samples_in_a_file_give_the_same_bits(shift, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("shift", EVERY_SHIFT.values(), ids=EVERY_SHIFT)
 def test_nodes_and_clusters_hold_the_bytes_of_the_data_set_once(shift):
-    """One byte a value, and no copy for nodes, clusters, or those that see their images turned."""
+    """One byte per value, without copies for nodes, clusters or rotated images."""
     data = dataset()
     inputs = NodeDatasets(prepared(shift, data), CPU)
     held = [images for images, _ in inputs.train], [inputs.evaluation("test", cluster)[0] for cluster in (0, 1)]

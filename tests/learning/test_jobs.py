@@ -1,4 +1,4 @@
-"""Parameters are values; jobs run when needed and in waves."""
+"""Parameters are values; jobs run on demand and in waves."""
 
 import gc
 

@@ -1,4 +1,4 @@
-"""Every rule of weights is an ordinary caller of the merge kernel: one call per wave and part, oneself included."""
+"""Every weighting rule calls the merge kernel once per wave and part, including the node itself."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ SCORES = {0: 0.9, 1: -0.2, 2: 0.4, 3: 0.1}
 
 
 def rows_of(rule):
-    """Per node its mixing row, {node: weight}."""
+    """Return the mixing row of each node, {node: weight}."""
     if rule == "metropolis_hastings":
         return [base.metropolis_hastings(node, NEIGHBORS, peers) for node, peers in enumerate(NEIGHBORS)]
     rows = []
@@ -41,13 +41,15 @@ def test_merge_is_a_row_stochastic_matrix_times_the_models(make_learner, monkeyp
         params = torch.stack([model[part].values() for model in models]).double().numpy()
         found = torch.stack([model[part].values() for model in merged])
         np.testing.assert_allclose(found, mixing @ params, atol=1e-6)
-        assert torch.equal(found, kernels.merge(torch.from_numpy(params).float(), mixing))  # the public door's bits
+        assert torch.equal(
+            found, kernels.merge(torch.from_numpy(params).float(), mixing)
+        )  # the bits of the public function
 
 
 def test_heads_are_merged_per_cluster_among_their_senders(make_learner):
     learner = make_learner()
     heads = [learner.init_models(seed, 2) for seed in range(3)]
-    chosen = [0, 1, 0]  # which head each node trained: nodes 0 and 2 are of one cluster
+    chosen = [0, 1, 0]  # the trained head of each node: nodes 0 and 2 are of one cluster
     sent = {k: [heads[node][k][1] for node in range(3) if chosen[node] == k] for k in (0, 1)}
     merged = [learner.merge(sent[k], [1 / len(sent[k])] * len(sent[k])) for k in (0, 1)]
     learner.jobs.force_params(merged)

@@ -1,4 +1,4 @@
-"""A native plan trains batches of many images in pieces, which change nothing."""
+"""A native plan trains batches of many images in pieces without changing results."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ SHAPE, SAMPLES = (3, 32, 32), 60
 
 
 def net() -> SplitModel:
-    """Some 390 KB of an image are kept in training: pieces of 5. Dropout lies before and between linear layers."""
+    """Return a network that stores 390 KB per image (pieces of 5), with dropout before and between linear layers."""
     convs = [nn.Conv2d(3, 32, 5, padding=2), nn.GroupNorm(2, 32), nn.ReLU(), nn.MaxPool2d(2)]
     convs += [nn.Conv2d(32, 24, 3), nn.ReLU(), nn.MaxPool2d(2)]
     features = [nn.Flatten(), nn.Dropout(0.2), nn.Linear(24 * 49, 20), nn.ReLU(), nn.Dropout(0.5)]
@@ -44,7 +44,7 @@ def test_batches_of_many_images_train_as_with_pytorch(isa, only, sizes):
     plan.train(images, labels, batches, training, only, None, rates, dropout_keys=keys)
     for entry in workspace.layout.parts[
         "model"
-    ].entries:  # as a whole: rounding may order pixels of a maximum otherwise
+    ].entries:  # as a whole: rounding may change the largest pixel of a window
         columns = slice(entry.start, entry.stop)
         moved, apart = (expected - start)[columns].norm(), (workspace.flat - expected)[columns].norm()
         assert apart <= 0.02 * moved and (moved > 0) == (only is None or entry.name.startswith(only)), entry.name

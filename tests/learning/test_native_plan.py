@@ -27,7 +27,7 @@ LAST = {"clip_value": 0.001, "label_smoothing": 0.3, "proximal": 2}
 
 
 def workspace_of(build) -> ModelWorkspace:
-    """A workspace that holds freshly drawn values, those of a normalization away from 1 and 0."""
+    """Return a workspace with random values; those of a normalization differ from 1 and 0."""
     workspace = ModelWorkspace(read_architecture("net", build), torch.device("cpu"))
     module = build()
     with torch.no_grad():
@@ -44,7 +44,7 @@ def plan_of(workspace: ModelWorkspace, shape) -> NativePlan:
 
 
 def check_gradients(workspace: ModelWorkspace, shape, batch: int, classes: int) -> None:
-    """One step of size 1 is the gradient; the yardstick is autograd in float64; float32's is 1 to 3e-6 away from it."""
+    """Compare the gradient (one step of size 1) with autograd in float64; float32 autograd differs by 1e-6 to 3e-6."""
     images, labels = torch.randn(batch + 2, *shape), torch.randint(0, classes, (batch + 2,))
     rows = np.random.default_rng(0).permutation(batch + 2)[:batch]
     before = workspace.flat.clone()
@@ -63,7 +63,7 @@ def check_gradients(workspace: ModelWorkspace, shape, batch: int, classes: int) 
 
 @st.composite
 def networks(draw):
-    """(shape, classes, batch, layers of the core and of the head) of anything that a plan covers."""
+    """Return (shape, classes, batch, layers of core and head) of any network that a plan supports."""
     channels, height, width = draw(st.sampled_from([1, 2, 3])), draw(st.integers(5, 19)), draw(st.integers(5, 19))
     shape, core = (channels, height, width), []
     for _ in range(draw(st.integers(0, 3))):
@@ -139,7 +139,7 @@ def test_shipped_models_agree_on_every_instruction_set(isa, model, shape):
     ],
 )
 def test_convolutions_in_tiles_have_autograds_gradients(isa, size, padding, batch, channels):
-    """5x5 kernels on many channels and on few; images of less tiles than are summed at a time, and of more."""
+    """5x5 kernels on many and few channels, and images with fewer and more tiles than one sum."""
     torch.manual_seed(6)
     inputs, between = channels
     convs = nn.Conv2d(inputs, between, 5, padding=padding), nn.Conv2d(between, 16, 5, padding=4)
@@ -191,7 +191,7 @@ def check_training(changes, only) -> None:
     plan_of(workspace, (1, 28, 28)).train(
         images, labels, batches, training, only, None, rates, training.proximal, control
     )
-    # Adam divides by the gradient's own size: where that is rounding, so is the direction of a step of size 1e-3
+    # Adam divides by the gradient's size: if that is rounding, so is the direction of a step of size 1e-3
     torch.testing.assert_close(workspace.flat, expected, rtol=1e-4, atol=1e-5 if "optimizer" not in changes else 2e-4)
     moved = (workspace.flat != start).nonzero().flatten()
     core = workspace.layout.parts["core"].size

@@ -1,4 +1,4 @@
-"""Dropout: the same masks for a node, however the work is grouped."""
+"""Dropout: the masks of a node do not depend on the grouping of work."""
 
 import copy
 
@@ -27,7 +27,7 @@ def rng(node):
 
 @pytest.fixture
 def train(make_learner):
-    """Trains nodes from their own starts; returns their flat values."""
+    """Train nodes from their starts; return their flat values."""
 
     def train(nodes, threads=2, one_by_one=False, p=0.5, waves=None):
         learner = make_learner(threads=threads, builders={"net": lambda: net(p)})
@@ -87,7 +87,7 @@ def test_dropout_used_in_several_places_is_replaced_in_all(make_learner, monkeyp
 
 
 class Functional(SplitModel):
-    """What draws from torch's generator: dropout in forward, or noise on its inputs."""
+    """Draws from torch's generator: dropout in forward, or noise on its inputs."""
 
     def __init__(self, always=False):
         super().__init__(nn.Sequential(nn.Flatten(), nn.Linear(72, 16), nn.ReLU()), nn.Linear(16, 3))
@@ -102,7 +102,7 @@ class Functional(SplitModel):
 def test_draws_from_the_global_generator_are_seeded_per_training(make_learner):
     def train(nodes, threads):
         learner = make_learner(threads=threads, builders={"net": Functional})
-        torch.rand(threads)  # wherever the generator stands
+        torch.rand(threads)  # in any state of the generator
         trained = {node: learner.train(node, learner.init_models(node)[0], 5, rng(node)) for node in nodes}
         learner.jobs.force_params([params for model in trained.values() for params in model])
         return {node: torch.cat([params.values() for params in model]).clone() for node, model in trained.items()}
@@ -153,7 +153,7 @@ def test_masks_of_steps_and_neighbors_are_independent():
 
 
 def test_masks_equal_split_mix_64():
-    """By whole numbers, as its authors write it down."""
+    """In integers, as in the authors' description."""
     counter, word = 0x123456789ABCDEF0, 2**64
 
     def mixed(z):
@@ -218,7 +218,7 @@ def test_masks_do_not_depend_on_threads_or_on_grouping(train):
     expected = train([0, 1, 2], threads=1)
     for found in (train([0, 1, 2], threads=2), train([0, 1, 2], one_by_one=True)):
         assert all(torch.equal(one, two) for one, two in zip(expected, found, strict=True))
-    assert torch.equal(train([2])[0], expected[2])  # whoever else trains
+    assert torch.equal(train([2])[0], expected[2])  # independently of other nodes
 
 
 def test_gpu_backend_draws_the_same_masks(train, as_on_a_gpu):

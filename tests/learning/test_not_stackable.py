@@ -1,4 +1,4 @@
-"""Networks that only training alone computes as they do by themselves: on a GPU they are found out, or met in time."""
+"""Networks that cannot be stacked: a GPU run detects them before or during training."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ def head() -> nn.Module:
 
 
 class Jitter(nn.Module):
-    """Draws from the random numbers of the process, too little to be seen in a gradient."""
+    """Draws from the random numbers of the process, too few to change a gradient visibly."""
 
     def forward(self, x):
         return x + 1e-5 * torch.randn(x.shape) if self.training else x
@@ -37,7 +37,7 @@ class Cube(torch.autograd.Function):
 
 
 class SwitchedOff(nn.Module):
-    """A branch with a function of its own, behind a factor that begins as zero."""
+    """A branch with a custom function, after a factor that starts at zero."""
 
     def __init__(self):
         super().__init__()
@@ -48,7 +48,7 @@ class SwitchedOff(nn.Module):
 
 
 class ThroughAView(nn.Module):
-    """Changes some of the values in place, none of them at first."""
+    """Changes some values in place, none at first."""
 
     def forward(self, x):
         x = x * 1.0
@@ -57,7 +57,7 @@ class ThroughAView(nn.Module):
 
 
 class PutElsewhere(nn.Linear):
-    """Keeps its weights short, as EEGNet does."""
+    """Limits the norm of its weights, as EEGNet does."""
 
     def forward(self, x):
         self.weight.data = torch.renorm(self.weight.data, p=2, dim=0, maxnorm=0.5)
@@ -98,7 +98,7 @@ def test_reason_for_training_alone_is_reported(pair):
 
 
 def test_replaced_weight_data_belongs_to_the_node(make_learner):
-    """What one node has learned does not reach the next, and the layer learns."""
+    """Learned values do not reach the next node, and the layer learns."""
     network = NETWORKS["weights that are put elsewhere"]
     alone, after = (make_learner(builders={"own": network}) for _ in range(2))
     (found,) = train_all(alone, nodes=[0], steps=8)
@@ -110,7 +110,7 @@ def test_replaced_weight_data_belongs_to_the_node(make_learner):
 
 
 class OfTwo(nn.Module):
-    """What no rule covers, of a single sample alone."""
+    """An operation without a rule, on a single sample."""
 
     def forward(self, x):
         return x.repeat(2, 1, 1, 1)[:1] if len(x) == 1 else x
@@ -129,7 +129,7 @@ def test_error_in_a_later_shape_falls_back(pair):
 
 
 class TakesTheMeanAway(nn.Module):
-    """In place on a copy of the images, which evaluations share."""
+    """Changes a copy of the images in place, which evaluations share."""
 
     def __init__(self):
         super().__init__()

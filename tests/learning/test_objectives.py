@@ -1,4 +1,4 @@
-"""Objectives of an algorithm's own: views, targets, class means, and the same bits whatever the grouping."""
+"""Objectives of algorithms: views, targets, class means, and the same bits for any grouping."""
 
 import numpy as np
 import pytest
@@ -56,7 +56,7 @@ def test_grouping_changes_no_bit_of_augmented_training(make_learner, as_on_a_gpu
 
 
 def test_class_means_come_from_the_last_pass(make_learner):
-    learner = make_learner(learning_rate=1e-12)  # as good as none, so that features stay
+    learner = make_learner(learning_rate=1e-12)  # nearly zero, so that features do not change
     core, head = learner.init_models(0)[0]
 
     def loss(step):
@@ -102,7 +102,7 @@ def test_targets_pull_features_towards_them(make_learner):
             return F.mse_loss(module.core(own), means[0].values().expand(len(own), -1)).item()
 
     assert distance(trained) < 0.8 * distance(start)
-    assert torch.equal(trained[1].values(), start[1].values())  # the loss leaves the head out
+    assert torch.equal(trained[1].values(), start[1].values())  # the loss does not use the head
 
 
 def test_dropping_the_last_batch_keeps_only_full_batches():

@@ -1,4 +1,4 @@
-"""Learning-rate schedules have the values of torch's schedulers, and begin after warm-up."""
+"""Learning-rate schedules have the values of torch's schedulers and start after warm-up."""
 
 import math
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The way of a GPU: stacked models compute what each computes alone, and what cannot be stacked goes on alone.
+"""The GPU backend: stacked models compute the same as single models; unstackable models run one by one.
 
 Stacking is the same code on every device, so all but the last tests run on the CPU.
 """
@@ -26,7 +26,7 @@ def core() -> nn.Module:
 
 
 class LooksAtValues(SplitModel):
-    """Its way through the layers depends on the images, which cannot be stacked."""
+    """Its path through the layers depends on the images, so it cannot be stacked."""
 
     def __init__(self):
         super().__init__(nn.Sequential(core(), Doubled()), nn.Linear(144, 3))
@@ -38,7 +38,7 @@ class Doubled(nn.Module):
 
 
 class NotTheSame(SplitModel):
-    """It can be computed stacked, but gives something else than each model alone."""
+    """It can be stacked, but its stacked result differs from single models."""
 
     def __init__(self):
         super().__init__(nn.Sequential(core(), OtherwiseStacked()), nn.Linear(144, 3))
@@ -66,7 +66,7 @@ class Residual(SplitModel):
 
 
 class Counts(nn.Module):
-    """Buffers that a module puts new tensors in the place of: a mean without BatchNorm, a count, flags."""
+    """Buffers that the module replaces by new tensors: a mean without BatchNorm, a count, flags."""
 
     def __init__(self):
         super().__init__()
@@ -86,7 +86,7 @@ def counting() -> nn.Module:
 
 
 def trained_twice(learner, only):
-    """All that two trainings of three nodes leave: models, own buffers and moments."""
+    """Return the results of two trainings of three nodes: models, local buffers and moments."""
     models, kept = {node: learner.init_models(node)[0] for node in range(3)}, dict.fromkeys(range(3))
     for _ in range(2):
         done = [learner.train_towards(node, models[node], 6, rng(node), only, kept[node], None) for node in range(3)]
@@ -123,7 +123,7 @@ def test_buffers_that_change_in_training_are_stacked(pair, module, keys, only):
 def test_losses(pair, common, whole, batch_norm, split):
     found = []
     for learner in pair(batch_norm):
-        train_all(learner, whole=whole)  # statistics of BatchNorm that are not the first ones
+        train_all(learner, whole=whole)  # BatchNorm statistics after some training
         models = {node: learner.init_models(10 + node, 2, whole=whole) for node in range(3)}
         if not whole:
             models = {node: [own[0], (own[0][0], own[1][1])] for node, own in models.items()}
@@ -155,7 +155,7 @@ def test_predictions(pair, split, batch_norm):
 
 def test_a_wave_of_losses_or_of_training_uploads_once(pair, monkeypatch):
     _, learner = pair()
-    train_all(learner)  # where it is seen that they can be stacked
+    train_all(learner)  # which checks that they can be stacked
     learner.value(learner.losses(0, learner.init_models(0), 2, rng(0)))
     uploads = []
     for module in (stacked, stacked_evaluation):
@@ -175,7 +175,7 @@ def test_one_core_is_computed_once_for_all_its_heads(pair, monkeypatch):
     monkeypatch.setattr(
         StackedModels, "features", lambda self, cores, *rest: seen.append(len(cores)) or features(self, cores, *rest)
     )
-    learner.value(learner.test(learner.init_models(0, 2), 0))  # where it is seen that they can be stacked
+    learner.value(learner.test(learner.init_models(0, 2), 0))  # which checks that they can be stacked
     seen.clear()
     (shared, first), (_, second) = learner.init_models(1, 2)
     ((other, third),) = learner.init_models(2)
@@ -204,7 +204,7 @@ def test_unstackable_jobs_run_one_by_one(pair, module, reason):
 
 @pytest.mark.parametrize("unlucky", [1, 3, 4])
 def test_one_matching_batch_suffices_to_train_layer_by_layer(pair, monkeypatch, unlucky):
-    """In a batch two pixels of a maximum may be equal but for their rounding."""
+    """Two pixels of a maximum in a batch may differ only by rounding."""
     looks = []
 
     def same(self, *look):
@@ -272,7 +272,7 @@ def test_diverged_models_are_stacked_too(pair):
 
 def test_an_evaluation_beyond_the_memory_runs_in_halves(pair, monkeypatch):
     plain, stacked = pair()
-    stacked.value(stacked.test(stacked.init_models(9, 2), 0))  # where it is seen that they can be stacked
+    stacked.value(stacked.test(stacked.init_models(9, 2), 0))  # which checks that they can be stacked
     features, sizes = StackedModels.features, []
 
     def limited(self, cores, *rest):
@@ -318,7 +318,7 @@ def test_training_beyond_the_memory_runs_in_halves(pair, monkeypatch):
     assert 3 in sizes and 2 in sizes and 1 in sizes
     assert {len(bank.matrix) - len(bank._free) for bank in stacked.rows._banks.values()} <= {
         0
-    }  # nothing was given a row twice
+    }  # no row was assigned twice
 
 
 def test_pool_may_hold_samples_of_several_types():

@@ -1,4 +1,4 @@
-"""What the optimizer remembers of many models, trained as one."""
+"""Optimizer state of many models trained as one."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ def rows():
 
 
 def kept(rows: Rows, part: Part, value: float, steps: int = 4) -> tuple[OptimizerState, list]:
-    """A state whose two moments are filled with value and value + 0.5, and what holds its rows."""
+    """Return a state with two moments filled with value and value + 0.5, and the owner of its rows."""
     size = part.entries[-1].stop
     held = [rows.store(part, torch.full((size,), value + more)) for more in (0, 0.5)]
     return OptimizerState(steps, tuple(params.row for params in held)), held

@@ -1,4 +1,4 @@
-"""Layers of many models in one call: what each model computes alone, and in how many operators."""
+"""Layers of many models in one call: equal results to single models, and the number of operators."""
 
 from types import SimpleNamespace
 
@@ -26,7 +26,7 @@ BY_LAYERS = LayerRules()
 
 
 class Models:
-    """Three models of one architecture with values of their own, as rows and one by one."""
+    """Three models of one architecture with different values, as rows and one by one."""
 
     def __init__(self, build, loss=F.cross_entropy):
         torch.manual_seed(3)
@@ -42,7 +42,7 @@ class Models:
         self.buffers = self.stacked.buffers.read(self.rows, self.local, [5 + node for node in range(NODES)])
 
     def step(self, images, labels, way=BY_LAYERS, only=None):
-        """Gradients and buffers of all models, stacked."""
+        """Return gradients and buffers of all models, stacked."""
         _, weights, others = self.stacked.split(only, self.rows)
         return self.stacked._make_gradients(only, way)(weights, others, *self.buffers, images, labels)
 
@@ -72,7 +72,7 @@ def frozen(layer):
 
 
 class Odd(nn.Module):
-    """Shapes, reductions and operators in place, as modules of users have them."""
+    """Shapes, reductions and in-place operators, as in users' modules."""
 
     def __init__(self):
         super().__init__()

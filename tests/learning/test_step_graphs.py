@@ -1,4 +1,4 @@
-"""Graphs of repeated steps, with a recorder for the host: it replays by calling again what it has recorded."""
+"""Graphs of repeated steps, with a recorder for the host that repeats the recorded calls."""
 
 import warnings
 
@@ -14,7 +14,7 @@ needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA d
 
 
 class HostRecorder:
-    """As CudaRecorder: what it records reads and writes the same memory every time."""
+    """Like CudaRecorder: recorded calls read and write the same memory every time."""
 
     def __init__(self):
         self.replays = 0
@@ -40,7 +40,7 @@ def negated(x: torch.Tensor) -> tuple[torch.Tensor]:
 
 
 def call(graphs: StepGraphs, name: str, function, *inputs: torch.Tensor, steps: int = STEPS_WORTH):
-    """One step of a wave of its own."""
+    """Run one step of a separate wave."""
     return graphs.wave(name, function, len(inputs[0]), steps)(*inputs)
 
 

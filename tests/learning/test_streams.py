@@ -1,4 +1,4 @@
-"""What a node starts from does not depend on how many others there are."""
+"""A node's initial model does not depend on the number of nodes."""
 
 import torch
 

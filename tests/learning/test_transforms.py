@@ -1,4 +1,4 @@
-"""Augmentation by torchvision's transforms: what nodes see, and where its random numbers come from."""
+"""Augmentation by torchvision's transforms: the samples of nodes and the random numbers."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What is done with gradients equals a plain loop with torch's optimizers and torch's utilities."""
+"""Updates equal a plain loop with torch's optimizers and utilities."""
 
 import copy
 
@@ -21,7 +21,7 @@ def rng(node: int = 0) -> np.random.Generator:
 
 
 def module_with(learner, build, model) -> nn.Module:
-    """A module with the values of a model of an architecture without buffers."""
+    """Return a module with the values of a model without buffers."""
     learner.jobs.force_params(model)
     module = build()
     nn.utils.vector_to_parameters(torch.cat([params.values() for params in model]), module.parameters())
@@ -34,7 +34,7 @@ def values(learner, model) -> torch.Tensor:
 
 
 def plain_loop(learner, module, make, calls=1, steps=6, change=lambda gradients: None, smoothing=0.0, every=1):
-    """Torch's own loop; `make` gives the optimizer, anew where it is called with each training."""
+    """Run torch's loop; `make` creates the optimizer."""
     images, labels = learner.data.train[0]
     stream, optimizer = rng(), make(module.parameters())
     for _ in range(calls):
@@ -205,7 +205,7 @@ def test_bf16_computes_in_bfloat16_and_keeps_float32(make_learner, tiny_net, as_
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-3)
     full = make_learner()
     exact = values(full, full.train(0, full.init_models(0)[0], 2, rng(0)))
-    assert not torch.allclose(found, exact, rtol=0, atol=1e-6)  # three digits fewer have left their mark
+    assert not torch.allclose(found, exact, rtol=0, atol=1e-6)  # bfloat16 changes the result visibly
     assert not torch.equal(found, found.bfloat16().float())
 
 
@@ -253,7 +253,7 @@ class Layered(torch.optim.SGD):
 
 
 class Bare(torch.optim.Optimizer):
-    """Knows no rates: it takes a hundredth of the gradient."""
+    """An optimizer without rates: it subtracts a hundredth of the gradient."""
 
     def __init__(self, params, lr=0.1):
         super().__init__(params, {"rate": 0.01})

@@ -1,4 +1,4 @@
-"""A wave computes what plain PyTorch computes, one node after the other."""
+"""A wave equals plain PyTorch, node by node."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ def rng(node: int) -> np.random.Generator:
 
 
 def plain_training(learner, module, node: int, steps: int, only: str | None = None) -> torch.Tensor:
-    """The plain loop on a module, returning its flat values."""
+    """Run the plain loop on a module; return its flat values."""
     images, labels = learner.data.train[node]
     trained = [p for n, p in module.named_parameters() if only is None or n.startswith(only)]
     optimizer = torch.optim.SGD(trained, 0.1)
@@ -154,7 +154,7 @@ def test_same_model_is_evaluated_once(make_learner):
 
 
 def kept_training(learner, module, node: int, calls: int, make) -> torch.Tensor:
-    """The plain loop with one optimizer over several calls of three steps each."""
+    """Run the plain loop with one optimizer over several calls of three steps each."""
     images, labels = learner.data.train[node]
     optimizer = make(module.parameters())
     stream = rng(node)

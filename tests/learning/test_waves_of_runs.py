@@ -1,4 +1,4 @@
-"""How the jobs of whole runs fall into waves, and that what runs are made of does not depend on it."""
+"""The waves of whole runs, and the independence of results from waves."""
 
 import pickle
 from pathlib import Path
@@ -18,7 +18,7 @@ CHURN = "churn={name: schedule, state: lost, offline: [{node: 2, start_s: 0.35, 
 
 
 class Rows(list):
-    """Keeps what a run would write."""
+    """Collects the rows of a run."""
 
     def row(self, *row):
         self.append(row)
@@ -29,7 +29,7 @@ class Rows(list):
 
 @pytest.fixture
 def run():
-    """Runs a scenario; returns its learner, waves in order ("|" at the end of a round), and rows."""
+    """Run a scenario; return its learner, waves in order ("|" at the end of a round), and rows."""
     learners = []
 
     def run_with(*changes: str, before=lambda learner: None):
@@ -50,7 +50,7 @@ def run():
 
 
 def rounds_of(waves, first: int, last: int) -> list[list[tuple[str, int]]]:
-    """The waves of rounds first .. last, each ending with losses."""
+    """Return the waves of rounds first .. last, each ending with losses."""
     found, current = [], []
     for kind, size in waves:
         if kind != "|":
@@ -107,7 +107,7 @@ def test_jobs_do_not_accumulate_without_needed_values(run):
 )
 def test_results_do_not_depend_on_the_time_of_waves(run, changes):
     def at_once(learner):
-        """Every job runs as soon as it is enqueued."""
+        """Let every job run as soon as it is enqueued."""
         submit = learner.jobs.submit
         learner.jobs.submit = lambda job: (submit(job), learner.jobs.run_all())[0]
 
@@ -168,7 +168,7 @@ def test_a_needed_value_leaves_other_kinds_of_work_for_later():
 
 
 def stub(kind: str):
-    """A job without inputs that computes a value."""
+    """Return a job without inputs that computes a value."""
     from types import SimpleNamespace
 
     from ddlsim.learning.jobs import Job

@@ -12,7 +12,7 @@ from ddlsim.learning.backends.threads import HELD_S, Workers
 
 @pytest.fixture
 def four_threads(monkeypatch):
-    """Workers on a clock that jobs move: one second per thread and second that a job says it takes."""
+    """Return workers on a simulated clock, which jobs advance by their stated seconds per thread."""
     spent_s = defaultdict(float)
     monkeypatch.setattr(module.time, "thread_time", lambda: spent_s[threading.get_ident()])
     made = Workers({}, torch.device("cpu"), 4)
@@ -20,7 +20,7 @@ def four_threads(monkeypatch):
     all_there = threading.Barrier(4)
 
     def run(num_jobs, job_s, together=False):
-        """How many threads took part; `together`: each waits until all four have a job."""
+        """Return the number of threads used; `together`: each waits until all four have a job."""
         seen.clear()
 
         def job(workspace_of, number):

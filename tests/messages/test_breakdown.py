@@ -1,4 +1,4 @@
-"""Bytes by what messages hold: by hand, and against what messages weigh where parameters are compressed."""
+"""Bytes by message content: by hand, and against the sizes of compressed messages."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What each codec puts on the wire and what comes out; numbers by hand."""
+"""Encoded bytes and decoded values of each codec, by hand."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Messages of pairs by round."""
+"""Messages by pair and round."""
 
 from ddlsim.network.messages.message import PUSH, Contacts, Message
 

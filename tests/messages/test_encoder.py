@@ -1,4 +1,4 @@
-"""What messages weigh when parameters are compressed: who has which copy. Parameters are counters of 100 values."""
+"""Sizes of compressed messages, by the receivers' copies. Parameters are counters of 100 values."""
 
 from dataclasses import dataclass, field
 from itertools import count
@@ -22,7 +22,7 @@ class Values:
 
 
 def encoder(keeps_copies=True, calls=None) -> MessageEncoder:
-    """An encoding costs 30 bytes and 4 of buffers, the whole 400."""
+    """Return an encoder: an encoding takes 30 bytes and 4 of buffers, the whole model 400."""
     calls = [] if calls is None else calls
 
     def compress(codec, params, copy, seed):

@@ -1,4 +1,4 @@
-"""The Gaussian mechanism on messages: what is clipped, what is noised, and what counts as a release."""
+"""The Gaussian mechanism on messages: clipping, noise and releases."""
 
 from types import SimpleNamespace
 
@@ -13,7 +13,7 @@ def handle(serial, part="model"):
 
 
 class Computing:
-    """Notes what is asked for; what comes back are handles with new numbers."""
+    """Records requests and returns handles with new numbers."""
 
     def __init__(self):
         self.asked, self.released = [], []
@@ -25,7 +25,7 @@ class Computing:
 
 @pytest.fixture
 def sender():
-    """Makes a sender whose seeds are 1, 2, ..."""
+    """Return a sender whose seeds are 1, 2, ..."""
 
     def make(updates=True):
         computing, seeds = Computing(), iter(range(1, 100))

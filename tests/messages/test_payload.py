@@ -1,4 +1,4 @@
-"""One walk over what messages hold."""
+"""The walk over message payloads."""
 
 from collections import namedtuple
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Hooks on the gradients of a model's parameters: they hold in training, or are refused."""
+"""Hooks on gradients of parameters: supported in training or refused."""
 
 import pytest
 from torch import nn
@@ -9,7 +9,7 @@ from ddlsim.models.from_python import model_from_python
 
 
 class Scaled(nn.Sequential):
-    """A network whose last gradient is made smaller as it comes."""
+    """A network with a hook that scales its last gradient."""
 
     def __init__(self):
         super().__init__(nn.Flatten(), nn.Linear(784, 10))

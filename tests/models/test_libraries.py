@@ -1,4 +1,4 @@
-"""Models of timm and of Hugging Face's transformers, where they are installed."""
+"""Models of timm and of Hugging Face's transformers, if installed."""
 
 import pytest
 import torch

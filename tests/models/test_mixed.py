@@ -1,4 +1,4 @@
-"""Several architectures: who gets which, and what is refused."""
+"""Several architectures: their assignment to nodes, and invalid lists."""
 
 import pytest
 

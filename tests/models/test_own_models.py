@@ -1,4 +1,4 @@
-"""Models of one's own in whole runs: frozen layers, token ids, BatchNorm with shared and local statistics."""
+"""User-defined models in whole runs: frozen layers, token ids, BatchNorm with shared and local statistics."""
 
 import json
 from dataclasses import dataclass
@@ -106,7 +106,7 @@ def test_algorithm_with_separate_core_and_head_needs_a_trained_core(run, tmp_pat
 
 @pytest.fixture
 def token_data(tmp_path):
-    """Sequences of tokens of the upper half of the vocabulary are of class 1, of the lower half of class 0."""
+    """Return sequences of tokens from the upper (class 1) or lower half (class 0) of the vocabulary."""
     rng = np.random.default_rng(0)
     arrays = {}
     for split, count in (("train", 160), ("test", 40)):

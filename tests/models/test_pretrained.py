@@ -7,7 +7,7 @@ from ddlsim.models.libraries import ResNet18
 
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory):
-    """A state dict of ResNet-18 with 1,000 classes, as torchvision has it, and its file."""
+    """Return torchvision's state dict of ResNet-18 with 1,000 classes, and its file."""
     from torchvision.models import resnet18
 
     torch.manual_seed(5)

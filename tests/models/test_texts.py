@@ -1,4 +1,4 @@
-"""Models of texts: sizes, what each position may see, and the same numbers side by side as alone."""
+"""Models of texts: sizes, visible positions, and equal numbers stacked and alone."""
 
 import pytest
 import torch

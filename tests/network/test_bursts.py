@@ -1,4 +1,4 @@
-"""Losses in bursts: the chain's shares and lengths, and messages that meet them."""
+"""Losses in bursts: the chain's shares and lengths, and lost messages."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""What the head of csrc/flow/flow_network.h promises. Capacities in bytes/s, times in ns."""
+"""The contract in csrc/flow/flow_network.h. Capacities in bytes/s, times in ns."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Random sequences of events: the core against the plain reference, and against what must hold whatever happens."""
+"""Random sequences of events: the core against the plain reference and invariants."""
 
 from collections import Counter
 
@@ -38,7 +38,7 @@ capacities = st.lists(capacity, min_size=2 * NODES + len(SHARED), max_size=2 * N
 
 
 class Core:
-    """The native core behind the reference's interface: flows named by the order of sending."""
+    """The native core with the reference's interface: flows are numbered in the order of sending."""
 
     def __init__(self, capacities, scale=1, **options):
         self.core = extension().FlowNetwork(**options)
@@ -99,7 +99,7 @@ class Reference(ReferenceNetwork):
 
 
 def play(network, events, after_event=lambda: None):
-    """Everything that can be seen from outside, in order."""
+    """Return all observable events in order."""
     log, flying = [], []
 
     def wait(until_ns):

@@ -1,4 +1,4 @@
-"""The core against SimGrid 4, an independent flow simulator, where it is installed.
+"""The core against SimGrid 4, an independent flow simulator, if it is installed.
 
 SimGrid has no wheels: `pip install simgrid` builds it with Boost and a pybind11 before 3, in a quarter of an hour.
 SimGrid is set to plain max-min sharing: model CM02, no TCP window, no cross traffic, no latency (shares depend on it).

@@ -1,4 +1,4 @@
-"""What becomes of bytes, how full links are, how long messages queue; capacities in bytes/s, numbers by hand."""
+"""Bytes by cause, utilization and queueing, computed by hand; capacities in bytes/s."""
 
 import numpy as np
 import pytest

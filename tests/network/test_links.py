@@ -112,7 +112,7 @@ def test_error_on_a_wrong_table_names_line_and_expected_value(tmp_path, text, pr
 
 @dataclass(frozen=True, kw_only=True)
 class Own(Links):
-    """Links of a user's."""
+    """User-defined links."""
 
     table: object = None
 

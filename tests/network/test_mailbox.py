@@ -1,4 +1,4 @@
-"""What a node waits for, when it stops waiting, and what of its mail was of no use."""
+"""Waits of a node, their ends, and unused messages."""
 
 from itertools import permutations
 
@@ -11,7 +11,7 @@ from ddlsim.network.messages.message import PUSH, Message
 
 
 class Box:
-    """Node 0's mailbox for pushes in a network of ten nodes; payloads are told apart by their texts."""
+    """Node 0's mailbox for pushes in a network of ten nodes; payloads are texts."""
 
     def __init__(self, env: Environment):
         self.network = equal_network(env, 10, 1000.0, 1000.0, on_delivery=lambda _: None)
@@ -204,7 +204,7 @@ def test_message_in_flight_is_awaited_after_its_sender_moved_on(env, mailbox):
 
 
 class Listener:
-    """A sender's copies, which hear of every message that arrives."""
+    """A sender's copies, which are notified of every arrival."""
 
     def reached(self, receiver, version):
         pass
@@ -231,7 +231,7 @@ def test_losses_of_an_instant_are_handled_after_its_arrivals_in_any_order_of_sen
         on_abort=lambda lost: boxes.fail(lost.dst, lost.kind, lost.src, lost.round_num),
     )
     boxes = network.use_mailboxes()
-    for src, dst in order:  # 0's is handed to Python, 1's goes into the mailbox by itself, 2's is lost
+    for src, dst in order:  # 0's is passed to Python, 1's goes directly into the mailbox, 2's is lost
         streams = ((Listener(), 0),) if src == 0 else ()
         network.send([Message(src, dst, 0, PUSH, None, 10, streams=streams)])
         boxes.wait(dst, PUSH, 0, [src]).callbacks.append(lambda _, dst=dst: woken.append((env.now, dst)))

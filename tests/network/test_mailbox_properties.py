@@ -1,4 +1,4 @@
-"""Random programs: mailboxes in C++, filled without Python, do what plain ones do that get every message by hand."""
+"""Random programs: mailboxes in C++, filled without Python, equal plain mailboxes filled by Python."""
 
 from itertools import pairwise
 
@@ -12,11 +12,11 @@ from small_network import equal_network
 from ddlsim.network.messages.message import PUSH, RESPONSE, Message
 
 NODES = 4
-MANY_NODES = 6  # more messages of a round than a mailbox has room for before it allocates some
+MANY_NODES = 6  # more messages of a round than a mailbox holds without an allocation
 nodes, rounds, kinds = st.integers(0, NODES - 1), st.integers(0, 3), st.sampled_from((PUSH, RESPONSE))
 some_nodes = st.lists(nodes, unique=True)
 
-# -- mailboxes alone: every operation, one after the other
+# -- separate mailboxes: every operation in sequence
 
 many = st.integers(0, MANY_NODES - 1)
 operations = st.lists(
@@ -38,7 +38,7 @@ operations = st.lists(
 
 
 class Alone:
-    """Mailboxes without a network of their own, and what they count as of no use."""
+    """Mailboxes without a network, and their unused messages."""
 
     def __init__(self, plain: bool):
         self.env = Environment()
@@ -91,9 +91,9 @@ def test_every_operation_equals_the_plain_mailboxes(program):
     assert Alone(plain=False).play(program) == Alone(plain=True).play(program)
 
 
-# -- nodes that send, wait and take over a network that loses, with churn, deadlines and changing links
+# -- nodes that send, wait and take over a lossy network, with churn, deadlines and changing links
 
-steps = st.tuples(  # of a node: rest, send to some, wait for some and take; a wait of None looks and goes on
+steps = st.tuples(  # of a node: rest, send, wait and take; a wait of None reads without waiting
     st.integers(0, 8),
     some_nodes,
     st.integers(0, 400),
@@ -119,7 +119,7 @@ TICK_S = 0.125
 
 
 class World:
-    """The same nodes, with mailboxes that the network fills or with plain ones that Python fills."""
+    """The same nodes, with mailboxes filled by the network or plain ones filled by Python."""
 
     def __init__(self, plain: bool, world: dict):
         self.plain, self.world, self.log = plain, world, []
@@ -214,7 +214,7 @@ class World:
 
 
 def stalled() -> dict:
-    """Messages whose latency ends when their link has stalled for good: the run lasts until then."""
+    """Return messages whose latency ends on a permanently stalled link; the run lasts until then."""
     rest = (0, [], 0, None, None, False)
     return {
         "lives": [[], [], [rest, rest, rest, (1, [0, 1, 2], 2, None, None, False)], []],

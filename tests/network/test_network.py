@@ -1,4 +1,4 @@
-"""Messages through SimPy: who gets what when, and what is counted. Capacities in bytes/s."""
+"""Messages through SimPy: deliveries, their times and counts. Capacities in bytes/s."""
 
 import re
 
@@ -176,7 +176,7 @@ def test_timed_out_message_is_not_sent_again(options):
 
 def test_retransmissions_share_the_time_of_their_message():
     net = SmallNetwork(num_nodes=2, timeout_s=2.5, on_drop="retransmit", drop_prob=1.0)
-    net.send(0, 1)  # lost at 1 s and 2 s, given up half-way through the third time
+    net.send(0, 1)  # lost at 1 s and 2 s, timed out in the middle of the third try
     net.env.run()
     assert net.log == [("aborted", 2.5, 0, 1)]
     assert net.network.bytes_sent(0) == 2500

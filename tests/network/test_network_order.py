@@ -1,4 +1,4 @@
-"""What happens in which order at one instant, and how the network makes use of SimPy's queue."""
+"""The order of events at one instant, and the network's use of SimPy's queue."""
 
 import gc
 import weakref
@@ -17,7 +17,7 @@ times = st.floats(0, 1e9, allow_subnormal=False)
 
 
 def count_events(env: simpy.Environment) -> int:
-    """Processes all events that there are."""
+    """Process and count all events."""
     count = 0
     while env.peek() < float("inf"):
         env.step()
@@ -42,7 +42,7 @@ def test_late_calls_follow_all_events_of_their_instant():
 
 
 @given(now_s=times, time_s=times)
-@example(now_s=0.5 + 2**-53, time_s=1.75 + 2**-52)  # whose difference lies just between two floats
+@example(now_s=0.5 + 2**-53, time_s=1.75 + 2**-52)  # with a difference between two floats
 def test_the_clock_shows_a_time_to_the_last_bit_after_two_delays_at_most(now_s, time_s):
     assume(now_s < time_s)
     env = simpy.Environment(now_s)
@@ -97,7 +97,7 @@ def test_changes_and_completions_of_one_instant_cost_one_event_each():
     network = equal_network(env, 1001, 1000.0, 1000.0, on_delivery=lambda _: None)
     for src in range(1000):
         network.send([Message(src, src + 1, 0, "other", None, 1000)])
-    assert count_events(env) == 3  # at the end of the present instant, at the ends, and after what these bring about
+    assert count_events(env) == 3  # at the end of the current instant, at the ends, and after their consequences
     assert env.now == 1.0
     assert network.traffic.total()["messages"] == 1000
 

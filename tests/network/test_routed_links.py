@@ -17,7 +17,7 @@ VALUES = 250_000  # a million bytes; a link of 8 Mbit/s carries them in a second
 
 @pytest.fixture
 def network(tmp_path):
-    """Writes an edge list `node node bandwidth_mbps latency_ms`; returns its path."""
+    """Write an edge list `node node bandwidth_mbps latency_ms`; return its path."""
 
     def write(*edges: str) -> str:
         (tmp_path / "net.txt").write_text("\n".join(edges))
@@ -27,7 +27,7 @@ def network(tmp_path):
 
 
 def round_times_s(tmp_path, clusters, topology, links, fidelity="flow", rounds=1) -> list[float]:
-    """When the last node was through with each round of Epidemic Learning that takes no time but its messages'."""
+    """Return when the last node completed each round of Epidemic Learning; only messages take time."""
     scenario = from_mapping(
         {
             "rounds": rounds,
@@ -58,7 +58,7 @@ def test_parking_lot_shares_equal_the_closed_form(tmp_path, network):
 def test_links_without_access_limits_are_as_full_as_the_physical_ones(tmp_path, network):
     round_times_s(tmp_path, 4, RING, {"file": network(*LINE)}, rounds=2)
     rows = [json.loads(line) for line in (tmp_path / "run" / "links.jsonl").read_text().splitlines()]
-    # each sends 4 MB in 4 s, those at the ends over one link of 1 MB/s, those between them over two
+    # each sends 4 MB in 4 s; end nodes use one link of 1 MB/s, inner nodes two
     for name in ("uplink_utilization", "downlink_utilization"):
         assert [row[name] for row in rows] == pytest.approx([1, 1 / 2, 1 / 2, 1])
 
@@ -152,7 +152,7 @@ def test_utilization_uses_an_access_link_with_a_capacity(network):
 def test_utilization_follows_changing_links(network):
     table = at_hosts(network(*LINE), 0, 0, 1)
     net = SmallNetwork(3, capacity=1e6)
-    for start_s in (0, 2):  # 1 s each at first; then it stays at its host
+    for start_s in (0, 2):  # 1 s each at first; later messages stay at the host
         net.send(0, 1, 1_000_000, at_s=start_s)
     net.at(2, lambda: net.network.use_links(table))
     net.send(0, 2, 1_000_000, at_s=3)

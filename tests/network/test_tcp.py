@@ -44,13 +44,13 @@ SEGMENTS_OF_1_KB = Tcp(segment_bytes=1000, segment_header_bytes=0, acks_per_segm
 
 @pytest.mark.parametrize(("segments", "taken_s"), [(10, 0.03), (11, 0.061), (30, 0.08), (31, 0.101), (500, 0.57)])
 def test_slow_start_holds_a_flow_to_its_window_until_it_fills_the_path(segments, taken_s):
-    # 20 ms; windows of 10 and 20 in 40 ms each; what is left then fits into the next, or that one fills the path
+    # 20 ms; windows of 10 and 20 in 40 ms each; the rest fits into the next window, or that window fills the path
     assert finish_times([flow(0, 1, segments * 1000)], LINKS, tcp=SEGMENTS_OF_1_KB) == pytest.approx([taken_s])
 
 
 def test_idle_window_is_halved_for_each_timeout():
-    # 30 segments leave a window of 40, which fills the path, 30 more of 70; 0.37 s later, a time-out of 0.24 s, of 35,
-    # 40 ms of which 40 segments wait for; 5 s later of 10
+    # 30 segments give a window of 40, which fills the path; 30 more give 70, and 35 after 0.37 s (a timeout of 0.24 s):
+    # 40 segments wait for 40 ms; 5 s later it is 10
     sent = [flow(0, 1, size, at) for size, at in ((30_000, 0), (30_000, 0.2), (40_000, 0.6), (30_000, 5))]
     ends_s = finish_times(sent, LINKS, tcp=SEGMENTS_OF_1_KB)
     taken_s = [end_s - each["start_s"] for end_s, each in zip(ends_s, sent, strict=True)]
@@ -58,7 +58,7 @@ def test_idle_window_is_halved_for_each_timeout():
 
 
 def end_s(size, start_s, *changes):
-    """When a message ends that is sent then, while node 0 has these capacities (from, bytes/s)."""
+    """Return the end of a message sent at a time, with these capacities (from, bytes/s) of node 0."""
     env, arrived = simpy.Environment(), []
     options = {"fidelity": "tcp", "tcp": SEGMENTS_OF_1_KB, "on_delivery": lambda _: arrived.append(env.now)}
     network = equal_network(env, 2, 1e6, 1e6, 0.02, **options)
@@ -84,7 +84,7 @@ def test_window_grows_with_sent_bytes_before_a_path_gets_faster():
 
 
 def test_full_window_still_fills_its_path_after_a_break():
-    # 80 ms of slow start send 30 kB, 20 ms more 20 kB, and 1 s later the rest goes on at 1 MB/s
+    # 80 ms of slow start send 30 kB, 20 ms more 20 kB, and 1 s later the rest continues at 1 MB/s
     assert end_s(130_000, 0, (0.12, 0), (1.12, 1e6)) == pytest.approx(1.2)
 
 
@@ -125,7 +125,7 @@ def test_returning_node_has_new_connections(leaves):
 def test_a_flow_in_slow_start_leaves_the_rest_of_its_link_to_others():
     links = {0: (8.0, 8.0, 0.0), 1: (8.0, 8.0, 0.0), 2: (8.0, 8.0, 100.0)}
     sent = [flow(0, 2, 200_000), flow(0, 1, 95_000, 0.1)]
-    # from 0.1 s on the far one sends its window of 10 kB in 0.2 s: 50 kB/s of 1 MB/s
+    # from 0.1 s on the distant node sends its window of 10 kB in 0.2 s: 50 kB/s of 1 MB/s
     assert finish_times(sent, links, tcp=SEGMENTS_OF_1_KB)[1] == pytest.approx(0.2)
 
 
@@ -147,7 +147,7 @@ IN_ORDER = Tcp(segment_header_bytes=0, acks_per_segment=0, initial_window=0)
 
 def test_messages_of_a_pair_go_one_after_the_other_over_one_connection():
     sent = [flow(0, 1, 1_000_000), flow(0, 1, 500_000, 0.1), flow(0, 1, 0, 0.2), flow(0, 2, 250_000)]
-    # until 0.52 s the flow to node 2 has half of the uplink; the first of node 1 goes on alone, then the second
+    # until 0.52 s the flow to node 2 has half of the uplink; the first of node 1 continues alone, then the second
     assert finish_times(sent, LINKS, tcp=IN_ORDER) == pytest.approx([1.27, 1.77, 0.22, 0.52])
 
 
@@ -162,7 +162,7 @@ def test_timed_out_message_releases_its_connection():
     network = equal_network(env, 2, 1e6, 1e6, on_delivery=lambda _: arrived.append(env.now), **settings)
 
     def send():
-        for size in (10_000_000, 10_000_000, 100_000):  # the first is given up at 1 s, the second at 1.5 s
+        for size in (10_000_000, 10_000_000, 100_000):  # timeouts at 1 s and at 1.5 s
             network.send([Message(0, 1, 0, "flow", None, size)])
             yield env.timeout(0.5)
 
@@ -181,7 +181,7 @@ def test_shares_go_by_round_trip_times():
     links = {0: (8.0, 8.0, 0.0), 1: (8.0, 8.0, 20.0), 2: (8.0, 8.0, 40.0)}
     tcp = Tcp(segment_header_bytes=0, acks_per_segment=0, initial_window=0, shares="rtt")
     near_s, far_s = finish_times([flow(0, 1, 600_000), flow(0, 2, 600_000)], links, tcp=tcp)
-    # the far one begins 20 ms later, then the near one has two thirds: 580 kB left at 2/3 MB/s
+    # the distant node starts 20 ms later; then the near node has two thirds: 580 kB left at 2/3 MB/s
     assert near_s == pytest.approx(0.04 + 0.58 * 1.5)
     assert far_s == pytest.approx(0.02 + 1.2, abs=1e-6)  # the uplink is never idle
 
@@ -243,7 +243,7 @@ def test_an_aborted_message_takes_its_acknowledgements_along():
     network.add_headers(messages)
     network.send(messages)
     env.run(until=0.5)
-    assert network.num_sending == 1  # the acknowledgements, 46 kB at half the rate, are through
+    assert network.num_sending == 1  # the acknowledgements, 46 kB at half the rate, are complete
     assert network.remove_node(1) == 1
     assert len(aborted) == 1
     assert network.num_sending == 0

@@ -16,7 +16,7 @@ from ddlsim.scenario import from_mapping
 
 @pytest.fixture
 def write(tmp_path):
-    """Writes a file of lines; returns its path."""
+    """Write a file of lines; return its path."""
 
     def write(name, *lines):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
@@ -27,7 +27,7 @@ def write(tmp_path):
 
 @pytest.fixture
 def phones(tmp_path):
-    """Writes a pickle of capacities; returns its path."""
+    """Write a pickle of capacities; return its path."""
 
     def phones(devices):
         path = tmp_path / "capacity"
@@ -53,7 +53,7 @@ def test_devices_and_links_of_a_node_come_from_one_phone(phones):
     ms, kbps = drawn_phones(path, 20, seed=3)
     assert (kbps == 1000 * ms).all() and len(set(ms)) > 10
     more, _ = drawn_phones(path, 30, seed=3)
-    assert more[:20].tolist() == ms.tolist()  # another node changes no other's phone
+    assert more[:20].tolist() == ms.tolist()  # adding a node changes no phone of other nodes
 
 
 def test_changed_file_of_phones_is_read_again(phones):
@@ -81,10 +81,10 @@ def test_pickle_that_names_code_is_an_error(phones):
 
 
 def test_packets_of_an_interval_give_its_capacity_and_the_trace_repeats(write):
-    trace = write("up", 0, 500, 500, 1500, 2000)  # of 2 s; the packet at 0 ms is the first of the next lap, too
+    trace = write("up", 0, 500, 500, 1500, 2000)  # of 2 s; the packet at 0 ms is also the first of the next repetition
     links = Mahimahi(uplinks=(trace,), downlinks=(trace,), duration_s=4.0, random_start=False)
     table = links.draw(1, 0)
-    # After 0 ms: 2 packets until 1 s, 1 + the last and the first of the next lap until 2 s, and so on.
+    # After 0 ms: 2 packets until 1 s, 1 + the last and the first of the next repetition until 2 s, and so on.
     assert table.uplink_bytes_per_s.tolist() == [3000.0]
     changes = [(change.time_s, change.uplink_bytes_per_s) for change in table.changes]
     assert changes == [(1.0, 4500.0), (2.0, 3000.0), (3.0, 4500.0), (4.0, 1500 * 5 / 2)]

@@ -1,4 +1,4 @@
-"""Values of algorithms, data sets and callers are checked where they enter, in the user's line."""
+"""Values from algorithms, data sets and callers are checked at their entry, with the user's line."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What an algorithm records becomes JSON, or is refused with its name."""
+"""Recorded values become JSON or are refused with their name."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The verbs `train` and `losses`: how long they take, what is validated, and what is done after every step."""
+"""The verbs `train` and `losses`: simulated time, validation, and the callback after every step."""
 
 from types import SimpleNamespace
 
@@ -13,7 +13,7 @@ from ddlsim.node.ports import Ports
 
 
 class Compute:
-    """Models are tuples of one number; a training adds its steps, and the steps since are what the optimizer keeps."""
+    """Models are tuples of one number; a training adds its steps, which are also the optimizer state."""
 
     draws_numbers = False
 
@@ -39,7 +39,7 @@ def compute():
 
 
 def node_of(compute, best=None, server=None):
-    """A node whose events are durations in steps."""
+    """Return a node whose events are durations in steps."""
     clock = SimpleNamespace(
         computing_s=lambda node, steps, passes=0: steps + passes * FORWARD_SHARE, after=lambda seconds: seconds
     )
@@ -128,7 +128,7 @@ def test_free_rider_takes_the_time_of_a_training(compute, validated):
 
 
 def test_model_with_other_trained_values_keeps_its_start(compute):
-    """As SGP makes it, whose attackers and rules compare updates."""
+    """Needed by SGP, whose attacks and rules compare updates."""
     begun, trained, made = (Params(None) for _ in range(3))
     compute.with_trained_values = lambda params, values: made
     node = node_of(compute)
@@ -140,7 +140,7 @@ def test_model_with_other_trained_values_keeps_its_start(compute):
 
 @pytest.mark.parametrize("taken", ["trained_values", "classifier"])
 def test_part_of_a_trained_model_has_the_same_part_of_its_start(compute, taken):
-    """As MAPL sends it, whose attackers and rules compare updates."""
+    """Needed by MAPL, whose attacks and rules compare updates."""
     begun, trained, other = (Params(None) for _ in range(3))
     parts = {params: Params(None) for params in (begun, trained, other)}
     setattr(compute, taken, parts.__getitem__)

@@ -47,14 +47,14 @@ training: {learning_rate: 0.1, local_steps: 1}
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """An empty folder that is the current one."""
+    """Change to an empty folder and return it."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.fixture
 def write(here):
-    """Writes mine.py with more classes, and a scenario that names Mine; returns the scenario's path."""
+    """Write mine.py with more classes, and a scenario with Mine; return the scenario's path."""
 
     def write(more="", scenario=SCENARIO, folder="."):
         (here / folder).mkdir(parents=True, exist_ok=True)

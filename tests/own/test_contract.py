@@ -1,4 +1,4 @@
-"""`ddlsim check` tries classes from outside and tells the line of what would fail in a run."""
+"""`ddlsim check` tests plug-in classes and reports the line of each error."""
 
 import pytest
 from typer.testing import CliRunner
@@ -8,7 +8,7 @@ from ddlsim.cli import app
 
 @pytest.fixture
 def check(write):
-    """Checks the scenario with a class of mine.py in the place of a part; returns the exit code and what is said."""
+    """Check the scenario with a class of mine.py as a part; return the exit code and the output."""
 
     def check(more, key="algorithm", sets=()):
         path = write(more)
@@ -70,7 +70,7 @@ def round(self, node, state, round_num):
 
 
 def test_deadlock_is_found_on_the_topology_of_the_scenario(check):
-    # In a ring of 6 each node sends to its first neighbor alone: 3 to 2, so 4 hears nothing from 3.
+    # In a ring of 6 each node sends only to its first neighbor: 3 to 2, so 4 receives nothing from 3.
     code, said = check(sub(TO_ONE_PEER), sets=["nodes.clusters=[6]"])
     assert code == 2 and "waits for messages of round" in said and "which sent nothing to it" in said
     assert check(sub(TO_ONE_PEER), sets=["nodes.clusters=[2]", "topology={name: complete}"])[0] == 0

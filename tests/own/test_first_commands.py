@@ -1,4 +1,4 @@
-"""What a new user types first, as it is typed, with code, models and data of one's own."""
+"""The first commands of a new user, with user-defined code, models and data."""
 
 import json
 import re
@@ -17,7 +17,7 @@ MESSAGES = 2 * 8 * 3
 
 
 def ddlsim_command(*words, sets=()):
-    """Exit code and what is said."""
+    """Run a command; return its exit code and output."""
     typed = [*map(str, words), *(word for each in sets for word in ("--set", each))]
     done = CliRunner().invoke(app, typed)
     return done.exit_code, done.stdout + done.stderr
@@ -29,7 +29,7 @@ def summary(folder="out"):
 
 @pytest.fixture
 def module(write):
-    """A file nets.py with a class Net, and what runs it: the settings, and the payload bytes of its messages."""
+    """Write nets.py with a class Net; return the settings to run it and the payload bytes of its messages."""
 
     def module(text):
         write()
@@ -149,7 +149,7 @@ def test_notebook_class_replaces_an_algorithm(here):
     from ddlsim.scenario import load
 
     class Notebook(EpidemicLearning):
-        """Made in a cell."""
+        """Defined in a cell."""
 
     scenario = load("smoke", ["learning=none"]).model_copy(update={"algorithm": Notebook()})
     assert run(scenario, out=Path("out"))["algorithm"] == "Notebook"

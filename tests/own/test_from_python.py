@@ -1,4 +1,4 @@
-"""Parts as objects and classes from Python, such as those of a notebook, where a file has names."""
+"""Parts as Python objects and classes, for example from a notebook."""
 
 import importlib
 import json
@@ -22,7 +22,7 @@ from ddlsim.topologies.named_graphs import Ring
 
 @dataclass(frozen=True, kw_only=True)
 class Quiet(EpidemicLearning):
-    """An algorithm that is in no table."""
+    """An algorithm without an entry in the table."""
 
     volume: float = 0.5
 
@@ -64,7 +64,7 @@ def test_a_class_stands_for_its_defaults():
 
 
 def test_a_scenario_can_be_copied_with_another_part(tmp_path):
-    """The name of a class in no table was once looked for in vain."""
+    """Regression: a class without a table entry has no name."""
     scenario = load("scenarios/smoke.yaml", ["learning=none"]).model_copy(update={"algorithm": Quiet()})
     assert scenario.algorithm_name == "Quiet" and "name: Quiet" in to_yaml(scenario) and digest(scenario)
     assert runs.run(scenario, out=tmp_path / "run")["algorithm"] == "Quiet"
@@ -111,7 +111,7 @@ def test_manifest_contains_package_and_version_of_an_entry_point(tmp_path, monke
     monkeypatch.setitem(ALGORITHMS._find_plugins(), "quiet", point)
     runs.run(from_mapping(mapping(algorithm={"name": "quiet"})), out=tmp_path / "run")
     (found,) = json.loads((tmp_path / "run" / "manifest.json").read_text())["plugins"]
-    assert len(found.pop("sha256")) == 64  # this file lies in no package that is copied when it is installed
+    assert len(found.pop("sha256")) == 64  # this file is not in an installed package
     assert found == {"kind": "algorithm", "name": "quiet", "distribution": "mine-pkg", "version": "1.2"}
 
 

@@ -1,4 +1,4 @@
-"""A scenario names torch.nn.Module classes, and functions that make modules, as they are."""
+"""A scenario names torch.nn.Module classes and functions that return modules."""
 
 import re
 import warnings
@@ -56,7 +56,7 @@ OUTLINE.dtype, OUTLINE.task = "float32", "classification"
 
 @pytest.fixture
 def model(write):
-    """The scenario with a model of nets.py, by the text of its mapping."""
+    """Return the scenario with a model of nets.py, by the text of its mapping."""
     path = write()
     Path("nets.py").write_text(NETS)
     return lambda text: load(path, [f"model={text}"])

@@ -1,4 +1,4 @@
-"""A scenario names classes in files: where they are looked for, what is said when they are wrong, what is recorded."""
+"""Classes named by file in a scenario: search path, errors and records."""
 
 import json
 import subprocess
@@ -149,7 +149,7 @@ def test_schema_accepts_a_path_with_its_keys(write):
             jsonschema.validate(wrong, part)
 
 
-# -- what a run records -----------------------------------------------------------------------------------------------
+# -- records of a run -------------------------------------------------------------------------------------------------
 
 
 def git(folder, *words):
@@ -173,7 +173,7 @@ def test_manifest_contains_file_digest_and_git_state(write, here):
     assert first["git"]["dirty"] is False and len(first["git"]["commit"]) == 40
     with (here / "repo" / "mine.py").open("a") as file:
         file.write("# changed\n")
-    second = plugin(path, here)  # without force: what was run before is another code's
+    second = plugin(path, here)  # without force: the earlier run used different code
     assert second["git"] == {**first["git"], "dirty": True} and second["sha256"] != first["sha256"]
 
 

@@ -1,4 +1,4 @@
-"""What `ddlsim new` writes works as it is."""
+"""Files written by `ddlsim new` work unchanged."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Modules that do not say what their core and head are: the last linear layer is the head."""
+"""Modules without declared core and head: the last linear layer is the head."""
 
 from dataclasses import dataclass
 
@@ -26,7 +26,7 @@ def cut(build, notes=None, may_be_whole=False):
 
 
 class Named(nn.Module):
-    """The last linear layer by registration stands in a submodule that is no nn.Sequential."""
+    """The last registered linear layer is in a submodule other than nn.Sequential."""
 
     def __init__(self):
         super().__init__()
@@ -75,7 +75,7 @@ def test_module_with_core_and_head_stays_unchanged():
 
 
 class Between(SplitModel):
-    """Something between its parts, which a head of zeros hides."""
+    """An operation between its parts, which a zero head hides."""
 
     def __init__(self, zeros=False):
         super().__init__(nn.Linear(5, 4), nn.Linear(4, 3))

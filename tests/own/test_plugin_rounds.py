@@ -1,4 +1,4 @@
-"""Plug-ins that `ddlsim check` tries in two real rounds: valid ones pass, faults are reported with their line."""
+"""Plug-ins that `ddlsim check` tests in two real rounds: valid ones pass, errors name their line."""
 
 from dataclasses import dataclass
 

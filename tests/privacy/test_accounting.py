@@ -21,7 +21,7 @@ def test_without_opacus_the_extra_is_named(monkeypatch):
 
 
 def test_the_gaussian_mechanism_has_its_closed_form_in_renyi_divergence():
-    """Of k releases at order a: k a / (2 noise^2); then the conversion to (epsilon, delta) that Opacus uses."""
+    """k releases at order a cost k a / (2 noise^2); then Opacus' conversion to (epsilon, delta)."""
     pytest.importorskip("opacus")
     noise, count, delta = 4.0, 10, 1e-5
     orders = [1 + x / 10 for x in range(1, 100)] + list(range(12, 64))

@@ -1,4 +1,4 @@
-"""Forged messages of private runs: attacked nodes follow no protocol, and know of others what these have released."""
+"""Forged messages of private runs: attacked nodes ignore the protocol and know released models."""
 
 import json
 

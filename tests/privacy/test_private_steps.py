@@ -1,4 +1,4 @@
-"""DP-SGD: clipped and noised gradients, against Opacus' own and by hand."""
+"""DP-SGD: clipped and noised gradients, against Opacus and by hand."""
 
 import copy
 
@@ -30,7 +30,7 @@ def made(module, clip=0.5, noise=0.0, expected=5.0, seed=0, **options):
 
 @pytest.mark.parametrize("noise", [0.0, 1.3])
 def test_step_equals_opacus_with_and_without_noise(noise):
-    """The same clipped gradients, and with the same seed the same noise; one step of SGD."""
+    """Equal clipped gradients, and equal noise for the same seed, in one step of SGD."""
     opacus = pytest.importorskip("opacus")
     optimizers = pytest.importorskip("opacus.optimizers")
     images, labels = samples(5)

@@ -1,4 +1,4 @@
-"""Secure aggregation: bytes and times of hand-made groups, drop-outs, and what runs with it learn."""
+"""Secure aggregation: bytes and times of small groups, drop-outs, and models of whole runs."""
 
 import json
 
@@ -39,7 +39,7 @@ class ToOne(Plain):
         yield node.sleep(self.begins_s[node.id])
         if node.id != HERE:
             node.send([HERE], round_num, model=np.zeros(10), samples=3)
-            yield node.sleep(10.0)  # a node that is through would not leave
+            yield node.sleep(10.0)  # a finished node would not leave
             return
         inbox = yield node.receive(round_num, range(HERE))
         self.got.append([message.src for message in inbox])
@@ -47,7 +47,7 @@ class ToOne(Plain):
 
 
 def run(algorithm=None, absences=None, rounds=1, secure=None, **protocol):
-    """Four nodes whose messages take half a second each, and what they did."""
+    """Run four nodes with messages of half a second; return their actions."""
     algorithm, absences = algorithm or ToOne(), absences or {}
     settings = SecureAggregation(**{"threshold": 2, "value_bits": 16} | (secure or {}))
     made = assemble(
@@ -141,14 +141,14 @@ def test_at_the_deadline_there_is_no_sum_yet():
 
 
 def test_input_arriving_after_its_round_makes_no_second_sum():
-    """Node 2 begins each round half a second after the aggregator has given the round up, which goes on meanwhile."""
+    """Node 2 starts each round half a second after the aggregator has abandoned it and continued."""
     algorithm, made, _ = run(ToOne((0.0, 0.0, 3.4, 0.0)), rounds=3, deadline_s=2.9, secure={"threshold": 3})
     assert algorithm.got == [[], [], []]
     assert [row[2] for row in made.rows if row[3] == "secure_sum"] == [0, 1, 2]
 
 
 def test_offline_aggregator_has_no_sum_at_a_stage_timeout():
-    """It leaves while node 2, which never answers, is waited for."""
+    """The aggregator leaves during the wait for node 2, which never answers."""
     absences = {2: [(0.1, 100.0)], HERE: [(1.0, 3.0)]}
     late = ToOne((0.0, 0.0, 50.0, 0.0))
     rows = run(late, absences, secure={"stage_timeout_s": 1.5})[1].rows
@@ -171,7 +171,7 @@ def test_rounds_are_separate_sums():
 
 
 class Neighbors(Plain):
-    """Every node sends to all others and sums what it gets."""
+    """Every node sends to all others and sums the received values."""
 
     def __init__(self, num_nodes):
         self.got = [[] for _ in range(num_nodes)]
@@ -294,5 +294,5 @@ def test_early_stopped_nodes_do_not_count_for_the_threshold(tmp_path):
     stopped = [row["round"] for row in rows if row["name"] == "stopped"]
     users = [sum(last >= number for last in stopped) for number in range(1, max(stopped) + 1)]
     sums = [row["value"] for row in rows if row["name"] == "secure_sum"]
-    assert len(stopped) == 5 and 3 in users  # of five users, four would have to be left
+    assert len(stopped) == 5 and 3 in users  # of five users, four must remain
     assert sums[: len(users)] == [count if count >= 2 else 0 for count in users]

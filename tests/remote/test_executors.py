@@ -1,4 +1,4 @@
-"""Options of executors, where workers are put, and which nodes they get."""
+"""Options of executors, placement of workers, and assignment of nodes."""
 
 import socket
 

@@ -79,7 +79,7 @@ class Net(ModelSettings):
 
 
 def before_workers_start(monkeypatch, act):
-    """`act` is called once the driver has its data and its parts, and the workers have none."""
+    """Call `act` when the driver has its data and parts and the workers have none."""
     start = RayWorkers.start
 
     def acting(self, assigned, prepared):
@@ -91,7 +91,7 @@ def before_workers_start(monkeypatch, act):
 
 @pytest.fixture
 def own(tmp_path):
-    """Settings that name a data file and a file with a model, both just written."""
+    """Return settings with a new data file and a new model file."""
     images, labels = np.zeros((160, 28, 28), np.uint8), np.arange(160) % 10
     images[np.arange(160), labels] = 255
     np.savez(tmp_path / "own.npz", x_train=images, y_train=labels, x_test=images, y_test=labels)
@@ -176,7 +176,7 @@ def test_killed_command_leaves_no_process_and_is_resumed(tmp_path):
 
 
 def raylets() -> set[str]:
-    """Process ids of all raylets of this machine."""
+    """Return the process ids of all raylets of this machine."""
     found = subprocess.run(["pgrep", "-x", "raylet"], capture_output=True, text=True, check=False)
     return set(found.stdout.split())
 

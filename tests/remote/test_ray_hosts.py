@@ -1,4 +1,4 @@
-"""Several raylets on this machine stand for hosts: one is taken away in the middle of a run."""
+"""Several raylets on this machine represent hosts; one is removed during a run."""
 
 import json
 import os
@@ -26,7 +26,7 @@ THOUSAND = Path(__file__).parents[2] / "scenarios" / "thousand_nodes.yaml"
 
 @contextmanager
 def cluster_with(**head):
-    """A cluster with such a head, to which this process is connected in the block."""
+    """Provide a cluster with such a head, to which this process is connected in the block."""
     from ray.cluster_utils import Cluster
 
     always = {"include_dashboard": False, "object_store_memory": 100 * 2**20}
@@ -67,7 +67,7 @@ def test_run_continues_after_the_loss_of_a_host(tmp_path, monkeypatch, hosts):
 
 
 def records(directory):
-    """Name -> bytes of every file of records; which there are depends on `records.detail`."""
+    """Return name -> bytes of every record file; the files depend on `records.detail`."""
     found = {path.name: path.read_bytes() for path in directory.glob("*.jsonl")}
     assert found.keys() >= {"metrics.jsonl", "communication.jsonl"}
     return found

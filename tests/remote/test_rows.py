@@ -1,4 +1,4 @@
-"""Rows travel at most once to each worker, and are let go where nothing holds them any more."""
+"""Rows are sent at most once to each worker and freed when unreferenced."""
 
 from torn_runs import SMOKE
 from workers_here import workers_here
@@ -24,7 +24,7 @@ def test_each_row_travels_at_most_once_to_each_worker(tmp_path, monkeypatch):
         scenario = load(SMOKE, ("algorithm={name: dpsgd}", "topology={name: ring}", "rounds=4"))
         runs.run(scenario, out=tmp_path / "run", executor=Executor(name="ray", workers=2))
     assert len(received) == len(set(received))
-    # A ring on two workers has two borders, across which two models go each way and round.
+    # A ring on two workers has two borders, each crossed by two models per direction and round.
     assert len(received) == 4 * 4
 
 

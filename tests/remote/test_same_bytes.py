@@ -1,4 +1,4 @@
-"""However nodes are dealt to workers, a run writes the bytes of one that this process computes alone."""
+"""A run on workers writes the bytes of one process, for any assignment of nodes."""
 
 import json
 import sys
@@ -45,7 +45,7 @@ FULL = pytest.mark.full
 
 
 def read_on_another_host(scenario, data_dir):
-    """Where the file that deals the samples is another one."""
+    """Simulate a host with a different partition file."""
     path = Path(scenario.partition.path)
     path.write_text(json.dumps(json.loads(path.read_text())[::-1]))
     return read_data(scenario, data_dir)

@@ -21,7 +21,7 @@ paper:
   remark: free text
 """
 
-# Ten test samples per node and evaluation: how many of each class of five were right.
+# Ten test samples per node and evaluation: correct predictions out of five per class.
 RIGHT = {2: [(3, 3), (3, 3), (2, 2)], 4: [(4, 5), (5, 4), (3, 3)]}
 HEADS = {1: [0, 1, 1], 2: [0, 0, 1], 3: [0, 0, 1], 4: [0, 0, 1]}
 
@@ -51,7 +51,7 @@ def lines(objects):
 
 @pytest.fixture
 def make_run(tmp_path):
-    """Writes a run directory; keyword arguments change its manifest."""
+    """Return a function that writes a run directory; keyword arguments change its manifest."""
 
     def make(name="run", *, seed=0, heads=2, paper="", rows=None, traffic=TRAFFIC, **manifest):
         directory = tmp_path / name

@@ -1,4 +1,4 @@
-"""Settings told apart and averaged over seeds: groups, curves, lines, costs to a target, and tables of them."""
+"""Settings distinguished and averaged over seeds: groups, curves, lines, costs to a target, and tables."""
 
 import csv
 import io
@@ -23,7 +23,7 @@ def shifted(rows, by):
 
 @pytest.fixture
 def settings(make_run):
-    """Makes runs of given algorithms (YAML) with seeds; returns their records."""
+    """Make runs of these algorithms (YAML) with seeds; return their records."""
 
     def make(algorithms, seeds=(0,), more=""):
         found = []
@@ -55,7 +55,7 @@ def test_label_has_only_the_differing_keys(settings):
 
 @pytest.fixture
 def with_keys(make_run):
-    """Makes a run of each of some further keys (YAML), all else the same; returns their records."""
+    """Make one run per key (YAML), otherwise equal; return their records."""
 
     def make(*further):
         found = []

@@ -1,4 +1,4 @@
-"""One figure of several runs: merges of each, and quality over the values of a setting."""
+"""Figures of several runs: merges per run, and quality over the values of a setting."""
 
 import json
 
@@ -27,7 +27,7 @@ TINY = (
 
 @pytest.fixture(scope="module")
 def deluded(tmp_path_factory):
-    """Two cells as `ddlsim reproduce` leaves them: no node deluded, and three of four from round 2 (0-based) on."""
+    """Two cells written like `ddlsim reproduce`: no node deluded, and three of four from round 2 (0-based) on."""
     folder = tmp_path_factory.mktemp("death")
     for cell, count in (("none", 0), ("three", 3)):
         oracle = f"algorithm={{name: oracle, sampled_peers: 2, deluded: {count}, deluded_cluster: 1, delusion_start: 2"
@@ -63,7 +63,7 @@ def test_run_without_a_seed_is_named_by_its_directory(make_run):
 
 
 def changed(directory, tau, similarity, seed, accuracy):
-    """A run by hand whose last evaluation is this accuracy on all nodes, with validation losses 3, 1, 2 on each."""
+    """Write a run with this last accuracy on all nodes and validation losses 3, 1, 2."""
     text = f"name: tiny\nseed: {seed}\nrounds: 4\nalgorithm: {{name: dac, tau: {tau}, similarity: {similarity}}}\n"
     (directory / "scenario.yaml").write_text(text)
     rows = [(4, node, "accuracy", accuracy) for node in range(3)]
@@ -82,7 +82,7 @@ def sweep(make_run):
 
 
 def lines_of(runs, key):
-    """The lines of a sweep's panels: label -> (x, y)."""
+    """Return the lines of a sweep's panels: label -> (x, y)."""
     panels = sweep_panels([read(run) for run in runs], key)
     return [{one.label: (one.x[0].tolist(), one.values.tolist()) for one in figure.series} for _, figure in panels]
 

@@ -20,7 +20,7 @@ EVIL = "<script>alert(1)</script>"
 
 @pytest.fixture
 def make(make_run):
-    """Makes runs of given algorithms (YAML) with seeds, whose accuracies differ by 0.1; returns them with summaries."""
+    """Make runs of these algorithms (YAML) with seeds, with accuracies 0.1 apart; return them with summaries."""
 
     def made(algorithms, seeds=(0,), **manifest):
         for number, algorithm in enumerate(algorithms):

@@ -1,4 +1,4 @@
-"""Contacts within clusters, measured similarities and merges, on three nodes; node 2 is a cluster of its own."""
+"""Contacts within clusters, measured similarities and merges, on three nodes; node 2 is alone in its cluster."""
 
 from dataclasses import asdict
 
@@ -105,7 +105,7 @@ def test_attackers_are_excluded_from_merges(make_run):
     [("accuracy", "accuracy", "accuracy"), ("auroc", "auroc", "area under the ROC curve"), ("mse", "loss", "loss")],
 )
 def test_merges_are_drawn_by_the_recorded_metric(make_run, metric, name, words):
-    """For an error only the loss is recorded."""
+    """Regression runs record only the loss."""
     measured = [row | {"name": row["name"].replace("accuracy", name)} for row in MERGES]
     plain = [row | {"name": row["name"].replace("accuracy", metric)} for row in make_run.rows()]
     (section,) = merges(read(make_run(rows=plain + measured, metric=asdict(KNOWN[metric]))))
@@ -128,7 +128,7 @@ def test_figures_are_saved(make_run, tmp_path):
 
 
 def test_stopped_node_counts_in_later_merges_with_its_last_value(make_run):
-    """Node 0 stops in round 1 with a model that is right on 20 %; node 1 goes on to round 3."""
+    """Node 0 stops in round 1 with an accuracy of 20 %; node 1 continues to round 3."""
     later = rows(
         (0, 1, "stopped", 1),
         (0, 2, "accuracy_before_merge", 0.2),

@@ -1,4 +1,4 @@
-"""What messages held, in text and figure, and who holds which samples: from files by hand and from a tiny run."""
+"""Message contents and the samples of nodes, in text and figures: from files by hand and from a tiny run."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Records that were damaged after the run: one line that says where, and the other runs are shown."""
+"""Damaged records: one line with the place, and the other runs are shown."""
 
 import json
 
@@ -17,7 +17,7 @@ from ddlsim.tasks.base import Metric, loss_rows
 
 
 def changed(directory, file, line, **values):
-    """Changes keys of one line (from 1) of a JSON-lines file; None takes a key away."""
+    """Change keys of one line (from 1) of a JSON-lines file; None removes a key."""
     lines = (directory / file).read_text().splitlines()
     row = json.loads(lines[line - 1])
     for key, value in values.items():

@@ -1,4 +1,4 @@
-"""What reports say of energy, from hand-made records."""
+"""Energy in reports, from hand-made records."""
 
 import json
 
@@ -23,7 +23,7 @@ SPENT = [  # of the three nodes, in kJ
 
 @pytest.fixture
 def metered(make_run):
-    """A run whose nodes have spent 0.3 kJ each at the first evaluation and what `SPENT` says at the last."""
+    """Write a run whose nodes have spent 0.3 kJ each at the first evaluation and `SPENT` at the last."""
 
     def make(name="run", grid="gco2_per_kwh: 360", ended=True, **keys):
         spent = [

@@ -1,4 +1,4 @@
-"""Figures of sections as matplotlib draws them, and the files of a run's figures."""
+"""Figures of sections in matplotlib, and the files of a run's figures."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Reading somebody else's run directory is bounded, stays inside the directory and executes no code of the run."""
+"""Reading a foreign run directory is bounded, stays inside the directory and executes no code of the run."""
 
 import json
 import os
@@ -28,7 +28,7 @@ class Mine(MLP):
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory) -> tuple[Path, Path]:
-    """A run whose model is defined in a file that leaves a mark when it is imported, and that mark."""
+    """Return a run whose model file writes a marker when imported, and the marker."""
     folder = tmp_path_factory.mktemp("foreign")
     mark = folder / "mark"
     (folder / "mine.py").write_text(PLUGIN.format(mark=str(mark)))

@@ -1,4 +1,4 @@
-"""The page as a printer of sections: escaped, self-contained, below its size."""
+"""The page of sections: escaped, self-contained, below its size limit."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The page of a run that goes on: loopback, newer versions only, nothing for other names of the machine."""
+"""The live page of a run: loopback only, new versions only, no other host names."""
 
 import http.client
 import socket
@@ -20,7 +20,7 @@ def made(directory) -> Page:
 def server(monkeypatch):
     found = LiveServer(made, 0)
     yield found
-    monkeypatch.setattr(live, "LAST_LOOK_S", 0.0)  # no browser is there to fetch the last state
+    monkeypatch.setattr(live, "LAST_LOOK_S", 0.0)  # no browser fetches the last state
     found.close()
 
 

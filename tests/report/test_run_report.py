@@ -8,7 +8,7 @@ from ddlsim.tasks.base import F1_MACRO
 
 
 def words(found):
-    """The words of a section, or of a table, as it is printed."""
+    """Return the printed words of a section or table."""
     section = found if isinstance(found, Section) else Section("x", "x", "x", table=found)
     return [line.split() for line in body(section).splitlines()]
 

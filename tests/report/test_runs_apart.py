@@ -1,4 +1,4 @@
-"""Which runs share a row of a comparison, and how their targets read."""
+"""Rows of a comparison and the targets of their runs."""
 
 from pathlib import Path
 

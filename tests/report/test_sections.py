@@ -1,4 +1,4 @@
-"""What a page of one run shows, computed from hand-made records."""
+"""The page of one run, computed from hand-made records."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Files and outputs are JSON by RFC 8259, also of a run that has diverged, and readers still see that it has."""
+"""Files and outputs are JSON by RFC 8259, even of a diverged run, and readers recognize the divergence."""
 
 import ast
 import json
@@ -40,7 +40,7 @@ def test_no_file_or_output_is_written_by_json_dumps():
 
 @pytest.fixture(scope="module")
 def diverged(tmp_path_factory):
-    """A run whose losses are infinite from the first round on."""
+    """Return a run whose losses are infinite from the first round on."""
     changes = {"training.learning_rate": 1e12, "rounds": 2, "nodes.clusters": [4], "evaluation.samples": 100}
     return ddlsim.run("smoke", set=changes, out=tmp_path_factory.mktemp("run"), progress=None)
 

@@ -170,7 +170,7 @@ def test_fair_accuracy_is_consistent_if_all_nodes_of_a_cluster_attack(make_run):
 
 
 def test_heads_changing_between_evaluations_have_not_settled(make_run):
-    """Evaluations are after rounds 2 and 4: with the same heads there, but others in round 3, and once to the end."""
+    """Evaluations after rounds 2 and 4 have equal heads, but round 3 has different ones."""
     between = make_run.rows(heads={1: [0, 0, 1], 2: [0, 0, 1], 3: [0, 1, 1], 4: [0, 0, 1]})
     found = summarize(make_run("between", rows=between))["settlement"]
     assert (found["settled"], found["settled_round"]) == (False, None)

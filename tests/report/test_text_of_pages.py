@@ -1,4 +1,4 @@
-"""Values as the scripts of a page write them, beside report/text.py."""
+"""Values written by the scripts of a page, against report/text.py."""
 
 import json
 import shutil

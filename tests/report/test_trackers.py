@@ -1,4 +1,4 @@
-"""Trackers: what they write is read back from the tools' own files; one that fails never ends a run."""
+"""Trackers: values are read back from the tools' files; a failing tracker never ends a run."""
 
 import csv
 import json
@@ -31,7 +31,7 @@ SMALL = {
 
 
 class Notes:
-    """A tracker that remembers what it is told."""
+    """A tracker that stores all calls."""
 
     def __init__(self):
         self.calls = []
@@ -153,7 +153,7 @@ def test_mlflow_reads_back_metrics_parameters_and_state(run, here):
 
 
 def records_of(path):
-    """The records of a W&B file: 7 bytes, then blocks of 32 KiB with pieces of CRC, length and kind."""
+    """Return the records of a W&B file: 7 bytes, then blocks of 32 KiB with pieces of CRC, length and kind."""
     data, at, whole = path.read_bytes(), 7, b""
     while at < len(data):
         left = 32768 - at % 32768
@@ -176,7 +176,7 @@ def test_wandb_leaves_an_offline_run_with_every_value(run, here):
     export_run(run.records, "wandb", project="mine")
     (path,) = (run.dir / "wandb").glob("offline-run-*/run-*.wandb")
     written, until = {}, time.monotonic() + 30
-    while len(written) < 2 and time.monotonic() < until:  # a process of W&B's own writes it
+    while len(written) < 2 and time.monotonic() < until:  # a separate process of W&B writes it
         time.sleep(0.1)
         for data in records_of(path):
             record = Record()
@@ -189,7 +189,7 @@ def test_wandb_leaves_an_offline_run_with_every_value(run, here):
 
 @pytest.mark.slow
 def test_trackio_has_every_value_in_its_database_and_prints_none_of_it(run, here, monkeypatch, capsys):
-    monkeypatch.setenv("TRACKIO_DIR", str(here / "trackio"))  # read when it is imported first
+    monkeypatch.setenv("TRACKIO_DIR", str(here / "trackio"))  # read at the first import
     pytest.importorskip("trackio")
     export_run(run.records, "trackio", project="mine")
     with sqlite3.connect(here / "trackio" / "mine.db") as database:

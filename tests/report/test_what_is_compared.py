@@ -1,4 +1,4 @@
-"""A comparison says what it compares; a table shows nothing that needs several clusters where there is one."""
+"""A comparison describes its runs; a table of one cluster shows no values that need several clusters."""
 
 import json
 
@@ -22,7 +22,7 @@ def made(folder, name, *changes):
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
-    """EL and D-PSGD on the same regular graphs."""
+    """Return runs of EL and D-PSGD on the same regular graphs."""
     folder = tmp_path_factory.mktemp("pair")
     return [made(folder, name, f"algorithm={{name: {name}}}") for name in ("el", "dpsgd")]
 

@@ -36,7 +36,7 @@ cells:
 
 @pytest.fixture
 def write(tmp_path, monkeypatch):
-    """Writes a matrix beside the scenario that it extends; (old, new) pairs change its text."""
+    """Return a function that writes a matrix and its base scenario; (old, new) pairs change its text."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "base.yaml").write_text(BASE)
 

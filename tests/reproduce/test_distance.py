@@ -1,4 +1,4 @@
-"""The distance that the cells of a table have in common, on made-up cells, against numbers found by hand."""
+"""The common distance of the cells of a table, on made-up cells, by hand."""
 
 import pytest
 

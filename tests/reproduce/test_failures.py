@@ -1,4 +1,4 @@
-"""Runs in processes of their own: what fails, or is killed, ends no other one."""
+"""Runs in separate processes: a failed or killed run does not end the others."""
 
 import subprocess
 

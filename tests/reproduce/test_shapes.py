@@ -1,4 +1,4 @@
-"""Claims of figures, judged on made-up means."""
+"""Claims about figures, judged on made-up means."""
 
 import pytest
 from pydantic import ValidationError
@@ -13,7 +13,7 @@ from ddlsim.runs.reproduce.published import Shape
         ({"order": ("b", "a")}, "does not hold"),
         ({"order": ("a", "b"), "margin": 3.0}, "does not hold"),
         ({"order": ("b", "a"), "margin": -3.0}, "holds"),  # at most three below
-        ({"order": ("a", ("c", "b"))}, "holds"),  # the highest, whatever the order of the others
+        ({"order": ("a", ("c", "b"))}, "holds"),  # the highest, for any order of the rest
         ({"order": (("c", "a"), "b")}, "does not hold"),
         ({"order": (("b", "a"), "c"), "margin": 5.0}, "holds"),
         ({"order": ("a", ("b", "none"))}, "not run"),

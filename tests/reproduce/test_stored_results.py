@@ -1,4 +1,4 @@
-"""Stored results, the table that is made of them, and the pages of all tables."""
+"""Stored results, their table, and the pages of all tables."""
 
 import json
 import multiprocessing
@@ -35,7 +35,7 @@ def summary(value, **more):
 
 @pytest.fixture
 def filled(write, tmp_path):
-    """A matrix, and its folder with both seeds of its first cell."""
+    """Return a matrix and its folder with both seeds of its first cell."""
     matrix = read_matrix(write())
     store = ResultStore(matrix, tmp_path / "results")
     for run, value in zip(runs_of(matrix, tmp_path / "runs", patterns=["slow/*"]), (9100.0, 9300.0), strict=True):
@@ -188,7 +188,7 @@ def test_a_measure_in_a_matrix_must_exist(write):
 
 @pytest.mark.full
 def test_stored_pages_equal_the_generated_ones(tmp_path):
-    """`python tools/results_pages.py` makes them."""
+    """Renew them with `python tools/results_pages.py`."""
     folder = ROOT / "docs" / "results"
     copy = tmp_path / "results"
     copy.mkdir()

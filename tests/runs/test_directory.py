@@ -1,4 +1,4 @@
-"""Where a run's directory may be made, and what becomes of an earlier run in it."""
+"""The directory of a run, and an earlier run in it."""
 
 import re
 import subprocess
@@ -82,7 +82,7 @@ with run_directory(pathlib.Path(sys.argv[1])) as made:
 
 @pytest.fixture
 def holder(tmp_path):
-    """Another process that writes into tmp_path / "run"."""
+    """Start a process that writes into tmp_path / "run"."""
     words = [sys.executable, "-c", HOLD, str(tmp_path / "run")]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "held\n"

@@ -1,4 +1,4 @@
-"""Files that a scenario names have changed since: a run neither goes on with them nor comes back for them."""
+"""Changed input files: a run is neither resumed nor reused."""
 
 import json
 
@@ -22,7 +22,7 @@ class Stopped(ddlsim.Callback):
 
 @pytest.fixture
 def given(tmp_path):
-    """A scenario on arrays in a file, dealt by a file; and what writes them anew from another seed."""
+    """Return a scenario with arrays and a partition in files, and a function that rewrites them from a seed."""
     partition, data = tmp_path / "parts.json", tmp_path / "mine.npz"
 
     def write(dealt_from=0, drawn_from=0):

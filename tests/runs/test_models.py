@@ -1,4 +1,4 @@
-"""Models that a run keeps, and one of them exported into a module of the user's own."""
+"""Stored models of a run, and their export into a user's module."""
 
 import json
 
@@ -30,7 +30,7 @@ FEW = ("nodes.clusters=[1, 1]", "topology={name: complete}", "evaluation.samples
 
 @pytest.fixture
 def ran(tmp_path):
-    """Runs smoke with changes; returns its scenario, directory and summary."""
+    """Run smoke with changes; return its scenario, directory and summary."""
 
     def ran(*changes, name="run"):
         scenario = load(SMOKE, [*SMALL, *changes])
@@ -40,7 +40,7 @@ def ran(tmp_path):
 
 
 def accuracy(module, scenario):
-    """Of a module on the test set of cluster 0, computed by PyTorch alone."""
+    """Return a module's accuracy on the test set of cluster 0, computed in plain PyTorch."""
     prepared = runs.prepare(runs.load_data(scenario))
     images, labels = prepared.cluster_test[0]
     with torch.no_grad():

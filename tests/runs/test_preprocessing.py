@@ -1,4 +1,4 @@
-"""Exported models in plain PyTorch: inputs are prepared as the file says, and results are the run's."""
+"""Exported models in plain PyTorch: inputs are prepared by the exported file, and results equal the run."""
 
 import json
 

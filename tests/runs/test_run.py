@@ -1,4 +1,4 @@
-"""What a run leaves behind when something goes wrong around it: signals, full disks, lost directories, no streams."""
+"""Records of a run after external failures: signals, full disks, lost directories, closed streams."""
 
 import json
 import os
@@ -27,7 +27,7 @@ ENV = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
 def after_round(monkeypatch, number, act):
-    """Does something once when so many rounds are completed by all nodes."""
+    """Call a function once when all nodes have completed so many rounds."""
     complete, done = Simulation._complete, []
 
     def then_act(self, node):
@@ -40,13 +40,13 @@ def after_round(monkeypatch, number, act):
 
 
 def heeds_hangup():
-    """Also where the tests themselves were started by nohup."""
+    """Restore the handling of SIGHUP, even if the tests were started by nohup."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture
 def under_way(tmp_path):
-    """Starts a long run in another process; it has written its first rows."""
+    """Start a long run in another process and wait for its first rows."""
     started = []
 
     def start(*words, **options):
@@ -135,7 +135,7 @@ def test_a_run_without_standard_error_runs_and_keeps_it_out_of_its_records(tmp_p
 @pytest.mark.full
 @pytest.mark.parametrize("limit", [7_000, 40_000])
 def test_a_full_disk_ends_in_one_sentence_and_keeps_whole_rows(tmp_path, limit):
-    # Bytes of a file; the operating system refuses more as a full disk does. An evaluation of 16 nodes has 9,000 bytes.
+    # Largest file size in bytes, as on a full disk. An evaluation of 16 nodes has 9,000 bytes.
     settings = ["rounds=50", EL, "nodes.clusters=[12, 4]"]
     words = [*COMMAND, "run", SMOKE, *(word for each in settings for word in ("--set", each))]
     words += ["--out", str(tmp_path / "run"), "-q"]

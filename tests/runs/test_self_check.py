@@ -1,4 +1,4 @@
-"""Every run checks its own counts at its end."""
+"""Every run checks its counts at the end."""
 
 import pytest
 

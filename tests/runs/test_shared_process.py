@@ -1,4 +1,4 @@
-"""Runs in threads, in forked processes and beside code that changes torch's defaults."""
+"""Runs in threads, in forked processes and next to code that changes torch's defaults."""
 
 import multiprocessing
 import os

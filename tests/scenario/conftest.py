@@ -16,14 +16,14 @@ training: {learning_rate: 0.1}
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """An empty folder that is the current one, so that messages hold short paths."""
+    """Change to an empty folder, so that messages contain short paths."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.fixture
 def write(here):
-    """Writes a scenario file; without a text a small complete one."""
+    """Return a function that writes a scenario file, by default a small complete one."""
 
     def write(text=BASE, name="test.yaml", more=""):
         (here / name).write_text(dedent(text) + dedent(more))
@@ -34,7 +34,7 @@ def write(here):
 
 @pytest.fixture
 def problems(write):
-    """The lines without source and caret that a scenario's problems give."""
+    """Return a function that gives a scenario's problems, without source and caret."""
 
     def problems(text=BASE, more="", sets=()):
         with pytest.raises(ScenarioProblems) as caught:

@@ -1,4 +1,4 @@
-"""What no machine could hold or count is one clear error before anything runs."""
+"""Impossible sizes are one clear error before the run."""
 
 from itertools import pairwise
 
@@ -13,7 +13,7 @@ RUNNER = CliRunner()
 
 
 def alias_bomb(levels: int) -> str:
-    """A mapping whose entries name the one before nine times each."""
+    """Return a mapping whose entries refer to the previous entry nine times each."""
     names = "abcdefghijklmnop"[:levels]
     lines = [f"{names[0]}: &{names[0]} [{', '.join(['x'] * 9)}]"]
     for below, name in pairwise(names):

@@ -47,7 +47,7 @@ def test_link_attributes_of_a_topology_are_refused(problems, write, here):
     (found,) = problems(sets=sets)
     assert "topology.path: its edges have bandwidth_mbps and latency_ms, but a topology only gives neighbors" in found
     load(write(), [*sets, "network.links={name: routed, file: net.edges}"])
-    load(write(), [*sets, "algorithm={name: fedavg}"])  # nobody asks the topology
+    load(write(), [*sets, "algorithm={name: fedavg}"])  # the topology is unused
     (here / "net.edges").write_text("0 1\n1 2 {'weight': 2}\n")
     load(write(), sets)
 

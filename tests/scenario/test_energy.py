@@ -1,4 +1,4 @@
-"""The section `energy`: presets, keys that go before them, and what is wrong with it."""
+"""The section `energy`: presets, keys that override them, and errors."""
 
 from ddlsim.scenario import digest, load
 

@@ -1,4 +1,4 @@
-"""Keys that are given and do nothing are told, and those that do something are not."""
+"""Notes on keys without effect, and no notes on effective keys."""
 
 import pytest
 from typer.testing import CliRunner

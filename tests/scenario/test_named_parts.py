@@ -1,4 +1,4 @@
-"""A mapping with a name becomes the dataclass of that name; here with a table of its own."""
+"""A mapping with a name becomes the dataclass of that name; here with a separate table."""
 
 import sys
 import types

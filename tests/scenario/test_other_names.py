@@ -1,4 +1,4 @@
-"""Names that people type for what has another name here."""
+"""Aliases of names."""
 
 import jsonschema
 import pytest

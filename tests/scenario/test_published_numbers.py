@@ -1,4 +1,4 @@
-"""Published numbers stay with a scenario as long as they are of its data, nodes, model and algorithm."""
+"""Published numbers stay with a scenario while data, nodes, model and algorithm match."""
 
 import pytest
 

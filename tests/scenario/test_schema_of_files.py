@@ -26,7 +26,7 @@ def test_schema_file_equals_the_output_of_ddlsim_schema(schema):
 
 
 def test_the_first_line_of_every_part_is_a_whole_sentence():
-    """It is all that `ddlsim list` and editors show."""
+    """`ddlsim list` and editors show only this line."""
     known = [cls for table in TABLE_OF.values() for cls in parts.table(table).values()]
     assert len(known) > 100
     assert not [cls for cls in known if not parts.first_line(cls).endswith((".", ")", ":"))]

@@ -1,4 +1,4 @@
-"""Every matrix that comes with ddlsim."""
+"""Every matrix shipped with ddlsim."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ def test_every_cell_is_a_different_scenario(matrices):
 
 
 def test_published_means_equal_the_mean_of_their_clusters(matrices):
-    """Catches most slips of the typist: nodes (or clusters) weigh the clusters' numbers to the mean."""
+    """Catches most typing errors: the mean is the clusters' numbers weighted by nodes (or clusters)."""
     wrong, compared = [], 0
     for name, matrix in matrices.items():
         for cell in matrix.cells:

@@ -1,4 +1,4 @@
-"""Every scenario that comes with ddlsim, and what every one of them must be able to do."""
+"""Properties of every scenario shipped with ddlsim."""
 
 import json
 from functools import cache
@@ -108,7 +108,7 @@ CELLS = [
 
 
 def test_published_numbers_are_not_inherited_by_extends():
-    """`extends` lays `paper` over key by key, so a deviation left out would be another cell's."""
+    """`extends` merges `paper` key by key, so a missing deviation would come from another cell."""
     yaml = YAML(typ="safe", pure=True)
     assert CELLS
     assert [path.name for path in CELLS if shipped(path).paper != yaml.load(path.read_text())["paper"]] == []

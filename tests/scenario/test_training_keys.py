@@ -1,4 +1,4 @@
-"""The optimizer and the schedule of a scenario: short ways, keys of their own, and what is wrong with them."""
+"""The optimizer and the schedule of a scenario: short forms, keys and errors."""
 
 import subprocess
 import sys

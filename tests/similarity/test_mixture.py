@@ -1,4 +1,4 @@
-"""Neighbors told from others by a mixture of two normals, and PENS and PANM by hand."""
+"""Neighbors found by a mixture of two normals, and PENS and PANM by hand."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ def test_single_other_candidate_is_ignored_only_in_the_published_code(smallest, 
 
 
 def drive(steps, answer):
-    """Runs a generator, answering each verb; returns its verbs and its value."""
+    """Run a generator, answering each verb; return its verbs and its value."""
     verbs, outcome = [], None
     try:
         while True:
@@ -47,7 +47,7 @@ def drive(steps, answer):
 
 
 def scoring(scores):
-    """Losses whose inverse is the score of the model, which is its node's number here."""
+    """Return losses whose inverse is the score of the model, here the number of its node."""
     return lambda verb: Deferred(lambda: [1 / scores[model[0]] for model in verb[1]])
 
 
@@ -77,7 +77,7 @@ def test_pens_cannot_keep_more_than_it_samples():
 
 
 def exchange(panm, node, state, round_num, scores):
-    """One exchange in which a peer's model is its number; returns whom it asked, pull by pull."""
+    """Run one exchange in which a peer's model is its number; return the pulled peers in order."""
     asked = []
 
     def answer(verb):

@@ -1,4 +1,4 @@
-"""Probabilities, draws, estimates through third parties and merge weights, by hand."""
+"""Probabilities, draws, two-hop estimates and merge weights, by hand."""
 
 import numpy as np
 import pytest
@@ -79,7 +79,7 @@ def test_two_hop_rule_chooses_the_estimate(rule, similarity):
 
 @pytest.mark.parametrize(("drawn", "similarity"), [((1, 2, 3), 9.0), ((3, 2, 1), 7.0)])
 def test_two_hop_last_ignores_similarity(drawn, similarity):
-    tables = {1: knowing({4: 7.0}), 2: knowing({4: 9.0}), 3: knowing({5: 1.0})}  # 3 does not know node 4
+    tables = {1: knowing({4: 7.0}), 2: knowing({4: 9.0}), 3: knowing({5: 1.0})}  # 3 has no similarity for node 4
     scores = {1: 5.0, 2: 3.0, 3: 1.0}
     known = knowing({}).learn(0, {peer: scores[peer] for peer in drawn}, tables, "last", chained=True)
     assert known.scores[4] == similarity and known.scores[5] == 1.0

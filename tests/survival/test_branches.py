@@ -1,4 +1,4 @@
-"""A branched run is the earlier one up to a round, and goes on from there as the changed scenario says."""
+"""A branched run equals the earlier run up to a round and continues with the changed scenario."""
 
 import json
 
@@ -37,7 +37,7 @@ def rows(directory, name=None):
 
 @pytest.fixture(scope="module")
 def parent(tmp_path_factory):
-    """A finished run with all its checkpoints."""
+    """Return a finished run with all its checkpoints."""
     out = tmp_path_factory.mktemp("parent") / "run"
     run(out, EL)
     return out

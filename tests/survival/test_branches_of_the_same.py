@@ -1,4 +1,4 @@
-"""A branch begins as the run did: with its code and its files, or not at all."""
+"""A branch starts only with the code and files of its run."""
 
 import subprocess
 

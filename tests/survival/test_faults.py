@@ -1,4 +1,4 @@
-"""What is said, and what is left, when a run that was stopped cannot simply go on."""
+"""Errors and remaining files when a stopped run cannot be resumed."""
 
 import json
 import os
@@ -41,13 +41,13 @@ def stopped(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def torn(stopped, tmp_path) -> Path:
-    """A run that was stopped after five of six rounds, with a checkpoint after each of the last two."""
+    """Return a run stopped after five of six rounds, with checkpoints after the last two."""
     return shutil.copytree(stopped, tmp_path / "torn")
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory) -> dict[str, object]:
-    """The outcome of the same run if nothing stops it."""
+    """Return the outcome of the same run without interruption."""
     return run_whole(tmp_path_factory.mktemp("whole") / "run", EL)
 
 
@@ -56,7 +56,7 @@ def files_of(directory: Path) -> dict[str, bytes]:
 
 
 def change(path: Path, place: int) -> None:
-    """Turns one byte round."""
+    """Flip one byte of a file."""
     content = bytearray(path.read_bytes())
     content[place] ^= 255
     path.write_bytes(content)
@@ -303,7 +303,7 @@ def test_signal_in_the_round_of_a_node_ends_the_run_before_later_rounds(tmp_path
 def test_disk_full_only_for_checkpoints_does_not_end_a_run(tmp_path):
     out, settings = tmp_path / "run", ("algorithm={name: el}", "model={name: mlp, hidden: [128]}", "rounds=4")
     words = ["run", str(SMOKE), *(word for text in settings for word in ("--set", text)), "--out", str(out)]
-    limit = 300_000  # bytes a file may have; the operating system refuses more as a full disk does
+    limit = 300_000  # largest file size in bytes; the operating system refuses more, like a full disk
     ended = subprocess.run(
         [*COMMAND, *words, "--checkpoint-every", "1r", "--set", "records.models=none"],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""Processes that are killed at random moments, many times over, end with the bytes of one that was not killed."""
+"""Processes killed many times at random moments write the bytes of an uninterrupted process."""
 
 import multiprocessing
 import os
@@ -34,7 +34,7 @@ for name in ("pens", "panm", "dac"):
 
 @pytest.fixture(scope="module")
 def processes():
-    """Makes processes that have imported everything, so that kills meet the run and not its imports."""
+    """Return processes with all imports done, so that kills hit the run."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(
         ["torch", "torchvision", "ddlsim.assembly", "ddlsim.runs", "ddlsim.learning.learner"]
@@ -43,10 +43,10 @@ def processes():
 
 
 def kill_and_go_on(processes, draw: random.Random, out: Path, settings: tuple[str, ...], kills: int) -> int:
-    """Starts the run, kills it at a random moment, until it was killed so often; then lets it end.
+    """Kill the run so many times at random moments, then let it end.
 
     Returns:
-        How often it was killed before its end.
+        Number of kills before its end.
     """
     every = draw.choice([Every(rounds=1), Every(rounds=3), Every(wall_s=0.1)])
     killed = 0

@@ -1,4 +1,4 @@
-"""A run that is stopped and resumed ends with the very bytes of one that was not, whatever it was doing."""
+"""A resumed run ends with the bytes of an uninterrupted run."""
 
 import json
 from functools import partial
@@ -51,7 +51,7 @@ FEATURES = {
 
 
 def check(tmp_path, monkeypatch, settings: tuple[str, ...], ends: int, every: int) -> None:
-    """Stops behind the checkpoint, so that some records must be taken back."""
+    """Stop after the checkpoint, so that some records must be rolled back."""
     settings = ("evaluation.samples=50", *settings)
     whole = run_whole(tmp_path / "whole", settings)
     torn = tmp_path / "torn"

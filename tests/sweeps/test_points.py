@@ -1,4 +1,4 @@
-"""Sweeps: which runs there are, that what is there is not run again, and that one that fails stops no other."""
+"""Sweeps: their runs, reuse of finished runs, and failed runs."""
 
 import re
 import shlex
@@ -41,7 +41,7 @@ axes:
 
 @pytest.fixture
 def ddlsim(tmp_path, monkeypatch):
-    """Runs a command line in a folder with base.yaml and sweep.yaml."""
+    """Return a function that runs a command line in a folder with base.yaml and sweep.yaml."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "base.yaml").write_text(BASE)
     (tmp_path / "sweep.yaml").write_text(SWEEP)
@@ -50,7 +50,7 @@ def ddlsim(tmp_path, monkeypatch):
 
 @pytest.fixture
 def started(monkeypatch):
-    """Runs the jobs of the pool in this process, which is faster; returns their words."""
+    """Run the pool's jobs in this process; return their arguments."""
     calls = []
 
     def run_jobs(jobs, at_once=1):
@@ -208,7 +208,7 @@ def test_refused_combination_counts_as_failed_and_the_others_run(ddlsim, started
     assert len(started) == 2
     assert "2 of 4 runs failed:" in done.stderr
     assert "  topology.name=nix seed 1: --set topology.name=nix: topology.name: unknown name 'nix'" in done.stderr
-    assert "el" in done.stdout  # the table of what is there
+    assert "el" in done.stdout  # the table of existing runs
 
 
 def test_failed_run_is_listed_with_its_cause_and_the_others_run(ddlsim, started, monkeypatch):

@@ -1,4 +1,4 @@
-"""Processes side by side; `python -m ddlsim` is replaced by short Python programs."""
+"""Parallel processes; `python -m ddlsim` is replaced by short Python programs."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from ddlsim.runs.sweeps.pool import Job, run_jobs
 
 @pytest.fixture(autouse=True)
 def python(monkeypatch):
-    """The words of a job are a Python program."""
+    """Let a job's arguments be a Python program."""
     real = pool.subprocess.Popen
     monkeypatch.setattr(
         pool.subprocess, "Popen", lambda words, **options: real([sys.executable, "-c", words[3]], **options)

@@ -1,4 +1,4 @@
-"""Searches by Optuna, with real runs in processes of their own."""
+"""Searches by Optuna, with real runs in separate processes."""
 
 import json
 from types import SimpleNamespace
@@ -173,7 +173,7 @@ def test_a_search_without_validation_samples_is_refused(tmp_path):
 
 
 def test_validation_rows_use_validation_samples(tmp_path):
-    # Test labels are the opposite of those that nodes learn: accuracy 1 on what was set aside, 0 on test data.
+    # Test labels are the opposite of training labels: accuracy 1 on validation data, 0 on test data.
     x = np.tile(np.array([[-1.0], [1.0]], np.float32), (20, 1))
     y = (x[:, 0] > 0).astype(np.int64)
     settings = {

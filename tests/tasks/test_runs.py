@@ -1,4 +1,4 @@
-"""Runs of every task, small, with algorithms that share heads, compare models, or neither."""
+"""Small runs of every task, with algorithms that share heads, compare models, or do neither."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Scores of predictions on numbers made by hand, and beside scikit-learn and torchmetrics where they are installed."""
+"""Scores of predictions by hand, and against scikit-learn and torchmetrics if installed."""
 
 import math
 

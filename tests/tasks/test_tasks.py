@@ -1,4 +1,4 @@
-"""What tasks say of losses, labels and outputs, on numbers made by hand."""
+"""Losses, labels and outputs of tasks, by hand."""
 
 import dataclasses
 import math
@@ -126,7 +126,7 @@ def test_data_of_another_task_is_refused():
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Good(Task):
-    """A task whose methods can be spoilt."""
+    """A valid task, for subclasses with errors."""
 
     measured: ClassVar = (Metric("hits"),)
 
@@ -202,7 +202,7 @@ def test_unknown_metric_is_refused_with_the_known_ones():
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Errors(Classification):
-    """A classification with a metric of one's own."""
+    """A classification with a custom metric."""
 
     metric: str = "error"
     measured: ClassVar = (*Classification.measured, Metric("error", higher_is_better=False))
@@ -217,7 +217,7 @@ def test_metric_added_to_a_classification_is_recorded():
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Balanced(Classification):
-    """A classification that measures something else, and not the accuracy that is recorded beside it."""
+    """A classification with another metric in place of accuracy."""
 
     metric: str = "balanced"
     measured: ClassVar = (Metric("balanced"),)

@@ -1,4 +1,4 @@
-"""Graph generators of networkx by name, and the other names that people type."""
+"""Graph generators of networkx by name, and their aliases."""
 
 import networkx as nx
 import pytest
@@ -40,7 +40,7 @@ def test_every_name_gives_a_graph(name, tmp_path):
         ("grid_2d_graph", {"m": 2, "n": 3}, 6, 7),
         ("barabasi_albert_graph", {"m": 2}, 10, 16),
         ("petersen_graph", {}, 10, 15),
-        ("random_regular_expander", {"d": 4}, 10, 20),  # takes seeds of 32 bits alone
+        ("random_regular_expander", {"d": 4}, 10, 20),  # accepts only 32-bit seeds
     ],
 )
 def test_a_generator_is_called_with_its_arguments(generator, arguments, num_nodes, edges):

@@ -55,7 +55,7 @@ def test_random_regular_gives_every_node_its_degree_in_every_round():
 
 @pytest.mark.parametrize(("degree", "num_nodes"), [(62, 64), (60, 64), (195, 200), (33, 34)])
 def test_dense_regular_graphs_are_complements_of_sparse_ones(degree, num_nodes):
-    """Drawn edge by edge, most of these would never be there."""
+    """Drawing edge by edge would almost never give these graphs."""
     topology = make("random_regular", degree=degree, dynamic=True)
     tables = [neighbors(topology, num_nodes, round_num, 0) for round_num in range(3)]
     assert all(len(peers) == degree and node not in peers for table in tables for node, peers in enumerate(table))
@@ -285,7 +285,7 @@ def test_unhashable_topology_is_an_error_with_a_cure():
 
 @dataclass(frozen=True, kw_only=True)
 class Drawn(StaticTopology):
-    """A graph of a user's."""
+    """A user-defined graph."""
 
     def graph(self, num_nodes, round_num, seed):
         return DRAWN[-1]

@@ -1,4 +1,4 @@
-"""The flows and links on which the simulated network is held beside real TCP."""
+"""Flows and links for comparisons of the simulated network with real TCP."""
 
 import tempfile
 from collections.abc import Callable
@@ -22,8 +22,8 @@ class Case:
 
     Args:
         links: per host (uplink Mbit/s, downlink Mbit/s, access latency ms).
-        flows: what is sent.
-        leaves: host -> when it is cut off.
+        flows: the messages.
+        leaves: host -> time of its disconnection.
     """
 
     links: tuple[tuple[float, float, float], ...]
@@ -94,7 +94,7 @@ def hetero() -> Case:
 
 
 def churn() -> Case:
-    """Host 2 is cut off in mid-transfer: what it shared links with has more of them from then on."""
+    """Host 2 is disconnected during a transfer; flows on its links then have more capacity."""
     flows = [(0.0, 0, 1, 2_500_000), (0.0, 2, 1, 2_500_000), (0.0, 3, 2, 2_500_000), (0.0, 3, 4, 2_500_000)]
     flows += [(0.0, 5, 2, 2_500_000), (0.5, 5, 0, 1_000_000)]
     return Case(_same(6, 20.0, 5.0), tuple(flows), {2: 0.8})

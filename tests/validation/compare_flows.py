@@ -1,4 +1,4 @@
-"""Measured flows beside simulated ones: relative errors per flow and per round."""
+"""Measured and simulated flows: relative errors per flow and per round."""
 
 import json
 from collections.abc import Sequence
@@ -40,12 +40,12 @@ class Measured:
     """One setting of measure_flows.py.
 
     Args:
-        about: case, queue, packets, congestion, connections, kernel; disturbed: how many more repetitions were not
+        about: case, queue, packets, congestion, connections, kernel; disturbed: number of repetitions that were not
             stored, see measure_flows.py.
         links: node -> (uplink Mbit/s, downlink Mbit/s, latency ms).
         flows: start_s, src, dst, bytes.
-        leaves: node -> when it was cut off.
-        taken_s: float64 [repetitions, flows], nan of flows that did not arrive.
+        leaves: node -> time of its disconnection.
+        taken_s: float64 [repetitions, flows], nan for flows that did not arrive.
     """
 
     about: dict[str, Any]
@@ -61,11 +61,11 @@ class Measured:
 
     @property
     def rounds(self) -> np.ndarray:
-        """Per flow the number of its start among all starts."""
+        """Return per flow the index of its start among all starts."""
         return np.unique([flow["start_s"] for flow in self.flows], return_inverse=True)[1]
 
     def simulated_s(self, tcp: Tcp | None, seed: int = 0) -> np.ndarray:
-        """Seconds that each flow takes in the simulator, nan of those that do not arrive; float64 [flows]."""
+        """Return the simulated seconds of each flow, nan if it does not arrive; float64 [flows]."""
         ends_s = finish_times(self.flows, self.links, tcp=tcp, leaves=self.leaves, seed=seed)
         return np.array(
             [
@@ -75,13 +75,13 @@ class Measured:
         )
 
     def flow_errors(self, tcp: Tcp | None, seeds: Sequence[int] = (0,)) -> np.ndarray:
-        """Relative errors of all flows, positive where the simulator takes longer."""
+        """Return the relative errors of all flows, positive if the simulator takes longer."""
         found = [(self.simulated_s(tcp, seed) - self.taken_s) / self.taken_s for seed in seeds]
         errors = np.concatenate([each.ravel() for each in found])
         return errors[~np.isnan(errors)]
 
     def round_errors(self, tcp: Tcp | None, seeds: Sequence[int] = (0,)) -> np.ndarray:
-        """The same of rounds: from their start to the last arrival."""
+        """Return the relative errors of rounds, from their start to the last arrival."""
         found = []
         for seed in seeds:
             simulated_s = self._last(self.simulated_s(tcp, seed))
@@ -107,14 +107,14 @@ def measured_of(stored: dict[str, Any]) -> Measured:
 def read_all(
     queue: str, packets: int = 100, congestion: str = "cubic", connections: str = "persistent"
 ) -> list[Measured]:
-    """All cases that were measured in one setting, by name."""
+    """Return all cases measured in one setting, by name."""
     setting = {"queue": queue, "packets": packets, "congestion": congestion, "connections": connections}
     stored = json.loads(FLOWS.read_text()).values()
     return [measured_of(each) for each in stored if each["taken_s"] and setting.items() <= each.items()]
 
 
 def fit_utilization(cases: Sequence[Measured], tcp: Tcp, tried: Sequence[float], seeds: Sequence[int] = (0,)) -> float:
-    """Which utilization of links brings the rounds of these cases nearest, by the mean of their median errors."""
+    """Fit the utilization of links to the rounds of these cases, by the mean of their median errors."""
     medians = []
     for utilization in tried:
         settings = replace(tcp, utilization=utilization)
@@ -123,6 +123,6 @@ def fit_utilization(cases: Sequence[Measured], tcp: Tcp, tried: Sequence[float],
 
 
 def summary(errors: np.ndarray) -> tuple[float, float, float]:
-    """Median and 95th percentile of their size, and their median."""
+    """Return median and 95th percentile of the absolute errors, and the median error."""
     sizes = np.abs(errors)
     return float(np.median(sizes)), float(np.percentile(sizes, 95)), float(np.median(errors))

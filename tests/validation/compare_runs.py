@@ -1,4 +1,4 @@
-"""Measured runs of the deployment beside simulated ones: when had all nodes completed each round?"""
+"""Measured and simulated runs of the deployment: completion times of rounds."""
 
 import json
 import tempfile
@@ -27,14 +27,14 @@ class MeasuredRun:
     """A result of deployment/deploy.py.
 
     Args:
-        about: what it stored.
+        about: the stored result.
     """
 
     about: dict[str, Any]
 
     @property
     def complete_s(self) -> np.ndarray:
-        """Seconds until the last node had completed each round, float64 [rounds]."""
+        """Return the seconds until the last node completed each round, float64 [rounds]."""
         return np.array(self.about["complete_s"]).max(axis=0)
 
     @property
@@ -54,7 +54,7 @@ class MeasuredRun:
 
     @property
     def target_round(self) -> int:
-        """The first evaluated round with the target accuracy; in ddlsim, with the same models, it is the same."""
+        """The first evaluated round with the target accuracy, the same as in ddlsim because models are equal."""
         return min(int(number) for number, accuracy in self.about["accuracy"].items() if accuracy >= self.target)
 
     @property
@@ -63,7 +63,7 @@ class MeasuredRun:
         return FITTED.get(self.about["queue"], TCP)
 
     def simulated_s(self, network: dict[str, Any]) -> np.ndarray:
-        """The same as ddlsim says; devices as calibrated, times their factors. Nothing is learned, so it is quick."""
+        """Return the simulated times, with calibrated devices times their factors, without learning."""
         devices = {"name": "per_node", "step_times_s": self.about["step_times_s"]}
         settings = {"learning": "none", "rounds": len(self.complete_s), "devices": devices, **network}
         with tempfile.TemporaryDirectory() as folder:
@@ -72,5 +72,5 @@ class MeasuredRun:
 
 
 def read_runs() -> list[MeasuredRun]:
-    """All that are stored."""
+    """Return all stored runs."""
     return [MeasuredRun(stored) for stored in json.loads(RUNS.read_text()).values()]

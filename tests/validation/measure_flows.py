@@ -3,8 +3,8 @@
     python tests/validation/measure_flows.py incast el_8 --queue pfifo --repeats 3 --out docs/results/trust/flows.json
 
 Repetitions of a stored setting are added to it, if its flows and links are the same. A repetition in which the
-relay forwarded a frame, or the sender came round to its sockets, more than 5 ms too late, since the machine was busy
-with something else, is not stored: it is counted, and measured again, at most three times.
+relay forwarded a frame, or the sender reached its sockets, more than 5 ms too late, because the machine was busy
+with other work, is counted instead of stored and measured again, at most three times.
 """
 
 import argparse
@@ -26,12 +26,12 @@ TOO_LATE_S, TRIES = 0.005, 3
 
 @dataclass(frozen=True)
 class ReplayToCheckpoint:
-    """What one run of a case gave.
+    """The result of one run of a case.
 
     Args:
-        taken_s: seconds from each flow's start to its last byte; None: it was cut off.
+        taken_s: seconds from each flow's start to its last byte; None if it was disconnected.
         dropped: frames that the relay dropped.
-        latest_s: how much too late it forwarded a frame, or the sender came round to its sockets, at most.
+        latest_s: largest delay of a forwarded frame or of the sender at its sockets.
     """
 
     taken_s: list[float | None]
@@ -40,7 +40,7 @@ class ReplayToCheckpoint:
 
 
 def measure(case: Case, queue: str, packets: int, congestion: str, connections: str) -> ReplayToCheckpoint:
-    """Sends the flows of a case."""
+    """Send the flows of a case."""
     with Testbed([HostLink(*link) for link in case.links], queue, packets, congestion) as testbed:
         sender = RealFlows(testbed, connections, time_limit_s=60.0)
         finish_s = sender.run(case.flows, case.leaves)
@@ -52,7 +52,7 @@ def measure(case: Case, queue: str, packets: int, congestion: str, connections: 
 
 
 def store(path: Path, name: str, setting: dict[str, Any], found: ReplayToCheckpoint) -> None:
-    """Adds a repetition to a setting in a file; one that the machine disturbed is only counted."""
+    """Add a repetition to a setting in a file; a disturbed one is only counted."""
     table = json.loads(path.read_text()) if path.exists() else {}
     empty = {**setting, "disturbed": 0, "latest_s": [], "dropped": [], "taken_s": []}
     known = table[name] = empty | table.get(name, {})
@@ -68,7 +68,7 @@ def store(path: Path, name: str, setting: dict[str, Any], found: ReplayToCheckpo
 
 
 def write_table(path: Path, table: dict[str, dict[str, Any]]) -> None:
-    """Writes a table by name, a line for each value of a name's entry, whole or not at all."""
+    """Write a table by name atomically, one line per value of an entry."""
     path.parent.mkdir(parents=True, exist_ok=True)
     entries = []
     for name, values in table.items():

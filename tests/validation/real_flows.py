@@ -1,6 +1,6 @@
-"""Flows over real TCP between the hosts of a testbed: when does the last byte of each one arrive?
+"""Flows over real TCP between the hosts of a testbed, and the arrival of their last bytes.
 
-All sockets of all hosts are this one process's, each in its host's namespace, so start and finish are read from one
+One process has the sockets of all hosts, each in its host's namespace, so start and finish are read from one
 clock. Run as a program it takes the files of `ddlsim network replay` and prints the same table, measured:
 
     python tests/validation/real_flows.py flows.csv --links links.csv
@@ -24,34 +24,34 @@ from ddlsim.network.replay import FLOW_COLUMNS
 CHUNK = memoryview(bytes(1 << 18))
 LEAD_S = 0.3  # from connecting to the first start
 CONNECT_S = 10.0
-LOOK_S = 0.01  # it comes round to its sockets at least so often
+LOOK_S = 0.01  # longest interval between checks of the sockets
 
 Connections = Literal["persistent", "per_message"]
 
 
 @dataclass
 class _Stream:
-    """One direction of a connection: flows one after the other."""
+    """One direction of a connection: flows in sequence."""
 
     socket: socket.socket
     src: int
     dst: int
-    flows: deque[tuple[int, int]] = field(default_factory=deque)  # (flow, bytes that are not there yet)
+    flows: deque[tuple[int, int]] = field(default_factory=deque)  # (flow, missing bytes)
     unsent: int = 0
     ends: bool = False
 
 
 class RealFlows:
-    """Sends flows.
+    """Sender of flows.
 
     Args:
         testbed: an open one.
         connections: persistent: one connection per pair, made before the first start; per_message: one per flow, made
             when it starts.
-        time_limit_s: flows that have not arrived by then never do.
+        time_limit_s: flows that arrive later count as never arrived.
 
     Attributes:
-        stalled_s: for how long it did not come round to its sockets at most: a stall of the machine.
+        stalled_s: longest interval between checks of the sockets: a stall of the machine.
     """
 
     def __init__(self, testbed: Testbed, connections: Connections = "persistent", time_limit_s: float = 120.0):
@@ -67,11 +67,11 @@ class RealFlows:
     def run(
         self, flows: Sequence[tuple[float, int, int, int]], leaves: Mapping[int, float] | None = None
     ) -> list[float | None]:
-        """Seconds from the common start at which each flow's last byte had arrived; None: it has not.
+        """Return the seconds from the common start to the arrival of each flow's last byte, or None.
 
         Args:
             flows: (start_s, src, dst, bytes); bytes above 0.
-            leaves: host -> when it is cut off.
+            leaves: host -> time of its disconnection.
         """
         try:
             return self._run(flows, dict(leaves or {}))
@@ -87,7 +87,7 @@ class RealFlows:
         self._wait_for(list(streams.values()))
         if self._persistent:
             self._of_pair = streams
-        else:  # they have shown that all paths are open
+        else:  # all paths are open
             for stream in streams.values():
                 stream.socket.close()
         self._finish_s: list[float | None] = [None] * len(flows)
@@ -131,7 +131,7 @@ class RealFlows:
         return stream
 
     def _wait_for(self, streams: list[_Stream]) -> None:
-        """Until they are connected: the first packets may be lost while links come up, and are sent again after 1 s."""
+        """Wait for all connections; first packets may be lost while links come up, and are sent again after 1 s."""
         limit_s = time.monotonic() + CONNECT_S
         while not all(_is_connected(stream.socket) for stream in streams):
             if time.monotonic() > limit_s:
@@ -176,7 +176,7 @@ class RealFlows:
                 stream.unsent -= stream.socket.send(CHUNK[: stream.unsent])
         except BlockingIOError:
             return
-        except OSError:  # its host or its peer was cut off
+        except OSError:  # its host or its peer was disconnected
             stream.unsent = 0
         self._epoll.unregister(stream.socket)
         if stream.ends:

@@ -1,4 +1,4 @@
-"""The deployment's algorithms beside ddlsim's: the same models, without namespaces, over the loopback device."""
+"""The deployment's algorithms against ddlsim's: equal models, over the loopback device."""
 
 import socket
 import sys

@@ -42,7 +42,7 @@ def test_short_flow_does_not_wait_for_a_long_one(queue):
     with Testbed([HostLink(10, 10, 1)] * 3, queue=queue, packets=1000) as testbed:
         flows = [(0.0, 0, 1, 1_500_000), (0.5, 0, 2, 10_000)]
         _, short_s = RealFlows(testbed, time_limit_s=10).run(flows)
-    # behind the long one's 1 MB of windows it would wait 0.8 s
+    # after the long flow's 1 MB of windows it would wait 0.8 s
     assert short_s < 0.6
 
 

@@ -1,4 +1,4 @@
-"""Flows that were measured over real TCP, replayed: no root and no network are needed."""
+"""Replays of flows measured over real TCP, without root or a network."""
 
 import numpy as np
 import pytest
@@ -48,12 +48,12 @@ def test_tcp_is_nearer_to_the_measured_rounds_than_flow(name):
 
 
 def test_messages_alone_on_their_connection_are_right_in_the_median():
-    # to 1 %, but where the number of time-outs between two is miscounted
+    # to 1 %, unless the number of timeouts between two is miscounted
     assert summary(of("single_rtts", *FAIR).flow_errors(Tcp()))[0] < 0.01
 
 
 def test_single_flow_is_right_at_any_size():
-    # but at 1 kB, where a millisecond of the hosts themselves counts
+    # except at 1 kB, where a millisecond on the hosts matters
     assert abs(of("single_20ms", *FAIR).flow_errors(Tcp())[1:]).max() < 0.05
 
 

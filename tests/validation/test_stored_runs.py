@@ -1,4 +1,4 @@
-"""Real runs that were measured, beside what ddlsim says of them now; nothing is learned, so it takes no time."""
+"""Measured real runs against current simulations without learning."""
 
 import numpy as np
 import pytest

@@ -1,17 +1,17 @@
 """Hosts in network namespaces with rate-limited links, and this kernel's TCP between them.
 
-Every host is a namespace of its own. Its access link is in a namespace of all links:
+Every host is a namespace. Its access link is in a common namespace of all links:
 
     host i: eth0 --- h<i> = bridge b<i> = c<i> --- relay --- c<j> = bridge b<j> = h<j> --- eth0 :host j
                      ^ downlink rate (htb)  ^ uplink rate (htb)
 
-so both queues of a link stand outside the host, as in a router at home: a sender sees its uplink fill by losses and
-delay alone. Rates are those of frames with their Ethernet headers (14 bytes), as `tc` counts them. The relay (relay.c)
+so both queues of a link are outside the host, as in a home router: a sender sees its uplink fill by losses and
+delay alone. Rates count frames with their Ethernet headers (14 bytes), as `tc` counts them. The relay (relay.c)
 forwards frames after the latencies of both ends; kernels without `netem` can do that too. Segmentation offload is off,
-so queues hold frames as they are on a wire.
+so queues hold frames of wire size.
 
-Nothing of it can reach, or be reached by, anything outside. Namespaces carry the number of the process that made them;
-they are removed when the testbed is closed, and those of processes that are gone when the next one is opened.
+The testbed is isolated from other networks. Namespaces carry the id of the process that made them;
+they are removed when the testbed is closed, or when the next one is opened if that process has ended.
 """
 
 import contextlib
@@ -45,7 +45,7 @@ class HostLink:
 
 
 def missing() -> str | None:
-    """Why there can be no testbed on this machine; None: there can."""
+    """Return why this machine supports no testbed, or None if it does."""
     absent = [tool for tool in TOOLS if shutil.which(tool) is None]
     if absent:
         return f"needs {', '.join(absent)} (Debian: iproute2, ethtool, gcc)"
@@ -80,12 +80,12 @@ def has_queue(queue: str) -> bool:
 
 
 def congestion_controls() -> list[str]:
-    """Those that this kernel has."""
+    """Return the congestion controls of this kernel."""
     return Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
 
 
 def remove_stale() -> None:
-    """Removes namespaces of testbeds whose process is gone."""
+    """Remove namespaces of testbeds whose process has ended."""
     for name in _run("ip", "netns", "list").split():
         pid = name.removeprefix(PREFIX).partition("-")[0]
         if name.startswith(PREFIX) and pid.isdigit() and not os.path.exists(f"/proc/{pid}"):
@@ -104,8 +104,8 @@ class Testbed:
         congestion: control of all hosts' TCP.
 
     Attributes:
-        dropped: frames that the relay had no room for, or that CoDel dropped; once the testbed is closed.
-        latest_s: how much too late it forwarded a frame at most: a stall of the machine.
+        dropped: frames dropped by full queues or CoDel; available once the testbed is closed.
+        latest_s: largest delay of a forwarded frame: a stall of the machine.
     """
 
     __test__ = False
@@ -146,16 +146,16 @@ class Testbed:
                 subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
 
     def namespace(self, host: int) -> str:
-        """The name of a host's namespace."""
+        """Return the name of a host's namespace."""
         return f"{self._name}-h{host}"
 
     @staticmethod
     def address(host: int) -> str:
-        """A host's address inside the testbed."""
+        """Return a host's address inside the testbed."""
         return f"10.77.{host // 250}.{host % 250 + 1}"
 
     def socket(self, host: int) -> socket.socket:
-        """A TCP socket of a host, with the testbed's congestion control."""
+        """Return a TCP socket of a host, with the testbed's congestion control."""
         with self.inside(host):
             made = socket.socket()
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, self._congestion)
@@ -164,7 +164,7 @@ class Testbed:
 
     @contextlib.contextmanager
     def inside(self, host: int) -> Iterator[None]:
-        """Sockets that this thread opens here belong to the host, for ever."""
+        """Assign sockets that this thread opens in the context to the host."""
         _enter(os.open(f"/run/netns/{self.namespace(host)}", os.O_RDONLY), close=True)
         try:
             yield
@@ -172,7 +172,7 @@ class Testbed:
             _enter(self._home)
 
     def cut_off(self, host: int) -> None:
-        """A host's link goes down, as if its plug were pulled; does not wait until it is."""
+        """Disconnect a host's link without waiting."""
         command = ["ip", "-n", f"{self._name}-net", "link", "set", f"h{host}", "down"]
         self._under_way.append(subprocess.Popen(command))
 

@@ -1,9 +1,9 @@
-"""A real run beside its simulation: eight processes in eight namespaces, and ddlsim, from one scenario.
+"""A real run and its simulation from one scenario: eight processes in eight namespaces, and ddlsim.
 
     python tests/validation/deployment/deploy.py el --queue fair --out docs/results/trust/runs.json
 
 Stored are per node and round the seconds of computing, training and completing, the accuracy of every evaluation, the
-largest difference between the models of both, and what ddlsim says the times are, with fidelity `flow` and `tcp`.
+largest difference between the models of both, and the simulated times with fidelity `flow` and `tcp`.
 """
 
 import argparse
@@ -37,7 +37,7 @@ from ddlsim.scenario import load  # noqa: E402
 
 
 def real(name: str, step_times_s: list[float], queue: str, packets: int) -> dict[str, Any]:
-    """Runs the deployment: times float64 [nodes, rounds, 4] and the nodes' models by evaluated round."""
+    """Run the deployment; return times, float64 [nodes, rounds, 4], and the nodes' models by evaluated round."""
     scenario = load(str(HERE / f"{name}.yaml"))
     links = scenario.network.links
     count, access_ms = scenario.nodes.count, links.latency_ms / 2
@@ -94,7 +94,7 @@ def _expect(nodes: list[subprocess.Popen], word: str, answer: str | None) -> Non
 
 
 def simulated(name: str, step_times_s: list[float], **network: Any) -> tuple[Any, np.ndarray]:
-    """The same run in ddlsim: its records, and the nodes' last models, float32 [nodes, values]."""
+    """Run the same scenario in ddlsim; return its records and the nodes' last models, float32 [nodes, values]."""
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(io.StringIO()):
         run = ddlsim.run(
             str(HERE / f"{name}.yaml"),
@@ -106,7 +106,7 @@ def simulated(name: str, step_times_s: list[float], **network: Any) -> tuple[Any
 
 
 def accuracies(name: str, models: dict[str, np.ndarray]) -> dict[int, float]:
-    """Mean accuracy over the nodes, by round."""
+    """Return the mean accuracy over the nodes, by round."""
     import torch
 
     scenario = load(str(HERE / f"{name}.yaml"))
@@ -127,7 +127,7 @@ def accuracies(name: str, models: dict[str, np.ndarray]) -> dict[int, float]:
 
 
 def measured(name: str, factors: list[float], queue: str, packets: int) -> dict[str, Any]:
-    """Calibrates this machine and runs the deployment with step times that many times longer."""
+    """Calibrate this machine and run the deployment with step times multiplied by a factor."""
     scenario = load(str(HERE / f"{name}.yaml"))
     (calibrated,) = measure(scenario, prepare(load_data(scenario, download=False)), threads=1, seconds=2.0).values()
     step_times_s = [round(calibrated.median_s * factor, 6) for factor in factors]
@@ -145,7 +145,7 @@ def measured(name: str, factors: list[float], queue: str, packets: int) -> dict[
 
 
 def compared(found: dict[str, Any]) -> dict[str, Any]:
-    """What is stored: of what was measured all but the models, which stand beside those of ddlsim."""
+    """Return the stored result: all measurements, with the models replaced by their distance from ddlsim's."""
     name, times_s, models = found["name"], found["times_s"], found["models"]
     summary, simulated_models = simulated(name, found["step_times_s"])
     last = models[f"round_{times_s.shape[1]}"]
@@ -186,7 +186,7 @@ def main() -> None:
     result = compared(found)
     table = json.loads(given.out.read_text()) if given.out.exists() else {}
     stem = f"{found['name']}+{found['queue']}{found['packets']}"
-    stored = sum(name == stem or name.startswith(f"{stem}+") for name in table)  # later repetitions have numbers
+    stored = sum(name == stem or name.startswith(f"{stem}+") for name in table)  # later repetitions are numbered
     write_table(given.out, {**table, f"{stem}+{stored}" if stored else stem: result})
 
 

@@ -2,8 +2,8 @@
 
     python node.py CONFIG.json NODE     (started by deploy.py, inside the node's namespace)
 
-From ddlsim come what defines the experiment: the node's samples, the seed of its first model, its stream of batches and
-the graph of every round. Training, messages and merging are written here, anew and without ddlsim. A training is slowed
+ddlsim provides the definition of the experiment: the node's samples, initial seed, stream of batches and
+the graph of every round. Training, messages and merging are implemented here without ddlsim. A training is slowed
 down on purpose: the node rests until steps x step time x factor have passed, so that eight nodes fit onto a few cores.
 """
 
@@ -28,12 +28,12 @@ from ddlsim.learning.batches import draw_batches
 from ddlsim.runs import load_data, prepare
 from ddlsim.scenario import load
 
-HEADER = struct.Struct("<iiq")  # sender, round, bytes that follow
+HEADER = struct.Struct("<iiq")  # sender, round, number of bytes
 PORT = 7000
 
 
 class Peers:
-    """Connections to and from all other nodes, one per direction; a thread for each.
+    """Connections to and from all other nodes, one thread and direction each.
 
     Args:
         node: this one.
@@ -49,7 +49,7 @@ class Peers:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def connect(self) -> None:
-        """To all others, that listen already."""
+        """Connect to all others, which already listen."""
         for peer, address in enumerate(self._addresses):
             if peer != self._node:
                 sock = socket.create_connection((address, PORT), timeout=30)
@@ -58,14 +58,14 @@ class Peers:
                 threading.Thread(target=self._write, args=(sock, self._out[peer]), daemon=True).start()
 
     def send(self, peers: list[int], round_num: int, model: np.ndarray) -> None:
-        """To all of them at once; returns while bytes are still on their way."""
+        """Send to all of them at once; return while bytes are still in flight."""
         body = model.tobytes()
         message = HEADER.pack(self._node, round_num, len(body)) + body
         for peer in peers:
             self._out[peer].put(message)
 
     def receive(self, peers: list[int], round_num: int) -> dict[int, np.ndarray]:
-        """The round's models of these peers, when all have come."""
+        """Return the round's models of these peers when all have arrived."""
         wanted = [(peer, round_num) for peer in peers]
         with self._changed:
             if not self._changed.wait_for(lambda: all(key in self._arrived for key in wanted), timeout=60):
@@ -92,12 +92,12 @@ class Peers:
 
 
 def flat(module: torch.nn.Module) -> np.ndarray:
-    """All parameters as one vector."""
+    """Return all parameters as one vector."""
     return torch.nn.utils.parameters_to_vector(module.parameters()).detach().numpy().copy()
 
 
 def merged(own: np.ndarray, received: dict[int, np.ndarray], node: int, graph, algorithm: str) -> np.ndarray:
-    """D-PSGD: Metropolis-Hastings weights; EL: the mean."""
+    """Merge with Metropolis-Hastings weights (D-PSGD) or the mean (EL)."""
     if algorithm == "dpsgd":
         weights = {peer: 1 / (1 + max(len(graph[node]), len(graph[peer]))) for peer in received}
     else:
@@ -109,14 +109,14 @@ def merged(own: np.ndarray, received: dict[int, np.ndarray], node: int, graph, a
 
 
 class Node:
-    """One node, with what defines the experiment.
+    """One node, with the definition of the experiment.
 
     Args:
         config: scenario (a file), step_times_s and addresses of all nodes.
         node: its number.
 
     Attributes:
-        models: after each evaluated round, by its name.
+        models: by evaluated round.
         times_s: per round since the start: begin, seconds computed, end of training, complete.
     """
 
@@ -137,7 +137,7 @@ class Node:
         self.times_s: list[list[float]] = []
 
     def run(self, start_s: float) -> None:
-        """All rounds, from this moment of the monotonic clock on."""
+        """Run all rounds from this moment of the monotonic clock."""
         scenario, module = self._scenario, self._module
         optimizer = torch.optim.SGD(module.parameters(), lr=scenario.training.learning_rate)
         time.sleep(max(0.0, start_s - time.monotonic()))
@@ -157,7 +157,7 @@ class Node:
                 self.models[f"round_{round_num + 1}"] = model
 
     def _warm_up(self) -> None:
-        """PyTorch takes long over the first steps of a process (it imports much): here they are a copy's."""
+        """Train a copy first, because the first steps of a process are slow (imports)."""
         module = copy.deepcopy(self._module)
         optimizer = torch.optim.SGD(module.parameters(), lr=self._scenario.training.learning_rate)
         for _ in range(10):
@@ -167,7 +167,7 @@ class Node:
         torch.nn.utils.vector_to_parameters(torch.from_numpy(flat(module)), module.parameters())
 
     def _train(self, optimizer: torch.optim.Optimizer) -> float:
-        """Local steps, and a rest; the seconds without the rest."""
+        """Run the local steps and rest; return the seconds without the rest."""
         training, module = self._scenario.training, self._module
         begin_s = time.monotonic()
         for batch in draw_batches(self._rng, len(self._labels), training.batch_size, training.local_steps):
@@ -191,7 +191,7 @@ def main() -> None:
     node.run(float(sys.stdin.readline()))
     np.savez(Path(config["out"]) / f"node_{number}.npz", times_s=np.array(node.times_s), **node.models)
     print("done", flush=True)
-    sys.stdin.readline()  # connections stay open until all are through
+    sys.stdin.readline()  # connections stay open until all have finished
 
 
 if __name__ == "__main__":
