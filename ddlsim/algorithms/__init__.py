@@ -2,7 +2,7 @@
 
 To add an algorithm, write a file in the package of its kind: a frozen dataclass (fields = YAML keys) that extends
 Algorithm (see base.py) and defines `start`, `round`, `serving` and, if it has a last exchange, `finish`. Add a line to
-this table, and a scenario. The contract test (tests/algorithms/test_contract.py) then covers it.
+this table, and a scenario. The contract tests (tests/algorithms/test_contract*.py) then cover it.
 """
 
 from ddlsim.foundation.registry import Registry
