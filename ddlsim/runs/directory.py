@@ -142,12 +142,12 @@ def complete_summary(directory: Path) -> dict[str, Any] | None:
 
 def same_scenario(directory: Path, scenario: Scenario, stages: Sequence[Stage] = ()) -> bool:
     """Whether the directory's run followed this scenario, after these stages, with the same user-defined code."""
-    expected = {stage.file: to_yaml(stage.scenario) for stage in stages} | {"scenario.yaml": to_yaml(scenario)}
     try:
         files = [directory / "scenario.yaml", *directory.glob("scenario.until-*.yaml")]
         found = {path.name: path.read_text(encoding="utf-8") for path in files}
     except (OSError, ValueError):
         return False
+    expected = {stage.file: to_yaml(stage.scenario) for stage in stages} | {"scenario.yaml": to_yaml(scenario)}
     return found == expected and same_code(directory, *(stage.scenario for stage in stages), scenario)
 
 
