@@ -2,13 +2,13 @@
 #   docker build -t ddlsim . && docker run --rm -v "$PWD/runs:/work/runs" ddlsim run smoke
 # With CUDA kernels, for a machine with NVIDIA's container runtime (add --gpus all to docker run):
 #   docker build -t ddlsim:cuda --build-arg BASE=nvidia/cuda:12.8.1-devel-ubuntu24.04 .
-# TORCH_INDEX is handed to pip as --index-url for torch and torchvision, e.g. that of PyTorch's builds for CPUs alone,
-# which are smaller by gigabytes; empty: pip's default. EXTRAS: of pyproject.toml, e.g. plot,ray for a cluster.
+# TORCH_INDEX is pip's --index-url for torch and torchvision, e.g. the index of PyTorch's CPU-only builds,
+# which are gigabytes smaller; empty for pip's default. EXTRAS: of pyproject.toml, e.g. plot,ray for a cluster.
 ARG BASE=python:3.12-slim-bookworm
 
 FROM ${BASE} AS build
 ARG TORCH_INDEX=""
-# python:* images have their Python in /usr/local; others (Debian's, Ubuntu's, NVIDIA's) get that of their distribution.
+# python:* images have Python in /usr/local; others (Debian, Ubuntu, NVIDIA) get Python from their distribution.
 RUN apt-get update \
  && apt-get install -y --no-install-recommends g++ make \
       $(test -x /usr/local/bin/python3 || echo python3-dev python3-venv) \

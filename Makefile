@@ -1,4 +1,4 @@
-# Two commands for a fresh clone: `make run` and `make test`. Both make an environment of their own in .venv first.
+# Two commands for a fresh clone: `make run` and `make test`. Both first make an environment in .venv.
 VENV ?= .venv
 PYTHON ?= python3
 SCENARIO ?= scenarios/facade_30_2.yaml
@@ -16,7 +16,7 @@ run: $(VENV)/installed
 test: $(VENV)/installed-test
 	$(VENV)/bin/pytest $(PYTEST_FLAGS)
 
-# In the active environment if there is one (it needs the extra "docs"), otherwise in .venv.
+# In the active environment (with the extra "docs") if there is one, otherwise in .venv.
 ACTIVE = $(or $(VIRTUAL_ENV),$(CONDA_PREFIX))
 docs: $(if $(ACTIVE),,$(VENV)/installed-docs)
 	$(MAKE) -C docs html PYTHON=$(or $(ACTIVE),$(abspath $(VENV)))/bin/python
@@ -32,7 +32,7 @@ $(VENV)/bin/auditwheel: | $(VENV)/bin/python
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-# The only step that compiles: every other one installs this wheel.
+# The only step that compiles: all other steps install this wheel.
 $(VENV)/wheel/built: $(VENV)/bin/python $(SOURCES)
 	rm -rf $(VENV)/wheel
 	$(VENV)/bin/pip wheel --quiet --no-deps --wheel-dir $(VENV)/wheel .

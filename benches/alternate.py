@@ -1,10 +1,10 @@
-"""Whole runs of two checkouts of this repository in alternation: is one faster, and do both write the same records?
+"""Compare the speed and the records of whole runs of two checkouts of this repository, in alternation.
 
     python benches/alternate.py OTHER_CHECKOUT TIMES SCENARIO [--set KEY=VALUE ...]
     python benches/alternate.py ../before 5 scenarios/million_network_only.yaml --set nodes.clusters=[10000]
 
-Every run is a process of its own, from starting Python to the last record. What counts is its user CPU time, which
-other processes on the machine disturb less than wall time; alternation evens out what is left. Each checkout needs its
+Every run is a separate process, from the start of Python to the last record. The figure is its user CPU time, which
+other processes on the machine disturb less than wall time; alternation evens out the rest. Each checkout needs its
 own compiled module (`pip install -e .` in each, or a module in its ddlsim/). Exit code 1: the records differ.
 """
 
@@ -22,7 +22,7 @@ RECORDS = ("metrics.jsonl", "communication.jsonl", "links.jsonl", "contents.json
 
 
 def run(checkout: Path, arguments: list[str]) -> tuple[float, dict[str, str]]:
-    """User CPU seconds of one run, and the hashes of its records."""
+    """Return the user CPU seconds of one run, and the hashes of its records."""
     path = os.pathsep.join(filter(None, (str(checkout), os.environ.get("PYTHONPATH"))))
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
@@ -36,7 +36,7 @@ def run(checkout: Path, arguments: list[str]) -> tuple[float, dict[str, str]]:
 
 
 def main(other: Path, times: int, arguments: list[str]) -> bool:
-    """Prints a table; returns whether all runs wrote the same records."""
+    """Print a table; return whether all runs wrote the same records."""
     checkouts = {"this": ROOT, "other": other.resolve()}
     arguments[0] = str((ROOT / arguments[0]).resolve())
     user_s, records = {name: [] for name in checkouts}, []

@@ -1,9 +1,9 @@
-"""The least that rounds of a network-only run can cost: SimPy and the network alone, without algorithm and engine.
+"""The minimal cost of rounds of a network-only run: SimPy and the network, without algorithm and engine.
 
     python benches/bare_rounds.py NODES ROUNDS
 
-A process per node waits as long as a training takes, sends one message to its four neighbors, waits for theirs and
-takes them: as many events and messages as Epidemic Learning has in scenarios/million_network_only.yaml. Prints the user
+A process per node waits for the time of a training, sends one message to its four neighbors, waits for theirs and
+takes them: the events and messages of Epidemic Learning in scenarios/million_network_only.yaml. Prints the user
 CPU seconds of the process, imports included.
 """
 

@@ -1,8 +1,8 @@
 """A round of DAC on CIFAR-10 (Listo Zec et al., 2022) against the published loop over nodes, in plain PyTorch.
 
-Per node: five peers' models are evaluated on the node's own 400 images in batches of 8, merged with its own by FedAvg,
-and trained for three epochs with a fresh Adam. The loop does so as the published code: a DataLoader per node, state
-dictionaries that are averaged key by key, one node after the other. 100 nodes take half a minute per round: `-m slow`.
+Per node: five peers' models are evaluated on the node's 400 images in batches of 8, merged with its model by FedAvg,
+and trained for three epochs with a new Adam. The loop follows the published code: a DataLoader per node, state
+dictionaries averaged key by key, node by node. 100 nodes take half a minute per round: `-m slow`.
 """
 
 from types import SimpleNamespace
@@ -25,7 +25,7 @@ SETTINGS = Training.model_validate({"optimizer": {"name": "adam"}, "learning_rat
 
 
 def make_learner(nodes: int) -> Learner:
-    """Random images, another model per node."""
+    """Return a learner on random images with a different model per node."""
     keep_freed_memory()
     rng = np.random.default_rng(0)
     data = [
@@ -56,7 +56,7 @@ def sampled_peers(nodes: int) -> list[list[int]]:
 
 
 def our_round(learner: Learner, starts: list, peers: list[list[int]]) -> tuple[list[list[float]], list]:
-    """Losses of the peers' models, and the trained models."""
+    """Return losses of the peers' models, and the trained models."""
     jobs = [
         learner.losses(node, [starts[peer] for peer in its], SAMPLES // BATCH, np.random.default_rng(node))
         for node, its in enumerate(peers)
@@ -91,7 +91,7 @@ def plain_module() -> nn.Module:
 
 
 def plain_round(modules: list[nn.Module], loaders: list[DataLoader], peers: list[list[int]]) -> list[list[float]]:
-    """Node after node; returns the losses of the peers' models."""
+    """Run the loop node by node; return the losses of the peers' models."""
     found = []
     with cell.plain_threads():
         for node, its in enumerate(peers):

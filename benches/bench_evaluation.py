@@ -22,18 +22,18 @@ def learner():
 
 @pytest.fixture(scope="module")
 def models(learner):
-    """Per node two models that share their core."""
+    """Return two models per node that share their core."""
     return cell.two_heads_per_node(learner)
 
 
 @pytest.fixture(scope="module")
 def others(learner):
-    """In turns with `models`: a model of the evaluation before is not evaluated again."""
+    """Models that alternate with `models`, because unchanged models are not evaluated again."""
     return cell.two_heads_per_node(learner, first_seed=cell.NODES)
 
 
 def time_in_turns(ratio, learner, *turns):
-    """Each turn, the models of all nodes, by ours; the first by the alternative."""
+    """Time evaluations of all nodes' models by ddlsim in turns; the alternative evaluates the first set."""
     for models in turns:
         cell.check_tested(cell.evaluation(learner, models), cell.plain_evaluation(learner, models))
     turn = cycle(turns)
@@ -53,7 +53,7 @@ def test_nodes_with_one_model(ratio, learner, models, others):
 
 @pytest.mark.parametrize("common", [False, True], ids=["other_batches", "same_batches"])
 def test_head_losses(ratio, learner, models, common):
-    """FACADE's choice of a head: 10 batches per head, other ones (its published code) or the same (its paper)."""
+    """FACADE's choice of a head: 10 batches per head, different ones (published code) or the same (paper)."""
     ours = lambda: cell.head_losses(learner, models, common)  # noqa: E731
     theirs = lambda: cell.plain_head_losses(learner, models, common)  # noqa: E731
     np.testing.assert_allclose(ours(), theirs(), rtol=1e-4)

@@ -1,7 +1,7 @@
 """Simulated rounds without learning: nodes, verbs, mailboxes, network and records of 1,000 nodes.
 
-Every node trains 10 steps, sends its model to four peers and waits for theirs. The alternative is the same protocol as
-one would write it first in SimPy: one process per node and one per message, with links that are held first come first
+Every node trains 10 steps, sends its model to four peers and waits for theirs. The alternative is the same protocol in
+plain SimPy: one process per node and one per message, with links that are held first come first
 served, no mailboxes, no records, no traffic counters.
 """
 
@@ -37,7 +37,7 @@ def scenario():
 
 
 def simulated(scenario, tmp_path):
-    """One run in this process, from the built objects on; returns the simulation."""
+    """Run a simulation in this process, from built objects; return it."""
     prepared = runs.prepare(runs.load_data(scenario, None, True, False))
     recorder = Recorder(tmp_path / "metrics.jsonl")
     learner = assembly.build_learner(scenario, prepared, "none")
@@ -48,7 +48,7 @@ def simulated(scenario, tmp_path):
 
 
 def plain_simpy(peers: list[list[list[int]]]) -> int:
-    """Peers per round and node; returns the messages that arrived."""
+    """Simulate messages to the peers of each round and node; return the number that arrived."""
     env = simpy.Environment()
     uplinks = [simpy.Resource(env) for _ in range(NODES)]
     downlinks = [simpy.Resource(env) for _ in range(NODES)]

@@ -1,6 +1,6 @@
-"""A GPU's waves and kernels against plain PyTorch on the same GPU: skipped where there is none.
+"""A GPU's waves and kernels against plain PyTorch on the same GPU; skipped without a GPU.
 
-Without one, `--benchmark-disable` still runs each once on the CPU, the waves in the way of a GPU, and checks answers.
+Without one, `--benchmark-disable` runs each once on the CPU, with the GPU backend for waves, and checks results.
 Times are until the device has finished.
 """
 
@@ -34,7 +34,7 @@ def skip_without_gpu(benchmark):
 
 @pytest.fixture
 def compare(ratio, benchmark):
-    """ratio() of calls that end when the device has done its work; without one, what they compute has been checked."""
+    """Call ratio() on calls that wait for the device; without a device, results are only checked."""
     if not ON_GPU:
         return lambda ours, theirs, name, rounds=7: benchmark(theirs)
 

@@ -1,8 +1,8 @@
-"""What a call of a kernel costs beside its work: matrices of 2 x 16 floats, against torch's calls on the same ones.
+"""The overhead of a kernel call: matrices of 2 x 16 floats, against torch's calls on the same matrices.
 
-Microseconds of checking arguments, finding addresses and making the result, which large matrices do not notice. The
-alternative is what one would call in torch for the same result; for reading one matrix, the three attributes that any
-binding by address needs. One thread, mean of 500 calls; how calls are timed stands in helpers/turns.py.
+The overhead is checking arguments, finding addresses and making the result; it does not matter for large matrices. The
+alternative is the torch call with the same result; for reading one matrix, the three attributes that any
+binding by address needs. One thread, mean of 500 calls; helpers/turns.py describes the timing.
 """
 
 import numpy as np

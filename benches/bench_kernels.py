@@ -1,18 +1,18 @@
-"""The kernels on parameter matrices against what one would write with torch, numpy or scipy, and against the machine.
+"""The kernels on parameter matrices against torch, numpy and scipy, and against limits of the machine.
 
-Each bench checks its answer first, then times ours and every alternative in turns in one process: on one thread by the
-processor time of that thread, which a neighbor on the machine disturbs less, on two by the clock. helpers/turns.py
-says what the report holds. The floor is what reading or copying so many bytes and multiplying and adding so many floats
-takes at best, whichever is longer, by loops that do nothing else, at the same size (helpers/machine_limits.py; absent
-where there is no C++ compiler). Alternatives read rows that start on cache lines, as ours do.
+Each bench checks its answer, then times ddlsim and every alternative in turns in one process: on one thread by the
+processor time of that thread, which other load disturbs less, on two by the clock. helpers/turns.py
+describes the report. The floor is the longer time of reading or copying as many bytes and of as many multiply-adds,
+in pure loops at the same size (helpers/machine_limits.py; absent
+without a C++ compiler). Alternatives read rows that start on cache lines, like the kernels.
 
-Page faults can be two thirds of an alternative's time, so every name says where its memory comes from. No word: it
-writes into tensors that are already there, small ones aside. "Memory kept": it makes tensors at each call, but what it
-frees stays in the process, whatever its size; ours is timed so too. "New memory": as users write it, and its tensors
+Page faults can be two thirds of an alternative's time, so names state the source of memory. No word: it
+writes into existing tensors, except small ones. "Memory kept": it makes tensors at each call, but memory that it
+frees stays in the process at any size; the kernel is timed the same way. "New memory": user code, whose tensors
 come from the system at each call, as blocks over 32 MiB do in every process with glibc; timed where the matrix is
 larger, on one thread.
 
-    OPENBLAS_NUM_THREADS=1 pytest benches/bench_kernels.py    numpy on one thread, as ours; the sizes of small networks
+    OPENBLAS_NUM_THREADS=1 pytest benches/bench_kernels.py    numpy on one thread, like the kernels; small networks
     pytest benches/bench_kernels.py -m slow                   52 x 11.2 million: 12 GB of memory, minutes; without scipy
                                                               and torch's CSR, which take seconds for a merge
 """
@@ -34,7 +34,7 @@ from ddlsim.foundation import native
 from ddlsim.kernels import aligned_rows, class_cosine, cosine, inverse_l2, merge, project_simplex
 
 AVX2 = "x86-64-v3"
-HUGE = 10**8  # floats: what only the slow sizes exceed
+HUGE = 10**8  # floats: only slow sizes are larger
 SMALL = [(32, 89_834), (100, 62_006), (100, 120_000), (1000, 62_006)]
 SIZES = [*SMALL, pytest.param((52, 11_200_000), marks=pytest.mark.slow)]
 
@@ -68,7 +68,7 @@ def with_avx2():
 
 @functools.cache
 def similar_models(n: int, p: int) -> torch.Tensor:
-    """Models around one, for all benches of a size: nobody may write them."""
+    """Return models close to one model, for all benches of a size, read-only."""
     start = torch.randn(p)
     params = aligned_rows(n, p)
     for row in params:
@@ -77,25 +77,25 @@ def similar_models(n: int, p: int) -> torch.Tensor:
 
 
 def named_kept(name: str) -> str:
-    """The name of an alternative that makes new tensors, while what it frees stays in the process."""
+    """Return the name of an alternative that makes new tensors while freed memory stays in the process."""
     return f"{name}, memory kept" if freed_memory.differs() else name
 
 
 def in_new_memory(written: dict, params: torch.Tensor) -> dict:
-    """Alternatives as users write them, by name: none where memory from the system makes no difference, on two threads,
-    since the second one changes nothing about it, or for gigabytes, which all would need at once."""
+    """Return alternatives in user code, by name: none if memory from the system makes no difference, on two threads,
+    because the second one does not change it, or for gigabytes, because all would need them at once."""
     timed = torch.get_num_threads() == 1 and freed_memory.differs(params.nbytes) and params.numel() < HUGE
     return {f"{name}, new memory": call for name, call in written.items() if timed}
 
 
 def normalized_mm(vectors: torch.Tensor) -> torch.Tensor:
-    """Cosines of all pairs as one writes them, every step a new tensor."""
+    """Return the cosines of all pairs in plain code, with a new tensor per step."""
     unit = F.normalize(vectors)
     return unit @ unit.T
 
 
 class TorchCosine:
-    """Cosines of all pairs with torch, in memory of its own."""
+    """Cosines of all pairs with torch, in preallocated memory."""
 
     def __init__(self, params: torch.Tensor):
         self.unit = aligned_rows(*params.shape)
@@ -112,7 +112,7 @@ class TorchCosine:
 
 
 def all_pairs_work(params: torch.Tensor) -> dict:
-    """Each row with itself and the rows after it."""
+    """Return the work of pairing each row with itself and all later rows."""
     n, p = params.shape
     return {"multiply_adds": n * (n + 1) // 2 * p, "read": n * p}
 
@@ -122,7 +122,7 @@ def test_cosine_of_all_pairs(benchmark, params, threads):
     torch.testing.assert_close(cosine(params[few]).double(), reference.cosine(params[few]), atol=2e-7, rtol=0)
     torchs = TorchCosine(params)
     theirs = {"torch mm": lambda: torchs.divided(params), "torch normalize, mm": lambda: torchs.normalized(params)}
-    if threads == 1 and os.environ.get("OPENBLAS_NUM_THREADS") == "1":  # or numpy would use every core
+    if threads == 1 and os.environ.get("OPENBLAS_NUM_THREADS") == "1":  # otherwise numpy would use every core
         gram = np.empty((len(params), len(params)), np.float32)
         theirs["numpy matmul"] = lambda: np.matmul(params.numpy(), params.numpy().T, out=gram)
     written = {"torch normalize, mm": lambda: normalized_mm(params)}
@@ -167,7 +167,7 @@ def test_cosine_of_listed_pairs(benchmark, params, threads):
 
     n, p = params.shape
     theirs = {"torch dot loop": dot_loop, named_kept("torch cosine_similarity loop"): cosine_loop}
-    # Of 248 MB ours takes what memory gives, which the host's other guests share: 0.17 of the dot loop, or 0.23.
+    # At 248 MB the kernel is limited by memory shared with other guests of the host: 0.17 to 0.23 of the dot loop.
     benchmark.extra_info["gated"] = params.nbytes < 2**27
     compare(benchmark, lambda: cosine(params, pairs=pairs), theirs, multiply_adds=(n + len(pairs)) * p, read=n * p)
 
@@ -209,7 +209,7 @@ def test_sparse_merge(benchmark, params, threads, where):
 
     theirs = {"torch copy_": lambda: other.copy_(params), "torch add_ loop": axpy_loop}
     fresh = {}
-    if n * p < HUGE:  # torch's makes a matrix even if it has one to write into
+    if n * p < HUGE:  # torch allocates a matrix even with an output matrix
         theirs[named_kept("torch CSR mm")] = lambda: torch.mm(as_torch, params, out=other)
         theirs[named_kept("scipy CSR")] = lambda: mixing @ params.numpy()
         if where == "buffered":

@@ -4,11 +4,11 @@ Every node sends 4 messages of 0.5 MB. `sync`: all at once; `async`: each at its
 that the uplinks could carry in between; links all equal or log-normal. extra_info: `messages`, `messages_per_s` (best
 round), `events` (of SimPy), and `alternative`, `ratio` (ours / theirs, both timed in this run).
 
-The plain SimPy model is one process per message that holds its sender's uplink and then its receiver's downlink, each
-first come first served: a simpler network than ours (no sharing, no rates that change), and what one would write first.
+The plain SimPy model has one process per message, which holds the sender's uplink, then the receiver's downlink,
+first come first served: a simpler network than ddlsim's, without sharing and changing rates.
 
     pytest benches/bench_network.py             1,000 and 10,000 nodes, 100,000 for the core
-    pytest benches/bench_network.py -m slow     a million nodes, and 100,000 through SimPy and against filling anew
+    pytest benches/bench_network.py -m slow     a million nodes, 100,000 through SimPy and by filling from scratch
 
 Whole runs without learning: bench_event_loop.py; their time and memory by nodes: network_scale.py.
 """
@@ -52,7 +52,7 @@ def draw(nodes: int, links: str, starts: str) -> Workload:
 
 
 def set_up(work: Workload, incremental: bool = True):
-    """The core with all messages in it; a start is a latency."""
+    """Return the core with all messages; a start is a latency."""
     nodes = len(work.uplink)
     network = extension().FlowNetwork(incremental=incremental)
     network.add_nodes(work.uplink, work.downlink, np.zeros(nodes))
@@ -62,20 +62,20 @@ def set_up(work: Workload, incremental: bool = True):
 
 
 def core_alone(work: Workload, incremental: bool = True) -> tuple[np.ndarray, np.ndarray]:
-    """Times and messages of all ends."""
+    """Return times and messages of all ends."""
     ends = set_up(work, incremental).run()
     assert len(ends[0]) == work.peers.size
     return ends
 
 
 def state_at(work: Workload, incremental: bool, until_ns: int) -> list[np.ndarray]:
-    """Times and messages of the ends until then, and every flow's rate."""
+    """Return times and messages of all ends until a time, and every flow's rate."""
     network = set_up(work, incremental)
     return [*network.run(until_ns), np.array(network.rates())]
 
 
 def through_simpy(work: Workload, rounds: int, synchronous: bool, run: Callable = simpy.Environment.run) -> None:
-    """Node processes in Python, as the engine runs them; a synchronous node waits for all that is sent to it."""
+    """Run node processes in Python, like the engine; a synchronous node waits for all its messages."""
     env = simpy.Environment()
     nodes = len(work.uplink)
     network = Network(env, LinkTable(work.uplink, work.downlink, LATENCY_S), on_delivery=lambda _: None)
@@ -132,7 +132,7 @@ def plain_simpy(work: Workload, rounds: int, run: Callable = simpy.Environment.r
 
 
 def count_steps(env: simpy.Environment) -> int:
-    """Runs to the end, event by event."""
+    """Run to the end, event by event; return the number of events."""
     steps = 0
     try:
         while True:
@@ -165,14 +165,14 @@ def test_repair_against_filling_from_scratch(ratio, benchmark, starts, links):
     work = draw(1_000, links, starts)
     for ours, theirs in zip(core_alone(work), core_alone(work, incremental=False), strict=True):
         assert np.array_equal(ours, theirs)
-    ratio(lambda: core_alone(work), lambda: core_alone(work, incremental=False), "every rate anew at every event", 3)
+    ratio(lambda: core_alone(work), lambda: core_alone(work, incremental=False), "all rates at every event", 3)
     note_rate(benchmark, work.peers.size)
 
 
 @pytest.mark.parametrize(("starts", "links"), CASES)
 @pytest.mark.parametrize("nodes", [10_000, pytest.param(100_000, marks=pytest.mark.slow)])
 def test_repair_against_filling_from_scratch_at_the_beginning(ratio, benchmark, nodes, starts, links):
-    """With so many nodes filling anew all the time would take hours: up to the 100th end or the 1,000th start."""
+    """Filling from scratch takes hours for so many nodes, so it ends at the 100th end or the 1,000th start."""
     work = draw(nodes, links, starts)
     until_ns = int(core_alone(work)[0][100] if starts == "sync" else np.sort(work.start_ns)[1_000])
     for ours, theirs in zip(state_at(work, True, until_ns), state_at(work, False, until_ns), strict=True):
@@ -180,10 +180,10 @@ def test_repair_against_filling_from_scratch_at_the_beginning(ratio, benchmark, 
     ratio(
         lambda: state_at(work, True, until_ns),
         lambda: state_at(work, False, until_ns),
-        "every rate anew at every event, up to the 100th end or 1,000th start",
+        "all rates at every event, up to the 100th end or 1,000th start",
         1,
     )
-    benchmark.extra_info["gated"] = False  # some milliseconds, once: it moves by 1.4 on a quiet machine
+    benchmark.extra_info["gated"] = False  # some milliseconds, once: it varies by 1.4 on a quiet machine
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_repair_against_filling_from_scratch_at_the_beginning(ratio, benchmark, 
     ],
 )
 def test_through_simpy_against_a_process_per_message(ratio, benchmark, nodes, rounds, starts):
-    """The whole of it, with setting up and looking at the use: of four rounds that is a tenth, of ten little."""
+    """Includes set-up and the report of link use: a tenth of the time for four rounds."""
     if benchmark.disabled and nodes > 1_000:
         pytest.skip("not timed, and 1,000 nodes have the same answers")
     work = draw(nodes, "lognormal", starts)
@@ -209,7 +209,7 @@ def test_through_simpy_against_a_process_per_message(ratio, benchmark, nodes, ro
         plain_simpy(work, rounds, run=lambda env: plain_steps.append(count_steps(env)))
 
     through_simpy(work, rounds, starts == "sync", run=lambda env: steps.append(count_steps(env)))
-    # Where plain SimPy takes a minute it is timed once, and its steps are counted meanwhile.
+    # If plain SimPy takes a minute, it is timed once, with its steps counted.
     once = messages > 200_000
     if not once:
         counted_plain_simpy()
@@ -221,7 +221,7 @@ def test_through_simpy_against_a_process_per_message(ratio, benchmark, nodes, ro
         warm=nodes <= 10_000,
     )
     assert steps[0] < 2 * messages < plain_steps[0]
-    # The gate takes the small ones only: plain SimPy needs a minute for the others.
+    # Only small sizes are gated: plain SimPy needs a minute for the others.
     benchmark.extra_info.update(events=steps[0], plain_events=plain_steps[0], gated=nodes == 1_000)
     note_rate(benchmark, messages)
 

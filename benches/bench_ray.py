@@ -1,7 +1,7 @@
 """Rounds of a run on Ray against the same rounds of the same run in this process.
 
-Both runs go on by some rounds in turns. Whatever workers have been told to do is waited for at the end of a turn;
-starting Ray and sending out the run are not counted. Rounds have an evaluation among them, as runs do.
+Both runs continue by some rounds in turns. Each turn waits for all work of the workers at its end;
+starting Ray and sending the run are not counted. Rounds include an evaluation, like runs.
 """
 
 from pathlib import Path

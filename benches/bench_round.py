@@ -21,12 +21,12 @@ def starts(learner):
 
 
 def check_first_step(learner, starts) -> None:
-    """Later ones amplify rounding; in the first one a pixel on the edge of ReLU or pooling may fall to either side."""
+    """Check only the first step: later steps amplify rounding. Pixels at the edge of ReLU or pooling may differ."""
     values = [torch.cat([params.values() for params in model]) for model in starts]
     ours = [torch.cat([p.values() for p in model]) for model in cell.training_wave(learner, starts, steps=1)]
     theirs = cell.plain_training(learner, starts, steps=1)
     apart = sorted(float((a - b).norm() / (b - c).norm()) for a, b, c in zip(ours, theirs, values, strict=True))
-    assert apart[-4] < 1e-5, apart  # of all nodes but three
+    assert apart[-4] < 1e-5, apart  # of all nodes except three
     assert apart[-1] < 0.005, apart
 
 
@@ -41,7 +41,7 @@ def test_training_wave(ratio, learner, starts, benchmark, request):
 
 @pytest.mark.parametrize("batches", ["common", "per_head"])
 def test_facade_round(ratio, learner, starts, batches):
-    """As scenarios/facade_30_2.yaml runs it (common batches), and as the published code does."""
+    """With common batches (scenarios/facade_30_2.yaml), and as in the published code."""
     common = batches == "common"
     merged = cell.whole_round(learner, starts, common)
     assert len(merged) == 2 * cell.NODES and torch.isfinite(merged[0].values()).all()

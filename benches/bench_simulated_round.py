@@ -1,7 +1,7 @@
-"""A round of FACADE 30:2 as a run computes it, event by event, against the same work in full waves.
+"""A round of FACADE 30:2 in a run, event by event, against the same work in full waves.
 
-The alternative is what benches/bench_round.py times: the losses of all heads, all trainings and all merges of a round
-as one wave each, called one after the other. What a run needs beyond that is events, messages, records, and waves that
+The alternative is the round of benches/bench_round.py: the losses of all heads, all trainings and all merges of a round
+as one wave each, called in sequence. A run adds events, messages, records, and waves that
 are not full.
 """
 
@@ -28,14 +28,14 @@ ROUNDS = 2
 @pytest.fixture(scope="module")
 def under_way(tmp_path_factory):
     run = UnderWay(tmp_path_factory.mktemp("run"), SCENARIO, SETTINGS)
-    run.go_on(3)  # heads are chosen and peers drawn; what is compiled or allocated once is there
+    run.go_on(3)  # heads are chosen, peers drawn, and one-time compilation and allocation are done
     yield run
     run.close()
 
 
 @pytest.fixture(scope="module")
 def apart(under_way):
-    """A second learner on the same data: waves of the run's own would sweep its pending jobs along."""
+    """A second learner on the same data, because waves of the run's learner would include its pending jobs."""
     learner = build_learner(under_way.scenario, under_way.prepared, "cpu")
     yield learner
     learner.close()

@@ -1,6 +1,6 @@
-"""How long a user waits before anything happens: `ddlsim --help` and `ddlsim check` never import torch.
+"""Start-up time: `ddlsim --help` and `ddlsim check` never import torch.
 
-Each is a fresh process. Imports are held against `import torch`, which everything that learns needs anyway.
+Each is a new process. Imports are compared with `import torch`, which every run with learning needs.
 """
 
 import subprocess

@@ -1,9 +1,9 @@
-"""What dropout, BatchNorm, augmented images and residual blocks cost a local training on the CPU, as ratios.
+"""The cost of dropout, BatchNorm, augmented images and residual blocks in local training on the CPU, as ratios.
 
-LeNets of three 5x5 convolutions on 3x32x32 images, ten SGD steps of 8 images, on one thread. Ours is a node's whole
-training as a run computes it; the alternative is the same training through PyTorch's operators (one by one), which has
-the same batches, masks and augmented images. Networks with residual blocks have no native plan; that a CPU trains them
-one by one, and does not stack them as a GPU does, is the last ratio: a wave of eight ResNet8, two steps each.
+LeNets of three 5x5 convolutions on 3x32x32 images, ten SGD steps of 8 images, on one thread. ddlsim runs a node's whole
+training as in a run; the alternative is the same training through PyTorch's operators (one by one), which has
+the same batches, masks and augmented images. Networks with residual blocks have no native plan; the last ratio compares
+training them one by one on the CPU with stacking them as on a GPU: a wave of eight ResNet8, two steps each.
 """
 
 import copy
@@ -26,7 +26,7 @@ SAMPLES, STEPS, BATCH, CLASSES, NODES = 80, 10, 8, 10, 8
 
 
 def lenet(norm) -> SplitModel:
-    """As gn_lenet, with another normalization; None: none."""
+    """Return a module like gn_lenet with this normalization, or None for no normalization."""
     layers: list[nn.Module] = []
     for inputs, outputs in ((3, 32), (32, 32), (32, 64)):
         layers += [nn.Conv2d(inputs, outputs, 5, padding=2), *([norm(outputs)] if norm else []), nn.ReLU()]
@@ -73,7 +73,7 @@ def learner_of(build, keys: dict) -> Learner:
 
 @pytest.fixture
 def pair(request):
-    """Ours, and a learner without native plans."""
+    """Return a default learner and one without native plans."""
     keep_freed_memory()
     build, keys = CASES[request.param]
     ours = learner_of(build, keys)
@@ -89,7 +89,7 @@ def pair(request):
 
 
 def train_all(learner: Learner) -> list[torch.Tensor]:
-    """A wave: every node trains its own start."""
+    """Run a wave in which every node trains its start."""
     starts = [learner.init_models(node, whole=True)[0] for node in range(NODES)]
     trained = [learner.train(node, starts[node], 2, np.random.default_rng(node))[0] for node in range(NODES)]
     learner.jobs.force_params(trained)
@@ -108,8 +108,8 @@ def bench_a_local_training(ratio, pair):
     ours, plain = pair
     (start,) = plain.init_models(0, whole=True)
     expected = train(plain)
-    # As a whole: Adam divides by the gradient's own size, so that single values go where rounding sends them; and in
-    # many images rounding orders two pixels of a maximum otherwise, of which another then gets the gradient.
+    # As a whole: Adam divides by the gradient's size, so rounding decides single values; and in
+    # many images rounding changes the larger of two pixels of a maximum, which gets the gradient.
     apart = float((train(ours) - expected).norm() / (expected - start[0].values()).norm())
     assert apart < (0.1 if plain._training.batch_size == SAMPLES else 0.005), apart
     ratio(lambda: train(ours), lambda: train(plain), "PyTorch one by one", rounds=15)

@@ -1,4 +1,4 @@
-"""Ratios, not times: a bench times ours and a named alternative in turns, in the same process and the same minute."""
+"""Ratios, not times: a bench times ddlsim and a named alternative in turns, in the same process and minute."""
 
 import os
 import time
@@ -34,7 +34,7 @@ def pytest_configure(config):
 
 @pytest.fixture(scope="session", autouse=True)
 def instruction_set(request):
-    """AVX2 on both sides, if asked for."""
+    """Use AVX2 on both sides if requested."""
     if request.config.getoption("--avx2"):
         native.extension().set_isa("x86-64-v3")
         assert torch.backends.cpu.get_cpu_capability() == "AVX2"
@@ -42,12 +42,12 @@ def instruction_set(request):
 
 @pytest.fixture(scope="session", autouse=True)
 def memory_as_in_a_run():
-    """The allocator's setting of a run that learns, whichever benches are selected and ran before."""
+    """Use the allocator's setting of a run with learning, for any selection and order of benches."""
     keep_freed_memory()
 
 
 def pytest_benchmark_update_machine_info(config, machine_info):
-    """What ratios depend on and the report does not hold by itself."""
+    """Add machine properties that ratios depend on to the report."""
     machine_info["instruction_set"] = native.extension().isa()
     machine_info["torch_instruction_set"] = torch.backends.cpu.get_cpu_capability()
     machine_info["versions"] = {name: metadata.version(name) for name in ("torch", "numpy", "scipy", "simpy")}
@@ -56,10 +56,10 @@ def pytest_benchmark_update_machine_info(config, machine_info):
 
 @pytest.fixture
 def ratio(benchmark):
-    """ratio(ours, theirs, name, rounds, warm): times both in turns and keeps median(ours) / median(theirs).
+    """Return ratio(ours, theirs, name, rounds, warm), which times both in turns and stores the ratio of medians.
 
-    Under --benchmark-disable each runs once, so that CI checks the answers and not the clock. The figures stand in the
-    report's `extra_info`: alternative, ours_s, theirs_s, ratio. warm False: without a round before that does not count.
+    Under --benchmark-disable each runs once, so that CI checks the results only. The figures are in the
+    report's `extra_info`: alternative, ours_s, theirs_s, ratio. warm False: without an uncounted first round.
     """
 
     def measure(

@@ -1,11 +1,11 @@
-"""Memory and time of the process that simulates, while actors of Ray stand for workers and learn nothing.
+"""Memory and time of the simulating process, with actors of Ray that learn nothing as workers.
 
     python benches/driver_memory.py                        100,000 nodes, 5 rounds of Epidemic Learning, 2 actors
     python benches/driver_memory.py NODES ROUNDS ACTORS ALGORITHM
 
 The run is an ordinary one on Ray (see docs/cluster.md) with 4 samples a node; its actors answer every wave at once with
-made-up losses and accuracies, have no rows, and send empty blocks. What is left is the driver: events, messages, jobs,
-handles of rows, what it sends to workers, records.
+made-up losses and accuracies, have no rows, and send empty blocks. The driver remains: events, messages, jobs,
+handles of rows, messages to workers, records.
 """
 
 import json
@@ -35,10 +35,10 @@ SAMPLES = 4
 
 
 class StubShard:
-    """Takes the place of learning/remote/shard.py: Shard."""
+    """Replaces Shard of learning/remote/shard.py."""
 
     def wave(self, packed: bytes, *blocks: Any) -> list[Any] | None:
-        """Values of the right kinds, if the jobs have some."""
+        """Return values of the right types, if the jobs have values."""
         wave = pickle.loads(packed)
         if wave.kind == "evaluation":
             table = np.eye(CLASSES, dtype=np.int64)
@@ -48,21 +48,21 @@ class StubShard:
         return None
 
     def export(self, wanted: Sequence[Any]) -> Any:
-        """Blocks without rows."""
+        """Return blocks without rows."""
         return (None,) * len(wanted) if len(wanted) > 1 else None
 
     def use_training(self, packed: bytes) -> None:
-        """Nothing is trained."""
+        """Do nothing."""
 
     def know(self, reasons: Any) -> None:
-        """There are no backends."""
+        """Do nothing, because there are no backends."""
 
     def reasons(self) -> dict[str, dict[str, str]]:
-        """There are none."""
+        """Return no reasons."""
         return {}
 
     def report(self) -> dict[str, Any]:
-        """Nothing was done."""
+        """Return an empty report."""
         return {"taken": {}, "detours": {}, "wall_s": {}, "rows": 0, "peak_rss_mib": 0}
 
 
@@ -70,13 +70,13 @@ class StubWorker(Worker):
     """An actor without a learner."""
 
     def start(self, code: Any, packed: bytes, prepared: Any = None) -> str | None:
-        """Reads no data."""
+        """Start without data."""
         self._shard = StubShard()  # type: ignore[assignment]
         return "cpu"
 
 
 class Memory(Callback):
-    """Prints what the process has after each round."""
+    """Callback that prints the memory of the process after each round."""
 
     def __init__(self) -> None:
         self.last_s = time.perf_counter()
@@ -92,13 +92,13 @@ class Memory(Callback):
 
 
 def resident_mib(key: str = "VmRSS") -> int:
-    """What the process has in memory now; VmHWM: the most that it had; RssAnon: without what files back."""
+    """Return the resident memory of the process; VmHWM: its maximum; RssAnon: without file-backed pages."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(key + ":")) // 1024
 
 
 def write_data(path: Path, nodes: int) -> None:
-    """A few images a node, of 28 x 28 pixels."""
+    """Write a few images per node, of 28 x 28 pixels."""
     rng = np.random.default_rng(0)
     train, test = SAMPLES * nodes, 1000
     np.savez(

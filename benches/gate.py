@@ -1,15 +1,15 @@
 """The regression gate: the benches' ratios against those stored in baseline.json.
 
-A bench keeps ratio = ours / theirs of two times taken in turns. The gate falls when the speed-up, theirs / ours, is
-20 % under the stored one. Only ratios that proved steady are gated: those that several runs on a quiet machine gave
-within 10 % of each other (`spread`, largest / smallest), and that do not hang on how two threads were scheduled.
+A bench stores ratio = ours / theirs of two times taken in turns. The gate fails when the speed-up, theirs / ours, is
+20 % below the stored one. Only steady ratios are gated: several runs on a quiet machine gave them
+within 10 % of each other (`spread`, largest / smallest), and they do not depend on the scheduling of two threads.
 
     python benches/gate.py out.json     compares a report of `pytest benches --benchmark-json=out.json`
-    python benches/gate.py --run        runs the gated benches and compares; what fell is timed again, at most twice
+    python benches/gate.py --run        runs the gated benches and compares; failures are timed again, at most twice
     python benches/gate.py --store      on a quiet machine: all benches three times, then baseline.json and the table of
                                         README.md are written; or from reports: --store a.json b.json c.json
 
-Exit status: 0 all held, or the stored ratios are another machine's; 1 a ratio fell; 2 a bench failed or is missing.
+Exit status: 0 passed, or the stored ratios are of another machine; 1 a ratio fell; 2 a bench failed or is missing.
 """
 
 import argparse
@@ -31,13 +31,13 @@ REPEATS = 2
 
 
 def ratios(report: Mapping) -> dict[str, dict]:
-    """Name of a bench -> its extra_info, for the benches that carry a ratio."""
+    """Return name of a bench -> its extra_info, for benches with a ratio."""
     found = {bench["fullname"]: bench["extra_info"] for bench in report["benchmarks"]}
     return {name: info for name, info in found.items() if "ratio" in info}
 
 
 def machine_of(report: Mapping) -> dict:
-    """What decides about ratios: processor, usable cores, and the instruction set that the kernels took.
+    """Return the machine properties that determine ratios: processor, usable cores, and the kernels' instruction set.
 
     The name alone is not the processor: a virtual machine calls every generation "AMD EPYC", and one that computes 512
     bits at a time has half the ratios of one that takes two steps for them. CPUID's family tells them apart.
@@ -52,7 +52,7 @@ def machine_of(report: Mapping) -> dict:
 
 
 def machine_here() -> dict:
-    """Return what a report of this machine would say, without a bench."""
+    """Return the properties of this machine, without running a bench."""
     from pytest_benchmark.plugin import pytest_benchmark_generate_machine_info
 
     from ddlsim.foundation import native
@@ -63,7 +63,7 @@ def machine_here() -> dict:
 
 
 def is_of(machine: Mapping, baseline: Mapping) -> bool:
-    """Return whether the stored ratios are of this machine; print why nothing is compared if they are not."""
+    """Return whether the stored ratios are of this machine; print the reason if not."""
     if machine == baseline["machine"]:
         return True
     print(
@@ -74,7 +74,7 @@ def is_of(machine: Mapping, baseline: Mapping) -> bool:
 
 
 def baseline_of(reports: Sequence[Mapping]) -> dict:
-    """What baseline.json holds: median ratio per bench over the reports, and whether it is gated."""
+    """Return the content of baseline.json: median ratio per bench over the reports, and whether it is gated."""
     seen: dict[str, list[dict]] = {}
     for report in reports:
         for name, info in ratios(report).items():
@@ -101,11 +101,11 @@ def baseline_of(reports: Sequence[Mapping]) -> dict:
 
 
 def compare(baseline: Mapping, reports: Sequence[Mapping]) -> tuple[list[str], dict[str, str], list[str]]:
-    """Gated ratios now against then; of several reports the best ratio counts, because noise only ever adds.
+    """Compare gated ratios with the stored ones; the best of several reports counts, because noise only adds time.
 
     Returns:
-        One line per gated bench; name -> line of those that fell; names that no report holds against the alternative
-        that they were stored against.
+        One line per gated bench; name -> line of failed benches; names that no report compares with the alternative
+        of the stored ratio.
     """
     now: dict[tuple[str, str], float] = {}
     for report in reports:
@@ -129,14 +129,14 @@ def compare(baseline: Mapping, reports: Sequence[Mapping]) -> tuple[list[str], d
 
 
 def run_benches(selection: Iterable[str], directory: Path) -> dict:
-    """Runs benches in a fresh process and returns pytest-benchmark's report.
+    """Run benches in a new process and return pytest-benchmark's report.
 
     Raises:
         SystemExit: with status 2, if a bench failed.
     """
     out = Path(tempfile.mkstemp(suffix=".json", dir=directory)[1])
     command = [sys.executable, "-m", "pytest", "-q", "--benchmark-disable-gc", f"--benchmark-json={out}", *selection]
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # numpy on one thread, as what it is compared with
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # numpy on one thread, like ddlsim
     if subprocess.run(command, cwd=HERE.parent, env=environment, check=False).returncode:
         print("gate: a bench failed", file=sys.stderr)
         raise SystemExit(2)
@@ -144,7 +144,7 @@ def run_benches(selection: Iterable[str], directory: Path) -> dict:
 
 
 def run_gated(baseline: Mapping, directory: Path) -> list[dict]:
-    """Reports of the gated benches: of all, then of those that fell, so that one disturbance fails nobody."""
+    """Return reports of the gated benches: of all, then of failed ones, so that one disturbance fails no bench."""
     reports = [run_benches([name for name, stored in baseline["ratios"].items() if stored["gated"]], directory)]
     for _ in range(REPEATS):
         _, fell, _ = compare(baseline, reports)
@@ -155,7 +155,7 @@ def run_gated(baseline: Mapping, directory: Path) -> list[dict]:
 
 
 def verdict(baseline: Mapping, reports: Sequence[Mapping]) -> int:
-    """Prints the comparison and returns the exit status."""
+    """Print the comparison and return the exit status."""
     lines, fell, missing = compare(baseline, reports)
     print(*lines, sep="\n")
     if not is_of(machine_of(reports[0]), baseline):
@@ -174,7 +174,7 @@ def verdict(baseline: Mapping, reports: Sequence[Mapping]) -> int:
 
 
 def store(reports: Sequence[Mapping], baseline: Path, readme: Path) -> None:
-    """Writes baseline.json, and the last report's table into the README."""
+    """Write baseline.json, and the last report's table into the README."""
     made = baseline_of(reports)
     baseline.write_text(json.dumps(made, indent=1) + "\n")
     spec = importlib.util.spec_from_file_location("bench_table", HERE / "table.py")

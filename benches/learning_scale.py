@@ -1,11 +1,11 @@
-"""CPU time and memory of runs that really train, by number of nodes, as a markdown table (docs/training.md holds one).
+"""CPU time and memory of runs with training, by number of nodes, as a markdown table (as in docs/training.md).
 
     python benches/learning_scale.py                     100, 1,000 and 10,000 nodes; needs two minutes and 5 GB
     python benches/learning_scale.py 100:20 1000:5       nodes:rounds of your choice
 
-Every line is a run of scenarios/thousand_nodes.yaml in a process and on a core of its own, with as much work per node:
+Every line is a run of scenarios/thousand_nodes.yaml in a separate process on one core, with equal work per node:
 an MLP on 20 random images of 16 x 16 per node, 5 steps of 4 images and the losses of two heads a round. The figure
-of a line is the median over its rounds, but the first and the last, of the process's user and system time per round and
+of a line is the median over its rounds, except the first and last, of the process's user and system time per round and
 node. Threads that wait for each other would count as busy; hence one core.
 """
 
@@ -32,7 +32,7 @@ SAMPLES, SIDE, CLASSES = 20, 16, 10
 
 
 def measure(nodes: int, rounds: int, folder: Path) -> dict[str, float]:
-    """One run, in this process."""
+    """Measure one run in this process."""
     rng = np.random.default_rng(1)
     arrays = {}
     for split, count in (("train", nodes * SAMPLES), ("test", 100)):
@@ -77,7 +77,7 @@ def _mib() -> float:
 
 
 def line_of(nodes: int, rounds: int) -> dict[str, float]:
-    """One run, in a process of its own."""
+    """Measure one run in a separate process."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, __file__, "--one", str(nodes), str(rounds), folder]
         alone = {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -1,9 +1,9 @@
-"""Time and memory of network-only runs by number of nodes, as a markdown table (docs/network_scale.md holds one).
+"""Time and memory of network-only runs by number of nodes, as a markdown table (as in docs/network_scale.md).
 
     python benches/network_scale.py                     1,000 to 1,000,000 nodes; the last needs two minutes and 6 GB
     python benches/network_scale.py 1000:10 10000:10    nodes:rounds of your choice
 
-Every line is a run of its own of scenarios/million_network_only.yaml by the command line, in a process of its own.
+Every line is one run of scenarios/million_network_only.yaml by the command line, in a separate process.
 """
 
 import json
@@ -22,7 +22,7 @@ DEGREE = 4
 
 
 def measure(nodes: int, rounds: int) -> str:
-    """One line of the table; checks that every message arrived."""
+    """Return one line of the table; check that every message arrived."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "ddlsim", "run", str(SCENARIO), "-q", "--json", "--out", f"{folder}/run"]
         command += ["--set", f"nodes.clusters=[{nodes}]", "--set", f"rounds={rounds}"]

@@ -1,13 +1,13 @@
-"""Messages per CPU second of network-only runs: this simulator and two others, each by its own loop.
+"""Messages per CPU second of network-only runs: ddlsim and two other simulators.
 
     python benches/peer_events.py ddlsim NODES ROUNDS [flow|latency] [gossip]
     PYTHONPATH=GOSSIPY_CHECKOUT python benches/peer_events.py gossipy NODES ROUNDS
     PYTHONPATH=DASKLEARN_CHECKOUT python benches/peer_events.py dasklearn NODES ROUNDS
 
-Nothing is learned. ddlsim and dasklearn (decentralized-learning-simulator; run in its checkout's folder) do rounds of
+Runs do not learn. ddlsim and dasklearn (decentralized-learning-simulator; run in its checkout's folder) do rounds of
 Epidemic Learning on a new random 4-regular graph per round. gossipy, and ddlsim with `gossip`, push to one random
-neighbor per node and round on one such graph, gossipy with handlers that do nothing. What is counted is the processor
-time of the simulation's run, without imports and making the nodes. The networks are not the same: ddlsim shares links
+neighbor per node and round on one such graph, gossipy with handlers that do nothing. The figure is the processor
+time of the simulation, without imports and creation of nodes. The networks differ: ddlsim shares links
 max-min fairly (`flow`) or delays messages (`latency`), dasklearn queues transfers on links of 1 MB/s, gossipy delays
 by a random whole number of its 100 time steps per round.
 """
@@ -23,7 +23,7 @@ DEGREE, STEPS_PER_ROUND = 4, 100
 
 
 def ddlsim(nodes: int, rounds: int, fidelity: str = "flow", algorithm: str = "el") -> tuple[int, float]:
-    """Messages, and CPU seconds."""
+    """Return messages and CPU seconds."""
     from ddlsim import assembly, runs
     from ddlsim.runs.recorder import Recorder
     from ddlsim.scenario import load
@@ -41,7 +41,7 @@ def ddlsim(nodes: int, rounds: int, fidelity: str = "flow", algorithm: str = "el
 
 
 def gossipy(nodes: int, rounds: int) -> tuple[int, float]:
-    """Messages, and CPU seconds."""
+    """Return messages and CPU seconds."""
     import networkx as nx
     from gossipy import CACHE, CacheKey
     from gossipy.core import AntiEntropyProtocol, StaticP2PNetwork, UniformDelay
@@ -79,7 +79,7 @@ def gossipy(nodes: int, rounds: int) -> tuple[int, float]:
 
 
 def dasklearn(nodes: int, rounds: int) -> tuple[int, float]:
-    """Messages, and CPU seconds; those that make its nodes are among them."""
+    """Return messages and CPU seconds, including the creation of nodes."""
     from dasklearn.session_settings import LearningSettings
     from dasklearn.simulation.dpsgd.settings import DPSGDSettings
     from dasklearn.simulation.dpsgd.simulation import DPSGDSimulation
@@ -115,7 +115,7 @@ def dasklearn(nodes: int, rounds: int) -> tuple[int, float]:
 
 
 def timed(call: Callable[[], object]) -> float:
-    """CPU seconds of a call."""
+    """Return the CPU seconds of a call."""
     start = time.process_time()
     call()
     return time.process_time() - start

@@ -1,4 +1,4 @@
-"""CPU seconds of a training round, memory and accuracy: this simulator and three others on one task, one thread each.
+"""CPU seconds of a training round, memory and accuracy: ddlsim and three other simulators on one task and thread.
 
     python benches/peer_rounds.py ddlsim fedavg|gossip CIFAR10.npz
     python benches/peer_rounds.py flower fedavg CIFAR10.npz          # pip install 'flwr[simulation]'
@@ -7,10 +7,10 @@
 
 32 nodes have 80 images of CIFAR-10 each; in a round each one makes 10 SGD steps of 8 images (learning rate 0.01) on
 GN-LeNet's 89,834 parameters. fedavg: a server averages all models after each round. gossip: a node sends its model to
-one random neighbor of a 4-regular graph, merges what arrives and trains. Nothing is evaluated on the way. Every figure
-is of two processes, one of 2 rounds and one of `ROUNDS`: the round's CPU time is the difference by the number of rounds
-(user and system time of all processes of the session, so imports, data and start-up fall out), memory is the largest
-sum of proportional set sizes, sampled four times a second; accuracy that of the longer one's end, on 1,000 test images
+one random neighbor of a 4-regular graph, merges received models and trains. Evaluation is only at the end. Every figure
+comes from two processes, of 2 rounds and of `ROUNDS`: the CPU time per round is the difference by the number of rounds
+(user and system time of all processes, without imports, data and start-up), memory is the largest
+sum of proportional set sizes, sampled four times a second; accuracy is from the longer one, on 1,000 test images
 (fedavg: of the server's model; gossip: mean over nodes).
 """
 
@@ -29,7 +29,7 @@ ROUNDS = 10
 
 
 def arrays(path: str) -> tuple[np.ndarray, ...]:
-    """The first 2,560 training and 1,000 test images as float32 [n, 3, 32, 32], normalized, with labels."""
+    """Return the first 2,560 training and 1,000 test images as float32 [n, 3, 32, 32], normalized, with labels."""
     with np.load(path) as found:
         x, y = found["x_train"][: NODES * IMAGES], found["y_train"][: NODES * IMAGES]
         x_test, y_test = found["x_test"][:TEST], found["y_test"][:TEST]
@@ -39,7 +39,7 @@ def arrays(path: str) -> tuple[np.ndarray, ...]:
 
 
 def gn_lenet():
-    """The network in plain PyTorch."""
+    """Return the network in plain PyTorch."""
     from torch import nn
 
     layers: list[nn.Module] = []
@@ -49,7 +49,7 @@ def gn_lenet():
 
 
 def accuracy(model, x_test, y_test) -> float:
-    """Of a module."""
+    """Return the accuracy of a module."""
     import torch
 
     model.eval()
@@ -58,7 +58,7 @@ def accuracy(model, x_test, y_test) -> float:
 
 
 def ddlsim(algorithm: str, rounds: int, path: str) -> float:
-    """Ours."""
+    """Run ddlsim."""
     import ddlsim as api
 
     x, y, x_test, y_test = arrays(path)
@@ -81,7 +81,7 @@ def ddlsim(algorithm: str, rounds: int, path: str) -> float:
 
 
 def flower(algorithm: str, rounds: int, path: str) -> float:
-    """Flower's simulation engine: FedAvg, all clients each round, two workers of Ray."""
+    """Run Flower's simulation engine: FedAvg, all clients each round, two workers of Ray."""
     from flwr.client import ClientApp
     from flwr.common import Context
     from flwr.server import ServerApp, ServerAppComponents, ServerConfig
@@ -126,7 +126,7 @@ _data: dict[str, tuple[np.ndarray, ...]] = {}
 
 
 def flower_client(context):
-    """A client: loads the model that the server sends, trains, returns its values. A worker reads the data once."""
+    """Return a client that loads the server's model, trains, and returns its values. A worker reads the data once."""
     import torch
     from flwr.client import NumPyClient
 
@@ -156,7 +156,7 @@ def flower_client(context):
 
 
 def fluke(algorithm: str, rounds: int, path: str) -> float:
-    """fluke's FedAVG, its clients one after the other."""
+    """Run fluke's FedAVG, with sequential clients."""
     import torch
     from fluke import DDict, FlukeENV
     from fluke.algorithms.fedavg import FedAVG
@@ -185,7 +185,7 @@ def fluke(algorithm: str, rounds: int, path: str) -> float:
 
 
 def gossipy(algorithm: str, rounds: int, path: str) -> float:
-    """gossipy's push protocol."""
+    """Run gossipy's push protocol."""
     import networkx as nx
     import torch
     from gossipy import set_seed
@@ -233,7 +233,7 @@ def gossipy(algorithm: str, rounds: int, path: str) -> float:
 
 
 def measured(words: list[str], rounds: int) -> tuple[float, float, dict]:
-    """CPU seconds and MiB of a session of processes, and what it has printed last."""
+    """Return CPU seconds and MiB of a session of processes, and its last output."""
     one_thread = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
     here = {"PYTHONPATH": os.pathsep.join(filter(None, (str(Path(__file__).parent), os.environ.get("PYTHONPATH"))))}
     start = f"import sys, peer_rounds; peer_rounds.child({words[0]!r}, {words[1]!r}, {rounds}, {words[2]!r})"
@@ -254,7 +254,7 @@ def measured(words: list[str], rounds: int) -> tuple[float, float, dict]:
 
 
 def _sample(session: int, cpu_s: dict[int, float]) -> int:
-    """Notes CPU seconds of each process of a session (or below one); returns the kB that all of them have together."""
+    """Record CPU seconds of each process of a session (or below one); return their total kB."""
     parents, found, tick = {}, {}, os.sysconf("SC_CLK_TCK")
     for path in Path("/proc").glob("[0-9]*"):
         try:
@@ -281,7 +281,7 @@ def _sample(session: int, cpu_s: dict[int, float]) -> int:
 
 
 def child(peer: str, algorithm: str, rounds: int, path: str) -> None:
-    """One run; prints its accuracy."""
+    """Run one simulation; print its accuracy."""
     import torch
 
     torch.set_num_threads(1)

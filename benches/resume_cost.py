@@ -1,8 +1,8 @@
-"""What it costs that a run can be resumed: python benches/resume_cost.py [SCENARIO] [--rounds N] [--set KEY=VALUE ...]
+"""The cost of checkpoints and resume: python benches/resume_cost.py [SCENARIO] [--rounds N] [--set KEY=VALUE ...]
 
 Runs a scenario with a checkpoint at the end of every round, stops it after N rounds and resumes it, in one process.
-Prints the processor time of the simulation (without start-up and data) while it computes, while it repeats itself, and
-of a checkpoint; sizes; and how much longer a run takes with checkpoints every round and every ten minutes. It is
+Prints the processor time of the simulation (without start-up and data) for computing, for repetition and
+for a checkpoint; sizes; and the overhead of checkpoints every round and every ten minutes. It is
 processor time, which other programs on the machine change little.
 """
 
@@ -25,11 +25,11 @@ EVERY_S = 600.0
 
 
 class Stopped(Exception):
-    """Ends a run in the middle."""
+    """Raised to end a run."""
 
 
 def after(rounds: int) -> Callable[..., None]:
-    """Takes the place of Progress.round, and stops the run."""
+    """Replace Progress.round, and stop the run."""
     seen = []
 
     def stop(*_: Any) -> None:
@@ -41,7 +41,7 @@ def after(rounds: int) -> Callable[..., None]:
 
 
 def timed(owner: type, name: str, times_s: list[float]) -> None:
-    """Adds up the processor time of a method, also of one that raises."""
+    """Add up the processor time of a method, including calls that raise."""
     plain = getattr(owner, name)
 
     def method(*arguments: Any) -> Any:

@@ -1,7 +1,7 @@
 """The ratios of pytest-benchmark's JSON as a markdown table.
 
 python benches/table.py out.json              prints it; of several reports (say one with the slow sizes), one table
-python benches/table.py out.json --write      puts it into benches/README.md, between the two marks
+python benches/table.py out.json --write      writes it into benches/README.md, between the two marks
 """
 
 import json
@@ -14,7 +14,7 @@ BEGIN, END = "<!-- table -->", "<!-- end of table -->"
 
 
 def time_text(seconds: float) -> str:
-    """Three significant digits with a fitting unit."""
+    """Return three significant digits with a suitable unit."""
     for factor, unit in ((1, "s"), (1e3, "ms"), (1e6, "us")):
         if seconds * factor >= 1:
             return f"{seconds * factor:.3g} {unit}"
@@ -22,7 +22,7 @@ def time_text(seconds: float) -> str:
 
 
 def machine_text(report: Mapping) -> str:
-    """Where and with what: processor, cores, instruction set of the kernels, versions, date."""
+    """Return processor, cores, instruction set of the kernels, versions and date."""
     machine = report["machine_info"]
     words = [machine["cpu"].get("brand_raw", machine["processor"]), f"{machine['cpu'].get('count')} cores"]
     if "instruction_set" in machine:
@@ -35,7 +35,7 @@ def machine_text(report: Mapping) -> str:
 
 
 def rows(bench: Mapping) -> Iterator[list[str]]:
-    """One row per alternative, the first one with our time and the floor."""
+    """Return one row per alternative, the first with ddlsim's time and the floor."""
     found = bench["extra_info"]
     name = f"`{Path(bench['fullname'].split('::')[0]).stem}`: {bench['name']}"
     if "ratio" in found:
@@ -50,7 +50,7 @@ def rows(bench: Mapping) -> Iterator[list[str]]:
 
 
 def table(report: Mapping) -> str:
-    """All benches of a report; see rows()."""
+    """Return a table of all benches of a report; see rows()."""
     lines = [
         machine_text(report),
         "",
@@ -62,13 +62,13 @@ def table(report: Mapping) -> str:
 
 
 def write(report: Mapping, readme: Path = README) -> None:
-    """Replaces what stands between the marks."""
+    """Replace the text between the marks."""
     before, rest = readme.read_text().split(BEGIN)
     readme.write_text(f"{before}{BEGIN}\n{table(report)}\n{END}{rest.split(END)[1]}")
 
 
 def joined(reports: Sequence[Mapping]) -> dict:
-    """The benches of several reports, under the head of the first."""
+    """Return the benches of several reports, with the header of the first."""
     return {**reports[0], "benchmarks": [bench for report in reports for bench in report["benchmarks"]]}
 
 

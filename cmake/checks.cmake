@@ -1,4 +1,4 @@
-# Checks of the C++ sources, for those who change them:
+# Checks of the C++ sources, for development:
 #     cmake -B build/checks -DDDLSIM_WARNINGS=ON -DDDLSIM_CUDA=OFF && cmake --build build/checks --target _native headers
 option(DDLSIM_WARNINGS "Compile with -Wall -Wextra -Wconversion" OFF)
 
@@ -7,7 +7,7 @@ if(DDLSIM_WARNINGS)
                       $<$<COMPILE_LANGUAGE:CXX>:-Wconversion>)
 endif()
 
-# Target `headers`: every header of csrc/ is compiled alone, so that none lives on what another includes before it.
+# Target `headers`: compiles every header of csrc/ alone, so that none depends on earlier includes of others.
 function(ddlsim_check_headers)
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE "${CMAKE_CURRENT_SOURCE_DIR}/csrc" csrc/*.h csrc/*.inc)
   set(sources "")

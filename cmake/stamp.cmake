@@ -1,5 +1,5 @@
-# DDLSIM_SOURCE_STAMP: a hash of csrc/, built into the module. ddlsim/native.py computes the same from the csrc
-# beside the package, and so notices a module that is older than its sources.
+# DDLSIM_SOURCE_STAMP: a hash of csrc/, built into the module. ddlsim/foundation/native.py computes the same from the
+# csrc next to the package and refuses a module that is older than its sources.
 file(GLOB_RECURSE stamped_files CONFIGURE_DEPENDS RELATIVE "${CMAKE_CURRENT_SOURCE_DIR}/csrc"
   csrc/*.cpp csrc/*.h csrc/*.inc csrc/*.cu csrc/*.cuh)
 list(SORT stamped_files)

@@ -1,4 +1,4 @@
-# Most of the build goes into reading pybind11's headers and compiling their inline functions, once per source file. So
+# Most of the build time is parsing pybind11's headers and compiling their inline functions, once per source file. So
 # the files of a folder are compiled as one (CMAKE_UNITY_BUILD=OFF: each alone).
 if(NOT DEFINED CMAKE_UNITY_BUILD)
   set(CMAKE_UNITY_BUILD ON)

@@ -29,6 +29,6 @@ napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
 
-# `make -C docs linkcheck`: pages of publishers that answer a program with an error although they are there.
+# `make -C docs linkcheck`: pages of publishers that answer programs with an error.
 linkcheck_ignore = [r"https://doi\.org/.*"]
 linkcheck_timeout = 20

@@ -91,9 +91,9 @@ def test_readme_quotes_the_stored_results():
     """The row of FACADE, 30:2, with its seeds, equals docs/results."""
     page = (ROOT / "docs" / "results" / "facade_table_cifar10.md").read_text()
     accuracy, fairness = (line.split("|") for line in page.splitlines() if line.startswith("| 30_2/facade |"))
-    (quoted,) = (line.split("|") for line in README.splitlines() if line.startswith("| ours, "))
+    (quoted,) = (line.split("|") for line in README.splitlines() if line.startswith("| ddlsim, "))
     first = [cell.split("(")[0].split("±")[0].strip() for cell in (accuracy[3], fairness[2], fairness[4], fairness[5])]
     majority, minority = accuracy[7].split()
     assert [cell.strip() for cell in quoted[2:8]] == [first[0], majority, minority, *first[1:]]
     seeds = {1: "one seed", 2: "two seeds", 3: "three seeds", 4: "four seeds"}[int(accuracy[2].split("/")[0])]
-    assert f"ours, {seeds}," in quoted[1]
+    assert f"ddlsim, {seeds}," in quoted[1]

@@ -1,4 +1,4 @@
-"""Draws the pictures of docs/concepts.md into docs/pictures: `python tools/concept_pictures.py CHURN FACADE EL`.
+"""Draw the pictures of docs/concepts.md into docs/pictures: `python tools/concept_pictures.py CHURN FACADE EL`.
 
 The arguments are run directories: any run with churn, and two runs of the same clusters under two algorithms, e.g.
 
@@ -7,7 +7,7 @@ The arguments are run directories: any run with churn, and two runs of the same 
     ddlsim run scenarios/el_30_2.yaml --out el
     python tools/concept_pictures.py churn facade el
 
-The flows' rates are those of the network's solver; the picture of the two clocks is a drawing.
+The network's solver computes the flows' rates; the picture of the two clocks is a drawing.
 """
 
 import json
@@ -39,7 +39,7 @@ def main(churn: Path, facade: Path, el: Path) -> None:
 
 
 def two_clocks() -> plt.Figure:
-    """Two rounds of three devices in simulated time, and the waves in which their jobs are computed."""
+    """Draw two rounds of three devices in simulated time, and the waves of their jobs."""
     figure, (simulated, wall) = plt.subplots(2, figsize=(7, 3.4), height_ratios=(3, 1), layout="constrained")
     for node, train_s in enumerate((1.0, 1.6, 2.6)):
         start = 0.0
@@ -59,7 +59,7 @@ def two_clocks() -> plt.Figure:
 
 
 def flows() -> plt.Figure:
-    """Three messages from one uplink of 20 Mbit/s, one of them to a downlink of 4 Mbit/s: rates by the solver."""
+    """Draw the solver's rates of three messages from one uplink of 20 Mbit/s, one of them to a downlink of 4 Mbit/s."""
     names = ("to b, begins at 0 s", "to c, begins at 1 s, downlink of 4 Mbit/s", "to d, begins at 2 s")
     figure, axes = plt.subplots(figsize=(7, 2.8), layout="constrained")
     times, bottom = None, 0.0
@@ -75,7 +75,7 @@ def flows() -> plt.Figure:
 
 
 def _rates_mbps(messages: list[tuple[int, int, int]]) -> list[list[float]]:
-    """The rate of each message (start in s, receiver, bytes), every hundredth of a second."""
+    """Return the rate of each message (start in s, receiver, bytes), every hundredth of a second."""
     network = extension().FlowNetwork()
     mbps = 125_000
     network.add_nodes([20 * mbps, *[100 * mbps] * 3], [100 * mbps, 100 * mbps, 4 * mbps, 100 * mbps], [0] * 4)
@@ -95,7 +95,7 @@ def _rates_mbps(messages: list[tuple[int, int, int]]) -> list[list[float]]:
 
 
 def sessions(run: Path) -> plt.Figure:
-    """When each node of a run was online."""
+    """Draw the online times of each node of a run."""
     figure, axes = plt.subplots(figsize=(7, 3), layout="constrained")
     changes, end_s = defaultdict(list), 0.0
     for row in _rows(run):
@@ -113,7 +113,7 @@ def sessions(run: Path) -> plt.Figure:
 
 
 def fairness(facade: Path, el: Path) -> plt.Figure:
-    """Accuracy of majority and minority under two algorithms."""
+    """Draw the accuracy of majority and minority under two algorithms."""
     figure, axes = plt.subplots(figsize=(7, 3), layout="constrained")
     for run, color, name in ((facade, BLUE, "FACADE"), (el, ORANGE, "Epidemic Learning")):
         clusters = _scenario(run)["nodes"]["clusters"]

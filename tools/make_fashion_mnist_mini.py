@@ -1,8 +1,8 @@
-"""Makes ddlsim/data/embedded/fashion-mnist-mini.npz from Fashion-MNIST, which torchvision downloads if it is absent.
+"""Make ddlsim/data/embedded/fashion-mnist-mini.npz from Fashion-MNIST, which torchvision downloads if it is absent.
 
     python tools/make_fashion_mnist_mini.py ~/.cache/ddlsim
 
-Of each class the first 1,000 training and the first 200 test images are written, in the original order. The same input
+It contains the first 1,000 training and 200 test images of each class, in the original order. The same input
 gives the same arrays on every machine.
 """
 
@@ -21,7 +21,7 @@ ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def first_of_each_class(labels: np.ndarray, count: int) -> np.ndarray:
-    """Indices [classes * count] of the first `count` samples of each class, ascending."""
+    """Return the indices [classes * count] of the first `count` samples of each class, ascending."""
     return np.sort(np.concatenate([np.flatnonzero(labels == label)[:count] for label in np.unique(labels)]))
 
 

@@ -1,8 +1,8 @@
-"""Writes ddlsim/_native.pyi, the types of the compiled module, from the signatures that pybind11 puts into docstrings.
+"""Write ddlsim/_native.pyi, the types of the compiled module, from pybind11's signatures in docstrings.
 
     python tools/native_stub.py > ddlsim/_native.pyi && ruff format ddlsim/_native.pyi
 
-tests/kernels/test_native_stub.py says when that is due.
+tests/kernels/test_native_stub.py fails if it is outdated.
 """
 
 import re
@@ -20,7 +20,7 @@ REAL = "typing.SupportsFloat | typing.SupportsIndex"
 
 
 def stub_of(module: ModuleType) -> str:
-    """The text of the stub: constants, classes with their methods and properties, and functions, by name."""
+    """Return the stub: constants, classes with their methods and properties, and functions, by name."""
     blocks = []
     for name, value in sorted(vars(module).items()):
         if name.startswith("__"):
@@ -51,7 +51,7 @@ def _class(module: ModuleType, name: str, found: type) -> str:
 def _function(module: ModuleType, name: str, doc: str, method: bool = False) -> str:
     signature = doc.strip().splitlines()[0] if doc.strip() else ""
     match = re.fullmatch(re.escape(name) + r"\((.*)\) -> (.*)", signature)
-    if match is None:  # a function of Python's own C interface, which has no signature
+    if match is None:  # a function of Python's C interface, without a signature
         return f"def {name}({'self, ' if method else ''}*arguments: object) -> object: ...\n"
     parameters, result = _plain(module, match[1]), _plain(module, match[2])
     if method:
@@ -62,7 +62,7 @@ def _function(module: ModuleType, name: str, doc: str, method: bool = False) -> 
 
 
 def _plain(module: ModuleType, types: str) -> str:
-    """pybind11's types as a reader writes them; what converts to an integer or a float is called so."""
+    """Simplify pybind11's types; convertible types become int or float."""
     types = types.replace(f"{module.__name__}.", "").replace(WHOLE, "int").replace(REAL, "float")
     types = re.sub(r"typing\.Annotated\[numpy\.typing\.ArrayLike, numpy\.\w+\]", "ArrayLike", types)
     types = re.sub(r'typing\.Annotated\[([^"]*), "FixedSize\(\d+\)"\]', r"\1", types)

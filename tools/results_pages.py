@@ -39,7 +39,7 @@ in these files, such as shortened runs, and explanations of results.
 
 
 def write_pages(folder: Path, matrices: Sequence[Path | str]) -> list[Path]:
-    """Writes README.md and a page per matrix that has results.
+    """Write README.md and a page per matrix with results.
 
     Args:
         folder: folder of results files; the pages are written into it.
@@ -99,7 +99,7 @@ def _outside(matrix: Matrix, found: Sequence[Result]) -> list[tuple[str, ...]]:
 
 
 def _distance(matrix: Matrix, result: Result) -> tuple[str, str]:
-    """The distance from the published mean, in points (or the metric's unit) and in published standard deviations."""
+    """Return the distance from the published mean, in points (or the metric's unit) and published deviations."""
     if result.difference is None:
         return "diverged", "-"
     over_seeds = matrix.content.spread == "seeds" and result.deviations is not None
@@ -113,13 +113,13 @@ def _missing(matrix: Matrix, found: Sequence[Result]) -> list[list[str]]:
 
 
 def _unexplained(result: Result) -> str:
-    """A mean over few seeds may lie outside by itself: published deviations are of single seeds, and all share data."""
+    """Return a note: a mean over few seeds may lie outside by chance."""
     run, wanted = len(result.seeds), len(result.cell.seeds)
     return "not known" if run == wanted else f"not known; {run} of {wanted} seeds so far"
 
 
 def _shortened(folder: Path, matrices: Sequence[Path | str], pages: list[Path]) -> list[list[str]]:
-    """Rows of matrices that have been run with other settings than published: they count for nothing."""
+    """Return rows of matrices run with shortened settings, which are not counted."""
     rows = []
     for path in matrices:
         plain = read_matrix(path)

@@ -1,10 +1,10 @@
-"""Prices the cells of the matrix of attacks and rules in joules, and runs for that what it must run again.
+"""Compute joules of the cells of the matrix of attacks and rules, with new runs where needed.
 
     python tools/robust_joules.py [until HH:MM]
 
-Energy is a function of a run's steps, seconds and bytes. Rules and attacks on models change none of them where learned
-values do not steer who talks to whom: cells of one algorithm with the same bytes and simulated seconds cost the same
-joules, and one of them is run. Each run must give the accuracy, bytes and seconds that were kept, or it is an error.
+Energy is a function of a run's steps, seconds and bytes. Rules and attacks on models change none of them if learned
+values do not choose peers: cells of one algorithm with the same bytes and simulated seconds cost the same
+joules, and one of them is run. Each run must repeat the stored accuracy, bytes and seconds.
 """
 
 import json
@@ -21,12 +21,12 @@ ENERGY = {"device": "jetson_nano_10w", "idle_w": 1.25, "link": "wifi_2012"}
 
 
 def key(row: dict[str, Any]) -> list[Any]:
-    """What tells rows of different costs apart."""
+    """Return the key of rows with equal costs."""
     return [row["cell"]["algorithm"], row["gigabytes"], row["simulated_s"]]
 
 
 def main() -> None:
-    """Runs what is missing, cells without attackers first."""
+    """Run missing cells, cells without attackers first."""
     import torch
 
     import ddlsim

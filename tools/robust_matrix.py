@@ -1,13 +1,13 @@
-"""Runs the matrix of algorithms, attacks and aggregation rules, one cell after the other, and keeps each cell's
+"""Run the matrix of algorithms, attacks and aggregation rules, cell by cell, and store each cell's
 figures.
 
     python tools/robust_matrix.py docs/results/robust/cells.jsonl [until HH:MM]
 
     python tools/robust_matrix.py docs/results/robust/concepts.jsonl concepts
 
-A cell that the file has already is not run again. Cells come in order of worth: first all rules without attackers, then
-the attacks. `concepts`: the minority's labels are moved by one in the place of its images being rotated, so that the
-heads of FACADE part; without attackers. `tools/robust_page.py` writes the page from the files.
+Stored cells are not repeated. Cells are ordered by importance: first all rules without attackers, then
+the attacks. `concepts`: the minority's labels are shifted by one instead of rotating its images, so that the
+heads of FACADE separate; without attackers. `tools/robust_page.py` writes the page from the files.
 """
 
 import itertools
@@ -46,7 +46,7 @@ SHARES = (0.2, 0.1)
 
 
 def cells() -> Iterator[dict[str, Any]]:
-    """Every cell by its keys."""
+    """Return every cell by its keys."""
     for seed in (0, 1):
         for rule, algorithm in itertools.product(RULES, ALGORITHMS):
             yield {"algorithm": algorithm, "rule": rule, "attack": None, "share": 0.0, "seed": seed}
@@ -56,13 +56,13 @@ def cells() -> Iterator[dict[str, Any]]:
 
 
 def concepts() -> Iterator[dict[str, Any]]:
-    """Cells of a minority with other labels."""
+    """Return cells of a minority with other labels."""
     for seed, rule, algorithm in itertools.product((0, 1), RULES, ("facade", "el")):
         yield {"algorithm": algorithm, "rule": rule, "attack": None, "share": 0.0, "seed": seed, "shift": "label_shift"}
 
 
 def changes(cell: dict[str, Any]) -> dict[str, Any]:
-    """What a cell changes in the scenario."""
+    """Return the changes of the scenario by a cell."""
     found = {"algorithm": ALGORITHMS[cell["algorithm"]], "aggregation": RULES[cell["rule"]], "seed": cell["seed"]}
     if cell["algorithm"] == "dpsgd":
         found["init"] = "shared"  # the others start from different models, as the pages' runs did
@@ -74,7 +74,7 @@ def changes(cell: dict[str, Any]) -> dict[str, Any]:
 
 
 def figures(summary: dict[str, Any]) -> dict[str, Any]:
-    """What is kept of a run: figures of the honest nodes, or of all where all are honest."""
+    """Return the stored figures of a run: of the honest nodes, or of all if all are honest."""
     of = summary.get("honest") or summary
     return {
         "accuracy": of["accuracy"]["all"],
@@ -86,7 +86,7 @@ def figures(summary: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Runs what is missing."""
+    """Run missing cells."""
     import torch
 
     import ddlsim

@@ -1,4 +1,4 @@
-"""Writes docs/results/robust.md from the figures that tools/robust_matrix.py and tools/robust_joules.py have kept.
+"""Write docs/results/robust.md from the figures stored by tools/robust_matrix.py and tools/robust_joules.py.
 
 python tools/robust_page.py
 """
@@ -38,7 +38,7 @@ and the published slopes of a radio per byte (presets `jetson_nano_10w`, `wifi_2
 
 
 def main() -> None:
-    """Writes the page."""
+    """Write the page."""
     rows = [json.loads(line) for line in CELLS.read_text().splitlines()]
     priced = [json.loads(line) for line in JOULES.read_text().splitlines()]
     apart = [json.loads(line) for line in CONCEPTS.read_text().splitlines()]
@@ -48,7 +48,7 @@ def main() -> None:
 def page(
     rows: Sequence[dict[str, Any]], concepts: Sequence[dict[str, Any]], joules: Mapping[tuple[Any, ...], float]
 ) -> str:
-    """The page's text; `concepts` are cells of a minority with other labels, `joules` by algorithm, GB and seconds."""
+    """Return the page; `concepts` are cells of a minority with other labels, `joules` by algorithm, GB and seconds."""
     rows = [
         {**row, "joules": joules.get((row["cell"]["algorithm"], row["gigabytes"], row["simulated_s"]))} for row in rows
     ]
@@ -74,7 +74,7 @@ def page(
 
 
 def _attacked(share: float, seed: int) -> str:
-    """How many nodes of each cluster attack."""
+    """Return the number of attacking nodes per cluster."""
     import numpy as np
 
     from ddlsim.attacks.forgeries import SignFlip
@@ -85,7 +85,7 @@ def _attacked(share: float, seed: int) -> str:
 
 
 def _between_seeds(calm: Sequence[dict[str, Any]], cluster: int) -> float:
-    """The largest difference between two seeds of a cell, in points."""
+    """Return the largest difference between two seeds of a cell, in points."""
     values: dict[tuple[str, str], list[float]] = {}
     for row in calm:
         values.setdefault((row["cell"]["algorithm"], row["cell"]["rule"]), []).append(100 * row["clusters"][cluster])
@@ -129,7 +129,7 @@ def _loss(found: Sequence[dict[str, Any]], calm: Sequence[dict[str, Any]]) -> st
 
 
 def _answer(calm: Sequence[dict[str, Any]]) -> list[str]:
-    """What the runs without attackers say, counted and not judged by eye."""
+    """Summarize the runs without attackers by counting."""
     rules = [rule for rule in _names(calm, "rule") if rule != "mean"]
     algorithms = _names(calm, "algorithm")
     lines = ["| rule | minority, change in points | majority, change in points |", "|---|---|---|"]
@@ -153,7 +153,7 @@ def _answer(calm: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _concepts(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """The same question where the minority has other labels."""
+    """Summarize the runs in which the minority has other labels."""
     seeds, facade = len(_names(rows, "seed")), _of(rows, algorithm="facade")
     text = (
         "The same nodes and rules without attacker, but the minority's images are not rotated: its labels are moved by "
@@ -184,7 +184,7 @@ def _costs(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _range(found: Sequence[dict[str, Any]], key: str, unit: float, digits: int) -> str:
-    """Least and largest known value, or one if they read alike."""
+    """Return the least and largest known value, or one if they print the same."""
     known = [row[key] / unit for row in found if row[key] is not None]
     if not known:
         return "-"
@@ -193,7 +193,7 @@ def _range(found: Sequence[dict[str, Any]], key: str, unit: float, digits: int) 
 
 
 def _cells(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """One line per algorithm, rule and attack, averaged over seeds."""
+    """Return one line per algorithm, rule and attack, averaged over seeds."""
     lines = [
         "| attack | rule | algorithm | majority / minority | GB | simulated s | kJ |",
         "|---|---|---|---|---|---|---|",

@@ -1,6 +1,6 @@
 """Write the tables of docs/results/trust/cases.md and the figures of docs/trust.md: `python tools/trust_page.py`.
 
-Nothing is measured here. The tables compare stored times of real TCP and of real runs with current simulations.
+The tables compare stored times of real TCP and of real runs with current simulations.
 """
 
 import sys
@@ -97,7 +97,7 @@ def of_setting(setting: str) -> Tcp:
 
 
 def cases_table(found: dict[str, list[Measured]]) -> str:
-    """Every case in every setting: errors of flow and tcp, per flow and per round."""
+    """Return a table of all cases and settings: errors of flow and tcp, per flow and per round."""
     rows = []
     for setting, measured in found.items():
         tcp = of_setting(setting)
@@ -119,7 +119,7 @@ def cases_table(found: dict[str, list[Measured]]) -> str:
 
 
 def spread_of_repetitions(case: Measured) -> str:
-    """Median and 95th percentile of how far a flow's time is from the median of its repetitions, in percent."""
+    """Return median and 95th percentile of a flow's distance from the median of its repetitions, in percent."""
     if len(case.taken_s) == 1:
         return "-"
     taken_s = case.taken_s[:, ~np.isnan(case.taken_s).any(axis=0)]
@@ -127,7 +127,7 @@ def spread_of_repetitions(case: Measured) -> str:
 
 
 def options_table(found: dict[str, list[Measured]]) -> str:
-    """What each option brings behind fair queues."""
+    """Return a table of the effect of each option with fair queues."""
     by_name = {case.name: case for case in (*found["fair, 100 packets"], *found["fair"])}
     columns = ("single_20ms", "uplink", "incast", *ROUNDS, "el_8_rtts")
     rows = [[name, *(errors(by_name[case].round_errors(tcp)) for case in columns)] for name, tcp in VARIANTS.items()]
@@ -135,7 +135,7 @@ def options_table(found: dict[str, list[Measured]]) -> str:
 
 
 def fitted_table(found: dict[str, list[Measured]], settings: Sequence[str], fitted: Tcp) -> str:
-    """Rounds behind queues for which something was fitted (to those of the first setting), with and without that."""
+    """Return a table of rounds with fitted queues (on the first setting), with and without the fit."""
     rows = []
     for setting in settings:
         by_name = {case.name: case for case in found[setting]}
@@ -156,7 +156,7 @@ def fitted_table(found: dict[str, list[Measured]], settings: Sequence[str], fitt
 
 
 def runs_table() -> str:
-    """Real runs: models, seconds per round, seconds to the target."""
+    """Return a table of real runs: models, seconds per round, seconds to the target."""
     rows = []
     for run in compare_runs.read_runs():
         about, measured_s, target = run.about, run.complete_s, run.target_round
@@ -187,7 +187,7 @@ def runs_table() -> str:
 
 
 def draw_rounds(found: dict[str, list[Measured]]) -> plt.Figure:
-    """Distributions of the relative errors of rounds."""
+    """Draw the distributions of the relative errors of rounds."""
     figure, axes = plt.subplots(1, 3, figsize=(9.5, 2.8), sharex=True, sharey=True, layout="constrained")
     for axis, (setting, fitted) in zip(axes, FITTED.items(), strict=True):
         cases = [case for case in found[setting] if case.name in (*ROUNDS, *HELD_OUT)]
@@ -202,7 +202,7 @@ def draw_rounds(found: dict[str, list[Measured]]) -> plt.Figure:
 
 
 def draw_flows(found: dict[str, list[Measured]]) -> plt.Figure:
-    """How unequal flows are that start together: their times over the mean of their round."""
+    """Draw times of simultaneous flows over the mean of their round."""
     figure, axes = plt.subplots(1, 2, figsize=(7.5, 2.8), sharex=True, sharey=True, layout="constrained")
     for axis, setting in zip(axes, ("fair", "plain, 100 packets"), strict=True):
         cases = [case for case in found[setting] if case.name in ("el_8", "facade_8")]

@@ -1,6 +1,6 @@
 """FACADE's CIFAR-10 cell 30:2 for benches: 32 nodes, 10 SGD steps of 8 images each, GN-LeNet on 3x32x32.
 
-The alternative is what one would write in plain PyTorch: node after node, torch's own layers, default memory layout, on
+The alternative is plain PyTorch: node by node, torch's layers, default memory layout, on
 the same device. On the CPU it has as many operator threads as the wave has worker threads, and the same allocator
 setting.
 """
@@ -23,7 +23,7 @@ from ddlsim.models import MODELS
 from ddlsim.scenario.sections import Training
 
 NODES, STEPS, BATCH, HEADS, DEGREE, CLASSES = 32, 10, 8, 2, 4, 10
-THREADS = 1 if "PYTEST_XDIST_WORKER" in os.environ else len(os.sched_getaffinity(0))  # where processes share the cores
+THREADS = 1 if "PYTEST_XDIST_WORKER" in os.environ else len(os.sched_getaffinity(0))  # if processes share the cores
 SETTINGS = Training.model_validate({"optimizer": {"name": "sgd"}, "learning_rate": 0.01, "batch_size": BATCH})
 
 LAYERS = ((1024, 3, 32), (256, 32, 32), (64, 32, 64))
@@ -31,18 +31,18 @@ LAYERS = ((1024, 3, 32), (256, 32, 32), (64, 32, 64))
 
 
 def multiply_adds() -> int:
-    """Of a training wave, in its convolutions alone.
+    """Return the multiply-adds of a training wave, in its convolutions only.
 
-    Winograd's way with tiles of 4 x 4 pixels takes 64 for 16 pixels of a 5 x 5 kernel and a pair of channels, the
-    direct way 400. Backward each weight's gradient takes as many as forward, and the images' gradient, which the first
-    layer does not need.
+    Winograd's algorithm with tiles of 4 x 4 pixels takes 64 for 16 pixels of a 5 x 5 kernel and a pair of channels, the
+    direct algorithm 400. Backward each weight's gradient takes as many as forward, as does the images' gradient
+    (except in the first layer).
     """
     (first, *others) = (pixels * inputs * outputs for pixels, inputs, outputs in LAYERS)
     return NODES * STEPS * BATCH * 64 * (2 * first + 3 * sum(others)) // 16
 
 
 def make_learner(samples: int = 200, test_samples: int = 50, device: str = "cpu") -> Learner:
-    """A learner on random images; nodes 30 and 31 are cluster 1."""
+    """Return a learner on random images; nodes 30 and 31 are cluster 1."""
     keep_freed_memory()
     rng = np.random.default_rng(0)
 
@@ -65,7 +65,7 @@ def make_learner(samples: int = 200, test_samples: int = 50, device: str = "cpu"
 
 
 def plain_layers() -> nn.Module:
-    """The same network from torch's own layers only."""
+    """Return the same network from torch's layers only."""
     layers: list[nn.Module] = []
     for inputs, outputs in ((3, 32), (32, 32), (32, 64)):
         layers += [nn.Conv2d(inputs, outputs, 5, padding=2), nn.GroupNorm(2, outputs), nn.ReLU(), nn.MaxPool2d(2)]
@@ -73,7 +73,7 @@ def plain_layers() -> nn.Module:
 
 
 def plain_load(module: nn.Module, model: Sequence) -> nn.Module:
-    """Puts a model's values into the plain module."""
+    """Copy a model's values into the plain module."""
     flat = torch.cat([params.values() for params in model]).clone()
     nn.utils.vector_to_parameters(flat, module.parameters())
     return module
@@ -81,14 +81,14 @@ def plain_load(module: nn.Module, model: Sequence) -> nn.Module:
 
 @contextmanager
 def plain_threads() -> Iterator[None]:
-    """As many operator threads as the wave has workers."""
+    """Use as many operator threads as the wave has workers."""
     torch.set_num_threads(THREADS)
     yield
     torch.set_num_threads(1)
 
 
 def rng(node: int) -> np.random.Generator:
-    """What a node draws its batches from."""
+    """Return the generator of a node's batches."""
     return np.random.default_rng(node)
 
 
@@ -96,7 +96,7 @@ def rng(node: int) -> np.random.Generator:
 
 
 def plain_training(learner: Learner, starts: Sequence, steps: int = STEPS) -> list[torch.Tensor]:
-    """Node after node; returns the flat trained models."""
+    """Train node by node; return the flat trained models."""
     module, found = plain_layers().to(learner.data.train[0][0].device), []
     optimizer = torch.optim.SGD(module.parameters(), 0.01)
     with plain_threads():
@@ -113,7 +113,7 @@ def plain_training(learner: Learner, starts: Sequence, steps: int = STEPS) -> li
 
 @torch.no_grad()
 def plain_evaluation(learner: Learner, models: Sequence[Sequence]) -> list[list[tuple[np.ndarray, float]]]:
-    """Every node's models on its cluster's test set: confusion matrix and mean loss, model after model."""
+    """Evaluate every node's models on its cluster's test set, one by one: confusion matrix and mean loss."""
     module, found = plain_layers().to(learner.data.train[0][0].device), []
     with plain_threads():
         for node, its in enumerate(models):
@@ -130,7 +130,7 @@ def plain_evaluation(learner: Learner, models: Sequence[Sequence]) -> list[list[
 
 @torch.no_grad()
 def plain_head_losses(learner: Learner, models: Sequence[Sequence], common: bool) -> list[list[float]]:
-    """Every node's models on ten batches of its own images, the same ones for all its models if `common`."""
+    """Evaluate every node's models on ten batches of its images, the same for all its models if `common`."""
     module, found = plain_layers().to(learner.data.train[0][0].device), []
     with plain_threads():
         for node, its in enumerate(models):
@@ -146,43 +146,43 @@ def plain_head_losses(learner: Learner, models: Sequence[Sequence], common: bool
 
 
 def two_heads_per_node(learner: Learner, first_seed: int = 0, nodes: int = NODES) -> list[list]:
-    """Per node two models that share their core."""
+    """Return two models per node that share their core."""
     drawn = [learner.init_models(first_seed + node, count=HEADS) for node in range(nodes)]
     return [[(models[0][0], model[1]) for model in models] for models in drawn]
 
 
 def check_tested(ours: Sequence[Sequence], theirs: Sequence[Sequence]) -> None:
-    """Raises AssertionError unless two evaluations agree, but for predictions that stand on the edge."""
+    """Raise AssertionError unless two evaluations agree, except for predictions on the decision boundary."""
     for (_, our_loss, our_confusion), (confusion, loss) in zip(chain(*ours), chain(*theirs), strict=True):
         assert np.array_equal(our_confusion.sum(1), confusion.sum(1))
         assert abs(our_confusion - confusion).sum() <= 4
         assert abs(our_loss - loss) <= 1e-4
 
 
-# -- ours --------------------------------------------------------------------------------------------------------------
+# -- ddlsim ------------------------------------------------------------------------------------------------------------
 
 
 def training_wave(learner: Learner, starts: Sequence, steps: int = STEPS) -> list:
-    """All nodes' local training."""
+    """Run all nodes' local training."""
     trained = [learner.train(node, start, steps, rng(node)) for node, start in enumerate(starts)]
     learner.jobs.force_params([params for model in trained for params in model])
     return trained
 
 
 def evaluation(learner: Learner, models: Sequence[Sequence]) -> list[list[tuple[np.ndarray, float]]]:
-    """As plain_evaluation."""
+    """Evaluate like plain_evaluation."""
     jobs = [learner.test(its, int(learner.data.node_cluster[node])) for node, its in enumerate(models)]
     return learner.resolve(jobs)
 
 
 def head_losses(learner: Learner, models: Sequence[Sequence], common: bool) -> list[list[float]]:
-    """As plain_head_losses."""
+    """Return losses like plain_head_losses."""
     jobs = [learner.losses(node, its, STEPS, rng(node), common) for node, its in enumerate(models)]
     return learner.resolve(jobs)
 
 
 def whole_round(learner: Learner, starts: Sequence, common: bool) -> list:
-    """Head selection on common batches or on other ones per head, training, merging with four peers."""
+    """Run head selection on common batches or separate ones per head, training, and merging with four peers."""
     count = len(starts)
     candidates = [[start, (start[0], starts[(node + 1) % count][1])] for node, start in enumerate(starts)]
     head_losses(learner, candidates, common)

@@ -1,4 +1,4 @@
-"""Whether memory that a call frees stays in the process: what decides about alternatives that make new tensors.
+"""Control whether freed memory stays in the process, which determines the speed of code that makes new tensors.
 
 glibc asks the system for every block above 32 MiB and gives it back when freed, in every process, so temporaries of
 that size are zeroed by the kernel page by page at each call. Below it the answer depends on what a process freed
@@ -18,16 +18,16 @@ M_MMAP_MAX, USUAL_MMAP_MAX = -4, 65_536
 LARGEST_KEPT_BYTES = 32 * 2**20  # glibc's DEFAULT_MMAP_THRESHOLD_MAX; keep_freed_memory sets it
 IS_MMAPPED = 2  # a flag in the word before every block of glibc's
 
-_occupied: list[int] = []  # free blocks of the heap, too large for any other purpose, between two uses of kept()
+_occupied: list[int] = []  # free blocks of the heap, too large for other purposes, between two uses of kept()
 
 
 @contextlib.contextmanager
 def kept() -> Iterator[bool]:
-    """Within, freed memory of any size stays. After, all is given back, and blocks over 32 MiB are new at each call.
+    """Keep freed memory of any size within the context; afterwards blocks over 32 MiB are new at each call.
 
-    It takes some calls until all that one needs is there, since small blocks settle between the large ones: see faults.
+    Some calls pass until enough memory is kept, because small blocks settle between the large ones: see faults.
 
-    Yields whether the two differ, as `differs()`: without glibc they do not.
+    Yields `differs()`: whether the context changes anything, which needs glibc.
     """
     keep_freed_memory()
     libc = _glibc()
@@ -48,17 +48,17 @@ def kept() -> Iterator[bool]:
 
 
 def differs(block_bytes: int = LARGEST_KEPT_BYTES + 1) -> bool:
-    """Whether kept() matters to a call that makes and frees blocks of that size: glibc, and more than 32 MiB."""
+    """Whether kept() matters for blocks of this size: with glibc and above 32 MiB."""
     return block_bytes > LARGEST_KEPT_BYTES and _glibc() is not None
 
 
 def faults() -> int:
-    """Pages that this process has got from the system so far, or had mapped."""
+    """Return the page faults of this process so far."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
 def _occupy(libc: ctypes.CDLL) -> None:
-    """Takes what large blocks the heap still has, without touching them: malloc would prefer them to new memory."""
+    """Allocate the remaining large free blocks of the heap, because malloc would prefer them to new memory."""
     while True:
         block = libc.malloc(LARGEST_KEPT_BYTES + 1)
         if block is None:

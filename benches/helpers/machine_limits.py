@@ -1,7 +1,7 @@
-"""Floors: what this machine's memory and arithmetic allow at best, by loops that do nothing else.
+"""Floors: lower bounds of time from this machine's memory and arithmetic, measured by pure loops.
 
 machine_limits.cpp is compiled on first use by the system's C++ compiler ($CXX, c++, g++ or clang++).
-Rates hold for the size in question, repeated pass after pass: what fits a cache is read from there.
+Rates are measured for a size over repeated passes, so data that fits a cache is read from it.
 """
 
 import ctypes
@@ -30,13 +30,13 @@ def floor_s(
     rewritten: int = 0,
     instruction_set: str = "native",
 ) -> float | None:
-    """Seconds that some work takes at least; None without a compiler.
+    """Return the least seconds for this work; None without a compiler.
 
     Args:
-        threads: as many cores share the work.
+        threads: number of cores that share the work.
         multiply_adds: fused operations on float32, in the widest registers.
-        read, copied, rewritten: floats that are read; read here and written there; read and written in their place.
-        instruction_set: one that this machine has, as the compiler's -march names it; "native": its own.
+        read, copied, rewritten: floats that are read; copied; read and written in place.
+        instruction_set: a supported one, by the compiler's -march name; "native" for the machine's.
     """
     if _library(instruction_set) is None:
         return None
@@ -62,7 +62,7 @@ def _pass_s(name: str, count: int, threads: int, instruction_set: str) -> float:
 
 @functools.cache
 def _multiply_add_s(threads: int, instruction_set: str) -> float:
-    """Seconds per multiply-add; cores share none, but a host may let two threads have one core while it is measured."""
+    """Return seconds per multiply-add of one core; a host may run two threads on one core during the measurement."""
     if threads == 1:
         return _library(instruction_set).multiply_add_s(1)
     return min(_library(instruction_set).multiply_add_s(threads), _multiply_add_s(1, instruction_set) / threads)
@@ -75,7 +75,7 @@ def _library(instruction_set: str) -> ctypes.CDLL | None:
     if compiler is None:
         warnings.warn("no C++ compiler: the benches give no floors", stacklevel=2)
         return None
-    with tempfile.TemporaryDirectory() as directory:  # once loaded, the file may go
+    with tempfile.TemporaryDirectory() as directory:  # a loaded file may be deleted
         target = Path(directory) / "machine_limits.so"
         command = [*compiler, *OPTIONS, f"-march={instruction_set}", str(SOURCE), "-o", str(target)]
         made = subprocess.run(command, capture_output=True, text=True, check=False)

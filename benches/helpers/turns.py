@@ -1,4 +1,4 @@
-"""Times ours and its alternatives in turns, in one process, and keeps the medians in the report's extra_info."""
+"""Time ddlsim and its alternatives in turns, in one process, and store the medians in the report's extra_info."""
 
 import contextlib
 import time
@@ -12,11 +12,11 @@ from machine_limits import floor_s
 
 Call = Callable[[], object]
 TURNS_S, FRESH_TURNS_S, WARM_UP_S = 2.0, 1.0, 1.0
-FEW_FAULTS = 100  # pages: a turn that needs no more has its memory
+FEW_FAULTS = 100  # page faults of a turn with all memory in place
 
 
 def seconds(call: Call, calls: int = 1) -> float:
-    """Of one call among so many: of the thread, if torch has one; else of the clock."""
+    """Return the seconds of one call among so many: thread time with one torch thread, else wall time."""
     clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
     start = clock()
     for _ in range(calls):
@@ -33,16 +33,16 @@ def compare(
     keep: bool = True,
     **work: int | str,
 ) -> None:
-    """Times ours and theirs in turns while freed memory stays in the process, then `fresh` where it does not.
+    """Time ours and theirs in turns while freed memory stays in the process, then `fresh` while it does not.
 
     extra_info holds medians: `ours_s`; `alternative`, `theirs_s`, `ratio` (ours / theirs) of the first of theirs;
     `others` likewise, by name; `floor_s` and `of_floor` (ours / floor).
 
     Args:
         fresh: alternatives that ask the system for memory at each call, as in a fresh process; see freed_memory.py.
-        calls: of how many calls the mean is one measurement: many where one takes microseconds.
-        keep: False: freed memory stays as in a run of ddlsim, blocks up to 32 MiB; for tensors of gigabytes.
-        work: arguments of floor_s; none: no floor.
+        calls: number of calls per measurement; many if one takes microseconds.
+        keep: False if freed memory stays only as in a run (blocks up to 32 MiB), for tensors of gigabytes.
+        work: arguments of floor_s; empty for no floor.
     """
     if benchmark.disabled:
         benchmark(ours)
@@ -58,20 +58,20 @@ def compare(
         theirs_s=found[first]["s"],
         ratio=found[first]["ratio"],
         others={name: found[name] for name in rest},
-        gated=torch.get_num_threads() == 1,  # with two, the second one's waking decides about milliseconds
+        gated=torch.get_num_threads() == 1,  # with two, the wake-up of the second thread costs milliseconds
     )
     if work and (least := floor_s(torch.get_num_threads(), **work)) is not None:
         benchmark.extra_info.update(floor_s=least, of_floor=own / least)
 
 
 def _in_turns(benchmark, ours: Call, theirs: Mapping[str, Call], calls: int) -> tuple[float, dict[str, float]]:
-    """The median of ours, and of each of theirs, after untimed turns until the memory that they keep is there."""
+    """Return the median of ours and of each of theirs, after untimed turns that collect the kept memory."""
     turn_s = _warm_up([ours, *theirs.values()], calls)
     rounds = int(np.clip(TURNS_S / turn_s, 3, 25))
     ours_s, names = [], list(theirs)
     theirs_s: dict[str, list[float]] = {name: [] for name in theirs}
 
-    def turn() -> None:  # everyone follows everyone, since who ran before decides what lies in the caches
+    def turn() -> None:  # each follows each other, because the previous one fills the caches
         first = len(ours_s) % len(theirs)
         for name in names[first:] + names[:first]:
             theirs_s[name].append(seconds(theirs[name], calls))
@@ -81,7 +81,7 @@ def _in_turns(benchmark, ours: Call, theirs: Mapping[str, Call], calls: int) -> 
 
 
 def _warm_up(everyone: Sequence[Call], calls: int) -> float:
-    """Seconds of the last of the turns that it takes, which are few where turns are long."""
+    """Run untimed turns, few if they are long; return the seconds of the last."""
     start = time.perf_counter()
     while True:
         faults = freed_memory.faults()
@@ -91,7 +91,7 @@ def _warm_up(everyone: Sequence[Call], calls: int) -> float:
 
 
 def _fresh_s(ours: Call, fresh: Mapping[str, Call]) -> dict[str, float]:
-    """Medians of calls on new memory; ours runs between them, for the caches' sake."""
+    """Return medians of calls on new memory; ours runs between them to fill the caches equally."""
     times: dict[str, list[float]] = {name: [] for name in fresh}
     start = time.perf_counter()
     while fresh and (len(times[next(iter(fresh))]) < 2 or time.perf_counter() - start < FRESH_TURNS_S):

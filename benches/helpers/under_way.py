@@ -1,4 +1,4 @@
-"""A run that goes on by some rounds at a time, in this process or on workers of Ray."""
+"""A run in steps of some rounds, in this process or on workers of Ray."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,14 +12,14 @@ from ddlsim.scenario import load
 
 
 class UnderWay:
-    """A run that stands between two rounds; to be closed.
+    """A run paused between two rounds; must be closed.
 
     Args:
-        folder: where its metrics go; made.
+        folder: of its metrics; created.
         scenario: path of a scenario.
         settings: changes of its keys.
-        executor: what computes.
-        threads: of a wave in this process; None: as many as there are cores.
+        executor: of the jobs.
+        threads: of a wave in this process; None for all cores.
 
     Attributes:
         completed: rounds.
@@ -51,15 +51,15 @@ class UnderWay:
         self.completed = completed
 
     def go_on(self, rounds: int) -> None:
-        """Simulates until so many more rounds are complete, and all that workers have been told to do is done."""
+        """Simulate so many more rounds, and wait for all work of the workers."""
         until = self.completed + rounds
         while self.completed < until:
             self.simulation.env.step()
         self.learner.jobs.settle()
-        self.learner.backends.about_end()  # workers answer behind everything else
+        self.learner.backends.about_end()  # workers answer after all earlier work
         self.recorder.flush()
 
     def close(self) -> None:
-        """Ends threads and processes."""
+        """End threads and processes."""
         self.recorder.close()
         self.learner.close()

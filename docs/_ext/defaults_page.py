@@ -1,4 +1,4 @@
-"""Writes docs/defaults.md: every default that can change a published number, with its reason from the code.
+"""Write docs/defaults.md: every default that can change a published number, with its reason from the code.
 
 python docs/_ext/defaults_page.py
 """
@@ -46,7 +46,7 @@ stands for the value of the variant.
 
 
 def page() -> str:
-    """The page's text."""
+    """Return the page's text."""
     text = HEAD + "\n## Keys\n\n| key | default | reason |\n|---|---|---|\n" + "\n".join(_keys())
     text += "\n\n## Parts that need not be named\n\n| part | default | reason |\n|---|---|---|\n" + "\n".join(_parts())
     return f"{text}\n{OF_ALGORITHMS}" + "\n".join(_algorithms()) + "\n"

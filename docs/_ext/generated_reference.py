@@ -1,4 +1,4 @@
-"""Writes the reference of scenarios and commands from their definitions: keys, kinds of named parts, options."""
+"""Write the reference of scenarios and commands from their definitions: keys, kinds of named parts, options."""
 
 import json
 import subprocess
@@ -26,7 +26,7 @@ def setup(app: Any) -> Schema:
 
 
 def write(folder: Path) -> None:
-    """Into `folder`: scenario.md, cli.md, and parts/<kind>.md for every kind of named part."""
+    """Write into `folder`: scenario.md, cli.md, and parts/<kind>.md for every kind of named part."""
     (folder / "parts").mkdir(parents=True, exist_ok=True)
     _put(folder / "scenario.md", "\n".join(_scenario(json_schema())))
     command = [sys.executable, "-m", "typer", "ddlsim.cli", "utils", "docs", "--name", "ddlsim"]
@@ -37,7 +37,7 @@ def write(folder: Path) -> None:
 
 
 def _put(path: Path, text: str) -> None:
-    """Only a changed page is written: others are not read again by an incremental build."""
+    """Write a page only if it changed, for incremental builds."""
     if not path.exists() or path.read_text(encoding="utf-8") != text + "\n":
         path.write_text(text + "\n", encoding="utf-8")
 
@@ -53,7 +53,7 @@ def _scenario(schema: Schema) -> Iterator[str]:
 
 
 def _section(path: str, schema: Schema) -> Iterator[str]:
-    """The keys of a section and, below them, those of the sections inside it."""
+    """Return the keys of a section, followed by the keys of nested sections."""
     if not _is_section(schema):
         return
     yield from ("", f"## {path}", "", _sentence(schema.get("description", "")), "")
@@ -63,7 +63,7 @@ def _section(path: str, schema: Schema) -> Iterator[str]:
 
 
 def _is_section(schema: Schema) -> bool:
-    """Whether a key holds a section, or one or null."""
+    """Whether a key holds a section, optionally null."""
     return schema.get("type") in ("object", ["object", "null"]) and bool(schema.get("properties"))
 
 
@@ -107,5 +107,5 @@ def _sentence(text: str) -> str:
 
 
 def _cell(text: str) -> str:
-    """Text inside a Markdown table."""
+    """Return text for a cell of a Markdown table."""
     return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")

@@ -1,7 +1,7 @@
 """The tutorials as notebooks: `python docs/_ext/notebooks.py FOLDER` writes one per page of docs/tutorials.
 
 A block whose first line is a comment with a file's name becomes a cell that writes this file; blocks in bash become
-cells of bash, and what lies between blocks stays text. `make -C docs notebooks` writes them to docs/_build/notebooks.
+cells of bash, and text between blocks stays text. `make -C docs notebooks` writes them to docs/_build/notebooks.
 """
 
 import re
@@ -17,7 +17,7 @@ FILE = re.compile(r"# (\w[\w./-]*\.\w+)\n")
 
 
 def notebook(page: str) -> nbformat.NotebookNode:
-    """A page's text as cells."""
+    """Return a page's text as cells."""
     cells, end = [], 0
     for block in BLOCK.finditer(page):
         cells += _text(page[end : block.start()])
@@ -44,7 +44,7 @@ def _text(text: str) -> list[nbformat.NotebookNode]:
 
 
 def main(folder: Path) -> None:
-    """Writes all of them."""
+    """Write all notebooks."""
     folder.mkdir(parents=True, exist_ok=True)
     for page in sorted(PAGES.glob("*.md")):
         nbformat.write(notebook(page.read_text(encoding="utf-8")), folder / f"{page.stem}.ipynb")
