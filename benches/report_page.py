@@ -10,7 +10,7 @@ from pathlib import Path
 
 from synthetic_run import write_run
 
-from ddlsim.report.html import run_page
+from ddlsim.report.html.page import run_page
 from ddlsim.report.html.page import printed
 from ddlsim.report.reading import read
 

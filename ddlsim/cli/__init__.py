@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from ddlsim.cli import check, compare, data, doctor, export, listing, network, new, report, reproduce, run, sweep
+from ddlsim.cli import check, compare, data, doctor, listing, network, report, reproduce, run, sweep
 from ddlsim.cli.calibrate import calibrate
 from ddlsim.cli.exits import Commands
 from ddlsim.cli.report import LiveCommand
@@ -55,11 +55,11 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "reproduce": reproduce.reproduce,
     "check": check.check,
     "schema": check.schema,
-    "new": new.new,
+    "new": check.new,
     "list": listing.list_names,
     "report": report.report,
     "compare": compare.compare,
-    "export": export.export,
+    "export": report.export,
     "calibrate": calibrate,
     "doctor": doctor.doctor,
 }

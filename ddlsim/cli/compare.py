@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from ddlsim.cli.exits import FAILED, say
+from ddlsim.cli.exits import end_with_damage, say
 from ddlsim.foundation.errors import DdlsimError, ScenarioError
 
 Runs = Annotated[list[Path], typer.Argument(help="Run directories, or folders with runs below them.", metavar="RUN...")]
@@ -50,7 +50,12 @@ def compare(
     from ddlsim.report.text import printable
 
     page = output is not None or open_it
-    _refuse_unused(context, drawn=None if plot is None else figure, page=page, target=at is not None)
+    drawing = page or plot is not None
+    effects = {"x": drawing, "band": drawing, "y": drawing or at is not None, "figure": plot, "over": plot}
+    for option, used in effects.items():
+        source = context.get_parameter_source(option)
+        if not used and source is not None and source.name == "COMMANDLINE":
+            raise ScenarioError(f"--{option}: has no effect on a table. Add --plot FILE.")
     keys = None if group_by is None else [key.strip() for key in group_by.split(",") if key.strip()]
     if keys == []:
         raise ScenarioError("--group-by: expected dotted keys of the scenario, e.g. algorithm.name,topology.name.")
@@ -60,11 +65,9 @@ def compare(
     text = table_of(compared(found, keys, target), "json" if as_json else format, keys is not None, keys)
     if text:
         typer.echo(printable(text).rstrip("\n"))
-    for error in damaged:
-        say(f"!! left out: {error}")
     drawn = Drawn(x, y, keys, band, at)
-    if output or open_it:
-        from ddlsim.report.html import comparison_page, write
+    if page:
+        from ddlsim.report.html.page import comparison_page, write
 
         path = write(comparison_page(found, drawn, damaged), output or Path("comparison.html"))
         say(f"{path}: the comparison as a page")
@@ -75,27 +78,4 @@ def compare(
 
         for note in save_comparison(runs, plot, figure, over, drawn):
             say(f"{plot}: {note}")
-    if damaged:
-        raise typer.Exit(FAILED)
-
-
-def _refuse_unused(context: typer.Context, *, drawn: str | None, page: bool, target: bool) -> None:
-    """Raise ScenarioError for an option without effect on the requested output.
-
-    Args:
-        context: of the command.
-        drawn: the figure, or None.
-        page, target: whether a page, or a value whose cost is shown, is requested.
-    """
-    lines, banded = drawn == "lines", drawn in ("lines", "fair")
-    needs = {
-        "y": (lines or page or target, "--at, --plot (figure lines) or -o"),
-        "x": (lines or page, "--plot (figure lines) or -o"),
-        "band": (banded or page, "--plot (figures lines and fair) or -o"),
-        "figure": (drawn is not None, "--plot"),
-        "over": (drawn == "sweep", "--plot with --figure sweep"),
-    }
-    for option, (used, instead) in needs.items():
-        source = context.get_parameter_source(option)
-        if not used and source is not None and source.name == "COMMANDLINE":
-            raise ScenarioError(f"--{option}: has no effect here. Add {instead}.")
+    end_with_damage(damaged)

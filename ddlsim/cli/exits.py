@@ -1,6 +1,5 @@
 """Error messages and exit codes of the command line."""
 
-import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -25,7 +24,6 @@ class Commands(TyperGroup):
     """Runs a command, and turns its error into one message on standard error and an exit code."""
 
     def invoke(self, ctx: Any) -> Any:
-        _open_closed_streams()
         try:
             with interruptible():
                 found = super().invoke(ctx)
@@ -37,14 +35,10 @@ class Commands(TyperGroup):
         except KeyboardInterrupt:
             say("Interrupted.")
             raise typer.Exit(INTERRUPTED) from None
-        except BrokenPipeError:  # the reader has closed the pipe, e.g. `| head`; a run is over by then, see Progress
-            null = os.open(os.devnull, os.O_WRONLY)
-            for number in (1, 2):  # so that Python does not fail to flush them at its end
-                os.dup2(null, number)
-            raise typer.Exit(0) from None
         except Exception as error:
-            if any(cls.__module__.split(".")[0] in ("click", "typer") for cls in type(error).__mro__):
-                raise  # a usage error, an exit or an abort
+            modules = {cls.__module__.split(".")[0] for cls in type(error).__mro__}
+            if isinstance(error, BrokenPipeError) or modules & {"click", "typer"}:
+                raise  # a reader that closed the pipe, a usage error, an exit or an abort, which typer handles
             _report_unexpected(error, bool(ctx.params.get("verbose")))
             raise typer.Exit(FAILED) from error
 
@@ -64,16 +58,12 @@ def end_with_failures(failures: Sequence[tuple[str, str]], total: int, code: int
         raise typer.Exit(code)
 
 
-def _open_closed_streams() -> None:
-    """Open the null device for standard streams that are closed (`2>&-`).
-
-    Otherwise the next file, such as one with records, gets the number of the stream, and the output of libraries.
-    """
-    for number in range(3):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
+def end_with_damage(errors: Sequence[DdlsimError]) -> None:
+    """List the damaged runs that were left out, if any, and exit with code 1."""
+    for text in dict.fromkeys(map(str, errors)):
+        say(f"!! left out: {text}")
+    if errors:
+        raise typer.Exit(FAILED)
 
 
 def message_of(error: DdlsimError) -> str:

@@ -1,8 +1,7 @@
-"""ddlsim report: one run in depth, as text, as figures or as one HTML file, which --live updates during the run."""
+"""ddlsim report and export: one run in depth as text, figures or one HTML file, and its records for other tools."""
 
-from collections import Counter
-from collections.abc import Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from os.path import commonpath
 from pathlib import Path
 from threading import Event
@@ -12,12 +11,13 @@ import typer
 from typer.core import TyperCommand
 
 from ddlsim.cli.compare import Runs
-from ddlsim.cli.exits import FAILED, say
+from ddlsim.cli.exits import end_with_damage
 from ddlsim.foundation.errors import DdlsimError, RecordsDamaged, ScenarioError
 
 if TYPE_CHECKING:
-    from ddlsim.report.html import Page
     from ddlsim.report.html.live import LiveServer
+    from ddlsim.report.html.page import Page
+    from ddlsim.runs.reproduce.matrix import Matrix
 
 
 OPTION = "--live"
@@ -63,12 +63,21 @@ def live_server(port: int) -> "LiveServer":
 
 
 def page_of(directory: Path, trust: bool = False) -> "Page":
-    """Return the page of a run directory, see `with_context`."""
-    from ddlsim.cli.context import with_context
-    from ddlsim.report.html import run_page
+    """Return the page of a run directory, with the defaults of its keys and the published numbers of its matrix cell.
+
+    Args:
+        directory: of the run.
+        trust: whether code that the scenario names may be imported, for the defaults of its keys.
+    """
+    from ddlsim.foundation import own_code
+    from ddlsim.report.html.page import run_page
     from ddlsim.report.reading import read
 
-    return run_page(*with_context(read(directory), trust))
+    records = read(directory)
+    if not records.scenario.get("paper") and (paper := published_of(records.scenario)) is not None:
+        records = replace(records, scenario={**records.scenario, "paper": paper})
+    with own_code.foreign_code(trust):
+        return run_page(records, defaults_of(records.scenario))
 
 
 def report(
@@ -84,87 +93,153 @@ def report(
     ] = False,
 ) -> None:
     """Show each run in depth: accuracy over rounds, fairness, bytes, heads, and published numbers with ours."""
-    if output is None and not open_it and live is None:
-        _as_text(runs, plots)
-        return
-    run = _one(runs)
-    if output or open_it:
-        _as_page(run, output, open_it, trust)
-    if live is not None:
-        _serve(run, live)
-    if plots:
-        _plots(runs, plots, [])
-
-
-def _one(runs: list[Path]) -> Path:
-    """Return the only run."""
+    from ddlsim.report import run_report
+    from ddlsim.report.html.page import write
     from ddlsim.report.reading import find_runs
-
-    found = find_runs(runs)
-    if len(found) > 1:
-        raise ScenarioError(f"A page shows one run, got {len(found)}. `ddlsim compare RUNS -o FILE` shows several.")
-    return found[0]
-
-
-def _as_page(run: Path, output: Path | None, open_it: bool, trust: bool) -> None:
-    """Write one run as an HTML file, and print the path."""
-    from ddlsim.report.html import write
-
-    path = write(page_of(run, trust), output or run / "report.html")
-    typer.echo(path)
-    if open_it:
-        typer.launch(str(path.resolve()))
-
-
-def _serve(run: Path, port: int) -> None:
-    """Serve the page of a run, which another process may write, until Ctrl-C."""
-    server = live_server(port)
-    server.show(run)
-    try:
-        Event().wait()
-    finally:
-        server.close()
-
-
-def _as_text(runs: list[Path], plots: Path | None) -> None:
-    """Print all runs, and save their figures."""
-    from ddlsim.report.run_report import report
     from ddlsim.report.text import printable
 
-    damaged: list[DdlsimError] = []
-    typer.echo(printable(report(runs, damaged.append)), nl=False)
-    for error in damaged:
-        say(f"!! left out: {error}")
-    if plots:
-        _plots(runs, plots, damaged)
-    if damaged:
-        raise typer.Exit(FAILED)
+    found, damaged = find_runs(runs), list[DdlsimError]()
+    if output is None and not open_it and live is None:
+        typer.echo(printable(run_report.report(found, damaged.append)), nl=False)
+    elif len(found) > 1:
+        raise ScenarioError(f"A page shows one run, got {len(found)}. `ddlsim compare RUNS -o FILE` shows several.")
+    if output or open_it:
+        path = write(page_of(found[0], trust), output or found[0] / "report.html")
+        typer.echo(path)
+        if open_it:
+            typer.launch(str(path.resolve()))
+    if plots is not None:
+        for run, folder in figure_folders(found, plots).items():
+            try:
+                typer.echo("\n".join(map(str, run_report.save_plots(run, folder))))
+            except RecordsDamaged as error:
+                damaged.append(error)
+    if live is not None:
+        server = live_server(live)
+        server.show(found[0])
+        try:
+            Event().wait()  # until Ctrl-C; another process may write the run
+        finally:
+            server.close()
+    end_with_damage(damaged)
 
 
-def _plots(runs: list[Path], plots: Path, damaged: list[DdlsimError]) -> None:
-    """Save the figures of each run in a separate folder; damaged runs were reported before."""
-    from ddlsim.report.run_report import save_plots
-
-    for run, below in _folders(runs).items():
-        with suppress(RecordsDamaged) if damaged else nullcontext():
-            for path in save_plots(run, plots / below):
-                typer.echo(path)
+def figure_folders(runs: Sequence[Path], folder: Path) -> dict[Path, Path]:
+    """Return the folder of the figures of each run: its path below the common folder of all runs."""
+    common = commonpath([run.resolve().parent for run in runs])
+    return {run: folder / run.resolve().relative_to(common) for run in runs}
 
 
-def _folders(runs: list[Path]) -> dict[Path, Path]:
-    """Return the folder of the figures of each run: its path below the argument.
+def defaults_of(resolved: dict[str, Any]) -> dict[str, Any]:
+    """Return the defaults of a resolved scenario, by dotted key; for a named part, those of the part with that name."""
+    from ddlsim.scenario.model import DEFAULTS, Scenario
 
-    Runs with equal paths get their paths below the common folder of these runs.
+    return dict(_section_defaults(Scenario, "", resolved, DEFAULTS))
+
+
+def _section_defaults(cls: Any, path: str, resolved: dict[str, Any], standard: dict) -> Iterator[tuple[str, Any]]:
+    from ddlsim.scenario import parts
+
+    for key, field in cls.model_fields.items():
+        value, usual = resolved.get(key) or {}, standard.get(key)
+        if key in parts.TABLES:
+            yield f"{path}{key}", [] if key in parts.LISTED else None
+            yield from _part_defaults(key, f"{path}{key}", value, usual)
+        elif hasattr(field.annotation, "model_fields"):
+            yield from _section_defaults(field.annotation, f"{path}{key}.", value, usual or {})
+        elif not field.is_required():
+            yield f"{path}{key}", parts.plain(field.get_default(call_default_factory=True))
+
+
+def _part_defaults(key: str, path: str, value: Any, usual: dict | None) -> Iterator[tuple[str, Any]]:
+    from ddlsim.scenario import parts
+
+    if usual is not None:
+        yield f"{path}.name", usual["name"]
+    if not isinstance(value, dict):
+        return
+    try:
+        cls = parts.table(key)[value["name"]]
+    except (KeyError, ScenarioError):  # a class in a file, whose code is missing or not trusted
+        return
+    for field in parts.keys_of(cls):
+        if not parts.is_required(field):
+            yield f"{path}.{field.name}", parts.plain(parts.default_of(field))
+    if usual is not None and usual["name"] == value["name"]:
+        yield from ((f"{path}.{name}", default) for name, default in usual.items())
+
+
+def published_of(resolved: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the published numbers of a scenario's matrix cell, in the form of the key `paper`; None without a cell.
+
+    The name of the scenario is <matrix>-<cell>; a note lists settings in which the run differs from the cell.
     """
-    from ddlsim.report.reading import find_runs
+    from ddlsim.runs.reproduce.matrix import read_matrix
+    from ddlsim.scenario.files import by_name
 
-    found: dict[Path, Path] = {}
-    for given in runs:
-        for run in find_runs([given]):
-            found.setdefault(run, Path(run.name) if run == given else run.relative_to(given))
-    times = Counter(found.values())
-    alike = [run.resolve() for run, below in found.items() if times[below] > 1]
-    if alike:
-        common = Path(commonpath(alike))
-        found = {run: below if times[below] == 1 else run.resolve().relative_to(common) for run, below in found.items()}
-    return found
+    name = str(resolved.get("name"))
+    for matrix_name in sorted(by_name(matrices=True), key=len, reverse=True):
+        if not name.startswith(f"{matrix_name}-"):
+            continue
+        try:
+            matrix = read_matrix(matrix_name)
+        except DdlsimError:  # a user's file of that name, which `ddlsim reproduce` explains
+            continue
+        for cell in matrix.cells:
+            if f"{matrix_name}-{cell.name.replace('/', '-')}" == name and cell.published is not None:
+                return _as_paper(matrix, cell, resolved)
+    return None
+
+
+def _as_paper(matrix: "Matrix", cell: Any, resolved: dict[str, Any]) -> dict[str, Any]:
+    from ddlsim.report.comparing.groups import APART, settings_of
+    from ddlsim.scenario.model import to_plain
+
+    published = cell.published
+    quality: dict[str, Any] = {}
+    if published.mean is not None and matrix.content.average == "nodes":
+        quality["all"] = published.mean
+    if published.clusters is not None:
+        quality["clusters"] = list(published.clusters)
+    paper: dict[str, Any] = {"source": matrix.content.source, matrix.metric: quality}
+    paper |= {name: published.measure(name).mean for name in published.measures}
+    settings, of_cell = settings_of(resolved), settings_of(to_plain(cell.scenario))
+    differing = [key for key, value in of_cell.items() if settings.get(key) != value]
+    apart = (*APART, "compute_device")
+    shown = [f"{key} {settings.get(key)} (there {of_cell[key]})" for key in differing if key.split(".")[0] not in apart]
+    if shown:
+        paper["note"] = f"this run differs from the cell {cell.name} of {matrix.name}: {', '.join(shown[:8])}"
+    return paper
+
+
+def export(
+    run: Annotated[Path, typer.Argument(help="A run directory.", metavar="RUN")],
+    node: Annotated[int | None, typer.Option(min=0, help="The node whose model is written to --out.")] = None,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TOOL[:PROJECT]", help="tensorboard, wandb, mlflow or trackio; csv or parquet with --out."
+        ),
+    ] = None,
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="The model's file, or a folder for records.")] = None,
+    all_parts: Annotated[bool, typer.Option("--all-parts", help="Also parts that the algorithm added.")] = False,
+) -> None:
+    """Write a node's model to a file, or the records of a run to another tool.
+
+    A model is a file that `module.load_state_dict(safetensors.torch.load_file(FILE))` takes. Its metadata describe the
+    preparation of inputs: layout, dtype, mean, std and classes.
+    """
+    if to is not None and node is None:
+        from ddlsim.report.reading import read
+        from ddlsim.report.trackers import export_run
+
+        name, _, project = to.partition(":")
+        files = export_run(read(run), name, out, project or None)
+        typer.echo("\n".join(map(str, files)) or f"{run}: written to {name}")
+        return
+    if node is None or to is not None or out is None:
+        raise ScenarioError("export: expected --node NUMBER -o FILE for a model, or --to TOOL for the records.")
+    from ddlsim.runs.models import export_model
+
+    count, inputs = export_model(run, node, out, all_parts)
+    typer.echo(f"{out}: {count} tensors of node {node}\n{out}: {inputs}")

@@ -5,7 +5,7 @@ import json
 import pytest
 from synthetic_run import write_run
 
-from ddlsim.report.html import comparison_page, write
+from ddlsim.report.html.page import comparison_page, write
 from ddlsim.report.summary import read_all
 
 EVIL = "<script>window.broken = 1</script>"

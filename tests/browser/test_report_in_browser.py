@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from synthetic_run import write_run
 
-from ddlsim.report.html import run_page, write
 from ddlsim.report.html.live import LiveServer
+from ddlsim.report.html.page import run_page, write
 from ddlsim.report.reading import read
 
 EVIL = "<script>window.broken = 1</script>"

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from ddlsim import runs
 from ddlsim.cli import app
-from ddlsim.cli.report import _folders
+from ddlsim.cli.report import figure_folders
 from ddlsim.foundation.errors import DataMissing
 from ddlsim.runs.checkpoint import Every
 from ddlsim.runs.cluster.cluster import Executor
@@ -232,13 +232,12 @@ def test_figures_from_the_command_line(ddlsim, tmp_path):
 
 
 def test_figures_of_runs_with_one_name_have_separate_folders(tmp_path):
-    runs = [tmp_path / place for place in ("x/a/seed-0", "x/b/seed-0", "x/b/seed-1")]
-    for run in runs:
-        run.mkdir(parents=True)
-        (run / "manifest.json").write_text("{}")
-    places = [Path("a/seed-0"), Path("b/seed-0"), Path("seed-1")]
-    assert _folders(runs) == dict(zip(runs, places, strict=True))
-    assert list(_folders([tmp_path / "x/a", tmp_path / "x/b"]).values()) == places
+    places = ("a/seed-0", "b/seed-0", "b/seed-1")
+    runs = [tmp_path / "x" / place for place in places]
+    assert figure_folders(runs, Path("out")) == {
+        run: Path("out") / place for run, place in zip(runs, places, strict=True)
+    }
+    assert figure_folders(runs[:1], Path("out")) == {runs[0]: Path("out/seed-0")}
 
 
 def test_list_skips_unreadable_scenarios(ddlsim, tmp_path):

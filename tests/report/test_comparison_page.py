@@ -10,8 +10,8 @@ import ddlsim
 from ddlsim.foundation.errors import RecordsDamaged, ScenarioError
 from ddlsim.report.comparing.curves import Drawn
 from ddlsim.report.comparing.sections import sections
-from ddlsim.report.html import comparison_page, printed
 from ddlsim.report.html.encode import Budget, encoded
+from ddlsim.report.html.page import comparison_page, printed
 from ddlsim.report.section import Axis, Lines, Series
 from ddlsim.report.summary import read_all
 

@@ -8,7 +8,7 @@ import pytest
 
 import ddlsim
 from ddlsim.foundation.errors import RecordsDamaged, ScenarioError
-from ddlsim.report.html import Page, write
+from ddlsim.report.html.page import Page, write
 from ddlsim.report.reading import read, read_yaml
 
 PLUGIN = """\

@@ -6,8 +6,8 @@ import re
 import numpy as np
 import pytest
 
-from ddlsim.report.html import Page, Tile, printed
 from ddlsim.report.html.encode import Budget, encoded
+from ddlsim.report.html.page import Page, Tile, printed
 from ddlsim.report.section import Axis, Bars, Frame, Heat, Lines, Section, Series, Table
 
 EVIL = "</script><script>alert(1)</script>\"'&"

@@ -7,8 +7,9 @@ import pytest
 
 from ddlsim.cli.report import with_port
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.report.html import Page, live, run_page
+from ddlsim.report.html import live
 from ddlsim.report.html.live import LivePage, LiveServer
+from ddlsim.report.html.page import Page, run_page
 from ddlsim.report.reading import read
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ddlsim.foundation.errors import RecordsDamaged
-from ddlsim.report.html import run_page
+from ddlsim.report.html.page import run_page
 from ddlsim.report.reading import read
 from ddlsim.report.sections.about import blocks_of
 from ddlsim.report.sections.churn import online_shares
@@ -106,9 +106,7 @@ def test_share_of_time_online():
 
 
 def test_scenario_marks_differences_from_defaults(make_run):
-    from ddlsim.report.sections import Context
-
-    page = run_page(read(make_run()), Context({"seed": 0, "evaluation.every": 40}, explained=True))
+    page = run_page(read(make_run()), {"seed": 0, "evaluation.every": 40})
     table = of(page, "scenario").table
     by_key = {row[0]: row[1:] for row in table.rows}
     assert by_key["seed"] == ("0", "") and by_key["evaluation.every"] == ("2", "40")

@@ -3,7 +3,7 @@
 import pytest
 from synthetic_run import write_run
 
-from ddlsim.report.html import run_page, write
+from ddlsim.report.html.page import run_page, write
 from ddlsim.report.reading import read
 
 

@@ -220,7 +220,7 @@ def test_parquet_has_the_types_of_the_columns(run, here):
     [
         ([], "export: expected --node NUMBER -o FILE for a model, or --to TOOL for the records."),
         (["--node", "1", "--to", "csv"], "export: expected --node NUMBER"),
-        (["--node", "1"], "export: expected -o FILE for the model"),
+        (["--node", "1"], "export: expected --node NUMBER -o FILE"),
         (
             ["--to", "nix"],
             "--to nix: expected csv or parquet without a project, or one of tensorboard, wandb, mlflow, trackio.",

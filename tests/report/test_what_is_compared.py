@@ -6,7 +6,7 @@ import pytest
 
 from ddlsim import runs
 from ddlsim.report.comparing.tables import compare
-from ddlsim.report.html import comparison_page, printed, run_page
+from ddlsim.report.html.page import comparison_page, printed, run_page
 from ddlsim.report.reading import read
 from ddlsim.report.run_report import report
 from ddlsim.report.summary import read_all, summarize

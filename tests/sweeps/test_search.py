@@ -18,7 +18,7 @@ optuna = pytest.importorskip("optuna", reason="the extra `optuna` is not install
 
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution  # noqa: E402
 
-from ddlsim.cli.search import wanted_search  # noqa: E402
+from ddlsim.cli.sweep import wanted_search  # noqa: E402
 from ddlsim.runs.sweeps.search import open_study, search  # noqa: E402
 
 SMOKE = "scenarios/smoke.yaml"

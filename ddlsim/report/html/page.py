@@ -10,10 +10,13 @@ numbers and warnings.
 import base64
 import hashlib
 import html
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from pathlib import Path
+from typing import Any
 
 from ddlsim.foundation.errors import DdlsimError, ScenarioError
 from ddlsim.foundation.strict_json import table_text
@@ -21,10 +24,11 @@ from ddlsim.report.comparing.curves import Drawn
 from ddlsim.report.comparing.rows import Row, Target, compared
 from ddlsim.report.comparing.sections import sections as comparison_sections
 from ddlsim.report.comparing.tables import identical, notes_of
+from ddlsim.report.figures import written_below
 from ddlsim.report.html.encode import Budget, encoded
 from ddlsim.report.records import Records
 from ddlsim.report.section import Section, Table
-from ddlsim.report.sections import Context, sections
+from ddlsim.report.sections import sections
 from ddlsim.report.summary import honest_part, summary_of
 from ddlsim.report.summary_table import costs_text, loud_lines
 from ddlsim.report.text import bytes_text, grams_text, joules_text, number_text, percent_text, seconds_text
@@ -89,6 +93,27 @@ def printed(page: Page, version: str = "") -> str:
         if len(text.encode()) < LARGEST_BYTES or budget.points <= 25:
             return text
         budget = budget.smaller()
+
+
+def write(page: Page, path: str | Path, option: str = "-o") -> Path:
+    """Write a page. An existing file is replaced once the new one is complete.
+
+    Args:
+        page: what it shows.
+        path: the file; folders above it are created.
+        option: of the command line, which an error names.
+    Raises:
+        ScenarioError: if it cannot be written.
+    """
+    path = Path(path)
+    with written_below(path.parent, option):
+        draft = path.with_name(f"{path.name}.draft")
+        try:
+            draft.write_text(printed(page), encoding="utf-8")
+            os.replace(draft, path)
+        finally:
+            draft.unlink(missing_ok=True)
+    return path
 
 
 def _document(page: Page, budget: Budget, version: str) -> str:
@@ -235,19 +260,19 @@ def _slug(text: str) -> str:
     return "".join(char if char.isalnum() and char.isascii() else "-" for char in text.lower())
 
 
-def run_page(records: Records, context: Context | None = None) -> Page:
+def run_page(records: Records, defaults: Mapping[str, Any] | None = None) -> Page:
     """Return the page of a report of these records.
 
     Args:
         records: of the run, which may be unfinished or killed.
-        context: information that is not in the records.
+        defaults: see `sections`.
     """
     summary = summary_of(records)
     data = f"{summary['data']['name']}{' (fallback)' if summary['data']['fallback'] else ''}"
     parts = [f"{summary['algorithm']}", f"{summary['nodes']} nodes", data, f"seed {summary['seed']}", records.status]
     return Page(
         str(summary["scenario"]),
-        sections(records, summary, context),
+        sections(records, summary, defaults),
         " · ".join(parts),
         run_tiles(summary),
         notes(records, summary),

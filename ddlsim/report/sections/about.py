@@ -1,11 +1,10 @@
 """Sections on the run itself: summary, scenario with differences from its defaults, command, host and device.
 
-A report may also show information that is not in the records, found by commands that know scenarios and matrices.
 Elements shared by sections: axes of time, nodes by cluster, large runs in blocks of nodes.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,30 +15,15 @@ from ddlsim.report.section import Axis, Frame, Heat, Section, Series, Table
 from ddlsim.report.summary_table import rows
 from ddlsim.report.text import json_text, seconds_text
 
-
-@dataclass(frozen=True)
-class Context:
-    """Facts from outside of a run's directory.
-
-    Args:
-        defaults: dotted key of the scenario -> its default, of those keys that have one.
-        explained: whether `defaults` is known at all.
-    """
-
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-    explained: bool = False
-
-
 GROUP = "The run"
-MISSING = object()
 REPEATS = "The same scenario, seed and versions write the same records again on the same device."
 NO_SETTINGS = ("paper", "description", "fallback")
 """Keys of a scenario that are shown elsewhere or have no defaults."""
 
 
-def about_run(records: Records, summary: dict, context: Context) -> list[Section]:
+def about_run(records: Records, summary: dict, defaults: Mapping[str, Any] | None) -> list[Section]:
     """The sections, which every run has."""
-    return [in_numbers(summary), scenario(records, context), command(records), environment(records)]
+    return [in_numbers(summary), scenario(records, defaults), command(records), environment(records)]
 
 
 def in_numbers(summary: dict) -> Section:
@@ -47,22 +31,19 @@ def in_numbers(summary: dict) -> Section:
     return Section("summary", "Summary", GROUP, table=Table((), rows(summary), left=2))
 
 
-def scenario(records: Records, context: Context) -> Section:
+def scenario(records: Records, defaults: Mapping[str, Any] | None) -> Section:
     """Every key of the scenario as resolved, those that differ from the default marked."""
-    lines: list[tuple[str, ...]] = []
-    strong = []
-    shown = {key: value for key, value in records.scenario.items() if key not in NO_SETTINGS}
-    for key, value in settings_of(shown).items():
-        default = context.defaults.get(key, MISSING)
-        differs = default is not MISSING and json_text(default) != json_text(value)
-        if differs:
-            strong.append(len(lines))
-        default_text = json_text(default) if differs else "" if default is not MISSING else "(no default)"
-        lines.append((key, json_text(value), default_text) if context.explained else (key, json_text(value)))
-    header = ("key", "value", "default, where it differs") if context.explained else ("key", "value")
+    shown = settings_of({key: value for key, value in records.scenario.items() if key not in NO_SETTINGS})
+    lines = [(key, json_text(value)) for key, value in shown.items()]
     about = "As it was resolved, with every default written out"
-    about += f"; {len(strong)} keys differ from their defaults." if context.explained else "."
-    return Section("scenario", "Scenario", GROUP, about, Table(header, lines, 3, strong), open=False)
+    if defaults is None:
+        return Section("scenario", "Scenario", GROUP, f"{about}.", Table(("key", "value"), lines, 2), open=False)
+    usual = {key: json_text(defaults[key]) if key in defaults else "(no default)" for key in shown}
+    strong = [number for number, (key, text) in enumerate(lines) if key in defaults and usual[key] != text]
+    cells = [(key, text, "" if usual[key] == text else usual[key]) for key, text in lines]
+    table = Table(("key", "value", "default, where it differs"), cells, 3, strong)
+    about = f"{about}; {len(strong)} keys differ from their defaults."
+    return Section("scenario", "Scenario", GROUP, about, table, open=False)
 
 
 def command(records: Records) -> Section:

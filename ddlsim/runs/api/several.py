@@ -14,7 +14,7 @@ from ddlsim.report import columns as frames
 from ddlsim.report.comparing.curves import Axis, Band, Drawn
 from ddlsim.report.comparing.rows import Row, Target, compared
 from ddlsim.report.comparing.tables import table_of
-from ddlsim.report.html import comparison_page, write
+from ddlsim.report.html.page import comparison_page, write
 from ddlsim.report.reading import find_runs
 from ddlsim.runs.api.run import Run
 from ddlsim.runs.api.start import KEYS, part_of
