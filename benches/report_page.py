@@ -10,8 +10,7 @@ from pathlib import Path
 
 from synthetic_run import write_run
 
-from ddlsim.report.html.page import run_page
-from ddlsim.report.html.page import printed
+from ddlsim.report.html.page import printed, run_page
 from ddlsim.report.reading import read
 
 print("| records, synthesized | page | CPU time: reading, sections, printing |\n|---|---|---|")

@@ -16,7 +16,7 @@ from ddlsim.cli.options import AsJson, DataDir, ExecutorName
 from ddlsim.foundation.environment import num_cores
 from ddlsim.foundation.strict_json import table_text
 
-PACKAGES = ("torch", "numpy", "simpy", "networkx", "pydantic", "ruamel.yaml", "typer", "rich", "safetensors", "tqdm")
+PACKAGES = ("torch", "numpy", "simpy", "networkx", "pydantic", "ruamel.yaml", "typer", "safetensors", "tqdm")
 
 
 @dataclass(frozen=True)

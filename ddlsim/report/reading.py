@@ -6,10 +6,8 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from ddlsim.foundation.errors import RecordsDamaged, ScenarioError
 from ddlsim.foundation.strict_json import row_number
@@ -139,9 +137,8 @@ def _read_metrics(path: Path, node_cluster: np.ndarray, attacked: Sequence[int] 
     for row in json_lines(path, kinds):
         node = -1 if row["node"] is None else _node(path, row["node"], len(node_cluster))
         if row["name"] == "confusion":
-            matrix = _confusion(path, row)
             with damage_of(path):
-                found.confusion(row["round"], node, matrix)
+                found.confusion(row["round"], node, np.asarray(row["value"], dtype=int))
         elif isinstance(value := row_number(row.get("value")), int | float):
             columns.setdefault(row["name"], []).append((row["time_s"], node, row["round"], value))
         elif row["name"] == "collaboration":
@@ -159,14 +156,6 @@ def _node(path: Path, node: int, num_nodes: int) -> int:
     if not 0 <= node <= num_nodes:
         raise RecordsDamaged(f"{path}: a row is of node {node}, but the run has {num_nodes} nodes.")
     return node
-
-
-def _confusion(path: Path, row: dict) -> np.ndarray:
-    with damage_of(path):
-        matrix = np.asarray(row["value"], dtype=int)
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-        raise RecordsDamaged(f"{path}: confusion of node {row['node']}, round {row['round']}: expected a square.")
-    return matrix
 
 
 def _columns(rows: list[tuple]) -> Rows:
@@ -190,52 +179,16 @@ def _read_communication(path: Path, num_nodes: int) -> Communication | None:
     return Communication(src, dst, messages, payload, header, wasted, in_flight, num_pairs)
 
 
-class Manifest(BaseModel):
-    """The manifest's keys on which reports rely; null is like a missing key."""
-
-    model_config = ConfigDict(strict=True)
-
-    node_cluster: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
-    status: str | None = None
-    scenario: str | None = None
-    algorithm: str | None = None
-    device: str | None = None
-    step_times: dict[str, Any] | None = None
-    as_published: list[str] | None = None
-    task: str | None = None
-    metric: dict[str, Any] | None = None
-    also_measured: list[Any] | None = None
-    seed: int | None = None
-    rounds: int | None = None
-    wall_s: float | None = None
-    peak_rss_mib: float | None = None
-    data: dict[str, Any] | None = None
-    labels: list[str] | None = None
-    attacks: list[Any] | None = None
-    stopped: dict[str, Any] | None = None
-    files: dict[str, Any] | None = None
-
-    @field_validator("node_cluster")
-    @classmethod
-    def _check_clusters(cls, value: list[int]) -> list[int]:
-        if max(value) >= len(value):
-            raise ValueError("expected clusters below the number of nodes")
-        return value
-
-
 def _read_manifest(path: Path) -> dict:
+    """Return the manifest, whose clusters of nodes are checked; other damage is reported by `damage_of`."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        Manifest.model_validate(found)
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = "".join(f"{part}: " for part in first["loc"])
-        reason = first["msg"].replace("Input should be", "expected")
-        raise RecordsDamaged(f"{path}: {key}{reason}, got {first['input']!r:.60}.") from error
-    except json.JSONDecodeError as error:
-        raise RecordsDamaged(f"{path}:{error.lineno}: not JSON: {error.msg}.") from error
     except (ValueError, RecursionError) as error:
-        raise RecordsDamaged(f"{path}: not JSON: {error}.") from error
+        raise RecordsDamaged(f"{path}:{getattr(error, 'lineno', 1)}: not JSON: {error}.") from error
+    clusters = found.get("node_cluster") if isinstance(found, dict) else None
+    numbered = isinstance(clusters, list) and all(type(one) is int and 0 <= one < len(clusters) for one in clusters)
+    if not clusters or not numbered:
+        raise RecordsDamaged(f"{path}: node_cluster: expected the cluster of each node, got {clusters!r:.60}.")
     return found
 
 

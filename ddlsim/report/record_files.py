@@ -21,8 +21,6 @@ from ddlsim.foundation.errors import DdlsimError, RecordsDamaged
 
 NUMBER = (int, float)
 MAYBE_NODE = (int, NoneType)
-_WORDS = {int: "a whole number", float: "a number", str: "text", list: "a list", dict: "an object", NoneType: "null"}
-_MISSING = object()
 Kinds = Mapping[str, "type | tuple[type, ...]"]
 ANYTHING: Kinds = MappingProxyType({})
 
@@ -46,8 +44,9 @@ def json_lines(path: Path, kinds: Kinds = ANYTHING) -> Iterator[dict]:
                 found = None
             if isinstance(found, dict):
                 for key, kind in kinds.items():
-                    if not isinstance(found.get(key, _MISSING), kind):
-                        raise RecordsDamaged(f"{path}:{number}: {_wrong(found, key, kind)}.")
+                    if key not in found or not isinstance(found[key], kind):
+                        value = json.dumps(found.get(key))
+                        raise RecordsDamaged(f"{path}:{number}: {key}: not a value of a run: {value:.60}.")
                 yield found
             elif line.endswith("\n"):
                 raise RecordsDamaged(f"{path}:{number}: not a JSON object: {line[:60].strip()!r}.")
@@ -69,14 +68,6 @@ def damage_of(place: Path) -> Iterator[None]:
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, MemoryError) as error:
         what = f"{type(error).__name__}: {error}".splitlines()[0]
         raise RecordsDamaged(f"{place}: its records do not fit together, so some are damaged ({what}).") from error
-
-
-def _wrong(row: dict, key: str, kind: "type | tuple[type, ...]") -> str:
-    if key not in row:
-        return f"no {key!r} in this row"
-    kinds = kind if isinstance(kind, tuple) else (kind,)
-    words = " or ".join(dict.fromkeys(_WORDS[one] for one in kinds if one is not int or float not in kinds))
-    return f"{key}: expected {words}, got {json.dumps(row[key])[:60]}"
 
 
 KINDS = ("push", "request", "response", "ack")

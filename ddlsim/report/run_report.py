@@ -42,7 +42,7 @@ def report(run_dirs: Iterable[str | Path], on_damaged: Callable[[DdlsimError], N
 
 
 def _one(records: Records, summary: dict) -> str:
-    parts = [_section(str(records.directory), summary_table(summary, terminal=False))]
+    parts = [_section(str(records.directory), summary_table(summary))]
     for section in sections(records, summary):
         if section.table is not None and section.group != ABOUT:
             parts.append(_section(section.table.title or section.title, body(section)))

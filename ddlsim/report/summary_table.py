@@ -1,7 +1,5 @@
 """The summary of a run as the lines of one small table, warnings first."""
 
-import sys
-
 from ddlsim.report.text import (
     FLOPS,
     SHORT_SECONDS,
@@ -276,28 +274,7 @@ def settlement_text(settlement: dict) -> str:
     return f"{chosen}; {apart}; {100 * settlement['agreement']:.0f} % agree with their cluster; {since}"
 
 
-def table(summary: dict, terminal: bool | None = None) -> str:
-    """A run's summary for the console: a rich table on a terminal, aligned plain text elsewhere.
-
-    Args:
-        summary: what `summarize` returns.
-        terminal: whether the text goes to a terminal; None: whether standard output is one.
-    """
-    terminal = sys.stdout.isatty() if terminal is None else terminal
-    loud = [printable(line) for line in loud_lines(summary)]
-    lines = [(name, printable(value)) for name, value in rows(summary)]
-    if not terminal:
-        return "\n".join([*(f"!! {line}" for line in loud), columns([], lines, left=2)])
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    console, judged = Console(force_terminal=True), Metric(**summary["judged_by"]).head
-    grid = Table(show_header=False)
-    for name, value in lines:
-        grid.add_row(Text(name), Text(value, style="bold" if name.startswith(judged) else ""))
-    with console.capture() as capture:
-        for line in loud:
-            console.print(Text(f"!! {line}", style="bold red"))
-        console.print(grid)
-    return capture.get().rstrip("\n")
+def table(summary: dict) -> str:
+    """A run's summary for the console, from `summarize`: warnings, and aligned names and values."""
+    loud = [f"!! {printable(line)}" for line in loud_lines(summary)]
+    return "\n".join([*loud, columns([], [(name, printable(value)) for name, value in rows(summary)], left=2)])

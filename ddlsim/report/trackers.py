@@ -7,7 +7,6 @@ Tracker, and a line in TRACKERS.
 
 import hashlib
 import importlib
-import inspect
 import math
 import os
 import sys
@@ -218,15 +217,14 @@ class Trackio:
     def begin(self, about: About) -> None:
         import trackio
 
-        measured = {"auto_log_cpu": False, "auto_log_gpu": False}  # of this machine, not of the run
-        known = inspect.signature(trackio.init).parameters
         with redirect_stdout(sys.stderr):
             self._run = trackio.init(
                 project=about.project,
                 name=about.name,
                 group=about.group,
                 config=dict(about.config),
-                **{name: value for name, value in measured.items() if name in known},
+                auto_log_cpu=False,
+                auto_log_gpu=False,
             )
 
     def point(self, point: Point) -> None:

@@ -78,7 +78,7 @@ def test_callback_can_end_the_run_and_the_summary_reports_it(scenario, tmp_path,
     assert json.loads((run.dir / "summary.json").read_text())["stopped"]["reason"] == "enough"
     assert diary.events[-1] == ("end", "stopped")
     assert diary.events[-2][:2] == (hook.removeprefix("on_"), 2)  # later callbacks are still called
-    assert "status stopped, ended after round 2 by a callback: enough" in table(run.summary, terminal=False)
+    assert "status stopped, ended after round 2 by a callback: enough" in table(run.summary)
 
 
 def test_run_ended_in_a_round_resumes_to_the_same_result(finished, tmp_path):

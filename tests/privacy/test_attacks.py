@@ -104,6 +104,6 @@ def test_node_sending_without_noise_has_no_guarantee(tmp_path, nodes, start_roun
     last = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").open()]
     protected = {row["node"] for row in last if row["name"] == "epsilon" and row["round"] == 2}
     assert protected == set(range(5)) - set(nodes)
-    shown = table(summary, terminal=False)
+    shown = table(summary)
     assert ("2 nodes sent without noise: no guarantee" in shown) == (unprotected == 2)
     assert ("no guarantee" in shown) == bool(unprotected)

@@ -94,23 +94,17 @@ def with_keys(make_run):
         (
             "model",
             ["{name: /a/nets.py:Net}", "{name: /b/nets.py:Net}", "{name: /b/nets.py:Wide}"],
-            ["/a/nets.py:Net", "/b/nets.py:Net", "nets.py:Wide"],
+            ["nets.py:Net (1)", "nets.py:Net (2)", "nets.py:Wide"],
         ),
         (
             "sizes",
             [str([10] * 9 + [last] + [20] * 9) for last in (1, 2)],
-            [f"sizes={[10] * 9 + [last] + [20] * 9}" for last in (1, 2)],
+            [f"sizes=[10, 10, 10, 10, 10, 10, ... 20, 20, 20] ({number})" for number in (1, 2)],
         ),
     ],
 )
 def test_labels_of_lists_and_paths_are_short_and_unique(with_keys, key, values, expected):
     assert labels(with_keys(*(f"{key}: {value}" for value in values))) == expected
-
-
-def test_equal_labels_are_numbered(with_keys):
-    long = [f"sizes: {[10] * 90 + [last] + [20] * 90}" for last in (1, 2)]
-    first, second = labels(with_keys(*long))
-    assert len(first) < 220 and first.endswith("20, 20] (1)") and second == first.replace("(1)", "(2)")
 
 
 def test_tables_and_figures_have_the_labels_and_a_note_for_each(with_keys):
@@ -226,10 +220,10 @@ def test_line_ends_at_the_last_round_evaluated_by_all_its_runs(make_run):
     long, short = make_run("a"), make_run("b", seed=1, rows=[row for row in make_run.rows() if row["round"] <= 2])
     runs = [read(long), read(short)]
     assert mean_curve(group(runs)[0], "rounds").round.tolist() == [2]
-    assert notes(runs) == ["facade: ends at round 2, the last that all of its 2 runs have evaluated"]
+    assert notes(runs) == ["facade: shows rounds 2 to 2 alone, in which all its runs have accuracy"]
     at_target = [row | {"round": 3} for row in make_run.rows() if row["round"] > 2]  # stopped between evaluations
     runs = [read(long), read(make_run("c", seed=2, rows=make_run.rows()[: -len(at_target)] + at_target))]
-    assert notes(runs) == ["facade: ends at round 2, the last that all of its 2 runs have evaluated"]
+    assert notes(runs) == ["facade: shows rounds 2 to 2 alone, in which all its runs have accuracy"]
 
 
 def test_one_line_per_setting_with_a_mark_at_each_evaluation_and_a_band(settings):
@@ -362,9 +356,9 @@ def test_notes_report_late_or_missing_measures(make_run):
     )
     assert notes([whole, late]) == notes([whole, late], y="majority") == []
     assert notes([whole, late], y="minority") == [
-        "facade: begins at round 4, the first that all of its 2 runs have minority"
+        "facade: shows rounds 4 to 4 alone, in which all its runs have minority"
     ]
-    assert notes([whole, never], y="minority") == ["facade: has no round that all of its 2 runs have minority"]
+    assert notes([whole, never], y="minority") == ["facade: shows no round, since none has minority in all its runs"]
 
 
 def test_groups_without_the_chosen_key_are_labeled_none(settings):

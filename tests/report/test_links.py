@@ -85,7 +85,7 @@ def test_summary_has_bytes_by_kind_and_cause(with_links):
 def test_report_shows_nonzero_link_totals(with_links):
     text = report([with_links])
     assert "uplink utilization %" in text and "mean 35.00, median 35.00, max 50.00" in text
-    assert "mean 1.0ms, max 4.0ms" in text
+    assert "mean 1 ms, max 4 ms" in text
     assert "wasted: lost by the network" in text and "arrived, not used" not in text
     assert "in flight at the end" in text
 

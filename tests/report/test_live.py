@@ -93,20 +93,3 @@ def test_port_may_be_left_out():
     assert with_port(["run", "x.yaml", "--live", "8000"]) == ["run", "x.yaml", "--live", "8000"]
     assert with_port([]) == []
     assert with_port(["run", "x.yaml", "--live"]) == ["run", "x.yaml", "--live=-1"]
-
-
-def test_page_made_before_the_end_does_not_count_as_the_last(make_run):
-    page = None
-
-    def ends_meanwhile(directory) -> Page:
-        page.ending = True
-        return made(directory)
-
-    server = LiveServer(ends_meanwhile, 0)
-    page = server._page
-    server.show(make_run())
-    assert ask(server, "/page?after=")[0] == 200
-    assert not page.last_fetched.is_set()
-    ask(server, "/page?after=")
-    assert page.last_fetched.wait(5)
-    server.close()

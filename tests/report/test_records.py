@@ -70,7 +70,7 @@ def test_json_without_an_object_is_an_error_with_its_place(make_run):
     with pytest.raises(DdlsimError, match=r"metrics\.jsonl:1: not a JSON object: '3'"):
         read(directory)
     (directory / "manifest.json").write_text("[]")
-    with pytest.raises(DdlsimError, match=r"manifest\.json: expected a valid dictionary.*, got \[\]"):
+    with pytest.raises(DdlsimError, match=r"manifest\.json: node_cluster: expected the cluster of each node"):
         read(directory)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -99,8 +99,6 @@ def mean_curve(group: Group, x: Axis, y: str | None = None, band: Band = "std") 
         band: std: the population standard deviation over runs; ci: of the 95 % confidence interval of the mean, by
             Student's t; none.
     """
-    if band not in ("std", "ci", "none"):
-        raise ScenarioError(f"--band {band}: expected std, ci or none.")
     curves = [curve_of(records, x, y) for records in group.runs]
     rounds = curves[0].round
     for curve in curves[1:]:
@@ -193,32 +191,13 @@ def notes(runs: Sequence[Records], group_by: Sequence[str] | None = None, y: str
         if setting.mixed:
             shown = ", ".join(setting.mixed[:5]) + (", ..." if len(setting.mixed) > 5 else "")
             found.append(f"{setting.label}: averaged over runs that differ in {shown}")
+        measure = (y or setting.runs[0].metric).replace("_", " ")
         measured = [set(curve_of(records, "rounds", y).round.tolist()) for records in setting.runs]
-        gaps = _missing(measured, [records.curve.round.tolist() for records in setting.runs])
-        several = len(measured) > 1
-        runs_have = f"all of its {len(measured)} runs have" if several else "its run has"
-        verb = "evaluated" if y is None else y.replace("_", " ")
-        found += [f"{setting.label}: {each} that {runs_have} {verb}" for each in gaps]
+        evaluated = [number for records in setting.runs for number in records.curve.round.tolist()]
+        common = set.intersection(*measured)
+        if evaluated and not common:
+            found.append(f"{setting.label}: shows no round, since none has {measure} in all its runs")
+        elif common and (min(common) > min(evaluated) or max(common) < max(set().union(*measured))):
+            rounds = f"{min(common)} to {max(common)}"
+            found.append(f"{setting.label}: shows rounds {rounds} alone, in which all its runs have {measure}")
     return found
-
-
-def _missing(measured: Sequence[set[int]], evaluated: Sequence[list[int]]) -> list[str]:
-    """Return a note on the first and last round that all runs have, if some have others."""
-    common = set.intersection(*measured)
-    if not common:
-        return ["has no round"] if any(evaluated) else []
-    late = min(common) > min(min(rounds) for rounds in evaluated if rounds)
-    early = len({max(rounds) for rounds in measured}) > 1
-    begins = [f"begins at round {min(common)}, the first"] * late
-    return begins + [f"ends at round {max(common)}, the last"] * early
-
-
-def legend(setting: Group) -> str:
-    """Return a group's label, with the number of its runs if there are several, and a mark of fallback data."""
-    words: list[Any] = [setting.label]
-    if len(setting.runs) > 1:
-        unit = "seeds" if len(set(setting.seeds)) == len(setting.runs) else "runs"
-        words.append(f"({len(setting.runs)} {unit})")
-    if any((records.manifest.get("data") or {}).get("fallback") for records in setting.runs):
-        words.append("FALLBACK DATA")
-    return " ".join(words)

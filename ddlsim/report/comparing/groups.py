@@ -17,8 +17,8 @@ APART = ("name", "description", "paper", "seed", "fallback")
 RECORDS = ("metrics.jsonl", "communication.jsonl")
 MOST_KEYS = 3
 """Most keys that may separate settings of scenarios with different names; if more are needed, the names do as well."""
-MOST_CHARACTERS, MOST_WHOLE = 40, 200
-"""Characters of a value in a label, and of a value whose short label equals another one's."""
+MOST_CHARACTERS = 40
+"""Characters of a value in a label."""
 
 Settings = dict[str, Any]
 """Dotted key -> value; lists of values and null are JSON text, parts in lists have their number as key."""
@@ -43,6 +43,13 @@ class Group:
     def seeds(self) -> list[int]:
         """Of its runs."""
         return [records.scenario.get("seed", 0) for records in self.runs]
+
+    @property
+    def legend(self) -> str:
+        """Its label, with the number of its runs if there are several, and a mark of fallback data."""
+        count, kind = len(self.runs), "seeds" if len(set(self.seeds)) == len(self.runs) else "runs"
+        fallback = any((records.manifest.get("data") or {}).get("fallback") for records in self.runs)
+        return self.label + f" ({count} {kind})" * (count > 1) + " FALLBACK DATA" * fallback
 
 
 def settings_of(scenario: dict[str, Any], path: str = "") -> Settings:
@@ -178,22 +185,15 @@ def part_of(key: str) -> str:
 
 
 def _labels(groups: list[Settings], distinct_keys: list[str], runs: Sequence[Records], by_user: bool) -> list[str]:
-    """Return a description of each group: short; full texts if short ones coincide, and otherwise with a number."""
-    pairs = list(zip(groups, runs, strict=True))
+    """Return a short description of each group; equal ones are numbered."""
+    pairs = zip(groups, runs, strict=True)
     found = [_label(settings, groups, distinct_keys, records, by_user) for settings, records in pairs]
-    times = Counter(found)
-    found = [
-        label if times[label] == 1 else _label(settings, groups, distinct_keys, records, by_user, whole=True)
-        for label, (settings, records) in zip(found, pairs, strict=True)
-    ]
     times = Counter(found)
     numbers = {label: count(1) for label in times}
     return [label if times[label] == 1 else f"{label} ({next(numbers[label])})" for label in found]
 
 
-def _label(
-    settings: Settings, groups: list[Settings], keys: list[str], records: Records, by_user: bool, whole: bool = False
-) -> str:
+def _label(settings: Settings, groups: list[Settings], keys: list[str], records: Records, by_user: bool) -> str:
     """Return a short description of a group.
 
     Args:
@@ -201,7 +201,6 @@ def _label(
         keys: the keys that separate groups.
         records: of that run.
         by_user: whether the user chose the keys: a group without any of them may hold runs with little in common.
-        whole: whether all differences are shown, unless very long.
     """
     lasts = [key.rsplit(".", 1)[-1] for key in keys]
     words = []
@@ -211,7 +210,7 @@ def _label(
         if key not in settings or (len(groups) > 1 and len({other.get(key) for other in alike}) == 1):
             continue
         last = key.rsplit(".", 1)[-1]
-        shown = _shown(settings[key], whole)
+        shown = _shown(settings[key])
         named = last == "name" and not shown.lstrip("-").replace(".", "").isdigit() and shown not in ("none", "null")
         words.append(shown if named else f"{key if lasts.count(last) > 1 else last}={shown}")
     if not words and by_user and len(groups) > 1:
@@ -220,9 +219,7 @@ def _label(
     return ", ".join(words) or str(records.manifest.get("algorithm"))
 
 
-def _shown(value: Any, whole: bool) -> str:
-    """Return a value without the folder of its file and, if it is long, without its middle; or almost whole."""
-    text = value if isinstance(value, str) else json.dumps(value)
-    text = text if whole else re.sub(r"[^\s\"]*/(?=[^/]*\.py:)", "", text)
-    most = MOST_WHOLE if whole else MOST_CHARACTERS
-    return text if len(text) <= most else f"{text[: most - 15]}...{text[-12:]}"
+def _shown(value: Any) -> str:
+    """Return a value without the folder of its file and, if it is long, without its middle."""
+    text = re.sub(r"[^\s\"]*/(?=[^/]*\.py:)", "", value if isinstance(value, str) else json.dumps(value))
+    return text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 15]}...{text[-12:]}"

@@ -8,18 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ddlsim.report.comparing.curves import (
-    VIEWS,
-    Band,
-    Curve,
-    Drawn,
-    check_alike,
-    legend,
-    mean_curve,
-    metric_of_measure,
-    notes,
-)
-from ddlsim.report.comparing.curves import Axis as AxisName
+from ddlsim.report.comparing import curves
+from ddlsim.report.comparing.curves import Curve, Drawn, mean_curve, metric_of_measure
 from ddlsim.report.comparing.groups import APART, Group, group, settings_of_run
 from ddlsim.report.comparing.rows import Target, compared
 from ddlsim.report.comparing.tables import cells_of, heading, notes_of
@@ -115,13 +105,13 @@ def commands(runs: Runs, names: dict[int, str]) -> Section:
 
 
 GROUP, LEARNING, COMMUNICATION = "Settings side by side", "Learning", "Communication"
-AXES: dict[AxisName, tuple[str, Unit]] = {
+AXES: dict[curves.Axis, tuple[str, Unit]] = {
     "rounds": ("round", "count"),
     "time": ("simulated time", "seconds"),
     "bytes": ("bytes sent by all nodes", "bytes"),
     "joules": ("energy of all nodes", "joules"),
 }
-BANDS: dict[Band, str] = {
+BANDS: dict[curves.Band, str] = {
     "std": "; bands are one population standard deviation over the runs of a setting",
     "ci": "; bands are the 95 % confidence interval of the mean over the runs of a setting, by Student's t",
     "none": "",
@@ -139,7 +129,7 @@ def sections(runs: Sequence[tuple[Records, dict]], drawn: Drawn) -> list[Section
         ScenarioError: if the runs do not share a metric, have no such values, or none of the keys.
     """
     only = [records for records, _ in runs]
-    check_alike(only)
+    curves.check_alike(only)
     groups = group(only, drawn.group_by)
     summaries = {id(records): summary for records, summary in runs}
     found = [table(runs, drawn), *charts(groups, drawn), timetable(groups, summaries), traffic(groups, summaries)]
@@ -194,8 +184,8 @@ def chart(groups: Sequence[Group], measure: str, drawn: Drawn, noted: Sequence[R
     order = [drawn.x, *(name for name in AXES if name != drawn.x and (name != "joules" or counted))]
     series = []
     for index, setting in enumerate(groups):
-        curves = [mean_curve(setting, name, measure, drawn.band) for name in order]
-        series.append(_line(legend(setting), curves, index))
+        of_axes = [mean_curve(setting, name, measure, drawn.band) for name in order]
+        series.append(_line(setting.legend, of_axes, index))
     judged_by = groups[0].runs[0].judged_by
     shown = metric_of_measure(measure, groups[0].runs[0])
     words = shown.words if measure in (judged_by.name, shown.name) else f"{shown.words}, {measure}".replace("_", " ")
@@ -205,17 +195,17 @@ def chart(groups: Sequence[Group], measure: str, drawn: Drawn, noted: Sequence[R
     axes = [Axis(AXES[name][0], np.empty(0), AXES[name][1]) for name in order]
     log = shown.falling and bool((values[np.isfinite(values)] > 0).all())
     figure = Lines(axes, words, series, shown.unit, _marks(groups, measure, drawn), log=log)
-    remarks = notes(noted, drawn.group_by, None if measure == judged_by.name else measure) if noted else ()
+    remarks = curves.notes(noted, drawn.group_by, None if measure == judged_by.name else measure) if noted else ()
     key = "curve-" + "".join(char if char.isascii() and char.isalnum() else "-" for char in measure)
     return Section(key, words[:1].upper() + words[1:], LEARNING, about, figure=figure, notes=remarks)
 
 
-def _line(label: str, curves: Sequence[Curve], index: int) -> Series:
+def _line(label: str, of_axes: Sequence[Curve], index: int) -> Series:
     """A setting's line; its curves differ in the axis alone."""
-    one = curves[0]
+    one = of_axes[0]
     band = bool(one.spread.any())
     low, high = (one.y - one.spread, one.y + one.spread) if band else (None, None)
-    return Series(label, one.y, index, low, high, dash=index, x=[curve.x for curve in curves])
+    return Series(label, one.y, index, low, high, dash=index, x=[curve.x for curve in of_axes])
 
 
 def _is_defined(records: Records, measure: str) -> bool:
@@ -238,7 +228,7 @@ def _describe(groups: Sequence[Group], measure: str, metric: str) -> str:
             (only,) = lambdas
             share, rest = f"{only:.3g}", f"{1 - only:.3g}"
         return f"Fair accuracy = {share} × mean accuracy of the clusters + {rest} × (1 − gap from best to worst)"
-    view = VIEWS.get(measure)
+    view = curves.VIEWS.get(measure)
     if view:
         return view[:1].upper() + view[1:]
     return f"Mean of {measure.replace('_', ' ')}" if measure.startswith("cluster_") else "Mean over all nodes"
@@ -264,7 +254,7 @@ def timetable(groups: Sequence[Group], summaries: dict[int, dict]) -> Section | 
         rounds = sorted(set.intersection(*map(set, last)))
         values = np.array([[each[number] for number in rounds] for each in last], dtype=float).mean(0)
         index = len(series)
-        series.append(Series(legend(setting), values, index, dash=index, x=[np.array(rounds)]))
+        series.append(Series(setting.legend, values, index, dash=index, x=[np.array(rounds)]))
     if not series:
         return None
     about = "Simulated time at which the last node had completed each round: mean over the runs of a setting."
@@ -279,7 +269,7 @@ def traffic(groups: Sequence[Group], summaries: dict[int, dict]) -> Section | No
         sent = [summaries[id(records)]["bytes"] for records in setting.runs]
         parts = [[each[cause] for cause in CAUSES] for each in sent if each["payload"] is not None]
         if parts:
-            ended = f"{legend(setting)}, {len(parts)} of them" if len(parts) < len(sent) else legend(setting)
+            ended = f"{setting.legend}, {len(parts)} of them" if len(parts) < len(sent) else setting.legend
             labels.append(ended)
             values.append(np.array(parts, dtype=float).mean(0))
     found = np.array(values)

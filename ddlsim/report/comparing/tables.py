@@ -9,22 +9,10 @@ from typing import Literal
 
 from ddlsim.foundation.errors import DdlsimError, ScenarioError
 from ddlsim.foundation.strict_json import table_text
+from ddlsim.report import text as formats
 from ddlsim.report.comparing.groups import Settings, part_of
 from ddlsim.report.comparing.rows import COSTS, ENERGY, FALLBACK, Row, Target, compared
 from ddlsim.report.summary import raise_it, read_all
-from ddlsim.report.text import (
-    bytes_text,
-    columns,
-    comma_separated,
-    grams_text,
-    joules_text,
-    json_text,
-    latex,
-    markdown,
-    number_text,
-    percent_text,
-    seconds_text,
-)
 from ddlsim.tasks.base import ACCURACY
 
 Format = Literal["text", "csv", "markdown", "latex", "json"]
@@ -73,7 +61,7 @@ def table_of(rows: list[Row], format: str = "text", by_keys: bool = False, studi
     if format == "json":
         return table_text({"schema_version": 1, "heading": above, "rows": [row.plain() for row in rows]}, indent=2)
     if format == "csv":
-        return comma_separated(*_csv(rows))
+        return formats.comma_separated(*_csv(rows))
     if format not in FORMATS:
         raise ScenarioError(f"compare: unknown format {format!r}. Known: {', '.join(FORMATS)}.")
     if not rows:
@@ -81,9 +69,9 @@ def table_of(rows: list[Row], format: str = "text", by_keys: bool = False, studi
     header, cells = cells_of(rows, by_keys)
     notes = notes_of(rows)
     if format == "latex":
-        table = latex(header, cells, left=2 if by_keys else 3)
+        table = formats.latex(header, cells, left=2 if by_keys else 3)
         return "\n".join([*(f"% {line}" for line in above), table, *(f"% {note}" for note in notes)])
-    text = (columns if format == "text" else markdown)(header, cells, left=2 if by_keys else 3)
+    text = (formats.columns if format == "text" else formats.markdown)(header, cells, left=2 if by_keys else 3)
     return "\n".join([*above, *([""] if above else []), text, *([""] if notes else []), *notes])
 
 
@@ -99,8 +87,8 @@ def cells_of(rows: list[Row], by_keys: bool) -> tuple[list[str], list[list[str]]
             continue
         texts |= {f"{metric.name}_{c}": (named.format(c), metric.text) for c in range(most)}
         if any(row.judged_by == metric and row.has_fairness for row in rows):
-            texts["fair_accuracy"] = "fair acc", percent_text
-            texts |= {"demographic_parity": ("DP", number_text), "equalized_odds": ("EO", number_text)}
+            texts["fair_accuracy"] = "fair acc", formats.percent_text
+            texts |= {"demographic_parity": ("DP", formats.number_text), "equalized_odds": ("EO", formats.number_text)}
     texts |= {name: cost for name, cost in _COST_TEXTS.items() if _is_shown(name, rows)}
     titles = ["setting"] if by_keys else ["scenario", "algorithm"]
     header = [*titles, "data", "seeds", "round", *(title for title, _ in texts.values())]
@@ -203,16 +191,16 @@ def _round_text(value: float | None) -> str:
 
 
 _COST_TEXTS: dict[str, tuple[str, Callable]] = {
-    "bytes": ("bytes", bytes_text),
-    "sim_time_s": ("sim time", seconds_text),
-    "joules": ("energy", joules_text),
-    "gco2": ("CO2e", grams_text),
-    "epsilon": ("epsilon", partial(number_text, digits=2)),
+    "bytes": ("bytes", formats.bytes_text),
+    "sim_time_s": ("sim time", formats.seconds_text),
+    "joules": ("energy", formats.joules_text),
+    "gco2": ("CO2e", formats.grams_text),
+    "epsilon": ("epsilon", partial(formats.number_text, digits=2)),
     "target_round": ("round to target", _round_text),
-    "target_bytes": ("bytes to target", bytes_text),
-    "target_sim_time_s": ("time to target", seconds_text),
-    "target_joules": ("energy to target", joules_text),
-    "target_gco2": ("CO2e to target", grams_text),
+    "target_bytes": ("bytes to target", formats.bytes_text),
+    "target_sim_time_s": ("time to target", formats.seconds_text),
+    "target_joules": ("energy to target", formats.joules_text),
+    "target_gco2": ("CO2e to target", formats.grams_text),
 }
 """Cost -> the title of its column, and how it is written."""
 
@@ -278,7 +266,7 @@ def _differing(whole: Sequence[Settings]) -> dict[str, list[str | None]]:
     """
     found: dict[str, list[str | None]] = {}
     for key in dict.fromkeys(key for own in whole for key in own):
-        values = [json_text(own[key]) if key in own else None for own in whole]
+        values = [formats.json_text(own[key]) if key in own else None for own in whole]
         part = part_of(key)
         other_part = part and len({own.get(part) for own in whole}) > 1
         if len(set(values)) > 1 and not (other_part and None in values):

@@ -21,7 +21,7 @@ DEFAULT_PORT = 8484
 RESTS = 19
 """Pause after a page was made, as a multiple of its duration."""
 LAST_LOOK_S = 5.0
-"""Seconds for which the end of a run waits for browsers that show it to fetch its last page."""
+"""Seconds for which the end of a run waits for browsers to fetch its last page."""
 
 SAFE_HEADERS = {
     "Cache-Control": "no-store",
@@ -45,7 +45,6 @@ class LivePage:
         directory: of the run; None if it is not known yet.
         ending: whether the run has ended, so that pages are made at once.
         asked_s: time of the last request of a browser.
-        last_fetched: whether a browser has fetched the last page.
     """
 
     def __init__(self, make: Callable[[Path], Page]):
@@ -56,7 +55,6 @@ class LivePage:
         self._rests_until_s = 0.0
         self.ending = False
         self.asked_s = -1e9
-        self.last_fetched = threading.Event()
 
     def newest(self) -> tuple[str, str]:
         """Version and text of the page; both empty while the run has written nothing that can be shown."""
@@ -98,12 +96,9 @@ class _Handler(BaseHTTPRequestHandler):
             _, text = self.page.newest()
             self._answer(200, text or STARTING)
         elif asked.path == "/page":
-            is_last = self.page.ending  # read before the page is made, which may take longer than the run
             version, text = self.page.newest()
             known = parse_qs(asked.query).get("after") == [version]
             self._answer(*((204, "") if known or not text else (200, text)))
-            if is_last:
-                self.page.last_fetched.set()
         else:
             self._answer(404, "There is only one page: /\n", "text/plain")
 
@@ -163,7 +158,7 @@ class LiveServer:
             return
         self._page.ending = True
         if time.monotonic() - self._page.asked_s < 2 * LAST_LOOK_S:
-            self._page.last_fetched.wait(LAST_LOOK_S)
+            time.sleep(LAST_LOOK_S)
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

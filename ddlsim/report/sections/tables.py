@@ -7,7 +7,15 @@ import numpy as np
 from ddlsim.report.record_files import CAUSES, KINDS, Links
 from ddlsim.report.records import Communication, Records
 from ddlsim.report.section import Table
-from ddlsim.report.text import bytes_text, evenly_spaced, joules_text, percent_text, seconds_text
+from ddlsim.report.text import (
+    SHORT_SECONDS,
+    bytes_text,
+    evenly_spaced,
+    joules_text,
+    percent_text,
+    prefixed,
+    seconds_text,
+)
 from ddlsim.tasks import metrics
 from ddlsim.tasks.base import ACCURACY
 
@@ -138,10 +146,6 @@ def links(found: Links) -> Table:
             lines.append((f"{link} utilization %", f"mean {percent_text(use['mean'])}{spread}"))
     queued = found.queueing_s()
     if queued["mean"] is not None:
-        lines.append(("queueing per message", f"mean {_short_text(queued['mean'])}, max {_short_text(queued['max'])}"))
+        mean, longest = prefixed(queued["mean"], SHORT_SECONDS), prefixed(queued["max"], SHORT_SECONDS)
+        lines.append(("queueing per message", f"mean {mean}, max {longest}"))
     return Table((), lines, left=2, title="Links")
-
-
-def _short_text(seconds: float | None) -> str:
-    """Below a second as milliseconds."""
-    return f"{1000 * seconds:.1f}ms" if seconds is not None and seconds < 0.9995 else seconds_text(seconds)

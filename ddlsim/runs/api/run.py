@@ -180,7 +180,7 @@ class Run:
         return f"Run({str(self._dir)!r})"
 
     def __str__(self) -> str:
-        return table(self.summary, terminal=False)
+        return table(self.summary)
 
     def _repr_html_(self) -> str:
         """Return the summary for a notebook, warnings first."""
