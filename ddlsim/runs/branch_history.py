@@ -18,35 +18,15 @@ from ddlsim.scenario.tree import in_short
 MISSING = object()
 
 MAY_CHANGE = (
-    "description",
-    "paper",
-    "rounds",
-    "protocol",
-    "network",
-    "devices",
-    "churn",
-    "evaluation",
-    "records",
-    "training.learning_rate",
-    "training.schedule",
-    "training.weight_decay",
-    "training.clip_norm",
-    "training.clip_value",
-    "training.label_smoothing",
-    "training.proximal",
-    "training.local_steps",
-    "training.epochs",
+    *("description", "paper", "rounds", "protocol", "network", "devices", "churn", "evaluation", "records"),
+    *(f"training.{key}" for key in ("learning_rate", "schedule", "weight_decay", "clip_norm", "clip_value")),
+    *(f"training.{key}" for key in ("label_smoothing", "proximal", "local_steps", "epochs")),
 )
 """Keys and sections that may change in a branch; with keys of the algorithm that it allows (`may_change`)."""
 
 FIXED = (
-    "network.fidelity",
-    "network.tcp",
-    "evaluation.evaluated_model",
-    "evaluation.batch_size",
-    "evaluation.samples",
-    "evaluation.precision",
-    "records.models",
+    *("network.fidelity", "network.tcp", "records.models"),
+    *(f"evaluation.{key}" for key in ("evaluated_model", "batch_size", "samples", "precision")),
 )
 """Keys of these sections that may not change."""
 

@@ -133,8 +133,6 @@ def start_manifest(
         missing: the reason for its fallback, or None.
         command: see Options.
     """
-    from ddlsim.scenario import parts
-
     attacks = [
         {
             "name": parts.table("attacks").label_of(attack),
@@ -278,12 +276,7 @@ def refuse_others(directory: Path, then: Mapping[str, Any], now: Mapping[str, An
         if then.get(name) != now.get(name)
     ]
     were, are = ({(each["kind"], each["name"]): each for each in found.get("plugins", ())} for found in (then, now))
-    for key in sorted({*were, *are}):
-        was, has = were.get(key, {}), are.get(key, {})
-        fields = sorted(field for field in {*was, *has} if was.get(field) != has.get(field))
-        if fields:
-            values = ", ".join(f"{field} was {was.get(field)}, is {has.get(field)}" for field in fields)
-            differ.append(f"the code of {' '.join(key)} ({values})")
+    differ += [f"the code of {' '.join(key)}" for key in sorted({*were, *are}) if were.get(key) != are.get(key)]
     if differ:
         raise ScenarioError(
             f"{directory}: the run was made with something else: {'; '.join(differ)}. Its results may change; --anyway "

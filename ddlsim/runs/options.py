@@ -8,37 +8,15 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, TypedDict, TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 from ddlsim.foundation.errors import ScenarioError, kind_of
 from ddlsim.runs.callbacks import Callback, Callbacks, Tracked
 from ddlsim.runs.checkpoint import Every, parse_every
-from ddlsim.runs.cluster.cluster import Executor, Shards, executor_of
+from ddlsim.runs.cluster.cluster import Executor, executor_of
 from ddlsim.runs.progress import Mode
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-class RunOptions(TypedDict, total=False):
-    """Keyword arguments from which `Options` are made, for type checkers."""
-
-    data_dir: str | PathLike[str] | None
-    download: bool
-    device: Literal["auto", "cpu", "cuda"] | None
-    profile: bool
-    progress: Mode | bool | None
-    checkpoint_every: str | Every
-    checkpoint_keep: str | int | None
-    callbacks: Iterable[Callback]
-    track: Sequence[str]
-    executor: str | Executor
-    workers: int | None
-    cpus_per_worker: int | None
-    gpus_per_worker: int | None
-    shards: Shards | None
-    object_store_gb: float | None
-    threads: int | None
-    command: Sequence[str] | None
 
 
 @dataclass(frozen=True, kw_only=True)

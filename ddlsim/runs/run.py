@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, Unpack
+from typing import Any, TypeVar
 
 from ddlsim.foundation.errors import DdlsimError, RecordsDamaged, ScenarioError, WorkerLost
 from ddlsim.foundation.interrupts import interruptible
@@ -38,7 +38,7 @@ from ddlsim.runs.manifest import (
     refuse_others,
     start_manifest,
 )
-from ddlsim.runs.options import Options, RunOptions
+from ddlsim.runs.options import Options
 from ddlsim.runs.progress import Progress
 from ddlsim.scenario import Scenario, load
 from ddlsim.scenario.idle_keys import idle_notes
@@ -118,7 +118,7 @@ def resume(
     from_round: int | None = None,
     set: Sequence[str] = (),
     out: Path | None = None,
-    **options: Unpack[RunOptions],
+    **options: Any,
 ) -> dict:
     """Continue the run in a directory; or, with any of `from_round`, `set` and `out`, branch it into another one.
 
@@ -215,7 +215,7 @@ def run_in_directory(
     fallback: bool = True,
     force: bool = False,
     resume_torn: bool = False,
-    **options: Unpack[RunOptions],
+    **options: Any,
 ) -> tuple[Path, dict]:
     """Run a scenario and leave a run directory.
 

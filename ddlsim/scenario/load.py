@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ddlsim.foundation import own_code
 from ddlsim.foundation.errors import ScenarioError, did_you_mean
 from ddlsim.scenario.files import by_name, find
 from ddlsim.scenario.model import DEFAULTS, Scenario, to_plain
@@ -345,7 +346,7 @@ def extended(tree: Tree, file: Path, above: tuple[Path, ...] = ()) -> Tree:
         text = f"no file {parent} (the path is relative to {file.parent}), and no scenario of that name."
         text += did_you_mean(extends.value.removesuffix(".yaml"), by_name())
         raise ScenarioProblems([Problem(extends.mark, "extends", text)])
-    below = read_file(parent, _shown_path(parent), above)
+    below = read_file(parent, own_code.shown_path(parent.resolve()), above)
     below.value.pop("name", None)  # a run under its parent's name would be taken for the parent
     return without_others_numbers(below, merge(below, tree))
 
@@ -358,31 +359,13 @@ def _parent(file: Path, extends: str) -> Path:
     return parent if parent.is_file() else by_name().get(extends.removesuffix(".yaml"), parent)
 
 
-def _shown_path(path: Path) -> str:
-    """Return a path without "x/..", relative if it was relative."""
-    resolved = path.resolve()
-    try:
-        return str(path if path.is_absolute() and ".." not in path.parts else resolved.relative_to(Path.cwd()))
-    except ValueError:
-        return str(resolved)
-
-
 def apply_overrides(tree: Tree, overrides: Sequence[str]) -> Tree:
     """Return a tree with the values of "dotted.key=value" texts.
 
     Raises:
         ScenarioProblems: texts that are none.
     """
-    problems: list[Problem] = []
-    changes: list[tuple[tuple[str, ...], Tree]] = []
-    for text in overrides:
-        try:
-            changes.append(parse_override(text))
-        except ScenarioProblems as error:
-            problems += error.problems
-    if problems:
-        raise ScenarioProblems(problems)
-    return changed(tree, changes)
+    return changed(tree, [parse_override(text) for text in overrides])
 
 
 def changed(tree: Tree, changes: Sequence[tuple[tuple[str, ...], Tree]]) -> Tree:

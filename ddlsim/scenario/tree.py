@@ -62,9 +62,9 @@ class Problem:
 
     def __str__(self) -> str:
         head = f"{self.mark}: " + (f"{cut(self.path)}: " if self.path else "") + cut(self.text, MOST_TEXT)
-        if self.mark.line is None or self.mark.column is None or self.mark.text is None:
+        line, column = self.mark.text or "", self.mark.column
+        if not line or column is None or len(line) > MOST_SHOWN:
             return head
-        line, column = _around(self.mark.text, self.mark.column)
         # Tabs stay tabs under the text, so that the caret stands under the right character whatever their width.
         indent = "".join("\t" if c == "\t" else " " for c in line[: column - 1])
         return f"{head}\n{self.mark.line:6d} | {line}\n{'':6} | {indent}^"
@@ -74,16 +74,6 @@ def cut(text: str, most: int = MOST_SHOWN) -> str:
     """Return the text, or its two ends if it is longer."""
     half = most // 2
     return text if len(text) <= most else f"{text[:half]} ... {text[-half:]}"
-
-
-def _around(line: str, column: int) -> tuple[str, int]:
-    """Return the part of a source line around a column, and the column in this part."""
-    if len(line) <= MOST_SHOWN:
-        return line, column
-    start = max(0, column - 1 - MOST_SHOWN // 2)
-    end = start + MOST_SHOWN
-    left, right = "... " if start else "", " ..." if end < len(line) else ""
-    return f"{left}{line[start:end]}{right}", column - start + len(left)
 
 
 class ScenarioProblems(ScenarioError):

@@ -1,9 +1,8 @@
 """Validate a tree of YAML values as a Scenario, or report all problems with place and explanation."""
 
-import dataclasses
 import json
 import math
-from typing import Any, get_args, get_type_hints
+from typing import Any, NamedTuple, get_args, get_type_hints
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -56,22 +55,19 @@ def validate(tree: Tree) -> tuple[Scenario | None, list[Problem]]:
     return (None, problems) if problems else (scenario, [])
 
 
-def check_section(tree: Tree, owner: type[BaseModel], at: Path = ()) -> tuple[Any, list[Problem]]:
+def check_section(tree: Tree, owner: type[BaseModel]) -> tuple[Any, list[Problem]]:
     """Check a tree against the model of one section.
 
     Args:
         tree: the section.
         owner: a pydantic model.
-        at: where the section stands, for messages.
     Returns:
         The model and no problems, or None and at least one.
     """
     try:
         return owner.model_validate_json(json.dumps(tree.plain())), []
     except ValidationError as error:
-        found = _problems(tree, error, owner)
-    head = dotted(at)
-    return None, [dataclasses.replace(problem, path=".".join(filter(None, (head, problem.path)))) for problem in found]
+        return None, _problems(tree, error, owner)
 
 
 def dotted(path: Path) -> str:
@@ -96,8 +92,7 @@ def _mark(tree: Tree, path: Path) -> Mark:
     return found.mark if reached == path else found.key
 
 
-@dataclasses.dataclass
-class _Found:
+class _Found(NamedTuple):
     """One pydantic error with its place in the tree; `tag_at` is the depth of a union's branch name in its path."""
 
     path: Path
@@ -144,8 +139,7 @@ def _problem(tree: Tree, path: Path, errors: list[ErrorDetails], owner: type[Bas
     value, _ = follow(tree, path)
     kinds = [error["type"] for error in errors]
     if "missing" in kinds:
-        hint = _glued_hint(value, str(path[-1])) or _name_hint(path)
-        return Problem(value.key, dotted(path), f"required key {path[-1]!r} is missing{hint}")
+        return Problem(value.key, dotted(path), f"required key {path[-1]!r} is missing{_name_hint(path)}")
     if "extra_forbidden" in kinds or "unexpected_keyword_argument" in kinds:
         return Problem(value.key, dotted(path), _unknown_key(tree, path, owner))
     if "unknown_name" in kinds or "refused" in kinds:
@@ -202,18 +196,6 @@ def shown(value: Tree) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _glued_hint(mapping: Tree, key: str) -> str:
-    """Return a hint on `{name:el}`, which YAML reads as the key `name:el` without a value."""
-    keys = mapping.plain() if isinstance(mapping.plain(), dict) else {}
-    glued = next((each for each in map(str, keys) if each.startswith(f"{key}:")), None)
-    return "" if glued is None else f". {_apart(glued)}"
-
-
-def _apart(glued: str) -> str:
-    key, _, value = glued.partition(":")
-    return f"YAML takes {glued!r} for a key: write a space after the colon, {key}: {value}"
-
-
 def _name_hint(path: Path) -> str:
     if path[-1] == "name" and len(path) > 1 and path[-2] in parts.TABLES:
         return f". Known names: {', '.join(parts.table(str(path[-2])))}"
@@ -222,9 +204,6 @@ def _name_hint(path: Path) -> str:
 
 def _unknown_key(tree: Tree, path: Path, owner: type[BaseModel]) -> str:
     allowed = allowed_keys(tree, path[:-1], owner)
-    glued = str(path[-1])
-    if ":" in glued and glued.partition(":")[0] in allowed:
-        return f"unknown key {glued!r}. {_apart(glued)}"
     if owner is Scenario and len(path) > 1 and path[-1] in Scenario.model_fields:
         return f"unknown key {path[-1]!r}. It belongs to the top level of the scenario, like {path[0]!r}."
     homes = [section for section, keys in _section_keys().items() if path[-1] in keys] if owner is Scenario else []

@@ -10,7 +10,7 @@ import pytest
 import ddlsim
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.runs.api.start import resolve
-from ddlsim.runs.options import Options, RunOptions
+from ddlsim.runs.options import Options
 from ddlsim.scenario import from_mapping
 from ddlsim.topologies.named_graphs import Ring
 
@@ -225,5 +225,4 @@ def test_progress_may_be_off_and_on(progress, mode):
 def test_help_shows_every_option_with_its_default(function):
     shown = {name: each.default for name, each in inspect.signature(function).parameters.items()}
     assert {field.name: field.default for field in fields(Options)}.items() <= shown.items()
-    assert RunOptions.__annotations__.keys() == {field.name for field in fields(Options)}
     assert "checkpoint_every" in function.__doc__

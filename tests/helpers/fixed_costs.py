@@ -1,5 +1,5 @@
-"""Costs that each run of a process has are paid once: the embedded data is decompressed, the source files are read for
-their digest, and installed packages are searched for versions. Together they take 80 ms, more than half of a small run.
+"""Costs that each run of a process has are paid once: the embedded data is decompressed, and installed packages are
+searched for versions.
 """
 
 from functools import cache
@@ -14,5 +14,4 @@ def pay_once() -> None:
     torchvision_sets.read_keras_npz = lambda path: {
         split: (samples.copy(), labels.copy()) for split, (samples, labels) in read(path).items()
     }
-    cluster._code_on_disk = cache(cluster._code_on_disk)
     cluster.version_of = cache(cluster.version_of)

@@ -21,7 +21,6 @@ from ddlsim.runs import checkpoint_files
 from ddlsim.runs.branch_history import scenario_digests
 from ddlsim.runs.checkpoint import Checkpoints, Every, ReplayToCheckpoint, parse_every
 from ddlsim.runs.checkpoint_files import checkpoints_of
-from ddlsim.runs.cluster import cluster
 from ddlsim.runs.directory import acquire
 from ddlsim.runs.progress import Progress
 from ddlsim.scenario import load
@@ -139,12 +138,6 @@ def test_lost_or_damaged_samples_are_written_again(torn, tmp_path, spoil, whole)
 def test_failed_repetition_is_reported_once():
     error = ReplayFailed("job 3 is another.")
     assert str(type(error)(*error.args)) == str(error) and str(error).count("The replay differs") == 1
-
-
-def test_manifest_names_the_code_at_the_start(monkeypatch):
-    began = cluster.versions()["code"]
-    monkeypatch.setattr(cluster, "_code_on_disk", lambda: "0123456789abcdef")
-    assert cluster.versions()["code"] == f"{began}+0123456789abcdef"
 
 
 def test_process_killed_during_a_repetition_changes_nothing(torn, monkeypatch):

@@ -57,7 +57,7 @@ def started(monkeypatch):
         for job in jobs:
             calls.append(job.words)
             done = CliRunner().invoke(app, list(job.words))
-            yield pool.Ended(job, done.exit_code, done.stderr.strip())
+            yield pool.Ended(job.name, done.exit_code, done.stderr.strip())
 
     monkeypatch.setattr(pool, "run_jobs", run_jobs)
     return calls

@@ -20,7 +20,7 @@ def python(monkeypatch):
 
 
 def ended(*programs, at_once=1):
-    return {one.job.name: one for one in run_jobs([Job(str(i), (text,)) for i, text in enumerate(programs)], at_once)}
+    return {one.name: one for one in run_jobs([Job(str(i), (text,)) for i, text in enumerate(programs)], at_once)}
 
 
 def test_failing_job_does_not_stop_the_others():

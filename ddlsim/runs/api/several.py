@@ -199,7 +199,9 @@ def sweep(
         raise ScenarioError(f"sweep: {', '.join(empty) or 'seeds'}: expected at least one value.")
     points = [(seed, dict(zip(axes, values, strict=True))) for seed in drawn for values in product(*axes.values())]
     given = {key: options.pop(key) for key in (*KEYS, "seed") if options.get(key) is not None}
-    _refuse_given_twice(axes, given, seeds is not None)
+    twice = [key for key in axes if key in given] + ["seed"] * (seeds is not None and "seed" in {*axes, *given})
+    if twice:
+        raise ScenarioError(f"sweep: {twice[0]} is given twice. Give it once, in the grid or as an argument.")
     changed = {**(set or {}), **given}
     checked = [resolve(scenario, {**changed, **changes}, seed=seed) for seed, changes in points]
     folder = path_of("out", out) if out is not None else Path("runs") / f"sweep-{checked[0].name}"
@@ -211,16 +213,6 @@ def sweep(
         place = (folder / label if label else folder) / ("run" if seed is None else f"seed-{seed}")
         found.append(run(one, out=place, progress=progress, **options))  # type: ignore[arg-type]
     return Comparison(found)
-
-
-def _refuse_given_twice(axes: Mapping[str, Any], given: Mapping[str, Any], seeds: bool) -> None:
-    """Raise ScenarioError if the grid has a key of an argument, or both `seed` and `seeds` are passed."""
-    twice = [key for key in axes if key in given]
-    if twice:
-        raise ScenarioError(f"sweep: {twice[0]} is given twice, in the grid and as {twice[0]}=. Give it once.")
-    if seeds and ("seed" in given or "seed" in axes):
-        where = "in the grid" if "seed" in axes else "as seed="
-        raise ScenarioError(f"sweep: seeds are given twice, as seeds= and {where}. Give them once.")
 
 
 def _axes(grid: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:

@@ -4,11 +4,10 @@ Arguments that are objects, classes, modules or arrays become parts of a scenari
 """
 
 import inspect
-import warnings
 from collections.abc import Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 from ddlsim.data import Arrays
 from ddlsim.foundation.errors import ScenarioError, kind_of
@@ -16,7 +15,7 @@ from ddlsim.foundation.registry import Part
 from ddlsim.report.reading import read_yaml
 from ddlsim.runs.api.run import Run
 from ddlsim.runs.branch import plan_branch
-from ddlsim.runs.options import RunOptions, listed, path_of, shows_options, warn
+from ddlsim.runs.options import listed, path_of, shows_options, warn
 from ddlsim.scenario import Scenario, as_overrides, from_python, parts
 
 KEYS = ("algorithm", "model", "data", "topology")
@@ -94,31 +93,21 @@ def register(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def warn_of_other_values(directory: Path, arguments: Mapping[str, Any]) -> None:
-    """Warn of a part whose values differ from those of the run in a directory, which keeps its values.
+def refuse_other_values(directory: Path, arguments: Mapping[str, Any]) -> None:
+    """Raise ScenarioError if a part has other values than in the run in a directory.
 
     Args:
         directory: of the run; without a scenario.yaml nothing is compared.
         arguments: key -> the part; classes and mappings with a name have no values.
-    Raises:
-        ScenarioError: if samples differ.
     """
     path = directory / "scenario.yaml"
     resolved = read_yaml(path) if arguments and path.is_file() else {}
     for key, part in arguments.items():
-        if not isinstance(part, Part) or key not in resolved:
-            continue
-        now, then = parts.to_plain(key, part), resolved[key]
-        differ = [name for name in now if name != "name" and now[name] != then.get(name)]
-        if not differ or now["name"] != then.get("name") or ("sha256" in differ and key == "model"):
-            continue  # reading the scenario refuses another model
-        values = ", ".join(f"{name} is {then.get(name)!r} there, {now[name]!r} here" for name in differ)
-        text = (
-            f"{key}: the run in {directory} has another {type(part).__name__} ({values:.300}), and continues with it."
-        )
-        if "sha256" in differ:
-            raise ScenarioError(f"{text} Give the same samples again, or start another run.")
-        warnings.warn(f'{text} Make a branch to change it: set={{"{key}.{differ[0]}": ...}}.', stacklevel=3)
+        if isinstance(part, Part) and parts.to_plain(key, part) != resolved.get(key):
+            raise ScenarioError(
+                f"{key}: expected the {type(part).__name__} of the run in {directory}, got one with other values or "
+                f'samples. Pass the same one or its class; a branch can change values: set={{"{key}.KEY": ...}}.'
+            )
 
 
 def _is_mapping(value: Any) -> bool:
@@ -152,7 +141,7 @@ def run(
     fallback: bool = True,
     force: bool = False,
     resume: bool = False,
-    **options: Unpack[RunOptions],
+    **options: Any,
 ) -> Run:
     """Run a scenario to its end, as `ddlsim run` does, and leave a run directory.
 
@@ -272,7 +261,7 @@ def resume(
     from_round: int | None = None,
     set: Mapping[str, Any] | Sequence[str] | None = None,
     out: str | Path | None = None,
-    **options: Unpack[RunOptions],
+    **options: Any,
 ) -> Run:
     """Continue a run that was killed, interrupted, stopped or has failed, from its last checkpoint; or branch it.
 
@@ -305,7 +294,7 @@ def resume(
     until = None if from_round is None else int(from_round)
     held = register({"algorithm": algorithm, "model": model, "data": data, "topology": topology})
     source = place = path_of("directory", directory)
-    warn_of_other_values(source, held)
+    refuse_other_values(source, held)
     changes = _overrides(set)
     branches = until is not None or bool(changes) or out is not None
     if branches:

@@ -272,21 +272,9 @@ def versions() -> dict[str, str | None]:
     }
 
 
-def _code() -> str:
-    """Return the digest of this package's code; both digests if its files have changed since the first call.
-
-    The process may have imported some of them before the change and some after it.
-    """
-    first, now = _first_code(), _code_on_disk()
-    return first if first == now else f"{first}+{now}"
-
-
 @cache
-def _first_code() -> str:
-    return _code_on_disk()
-
-
-def _code_on_disk() -> str:
+def _code() -> str:
+    """Return the digest of this package's code at the first call."""
     code = hashlib.sha256()
     for path in (*sorted(PACKAGE_DIR.rglob("*.py")), Path(str(extension().__file__))):
         code.update(path.name.encode())

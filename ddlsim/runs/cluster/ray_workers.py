@@ -4,7 +4,7 @@ A worker reads the data of a scenario, builds a learner, and then computes on re
 
 Workers have equal numbers of nodes, within one. With `graph`, nodes in reverse Cuthill-McKee order (E. Cuthill and
 J. McKee, "Reducing the bandwidth of sparse symmetric matrices", ACM 1969), in which neighbors are close, are cut into
-blocks; exchanges of nodes then reduce the cut (B. W. Kernighan and S. Lin, Bell System Technical Journal 1970).
+blocks.
 """
 
 import os
@@ -40,8 +40,6 @@ from ddlsim.runs.cluster.cluster import (
 from ddlsim.scenario import Scenario
 
 if TYPE_CHECKING:
-    import networkx as nx
-
     from ddlsim.learning.remote.shard import Shard
 
 
@@ -273,16 +271,8 @@ def _ours(errors: Any, error: Exception) -> Exception:
 @cache
 def _lost(errors: Any) -> tuple[type[Exception], ...]:
     """Return Ray's errors for lost processes and hosts."""
-    names = (
-        "RayActorError",
-        "ObjectLostError",
-        "OwnerDiedError",
-        "WorkerCrashedError",
-        "NodeDiedError",
-        "TaskUnschedulableError",
-        "ActorUnschedulableError",
-    )
-    return tuple(getattr(errors, name) for name in names if hasattr(errors, name))
+    names = "RayActor ObjectLost OwnerDied WorkerCrashed NodeDied TaskUnschedulable ActorUnschedulable"
+    return tuple(getattr(errors, f"{name}Error") for name in names.split())
 
 
 def _line(error: BaseException) -> str:
@@ -303,10 +293,6 @@ def _cause(error: BaseException) -> str:
         if sign in text.partition("Some common causes")[0]:
             return cause
     return f"{type(error).__name__}: {text:.200}"
-
-
-MOST_EXCHANGED = 500
-"""Largest number of nodes in two blocks for exchanges; networkx takes about a minute for a few thousand."""
 
 
 def deal(
@@ -342,23 +328,7 @@ def _cut(neighbors: Sequence[Sequence[int]], workers: int) -> list[int]:
     import networkx as nx
     from networkx.utils import reverse_cuthill_mckee_ordering
 
-    graph: nx.Graph = nx.Graph()
+    graph: Any = nx.Graph()
     graph.add_nodes_from(range(len(neighbors)))
     graph.add_edges_from((node, peer) for node, own in enumerate(neighbors) for peer in own)
-    found = _blocks(list(reverse_cuthill_mckee_ordering(graph)), workers)
-    blocks = [{node for node, block in enumerate(found) if block == own} for own in range(workers)]
-    for first in range(workers):
-        for second in range(first + 1, workers):
-            if len(blocks[first]) + len(blocks[second]) <= MOST_EXCHANGED:
-                blocks[first], blocks[second] = _exchanged(graph, blocks[first], blocks[second])
-    return [next(place for place, block in enumerate(blocks) if node in block) for node in range(len(neighbors))]
-
-
-def _exchanged(graph: "nx.Graph", first: set[int], second: set[int]) -> tuple[set[int], set[int]]:
-    """Return two blocks of the same sizes with a smaller cut between them, if one is found."""
-    from networkx.algorithms.community import kernighan_lin_bisection
-
-    if abs(len(first) - len(second)) > 1 or not first or not second:
-        return first, second
-    a, b = kernighan_lin_bisection(graph.subgraph(first | second), (first, second), max_iter=10, seed=0)
-    return set(a), set(b)
+    return _blocks(list(reverse_cuthill_mckee_ordering(graph)), workers)

@@ -50,13 +50,13 @@ class Ended:
     """End of a process.
 
     Args:
-        job: its job.
+        name: name of its job.
         code: the exit code of the command line (0: done); negative: the number of the signal that killed it.
         cause: its last line on standard error that is not a note (the first one if the scenario is invalid), or the
             signal that killed it; empty if it succeeded.
     """
 
-    job: Job
+    name: str
     code: int
     cause: str
 
@@ -112,7 +112,7 @@ class Started:
         with self.stderr:
             self.stderr.seek(0)
             lines = [line.strip() for line in self.stderr if line.strip() and not line.startswith("NOTE: ")]
-        return Ended(self.job, code, _cause(code, lines))
+        return Ended(self.job.name, code, _cause(code, lines))
 
 
 def start(job: Job, cores: set[int]) -> Started:
@@ -166,7 +166,7 @@ def progress(
     """
     by_name, started = {point.name: point for point in points}, time.perf_counter()
     for done, ended in enumerate(ends, 1):
-        point = by_name[ended.job.name]
+        point = by_name[ended.name]
         summary = None if ended.code else point.summary()
         if summary is None:
             ended = replace(ended, cause=ended.cause or "it has ended without a summary")
@@ -198,18 +198,8 @@ class Resources:
     gpus: int = 0
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """Result of a task.
-
-    Args:
-        code, cause: see `Ended`.
-        files: path in the run directory -> content.
-    """
-
-    code: int
-    cause: str
-    files: Mapping[str, bytes]
+Outcome = tuple[int, str, dict[str, bytes]]
+"""Result of a task: code and cause, see `Ended`; path in the run directory -> content."""
 
 
 def run_points(
@@ -272,11 +262,11 @@ def _run(code: Mapping[str, bytes], packed: bytes) -> Outcome:
             for cls, place in places:  # records name parts by the places that they have on the driver's host
                 own_code.know(cls, place)
             runs.run(scenario, out=out, **options)
-            return Outcome(0, "", _files(out))
+            return 0, "", _files(out)
         except DdlsimError as error:
-            return Outcome(error.exit_code, str(error).splitlines()[0], _files(out))
+            return error.exit_code, str(error).splitlines()[0], _files(out)
         except Exception as error:
-            return Outcome(CRASHED, f"{type(error).__name__}: {error}".splitlines()[0], _files(out))
+            return CRASHED, f"{type(error).__name__}: {error}".splitlines()[0], _files(out)
 
 
 def _files(directory: Path) -> dict[str, bytes]:
@@ -286,14 +276,13 @@ def _files(directory: Path) -> dict[str, bytes]:
 
 def _ended(ray: Any, ref: Any, point: Point) -> Ended:
     """Return the end of a run, and write its directory."""
-    job = Job(point.name, ())
     try:
-        outcome: Outcome = ray.get(ref)
+        code, cause, files = ray.get(ref)
     except ray.exceptions.RayError as error:
         reason = " ".join(str(error).split())
-        return Ended(job, CRASHED, f"lost {RETRIES + 1} times: {type(error).__name__}: {reason:.200}")
-    _write(point.directory, outcome.files)
-    return Ended(job, outcome.code, outcome.cause)
+        return Ended(point.name, CRASHED, f"lost {RETRIES + 1} times: {type(error).__name__}: {reason:.200}")
+    _write(point.directory, files)
+    return Ended(point.name, code, cause)
 
 
 def _write(directory: Path, files: Mapping[str, bytes]) -> None:
