@@ -8,7 +8,7 @@ import typer
 
 from ddlsim.cli.exits import INTERRUPTED, end_with_failures, say
 from ddlsim.cli.options import DataDir, Download, ExecutorName, Fallback, Jobs, Overrides, Quiet, complete_scenarios
-from ddlsim.foundation.errors import DataMissing, ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -150,17 +150,10 @@ def _ray_of(executor: str, cpus: int | None, gpus: int | None) -> "tuple[Executo
 
 def _report_ends(missing: "list[Point]", ends: "Iterator[Ended]", quiet: bool) -> list[tuple[str, str]]:
     """Print a line for each run when it ends; return the failed runs with their causes."""
-    from ddlsim.runs.sweeps.points import shares_refusal
     from ddlsim.runs.sweeps.pool import progress
 
-    failed = []
-    for done, (point, summary, ended) in enumerate(progress(missing, ends, (lambda _: None) if quiet else say), 1):
-        if summary is None:
-            failed.append((point.name, ended.cause))
-            if len(missing) > 1 and len(failed) == done and shares_refusal(missing, ended.code, ended.cause):
-                kind = DataMissing if ended.code == DataMissing.exit_code else ScenarioError
-                raise kind(f"{ended.cause}\nThe grid does not change this, so none of the {len(missing)} runs was run.")
-    return failed
+    ended_runs = progress(missing, ends, (lambda _: None) if quiet else say)
+    return [(point.name, ended.cause) for point, summary, ended in ended_runs if summary is None]
 
 
 def wanted_search(

@@ -216,7 +216,7 @@ def _module(path: Path) -> ModuleType:
             f"{shown_path(path)}: {what}. The path is relative to the scenario's file, or with --set to the working "
             "directory."
         ) from error
-    made = _run(path, source)
+    made = provide(path, source)
     _refuse_neighbors_of_others(path, source)
     return made
 
@@ -226,16 +226,12 @@ def texts() -> dict[str, bytes]:
     return {str(path): module.__dict__[_TEXT] for path, module in _loaded.items()}
 
 
-def provide(path: Path, source: bytes) -> None:
-    """Run the text of a file, which need not exist here, so that its classes can be unpickled.
+def provide(path: Path, source: bytes) -> ModuleType:
+    """Run the text of a file, which need not exist here, and return its module.
 
     Raises:
         ScenarioError: running it raises.
     """
-    _run(path, source)
-
-
-def _run(path: Path, source: bytes) -> ModuleType:
     if path in _loaded and _loaded[path].__dict__[_TEXT] == source:
         return _loaded[path]
     name = f"ddlsim_own_{re.sub(r'[^0-9A-Za-z_]', '_', path.stem)}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"

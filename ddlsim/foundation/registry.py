@@ -9,7 +9,6 @@ Other packages add names through the entry-point group `ddlsim.<plural>`. A name
 """
 
 import dataclasses
-import difflib
 import importlib
 from collections.abc import Iterator, Mapping
 from functools import cache, cached_property
@@ -99,10 +98,6 @@ class Registry(Mapping[str, type]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
-
-    def nearest(self, name: str) -> str | None:
-        """Return the known name closest to a mistyped one, or None."""
-        return next(iter(difflib.get_close_matches(str(name), list(self), n=1, cutoff=0.5)), None)
 
     @property
     def group(self) -> str:

@@ -122,14 +122,11 @@ def plan_branch(directory: Path, from_round: int | None, overrides: Sequence[str
     refuse_fixed(changed, before)
     until = _last_round(directory, manifest, before) if from_round is None else from_round
     least = earlier[-1].until if earlier else 1
-    most = min(before.rounds, after.rounds)
+    changes_rounds = set(changed) - {"rounds", "description", "paper", "evaluation.fair_lambda"}
+    most = min(before.rounds, after.rounds - bool(changes_rounds))  # changes after the last round have no effect
     if not least <= until <= most:
         cure = f" Branch {manifest['branches'][-1]['parent']} to go back further." if earlier else ""
         raise ScenarioError(f"--from-round {until}: expected a round from {least} to {most}.{cure}")
-    if until == after.rounds and set(changed) - {"rounds", "description", "paper", "evaluation.fair_lambda"}:
-        raise ScenarioError(
-            f"--from-round {until}: changes after the last round have no effect. Name an earlier one, or add rounds."
-        )
     stages = earlier if earlier and earlier[-1].until == until else (*earlier, Stage(before, until))
     # A run knows its number of rounds from the start, also if its branch has more.
     extended = tuple(Stage(stage.scenario.model_copy(update={"rounds": after.rounds}), stage.until) for stage in stages)

@@ -28,15 +28,7 @@ from ddlsim.runs.manifest import finish_manifest, wall_profile
 from ddlsim.runs.models import MODELS, KeptModels, write_models
 from ddlsim.runs.options import Options
 from ddlsim.runs.progress import Progress
-from ddlsim.runs.recorder import (
-    ContactsFile,
-    Recorder,
-    unwritten,
-    write_communication,
-    write_contents,
-    write_energy,
-    write_links,
-)
+from ddlsim.runs.recorder import ContactsFile, Recorder, unwritten, write_energy, write_records, write_rows
 from ddlsim.scenario import Scenario
 
 
@@ -194,9 +186,9 @@ def _last_records(context: RunContext, traffic: Callable[[], Any]) -> list[Calla
         network = simulation.network
         writes += [
             context.write_contacts,
-            lambda: write_communication(path / "communication.jsonl", traffic(), detail),
-            lambda: write_links(path / "links.jsonl", network.use(traffic()), detail),
-            lambda: write_contents(path / "contents.jsonl", simulation.transport.contents),
+            lambda: write_records(path / "communication.jsonl", traffic(), detail),
+            lambda: write_records(path / "links.jsonl", network.use(traffic()), detail),
+            lambda: write_rows(path / "contents.jsonl", simulation.transport.contents.rows()),
         ]
         meter = simulation.meter
         if meter is not None:

@@ -11,7 +11,6 @@ from typing import Any, Literal, TextIO
 from ddlsim.foundation.errors import RecordsFailed
 from ddlsim.foundation.strict_json import row_text
 from ddlsim.network.link_use import NodeUse, Traffic
-from ddlsim.network.messages.message import PayloadBreakdown
 
 
 class Recorder:
@@ -116,20 +115,12 @@ class ContactsFile:
         self._held, self._begun = [], True
 
 
-def write_communication(path: Path, traffic: Traffic, detail: Literal["full", "total"] = "full") -> None:
-    """Write communication.jsonl: one object per ordered pair with traffic, sorted by (src, dst).
+def write_records(path: Path, counted: Traffic | NodeUse, detail: Literal["full", "total"] = "full") -> None:
+    """Write the rows of communication.jsonl (one per ordered pair with traffic) or links.jsonl (one per node).
 
-    With detail `total` it has one object with sums over all pairs, null for src and dst, and their number, `pairs`.
+    With detail `total` the file holds one row with the sums, see Traffic.total and NodeUse.total.
     """
-    _write_rows(path, traffic.rows() if detail == "full" else [traffic.total()])
-
-
-def write_links(path: Path, use: NodeUse, detail: Literal["full", "total"] = "full") -> None:
-    """Write links.jsonl: one object per node with the traffic of its links; see link_use.py.
-
-    With detail `total` it holds one object for all nodes, whose node is null; `nodes` says how many.
-    """
-    _write_rows(path, use.rows() if detail == "full" else [use.total()])
+    write_rows(path, counted.rows() if detail == "full" else [counted.total()])
 
 
 def write_energy(path: Path, rows: list[dict[str, Any]], detail: Literal["full", "total"] = "full") -> None:
@@ -140,15 +131,10 @@ def write_energy(path: Path, rows: list[dict[str, Any]], detail: Literal["full",
     if detail == "total":
         sums = {name: sum(row[name] for row in rows) for name in rows[0] if name != "node"}
         rows = [{"node": None, **sums, "nodes": len(rows)}]
-    _write_rows(path, rows)
+    write_rows(path, rows)
 
 
-def write_contents(path: Path, contents: PayloadBreakdown) -> None:
-    """Write contents.jsonl: one object per round and content of messages; see payload_breakdown.py."""
-    _write_rows(path, contents.rows())
-
-
-def _write_rows(path: Path, rows: Iterable[dict]) -> None:
+def write_rows(path: Path, rows: Iterable[dict]) -> None:
     """Write all rows, or no file: sums of half the rows would be wrong."""
     try:
         with _write_errors(path), path.open("w", encoding="utf-8") as file:

@@ -113,11 +113,7 @@ def _of_training(scenario: Scenario) -> Iterator[Row]:
     yield "training.optimizer.momentum", each_step, "each local step starts a new optimizer (optimizer_state fresh)"
     yield "training.weight_decay_on", optimizer.decays and not optimizer.weight_decay, "weight_decay is 0"
     two_passes = scenario.algorithm_name == "deprl" and algorithm.local_training == "epochs"
-    yield (
-        "training.epochs",
-        two_passes,
-        "algorithm.local_training epochs makes one pass for the head and one for the core",
-    )
+    yield "training.epochs", two_passes, "algorithm.local_training epochs makes one pass for head and core each"
 
 
 def _of_evaluation(scenario: Scenario) -> Iterator[Row]:

@@ -215,7 +215,7 @@ def _parse(text: str, mark_of: Callable[[StreamMark], Mark], top: Mark, path: st
     if root is None:
         return Tree(None, top)
     builder = _Builder(mark_of, top, len(text) + MAX_ALIASED)
-    tree = builder.build(root, path, ())
+    tree = builder.build(root, path, 0)
     if builder.problems:
         raise ScenarioProblems(builder.problems)
     return tree
@@ -231,29 +231,25 @@ class _Builder:
         self.count = 0
         self.problems: list[Problem] = []
 
-    def build(self, node: Node, path: str, above: tuple[int, ...]) -> Tree:
+    def build(self, node: Node, path: str, depth: int) -> Tree:
         mark = self.mark_of(node.start_mark)
         self.count += 1
         if self.count > self.most:
             text = f"aliases (*name) stand for more than {MAX_ALIASED:,} values; write the values out"
             raise ScenarioProblems([Problem(self.top, "", text)])
-        if len(above) > MAX_DEPTH:
+        if depth > MAX_DEPTH:
             raise ScenarioProblems([Problem(mark, "", TOO_DEEP)])
-        if id(node) in above:
-            self.problems.append(Problem(mark, path, "an alias (*name) cannot stand inside what it names"))
-            return Tree(None, mark)
         if _tag(node) not in _PLAIN_TAGS:
             self.problems.append(Problem(mark, path, f"unknown YAML tag {_tag(node)}; write the value without a tag"))
             return Tree(None, mark)
-        above = (*above, id(node))
         if isinstance(node, MappingNode):
-            return Tree(self._mapping(node, path, above), mark)
+            return Tree(self._mapping(node, path, depth + 1), mark)
         if isinstance(node, SequenceNode):
-            return Tree([self.build(child, f"{path}[{i}]", above) for i, child in enumerate(node.value)], mark)
+            return Tree([self.build(child, f"{path}[{i}]", depth + 1) for i, child in enumerate(node.value)], mark)
         assert isinstance(node, ScalarNode)
         return Tree(self._scalar(node, mark, path), mark)
 
-    def _mapping(self, node: MappingNode, path: str, above: tuple[int, ...]) -> dict[str, Tree]:
+    def _mapping(self, node: MappingNode, path: str, depth: int) -> dict[str, Tree]:
         found: dict[str, Tree] = {}
         merged: dict[str, Tree] = {}
         for key_node, value_node in node.value:
@@ -261,7 +257,7 @@ class _Builder:
             if _tag(key_node) == _MERGE:
                 for part in value_node.value if isinstance(value_node, SequenceNode) else [value_node]:
                     known = len(self.problems)
-                    tree = self.build(part, path, above)
+                    tree = self.build(part, path, depth)
                     if tree.is_mapping:
                         merged = {**tree.value, **merged}
                     elif known == len(self.problems):
@@ -272,7 +268,7 @@ class _Builder:
                 continue
             key = key_node.value
             here = f"{path}.{key}" if path else key
-            child = self.build(value_node, here, above)
+            child = self.build(value_node, here, depth)
             child.key = key_mark
             if key in found:
                 first = found[key].key

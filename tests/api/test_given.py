@@ -200,7 +200,7 @@ def test_sweep_accepts_parts_common_to_all_runs(scenario, tmp_path):
     found = ddlsim.sweep(scenario(rounds=1), grid, algorithm=Quiet, model=by_closure(2), out=tmp_path)
     chosen = [run.scenario["algorithm"] for run in found.runs]
     assert [(each["name"], each["times"]) for each in chosen] == [("Quiet", 1), ("Quiet", 2)]
-    with pytest.raises(ScenarioError, match="algorithm is given twice. Give it once"):
+    with pytest.raises(ScenarioError, match="algorithm is given twice"):
         ddlsim.sweep(scenario(), {"algorithm": ["el", "dpsgd"]}, algorithm=Quiet)
 
 

@@ -206,7 +206,7 @@ def test_fixed_keys_of_a_branch_are_refused_with_the_changeable_keys(parent, tmp
     [
         (7, [], "--from-round 7: expected a round from 1 to 6"),
         (5, ["rounds=4"], "--from-round 5: expected a round from 1 to 4"),
-        (6, ["network.drop_probability=0.5"], "--from-round 6: changes after the last round have no effect"),
+        (6, ["network.drop_probability=0.5"], "--from-round 6: expected a round from 1 to 5"),
     ],
 )
 def test_round_outside_the_run_is_refused(parent, tmp_path, from_round, changes, why):

@@ -14,7 +14,7 @@ from ddlsim.cli import app
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.runs.sweeps import pool
 from ddlsim.runs.sweeps.axes import parse_grid, parse_seeds
-from ddlsim.runs.sweeps.points import Base, points, read_sweep, shares_refusal
+from ddlsim.runs.sweeps.points import Base, points, read_sweep
 from ddlsim.scenario import load
 from ddlsim.scenario.load import read_tree
 
@@ -243,7 +243,7 @@ def test_a_sweep_needs_something_to_vary(ddlsim):
 
 def test_two_runs_of_one_name_are_refused(ddlsim):
     done = ddlsim("sweep", "base.yaml", "--grid", "rounds=1,1")
-    assert done.exit_code == 2 and "2 runs of the sweep have the name 'rounds=1'" in done.stderr
+    assert done.exit_code == 2 and "'rounds=1' and 'rounds=1'. Rename or remove them" in done.stderr
 
 
 def test_emitted_commands_make_the_runs_of_the_sweep(ddlsim, started):
@@ -356,18 +356,3 @@ def test_fault_of_the_common_settings_is_reported_once(tmp_path):
     with pytest.raises(ScenarioError) as caught:
         points(base, axes, [0, 1, 2])
     assert str(caught.value).count("rouds: unknown key") == 1 and "learning_rate" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("grid", "code", "cause", "shared"),
-    [
-        ("training.learning_rate=0.05,0.1", 3, "data: npz is not on this machine.", True),
-        ("model.name=linear,mlp", 3, "data: npz is not on this machine.", True),
-        ("model.name=linear,mlp", 2, "model: MLP cannot take the data's samples.", False),
-        ("training.learning_rate=0.05,0.1", 1, "it has run out of memory", False),
-    ],
-)
-def test_fault_common_to_all_runs_refuses_the_sweep(tmp_path, grid, code, cause, shared):
-    (tmp_path / "base.yaml").write_text(BASE)
-    base = Base("base", read_tree(tmp_path / "base.yaml"), (), tmp_path / "out")
-    assert shares_refusal(points(base, [parse_grid(grid)], [0, 1]), code, cause) is shared

@@ -262,7 +262,7 @@ def _ours(errors: Any, error: Exception) -> Exception:
                 "continues the run from its last checkpoint."
             )
         if isinstance(found, _lost(errors)):
-            return WorkerLost(f"a worker was lost ({_cause(found)}).")
+            return WorkerLost(f"a worker was lost ({_line(found)}).")
     if isinstance(cause, Exception):
         return cause
     return DdlsimError(f"--executor: Ray reports: {_line(error)}")
@@ -278,21 +278,6 @@ def _lost(errors: Any) -> tuple[type[Exception], ...]:
 def _line(error: BaseException) -> str:
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
     return f"{type(error).__name__}: {' '.join(text.split()):.300}"
-
-
-def _cause(error: BaseException) -> str:
-    """Return Ray's reason in a few words."""
-    text = " ".join(str(error).split())
-    for sign, cause in (
-        ("ActorUnavailable", "its process or its host does not answer"),
-        ("OOM", "its host ran out of memory"),
-        ("out of memory", "its host ran out of memory"),
-        ("node", "its host is gone"),
-        ("worker process has died", "its process has died"),
-    ):
-        if sign in text.partition("Some common causes")[0]:
-            return cause
-    return f"{type(error).__name__}: {text:.200}"
 
 
 def deal(

@@ -34,7 +34,8 @@ from annotated_types import Ge, MinLen
 from pydantic import AfterValidator, Field, model_validator
 
 from ddlsim.report.summary import honest_part
-from ddlsim.runs.sweeps.axes import GridKeys, Section, Seeds
+from ddlsim.runs.sweeps.axes import GridKeys, Seeds
+from ddlsim.scenario.sections import Section
 from ddlsim.tasks import metrics
 
 BYTES_PER_GB = 1e9
@@ -55,10 +56,6 @@ class Measure:
     digits: int = 2
 
 
-def _percent(value: float | None) -> float | None:
-    return None if value is None else 100 * value
-
-
 def _at(*path: str, scale: float = 1.0, honest: bool = False) -> Callable[[dict[str, Any], Path], float | None]:
     """Return a measure that reads a number at a path of the summary, or of its part on honest nodes."""
 
@@ -72,10 +69,10 @@ def _at(*path: str, scale: float = 1.0, honest: bool = False) -> Callable[[dict[
 
 
 def _peeking(summary: dict[str, Any], directory: Path) -> float | None:
-    """The accuracy with the head of lowest test loss; of a run with one model per node, its accuracy."""
+    """Return the accuracy with the head of lowest test loss, or the accuracy if each node has one model."""
     of = honest_part(summary)
-    found = of.get("accuracy_lowest_test_loss") or of.get("accuracy") or {}
-    return _percent(found.get("all"))
+    found = (of.get("accuracy_lowest_test_loss") or of.get("accuracy") or {}).get("all")
+    return None if found is None else 100 * found
 
 
 def _gb_per_node(summary: dict[str, Any], directory: Path) -> float | None:
@@ -95,8 +92,8 @@ def _highest_fair_accuracy(summary: dict[str, Any], directory: Path) -> float | 
 
 
 def _between_merges(kind: str) -> Callable[[dict[str, Any], Path], float | None]:
-    """What cluster 0 has on its validation samples (its accuracy in percent; or a loss) before or after the merges of
-    the last ten rounds in which there were any.
+    """Return a measure: cluster 0's accuracy in percent, or loss, on validation samples before or after merges, in the
+    last ten rounds with merges.
     """
 
     def value(summary: dict[str, Any], directory: Path) -> float | None:
@@ -128,7 +125,7 @@ MEASURES: dict[str, Measure] = {
 
 
 def measured(summary: dict[str, Any], directory: Path, names: tuple[str, ...]) -> dict[str, float | None]:
-    """The values of a run.
+    """Return the measures of a run.
 
     Args:
         summary: see report/summary.py.
@@ -178,11 +175,11 @@ class Shape(Section):
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """Those that it speaks of."""
+        """Cells in the claim."""
         return tuple(chain(*map(_listed, self.order or self.near or ())))
 
     def judge(self, values: Mapping[str, float | None]) -> Verdict:
-        """Whether the cells' values are as claimed.
+        """Return whether the values of cells are as claimed.
 
         Args:
             values: cell that has been run -> the value that is compared; None: it has none (a target never reached,
@@ -195,16 +192,14 @@ class Shape(Section):
             return "no value"
         if self.order:
             places = [[found[cell] for cell in _listed(place)] for place in self.order]
-            return _said(all(min(above) >= max(below) + self.margin for above, below in pairwise(places)))
-        return _said(max(found.values()) - min(found.values()) <= self.within)
+            holds = all(min(above) >= max(below) + self.margin for above, below in pairwise(places))
+        else:
+            holds = max(found.values()) - min(found.values()) <= self.within
+        return "holds" if holds else "does not hold"
 
 
 def _listed(place: Place) -> tuple[str, ...]:
     return (place,) if isinstance(place, str) else place
-
-
-def _said(holds: bool) -> Verdict:
-    return "holds" if holds else "does not hold"
 
 
 class PublishedMeasure(Section):
@@ -220,7 +215,7 @@ class PublishedMeasure(Section):
 
 
 class Published(Section):
-    """What a paper reports of one cell; accuracies in percent. Each of them may be missing.
+    """Published numbers of one cell; accuracies in percent. Each may be missing.
 
     Args:
         mean: over the seeds.
@@ -237,13 +232,13 @@ class Published(Section):
     measures: dict[MeasureName, float | PublishedMeasure] = Field(default_factory=dict)
 
     def measure(self, name: str) -> PublishedMeasure | None:
-        """The published value of a measure, if there is one."""
+        """Return the published value of a measure, or None."""
         found = self.measures.get(name)
         return PublishedMeasure(mean=found) if isinstance(found, int | float) else found
 
 
 class CellFile(Section):
-    """One cell as it stands in the file.
+    """Keys of one cell.
 
     Args:
         scenario: its own settings.

@@ -1,6 +1,6 @@
 """Tables of our results and the published numbers: mean and standard deviation per cell, and their difference."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from ddlsim.report.text import columns, markdown, number_text
 from ddlsim.runs.reproduce.matrix import Matrix
@@ -9,7 +9,7 @@ from ddlsim.runs.reproduce.result import Result, common_distance, standing
 
 
 def verdicts(matrix: Matrix, found: Sequence[Result]) -> list[tuple[Shape, Verdict]]:
-    """Every shape of the matrix with whether it holds."""
+    """Return each shape of the matrix with its verdict."""
     run = [one for one in found if one.seeds]
     return [
         (shape, shape.judge({one.cell.name: one.value(shape.of) for one in run})) for shape in matrix.content.shapes
@@ -17,24 +17,24 @@ def verdicts(matrix: Matrix, found: Sequence[Result]) -> list[tuple[Shape, Verdi
 
 
 def console_table(matrix: Matrix, found: Sequence[Result]) -> str:
-    """The tables as aligned text, with their notes."""
-    parts = [columns(*_cells(matrix, found), left=1)]
-    if matrix.content.measures:
-        parts.append(columns(*_measures(matrix, found), left=1))
-    if matrix.content.shapes:
-        parts.append(columns(*_shapes(matrix, found), left=2))
-    return "\n\n".join([*parts, "\n".join(_notes(matrix, found))])
+    """Return the tables as aligned text, with their notes."""
+    return "\n\n".join([*_tables(matrix, found, columns), "\n".join(_notes(matrix, found))])
 
 
 def markdown_table(matrix: Matrix, found: Sequence[Result]) -> str:
-    """The tables as a GitHub markdown page, with their notes as a list."""
+    """Return the tables as a GitHub markdown page, with their notes as a list."""
     title = f"# {matrix.name}" + (f": {matrix.content.description}" if matrix.content.description else "")
-    parts = [title, markdown(*_cells(matrix, found), left=1)]
+    notes = "\n".join(f"- {note}" for note in _notes(matrix, found))
+    return "\n\n".join([title, *_tables(matrix, found, markdown), notes]) + "\n"
+
+
+def _tables(matrix: Matrix, found: Sequence[Result], form: Callable[..., str]) -> Iterator[str]:
+    """Yield the tables of cells, measures and shapes in a form."""
+    yield form(*_cells(matrix, found), left=1)
     if matrix.content.measures:
-        parts.append(markdown(*_measures(matrix, found), left=1))
+        yield form(*_measures(matrix, found), left=1)
     if matrix.content.shapes:
-        parts.append(markdown(*_shapes(matrix, found), left=2))
-    return "\n\n".join([*parts, "\n".join(f"- {note}" for note in _notes(matrix, found))]) + "\n"
+        yield form(*_shapes(matrix, found), left=2)
 
 
 def _cells(matrix: Matrix, found: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
@@ -56,7 +56,7 @@ def _cells(matrix: Matrix, found: Sequence[Result]) -> tuple[list[str], list[lis
 
 
 def _measures(matrix: Matrix, found: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
-    """Each measure as `ours | published`; where nothing is published, ours alone."""
+    """Return each measure as `ours (published)`, or ours alone."""
     header = ["cell", *(MEASURES[name].title for name in matrix.content.measures)]
     rows = []
     for result in found:
@@ -74,7 +74,7 @@ def _beside(ours: float | None, published: PublishedMeasure | None, digits: int)
 
 
 def _some(result: Result, measure: str) -> str:
-    """How many seeds have a measure, if some have not."""
+    """Return the number of seeds that have a measure, if some lack it."""
     count, seeds = result.having.get(measure, 0), len(result.seeds)
     return f" [{count}/{seeds}]" if 0 < count < seeds else ""
 
@@ -84,7 +84,7 @@ def _shapes(matrix: Matrix, found: Sequence[Result]) -> tuple[list[str], list[li
 
 
 def _digits(matrix: Matrix) -> int:
-    """Decimals of what nodes are judged by."""
+    """Return the decimals of the metric that judges the nodes."""
     return 2 if matrix.judged_by.share else matrix.judged_by.digits
 
 

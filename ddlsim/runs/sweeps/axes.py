@@ -23,11 +23,12 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from annotated_types import Ge, MinLen
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
 from ddlsim.foundation.errors import ScenarioError, did_you_mean
 from ddlsim.scenario.files import find
 from ddlsim.scenario.load import extended, merge, read_file, without_others_numbers
+from ddlsim.scenario.sections import Section
 from ddlsim.scenario.tree import Mark, Problem, ScenarioProblems, Tree, in_order, parse_value
 from ddlsim.scenario.validate import check_section
 
@@ -65,12 +66,6 @@ def _unique(seeds: tuple[int, ...]) -> tuple[int, ...]:
 
 
 Seeds = Annotated[tuple[Annotated[int, Ge(0)], ...], MinLen(1), AfterValidator(_unique)]
-
-
-class Section(BaseModel):
-    """A section of a file: unknown keys are errors."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
 class GridKeys(Section):

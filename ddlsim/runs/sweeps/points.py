@@ -14,7 +14,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from ddlsim.foundation.errors import DataMissing, ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.runs.directory import complete_summary, same_scenario
 from ddlsim.runs.manifest import same_files
 from ddlsim.runs.sweeps.axes import Axis, SweepFile, Value, combined, read_grid_file
@@ -120,36 +120,15 @@ def _refuse_common_problems(found: Sequence[Point]) -> None:
         raise ScenarioProblems(common)
 
 
-def shares_refusal(found: Sequence[Point], code: int, cause: str) -> bool:
-    """Whether all runs fail as one did before its first round: for its data, or for its model on that data.
-
-    Args:
-        found: the runs.
-        code: exit code of the failed run.
-        cause: its error text.
-    """
-    data = ("data", "task", "nodes", "partition", "shift", "validation")
-    if code == DataMissing.exit_code:
-        sections: tuple[str, ...] = data
-    elif code == ScenarioError.exit_code and cause.startswith(("data", "model", "partition")):
-        sections = (*data, "model", "algorithm")
-    else:
-        return False
-    first = found[0].scenario
-    return all(getattr(one.scenario, key) == getattr(first, key) for one in found for key in sections)
-
-
 def refuse_shared_directories(found: Iterable[Point]) -> None:
     """Raise ScenarioError if two runs would have the same directory."""
     names: dict[Path, list[str]] = {}
     for point in found:
         names.setdefault(point.directory, []).append(point.name)
     directory, shared = max(names.items(), key=lambda item: len(item[1]))
-    if len(set(shared)) > 1:
-        duplicates = " and ".join(map(repr, dict.fromkeys(shared)))
-        raise ScenarioError(f"runs of the sweep would share the directory {directory}: {duplicates}. Rename them.")
     if len(shared) > 1:
-        raise ScenarioError(f"{len(shared)} runs of the sweep have the name {shared[0]!r}. Give every value once.")
+        same = " and ".join(map(repr, shared[:5]))
+        raise ScenarioError(f"runs of the sweep would share the directory {directory}: {same}. Rename or remove them.")
 
 
 def refuse_same_scenarios(found: Iterable[tuple[str, Scenario]]) -> None:
