@@ -27,17 +27,8 @@ from pydantic import Strict
 from typing_extensions import TypedDict
 
 from ddlsim.churn.schedule import Absences, Churn, OfflineInterval, merged
+from ddlsim.foundation import input_files
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.foundation.input_files import (
-    NODE,
-    Column,
-    read_devices,
-    read_rows,
-    refuse,
-    require_nodes,
-    shortened,
-    unreadable,
-)
 from ddlsim.foundation.registry import Problem
 from ddlsim.foundation.rng import dealt, stream
 
@@ -77,7 +68,7 @@ class Trace(Churn):
     def absences(self, num_nodes: int, seed: int) -> Absences:
         """Return for each node the gaps between its intervals, the last one without end."""
         online = read_online(self.path)
-        require_nodes(self.path, online, num_nodes, "an online interval")
+        input_files.require_nodes(self.path, online, num_nodes, "an online interval")
         return {node: scaled(gaps(online[node]), self.time_scale) for node in range(num_nodes)}
 
 
@@ -118,10 +109,10 @@ def read_online(path: str) -> dict[int, list[OfflineInterval]]:
     Raises:
         ScenarioError: the file cannot be read, has wrong rows, or intervals of a node overlap; names the first 20.
     """
-    columns = {"node": NODE, "start_s": Column(), "end_s": Column()}
+    columns = {"node": input_files.NODE, "start_s": input_files.Column(), "end_s": input_files.Column()}
     problems = []
     rows: dict[int, list[tuple[float, float, int]]] = {}
-    for line, row in read_rows(path, columns):
+    for line, row in input_files.read_rows(path, columns):
         start_s, end_s = row["start_s"], row["end_s"]
         if end_s <= start_s:
             problems.append(f"{path}:{line}: end_s: expected more than start_s ({start_s:g}), got {end_s:g}")
@@ -132,7 +123,7 @@ def read_online(path: str) -> dict[int, list[OfflineInterval]]:
             if start_s < end_s:
                 expected = f"{end_s:g} or more, the end of node {node}'s interval of line {first}"
                 problems.append(f"{path}:{line}: start_s: expected {expected}, got {start_s:g}")
-    refuse(problems)
+    input_files.refuse(problems)
     return {node: [(start_s, end_s) for start_s, end_s, _ in intervals] for node, intervals in rows.items()}
 
 
@@ -142,10 +133,11 @@ def read_fedscale(path: str) -> list[Phone]:
     Raises:
         ScenarioError: it cannot be read, does not have FedScale's format, or contains more than data.
     """
-    phones = read_devices(path, "expected FedScale's pickle of availability", Phone)
+    phones = input_files.read_devices(path, "expected FedScale's pickle of availability", Phone)
     lengths = {name: (len(phone["active"]), len(phone["inactive"])) for name, phone in phones.items()}
     expected = "expected as many active as inactive times, got"
-    refuse([f"{path}: device {name!r}: {expected} {a} and {b}" for name, (a, b) in lengths.items() if a != b])
+    problems = [f"{path}: device {name!r}: {expected} {a} and {b}" for name, (a, b) in lengths.items() if a != b]
+    input_files.refuse(problems)
     return list(phones.values())
 
 
@@ -258,7 +250,7 @@ def read_events(path: str) -> dict[str, list[OfflineInterval]]:
     try:
         lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise unreadable(path, expected, error) from error
+        raise input_files.unreadable(path, expected, error) from error
     columns = list(COLUMNS)
     online: dict[str, list[OfflineInterval]] = {}
     component_of: dict[str, str] = {}
@@ -273,7 +265,7 @@ def read_events(path: str) -> dict[str, list[OfflineInterval]]:
         row = dict(zip(columns, cells, strict=False))
         interval = _interval(row)
         if interval is None:
-            problems.append(f"{path}:{number}: {expected}, got {shortened(repr(line))}")
+            problems.append(f"{path}:{number}: {expected}, got {input_files.shortened(repr(line))}")
             continue
         earliest_s = min(earliest_s, interval[0])
         node, component = row["node_id"], row.get("component_id", "")
@@ -282,7 +274,7 @@ def read_events(path: str) -> dict[str, list[OfflineInterval]]:
             problems.append(f"{path}:{number}: expected {expected}, got {component}. Keep the lines of one component.")
         if row["event_type"] == AVAILABLE:
             online.setdefault(node, []).append(interval)
-    refuse(problems)
+    input_files.refuse(problems)
     if not online:
         raise ScenarioError(f"{path}: {expected}, got none in which a node is available (event_type 1)")
     return {

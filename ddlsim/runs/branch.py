@@ -16,23 +16,13 @@ from ddlsim.foundation.errors import RecordsFailed, ScenarioError
 from ddlsim.foundation.interrupts import interruptible
 from ddlsim.report.reading import read as read_records
 from ddlsim.runs import directory as directories
+from ddlsim.runs import manifest as manifests
 from ddlsim.runs.branch_history import MISSING, Stage, changes, changes_text, read_stages, refuse_fixed
 from ddlsim.runs.checkpoint import ReplayToCheckpoint
 from ddlsim.runs.checkpoint_files import State, checkpoints_of, copy_checkpoint, remove_checkpoints, whole_checkpoints
 from ddlsim.runs.finalize import RunContext
 from ddlsim.runs.loading import about_executor, computes_on, load_same_data, make_learner
 from ddlsim.runs.loop import execute, write_first_files
-from ddlsim.runs.manifest import (
-    file_digests,
-    made_with,
-    need_given_parts,
-    read_manifest,
-    recorded_environment,
-    refuse_edited,
-    refuse_others,
-    same_files,
-    start_manifest,
-)
 from ddlsim.runs.options import Options
 from ddlsim.runs.progress import Progress
 from ddlsim.scenario import Scenario, digest, load
@@ -93,7 +83,7 @@ class Branch:
         """Add the branch to its manifest."""
         changed = {key: [None if value is MISSING else value for value in pair] for key, pair in self.changed.items()}
         about = {"parent": str(self.parent), "from_round": self.from_round, "changed": changed}
-        manifest |= {"files_read": file_digests(*self.followed), "plugins": origins(*self.followed)}
+        manifest |= {"files_read": manifests.file_digests(*self.followed), "plugins": origins(*self.followed)}
         manifest["data"] |= {key: self.manifest["data"].get(key) for key in ("fallback", "missing")}
         manifest["branches"] = [*self.manifest.get("branches", ()), about]
         if self.changed:
@@ -113,9 +103,9 @@ def plan_branch(directory: Path, from_round: int | None, overrides: Sequence[str
         RecordsDamaged: if the earlier run cannot be read.
     """
     directory = directory.resolve() if directory.name in ("", "..") else directory
-    manifest = read_manifest(directory)
-    refuse_edited(directory, manifest)
-    need_given_parts(directory, manifest)
+    manifest = manifests.read_manifest(directory)
+    manifests.refuse_edited(directory, manifest)
+    manifests.need_given_parts(directory, manifest)
     before, after = load(directory / "scenario.yaml"), load(directory / "scenario.yaml", overrides)
     earlier = read_stages(directory)
     changed = changes(before, after)
@@ -148,7 +138,8 @@ def branch(planned: Branch, out: Path | None, anyway: bool, options: Options, fe
     if path.resolve() == planned.parent.resolve():
         raise ScenarioError(f"--out {path}: expected another directory than that of the run. Name another path.")
     with Progress(scenario.name, scenario.rounds, options.mode) as console, interruptible() as interrupts:
-        is_same = directories.same_scenario(path, scenario, planned.stages) and same_files(path, *planned.followed)
+        is_same = directories.same_scenario(path, scenario, planned.stages)
+        is_same = is_same and manifests.same_files(path, *planned.followed)
         finished = directories.complete_summary(path)
         if finished and is_same:
             console.message(f"{path} holds this branch already.")
@@ -158,9 +149,9 @@ def branch(planned: Branch, out: Path | None, anyway: bool, options: Options, fe
         data_s = time.perf_counter() - started
         found = _usable_checkpoint(planned, console.message)
         if not anyway:
-            now = made_with(planned.before, device)
-            then = recorded_environment(planned.manifest) if found is None else found[1].made_with
-            refuse_others(planned.parent, then, now if found else {key: now.get(key) for key in then})
+            now = manifests.made_with(planned.before, device)
+            then = manifests.recorded_environment(planned.manifest) if found is None else found[1].made_with
+            manifests.refuse_others(planned.parent, then, now if found else {key: now.get(key) for key in then})
 
         def spare(held: Path) -> None:
             if is_same and checkpoints_of(held):
@@ -170,7 +161,7 @@ def branch(planned: Branch, out: Path | None, anyway: bool, options: Options, fe
             closing(make_learner(planned.followed[0], prepared, device, options, console.message, fewer)) as learner,
             directories.run_directory(path, console.message, spare) as place,
         ):
-            manifest = start_manifest(scenario, prepared, device, None, options.command)
+            manifest = manifests.start_manifest(scenario, prepared, device, None, options.command)
             manifest["executor"] = about_executor(learner)
             planned.describe(manifest)
             parts = scenario, prepared, learner, console, interrupts, manifest, started, data_s

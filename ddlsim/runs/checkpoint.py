@@ -17,18 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddlsim.foundation.errors import RecordsFailed, ReplayFailed, ScenarioError
-from ddlsim.runs.checkpoint_files import (
-    FOLDER,
-    LOG,
-    State,
-    StoredRows,
-    ValueLog,
-    checkpoints_of,
-    cut_of,
-    read_log,
-    remove_checkpoints,
-    write_checkpoint,
-)
+from ddlsim.runs import checkpoint_files as files
 from ddlsim.runs.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -113,11 +102,11 @@ class Checkpoints:
         rounds: int = 0,
         log_bytes: int = 0,
     ):
-        self._folder = directory / FOLDER
+        self._folder = directory / files.FOLDER
         self._every, self._learner, self._recorder = every, learner, recorder
         self._last_round = last_round
         self._made_with, self._wall_s, self._warn = made_with, wall_s, warn
-        self._log = ValueLog(self._folder / LOG, log_bytes)
+        self._log = files.ValueLog(self._folder / files.LOG, log_bytes)
         self._rounds = self._last_rounds = rounds
         self._last_s = time.monotonic()
         self._failing = False
@@ -162,7 +151,7 @@ class Checkpoints:
         jobs.settle()
         self._folder.mkdir(exist_ok=True)
         log_bytes = self._log.write()
-        state = State(
+        state = files.State(
             rounds=self._rounds,
             completed=completed,
             furthest=furthest,
@@ -174,19 +163,15 @@ class Checkpoints:
             reasons={name: dict(found) for name, found in self._learner.backends.reasons.items()},
             made_with=self._made_with,
         )
-        write_checkpoint(self._folder, state, computed_rows(rows), rows)
-        for old in checkpoints_of(self._folder.parent)[self._every.keep or KEPT :]:
+        files.write_checkpoint(self._folder, state, computed_rows(rows), rows)
+        for old in files.checkpoints_of(self._folder.parent)[self._every.keep or KEPT :]:
             shutil.rmtree(old, ignore_errors=True)
 
 
 REPEATED = "metrics.repeated"
 LAST_FILES = (
-    "summary.json",
-    "communication.jsonl",
-    "links.jsonl",
-    "contents.jsonl",
-    "energy.jsonl",
-    "models.safetensors",
+    *("summary.json", "models.safetensors"),
+    *("communication.jsonl", "links.jsonl", "contents.jsonl", "energy.jsonl"),
 )
 """Files that an interrupted run wrote at its end; the resumed run writes them again."""
 
@@ -200,16 +185,16 @@ class ReplayToCheckpoint:
         learner: takes logged values in place of computing until the checkpoint.
     """
 
-    def __init__(self, checkpoint: Path, state: State, learner: "Learner"):
+    def __init__(self, checkpoint: Path, state: files.State, learner: "Learner"):
         from ddlsim.learning.jobs import LoggedPast
 
         self.state = state
         self._directory = checkpoint.parent.parent
         self._learner = learner
-        self._cut = cut_of(state)
-        self._rows = StoredRows(checkpoint, state)
+        self._cut = files.cut_of(state)
+        self._rows = files.StoredRows(checkpoint, state)
         self._rounds = 0
-        log = read_log(self._directory / FOLDER / LOG, state.log_bytes)
+        log = files.read_log(self._directory / files.FOLDER / files.LOG, state.log_bytes)
         learner.jobs.past = LoggedPast(self._cut, log)
 
     @property
@@ -241,7 +226,7 @@ class ReplayToCheckpoint:
         for name in LAST_FILES:
             with suppress(OSError):
                 (self._directory / name).unlink(missing_ok=True)
-        remove_checkpoints(self._directory, newer_than=self.state.rounds)
+        files.remove_checkpoints(self._directory, newer_than=self.state.rounds)
         try:
             os.replace(self.records, self._directory / "metrics.jsonl")
         except OSError as error:

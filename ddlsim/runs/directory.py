@@ -32,14 +32,8 @@ _NO_LOCKS_HERE = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
 """Errors of a file system without locks, such as some of clusters: the run continues without one."""
 
 FIRST_FILES = {
-    LOCK,
-    "manifest.json",
-    "manifest.draft",
-    "scenario.yaml",
-    "log.txt",
-    "samples.jsonl",
-    "metrics.jsonl",
-    "contacts.jsonl",
+    *(LOCK, "manifest.json", "manifest.draft", "scenario.yaml", "log.txt"),
+    *("samples.jsonl", "metrics.jsonl", "contacts.jsonl"),
 }
 """Files that a run may leave that ended early."""
 

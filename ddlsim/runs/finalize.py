@@ -19,6 +19,7 @@ from ddlsim.network.link_use import Traffic
 from ddlsim.network.messages.message import HEADER
 from ddlsim.report.summary import summarize
 from ddlsim.runs import directory as directories
+from ddlsim.runs import recorder as recorders
 from ddlsim.runs.branch_history import Stage
 from ddlsim.runs.callbacks import CallbackFailed
 from ddlsim.runs.checkpoint import Checkpoints, ReplayToCheckpoint
@@ -28,7 +29,6 @@ from ddlsim.runs.manifest import finish_manifest, wall_profile
 from ddlsim.runs.models import MODELS, KeptModels, write_models
 from ddlsim.runs.options import Options
 from ddlsim.runs.progress import Progress
-from ddlsim.runs.recorder import ContactsFile, Recorder, unwritten, write_energy, write_records, write_rows
 from ddlsim.scenario import Scenario
 
 
@@ -67,11 +67,11 @@ class RunContext:
     repetition: ReplayToCheckpoint | None = None
     earlier_s: float = 0.0
     stages: tuple[Stage, ...] = ()
-    recorder: Recorder | None = None
+    recorder: recorders.Recorder | None = None
     models: KeptModels | None = None
     simulation: Simulation | None = None
     checkpoints: Checkpoints | None = None
-    contacts: ContactsFile | None = None
+    contacts: recorders.ContactsFile | None = None
     setup_s: float = 0.0
     completed: int = 0
     warned: bool = False
@@ -102,11 +102,11 @@ PASSED = "all passed (bytes, clock, messages, parameters)"
 def finalize(context: RunContext, status: str, failure: Exception | None) -> dict:
     """Close and summarize a run, and tell callbacks; raise its first failure."""
     try:
-        summary, unwritten = _close(context, status)
+        summary, recorders.unwritten = _close(context, status)
     except WorkerLost as lost:  # before the summary was written
         lost.run_dir = context.path
         raise
-    failure = failure or unwritten
+    failure = failure or recorders.unwritten
     if status == "done" and failure is None and context.options.every.keep is None:
         remove_checkpoints(context.path)
     if isinstance(failure, RecordsFailed):
@@ -164,7 +164,7 @@ def _close(context: RunContext, status: str) -> tuple[dict | None, Exception | N
         summary = summarize(path)
         directories.write_json(path / "summary.json", summary)
     except OSError as error:
-        errors.append(unwritten(error, path))
+        errors.append(recorders.unwritten(error, path))
     except DdlsimError as error:
         errors.append(error)
     return summary, errors[0] if errors else None
@@ -186,13 +186,13 @@ def _last_records(context: RunContext, traffic: Callable[[], Any]) -> list[Calla
         network = simulation.network
         writes += [
             context.write_contacts,
-            lambda: write_records(path / "communication.jsonl", traffic(), detail),
-            lambda: write_records(path / "links.jsonl", network.use(traffic()), detail),
-            lambda: write_rows(path / "contents.jsonl", simulation.transport.contents.rows()),
+            lambda: recorders.write_records(path / "communication.jsonl", traffic(), detail),
+            lambda: recorders.write_records(path / "links.jsonl", network.use(traffic()), detail),
+            lambda: recorders.write_rows(path / "contents.jsonl", simulation.transport.contents.rows()),
         ]
         meter = simulation.meter
         if meter is not None:
-            writes.append(lambda: write_energy(path / "energy.jsonl", meter.rows(traffic()), detail))
+            writes.append(lambda: recorders.write_energy(path / "energy.jsonl", meter.rows(traffic()), detail))
     if context.models is not None and context.models.held:
         writes.append(partial(_write_models, context, context.models))
     return writes
@@ -202,7 +202,7 @@ def _write_models(context: RunContext, models: KeptModels) -> None:
     try:
         write_models(context.path, models, context.learner)
     except OSError as error:
-        raise unwritten(error, context.path / MODELS) from error
+        raise recorders.unwritten(error, context.path / MODELS) from error
 
 
 def _failure_note(context: RunContext, summary: dict[str, Any] | None) -> str:

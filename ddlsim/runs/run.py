@@ -19,6 +19,7 @@ from ddlsim.foundation.errors import DdlsimError, RecordsDamaged, ScenarioError,
 from ddlsim.foundation.interrupts import interruptible
 from ddlsim.learning.size_learner import SizeLearner
 from ddlsim.runs import directory as directories
+from ddlsim.runs import manifest as manifests
 from ddlsim.runs.branch import branch, plan_branch
 from ddlsim.runs.branch_history import read_stages
 from ddlsim.runs.calibrate import with_earlier_steps, with_measured_steps
@@ -29,15 +30,6 @@ from ddlsim.runs.directory import LOCK
 from ddlsim.runs.finalize import RunContext
 from ddlsim.runs.loading import about_executor, computes_on, load_data, load_same_data, make_learner, prepare
 from ddlsim.runs.loop import execute
-from ddlsim.runs.manifest import (
-    made_with,
-    need_given_parts,
-    read_manifest,
-    refuse_edited,
-    refuse_other_inputs,
-    refuse_others,
-    start_manifest,
-)
 from ddlsim.runs.options import Options
 from ddlsim.runs.progress import Progress
 from ddlsim.scenario import Scenario, load
@@ -160,9 +152,9 @@ def go_on(directory: Path, options: Options, anyway: bool = False, fewer: bool =
     finished = directories.complete_summary(directory)
     if finished:
         return finished
-    manifest = read_manifest(directory)
-    refuse_edited(directory, manifest)
-    need_given_parts(directory, manifest)
+    manifest = manifests.read_manifest(directory)
+    manifests.refuse_edited(directory, manifest)
+    manifests.need_given_parts(directory, manifest)
     scenario, stages = load(directory / "scenario.yaml"), read_stages(directory)
     followed = (*(stage.scenario for stage in stages), scenario)
     with (
@@ -173,7 +165,7 @@ def go_on(directory: Path, options: Options, anyway: bool = False, fewer: bool =
         checkpoint, state = _newest_whole(directory, console.message)
         device = computes_on(scenario, options)
         if not anyway:
-            refuse_others(directory, state.made_with, made_with(followed, device))
+            manifests.refuse_others(directory, state.made_with, manifests.made_with(followed, device))
         prepared = load_same_data(scenario, manifest, options.data_path, options.download, stages)
         data_s = time.perf_counter() - started
         console.message(f"{directory}: repeating {state.rounds} rounds without training, then going on.")
@@ -275,7 +267,7 @@ def _start(
         is_same = not force and directories.same_scenario(path, scenario)
         finished = directories.complete_summary(path)
         if finished and is_same:
-            refuse_other_inputs(path, scenario, prepare(loaded))
+            manifests.refuse_other_inputs(path, scenario, prepare(loaded))
             console.message(f"{path} holds this run already; --force (force=True in Python) runs it again.")
             return path, finished
         torn = is_same and bool(checkpoints_of(path))
@@ -300,7 +292,7 @@ def _start(
         ):
             if force:
                 directories.remove_earlier(place.path, scenario)
-            manifest = start_manifest(scenario, prepared, device, missing, options.command)
+            manifest = manifests.start_manifest(scenario, prepared, device, missing, options.command)
             manifest["executor"] = about_executor(learner)
             parts = scenario, prepared, learner, console, interrupts, manifest, started, data_s
             summary = execute(RunContext(place, *parts, options, device))

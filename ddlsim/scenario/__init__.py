@@ -5,22 +5,13 @@ files.py finds files, tree.py reads YAML with places, load.py merges, validate.p
 is the scenario.
 """
 
-from ddlsim.scenario.files import by_name
-from ddlsim.scenario.load import as_overrides, from_mapping, from_python, load, with_fallback
-from ddlsim.scenario.model import Scenario, digest, to_yaml
-from ddlsim.scenario.schema import json_schema
-from ddlsim.scenario.tree import ScenarioProblems
-
-__all__ = [
-    "Scenario",
-    "ScenarioProblems",
-    "as_overrides",
-    "by_name",
-    "digest",
-    "from_mapping",
-    "from_python",
-    "json_schema",
-    "load",
-    "to_yaml",
-    "with_fallback",
-]
+from ddlsim.scenario.files import by_name as by_name
+from ddlsim.scenario.load import from_mapping as from_mapping
+from ddlsim.scenario.load import from_python as from_python
+from ddlsim.scenario.load import load as load
+from ddlsim.scenario.load import with_fallback as with_fallback
+from ddlsim.scenario.model import Scenario as Scenario
+from ddlsim.scenario.model import digest as digest
+from ddlsim.scenario.model import to_yaml as to_yaml
+from ddlsim.scenario.schema import json_schema as json_schema
+from ddlsim.scenario.tree import ScenarioProblems as ScenarioProblems

@@ -99,12 +99,9 @@ def _task(scenario: Scenario) -> Wrong:
     if scenario.partition.by_domain:
         clusters = len(scenario.nodes.clusters)
         domains = scenario.data.domains_for(clusters)
-        text = f"deals one domain to each cluster; {scenario.data_name} has "
-        if domains is None:
-            text += "none. Use random, or data that has (joined, heart_disease, synthetic_regression)"
-            yield "partition.name", text
-        elif domains != clusters:
-            yield "partition.name", f"{text}{domains}, nodes.clusters names {clusters} clusters"
+        if domains != clusters:
+            text = f"deals one domain to each cluster; {scenario.data_name} has {domains or 'none'} for {clusters}. "
+            yield "partition.name", f"{text}Use random, or data with as many domains (joined, heart_disease, ...)"
 
 
 def _target_key(scenario: Scenario) -> str:
@@ -125,12 +122,10 @@ def _model(scenario: Scenario) -> Wrong:
     if model.only_size and scenario.learning != "none":
         yield "model.name", "is only a size and cannot learn. Choose another model, or set learning: none"
     elif model.only_size and algorithm.has_extra_parts:
-        text = f"is only a size, and {name} trains further parts, whose sizes follow from the model's layers"
-        yield "model.name", f"{text}. Choose another model"
+        yield "model.name", f"is only a size, and {name} trains further parts on its layers. Choose another model"
     if algorithm.needs_core and not model.has_core:
         text = f"this {parts.table('model').label_of(model)} has no core, and {name} keeps core and head apart. Choose "
-        text += "a model with a core (gn_lenet, mlp, ...), or an algorithm that shares whole models (el, dpsgd, ...)"
-        yield "model.name", text
+        yield "model.name", f"{text}a model with a core (gn_lenet, mlp, ...) or an algorithm without (el, dpsgd, ...)"
     if scenario.devices.measures and scenario.learning == "none":
         yield "devices.name", "measures training steps, and learning is none. Choose estimated or constant"
 
@@ -143,11 +138,9 @@ def _training(scenario: Scenario) -> Wrong:
     if training.optimizer_state == "kept" and training.optimizer.moments == ():
         yield "training.optimizer_state", "sgd without momentum has no state to keep; expected fresh"
     if training.weight_decay_on == "weights" and not training.optimizer.decays:
-        text = f"{training.optimizer.name} has no weight_decay that could be left out of biases; expected all"
-        yield "training.weight_decay_on", text
+        yield "training.weight_decay_on", f"expected all: {training.optimizer.name} has no weight_decay"
     if training.augmentation != "none" and not scenario.shift.keeps_channels:
-        text = "pads and scales by the mean and std of each channel, and this shift reorders channels; expected none"
-        yield "training.augmentation", text
+        yield "training.augmentation", "expected none: it scales by channel, and this shift reorders channels"
     if training.augmentation != "none" and not scenario.data.may_hold_images and scenario.learning != "none":
         yield "training.augmentation", f"only none fits samples that are no images ({scenario.data_name})"
     if training.label_smoothing and not scenario.learned.has_classes:
@@ -157,8 +150,10 @@ def _training(scenario: Scenario) -> Wrong:
         ("accumulate", 1, "every mini-batch makes an update"),
     ):
         if scenario.algorithm.splits_local_steps and getattr(training, key) != common:
-            text = f"expected {common:g}: {scenario.algorithm_name} corrects every local step by itself, so that {why}"
-            yield f"training.{key}", text
+            yield (
+                f"training.{key}",
+                f"expected {common:g}: {scenario.algorithm_name} corrects each step, so that {why}",
+            )
     schedule, rounds = training.schedule, scenario.rounds
     if schedule is not None and schedule.per == "round" and schedule.warmup >= rounds:
         yield "training.schedule.warmup", f"expected less than the run's rounds ({rounds}), got {schedule.warmup}"
@@ -173,8 +168,7 @@ def _training(scenario: Scenario) -> Wrong:
             if is_set:
                 yield key, "needs validation samples, but validation.source is none"
     if scenario.records.models == "best" and not (training.early_stopping or has_best):
-        text = "needs evaluation.evaluated_model: best or training.early_stopping, which find each node's best model"
-        yield "records.models", text
+        yield "records.models", "best needs evaluation.evaluated_model: best, or training.early_stopping"
 
 
 def _privacy(scenario: Scenario) -> Wrong:
@@ -209,19 +203,14 @@ def _secure(scenario: Scenario) -> Wrong:
         return
     most = scenario.nodes.count - (not scenario.algorithm.has_server)
     if not scenario.algorithm.needs_only_sums:
-        text = (
-            f"hides single models, and {scenario.algorithm_name}, with these options, compares them or chooses among "
-        )
-        text += "them. Use one of: fedavg, fedprox, fedsim, dpsgd, el, dfedavgm, scaffold (sends: changes)"
-        yield "secure_aggregation", text
+        text = f"hides single models, and {scenario.algorithm_name}, with these options, uses them. Use one of: "
+        yield "secure_aggregation", f"{text}fedavg, fedprox, fedsim, dpsgd, el, dfedavgm, scaffold (sends: changes)"
     if isinstance(settings.threshold, int) and settings.threshold > most:
-        text = f"an aggregator has {most} users at most in this scenario, got {settings.threshold}"
-        yield "secure_aggregation.threshold", text
+        yield "secure_aggregation.threshold", f"expected at most {most} users, got {settings.threshold}"
     if rule is not None and not rule.is_plain:
         yield "aggregation.name", "looks at single models, which secure_aggregation hides; leave one of them out"
     if parts.table("compression").label_of(scenario.network.compression) != "none":
-        text = "sums masked integers of secure_aggregation.value_bits; leave network.compression out"
-        yield "network.compression.name", text
+        yield "network.compression.name", "expected none: secure_aggregation sums masked integers"
     for key, wrong, common in (
         ("mode", scenario.mode == "async", "sync"),
         ("protocol.late_messages", scenario.protocol.late_messages == "keep", "drop"),
@@ -256,10 +245,8 @@ def _compared(scenario: Scenario) -> Wrong:
         text = f"{measure.name} with alpha {measure.alpha:g} compares updates since one start, and init is own. "
         yield "init", f"{text}Set init: shared, or algorithm.alpha: 1 (the last update alone), or another similarity"
     if chosen and not algorithm.compares_models:
-        text = (
-            f"{scenario.algorithm_name} compares no models. Choose dac, pens, panm, random, oracle or local, or leave"
-        )
-        yield "records.true_similarities", f"{text} this list empty"
+        text = f"expected no nodes: {scenario.algorithm_name} compares no models. "
+        yield "records.true_similarities", f"{text}Choose dac, pens, panm, random, oracle or local"
 
 
 def _aggregated(scenario: Scenario) -> Wrong:
@@ -286,8 +273,7 @@ def _attacked(attack: Any, scenario: Scenario) -> Wrong:
     if attack.needs_messages and scenario.algorithm.exchanges == "nothing":
         yield "name", f"acts on what is sent, and {scenario.algorithm_name} sends nothing"
     if scenario.secure_aggregation is not None and attack.knows == "neighbors":
-        text = "secure_aggregation hides from an attacked node what its neighbors send; expected own or all"
-        yield "knowledge", text
+        yield "knowledge", "expected own or all: secure_aggregation hides the models of neighbors"
 
 
 def _misfits(place: Place, part: Part, scenario: Scenario) -> Iterator[tuple[Place, str]]:

@@ -18,20 +18,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from ddlsim.tasks.base import (
-    ACCURACY,
-    AUROC,
-    F1_MACRO,
-    F1_MICRO,
-    MSE,
-    PERPLEXITY,
-    TOKEN_ACCURACY,
-    Metric,
-    Reduction,
-    Task,
-    not_classes,
-    reduce,
-)
+from ddlsim.tasks import base
+from ddlsim.tasks.base import Metric, Reduction, Task
 
 if TYPE_CHECKING:
     import torch
@@ -47,7 +35,7 @@ class Classification(Task):
 
     has_classes: ClassVar = True
     labels_in_words: ClassVar = "whole numbers from 0, [n] or [n, T]"
-    measured: ClassVar = (ACCURACY, F1_MACRO)
+    measured: ClassVar = (base.ACCURACY, base.F1_MACRO)
 
     metric: Literal["accuracy", "f1_macro"] = "accuracy"
 
@@ -55,10 +43,10 @@ class Classification(Task):
     def metrics(self) -> tuple[Metric, ...]:
         """The metric that nodes are judged by, accuracy, and the metrics that a subclass adds."""
         further = (each for each in self.measured if each not in Classification.measured)
-        return tuple(dict.fromkeys((self.judged_by, ACCURACY, *further)))
+        return tuple(dict.fromkeys((self.judged_by, base.ACCURACY, *further)))
 
     def wrong_labels(self, labels: np.ndarray, num_classes: int) -> str:
-        return not_classes(labels, num_classes)
+        return base.not_classes(labels, num_classes)
 
     def loss(self, outputs: "torch.Tensor", labels: "torch.Tensor", reduction: Reduction = "mean") -> "torch.Tensor":
         """Cross-entropy of logits [n, C] and labels int64 [n], or of [n, T, C] and [n, T] (the mean over T)."""
@@ -68,7 +56,7 @@ class Classification(Task):
             return F.cross_entropy(outputs, labels, reduction=reduction)
         each = F.cross_entropy(outputs.flatten(0, -2), labels.flatten(), reduction="none")
         losses = each.view(len(labels), -1).mean(dim=1)
-        return reduce(losses, reduction)
+        return base.reduce(losses, reduction)
 
     def statistics(self, outputs: "torch.Tensor", labels: "torch.Tensor") -> "torch.Tensor":
         """Confusion matrices int64 [N, C, C]; row: true class."""
@@ -108,7 +96,7 @@ class MultiLabel(Task):
 
     keeps_samples: ClassVar = True
     labels_in_words: ClassVar = "0 or 1 for each of L labels, [n, L]"
-    measured: ClassVar = (F1_MACRO, F1_MICRO, AUROC)
+    measured: ClassVar = (base.F1_MACRO, base.F1_MICRO, base.AUROC)
 
     metric: Literal["f1_macro", "f1_micro", "auroc"] = "f1_macro"
 
@@ -131,7 +119,7 @@ class MultiLabel(Task):
         from torch.nn import functional as F
 
         each = F.binary_cross_entropy_with_logits(outputs, labels.to(outputs.dtype), reduction="none").mean(dim=1)
-        return reduce(each, reduction)
+        return base.reduce(each, reduction)
 
     def statistics(self, outputs: "torch.Tensor", labels: "torch.Tensor") -> "torch.Tensor":
         """Scores and labels of every sample, float32 [N, n, 2, L]."""
@@ -152,7 +140,7 @@ class Regression(Task):
     records_loss: ClassVar = False
     label_dtype: ClassVar = "float32"
     labels_in_words: ClassVar = "finite float32 numbers, [n]"
-    measured: ClassVar = (MSE,)
+    measured: ClassVar = (base.MSE,)
 
     def num_outputs(self, num_classes: int, label_shape: tuple[int, ...]) -> int:
         """One."""
@@ -193,7 +181,7 @@ class NextToken(Task):
     """
 
     labels_in_words: ClassVar = "token ids from 0, [n, T] or [n], -100 at positions that do not count"
-    measured: ClassVar = (PERPLEXITY, TOKEN_ACCURACY)
+    measured: ClassVar = (base.PERPLEXITY, base.TOKEN_ACCURACY)
 
     metric: Literal["perplexity", "token_accuracy"] = "perplexity"
 
@@ -202,7 +190,7 @@ class NextToken(Task):
         empty = int((~counted.reshape(len(labels), -1).any(axis=1)).sum())
         if empty:
             return f"must have a token id other than -100 in every sample, got {empty} of {len(labels)} without"
-        return not_classes(labels[counted], num_classes, labels.shape)
+        return base.not_classes(labels[counted], num_classes, labels.shape)
 
     def loss(self, outputs: "torch.Tensor", labels: "torch.Tensor", reduction: Reduction = "mean") -> "torch.Tensor":
         """Cross-entropy of logits [n, T, V] and labels int64 [n, T] (the mean over T), or of [n, V] and [n]."""
@@ -210,7 +198,7 @@ class NextToken(Task):
         if labels.dim() > 1:
             counted = (labels != IGNORED).flatten(1)
             losses = losses.flatten(1).sum(dim=1) / counted.sum(dim=1).clamp(min=1)
-        return reduce(losses, reduction)
+        return base.reduce(losses, reduction)
 
     def _of_tokens(self, outputs: "torch.Tensor", labels: "torch.Tensor") -> "torch.Tensor":
         """The loss of every token, in the labels' shape; 0 where it does not count."""

@@ -247,15 +247,15 @@ def test_secure_aggregation_keeps_the_models_and_takes_longer(tmp_path, algorith
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"algorithm": {"name": "facade"}}, "facade, with these options, compares them"),
+        ({"algorithm": {"name": "facade"}}, "facade, with these options, uses them"),
         ({"algorithm": {"name": "dac"}}, "Use one of: fedavg"),
-        ({"algorithm": {"name": "scaffold"}}, "with these options, compares them or chooses among them"),
-        ({"algorithm": {"name": "el", "variant": "local"}}, "with these options, compares them or chooses among them"),
+        ({"algorithm": {"name": "scaffold"}}, "with these options, uses them"),
+        ({"algorithm": {"name": "el", "variant": "local"}}, "with these options, uses them"),
         ({"aggregation": {"name": "median"}}, "looks at single models, which secure_aggregation hides"),
-        ({"network": {"compression": {"name": "int8"}}}, "leave network.compression out"),
+        ({"network": {"compression": {"name": "int8"}}}, "secure_aggregation sums masked integers"),
         ({"mode": "async"}, "expected sync"),
         ({"protocol": {"deadline_s": 9.0, "late_messages": "keep"}}, "expected drop"),
-        ({"secure_aggregation": {"threshold": 5}}, "an aggregator has 4 users at most in this scenario, got 5"),
+        ({"secure_aggregation": {"threshold": 5}}, "expected at most 4 users, got 5"),
         ({"attacks": [{"name": "alie", "nodes": [0], "knowledge": "neighbors"}]}, "expected own or all"),
     ],
 )

@@ -120,7 +120,7 @@ def test_different_data_on_a_host_is_refused(tmp_path, monkeypatch, own):
 
 @pytest.mark.full
 def test_hosts_with_another_version_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("ddlsim.runs.cluster.ray_workers.versions", lambda: {**versions(), "torch": "1.0"})
+    monkeypatch.setattr("ddlsim.runs.cluster.cluster.versions", lambda: {**versions(), "torch": "1.0"})
     with pytest.raises(DdlsimError, match=r"has other versions: torch 1.0 here, .* there"):
         on_ray(tmp_path / "run", load(SMOKE, SETTINGS), ONE)
 

@@ -106,7 +106,7 @@ def test_problems_name_their_places(overrides, words):
 
 @pytest.mark.parametrize(("key", "value", "common"), [("proximal", 0.5, 0), ("accumulate", 2, 1)])
 def test_keys_over_several_steps_need_whole_trainings(key, value, common):
-    with pytest.raises(ScenarioProblems, match=f"training.{key}: expected {common}: gtsgd corrects every local step"):
+    with pytest.raises(ScenarioProblems, match=f"training.{key}: expected {common}: gtsgd corrects each step"):
         load(SMOKE, ("algorithm={name: gtsgd}", f"training.{key}={value}"))
 
 

@@ -16,7 +16,8 @@ from ddlsim.report.reading import read_yaml
 from ddlsim.runs.api.run import Run
 from ddlsim.runs.branch import plan_branch
 from ddlsim.runs.options import listed, path_of, shows_options, warn
-from ddlsim.scenario import Scenario, as_overrides, from_python, parts
+from ddlsim.scenario import Scenario, from_python, parts
+from ddlsim.scenario.load import as_overrides
 
 KEYS = ("algorithm", "model", "data", "topology")
 """Parts with a separate argument."""

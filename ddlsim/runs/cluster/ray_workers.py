@@ -26,17 +26,7 @@ from ddlsim.foundation import own_code
 from ddlsim.foundation.environment import cpu_name
 from ddlsim.foundation.errors import DdlsimError, WorkerLost
 from ddlsim.learning.remote.rows import Ref
-from ddlsim.runs.cluster.cluster import (
-    Executor,
-    Place,
-    Shards,
-    connect,
-    hosts,
-    import_ray,
-    plan,
-    threads_environment,
-    versions,
-)
+from ddlsim.runs.cluster import cluster
 from ddlsim.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -78,7 +68,7 @@ class Worker:
 
     def about(self) -> dict[str, Any]:
         """Return host, process, processor and versions."""
-        return {"host": socket.gethostname(), "pid": os.getpid(), "cpu": cpu_name(), "versions": versions()}
+        return {"host": socket.gethostname(), "pid": os.getpid(), "cpu": cpu_name(), "versions": cluster.versions()}
 
     def start(self, code: dict[str, bytes], packed: bytes, prepared: PreparedData | None = None) -> str | None:
         """Make the learner.
@@ -136,17 +126,17 @@ class RayWorkers:
         DdlsimError: if no cluster can be reached or has room, or a host has other versions.
     """
 
-    def __init__(self, executor: Executor, fewer: bool = False):
-        self._ray = import_ray()
-        connect(executor)
+    def __init__(self, executor: cluster.Executor, fewer: bool = False):
+        self._ray = cluster.import_ray()
+        cluster.connect(executor)
         self._actors: list[Any] = []
         try:
-            self.places = plan(executor, hosts(), fewer)
+            self.places = cluster.plan(executor, cluster.hosts(), fewer)
             self.count = len(self.places)
             self._actors = [self._actor(place, executor.gpus_per_worker) for place in self.places]
             self.about = self._meet()
             self.devices: list[str] = []
-            store = min(host["Resources"].get("object_store_memory", 2e9) for host in hosts())
+            store = min(host["Resources"].get("object_store_memory", 2e9) for host in cluster.hosts())
             self.block_bytes = int(store) // (4 * self.count)
         except BaseException:
             self.close()
@@ -200,7 +190,7 @@ class RayWorkers:
                 self._ray.kill(actor)
         self._actors = []
 
-    def _actor(self, place: Place, gpus: int) -> Any:
+    def _actor(self, place: cluster.Place, gpus: int) -> Any:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         return (
@@ -210,7 +200,7 @@ class RayWorkers:
                 num_gpus=gpus,
                 max_restarts=0,
                 scheduling_strategy=NodeAffinitySchedulingStrategy(place.host, soft=False),
-                runtime_env={"env_vars": threads_environment()},
+                runtime_env={"env_vars": cluster.threads_environment()},
             )
             .remote()
         )
@@ -229,7 +219,7 @@ class RayWorkers:
                 "programs use the cores or GPUs of the cluster (`ray status`). Ask for fewer workers, or wait."
             )
         about = [self.wait(ref) for ref in refs]
-        own = versions()
+        own = cluster.versions()
         for other in about:
             theirs = other.pop("versions")
             differ = [f"{key} {own.get(key)} here, {theirs.get(key)} there" for key in own if own[key] != theirs[key]]
@@ -281,7 +271,7 @@ def _line(error: BaseException) -> str:
 
 
 def deal(
-    shards: Shards, workers: int, node_cluster: np.ndarray, neighbors: Callable[[], Sequence[Sequence[int]]]
+    shards: cluster.Shards, workers: int, node_cluster: np.ndarray, neighbors: Callable[[], Sequence[Sequence[int]]]
 ) -> list[int]:
     """Return the worker of each node, and at the end that of a server and of computations without a node.
 
