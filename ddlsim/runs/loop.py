@@ -190,9 +190,10 @@ def _evaluation(context: RunContext, recorder: Recorder, outcome: Evaluated) -> 
     context.console.evaluation(completed, outcome.time_s, outcome.bytes_sent, mean, clusters, outcome.metric)
     if diverged and not context.warned:
         context.warned = True
+        nodes = f"node{'s' * (len(diverged) > 1)} {listing(diverged, 10)}"
         context.console.message(
-            f"WARNING: after round {completed} the loss of {_nodes(diverged)} is not a finite number: "
-            "training has diverged. A smaller training.learning_rate may help. The run goes on."
+            f"WARNING: after round {completed} the loss of {nodes} is not a finite number: "
+            "training has diverged. A smaller training.learning_rate may help. The run continues."
         )
     context.completed = completed
     event = Evaluation(
@@ -211,8 +212,3 @@ def _started(context: RunContext) -> Started:
     """Describe the run for callbacks."""
     after = context.repetition.state.rounds if context.repetition else 0
     return Started(context.path, to_plain(context.scenario), context.scenario.rounds, context.node_cluster, after)
-
-
-def _nodes(nodes: list[int]) -> str:
-    """List at most ten nodes by their numbers."""
-    return f"node{'s' * (len(nodes) > 1)} {listing(nodes, 10)}"

@@ -144,7 +144,10 @@ def model_of(directory: Path, node: int) -> "nn.Module":
 
     values, scenario = read_model(directory, node), scenario_of_models(directory)
     _warn_of_other_code(directory, scenario)
-    image_shape, num_classes, num_tokens, label_shape = _seen(directory)
+    seen = read_manifest(directory)["model_sees"]
+    image_shape, num_classes, num_tokens, label_shape = (
+        tuple(seen[key]) if isinstance(seen[key], list) else seen[key] for key in MODEL_SEES
+    )
     builders = scenario.model.fitted(num_tokens, label_shape).builders(image_shape, num_classes)
     assigned = scenario.model.assignment(scenario.nodes.count, scenario.seed)
     build = builders[assigned[node] if assigned else next(iter(builders))]
@@ -188,12 +191,6 @@ def _warn_of_other_code(directory: Path, scenario: Scenario) -> None:
                 f"then, {after:.12} now), so that the kept values may predict something else than they did.",
                 stacklevel=3,
             )
-
-
-def _seen(directory: Path) -> tuple[Any, ...]:
-    """Return the arguments from which models of a run were built, see manifest.py: MODEL_SEES."""
-    seen = read_manifest(directory)["model_sees"]
-    return tuple(tuple(seen[key]) if isinstance(seen[key], list) else seen[key] for key in MODEL_SEES)
 
 
 def export_model(directory: Path, node: int, out: Path, with_extra_parts: bool = False) -> tuple[int, str]:

@@ -168,7 +168,7 @@ def _training(scenario: Scenario) -> Wrong:
             if is_set:
                 yield key, "needs validation samples, but validation.source is none"
     if scenario.records.models == "best" and not (training.early_stopping or has_best):
-        yield "records.models", "best needs evaluation.evaluated_model: best, or training.early_stopping"
+        yield "records.models", "needs evaluation.evaluated_model: best or training.early_stopping"
 
 
 def _privacy(scenario: Scenario) -> Wrong:
@@ -181,9 +181,8 @@ def _privacy(scenario: Scenario) -> Wrong:
     if privacy.kind != "dp_sgd":
         return
     if scenario.algorithm.own_loss:
-        text = f"{scenario.algorithm_name} trains with another loss than the task's, without a gradient per sample. "
-        text += "Use message, or an algorithm that trains with the task's loss (el, dpsgd, dac, facade, ...)"
-        yield "privacy.kind", text
+        text = f"expected message: {scenario.algorithm_name} trains with another loss than the task's. Or choose an "
+        yield "privacy.kind", f"{text}algorithm with the task's loss (el, dpsgd, dac, facade, ...)"
     for key, common, why in (
         ("accumulate", 1, "noise is added to every batch; a larger batch_size does the same"),
         ("precision", "float32", "gradients of single samples are computed in float32"),

@@ -34,16 +34,9 @@ def _of_graph(scenario: Scenario) -> list[str]:
     expected, name = algorithm.expects_graph, scenario.algorithm_name
     if not algorithm.uses_topology or expected == "any" or (expected == "dynamic") == dynamic:
         return []
-    if expected == "static":
-        same = " On a regular graph it then computes the same as el." if name == "dpsgd" else ""
-        return [
-            f"NOTE: {name} is defined for one graph in all rounds, and this topology changes every round.{same} "
-            "Set topology.dynamic to false."
-        ]
-    return [
-        f"NOTE: {name} is defined for a new graph in every round, and this topology never changes. "
-        "Set topology.dynamic to true, or choose a topology that has this key (random_regular, ...)."
-    ]
+    kind = "one graph in all rounds" if expected == "static" else "a new graph in every round"
+    cure = f"Set topology.dynamic to {str(not dynamic).lower()}; random topologies have this key"
+    return [f"NOTE: {name} is defined for {kind}, and topology.dynamic is {str(dynamic).lower()}. {cure}."]
 
 
 def _of_parts(scenario: Scenario) -> Iterator[tuple[Place, str]]:

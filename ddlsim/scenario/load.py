@@ -26,7 +26,9 @@ from ddlsim.scenario.tree import (
     long_path,
     parse_file,
     parse_value,
+    value_at,
     with_long_names,
+    without,
 )
 from ddlsim.scenario.validate import validate
 
@@ -49,15 +51,17 @@ def merge(below: Tree, above: Tree, path: tuple[str, ...] = ()) -> Tree:
     return Tree(merged, above.mark, above.key)
 
 
-def put(tree: Tree, path: tuple[str, ...], value: Tree) -> Tree:
-    """Return a tree with one value set at a path, as `--set` does.
+def put(tree: Tree | None, rest: tuple[str, ...], value: Tree, path: tuple[str, ...] = ()) -> Tree:
+    """Return a tree with one value set, as `--set` does.
 
     Another `name` for a named part drops the keys that belonged to the part that stood there; the same name keeps them.
+
+    Args:
+        tree: the tree at `path`; None: a new one.
+        rest: path of the value from there.
+        value: the value.
+        path: path of the tree.
     """
-    return _put(tree, path, value, ())
-
-
-def _put(tree: Tree | None, rest: tuple[str, ...], value: Tree, path: tuple[str, ...]) -> Tree:
     if not rest:
         return value
     if tree is not None and is_training(path):
@@ -67,7 +71,7 @@ def _put(tree: Tree | None, rest: tuple[str, ...], value: Tree, path: tuple[str,
     renames = rest == ("name",) and is_part(path) and "name" in here
     if renames and _meant(path, here["name"]) != _meant(path, value):
         here = {}
-    here[key] = _put(here.get(key), rest[1:], value, (*path, key))
+    here[key] = put(here.get(key), rest[1:], value, (*path, key))
     mark, at = (tree.mark, tree.key) if tree is not None else (value.mark, value.key)
     return Tree(here, mark, at)
 
@@ -94,30 +98,6 @@ def changes_alike(tree: Tree, path: tuple[str, ...]) -> bool:
             if own is not None and other is not None:
                 return bool(_meant(path[:depth], own) == _meant(path[:depth], other))
     return False
-
-
-def without(tree: Tree, path: tuple[str, ...]) -> Tree:
-    """Return a tree without the value at a long path, and without mappings that become empty."""
-    rest = path[1:]
-    here = dict((with_long_names(tree) if rest and is_training(path[:1]) else tree).value)
-    below = here.pop(path[0])
-    if rest:
-        if is_training(path[:1]):
-            below = with_long_names(below)
-        left = without(below, rest)
-        if left.value:
-            here[path[0]] = left
-    return Tree(here, tree.mark, tree.key)
-
-
-def value_at(tree: Tree, path: tuple[str, ...]) -> Tree | None:
-    """Return the value at a long path, or None."""
-    found: Tree | None = tree
-    for depth, key in enumerate(path):
-        if found is None:
-            return None
-        found = (with_long_names(found) if is_training(path[:depth]) else found).child(key)
-    return found
 
 
 OF_PUBLISHED = (("data",), ("nodes",), ("model",), ("task",), ("partition",), ("shift",), ("algorithm", "name"))

@@ -347,6 +347,30 @@ def with_long_names(training: Tree) -> Tree:
     return Tree(found, training.mark, training.key)
 
 
+def without(tree: Tree, path: tuple[str, ...]) -> Tree:
+    """Return a tree without the value at a long path, and without mappings that become empty."""
+    rest = path[1:]
+    here = dict((with_long_names(tree) if rest and is_training(path[:1]) else tree).value)
+    below = here.pop(path[0])
+    if rest:
+        if is_training(path[:1]):
+            below = with_long_names(below)
+        left = without(below, rest)
+        if left.value:
+            here[path[0]] = left
+    return Tree(here, tree.mark, tree.key)
+
+
+def value_at(tree: Tree, path: tuple[str, ...]) -> Tree | None:
+    """Return the value at a long path, or None."""
+    found: Tree | None = tree
+    for depth, key in enumerate(path):
+        if found is None:
+            return None
+        found = (with_long_names(found) if is_training(path[:depth]) else found).child(key)
+    return found
+
+
 def long_path(path: tuple[str, ...], given: Tree) -> tuple[str, ...]:
     """Return the path of a `--set` in the long form."""
     head = path[:-1]

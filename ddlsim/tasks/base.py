@@ -186,13 +186,9 @@ def metric_of(manifest: Mapping[str, Any]) -> Metric:
     """Return the metric of a run's nodes.
 
     Args:
-        manifest: of the run; one without `metric` is older than tasks by name.
+        manifest: of the run.
     """
-    found = manifest.get("metric")
-    if isinstance(found, Mapping):
-        known = {key: value for key, value in found.items() if key in Metric.__dataclass_fields__}
-        return Metric(**known)
-    return MSE if manifest.get("task") == "regression" else ACCURACY
+    return Metric(**manifest["metric"]) if "metric" in manifest else ACCURACY
 
 
 Reduction = Literal["mean", "sum", "none"]

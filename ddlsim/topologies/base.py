@@ -116,8 +116,4 @@ def forget() -> None:
 @functools.cache
 def _cache(num_nodes: int) -> Callable[[Topology, int, int, int], Neighbors]:
     most = max(4, min(CACHED_ROUNDS, CACHED_NODES // max(1, num_nodes)))
-    return functools.lru_cache(maxsize=most)(_drawn)
-
-
-def _drawn(topology: Topology, num_nodes: int, round_num: int, seed: int) -> Neighbors:
-    return topology.neighbors(num_nodes, round_num, seed)
+    return functools.lru_cache(maxsize=most)(lambda topology, *arguments: topology.neighbors(*arguments))

@@ -343,7 +343,7 @@ def common_distance(found: Sequence["Result"]) -> CommonDistance | None:
         return None
     ours = np.array([len(one.seeds) for one in judged])
     theirs = np.array([len(one.cell.seeds) for one in judged])
-    stds = np.array([_std(one) for one in judged])
+    stds = np.array([one.cell.published.std for one in judged if one.cell.published], float)
     differences = np.array([one.difference for one in judged], float)
     variance = (theirs * stds**2).sum() / (theirs - 1).sum()
     weights = 1 / (variance * (1 / ours + 1 / theirs))
@@ -351,8 +351,3 @@ def common_distance(found: Sequence["Result"]) -> CommonDistance | None:
     chi_squared = (weights * (differences - mean) ** 2).sum()
     error = weights.sum() ** -0.5
     return CommonDistance(len(judged), float(mean), float(error), float(variance**0.5), float(chi_squared))
-
-
-def _std(one: "Result") -> float:
-    assert one.cell.published is not None and one.cell.published.std
-    return one.cell.published.std
