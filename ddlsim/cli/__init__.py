@@ -7,7 +7,6 @@ interrupted.
 
 import gc
 import sys
-from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -48,23 +47,12 @@ def main_options(
     """Options of all commands; Commands.invoke reads them and turns errors into messages and exit codes."""
 
 
-COMMANDS: dict[str, Callable[..., None]] = {
-    "run": run.run,
-    "resume": run.resume,
-    "sweep": sweep.sweep,
-    "reproduce": reproduce.reproduce,
-    "check": check.check,
-    "schema": check.schema,
-    "new": check.new,
-    "list": listing.list_names,
-    "report": report.report,
-    "compare": compare.compare,
-    "export": report.export,
-    "calibrate": calibrate,
-    "doctor": doctor.doctor,
-}
-for name, command in COMMANDS.items():
-    app.command(name, cls=LiveCommand)(command)
+RUNS = (run.run, run.resume, sweep.sweep, reproduce.reproduce)
+RECORDS = (report.report, compare.compare, report.export)
+SCENARIOS = (check.check, check.schema, check.new, calibrate, doctor.doctor)
+for command in (*RUNS, *RECORDS, *SCENARIOS):
+    app.command(cls=LiveCommand)(command)
+app.command("list", cls=LiveCommand)(listing.list_names)
 app.add_typer(data.app, name="data")
 app.add_typer(network.app, name="network")
 

@@ -57,8 +57,6 @@ def compare(
         if not used and source is not None and source.name == "COMMANDLINE":
             raise ScenarioError(f"--{option}: has no effect on a table. Add --plot FILE.")
     keys = None if group_by is None else [key.strip() for key in group_by.split(",") if key.strip()]
-    if keys == []:
-        raise ScenarioError("--group-by: expected dotted keys of the scenario, e.g. algorithm.name,topology.name.")
     damaged: list[DdlsimError] = []
     target = None if at is None else Target(at, y)
     found = list(read_all(runs, damaged.append))

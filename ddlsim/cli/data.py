@@ -56,10 +56,8 @@ def check_data(
             worst = error.exit_code
             continue
         shape = " x ".join(map(str, dataset.train_images.shape[1:]))
-        typer.echo(
-            f"{name}: {len(dataset.train_labels)} train, {len(dataset.test_labels)} test, {shape}, "
-            f"{dataset.num_classes} classes, sha256 {dataset.sha256}, from {dataset.origin}"
-        )
+        sizes = f"{len(dataset.train_labels)} train, {len(dataset.test_labels)} test, {shape}"
+        typer.echo(f"{name}: {sizes}, {dataset.num_classes} classes, sha256 {dataset.sha256}, from {dataset.origin}")
     if worst:
         raise typer.Exit(worst)
 
@@ -73,8 +71,6 @@ def find_dataset(name: str, search: "DataSearch") -> dict[str, str]:
         return found
     try:
         dataset = cls().load(search)
-    except DataDamaged as error:
-        return {"state": "damaged", "detail": str(error).splitlines()[0]}
     except DataMissing:
         return {"state": "missing", "detail": f"`ddlsim data check {name}` says how to get it"}
     except Exception as error:

@@ -41,44 +41,29 @@ def list_names(
     from ddlsim.report.text import printable
     from ddlsim.scenario import parts
 
-    if kind is None:
-        _list_all(as_json)
-        return
-    rows = rows_of(kind.value)
-    if as_json:
-        typer.echo(table_text({"schema_version": 1, kind.value: rows}, indent=1))
-        return
-    width = max((len(row["name"]) for row in rows), default=0)
-    for row in rows:
-        also = f" (also {', '.join(row['aliases'])})" if row.get("aliases") else ""
-        origin = f" [{row['from']}]" if row.get("from", "built-in") != "built-in" and "path" not in row else ""
-        typer.echo(printable(f"{row['name']:{width}}  {row['about']}{also}{origin}").rstrip())
-        keys = row.get("keys", [])
-        key_width = max((len(key["key"]) for key in keys), default=0)
-        for key in keys:
-            value = key["default"]
-            default = f"default {value if isinstance(value, str) else json.dumps(value)}"
-            default = "required" if key["required"] else default
-            typer.echo(f"{'':{width}}    {key['key']:{key_width}}  {key['type']}, {default}. {key['about']}".rstrip())
-    if kind.value in TABLE_OF:
-        group = parts.table(TABLE_OF[kind.value]).group
-        typer.echo(f"Others: a class in a file (name: ./mine.py:Mine), or an entry point in the group {group}.")
-
-
-def _list_all(as_json: bool) -> None:
-    """List every name of every kind, with one line and its origin."""
-    from ddlsim.report.text import printable
-
-    found = {kind.value: rows_of(kind.value) for kind in Kind}
+    found = {each.value: rows_of(each.value) for each in ([kind] if kind else Kind)}
     if as_json:
         typer.echo(table_text({"schema_version": 1, **found}, indent=1))
         return
-    for kind, rows in found.items():
-        typer.echo(f"{kind}:")
+    for each, rows in found.items():
         width = max((len(row["name"]) for row in rows), default=0)
+        typer.echo(f"{each}:")
         for row in rows:
-            typer.echo(printable(f"  {row['name']:{width}}  {row['about']} [{row.get('from', 'built-in')}]"))
-    typer.echo("Keys: ddlsim list KIND. Others: a class in a file (./mine.py:Mine) or module (package.module:Mine).")
+            also = f" (also {', '.join(row['aliases'])})" if row.get("aliases") else ""
+            typer.echo(printable(f"  {row['name']:{width}}  {row['about']}{also} [{row.get('from', 'built-in')}]"))
+            keys = row.get("keys", []) if kind else []
+            key_width = max((len(key["key"]) for key in keys), default=0)
+            for key in keys:
+                value = key["default"]
+                default = f"default {value if isinstance(value, str) else json.dumps(value)}"
+                default = "required" if key["required"] else default
+                text = f"{key['key']:{key_width}}  {key['type']}, {default}. {key['about']}"
+                typer.echo(f"  {'':{width}}    {text}".rstrip())
+    key = TABLE_OF.get(kind.value) if kind else None
+    group = f", or an entry point in the group {parts.table(key).group}" if key else ""
+    typer.echo(f"Others: a class in a file (./mine.py:Mine) or module (package.module:Mine){group}.")
+    if kind is None:
+        typer.echo("Keys: ddlsim list KIND.")
 
 
 def rows_of(kind: str) -> list[dict[str, Any]]:

@@ -227,8 +227,7 @@ def _best(study: "Study", wanted: "Search") -> str:
     complete = [frozen for frozen in ended if frozen.state == TrialState.COMPLETE]
     metric = wanted.objective.metric
     best = sorted(complete, key=lambda frozen: float(frozen.value or 0.0), reverse=not metric.falling)[:5]
-    keys = list(wanted.space)
-    rows = []
+    keys, rows = list(wanted.space), []
     for frozen in best:
         values = [frozen.params[key] for key in keys]
         texts = [f"{value:.4g}" if isinstance(value, float) else str(value) for value in values]
@@ -238,7 +237,6 @@ def _best(study: "Study", wanted: "Search") -> str:
     head = f"{len(ended)} trials: {len(complete)} complete, {pruned} pruned, {failed} failed."
     if not best:
         return head
-    fallback = study.user_attrs.get(FALLBACK)
-    if fallback:
+    if fallback := study.user_attrs.get(FALLBACK):
         head = f"!! {fallback_line(fallback)}\n{head}"
     return f"{head} The best of them, in {wanted.base.out}:\n{columns(['run', wanted.objective.name, *keys], rows)}"

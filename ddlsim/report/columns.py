@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ddlsim.devices.energy import grams
-from ddlsim.foundation.errors import DataMissing
+from ddlsim.foundation.environment import needed
 from ddlsim.report.figures import written_below
 from ddlsim.report.record_files import NodeColumns
 from ddlsim.report.summary import costs_of
@@ -132,7 +132,7 @@ def write_tables(records: "Records", folder: Path, kind: str) -> list[Path]:
     Raises:
         DataMissing: for Parquet, if pyarrow is not installed. ScenarioError: if the folder cannot be written to.
     """
-    arrow: Any = _need_arrow() if kind == "parquet" else None
+    parquet: Any = needed("pyarrow.parquet", "parquet", "Parquet") if kind == "parquet" else None
     found = []
     with written_below(folder, "--out"):
         for name, make in TABLES.items():
@@ -140,18 +140,11 @@ def write_tables(records: "Records", folder: Path, kind: str) -> list[Path]:
             if not len(next(iter(table.values()))):
                 continue
             path = folder / f"{name}.{kind}"
-            if arrow is not None:
-                arrow.parquet.write_table(arrow.table({key: column.tolist() for key, column in table.items()}), path)
+            if parquet is not None:
+                columns = {key: column.tolist() for key, column in table.items()}
+                parquet.write_table(needed("pyarrow", "parquet", "Parquet").table(columns), path)
             else:
                 rows = zip(*(column.tolist() for column in table.values()), strict=True)
                 path.write_text(comma_separated(list(table), list(rows)) + "\n", encoding="utf-8")
             found.append(path)
     return found
-
-
-def _need_arrow() -> Any:
-    try:
-        import pyarrow.parquet
-    except ImportError as error:
-        raise DataMissing("Parquet needs pyarrow, which is not installed: pip install 'ddlsim[parquet]'.") from error
-    return pyarrow

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ddlsim.foundation.errors import DataMissing, ScenarioError
+from ddlsim.foundation.environment import needed
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.report.section import Axis, Bars, Figure, Frame, Heat, Lines, Series
 from ddlsim.report.text import evenly_spaced, unit_of
 
@@ -228,8 +229,4 @@ def written_below(folder: Path, option: str) -> Iterator[None]:
 
 def need_matplotlib() -> Any:
     """Return the package, or raise a DataMissing that names the extra to install."""
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise DataMissing("Figures need matplotlib, which is not installed: pip install 'ddlsim[plot]'.") from error
-    return matplotlib
+    return needed("matplotlib", "plot", "figures")

@@ -197,8 +197,7 @@ class Records:
     @property
     def command(self) -> str:
         """The command that began the run, quoted for a shell; empty if it was not recorded."""
-        words = self.manifest.get("command") or []
-        return shlex.join(map(str, words)) if isinstance(words, list) else str(words)
+        return shlex.join(map(str, self.manifest.get("command") or []))
 
     @property
     def status(self) -> str:

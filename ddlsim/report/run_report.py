@@ -12,12 +12,12 @@ from ddlsim.report.records import Records
 from ddlsim.report.section import Section
 from ddlsim.report.sections import sections
 from ddlsim.report.sections.about import GROUP as ABOUT
-from ddlsim.report.summary import raise_it, read_all, summary_of
+from ddlsim.report.summary import read_all, summary_of
 from ddlsim.report.summary_table import table as summary_table
 from ddlsim.report.text import columns
 
 
-def report(run_dirs: Iterable[str | Path], on_damaged: Callable[[DdlsimError], None] = raise_it) -> str:
+def report(run_dirs: Iterable[str | Path], on_damaged: Callable[[DdlsimError], None] | None = None) -> str:
     """Return a detailed report of every run, followed by a comparison if there are several.
 
     Args:
@@ -33,6 +33,8 @@ def report(run_dirs: Iterable[str | Path], on_damaged: Callable[[DdlsimError], N
             with damage_of(records.directory):
                 parts.append(_one(records, summary))
         except DdlsimError as error:
+            if on_damaged is None:
+                raise
             on_damaged(error)
         else:
             shown.append(records.directory)

@@ -88,13 +88,8 @@ def summary_of(records: Records) -> dict:
     )
 
 
-def raise_it(error: DdlsimError) -> None:
-    """Raise the error of a run that cannot be read, the default treatment."""
-    raise error
-
-
 def read_all(
-    paths: Iterable[str | Path], on_damaged: Callable[[DdlsimError], None] = raise_it
+    paths: Iterable[str | Path], on_damaged: Callable[[DdlsimError], None] | None = None
 ) -> Iterator[tuple[Records, dict]]:
     """Every run named by paths (see `find_runs`) with its summary.
 
@@ -108,6 +103,8 @@ def read_all(
             with damage_of(path):
                 summary = summary_of(records)
         except DdlsimError as error:
+            if on_damaged is None:
+                raise
             on_damaged(error)
         else:
             yield records, summary
@@ -165,9 +162,7 @@ def _over(values: np.ndarray | None, records: Records) -> dict:
 
 
 def _fairness(records: Records, nodes: np.ndarray | None = None) -> dict:
-    """Return the fairness of a classification between clusters; for selected nodes (bool [N]) between the clusters that
-    have any; None for all nodes.
-    """
+    """Return the fairness between the clusters that have any of these nodes (bool [N]; None: all nodes)."""
     evaluations, clusters = records.evaluations, records.node_cluster
     if not len(evaluations) or not records.has_clusters or (nodes is not None and not nodes.any()):
         return dict.fromkeys(FAIRNESS)
@@ -187,9 +182,7 @@ def _fairness(records: Records, nodes: np.ndarray | None = None) -> dict:
 
 
 def _timetable(records: Records) -> list[dict] | None:
-    """Return per round of a network-only run the completion times of the first, the median and the last node; else
-    None.
-    """
+    """Return the times at which the first, the median and the last node completed each round, if no node learns."""
     columns = records.timetable
     if columns is None:
         return None
@@ -218,8 +211,7 @@ def _energy(records: Records) -> dict:
 
 
 def _privacy(records: Records) -> dict:
-    """Return the privacy guarantee, and the largest and the mean epsilon at the last evaluation, of the nodes that have
-    one.
+    """Return the privacy guarantee, and the nodes' largest and mean epsilon at the last evaluation.
 
     `unprotected` are nodes without epsilon, since they sent without noise.
     """
@@ -365,9 +357,7 @@ def _plain(value: Any) -> Any:
 
 
 def honest_part(summary: dict) -> dict:
-    """Return the part of a summary with the figures of honest nodes: a separate part for a run under attack, else the
-    whole.
-    """
+    """Return the figures of honest nodes: a part of the summary for a run under attack, else the whole."""
     return summary.get("honest") or summary
 
 

@@ -1,18 +1,6 @@
 """The summary of a run as the lines of one small table, warnings first."""
 
-from ddlsim.report.text import (
-    FLOPS,
-    SHORT_SECONDS,
-    bytes_text,
-    columns,
-    grams_text,
-    joules_text,
-    number_text,
-    percent_text,
-    prefixed,
-    printable,
-    seconds_text,
-)
+from ddlsim.report import text as formats
 from ddlsim.tasks.base import Metric
 
 PURPOSES = {"compute_j": "computing", "idle_j": "idle", "upload_j": "sending", "download_j": "receiving"}
@@ -55,8 +43,8 @@ def rows(summary: dict) -> list[tuple[str, str]]:
         *_privacy_lines(summary.get("privacy")),
         *_secure_lines(summary.get("secure_aggregation")),
         *([("device", step_times_text(summary["step_times"]))] if summary.get("step_times") else []),
-        ("simulated time", seconds_text(summary["sim_time_s"]) + _mark("sim_time_s", summary)),
-        ("wall time", seconds_text(summary["wall_s"])),
+        ("simulated time", formats.seconds_text(summary["sim_time_s"]) + _mark("sim_time_s", summary)),
+        ("wall time", formats.seconds_text(summary["wall_s"])),
         *([("self-checks", str(summary["checks"]))] if summary.get("checks") else []),
     ]
     if summary["timetable"] is None:
@@ -66,12 +54,12 @@ def rows(summary: dict) -> list[tuple[str, str]]:
     if summary["settlement"]:
         lines.append(("heads", settlement_text(summary["settlement"])))
     for part, value in summary.get("profile", {}).items():
-        lines.append((f"wall s, {part}" if part != "simulated to wall" else part, number_text(value, 2)))
+        lines.append((f"wall s, {part}" if part != "simulated to wall" else part, formats.number_text(value, 2)))
     for kind, seconds in summary.get("device_seconds", {}).items():
-        lines.append((f"device s, {kind}", number_text(seconds, 2)))
+        lines.append((f"device s, {kind}", formats.number_text(seconds, 2)))
     for kind, ran in summary.get("waves", {}).items():
         a_round, size = ran["waves"] / max(1, summary["rounds"]), ran["jobs"] / ran["waves"]
-        lines.append((f"waves of {kind}", f"{number_text(a_round, 2)} a round, {number_text(size, 1)} jobs each"))
+        lines.append((f"waves of {kind}", f"{a_round:.2f} a round, {size:.1f} jobs each"))
     for backend, kinds in summary.get("paths", {}).items():
         lines.append((f"computed {backend}", ", ".join(f"{count} {kind}" for kind, count in kinds.items())))
     for backend, reasons in summary.get("detours", {}).items():
@@ -85,12 +73,12 @@ def _mark(figure: str, summary: dict) -> str:
 
 def step_times_text(step_times: dict) -> str:
     """Return the device, the shortest and longest step, and the source of these times."""
-    shortest, longest = (prefixed(seconds, SHORT_SECONDS) for seconds in step_times["step_s"])
+    shortest, longest = (formats.prefixed(seconds, formats.SHORT_SECONDS) for seconds in step_times["step_s"])
     text = f"{step_times['device']}, {shortest}{'' if shortest == longest else f' to {longest}'} per step"
     if step_times["source"] == "given":
         return text
     flops = step_times["flops"].values()
-    fewest, most = prefixed(min(flops), FLOPS), prefixed(max(flops), FLOPS)
+    fewest, most = formats.prefixed(min(flops), formats.FLOPS), formats.prefixed(max(flops), formats.FLOPS)
     operations = fewest if fewest == most else f"{fewest} to {most}"
     how = f"{operations}, {step_times['source']}" + ("" if step_times["counted"] else " from the model's size")
     cure = "; run `ddlsim calibrate` for your device" if step_times["source"] == "estimated" else ""
@@ -107,9 +95,9 @@ def exchange_text(summary: dict) -> str:
     judged_by, found = Metric(**summary["judged_by"]), summary["final_exchange"]
     gain = found["gain"]
     if gain is None:
-        return bytes_text(found["bytes"])
+        return formats.bytes_text(found["bytes"])
     changed = f"{100 * gain:+.1f} points" if judged_by.share else f"{gain:+.{judged_by.digits}f} {judged_by.words}"
-    return f"{bytes_text(found['bytes'])}, {changed}"
+    return f"{formats.bytes_text(found['bytes'])}, {changed}"
 
 
 def _nodes_line(summary: dict) -> str:
@@ -147,10 +135,9 @@ def _quality_lines(summary: dict) -> list[tuple[str, str]]:
     if "demographic_parity" not in summary:
         task = summary["task"].replace("_", " ")
         return [*lines, ("fairness over classes", f"not defined (task: {task}, no single class per sample)")]
-    lines.append(("fair accuracy %", percent_text(summary["fair_accuracy"])))
-    return lines + [
-        (name.replace("_", " "), number_text(summary[name])) for name in ("demographic_parity", "equalized_odds")
-    ]
+    lines.append(("fair accuracy %", formats.percent_text(summary["fair_accuracy"])))
+    parity, odds = formats.number_text(summary["demographic_parity"]), formats.number_text(summary["equalized_odds"])
+    return [*lines, ("demographic parity", parity), ("equalized odds", odds)]
 
 
 def _with_clusters(values: dict, judged_by: Metric, several: bool) -> str:
@@ -173,9 +160,9 @@ def _attack_lines(summary: dict) -> list[tuple[str, str]]:
             continue
         lines.append((f"{judged_by.head}, {which}", _with_clusters(part[metric], judged_by, has_clusters(summary))))
         if "fair_accuracy" in part and has_clusters(summary):
-            lines.append((f"fair accuracy %, {which}", percent_text(part["fair_accuracy"])))
+            lines.append((f"fair accuracy %, {which}", formats.percent_text(part["fair_accuracy"])))
         if "backdoor_success" in part:
-            lines.append((f"backdoor success %, {which}", percent_text(part["backdoor_success"]["all"])))
+            lines.append((f"backdoor success %, {which}", formats.percent_text(part["backdoor_success"]["all"])))
     return lines
 
 
@@ -188,20 +175,20 @@ def _timetable_lines(summary: dict) -> list[tuple[str, str]]:
     """Return the lines of a network-only run in place of accuracy: completion times of its last round."""
     last = summary["timetable"][-1]
     sent = summary["bytes"]["total"]
-    through = ", ".join(f"{name} {seconds_text(last[f'{name}_s'])}" for name in ("first", "median", "last"))
+    through = ", ".join(f"{name} {formats.seconds_text(last[f'{name}_s'])}" for name in ("first", "median", "last"))
     return [
         ("rounds", str(summary["rounds"])),
         ("nodes through the last round", f"{through} ({last['nodes']:.0f} nodes)"),
-        ("bytes per node", bytes_text(None if sent is None else sent / summary["nodes"])),
+        ("bytes per node", formats.bytes_text(None if sent is None else sent / summary["nodes"])),
     ]
 
 
 def _bytes_line(traffic: dict) -> str:
     if traffic["payload"] is None:
-        return bytes_text(traffic["total"])
+        return formats.bytes_text(traffic["total"])
     names = ["payload", "header", "wasted", *(["in_flight"] if traffic.get("in_flight") else [])]
-    parts = ", ".join(f"{name.replace('_', ' ')} {bytes_text(traffic[name])}" for name in names)
-    return f"{bytes_text(traffic['total'])} ({parts})"
+    parts = ", ".join(f"{name.replace('_', ' ')} {formats.bytes_text(traffic[name])}" for name in names)
+    return f"{formats.bytes_text(traffic['total'])} ({parts})"
 
 
 def _target_lines(target: dict, judged_by: Metric) -> list[tuple[str, str]]:
@@ -222,13 +209,13 @@ def _energy_lines(summary: dict) -> list[tuple[str, str]]:
     found = summary.get("energy")
     if found is None or found["joules"] is None:
         return []
-    parts = [f"{title} {joules_text(found[name])}" for name, title in PURPOSES.items() if found.get(name)]
-    lines = [("energy", joules_text(found["joules"]) + (f" ({', '.join(parts)})" if parts else ""))]
+    parts = [f"{title} {formats.joules_text(found[name])}" for name, title in PURPOSES.items() if found.get(name)]
+    lines = [("energy", formats.joules_text(found["joules"]) + (f" ({', '.join(parts)})" if parts else ""))]
     if found.get("node_mean") is not None:
-        most = "" if found["node_max"] is None else f", at most {joules_text(found['node_max'])}"
-        lines.append(("energy per node", f"mean {joules_text(found['node_mean'])}{most}"))
+        most = "" if found["node_max"] is None else f", at most {formats.joules_text(found['node_max'])}"
+        lines.append(("energy per node", f"mean {formats.joules_text(found['node_mean'])}{most}"))
     if found["gco2"] is not None:
-        lines.append(("emissions", f"{grams_text(found['gco2'])} CO2e"))
+        lines.append(("emissions", f"{formats.grams_text(found['gco2'])} CO2e"))
     return lines
 
 
@@ -241,7 +228,7 @@ def _privacy_lines(privacy: dict | None) -> list[tuple[str, str]]:
         lost = not privacy["noise_multiplier"] or spent.get("unprotected")
         return [("privacy", "no guarantee" if lost else "not evaluated")]
     without = f"; {spent['unprotected']} nodes sent without noise: no guarantee" if spent.get("unprotected") else ""
-    most, mean = number_text(spent["max"], 2), number_text(spent["mean"], 2)
+    most, mean = formats.number_text(spent["max"], 2), formats.number_text(spent["mean"], 2)
     return [("privacy", f"epsilon at most {most} (mean {mean}) at delta {privacy['delta']:g}, of {unit}{without}")]
 
 
@@ -254,13 +241,13 @@ def _secure_lines(secure: dict | None) -> list[tuple[str, str]]:
 
 def costs_text(costs: dict) -> str:
     """Return bytes and time, and joules and emissions if they were counted."""
-    texts = [bytes_text(costs["bytes"]), seconds_text(costs["sim_time_s"])]
+    texts = [formats.bytes_text(costs["bytes"]), formats.seconds_text(costs["sim_time_s"])]
     if "joules" in costs:
-        texts.append(joules_text(costs["joules"]))
+        texts.append(formats.joules_text(costs["joules"]))
     if "epsilon" in costs:
-        texts.append(f"epsilon {number_text(costs['epsilon'], 2)}")
+        texts.append(f"epsilon {formats.number_text(costs['epsilon'], 2)}")
     if "gco2" in costs:
-        texts.append(f"{grams_text(costs['gco2'])} CO2e")
+        texts.append(f"{formats.grams_text(costs['gco2'])} CO2e")
     return ", ".join(texts)
 
 
@@ -276,5 +263,5 @@ def settlement_text(settlement: dict) -> str:
 
 def table(summary: dict) -> str:
     """A run's summary for the console, from `summarize`: warnings, and aligned names and values."""
-    loud = [f"!! {printable(line)}" for line in loud_lines(summary)]
-    return "\n".join([*loud, columns([], [(name, printable(value)) for name, value in rows(summary)], left=2)])
+    loud = [f"!! {line}" for line in loud_lines(summary)]
+    return formats.printable("\n".join([*loud, formats.columns([], rows(summary), left=2)]))

@@ -6,7 +6,6 @@ Tracker, and a line in TRACKERS.
 """
 
 import hashlib
-import importlib
 import math
 import os
 import sys
@@ -17,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ddlsim.foundation.errors import DataMissing, DdlsimError, ScenarioError
+from ddlsim.foundation.environment import needed
+from ddlsim.foundation.errors import DdlsimError, ScenarioError
 from ddlsim.report.columns import rounds, write_tables
 from ddlsim.report.comparing.groups import settings_of
 from ddlsim.report.summary import honest_part, summary_of
@@ -253,10 +253,7 @@ def make_tracker(name: str) -> Tracker:
     Raises:
         DataMissing: if its package is not installed.
     """
-    try:
-        importlib.import_module(name)
-    except ImportError as error:
-        raise DataMissing(f"tracker {name}: package not installed. Run pip install 'ddlsim[{name}]'.") from error
+    needed(name, name, f"tracker {name}")
     return TRACKERS[name]()
 
 

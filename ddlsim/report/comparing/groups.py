@@ -73,13 +73,8 @@ def settings_of_run(records: Records) -> Settings:
     for each in records.manifest.get("branches") or ():
         before = ", ".join(f"{key} was {was}" for key, (was, _) in each["changed"].items())
         changes += [f"after round {each['from_round']}: {before}"] if before else []
-    plugins = records.manifest.get("plugins") or ()
-    often = Counter(each["name"] for each in plugins)
-    digests = {
-        f"{each['kind']}.{each['name']}" if often[each["name"]] > 1 else each["name"]: each.get("sha256")
-        for each in plugins
-    }
-    code = {f"code.{name}": digest[:12] for name, digest in digests.items() if digest}
+    plugins = [each for each in records.manifest.get("plugins") or () if each.get("sha256")]
+    code = {f"code.{each['kind']}.{each['name']}": each["sha256"][:12] for each in plugins}
     return settings_of(records.scenario) | ({"branch": "; ".join(changes)} if changes else {}) | code
 
 

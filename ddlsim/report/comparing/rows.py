@@ -175,8 +175,7 @@ def _row(
 
 def _published_of_all(each: list[dict[str, float]]) -> dict[str, float]:
     """Return the published numbers on which all runs agree; a mean over several settings has none."""
-    first, *others = each
-    return {name: value for name, value in first.items() if all(one.get(name) == value for one in others)}
+    return {name: value for name, value in each[0].items() if all(one.get(name) == value for one in each)}
 
 
 def _digest_notes(members: list[tuple[dict, Records]]) -> list[str]:

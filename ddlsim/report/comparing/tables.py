@@ -12,7 +12,7 @@ from ddlsim.foundation.strict_json import table_text
 from ddlsim.report import text as formats
 from ddlsim.report.comparing.groups import Settings, part_of
 from ddlsim.report.comparing.rows import COSTS, ENERGY, FALLBACK, Row, Target, compared
-from ddlsim.report.summary import raise_it, read_all
+from ddlsim.report.summary import read_all
 from ddlsim.tasks.base import ACCURACY
 
 Format = Literal["text", "csv", "markdown", "latex", "json"]
@@ -24,7 +24,7 @@ FORMATS = ("text", "csv", "markdown", "latex", "json")
 def compare(
     run_dirs: Iterable[str | Path],
     format: str = "text",
-    on_damaged: Callable[[DdlsimError], None] = raise_it,
+    on_damaged: Callable[[DdlsimError], None] | None = None,
     by: Sequence[str] | None = None,
     target: Target | None = None,
     studied: Sequence[str] | None = None,
@@ -139,9 +139,6 @@ def notes_of(rows: list[Row]) -> list[str]:
         over = f" over {whose} nodes" if measure == metric and metric == "accuracy" else ""
         unit = " %" if shown.share else ""
         notes.append(f"to target: first evaluation with {measure}{over} {side} {shown.text(value)}{unit}")
-    without = sorted({row.judged_by.words for row in rows if row.num_clusters > 1 and not row.has_fairness})
-    if without and any(row.has_fairness and row.num_clusters > 1 for row in rows):
-        notes.append(f"fair acc, DP and EO are not defined for runs judged by {', '.join(without)}")
     if any(0 < row.reached < len(row.seeds) for row in rows):
         notes.append("(k/n): k of n runs reached the target; mean and deviation are over these")
     estimated = list(dict.fromkeys(text for row in rows for text in row.estimated))

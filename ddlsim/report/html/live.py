@@ -62,21 +62,18 @@ class LivePage:
             self.asked_s = time.monotonic()
             if self.directory is None:
                 return "", ""
-            version = self._state(self.directory)
-            if version != self._version and (self.ending or self.asked_s >= self._rests_until_s):
-                with suppress(DdlsimError, OSError):  # its first files are not complete, or one is being replaced
+            with suppress(DdlsimError, OSError):  # its first files are not complete, or one is being replaced
+                version = self._state(self.directory)
+                if version != self._version and (self.ending or self.asked_s >= self._rests_until_s):
                     self._text = printed(self._make(self.directory), version)
                     self._version = version
-                took_s = time.monotonic() - self.asked_s
-                self._rests_until_s = time.monotonic() + RESTS * took_s
+                    self._rests_until_s = time.monotonic() + RESTS * (time.monotonic() - self.asked_s)
             return self._version, self._text
 
     def _state(self, directory: Path) -> str:
         """Return a text that changes as records are written."""
-        states = []
-        for path in sorted(directory.glob("*.json*")):
-            with suppress(OSError):  # replaced in this moment
-                states.append((path.name, path.stat().st_size, path.stat().st_mtime_ns))
+        files = [(path.name, path.stat()) for path in sorted(directory.glob("*.json*"))]
+        states = [(name, found.st_size, found.st_mtime_ns) for name, found in files]
         return hashlib.sha256(repr(states).encode()).hexdigest()[:16]
 
 
