@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from ddlsim.kernels import aligned_rows, cosine, merge, project_simplex
 from ddlsim.kernels.grouped_conv import stacked_conv2d
-from ddlsim.learning.backends.choose import make_backends
+from ddlsim.learning.backends.stacked import make_backends
 
 ON_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if ON_GPU else "cpu"

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import nn
 
-from ddlsim.learning.backends.choose import make_backends
+from ddlsim.learning.backends.stacked import make_backends
 from ddlsim.learning.bank import keep_freed_memory
 from ddlsim.learning.learner import Learner
 from ddlsim.models import MODELS

@@ -17,8 +17,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from ddlsim.learning.bank import keep_freed_memory
-from ddlsim.learning.batches import draw_batches
 from ddlsim.learning.learner import Learner
+from ddlsim.learning.training_inputs import draw_batches
 from ddlsim.models import MODELS
 from ddlsim.scenario.sections import Training
 

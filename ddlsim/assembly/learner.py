@@ -14,7 +14,8 @@ from ddlsim.foundation.rng import stream_seed
 from ddlsim.node.ports import Compute
 
 if TYPE_CHECKING:
-    from ddlsim.data import DatasetSpec, PreparedData
+    from ddlsim.data.dataset_spec import DatasetSpec
+    from ddlsim.data.prepared import PreparedData
     from ddlsim.learning.architecture import Build
     from ddlsim.learning.layout import Layout
     from ddlsim.learning.remote.waves import RemoteWaves

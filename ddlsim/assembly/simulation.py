@@ -25,7 +25,7 @@ from ddlsim.engine.membership import Member
 from ddlsim.engine.meters import EnergyMeter, PrivacyMeter
 from ddlsim.engine.monitor import OracleSimilarities, Records, RoundTimes
 from ddlsim.engine.packing import MessagePacker
-from ddlsim.engine.run_info import NodeLog, Run, RunParts, SilentLog, SimulatedClock
+from ddlsim.engine.run_info import Run, RunParts, SimulatedClock
 from ddlsim.engine.simulation import Simulation
 from ddlsim.engine.transport import EnginePorts, NetworkTransport
 from ddlsim.foundation.units import mbps_to_bytes_per_s
@@ -37,12 +37,13 @@ from ddlsim.network.network import Network
 from ddlsim.network.tcp import Tcp
 from ddlsim.node.candidates import BestModel, Snapshot
 from ddlsim.node.parameters import Deferred
-from ddlsim.node.ports import Compute
+from ddlsim.node.ports import Compute, Log
 from ddlsim.tasks.base import rows_of
 from ddlsim.topologies.base import forget, neighbors
 
 if TYPE_CHECKING:
-    from ddlsim.data import DatasetSpec, PreparedData
+    from ddlsim.data.dataset_spec import DatasetSpec
+    from ddlsim.data.prepared import PreparedData
     from ddlsim.learning.job_types import Model
     from ddlsim.learning.learner import Learner
     from ddlsim.scenario import Scenario
@@ -244,7 +245,7 @@ def build_simulation(
     ended = privacy_meter.released if privacy_meter is not None and trains_privately else None
     aggregation = None if rule is None or rule.is_plain else rule
     measurements = Measurements(learner, recorder, scenario.learned.judged_by)
-    log = NodeLog(recorder, measurements, rows_of(scenario.learned.metrics)) if learns else SilentLog()
+    log = Log(recorder.row, measurements.take, rows_of(scenario.learned.metrics)) if learns else Log()
 
     def on_outcome(outcome: Evaluated) -> None:
         for own in (meter, privacy_meter):

@@ -5,10 +5,8 @@ seed), `assign` (partition) or `apply` (shift), and a line in the table. Only nu
 torchvision and Pillow if they need them.
 """
 
-from ddlsim.data.dataset import Dataset, load_dataset
-from ddlsim.data.dataset_spec import DatasetSpec, outline
-from ddlsim.data.prepared import PreparedData, prepare
-from ddlsim.data.python_data import Arrays
+from ddlsim.data.arrays import Arrays
+from ddlsim.data.dataset import Dataset
 from ddlsim.data.search import DataSearch
 from ddlsim.foundation.registry import Registry
 
@@ -24,11 +22,11 @@ DATASETS = Registry(
         "imagenette": ".images:Imagenette",
         "image-folder": ".images:ImageFolder",
         "torchvision": ".torchvision_sets:Torchvision",
-        "npz": ".npz:Npz",
+        "npz": ".arrays:Npz",
         "hf": ".hugging_face:HuggingFace",
-        "arrays": ".python_data:Arrays",
+        "arrays": ".arrays:Arrays",
         "joined": ".derived:Joined",
-        "synthetic_regression": ".synthetic:SyntheticRegression",
+        "synthetic_regression": ".derived:SyntheticRegression",
         "shakespeare": ".shakespeare:Shakespeare",
         "ag_news": ".texts:AgNews",
         "table": ".table:Table",
@@ -70,16 +68,4 @@ SHIFTS = Registry(
     contract=".shifts:Shift",
 )
 
-__all__ = [
-    "DATASETS",
-    "PARTITIONS",
-    "SHIFTS",
-    "Arrays",
-    "DataSearch",
-    "Dataset",
-    "DatasetSpec",
-    "PreparedData",
-    "load_dataset",
-    "outline",
-    "prepare",
-]
+__all__ = ["DATASETS", "PARTITIONS", "SHIFTS", "Arrays", "DataSearch", "Dataset"]

@@ -14,17 +14,15 @@ not stated), 15 test samples per class. The published code has other amounts: 30
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.random import Generator
 
+from ddlsim.data.dataset import Dataset
 from ddlsim.data.partitions import Dealt, Partition, equal_cuts
 from ddlsim.foundation.errors import ScenarioError, listing
 from ddlsim.foundation.units import Count, CountOrZero
-
-if TYPE_CHECKING:
-    from ddlsim.data.dataset import Dataset
 
 CIFAR100_SUPERCLASSES: tuple[tuple[int, ...], ...] = (
     (4, 30, 55, 72, 95),  # aquatic mammals
@@ -158,7 +156,7 @@ class Domains(Partition):
     def known_samples(self, pool: int, held_out: int, clusters: Sequence[int], num_classes: int) -> int:
         return self._as_labels(len(clusters)).known_samples(pool, held_out, clusters, len(clusters))
 
-    def dealt_by(self, dataset: "Dataset") -> np.ndarray:
+    def dealt_by(self, dataset: Dataset) -> np.ndarray:
         return dataset.domain_of("train")
 
     def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: Generator) -> Dealt:
@@ -246,10 +244,8 @@ class ClassClusters(Partition):
         if (num_classes + (num_clusters - 1) * self.overlap) % num_clusters:
             widths = [num_classes + (num_clusters - 1) * overlap for overlap in range(num_classes)]
             fit = [n for n, width in enumerate(widths) if width % num_clusters == 0 and n * num_clusters < width]
-            raise ScenarioError(
-                f"partition.overlap: expected {listing(fit, 20) or 'one cluster'}, so that {num_clusters} equal "
-                f"windows cover {num_classes} classes, got {self.overlap}."
-            )
+            text = f"{num_clusters} equal windows cover {num_classes} classes, got {self.overlap}"
+            raise ScenarioError(f"partition.overlap: expected {listing(fit, 20) or 'one cluster'}: {text}.")
 
     def _amount(self, rng: Generator) -> int:
         if self.draw == "normal":

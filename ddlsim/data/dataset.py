@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from ddlsim.data.pixels import as_stored
 from ddlsim.data.search import DataSearch
-from ddlsim.data.uint8_images import as_stored
 from ddlsim.foundation import own_code
 from ddlsim.foundation.errors import DataDamaged
 from ddlsim.foundation.registry import Part
@@ -84,15 +84,12 @@ class Dataset:
         for split in self.splits:
             images, labels = self.samples(split)
             if images.ndim == 0 or labels.ndim == 0 or len(images) != len(labels) or len(labels) == 0:
-                raise DataDamaged(
-                    f"{self.origin}: expected {split} samples [N, ...] and as many labels [N, ...], at least one, got "
-                    f"samples {list(images.shape)} and labels {list(labels.shape)}."
-                )
+                shapes = f"samples {list(images.shape)} and labels {list(labels.shape)}"
+                raise DataDamaged(f"{self.origin}: expected as many {split} samples as labels, got {shapes}.")
             if (images.shape[1:], images.dtype, labels.ndim) != (train.shape[1:], train.dtype, train_labels.ndim):
-                raise DataDamaged(
-                    f"{self.origin}: expected {split} samples like train, {train.dtype} {list(train.shape[1:])} with "
-                    f"labels of {train_labels.ndim} axes, got {images.dtype} {list(images.shape[1:])}, {labels.ndim}."
-                )
+                like = f"{train.dtype} {list(train.shape[1:])} with labels of {train_labels.ndim} axes"
+                got = f"{images.dtype} {list(images.shape[1:])}, {labels.ndim}"
+                raise DataDamaged(f"{self.origin}: expected {split} samples like train, {like}, got {got}.")
             wrong = self.learned.wrong_labels(labels, self.num_classes)
             if wrong:
                 raise DataDamaged(f"{self.origin}: {split} labels {wrong} (task: {label_of(self.learned)}).")
@@ -314,19 +311,15 @@ def finite(where: str, key: str, array: np.ndarray) -> np.ndarray:
     if not array.size or (np.isfinite(array.min()) and np.isfinite(array.max())):  # both propagate NaN
         return array
     wrong = np.argwhere(~np.isfinite(array))
-    raise DataDamaged(
-        f"{where}: {key}: {len(wrong)} values are not finite in float32, the first is {array[tuple(wrong[0])]} in "
-        f"sample {wrong[0][0]}. Take these samples out, or fill in numbers."
-    )
+    first = f"the first is {array[tuple(wrong[0])]} in sample {wrong[0][0]}"
+    raise DataDamaged(f"{where}: {key}: {len(wrong)} values are not finite in float32, {first}. Fill in numbers.")
 
 
 def check_tokens(where: str, key: str, ids: np.ndarray, num_tokens: int | None = None) -> None:
     """Raise DataDamaged unless all token ids are from 0 to below the number of tokens, if it is known."""
     if ids.size and (ids.min() < 0 or (num_tokens is not None and ids.max() >= num_tokens)):
-        raise DataDamaged(
-            f"{where}: {key}: expected token ids from 0 to below {num_tokens or 'their number'}, got "
-            f"{ids.min()}..{ids.max()}. Renumber the tokens, or convert features with .astype('float32')."
-        )
+        text = f"expected token ids from 0 to below {num_tokens or 'their number'}, got {ids.min()}..{ids.max()}"
+        raise DataDamaged(f"{where}: {key}: {text}. Renumber them, or convert features with .astype('float32').")
 
 
 SPLIT_SEED = 0

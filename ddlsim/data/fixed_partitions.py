@@ -5,24 +5,20 @@ the samples of a node are those of one person. Difference here: a node may have 
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.random import Generator
 
+from ddlsim.data.dataset import Dataset
 from ddlsim.data.partitions import Dealt, Partition, check_indices
 from ddlsim.foundation.errors import ScenarioError, listing
+from ddlsim.foundation.registry import Problem
 from ddlsim.foundation.units import Count
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ddlsim.data.dataset import Dataset
-    from ddlsim.foundation.registry import Problem
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,19 +50,17 @@ class ByColumn(Partition):
         num_nodes, each = sum(clusters), self.values_per_node or 1
         if len(frequent) < num_nodes * each:
             few = f"values of {self.column} with at least {self.min_samples} samples, {each} per node"
-            raise ScenarioError(
-                f"partition.column: expected {num_nodes * each} {few}, got {len(frequent)}. Use fewer nodes, or lower "
-                "partition.values_per_node or partition.min_samples."
-            )
+            text = f"expected {num_nodes * each} {few}, got {len(frequent)}"
+            raise ScenarioError(f"partition.column: {text}. Lower nodes, partition.values_per_node or min_samples.")
         order = rng.permutation(frequent)
         own = np.array_split(order[: num_nodes * each] if self.values_per_node else order, num_nodes)
         return [np.flatnonzero(np.isin(of, chosen)) for chosen in own]
 
-    def dealt_by(self, dataset: "Dataset") -> np.ndarray:
+    def dealt_by(self, dataset: Dataset) -> np.ndarray:
         return self._values(dataset, "train")
 
     def deal_test(
-        self, dataset: "Dataset", pool: np.ndarray, owned: Dealt, node_cluster: np.ndarray, rng: Generator
+        self, dataset: Dataset, pool: np.ndarray, owned: Dealt, node_cluster: np.ndarray, rng: Generator
     ) -> Dealt | None:
         if not self.own_test:
             return None
@@ -76,18 +70,16 @@ class ByColumn(Partition):
             if len(own) == 0:
                 text = f"{listing(np.unique(train[owned[node]]).tolist(), 4)} of {self.column}, got none"
                 raise ScenarioError(
-                    f"partition.own_test: expected test samples of node {node}'s values {text}. Set it to false."
+                    f"partition.own_test: expected test samples of node {node}'s {text}. Set it to false."
                 )
         return found
 
-    def _values(self, dataset: "Dataset", split: str) -> np.ndarray:
+    def _values(self, dataset: Dataset, split: str) -> np.ndarray:
         columns = dataset.columns or {}
         if split not in columns.get(self.column, {}):
             known = listing([name for name, by_split in columns.items() if split in by_split]) or "none"
-            raise ScenarioError(
-                f"partition.column: {dataset.origin} has no column {self.column} of {split} samples, it has {known}. "
-                f"Name one, or add it (hf: data.columns; npz: {self.column}_{split}; Python: Arrays(columns=...))."
-            )
+            text = f"{dataset.origin} has no column {self.column} of {split} samples, it has {known}"
+            raise ScenarioError(f"partition.column: {text}. Add it (data.columns, {self.column}_{split} of an npz).")
         return columns[self.column][split]
 
 
@@ -105,7 +97,7 @@ class FromFile(Partition):
 
     path: str
 
-    def problems(self, num_nodes: int, seed: int) -> "Iterator[Problem]":
+    def problems(self, num_nodes: int, seed: int) -> Iterator[Problem]:
         """Check that the file exists and has these nodes."""
         self._lists(num_nodes)
         return iter(())
@@ -118,12 +110,12 @@ class FromFile(Partition):
         """Return the training samples of each node, by id, as the file lists them."""
         return self._within("train", sum(clusters), len(labels)) or []
 
-    def deal(self, dataset: "Dataset", pool: np.ndarray, node_cluster: np.ndarray, rng: Generator) -> Dealt:
+    def deal(self, dataset: Dataset, pool: np.ndarray, node_cluster: np.ndarray, rng: Generator) -> Dealt:
         listed = self.assign(dataset.train_labels, [len(node_cluster)], rng)
         return [own[np.isin(own, pool)] for own in listed]
 
     def deal_test(
-        self, dataset: "Dataset", pool: np.ndarray, owned: Dealt, node_cluster: np.ndarray, rng: Generator
+        self, dataset: Dataset, pool: np.ndarray, owned: Dealt, node_cluster: np.ndarray, rng: Generator
     ) -> Dealt | None:
         listed = self._within("test", len(node_cluster), len(dataset.test_labels))
         if listed is None:
@@ -191,8 +183,6 @@ def _of_nodes(path: str, listed: Any, num_nodes: int) -> list[Any]:
     expected = [str(node) for node in range(num_nodes)]
     wrong = sorted(set(expected) ^ set(by_id))
     if wrong:
-        raise ScenarioError(
-            f"partition.path: {path}: expected a list of indices for each of the nodes 0..{num_nodes - 1}, and no "
-            f"others, differs at {listing(wrong, 6)}. Change the file or nodes.clusters."
-        )
+        text = f"expected a list of indices for each of the nodes 0..{num_nodes - 1}, differs at {listing(wrong, 6)}"
+        raise ScenarioError(f"partition.path: {path}: {text}. Change the file or nodes.clusters.")
     return [by_id[node] for node in expected]

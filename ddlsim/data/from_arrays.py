@@ -1,12 +1,14 @@
-"""A data set of user-supplied arrays: shapes and types are checked, and classes counted."""
+"""Data sets of user-supplied arrays and items: shapes and types are checked, classes counted, items stacked."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from ddlsim.data.dataset import Dataset, Pair, Task, check_tokens, finite
+from ddlsim.data.pixels import gray_or_rgb
 from ddlsim.data.table import odd_cell
 from ddlsim.foundation.errors import DataDamaged, ScenarioError, listing
 
@@ -85,11 +87,11 @@ def as_samples(where: str, key: str, array: np.ndarray, integers: bool = True) -
         return array
     if array.ndim not in ((3, 4) if is_bytes else (2, 3, 4)) or not (is_bytes or is_floating):
         odd = odd_cell(array) if array.dtype.kind in "US" else ""
+        kinds = "images [N, H, W] or [N, H, W, C], uint8 or floating, or a floating table [N, F]"
+        kinds += ", or token ids [N, T] of another integer type" if integers else ""
         raise DataDamaged(
-            f"{where}: {key}: expected images [N, H, W] or [N, H, W, C], uint8 or floating, or a floating table [N, F]"
-            f"{', or token ids [N, T] of another integer type' if integers else ''}, got {array.dtype} "
-            f"{list(array.shape)}{odd}. Convert images of 0 to 255 with .astype('uint8'), features with "
-            ".astype('float32'), deeper images with (x / 65535).astype('float32'), or reshape them."
+            f"{where}: {key}: expected {kinds}, got {array.dtype} {list(array.shape)}{odd}. Convert images of 0 to 255 "
+            "with .astype('uint8'), features with .astype('float32'), deeper images with (x / 65535).astype('float32')."
         )
     array = array[:, None, :, None] if array.ndim == 2 else array[..., None] if array.ndim == 3 else array
     if is_bytes:
@@ -114,10 +116,10 @@ def as_labels(where: str, key: str, array: np.ndarray, task: str) -> np.ndarray:
     if fits and task == "classification" and array.ndim == 2 and array.shape[1] > 2 and _is_one_hot(array):
         fits, expected = False, "whole numbers [N]"
     if not fits:
+        got = f"{array.dtype} {list(array.shape)}"
         raise DataDamaged(
-            f"{where}: {key}: expected labels that are {expected} (task: {task}), got {array.dtype} "
-            f"{list(array.shape)}. Convert numbers with .astype('int64'), one-hot rows with .argmax(1), words with "
-            "numpy.unique(labels, return_inverse=True)[1]; or set task: regression or multi_label."
+            f"{where}: {key}: expected labels that are {expected} (task: {task}), got {got}. Convert numbers with "
+            ".astype('int64'), one-hot rows with .argmax(1), words with numpy.unique, or set task: regression."
         )
     if task != "regression":
         return array.astype(np.int64, copy=False)
@@ -155,10 +157,8 @@ def _count_classes(where: str, labels: Sequence[np.ndarray]) -> int:
     classes = max(int(own.max(initial=0)) for own in labels) + 1
     samples = sum(map(len, labels))
     if classes > max(samples, MANY_CLASSES):
-        raise DataDamaged(
-            f"{where}: expected labels from 0, one after the other, got {classes - 1} as the highest, which would be "
-            f"{classes} classes of {samples} samples. Renumber the classes, or give data.num_classes."
-        )
+        text = f"expected labels from 0, one after the other, got up to {classes - 1} in {samples} samples"
+        raise DataDamaged(f"{where}: {text}. Renumber the classes, or give data.num_classes.")
     return classes
 
 
@@ -190,9 +190,9 @@ def as_array(where: str, key: str, value: Any) -> np.ndarray:
     except (TypeError, ValueError, RuntimeError) as error:
         raise DataDamaged(f"{where}: {key}: expected an array or tensor, got {kind}: {error}") from error
     if found.dtype == object:
+        got = f"{kind} of objects{odd_cell(found, getattr(value, 'columns', None))}"
         raise DataDamaged(
-            f"{where}: {key}: expected an array or tensor of numbers, got {kind} of objects"
-            f"{odd_cell(found, getattr(value, 'columns', None))}. Make tensors of one shape."
+            f"{where}: {key}: expected an array or tensor of numbers, got {got}. Make their shapes equal."
         )
     return found
 
@@ -210,3 +210,89 @@ def describe(value: Any) -> str:
     if isinstance(value, tuple | list):
         return f"a {type(value).__name__} of {len(value)}"
     return f"a {type(value).__name__}"
+
+
+ITEMS_READ_TWICE = 32
+"""Number of items that are read twice, to find random transforms."""
+
+
+def stack_items(
+    where: str,
+    split: str,
+    data: Any,
+    change: Callable[[Any], Any] = lambda sample: sample,
+    channels_first: bool | None = None,
+) -> tuple[Any, Any]:
+    """Read all items of a data set with `len` and `[i]` that returns pairs (sample, label).
+
+    Args:
+        where: origin, for messages.
+        split: name of the split, for messages.
+        data: the data set; of a TensorDataset the tensors are used unchanged.
+        change: function applied to every sample, such as resizing a picture.
+        channels_first: whether samples of three axes are [C, H, W]; None if only tensors are.
+    Returns:
+        Samples [n, ...], images [n, H, W, C], and labels [n, ...]; of a TensorDataset its tensors unchanged.
+    Raises:
+        DataDamaged: if items are not pairs, or differ in shape or type; names the item.
+    """
+    if _is_plain_tensors(data):
+        return data.tensors
+    kind, count = type(data).__name__, 0
+    with suppress(TypeError, ValueError):
+        count = len(data)
+    if count == 0:
+        raise DataDamaged(f"{where}: {split}: expected samples counted by len(), got none from the {kind}.")
+    samples, labels = np.empty(0), list[np.ndarray]()
+    for index in range(count):
+        item = _read_item(f"{where}: {split}: item {index} of {count} of the {kind}", data, index)
+        picture = gray_or_rgb(item[0], where) if hasattr(item[0], "getexif") else item[0]
+        sample = as_array(where, f"sample {index} of {split}", change(picture))
+        labels.append(as_array(where, f"label {index} of {split}", item[1]))
+        if index == 0:
+            channels_first = is_tensor(item[0]) if channels_first is None else channels_first
+            samples = np.empty((count, *sample.shape), sample.dtype)
+        for name, each, first in (("sample", sample, samples[0]), ("label", labels[-1], labels[0])):
+            if each.shape != first.shape or (name == "sample" and each.dtype != first.dtype):
+                pair = f"is {each.dtype} {list(each.shape)}, the first is {first.dtype} {list(first.shape)}"
+                raise DataDamaged(f"{where}: {split}: {name} {index} {pair}. Resize or pad them (data.size).")
+        samples[index] = sample
+    return np.moveaxis(samples, 1, 3) if channels_first and samples.ndim == 4 else samples, np.stack(labels)
+
+
+def _read_item(place: str, data: Any, index: int) -> Any:
+    """Return a pair (sample, label).
+
+    Raises:
+        DataDamaged: if the item is no such pair, or differs when it is read again: a random transform would be applied
+            once and then frozen.
+    """
+    try:
+        item = data[index]
+    except Exception as error:  # whatever the user's data set raises
+        raise DataDamaged(f"{place} raises {type(error).__name__}: {error}. Correct len() or [i].") from error
+    is_pair = isinstance(item, tuple | list) and len(item) == 2
+    if not is_pair or (isinstance(item[0], tuple | list) and any(getattr(each, "shape", None) for each in item[0])):
+        text = f"{place} is {describe(item)}, expected a pair (sample, label) with one array as the sample"
+        raise DataDamaged(f"{text}. Return such pairs from __getitem__; join several arrays by torch.cat.")
+    is_frozen = isinstance(data, list | tuple) or index >= ITEMS_READ_TWICE
+    if not is_frozen and not all(map(_equal, item, data[index])):
+        cure = "Give it as ddlsim.data.Arrays(..., augment=transform), or freeze the items by list(data)"
+        raise DataDamaged(f"{place} differs when it is read again, as by a random transform. {cure}.")
+    return item
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Whether two readings of a sample or label agree, if they are arrays or pictures."""
+    try:
+        return np.array_equal(np.asarray(one), np.asarray(other), equal_nan=np.asarray(one).dtype.kind == "f")
+    except (TypeError, ValueError, RuntimeError):
+        return True
+
+
+def _is_plain_tensors(data: Any) -> bool:
+    """Whether it is a TensorDataset of samples and labels whose items are its tensors', without importing torch."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(data, torch.utils.data.TensorDataset):
+        return False
+    return len(data.tensors) == 2 and type(data).__getitem__ is torch.utils.data.TensorDataset.__getitem__

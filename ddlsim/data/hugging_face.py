@@ -12,7 +12,7 @@ from annotated_types import Ge, Gt, Le, Lt, MinLen
 
 from ddlsim.data.dataset import Dataset, DataSettings, Task, split_off
 from ddlsim.data.from_arrays import as_array, as_labels, as_samples, dataset_from_arrays
-from ddlsim.data.items import squared, to_rgb8, upright
+from ddlsim.data.pixels import gray_or_rgb, squared
 from ddlsim.data.search import DataSearch
 from ddlsim.data.table import as_cells, numbers_in_columns, refuse_odd_cells
 from ddlsim.foundation.environment import needed
@@ -131,9 +131,8 @@ class HuggingFace(DataSettings):
         offline = None if search.download else os.environ.get("HF_HUB_OFFLINE", "1")
         config = datasets.DownloadConfig(local_files_only=bool(offline))
         try:
-            return datasets.load_dataset(
-                self.path, self.config, split=name, revision=self.revision, download_config=config
-            )
+            keys = {"split": name, "revision": self.revision, "download_config": config}
+            return datasets.load_dataset(self.path, self.config, **keys)
         except (OSError, ConnectionError) as error:
             why = " ".join(str(error).split())[:300] if search.download else "downloading is switched off"
             raise search.missing("hf", [self.path], f"data.path names {wanted}.", why) from error
@@ -160,10 +159,8 @@ class HuggingFace(DataSettings):
             values = self._numbers(split, {self.inputs[0]: values})[0]
         elif isinstance(values[0], str):
             refuse_odd_cells(f"{where} ({split})", self.inputs[0], as_cells(values), CURE)
-            raise DataDamaged(
-                f"{where}: {key}: expected images or numbers, got text. Turn it into token ids by datasets.Dataset.map "
-                "and save_to_disk, or use a data set of texts (ddlsim list datasets)."
-            )
+            cure = "Turn it into token ids by datasets.Dataset.map, or use a data set of texts"
+            raise DataDamaged(f"{where}: {key}: expected images or numbers, got text. {cure}.")
         if hasattr(values[0], "convert"):  # a picture
             values = [self._picture(picture) for picture in values]
         found = as_array(where, key, values)
@@ -176,8 +173,7 @@ class HuggingFace(DataSettings):
         return numbers_in_columns(f"{self.path} ({split})", plain, CURE)
 
     def _picture(self, picture: Any) -> np.ndarray:
-        picture = upright(picture)
-        plain = picture if picture.mode in ("L", "RGB") else to_rgb8(picture, self.path)
+        plain = gray_or_rgb(picture, self.path)
         return squared(plain, self.size) if self.size else np.asarray(plain)
 
     def _labels(self, read: Mapping[str, Any]) -> dict[str, np.ndarray]:

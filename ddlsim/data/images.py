@@ -19,10 +19,10 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from annotated_types import Ge, Gt, Le, Lt
 
+from ddlsim.data.arrays import read_keras_npz
 from ddlsim.data.dataset import SPLIT_SEED, Dataset, DataSettings, Pair
 from ddlsim.data.from_arrays import dataset_from_arrays
-from ddlsim.data.items import squared, to_rgb8, upright
-from ddlsim.data.npz import read_keras_npz
+from ddlsim.data.pixels import squared, to_rgb8, upright
 from ddlsim.data.search import DataSearch, damaged
 from ddlsim.foundation.augmentation import BUILT_IN
 from ddlsim.foundation.environment import needed
@@ -278,7 +278,5 @@ def check_augmentation(dataset: Dataset, kind: Any) -> None:
     if kind == "color" and dataset.train_images.dtype != np.uint8:
         low, high = float(dataset.train_images.min()), float(dataset.train_images.max())
         if low < -_TOLERANCE or high > 1 + _TOLERANCE:
-            raise ScenarioError(
-                "training.augmentation: expected uint8 images or values of 0 to 1 for color, got values of "
-                f"{low:.4g} to {high:.4g}. Give the images unnormalized, with mean and std, or choose crop_flip."
-            )
+            text = f"expected uint8 images or values of 0 to 1 for color, got values of {low:.4g} to {high:.4g}"
+            raise ScenarioError(f"training.augmentation: {text}. Give mean and std, or choose crop_flip.")

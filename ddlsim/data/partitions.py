@@ -12,19 +12,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence, Sized
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from annotated_types import Gt
 from numpy.random import Generator
 
+from ddlsim.data.dataset import Dataset
 from ddlsim.foundation.errors import ScenarioError, kind_of
 from ddlsim.foundation.registry import Part
 from ddlsim.foundation.units import Count
-
-if TYPE_CHECKING:
-    from ddlsim.data.dataset import Dataset
-
 
 Dealt = list[np.ndarray]
 """Per node the indices of its samples."""
@@ -63,7 +60,7 @@ class Partition(Part, ABC):
         share = pool // nodes if self.drops_remainders else -(-pool // nodes)
         return min(share, getattr(self, "samples_per_node", None) or share)
 
-    def deal(self, dataset: "Dataset", pool: np.ndarray, node_cluster: np.ndarray, rng: Generator) -> Dealt:
+    def deal(self, dataset: Dataset, pool: np.ndarray, node_cluster: np.ndarray, rng: Generator) -> Dealt:
         """Deal the training set. Default: as `assign` does with its labels.
 
         Args:
@@ -80,7 +77,7 @@ class Partition(Part, ABC):
         dealt = self.assign_classes(self.dealt_by(dataset)[pool], sizes, rng, dataset.num_classes)
         return by_node(dealt, pool, node_cluster)
 
-    def dealt_by(self, dataset: "Dataset") -> np.ndarray:
+    def dealt_by(self, dataset: Dataset) -> np.ndarray:
         """Return the values of the training samples, [N], by which `assign` deals them. Default: their labels."""
         labels = dataset.train_labels
         if labels.ndim > 1 and self.needs_classes:
@@ -89,7 +86,7 @@ class Partition(Part, ABC):
         return labels if labels.ndim == 1 else np.zeros(len(labels), np.int64)  # only their number matters then
 
     def deal_test(
-        self, dataset: "Dataset", pool: np.ndarray, owned: Dealt, node_cluster: np.ndarray, rng: Generator
+        self, dataset: Dataset, pool: np.ndarray, owned: Dealt, node_cluster: np.ndarray, rng: Generator
     ) -> Dealt | None:
         """Deal the test set; return None if nodes share their cluster's. Default: as `assign_test` does with its
         labels.

@@ -18,8 +18,8 @@ import numpy as np
 
 from ddlsim.data.dataset import Dataset
 from ddlsim.data.partitions import Partition, check_dealt, check_indices
+from ddlsim.data.pixels import Decoding, Uint8Images
 from ddlsim.data.shifts import Samples, Shift
-from ddlsim.data.uint8_images import Decoding, Uint8Images
 from ddlsim.data.views import ClusterView, samples_of, views_of
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.rng import stream

@@ -17,8 +17,7 @@ from annotated_types import Ge, Le
 
 from ddlsim.data.dataset import Pair
 from ddlsim.data.images import are_pictures
-from ddlsim.data.uint8_images import MappedSamples, Uint8Images
-from ddlsim.foundation import own_code
+from ddlsim.data.pixels import MappedSamples, Uint8Images
 from ddlsim.foundation.errors import ScenarioError, kind_of
 from ddlsim.foundation.registry import Part
 from ddlsim.foundation.units import MAX_COUNT, CountOrZero
@@ -291,78 +290,42 @@ def _one_per_cluster(key: str, values: Sequence, num_clusters: int) -> None:
         raise ScenarioError(f"{key}: expected one entry for each of the {num_clusters} clusters, got {len(values)}.")
 
 
-def apply_shift(
-    shift: Shift,
-    images: np.ndarray,
-    labels: np.ndarray,
-    cluster: int,
-    setting: Setting,
-    task: Task,
-    checked: Collection[str] = ("images", "labels"),
-) -> Pair:
-    """Return the samples that a shift's `apply` computes; labels in the type that learning takes.
-
-    Args:
-        shift, images, labels, cluster, setting: see Shift.apply.
-        task: the task against which labels are checked.
-        checked: results of a user-defined shift that are checked, those of real samples.
-    Raises:
-        ScenarioError: if a user-defined shift returns invalid samples.
-    """
-    if not own_code.is_from_outside(shift):
-        found = shift.apply(images, labels, cluster, setting)
-    else:  # it may write into its input, which other clusters see too
-        found = shift.apply(images.copy(), labels.copy(), cluster, setting)
-        _check_result(shift, found, (images, labels), setting, task, checked)
-    of_images = np.float32 if np.issubdtype(found[0].dtype, np.floating) else found[0].dtype
-    return np.ascontiguousarray(found[0], of_images), _as_learned(found[1])
-
-
-def apply_shift_to_bytes(
-    shift: Shift, images: Uint8Images, labels: np.ndarray, cluster: int, setting: Setting, task: Task
-) -> Uint8Pair:
-    """Return the same as `apply_shift` for images that stay bytes; None if the shift works on normalized values."""
-    found = shift.apply_to_bytes(images, labels.copy(), cluster, setting)
-    if found is None:
-        return None
-    if own_code.is_from_outside(shift):
-        _check_result(shift, found, (images, labels), setting, task)
-    return found[0], _as_learned(found[1])
-
-
-def _as_learned(labels: np.ndarray) -> np.ndarray:
+def as_learned(labels: np.ndarray) -> np.ndarray:
     """Labels in the one type that learning takes: int64, of a regression float32."""
     return np.ascontiguousarray(labels, np.float32 if np.issubdtype(labels.dtype, np.floating) else np.int64)
 
 
-def _check_result(
+def check_result(
     shift: Shift,
     found: Any,
-    originals: tuple[Any, np.ndarray],
+    originals: Pair,
     setting: Setting,
     task: Task,
     checked: Collection[str] = ("images", "labels"),
 ) -> None:
-    """Raise ScenarioError unless a user-defined shift returns as many images, and labels of the task."""
-    place, names = f"shift: {type(shift).__qualname__}", ("images", "labels")
-    if not isinstance(found, tuple | list) or [type(each) for each in found] != [type(each) for each in originals]:
-        expected = " and ".join(kind_of(each) for each in originals)
-        raise ScenarioError(f"{place}: expected images and labels, {expected}, got {kind_of(found)}. Return both.")
-    for name, each, original in zip(names, found, originals, strict=True):
+    """Raise ScenarioError unless a user-defined shift returns as many images, and labels of the task.
+
+    Args:
+        shift: the shift.
+        found: result of its `apply`.
+        originals: images and labels before it.
+        setting: as passed to `apply`.
+        task: the task against which labels are checked.
+        checked: checked results, those of real samples.
+    """
+    place = f"shift: {type(shift).__qualname__}"
+    if not isinstance(found, tuple | list) or [type(each) for each in found] != [np.ndarray, np.ndarray]:
+        raise ScenarioError(f"{place}: expected two arrays, images and labels, got {kind_of(found)}. Return both.")
+    for name, each, original in zip(("images", "labels"), found, originals, strict=True):
         if name not in checked:
             continue
-        shape = each.shape[:1] if name == "images" else each.shape
-        alike = shape == original.shape[: len(shape)] and len(each.shape) > 0
-        if isinstance(each, np.ndarray):
-            alike &= name == "labels" or (each.dtype.kind == "f") == (original.dtype.kind == "f")
-            alike &= each.dtype.kind in "biuf" and bool(np.isfinite(each).all())
-        if not alike:
-            raise ScenarioError(
-                f"{place}: expected {name} {list(original.shape)} like those of the data, with finite values, got "
-                f"{list(each.shape)} of {getattr(each, 'dtype', 'bytes')}. Return one for each sample."
-            )
+        axes = 1 if name == "images" else None
+        alike = each.shape[:axes] == original.shape[:axes] and each.dtype.kind in "biuf" and np.isfinite(each).all()
+        if not alike or (name == "images" and (each.dtype.kind == "f") != (original.dtype.kind == "f")):
+            expected = f"expected {name} {list(original.shape)} like those of the data, with finite values"
+            raise ScenarioError(f"{place}: {expected}, got {list(each.shape)} of {each.dtype}.")
     if "labels" in checked and len(found[1]):
-        labels = _as_learned(found[1])
+        labels = as_learned(found[1])
         floating = np.issubdtype(task.label_dtype, np.floating)
         wrong = task.wrong_labels(labels.astype(task.label_dtype) if floating else labels, setting.num_classes)
         if wrong:

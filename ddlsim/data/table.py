@@ -33,16 +33,12 @@ FEW_VALUES = 20
 """A column of numbers and words with more different values than this is one of numbers."""
 RARE = 0.1
 """A share of cells up to this is odd, not another kind of value."""
-NUMBER_LIKE = {
-    r"[+-]?\d{1,3},\d{3}": "a number with a decimal comma or a thousands separator",
-    r"[+-]?\d*,\d+": "a number with a decimal comma",
-    r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?|[+-]?\d{1,3}([ .'_]\d{3})+(,\d+)?": "a number with thousands separators",
-    r"[+-]?[\d.,]+ ?%": "a percentage",
-    r"[$€£¥] ?[\d.,]+|[\d.,]+ ?[$€£¥]": "an amount of money",
-    r"(\d{4}-\d{1,2}-\d{1,2}|\d{4}/\d{1,2}/\d{1,2}|\d{1,2}[./-]\d{1,2}[./-]\d{2,4})([ T].*)?": "a date",
-    r"\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?": "a time",
-}
-"""Pattern -> description of a cell that matches."""
+NUMBER_LIKE = re.compile(
+    r"(?=.*\d)[$€£¥]? ?[+-]?\d{0,3}([ .,'_]?\d{3})*([.,]\d+)? ?[%$€£¥]?"
+    r"|(\d{4}-\d{1,2}-\d{1,2}|\d{4}/\d{1,2}/\d{1,2}|\d{1,2}[./-]\d{1,2}[./-]\d{2,4})([ T].*)?"
+    r"|\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?"
+)
+"""Cells that are numbers in another notation (separators, percentages, amounts of money), dates or times."""
 
 
 def numbers_of(cells: Sequence[str], missing: Set[str] = frozenset()) -> np.ndarray | None:
@@ -76,18 +72,17 @@ def refuse_odd_cells(
     odd = {row: cell for row, cell in known.items() if _number(cell) is None}
     if not odd:
         return None
-    kinds = {row: kind for row, cell in odd.items() if (kind := _likeness(cell))}
+    number_like = sum(NUMBER_LIKE.fullmatch(cell) is not None for cell in odd.values())
     numbers, values = len(known) - len(odd), len(set(known.values()))
     rare = len(odd) == 1 or len(odd) <= RARE * len(known) or values > FEW_VALUES
-    if always or (2 * (numbers + len(kinds)) > len(known) and (kinds or rare)):
-        row = next(iter(odd))
-        like = f", {kinds[row]}" if row in kinds else ""
+    row, first = next(iter(odd.items()))
+    if always or (2 * (numbers + number_like) > len(known) and (number_like or rare)):
         raise DataDamaged(
             f"{where}: column {name}, row {row}: expected a number, as in {numbers} of {len(known)} cells, got "
-            f"{odd[row]!r}{like} ({len(odd)} such cells). Write numbers as 1234.5 and leave a missing one empty. {cure}"
+            f"{first!r} ({len(odd)} such cells). Write numbers as 1234.5 and leave a missing one empty. {cure}"
         )
     if numbers:
-        return f"column {name} of {where} has numbers and words ({next(iter(odd.values()))!r}); all are taken as words"
+        return f"column {name} of {where} has numbers and words ({first!r}); all are taken as words"
     if values >= 10 and 2 * values > len(known):
         return f"column {name} of {where} has {values} different words in {len(known)} rows, each a feature"
     return None
@@ -132,11 +127,6 @@ def _number(cell: str) -> float | None:
         return None if "_" in cell else float(cell)
     except ValueError:
         return None
-
-
-def _likeness(cell: str) -> str:
-    """Return the kind of number that a cell resembles without being one; empty if none."""
-    return next((kind for pattern, kind in NUMBER_LIKE.items() if re.fullmatch(pattern, cell)), "")
 
 
 EMBEDDED = Path(__file__).parent / "embedded" / "heart-disease.csv"
@@ -213,10 +203,8 @@ class Table(DataSettings):
             counts = Counter(cells[self.domain])
             wrong = [repr(value) for value, rows in counts.items() if not value or rows == 1]
             if wrong:
-                raise DataDamaged(
-                    f"{origin}: column {self.domain}, the domain: expected at least two rows of each value and no "
-                    f"empty cell, got {listing(wrong)}. Take these rows out."
-                )
+                text = f"expected at least two rows of each value and no empty cell, got {listing(wrong)}"
+                raise DataDamaged(f"{origin}: column {self.domain}, the domain: {text}. Take these rows out.")
         test = _test_rows(domains, self.test_share, self.split_seed)
         apart = {self.target, self.domain, *self.leave_out}
         inputs = {column: own for column, own in cells.items() if column not in apart}
@@ -315,10 +303,8 @@ def read_columns(path: Path) -> Columns:
     rows = list(lines.values())
     names = [name.strip() for name in rows[0]] if rows else []
     if len(rows) < 3 or len(set(names)) < len(names) or (len(names) == 1 and set(";\t") & set(names[0])):
-        raise DataDamaged(
-            f"{path}: expected a line of different names, separated by commas, and at least two rows below it, got "
-            f"{len(rows)} lines, the first {names!r:.60}."
-        )
+        got = f"{len(rows)} lines, the first {names!r:.60}"
+        raise DataDamaged(f"{path}: expected different names, separated by commas, and two rows or more, got {got}.")
     for number, row in lines.items():
         if len(row) != len(names):
             raise DataDamaged(f"{path}:{number}: expected {len(names)} cells, as in the first line, got {len(row)}.")

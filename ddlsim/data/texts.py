@@ -127,9 +127,7 @@ def _of_files(folder: Path, length: int) -> Windows:
             wrong = next((text for text in own["x"] if len(text) != length), None)
             if wrong is not None:
                 size = len(wrong)
-                raise ScenarioError(
-                    f"data.length: expected {size}, as windows of {path} have, got {length}. Change it."
-                )
+                raise ScenarioError(f"data.length: expected {size}, as in {path}, got {length}. Change it.")
             if len(own["x"]) != len(own["y"]):
                 raise damaged(path, f"user {user}: expected as many entries of x as of y")
             if own["x"]:
@@ -163,9 +161,7 @@ def _users(path: Path) -> dict[str, LeafUser]:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
-        raise damaged(
-            path, f"expected LEAF's layout, user_data: {{user: {{x, y}}}}: {place}: {first['msg']}"
-        ) from error
+        raise damaged(path, f"expected user_data: {{user: {{x, y}}}} of LEAF: {place}: {first['msg']}") from error
 
 
 FOLDERS = ("ag_news", "ag_news_csv")

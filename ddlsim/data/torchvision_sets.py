@@ -19,10 +19,10 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from annotated_types import Ge, Gt, Le, Lt
 
+from ddlsim.data.arrays import read_keras_npz
 from ddlsim.data.dataset import Dataset, DataSettings, Pair, split_off
-from ddlsim.data.from_arrays import as_labels, as_samples, dataset_from_arrays
-from ddlsim.data.items import squared, stack_items
-from ddlsim.data.npz import read_keras_npz
+from ddlsim.data.from_arrays import as_labels, as_samples, dataset_from_arrays, stack_items
+from ddlsim.data.pixels import squared
 from ddlsim.data.search import DataSearch, damaged
 from ddlsim.foundation.environment import needed
 from ddlsim.foundation.errors import ScenarioError, did_you_mean
@@ -204,9 +204,8 @@ def _class_named(name: str) -> Any:
     datasets = needed("torchvision.datasets", "vision", f"data: {name}")
     cls = getattr(datasets, name, None)
     if not inspect.isclass(cls):
-        raise ScenarioError(
-            f"data.dataset: torchvision.datasets has no class {name}.{did_you_mean(name, dir(datasets))}"
-        )
+        meant = did_you_mean(name, dir(datasets))
+        raise ScenarioError(f"data.dataset: torchvision.datasets has no class {name}.{meant}")
     return cls
 
 

@@ -1,6 +1,7 @@
 """Each cluster's view of the data: its samples, normalized and shifted."""
 
 import dataclasses
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
 
@@ -8,8 +9,9 @@ import numpy as np
 
 from ddlsim.data.dataset import Dataset
 from ddlsim.data.partitions import Partition
-from ddlsim.data.shifts import Samples, Setting, Shift, apply_shift, apply_shift_to_bytes
-from ddlsim.data.uint8_images import Decoding, MappedSamples, Uint8Images, is_mapped, normalize
+from ddlsim.data.pixels import Decoding, MappedSamples, Uint8Images, is_mapped, normalize
+from ddlsim.data.shifts import Samples, Setting, Shift, as_learned, check_result
+from ddlsim.foundation import own_code
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.tasks import Task
 
@@ -83,29 +85,37 @@ class ClusterView:
         if isinstance(images, MappedSamples):
             return self._of_mapped(images, labels)
         if isinstance(images, Uint8Images):
-            found = apply_shift_to_bytes(self.shift, images, labels, self.cluster, self.setting, self.task)
+            found = self.shift.apply_to_bytes(images, labels, self.cluster, self.setting)
             if found is not None:
-                return found
-        return apply_shift(self.shift, np.asarray(images), labels, self.cluster, self.setting, self.task)
+                return found[0], as_learned(found[1])
+        return self._shifted(np.asarray(images), labels)
 
     def _of_mapped(self, images: MappedSamples, labels: np.ndarray) -> Samples:
         """Return memory-mapped images whose batches are shifted when they are read, and labels shifted at once."""
 
         def read(indices: np.ndarray) -> np.ndarray:
             unused = np.zeros(len(indices), labels.dtype)
-            seen = self._shifted(images.read(indices), unused, "images")[0]
+            seen = self._shifted(images.read(indices), unused, ["images"])[0]
             return np.ascontiguousarray(seen, images.sample_dtype)
 
         unseen = np.broadcast_to(np.zeros((), images.sample_dtype), images.shape)
         pieces = [
-            self._shifted(unseen[part], labels[part], "labels")[1]
+            self._shifted(unseen[part], labels[part], ["labels"])[1]
             for part in (slice(first, first + _ROWS) for first in range(0, len(labels), _ROWS))
         ]
         return dataclasses.replace(images, read=read), np.concatenate(pieces)
 
-    def _shifted(self, images: np.ndarray, labels: np.ndarray, real: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return shifted samples of which only the images or only the labels are real."""
-        return apply_shift(self.shift, images, labels, self.cluster, self.setting, self.task, (real,))
+    def _shifted(
+        self, images: np.ndarray, labels: np.ndarray, real: Collection[str] = ("images", "labels")
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return shifted samples; `real` names the inputs, images or labels, that are not placeholders."""
+        if own_code.is_from_outside(self.shift):  # it may write into its input, which other clusters see too
+            found = self.shift.apply(images.copy(), labels.copy(), self.cluster, self.setting)
+            check_result(self.shift, found, (images, labels), self.setting, self.task, real)
+        else:
+            found = self.shift.apply(images, labels, self.cluster, self.setting)
+        of_images = np.float32 if np.issubdtype(found[0].dtype, np.floating) else found[0].dtype
+        return np.ascontiguousarray(found[0], of_images), as_learned(found[1])
 
     def own(self, dataset: Dataset, split: str, indices: np.ndarray) -> np.ndarray:
         """Return the samples of an evaluation set on which this cluster is measured."""

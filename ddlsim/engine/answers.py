@@ -56,9 +56,8 @@ class PullStore:
         if not self._synchronous:
             return newest
         wanted = (request.round_num, request.payload.get("stage", 0))
-        return next(
-            (payload for key, payload in self._published.items() if key >= wanted), newest if self._closed else None
-        )
+        last = newest if self._closed else None
+        return next((payload for key, payload in self._published.items() if key >= wanted), last)
 
     def wait(self, request: Message, stay: int) -> None:
         """Store a request until the next publication.

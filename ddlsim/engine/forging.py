@@ -154,9 +154,8 @@ class ForgingPacker(MessagePacker):
                 known, accomplices, center = self._known(attack, nodes, sender, place, receiver, round_num)
                 seed = int(self._run.rng("attack", sender).integers(2**63 - 1)) if self._compute.draws_numbers else 0
                 sizes = self._run.num_nodes, len(nodes), accomplices
-                found = self._compute.attack(
-                    attack, found, known=known, start=start, receiver=center, seed=seed, sizes=sizes
-                )
+                view = {"known": known, "start": start, "receiver": center}
+                found = self._compute.attack(attack, found, **view, seed=seed, sizes=sizes)
             if found is not own:  # of the first sybil, which would keep its own models forever
                 made[key] = found
             self._forged_last.setdefault(place, {})[sender] = found

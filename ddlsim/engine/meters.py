@@ -107,22 +107,6 @@ class EnergyMeter:
         self.devices = [DeviceMeter() for _ in range(num_nodes)]
         self._server, self._costs, self._now_s, self._network = server, costs, now_s, network
 
-    def computes(self, node: int, steps: float, start_s: float, duration_s: float) -> None:
-        """Start this number of steps on a device, see SimulatedClock.computing_s."""
-        self.devices[node].computes(steps, start_s, duration_s)
-
-    def left(self, node: int) -> None:
-        """Register a node that has left, or is offline at the start."""
-        self.devices[node].left(self._now_s())
-
-    def came(self, node: int) -> None:
-        """Register a node that has returned, or joined for the first time."""
-        self.devices[node].came(self._now_s())
-
-    def finished(self, node: int) -> None:
-        """Register a node without rounds left."""
-        self.devices[node].through(self._now_s())
-
     def work(self, traffic: Traffic | None = None) -> Work:
         """Return the work of all nodes until now.
 

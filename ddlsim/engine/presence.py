@@ -149,7 +149,7 @@ class Presence:
         self._row(member, "online", 0)
         self._returned[member.id] = self._env.event()
         if self._meter is not None:
-            self._meter.left(member.id)
+            self._meter.devices[member.id].left(self._env.now)
         aborted = self._transport.leaves(member.id)
         if aborted:
             self._row(member, "aborted", aborted)
@@ -169,7 +169,7 @@ class Presence:
             self._transport.opens(member.id, max(member.first_round, member.completed_rounds))
         self._return_to_network(member)
         if self._meter is not None:
-            self._meter.came(member.id)
+            self._meter.devices[member.id].came(self._env.now)
         if self.state_lost and member.joined:
             self._lose_state(member)
         if self.state_lost or not member.joined:
@@ -196,10 +196,9 @@ class Presence:
         self._records.row(self._env.now, member.id, member.completed_rounds, name, value)
 
     def _why_hopeless(self) -> str:
-        run = self._ports.run
+        run, times = self._ports.run, self._membership.departures_in_vain
         return (
-            f"churn: at {self._env.now:.3f} simulated seconds nodes have left {self._membership.departures_in_vain} "
-            "times in a row before any of them completed a round "
-            f"(furthest: {run.completed_by_all} of {run.rounds} rounds), so the run would never end. Nodes must stay "
-            "longer, or rounds be shorter: see churn, training.local_steps, devices and network.links."
+            f"churn: at {self._env.now:.3f} simulated seconds nodes have left {times} times in a row before any of "
+            f"them completed a round (furthest: {run.completed_by_all} of {run.rounds} rounds), so the run never ends. "
+            "Nodes must stay longer, or rounds be shorter: see churn, training.local_steps, devices and network.links."
         )

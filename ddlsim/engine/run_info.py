@@ -5,7 +5,7 @@ duration of computing on devices. Log writes nodes' rows into the run's records.
 """
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +19,8 @@ from ddlsim.network.scheduled_calls import LATE, ScheduledCall
 if TYPE_CHECKING:
     import simpy
 
-    from ddlsim.engine.evaluator import Measurements
     from ddlsim.engine.membership import Member
     from ddlsim.engine.meters import EnergyMeter
-    from ddlsim.engine.monitor import Records
-    from ddlsim.learning.job_types import Model
-    from ddlsim.learning.optimizing.state import LocalState
     from ddlsim.network.network import Network
     from ddlsim.node.ports import Compute
 
@@ -112,10 +108,8 @@ class Run:
         """
         if round_num != self._graph[0]:
             if not (self.uses_topology or self.has_server):
-                raise DdlsimError(
-                    "node.peers: expected an algorithm that uses the topology, got uses_topology = False. Set it "
-                    "to True, or name the senders: node.receive(round_num, senders)."
-                )
+                text = "expected an algorithm that uses the topology, got uses_topology = False"
+                raise DdlsimError(f"node.peers: {text}. Set it to True, or name the senders of node.receive.")
             self._graph = round_num, self.graph_of(round_num)
         return self._graph[1]
 
@@ -212,7 +206,7 @@ class SimulatedClock:
         else:
             duration_s = steps * self._step_time_s[node]
         if self.meter is not None:
-            self.meter.computes(node, steps, self._env.now, duration_s)
+            self.meter.devices[node].computes(steps, self._env.now, duration_s)
         return duration_s
 
 
@@ -233,40 +227,3 @@ class RunParts:
     run: Run
     clock: SimulatedClock
     compute: "Compute"
-
-
-class NodeLog:
-    """Log of nodes that learn.
-
-    Args:
-        records: destination of rows.
-        measurements: measurements of models.
-        measured: names of the rows of the run's metrics.
-    """
-
-    __slots__ = ("_measurements", "measured", "row")
-
-    def __init__(self, records: "Records", measurements: "Measurements", measured: Collection[str]):
-        self.row = records.row
-        self.measured = measured
-        self._measurements = measurements
-
-    def measure(
-        self, time_s: float, node: int, completed: int, name: str, model: "Model", local_state: "LocalState | None"
-    ) -> None:
-        """Write rows of a model's accuracy and loss, once they are known."""
-        self._measurements.take(time_s, node, completed, name, model, local_state)
-
-
-class SilentLog:
-    """Log of a network-only run: it discards rows, since placeholder values would determine them."""
-
-    measured: Collection[str] = ()
-
-    def row(self, time_s: float, node: int, completed: int, name: str, value: Any) -> None:
-        """Discard the row."""
-
-    def measure(
-        self, time_s: float, node: int, completed: int, name: str, model: "Model", local_state: "LocalState | None"
-    ) -> None:
-        """Discard the row."""

@@ -113,10 +113,8 @@ class Simulation:
                 raise
             raise DdlsimError(self._why_stuck()) from error
         except SimPyException as error:
-            raise DdlsimError(
-                f"at {self.env.now:.3f} simulated seconds the simulation failed ({type(error).__name__}). This is a "
-                "fault of ddlsim: report it with the scenario and log.txt."
-            ) from error
+            text = f"at {self.env.now:.3f} simulated seconds the simulation failed ({type(error).__name__})"
+            raise DdlsimError(f"{text}, a fault of ddlsim: report it with the scenario and log.txt.") from error
         self.monitor.write_measurements()
 
     def _why_stuck(self) -> str:
@@ -132,20 +130,11 @@ class Simulation:
             for what, round_num, senders in self.transport.waiting_for(one.id)
         ]
         first = waits[0] if waits else "nodes wait for events that never happen"
-        if self.network.num_sending:
-            why = (
-                f"{self.network.num_sending} messages are on links without capacity, or with too little for centuries: "
-                "give them more"
-            )
-        else:
-            why = (
-                "In a round, a node must receive only from nodes that send to it: send a message to every node that "
-                "waits for one (it may be empty), or name the senders as in node.receive(round_num, senders)"
-            )
-            first += ", which sent nothing to it"
         return (
-            f"at {self.env.now:.3f} simulated seconds nothing can happen any more: {first} (open waits: {len(waits)}). "
-            f"{why}, or set protocol.deadline_s or mode: async, where no node waits for ever."
+            f"at {self.env.now:.3f} simulated seconds nothing can happen any more: {first} (open waits: {len(waits)}), "
+            f"and {self.network.num_sending} messages are on links without capacity, or with too little for centuries. "
+            "Send a message to every node that waits for one (it may be empty), name the senders as in "
+            "node.receive(round_num, senders), give links more capacity, or set protocol.deadline_s or mode: async."
         )
 
     # -- lives -----------------------------------------------------------------------------------------------------
@@ -215,7 +204,7 @@ class Simulation:
         self.membership.finished(member, through=member.completed_rounds >= self._last_round)
         self.transport.finished(member.id)
         if self.meter is not None:
-            self.meter.finished(member.id)
+            self.meter.devices[member.id].through(self.env.now)
         self._tell_rounds()
         self._measure_complete()
         self._stop_if_over()
@@ -282,10 +271,8 @@ class Simulation:
         completed = member.round_num = member.round_num + 1
         member.late = False
         if self.env.now >= END_OF_TIME_S:
-            raise DdlsimError(
-                f"simulated time has passed {END_OF_TIME_S:g} s in round {completed} of node {member.id}, beyond which "
-                "nanoseconds cannot be counted. Check step times, deadlines, churn, capacities and latencies."
-            )
+            text = f"simulated time has passed {END_OF_TIME_S:g} s in round {completed} of node {member.id}"
+            raise DdlsimError(f"{text}. Check step times, deadlines, churn, capacities and latencies.")
         self.clock_errors += self.env.now < self._latest_s
         self._latest_s = self.env.now
         monitor = self.monitor

@@ -21,21 +21,17 @@ def begun(algorithm: Algorithm, method: str, found: Any) -> Steps:
     """
     if hasattr(found, "send"):
         return found
-    raise ScenarioError(
-        f"algorithm: {method} of {type(algorithm).__qualname__} returns {kind_of(found)}, expected a generator: yield "
-        "what takes simulated time, such as `(state.model,) = yield node.train((state.model,))`."
-    )
+    text = f"{method} of {type(algorithm).__qualname__} returns {kind_of(found)}, expected a generator"
+    raise ScenarioError(f"algorithm: {text}: `(state.model,) = yield node.train((state.model,))`.")
 
 
 def no_verb(algorithm: Algorithm, method: str, steps: Steps, yielded: Any) -> ScenarioError:
     """Return the error for a step that is not a verb; it names the line."""
     frame = getattr(steps, "gi_frame", None)
     file = own_code.shown_path(frame.f_code.co_filename) if frame else "?"
-    return ScenarioError(
-        f"{f'{file}:{frame.f_lineno}' if frame else '?'}: {method} of {type(algorithm).__qualname__} yields "
-        f"{kind_of(yielded)}, expected a verb of the node that takes simulated time, such as "
-        "`yield node.receive(round_num)`"
-    )
+    place = f"{file}:{frame.f_lineno}" if frame else "?"
+    text = f"{method} of {type(algorithm).__qualname__} yields {kind_of(yielded)}, expected a verb of the node"
+    return ScenarioError(f"{place}: {text} that takes simulated time, such as `yield node.receive(round_num)`")
 
 
 def unused_verb(algorithm: Algorithm, method: str) -> ScenarioError:
@@ -43,9 +39,8 @@ def unused_verb(algorithm: Algorithm, method: str) -> ScenarioError:
     cls = type(algorithm)
     place = own_code.where(getattr(cls, method))
     found = next(forgotten_yields(cls), f"{f'{place}: ' if place else ''}{method} of {cls.__qualname__} ends")
-    return ScenarioError(
-        f"{found}. A verb of the node was not yielded, so that nothing waits for its end and its outcome is lost."
-    )
+    text = "A verb of the node was not yielded, so that nothing waits for its end"
+    return ScenarioError(f"{found}. {text} and its outcome is lost.")
 
 
 def candidates(algorithm: Algorithm, node: Node, state: Any) -> EvaluationCandidates | None:
@@ -57,10 +52,8 @@ def candidates(algorithm: Algorithm, node: Node, state: Any) -> EvaluationCandid
     found = algorithm.serving(node, state)
     if isinstance(found, EvaluationCandidates) or (found is None and node.is_server):
         return found
-    raise ScenarioError(
-        f"algorithm: serving of {type(algorithm).__qualname__} returns {kind_of(found)}, expected "
-        "ddlsim.node.candidates.EvaluationCandidates(models)."
-    )
+    text = f"serving of {type(algorithm).__qualname__} returns {kind_of(found)}"
+    raise ScenarioError(f"algorithm: {text}, expected ddlsim.node.candidates.EvaluationCandidates(models).")
 
 
 def forgotten_yields(cls: type) -> Iterator[str]:

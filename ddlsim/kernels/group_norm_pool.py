@@ -70,9 +70,6 @@ class GroupNormReLUPool(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return group_norm_relu_pool(x, self.weight, self.bias, self.groups, self.eps)
 
-    def extra_repr(self) -> str:
-        return f"{self.groups}, {len(self.weight)}, eps={self.eps}"
-
 
 class _GroupNormReLUPool(torch.autograd.Function):
     @staticmethod

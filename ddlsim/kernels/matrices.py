@@ -1,10 +1,15 @@
-"""Parameter matrices in the form that kernels take: address, row stride and shape of float32 rows."""
+"""Parameter matrices in the form that kernels take: address, row stride and shape of float32 rows.
+
+Small arrays are transferred between the host and a device without a wait of the host for the device. A copy from or
+to pageable memory waits for the stream of the device; a copy from or to pinned memory does not. torch
+keeps pinned blocks for reuse, and reuses one only after the copies with it have finished.
+"""
 
 import contextlib
 import functools
 import mmap
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -121,21 +126,14 @@ def rows_of(matrix: Matrix, name: str, dtypes: Sequence[str] = ("float32",), wri
         (rows, columns), (stride, column_stride) = matrix.shape, strides
         if not rows or ((column_stride == 1 or columns < 2) and (stride >= columns or rows < 2)):
             return Rows(address, stride, rows, columns, device, matrix, 8 if dtype == "float64" else 4)
-    raise ValueError(
-        f"{name}: expected a matrix [rows, columns] in memory with contiguous rows that share no elements, without "
-        f"gradients, and writable if it is written, got {list(matrix.shape)}. Pass a copy."
-    )
+    expected = "a matrix [rows, columns] with contiguous rows that share no elements, without gradients"
+    raise ValueError(f"{name}: expected {expected}, writable if it is written, got {list(matrix.shape)}. Pass a copy.")
 
 
 def overlap(a: Rows, b: Rows) -> bool:
-    """Whether two matrices of one element type may share elements; column ranges of one matrix do not."""
+    """Whether two matrices may share elements; column ranges of one matrix may."""
     (first_a, stop_a), (first_b, stop_b) = a.span, b.span
-    if a.device != b.device or first_a >= stop_b or first_b >= stop_a:
-        return False
-    if a.stride != b.stride:
-        return True
-    columns_after = (b.address - a.address) // a.itemsize % a.stride
-    return columns_after < a.num_columns or columns_after + b.num_columns > a.stride
+    return a.device == b.device and first_a < stop_b and first_b < stop_a
 
 
 def column_range(columns: tuple[int, int] | None, num_columns: int) -> tuple[int, int]:
@@ -178,3 +176,26 @@ def check_row_numbers(numbers: np.ndarray, num_rows: int, name: str) -> None:
 def num_threads() -> int:
     """Threads of one kernel call: as many as torch uses."""
     return torch.get_num_threads()
+
+
+def uploaded(values: np.ndarray | torch.Tensor, device: torch.device) -> torch.Tensor:
+    """The same values of the host on a device; on the CPU in the same memory."""
+    host = torch.from_numpy(values) if isinstance(values, np.ndarray) else values
+    if device.type != "cuda":
+        return host.to(device)
+    return host.pin_memory().to(device, non_blocking=True)
+
+
+def downloaded(values: torch.Tensor) -> Callable[[], np.ndarray]:
+    """Start copying values to the host; return a function that waits for them."""
+    if values.device.type != "cuda":
+        return values.numpy
+    host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+    host.copy_(values, non_blocking=True)
+    over = torch.cuda.current_stream(values.device).record_event()
+
+    def get() -> np.ndarray:
+        over.synchronize()
+        return host.numpy()
+
+    return get

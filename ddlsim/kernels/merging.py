@@ -49,16 +49,12 @@ def merge(params: Matrix, mixing: Any, columns: Columns = None, out: Matrix | No
         out = _new_like(params, num_targets, stop - start)
     target = rows_of(out, "out", written=True)
     if target.num_rows != num_targets or target.num_columns not in (rows.num_columns, stop - start):
-        raise ValueError(
-            f"out: expected [{num_targets}, {rows.num_columns}] or [{num_targets}, {stop - start}], got "
-            f"{list(out.shape)}."
-        )
+        expected = f"[{num_targets}, {rows.num_columns}] or [{num_targets}, {stop - start}]"
+        raise ValueError(f"out: expected {expected}, got {list(out.shape)}.")
     out_start = start if target.num_columns == rows.num_columns else 0
     same = _place(target, out_start) == _place(rows, start)
-    if not same and overlap(rows, target):  # mostly not, and then their columns do not either
-        read, written = _columns(rows, start, stop), _columns(target, out_start, out_start + stop - start)
-        if overlap(read, written):
-            raise ValueError("out: expected params itself or separate memory, got a matrix that overlaps params.")
+    if not same and overlap(rows, target):
+        raise ValueError("out: expected params itself or separate memory, got a matrix that overlaps params.")
     indptr, sources, weights = native.extension().checked_mixing(*csr, num_targets, rows.num_rows, not same)
     columns_of_both = (start, stop, out_start)
     _run(rows, target, (indptr, sources, weights, matrices.first_numbers(num_targets)), columns_of_both, same)
@@ -128,10 +124,6 @@ def _place(rows: Rows, start: int) -> tuple[int, int]:
     return rows.address + rows.itemsize * start, rows.stride
 
 
-def _columns(rows: Rows, start: int, stop: int) -> Rows:
-    return rows._replace(address=rows.address + rows.itemsize * start, num_columns=stop - start)
-
-
 def _new_like(params: Matrix, num_rows: int, num_columns: int) -> Matrix:
     if isinstance(params, torch.Tensor):
         return aligned_rows(num_rows, num_columns, params.device)
@@ -184,17 +176,14 @@ def trimmed_mean_rows(
     fits = len(indptr) == count + 1 and len(cuts) == len(kept) == count
     fits = fits and not indptr[0] and indptr[-1] == len(sources) and bool((sizes > 0).all())
     if not fits or (cuts < 0).any() or (2 * cuts >= sizes).any():
-        raise ValueError(
-            f"indptr, cuts, kept: expected offsets from 0 to {len(sources)} of one source or more each, and cuts from "
-            f"0 to below half of these sources, for {count} targets."
-        )
+        text = f"expected offsets from 0 to {len(sources)}, and cuts from 0 to below half of the sources"
+        raise ValueError(f"indptr, cuts, kept: {text}, for {count} targets.")
     check_row_numbers(sources, rows.num_rows, "sources")
     check_row_numbers(kept[kept != NOTHING_KEPT], rows.num_rows, "kept")
     check_row_numbers(targets, target.num_rows, "targets")
     if rows.num_columns != target.num_columns or rows.device != target.device:
-        raise ValueError(
-            f"out: expected [*, {rows.num_columns}] on {rows.device}, got {list(out.shape)} on {target.device}."
-        )
+        got = f"{list(out.shape)} on {target.device}"
+        raise ValueError(f"out: expected [*, {rows.num_columns}] on {rows.device}, got {got}.")
     read = np.concatenate([sources, kept]) if rows.place == target.place else targets
     if len(np.unique(targets)) != count or (overlap(rows, target) and np.isin(targets, read).any()):
         raise ValueError("targets: expected different rows that are no sources, got one twice or one that is read.")
@@ -241,9 +230,8 @@ def project_simplex(rows: Matrix, out: Matrix | None = None) -> Matrix:
     double = source.itemsize == 8
     target = rows_of(out, "out", ("float64" if double else "float32",), written=True)
     if tuple(out.shape) != tuple(rows.shape) or source.device != target.device:
-        raise ValueError(
-            f"out: expected {list(rows.shape)} on {source.device}, got {list(out.shape)} on {target.device}."
-        )
+        got = f"{list(out.shape)} on {target.device}"
+        raise ValueError(f"out: expected {list(rows.shape)} on {source.device}, got {got}.")
     same = source.place == target.place
     if not same and overlap(source, target):
         raise ValueError("out: expected rows itself or separate memory, got a matrix that overlaps rows.")

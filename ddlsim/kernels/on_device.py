@@ -12,9 +12,8 @@ import torch
 
 from ddlsim.foundation import native
 from ddlsim.kernels import plain
-from ddlsim.kernels.matrices import Rows
+from ddlsim.kernels.matrices import Rows, uploaded
 from ddlsim.kernels.model_rows import Models
-from ddlsim.kernels.transfers import uploaded
 
 PARTS_BYTES = 64 * 2**20  # of partial sums at a time
 MOST_CHUNKS = 65_535  # of a launch: the second dimension of its grid

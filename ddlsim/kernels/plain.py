@@ -6,9 +6,8 @@ import numpy as np
 import torch
 
 from ddlsim.foundation import native
-from ddlsim.kernels.matrices import num_threads
+from ddlsim.kernels.matrices import num_threads, uploaded
 from ddlsim.kernels.model_rows import Models
-from ddlsim.kernels.transfers import uploaded
 
 ELEMENTS = 2**24  # of gathered rows at a time
 

@@ -22,7 +22,7 @@ from ddlsim.foundation.torch_state import forked_generators
 from ddlsim.learning.datasets import Inputs
 from ddlsim.learning.dropout import draws_from_torch
 from ddlsim.learning.layout import Buffers, Layout, named_tensors
-from ddlsim.learning.model_parts import MODEL
+from ddlsim.learning.training_inputs import MODEL
 from ddlsim.tasks import Task, label_of, task_named
 from ddlsim.tasks.base import KNOWN, name_conflict
 
@@ -62,10 +62,8 @@ def _check_measures(task: Task, found: Any) -> None:
     names = ", ".join(measured)
     for name, metric in measured.items():
         if name not in KNOWN and (meant := name_conflict(metric, measured.values())):
-            raise ScenarioError(
-                f"task: a metric of {type(task).__qualname__} is called {name}, which stands for {meant}. Choose "
-                f"another name, such as own_{name}."
-            )
+            text = f"a metric of {type(task).__qualname__} is called {name}, which stands for {meant}"
+            raise ScenarioError(f"task: {text}. Choose another name, such as own_{name}.")
     if not isinstance(found, dict):
         raise _wrong(task, "measures", found, f"as measures, expected a dict with {names}")
     for name in measured:
@@ -79,18 +77,14 @@ def _tried(task: Task, method: str, *arguments: Any) -> Any:
     except Exception as error:  # any error of a user's method for inputs that it does not support
         inputs = ", ".join(_shown(each) for each in arguments if isinstance(each, torch.Tensor))
         text = " ".join(str(error).split())
-        raise ScenarioError(
-            f"{_place(task, method)} raises {type(error).__name__} for {inputs or 'the result of statistics'}: "
-            f"{text:.200} It takes labels that are {task.labels_in_words}. Choose the task that fits the data, or "
-            "correct this method."
-        ) from error
+        cause = f"{type(error).__name__} for {inputs or 'the result of statistics'}: {text:.200}"
+        cure = f"It takes labels that are {task.labels_in_words}. Choose another task, or correct this method"
+        raise ScenarioError(f"{_place(task, method)} raises {cause} {cure}.") from error
 
 
 def _wrong(task: Task, method: str, found: Any, expected: str) -> ScenarioError:
-    return ScenarioError(
-        f"{_place(task, method)} returns {_shown(found)} {expected}. ddlsim/tasks/base.py describes its arguments and "
-        "results."
-    )
+    text = f"{_place(task, method)} returns {_shown(found)} {expected}"
+    return ScenarioError(f"{text}. ddlsim/tasks/base.py describes its arguments and results.")
 
 
 def _shown(value: Any) -> str:
@@ -175,16 +169,13 @@ def read_architecture(
         ScenarioError: if it does not fit the samples or trains complex numbers, or see Layout.
     """
     (module,) = draw(build, seed)
-    _refuse_torchscript(name, module)
+    _refuse_modules(name, module)
     for key, values in (*module.named_parameters(), *module.named_buffers()):
         if values.device.type != "cpu" or (values.is_complex() and values.requires_grad):
-            raise ScenarioError(
-                f"model: {key} of {name} is {values.dtype} on {values.device}, expected real numbers on the CPU. Leave "
-                "out `device=` and `.to(...)` (ddlsim moves modules), and split a complex parameter into two real ones."
-            )
+            text = f"{key} of {name} is {values.dtype} on {values.device}, expected real numbers on the CPU"
+            raise ScenarioError(f"model: {text}. Leave out `device=` and `.to(...)`; split complex parameters.")
         if getattr(values, "_post_accumulate_grad_hooks", None):  # training does not accumulate gradients
             raise ScenarioError(f"model: {key} of {name} has a post-accumulate gradient hook. Use register_hook.")
-    _refuse_statistics_of_batches(name, module)
     module = module.float()
     layout = Layout(name, module, buffers)
     constants = {key: values.clone() for key, values in layout.constants(module).items()}
@@ -198,13 +189,16 @@ def read_architecture(
     return Architecture(build, layout, seed, constants, local, draws_shared)
 
 
-def _refuse_torchscript(name: str, module: nn.Module) -> None:
-    """Raise ScenarioError for a module that is compiled, or has a part that is."""
+def _refuse_modules(name: str, module: nn.Module) -> None:
+    """Raise ScenarioError if a module is compiled, or a BatchNorm predicts with the statistics of its batch."""
     for key, part in module.named_modules():
         if isinstance(part, torch.jit.ScriptModule):
+            text = f"{key or 'the module'} of {name} is a TorchScript module, which nodes cannot train and exchange"
+            raise ScenarioError(f"model: {text}. Pass the torch.nn.Module that it was made from.")
+        if isinstance(part, _BatchNorm) and part.running_mean is None and type(part).__module__.startswith("torch."):
             raise ScenarioError(
-                f"model: {key or 'the module'} of {name} is a TorchScript module (torch.jit.script, trace or load), "
-                "whose parameters nodes cannot train and exchange. Pass the torch.nn.Module that it was made from."
+                f"model: {key} of {name} is a BatchNorm without running statistics (track_running_stats=False): its "
+                "predictions depend on the rest of the batch. Let it keep them, or use nn.GroupNorm."
             )
 
 
@@ -217,22 +211,9 @@ def _draws_shared(name: str, build: Build, seed: int, inputs: Inputs) -> bool:
     (module,) = draw(build, seed)
     module, some = module.float(), inputs[:FEW].cpu()
     if draws_from_torch(module.eval(), some):
-        raise ScenarioError(
-            f"model: {name} draws random numbers when it predicts, too, so no run could be repeated. Let its forward "
-            "draw in training alone (self.training)."
-        )
+        text = f"{name} draws random numbers when it predicts, too, so no run could be repeated"
+        raise ScenarioError(f"model: {text}. Let its forward draw in training alone (self.training).")
     return draws_from_torch(module.train(), some)
-
-
-def _refuse_statistics_of_batches(name: str, module: nn.Module) -> None:
-    """Raise ScenarioError if a BatchNorm predicts with the statistics of the samples at hand."""
-    for key, each in module.named_modules():
-        if isinstance(each, _BatchNorm) and each.running_mean is None and type(each).__module__.startswith("torch."):
-            raise ScenarioError(
-                f"model: {key} of {name} is a BatchNorm without running statistics (track_running_stats=False): its "
-                "prediction for a sample depends on the rest of the batch, so on evaluation.batch_size or the memory "
-                "of a GPU. Let it keep them (model.buffers: local leaves them with each node), or use nn.GroupNorm."
-            )
 
 
 def _refuse_hidden_state(name: str, build: Build, seed: int, layout: Layout, inputs: Inputs) -> None:
@@ -257,8 +238,7 @@ def _refuse_hidden_state(name: str, build: Build, seed: int, layout: Layout, inp
     if moved or not same:
         raise ScenarioError(
             f"model: {moved[0] if moved else 'the output'} of {name} in training changes between calls with the same "
-            "values and samples: all nodes of a thread would share its state. Keep state in buffers of state_dict() "
-            "(register_buffer, without persistent=False), and draw random numbers from torch alone."
+            "values and samples. Keep state in buffers of state_dict(), and draw random numbers from torch alone."
         )
 
 
@@ -284,11 +264,9 @@ def _check_outputs(
     found = getattr(outputs, "shape", type(outputs).__name__)
     if found != torch.Size(expected):
         found = list(found) if isinstance(found, torch.Size) else found
-        raise ScenarioError(
-            f"model: {name} returns {found} for one sample ({kind}), expected a tensor {expected}: one row per sample, "
-            f"{num_outputs} value{'s' * (num_outputs != 1)} per label (task: {label_of(task)}, labels "
-            f"{list(labels.shape[1:])}). Choose another model or another task."
-        )
+        labels_of = f"{num_outputs} per label (task: {label_of(task)}, labels {list(labels.shape[1:])})"
+        text = f"{name} returns {found} for one sample ({kind}), expected a tensor {expected}: {labels_of}"
+        raise ScenarioError(f"model: {text}. Choose another model or another task.")
     check_task(task, outputs.cpu(), labels[:1].cpu())
 
 
@@ -307,10 +285,9 @@ def _check_training(name: str, build: Build, seed: int, inputs: Inputs, labels: 
             task.loss(module.float().train()(some), labels[:FEW].cpu()).backward()
     except Exception as error:  # whatever a module of a user's does with its gradients
         text = " ".join(str(error).split())
-        raise ScenarioError(
-            f"model: {name} has no gradients in training: {type(error).__name__}: {text:.200}. Let its forward compute "
-            "with its parameters, without .detach(), .data, torch.no_grad() or operations in place."
-        ) from error
+        text = f"{name} has no gradients in training: {type(error).__name__}: {text:.200}"
+        cure = "Let its forward compute with its parameters, without .detach(), .data or operations in place"
+        raise ScenarioError(f"model: {text}. {cure}.") from error
 
 
 def cannot_take(name: str, shape: Sequence[int], dtype: torch.dtype, error: Exception) -> ScenarioError:
@@ -325,9 +302,8 @@ def cannot_take(name: str, shape: Sequence[int], dtype: torch.dtype, error: Exce
     text = " ".join(str(error).split()).rstrip(".!")
     return ScenarioError(
         f"model: {name} cannot take the data's samples ({_kind(shape, dtype)}): {type(error).__name__}: {text:.200}. "
-        "Choose a model that is made for such samples, or convert the data: .astype('float32') for numbers (integers "
-        "other than uint8 are token ids), layout='signals' for signals [N, C, T]. Create tensors of a forward on the "
-        "device of its inputs."
+        "Choose another model, or convert the data: .astype('float32') for numbers (integers other than uint8 are "
+        "token ids), layout='signals' for signals. Create tensors of a forward on the device of its inputs."
     )
 
 

@@ -29,7 +29,7 @@ from torch.nn import functional as F
 from ddlsim.foundation.augmentation import callables
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.torch_state import forked_generators
-from ddlsim.kernels.transfers import uploaded
+from ddlsim.kernels.matrices import uploaded
 
 
 @contextmanager
@@ -68,10 +68,8 @@ class Transforms:
             first, drawn = self._tried(name, each, samples)
             again, _ = self._tried(name, each, samples)
             if not torch.equal(first, again):
-                raise ScenarioError(
-                    f"training.augmentation: {name} draws from a separate generator, so runs could not be "
-                    "repeated. Draw from torch's, numpy's or random's global generator."
-                )
+                text = f"{name} draws from a separate generator, so runs could not be repeated"
+                raise ScenarioError(f"training.augmentation: {text}. Draw from a global generator.")
             self._steps.append((each, not drawn and self._takes_batches(each, samples, first)))
 
     def __call__(self, samples: torch.Tensor) -> torch.Tensor:
@@ -87,18 +85,15 @@ class Transforms:
             try:
                 found = [each(sample.clone()) for sample in samples]
             except Exception as error:  # whatever a transform raises
-                raise ScenarioError(
-                    f"training.augmentation: {name} cannot take a float tensor {list(samples.shape[1:])} of values 0 "
-                    f"to 1: {type(error).__name__}: {' '.join(str(error).split()):.200}"
-                ) from error
+                text = f"{name} cannot take a float tensor {list(samples.shape[1:])} of values 0 to 1"
+                why = f"{type(error).__name__}: {' '.join(str(error).split()):.200}"
+                raise ScenarioError(f"training.augmentation: {text}: {why}") from error
             drawn = _states() != before
         for one in found:
             if not isinstance(one, torch.Tensor) or one.shape != samples.shape[1:] or one.dtype != samples.dtype:
                 got = f"{one.dtype} {list(one.shape)}" if isinstance(one, torch.Tensor) else f"a {type(one).__name__}"
-                raise ScenarioError(
-                    f"training.augmentation: {name} must return float32 {list(samples.shape[1:])}, as it was given, "
-                    f"got {got}."
-                )
+                text = f"{name} must return float32 {list(samples.shape[1:])}, as it was given, got {got}"
+                raise ScenarioError(f"training.augmentation: {text}.")
         return torch.stack(found), drawn
 
     @staticmethod

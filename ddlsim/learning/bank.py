@@ -26,7 +26,7 @@ import numpy as np
 import torch
 
 from ddlsim import kernels
-from ddlsim.kernels.transfers import uploaded
+from ddlsim.kernels.matrices import uploaded
 from ddlsim.learning.architecture import Architecture
 from ddlsim.learning.layout import Part
 

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from ddlsim.data.pixels import Decoding, MappedSamples, Uint8Images
 from ddlsim.data.prepared import PreparedData
 from ddlsim.data.shifts import Samples as Prepared
-from ddlsim.data.uint8_images import Decoding, MappedSamples, Uint8Images
 from ddlsim.foundation.augmentation import BUILT_IN
 from ddlsim.foundation.errors import DdlsimError
 from ddlsim.learning.augmenting import Augmenter, TransformAugmenter, Transforms
-from ddlsim.learning.batches import Batches
+from ddlsim.learning.training_inputs import Batches
 from ddlsim.tasks import Task, as_task
 
 Index = torch.Tensor | slice
@@ -41,6 +41,7 @@ class Decoder:
         self._orders = [torch.tensor(order.reshape(1, -1), device=device) for order in orders.values()]  # [1, P] each
         self._order_of = torch.tensor([list(orders).index(each.order.tobytes()) for each in decodings], device=device)
         self._as_stored = len(orders) == 1 and bool((np.diff(decodings[0].order.ravel()) == 1).all())
+
         self._outside: torch.Tensor | None = None
         if any(each.outside is not None for each in decodings):
             nowhere = np.zeros(self.shape[1:], bool)
@@ -271,7 +272,7 @@ class _Transfer:
         self._decoders: dict[tuple, Decoder] = {}
 
     def __call__(self, pair: Prepared) -> Samples:
-        from ddlsim.data.uint8_images import MappedSamples, Uint8Images
+        from ddlsim.data.pixels import MappedSamples, Uint8Images
 
         images, labels = pair[0], torch.as_tensor(pair[1]).to(self._device)
         if isinstance(images, Uint8Images):

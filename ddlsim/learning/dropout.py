@@ -81,10 +81,8 @@ def draws_noise(module: nn.Module) -> bool:
     found = [child for child in module.modules() if isinstance(child, nn.modules.dropout._DropoutNd)]
     other = [child for child in found if type(child) is not nn.Dropout]
     if other:
-        raise ScenarioError(
-            f"model: its {type(other[0]).__name__} draws from a generator that all threads share, so no run could "
-            "be repeated. Use nn.Dropout in models."
-        )
+        text = f"its {type(other[0]).__name__} draws from a generator that all threads share"
+        raise ScenarioError(f"model: {text}. Use nn.Dropout in models.")
     return any(child.p for child in found)
 
 

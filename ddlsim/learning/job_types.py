@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from ddlsim.learning.bank import Params, Row, Rows
-from ddlsim.learning.batches import Batches
 from ddlsim.learning.optimizing.state import OptimizerState
 from ddlsim.learning.private_steps import PrivateSteps
-from ddlsim.learning.training_inputs import Objective
+from ddlsim.learning.training_inputs import Batches, Objective
 
 Model = tuple[Params, ...]
 """A whole model as its parts in row order: (model,), or (core, head) and what else its architecture has."""

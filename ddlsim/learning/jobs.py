@@ -371,10 +371,8 @@ def end_replay(
     gc.collect()  # rows in reference circles, if there are any
     here = current_cut(jobs, rows)
     if (here.num_jobs, here.num_rows) != (cut.num_jobs, cut.num_rows):
-        raise ReplayFailed(
-            f"it has {here.num_jobs} jobs and {here.num_rows} rows at the checkpoint, which says "
-            f"{cut.num_jobs} and {cut.num_rows}."
-        )
+        there = f"{here.num_jobs} jobs and {here.num_rows} rows at the checkpoint"
+        raise ReplayFailed(f"it has {there}, which says {cut.num_jobs} and {cut.num_rows}.")
     if here.pending != cut.pending:
         differ = sorted(set(here.pending) ^ set(cut.pending))
         raise ReplayFailed(f"jobs {differ[:5]} are not pending in both.")

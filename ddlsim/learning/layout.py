@@ -25,7 +25,7 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.learning.dropout import draws_noise
-from ddlsim.learning.model_parts import CORE, HEAD, MODEL
+from ddlsim.learning.training_inputs import CORE, HEAD, MODEL
 
 LOCAL = "local"
 
@@ -115,9 +115,8 @@ class Layout:
         offset = 0
         for name in self.names:
             submodule = getattr(module, name)
-            tensors = [
-                (f"{name}.{key}", each, True) for key, each in submodule.named_parameters() if each.requires_grad
-            ]
+            named = submodule.named_parameters()
+            tensors = [(f"{name}.{key}", each, True) for key, each in named if each.requires_grad]
             if buffers == "shared":
                 kept = [(key, each) for key, each in persistent.items() if key.startswith(name + ".")]
                 tensors += [(key, each, False) for key, each in kept if each.is_floating_point()]
@@ -183,21 +182,16 @@ def _check(architecture: str, module: nn.Module, names: tuple[str, ...]) -> None
         for name, parameter in getattr(module, part).named_parameters():
             first = owner.setdefault(id(parameter), f"{part}.{name}")
             if parameter.requires_grad and first.split(".")[0] != part:
-                raise ScenarioError(
-                    f"model: {part}.{name} of {architecture} is the same tensor as {first}, but parts are trained and "
-                    "sent apart. Give each part a separate tensor, or move both uses into one part: "
-                    "SplitModel(module, nn.Identity()) (ddlsim.models.split) is all core."
-                )
+                text = f"{part}.{name} of {architecture} is the same tensor as {first}, but parts are sent apart"
+                raise ScenarioError(f"model: {text}. Move both into one: SplitModel(module, nn.Identity()).")
     _refuse_shared_storage(architecture, module)
     inside = {id(each) for part in names for each in named_tensors(getattr(module, part)).values()}
     kept = module.state_dict().keys()
     outside = [name for name, each in module.named_parameters() if each.requires_grad and id(each) not in inside]
     outside += [name for name, each in module.named_buffers() if name in kept and id(each) not in inside]
     if outside:
-        raise ScenarioError(
-            f"model: {outside[0]} of {architecture} is outside its parts ({', '.join(names)}), so it would not be "
-            "merged or sent. Move it into one of them, or freeze the parameter (requires_grad_(False))."
-        )
+        text = f"{outside[0]} of {architecture} is outside its parts ({', '.join(names)}), so it would not be sent"
+        raise ScenarioError(f"model: {text}. Move it into one of them, or freeze it (requires_grad_(False)).")
     if not any(parameter.requires_grad for parameter in module.parameters()):
         raise ScenarioError(f"model: all parameters of {architecture} are frozen. Leave at least one to be trained.")
 
@@ -211,11 +205,8 @@ def _refuse_shared_storage(architecture: str, module: nn.Module) -> None:
     ]
     for (_, end, first), (start, _, second) in pairwise(sorted(found)):
         if start < end:
-            raise ScenarioError(
-                f"model: {second} of {architecture} shares memory with {first}, but is another parameter, so nodes "
-                "would train and send two. Tie them by one parameter (decoder.weight = encoder.weight, not "
-                "decoder.weight.data = ...), or give each its own values (.clone())."
-            )
+            text = f"{second} of {architecture} shares memory with {first}, but is another parameter"
+            raise ScenarioError(f"model: {text}. Tie them by one parameter (decoder.weight = encoder.weight).")
 
 
 def _reach(tensor: torch.Tensor) -> int:

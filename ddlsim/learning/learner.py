@@ -14,23 +14,22 @@ from ddlsim.attacks.node_attacks import Attackers
 from ddlsim.data.prepared import PreparedData
 from ddlsim.devices.base import StepWork
 from ddlsim.foundation.errors import DdlsimError
+from ddlsim.learning import training_inputs
 from ddlsim.learning.accounting import Releases
 from ddlsim.learning.architecture import Architecture, Build, read_architecture
 from ddlsim.learning.backends.base import Dispatcher
-from ddlsim.learning.backends.choose import make_backends
+from ddlsim.learning.backends.stacked import make_backends
 from ddlsim.learning.bank import Params, Rows
-from ddlsim.learning.batches import batches_in_order, draw_batches
 from ddlsim.learning.datasets import NodeDatasets
 from ddlsim.learning.job_types import KINDS, ClassCosineSpec, LossSpec, Model, SimilaritySpec, TestSpec
 from ddlsim.learning.jobs import EagerWaves, Job, Jobs
 from ddlsim.learning.layout import Buffers
 from ddlsim.learning.local_trainings import LocalTrainings
-from ddlsim.learning.model_parts import CORE, MODEL, check_model, no_core, no_samples
 from ddlsim.learning.optimizing.state import LocalState, StateRows
 from ddlsim.learning.remote.waves import RemoteWaves
 from ddlsim.learning.row_jobs import RowOperations, ShapeChecks
 from ddlsim.learning.row_operations import PoisonedNodes
-from ddlsim.learning.training_inputs import Objective, TrainingContext
+from ddlsim.learning.training_inputs import CORE, MODEL, Objective, TrainingContext
 from ddlsim.scenario.network_sections import Privacy
 from ddlsim.scenario.sections import Training
 
@@ -103,9 +102,8 @@ class Learner(RowOperations):
             rows = Rows(device)
             self.backends = make_backends(rows, self.architectures, self.data, training, chunk, device, threads)
         super().__init__(rows, Jobs([spec.kind for spec in KINDS], self.backends.run), ShapeChecks(assigned))
-        self._trainings = LocalTrainings(
-            self.rows, self._submit, self.data, self.architecture_of, training, privacy, poisoned
-        )
+        own = self.rows, self._submit, self.data, self.architecture_of
+        self._trainings = LocalTrainings(*own, training, privacy, poisoned)
         self._full_waves: EagerWaves | None = None
         self._same_start: dict[tuple, list[list[weakref.ref[Params]]]] = {}
 
@@ -133,10 +131,10 @@ class Learner(RowOperations):
         if not self._assigned:
             return next(iter(self.architectures.values()))
         if node >= len(self._assigned):
+            names = ", ".join(self.architectures)
             raise DdlsimError(
-                "model: the server keeps a model, but the nodes have several architectures "
-                f"({', '.join(self.architectures)}). Give all nodes one model, or choose an algorithm that merges only "
-                "what they have in common (fedclassavg, fedproto, fedsim, mapl)."
+                f"model: the server keeps a model, but the nodes have several architectures ({names}). Give all nodes "
+                "one model, or choose another algorithm (fedclassavg, fedproto, fedsim, mapl)."
             )
         return self.architectures[self._assigned[node]]
 
@@ -159,7 +157,7 @@ class Learner(RowOperations):
         if held and all(len(model) == len(refs) for model, refs in zip(held, known, strict=True)):
             return held
         if not whole and not layout.parts[CORE].size:
-            raise no_core(layout.architecture)
+            raise training_inputs.no_core(layout.architecture)
         parts = [layout.parts[name] for name in ((MODEL,) if whole else layout.names)]
         models = self.rows.draw(architecture, parts, seed, count, node, known=self.jobs.past is None)
         self._same_start[key] = [[weakref.ref(params) for params in model] for model in models]
@@ -201,7 +199,7 @@ class Learner(RowOperations):
             DdlsimError: if it is not a whole model.
         """
         assert rng is not None
-        check_model("node.train", model)
+        training_inputs.check_model("node.train", model)
         job, trained, kept, means = self._trainings.enqueue(
             node, model, steps, rng, only, local_state or LocalState(), objective, context
         )
@@ -246,17 +244,17 @@ class Learner(RowOperations):
             DdlsimError: if one is no whole model, or the node has no such samples.
         """
         for model in models:
-            check_model("losses", model)
+            training_inputs.check_model("losses", model)
         samples, batch_size = self.data.num_samples(split, node), self._training.batch_size
         num_batches = min(num_batches, -(-samples // batch_size))
         if num_batches < 1:
-            raise no_samples(node, split)
+            raise training_inputs.no_samples(node, split)
         if rng is None:
-            batches = (batches_in_order(samples, batch_size, num_batches),) * len(models)
+            batches = (training_inputs.batches_in_order(samples, batch_size, num_batches),) * len(models)
         elif common:
-            batches = (draw_batches(rng, samples, batch_size, num_batches),) * len(models)
+            batches = (training_inputs.draw_batches(rng, samples, batch_size, num_batches),) * len(models)
         else:
-            batches = tuple(draw_batches(rng, samples, batch_size, num_batches) for _ in models)
+            batches = tuple(training_inputs.draw_batches(rng, samples, batch_size, num_batches) for _ in models)
         return self._submit(
             LossSpec, node=node, models=tuple(models), batches=batches, split=split, local=self._local_of(local_state)
         )
@@ -275,7 +273,7 @@ class Learner(RowOperations):
             DdlsimError: if one is no whole model.
         """
         for model in models:
-            check_model("serving", model)
+            training_inputs.check_model("serving", model)
         local = self._local_of(local_state)
         return self._submit(
             TestSpec, models=tuple(models), split=split, cluster=test_set, local=local, precision=precision

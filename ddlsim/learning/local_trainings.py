@@ -12,7 +12,6 @@ from ddlsim.foundation.errors import DdlsimError
 from ddlsim.learning.accounting import Releases
 from ddlsim.learning.architecture import Architecture
 from ddlsim.learning.bank import Params, Rows
-from ddlsim.learning.batches import Batches, batches_per_pass, draw_batches
 from ddlsim.learning.datasets import NodeDatasets
 from ddlsim.learning.job_types import Model, TrainSpec
 from ddlsim.learning.jobs import Job
@@ -23,7 +22,7 @@ from ddlsim.learning.optimizing.state import LocalState, OptimizerState, StateRo
 from ddlsim.learning.optimizing.updates import updates_of
 from ddlsim.learning.private_steps import PrivateSteps, draw_poisson_batches, sample_rate
 from ddlsim.learning.row_operations import PoisonedNodes
-from ddlsim.learning.training_inputs import Objective, TrainingContext
+from ddlsim.learning.training_inputs import Batches, Objective, TrainingContext, batches_per_pass, draw_batches
 from ddlsim.scenario.network_sections import Privacy
 from ddlsim.scenario.sections import Training as Settings
 
@@ -95,9 +94,8 @@ class LocalTrainings:
         data = node if self._poisoned is None else self._poisoned.data_of(node, context.round_num)
         rates = self.learning_rates(steps, local_state, context)
         moves = [only in (None, params.part.name) for params in model]
-        trained = tuple(
-            self._rows.new(params.part) if move else params for params, move in zip(model, moves, strict=True)
-        )
+        new = self._rows.new
+        trained = tuple(new(params.part) if move else params for params, move in zip(model, moves, strict=True))
         moments = self._new_moments(model, moves)
         means = self._new_means(node, data, batches[-last_pass:]) if objective and objective.class_means else {}
         local = self._rows.new(layout.local) if layout.local.size else None
@@ -162,10 +160,8 @@ class LocalTrainings:
     ) -> tuple[PrivateSteps, Batches]:
         """Return the clipping and noise of a training's gradients, and its batches."""
         if objective is not None:
-            raise DdlsimError(
-                "privacy: this algorithm defines a loss, which has no gradient per sample. Use "
-                "privacy.kind: message, or an algorithm that trains with the task's loss (el, dpsgd, dac, facade, ...)."
-            )
+            text = "this algorithm defines a loss, which has no gradient per sample"
+            raise DdlsimError(f"privacy: {text}. Use privacy.kind: message, or another algorithm (el, dpsgd, ...).")
         samples, batch_size = self._data.num_samples("train", node), self._settings.batch_size
         batches = draw_poisson_batches(rng, samples, batch_size, steps)
         expected, seed = samples * sample_rate(samples, batch_size), int(rng.integers(2**63 - 1))

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from ddlsim.kernels.transfers import downloaded
+from ddlsim.kernels.matrices import downloaded
 from ddlsim.tasks import Task
 
 Variant = Literal["thesis", "code"]

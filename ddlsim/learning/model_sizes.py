@@ -128,10 +128,8 @@ def latent_size(module: nn.Module, input_shape: Sequence[int], dtype: torch.dtyp
     with torch.no_grad():
         features = module.get_submodule("core").eval()(torch.zeros(1, *input_shape, device=device, dtype=dtype))
     if features.dim() != 2:
-        raise ScenarioError(
-            f"model: the core's features are {list(features.shape[1:])}, but this algorithm needs a vector. Choose a "
-            "model that cuts before its last linear layers (gn_lenet, mlp, resnet18, ...)."
-        )
+        text = f"the core's features are {list(features.shape[1:])}, but this algorithm needs a vector"
+        raise ScenarioError(f"model: {text}. Choose a model with such features (gn_lenet, mlp, resnet18, ...).")
     return features.shape[1]
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.func import functional_call, grad, vmap
 
-from ddlsim.learning.batches import Batches
+from ddlsim.learning.training_inputs import Batches
 
 CLIP_EPSILON = 1e-6
 """Added to a norm before division, as Opacus does."""

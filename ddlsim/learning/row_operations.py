@@ -30,8 +30,8 @@ from ddlsim.attacks.node_attacks import Attackers
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.own_code import is_from_outside
 from ddlsim.foundation.rng import stream
+from ddlsim.kernels.matrices import downloaded
 from ddlsim.kernels.similarity import DISTANCE_OFFSET, SMALLEST_NORM
-from ddlsim.kernels.transfers import downloaded
 from ddlsim.learning.bank import Bank, Row, by_bank, lazy_values
 from ddlsim.learning.datasets import NodeDatasets
 from ddlsim.learning.job_types import AggregateSpec, AttackSpec, CompressSpec, SimilaritySpec

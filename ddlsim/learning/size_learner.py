@@ -13,8 +13,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, cast
 
 from ddlsim.foundation.errors import DdlsimError
-from ddlsim.learning.batches import batches_per_pass
-from ddlsim.learning.model_parts import MODEL, check_model, no_core
+from ddlsim.learning.training_inputs import MODEL, batches_per_pass, check_model, no_core
 
 if TYPE_CHECKING:
     from ddlsim.devices.base import StepWork
@@ -152,10 +151,8 @@ class SizeLearner:
         part = first.part
         for params in sources:
             if params.part is not part and params.size != first.size:
-                raise DdlsimError(
-                    f"cannot merge {params.part.name} ({params.size} values) into {first.part.name} ({first.size} "
-                    "values): their sizes differ."
-                )
+                sizes = f"{params.part.name} ({params.size} values) into {first.part.name} ({first.size} values)"
+                raise DdlsimError(f"cannot merge {sizes}: their sizes differ.")
         return _sized(part, next(self._serials))
 
     def aggregate(self, rule: Any, sources: "Sequence[Params]", *_: Any, **__: Any) -> "Params":
@@ -212,10 +209,8 @@ class SizeLearner:
             DdlsimError: if nothing of the head is trained.
         """
         if not head.part.trained_sizes:
-            raise DdlsimError(
-                f"model: nothing of the {head.part.name} is trained, and this algorithm compares the rows of its last "
-                "linear layer. Choose a model whose head is trained (mlp, resnet18, ...)."
-            )
+            text = f"nothing of the {head.part.name} is trained, whose last linear layer this algorithm compares"
+            raise DdlsimError(f"model: {text}. Choose a model whose head is trained (mlp, resnet18, ...).")
         size, _ = self._classifier_sizes(head.part)
         return self._params(SizedPart(f"{head.part.name} classifier", size, (size,)))
 

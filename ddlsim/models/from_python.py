@@ -72,16 +72,12 @@ def model_from_python(source: "nn.Module | Callable[..., nn.Module]") -> PythonM
     """
     written_as = type(source) if isinstance(source, nn.Module) else source
     if not isinstance(source, nn.Module):
-        needed = [
-            each.name
-            for each in inspect.signature(source).parameters.values()
-            if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
-        ]
-        others = [name for name in needed if name not in BUILD_ARGUMENTS]
-        if others:
-            expected = f"a class or function that takes nothing or {' and '.join(BUILD_ARGUMENTS)}"
-            text = f"expected {expected}, got {_name(source)}, which needs {', '.join(others)}"
-            raise ScenarioError(f"model: {text}. Give a module, or lambda: {_name(source)}(...).")
+        arguments = inspect.signature(source)
+        try:
+            arguments.bind(**{name: None for name in BUILD_ARGUMENTS if name in arguments.parameters})
+        except TypeError as error:
+            text = f"{_name(source)} may take {' and '.join(BUILD_ARGUMENTS)} alone: {error}"
+            raise ScenarioError(f"model: {text}. Give a module, or lambda: {_name(source)}(...).") from error
     text, code = sources.source_of(written_as) or "", sources.digest_of(written_as)
     if isinstance(source, nn.Module):
         refuse_lazy(source, type(source).__name__)

@@ -122,10 +122,7 @@ def _make(entry: str | dict[str, Any], latent: int | None) -> Any:
     fields = [field.name for field in dataclasses.fields(model) if field.name != "buffers"]
     unknown = [key for key in keys if key not in fields]
     if unknown:
-        cure = (
-            "Set model.buffers once for all" if unknown[0] == "buffers" else f"Allowed: {', '.join(['name', *fields])}"
-        )
-        raise ScenarioError(f"models: {name} has no key {unknown[0]!r}. {cure}.")
+        raise ScenarioError(f"models: {name} has no key {unknown[0]!r}. Allowed: {', '.join(['name', *fields])}.")
     if latent is not None and "latent" in fields:
         keys.setdefault("latent", latent)
     name = model.__name__ if is_place(name) else name

@@ -18,6 +18,8 @@ from ddlsim.foundation.torch_state import forked_generators
 from ddlsim.models.split import SplitModel
 
 Build = Callable[[], nn.Module]
+Behavior = tuple[list[torch.Tensor | None], dict[str, torch.Tensor] | None]
+"""Outputs of a module for samples of several sizes, and gradients of its parameters."""
 
 
 class WholeModel(nn.Module):
@@ -145,50 +147,52 @@ def _first_cut(
         shape: of a sample.
         dtype: of samples.
     """
-    expected = [_outputs(module, shape, dtype, size=size) for size in _SIZES]
-    if isinstance(expected[0], tuple | list | dict):
-        text = f"forward of {name} returns a {type(expected[0]).__name__}, expected one tensor"
-        raise ScenarioError(
-            f"model: {text}. Return the input of the loss, or join the values for a task that splits them."
-        )
+    expected = _behavior(module, shape, dtype)
+    if isinstance(expected[0][0], tuple | list | dict):
+        text = f"forward of {name} returns a {type(expected[0][0]).__name__}, expected one tensor"
+        raise ScenarioError(f"model: {text}. Return the input of the loss, or join the values for a task.")
     if linear is None:
         return None
-    trained = [_in_training(module, shape, dtype) for _ in range(2)]
-    repeats = trained[0] is not None and _same(*trained)  # else it goes by numbers that are not torch's
-    gradients = _gradients(module, shape, dtype) if repeats else None
+    if not _same_gradients(expected[1], _gradients(module, shape, dtype)):  # its random numbers are not torch's
+        expected = expected[0], None
     whole = WholeModel(module, linear)
-    found = [_outputs(whole, shape, dtype, size=size) for size in _SIZES]
-    differs = expected[0] is not None and not all(map(_same, expected, found))
-    if repeats:
-        differs |= not _same(trained[0], _in_training(whole, shape, dtype))
-        differs |= not _same_gradients(gradients, _gradients(whole, shape, dtype), whole.own_name)
-    if not differs:
+    if _same_behavior(expected, _behavior(whole, shape, dtype), whole.own_name):
         return whole
     whole.undone()
     return None
 
 
+def _behavior(module: nn.Module, shape: Sequence[int], dtype: torch.dtype) -> Behavior:
+    """Return the outputs of a module for samples of several sizes, and its gradients."""
+    return [_outputs(module, shape, dtype, size) for size in _SIZES], _gradients(module, shape, dtype)
+
+
+def _same_behavior(expected: Behavior, found: Behavior, own_name: Callable[[str], str] = str) -> bool:
+    """Whether outputs and gradients of a module and its parts are equal up to rounding."""
+    return all(map(_same, expected[0], found[0])) and _same_gradients(expected[1], found[1], own_name)
+
+
 def _outcome(linear: str | None, whole: WholeModel | None) -> str:
     """Return a description of how a module was cut."""
     if whole is None:
-        why = "has no nn.Linear" if linear is None else f"cannot be cut before {linear!r}, its last linear layer"
-        return f" and {why}: all of it is the core"
+        return f" and {_why_uncut(linear)}: all of it is the core"
     shown = f"{linear!r} ({whole.head.in_features} -> {whole.head.out_features})" if linear else "it is one"
     return f": its head is its last linear layer, {shown}"
+
+
+def _why_uncut(linear: str | None) -> str:
+    if linear is None:
+        return "has no nn.Linear that could be the head"
+    return f"cannot be cut before {linear!r}, its last linear layer: head(core(x)) or its gradients differ"
 
 
 def _not_cut(module: nn.Module, name: str, linear: str | None) -> ScenarioError:
     place = own_code.where(type(module))
     is_torch = type(module).__module__.startswith("torch.")
     shown = f"{type(module).__name__}{f' ({place})' if place and not is_torch else ''}"
-    why = (
-        "has no nn.Linear that could be the head"
-        if linear is None
-        else f"cannot be cut before {linear!r}, its last linear layer: head(core(x)) or its gradients differ"
-    )
     return ScenarioError(
-        f"model: {name} makes a {shown} without submodules core and head, which {why}. Make the output layer last, or "
-        "return SplitModel(core, head) (ddlsim.models.split); a head that is to be nothing is an nn.Identity."
+        f"model: {name} makes a {shown} without submodules core and head, which {_why_uncut(linear)}. Make the output "
+        "layer last, or return SplitModel(core, head) (ddlsim.models.split), if need be with an nn.Identity."
     )
 
 
@@ -205,32 +209,25 @@ _SIZES = (1.0, 10.0, 1000.0)
 
 def _check_forward(module: nn.Module, name: str, shape: Sequence[int], dtype: torch.dtype) -> None:
     """Raise ScenarioError if the forward of a module with core and head differs from head(core(x))."""
-    if not isinstance(_outputs(module, shape, dtype, _SAMPLES), torch.Tensor):
+    if not isinstance(_outputs(module, shape, dtype), torch.Tensor):
         return  # its error is reported where architectures are read
     core, head = (module.get_submodule(part) for part in ("core", "head"))
     zeros = [each for each in module.parameters() if each.dim() > 1 and not each.any()]
     with torch.no_grad():
         for each in zeros:  # a head that starts with zeros would hide the layers before it
             each.fill_(0.1)
-        same = all(
-            _same(*(_outputs(each, shape, dtype, _SAMPLES, size) for each in (module, nn.Sequential(core, head))))
-            for size in _SIZES
-        )
         parts = nn.Sequential(OrderedDict(core=core, head=head))
-        same = same and _same_gradients(_gradients(module, shape, dtype), _gradients(parts, shape, dtype))
+        same = _same_behavior(_behavior(module, shape, dtype), _behavior(parts, shape, dtype))
         for each in zeros:
             each.zero_()
     if not same:
         raise ScenarioError(
             f"model: the forward of {name} computes something else than head(core(x)), or other gradients. Move all "
-            "that forward does into core or head, such as an nn.ReLU at the end of core; or rename them, and the last "
-            "linear layer becomes the head."
+            "that forward does into core or head, or rename them, and the last linear layer becomes the head."
         )
 
 
-def _outputs(
-    module: nn.Module, shape: Sequence[int], dtype: torch.dtype, count: int = 1, size: float = 1.0
-) -> torch.Tensor | None:
+def _outputs(module: nn.Module, shape: Sequence[int], dtype: torch.dtype, size: float = 1.0) -> torch.Tensor | None:
     """Return the outputs of a module in eval mode for a few samples; None if it cannot take them, or has no values
     (device meta).
 
@@ -242,7 +239,7 @@ def _outputs(
     training = module.training
     try:
         with torch.no_grad(), forked_generators():
-            samples = _samples(shape, dtype, count)
+            samples = _samples(shape, dtype)
             found = module.eval()(samples * size if dtype.is_floating_point else samples)
     except Exception:  # the module's error is reported where architectures are read
         return None
@@ -254,19 +251,6 @@ def _outputs(
     return found
 
 
-def _in_training(module: nn.Module, shape: Sequence[int], dtype: torch.dtype) -> object:
-    """Return the outputs of a module in training for a few samples, with the same random numbers every time; None as in
-    `_outputs`.
-    """
-    if _has_no_values(module):
-        return None
-    try:
-        with torch.no_grad(), forked_generators(0):
-            return copy.deepcopy(module).train()(_samples(shape, dtype, _SAMPLES))
-    except Exception:
-        return None
-
-
 def _gradients(module: nn.Module, shape: Sequence[int], dtype: torch.dtype) -> dict[str, torch.Tensor] | None:
     """Parameter -> its gradient in training, of a weighted sum of the outputs for a few samples; None as `_outputs`."""
     if _has_no_values(module):
@@ -274,7 +258,7 @@ def _gradients(module: nn.Module, shape: Sequence[int], dtype: torch.dtype) -> d
     try:
         with torch.enable_grad(), forked_generators(0):
             copied = copy.deepcopy(module).train()
-            outputs = copied(_samples(shape, dtype, _SAMPLES))
+            outputs = copied(_samples(shape, dtype))
             if outputs.requires_grad:
                 (outputs * torch.linspace(0.5, 1.5, outputs.numel()).view(outputs.shape)).sum().backward()
     except Exception:
@@ -302,13 +286,13 @@ def _has_no_values(module: nn.Module) -> bool:
     return any(each.device.type != "cpu" for each in module.parameters())
 
 
-def _samples(shape: Sequence[int], dtype: torch.dtype, count: int) -> torch.Tensor:
-    """Samples [count, ...] to try a module on."""
-    found = torch.zeros(count, *shape, dtype=dtype)
+def _samples(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """Return samples [_SAMPLES, ...] to try a module on."""
+    found = torch.zeros(_SAMPLES, *shape, dtype=dtype)
     if not dtype.is_floating_point:
         return found
-    values = count * math.prod(shape)
-    return torch.linspace(-2 * count, 2 * count, 3 * values)[:values].sin().reshape(found.shape).to(dtype)
+    values = _SAMPLES * math.prod(shape)
+    return torch.linspace(-2 * _SAMPLES, 2 * _SAMPLES, 3 * values)[:values].sin().reshape(found.shape).to(dtype)
 
 
 def _same(expected: object, found: object) -> bool:

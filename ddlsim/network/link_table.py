@@ -117,9 +117,8 @@ def latencies(latency_s: Latency, num_nodes: int) -> Latencies:
         return Latencies(table_ns, OF_BOTH_ENDS)
     if table_ns.shape == (num_nodes, num_nodes):
         return Latencies(none, of_pair_ns=lambda src, dst: int(table_ns[src, dst]))
-    raise ValueError(
-        f"latency_s must be one number, [{num_nodes}] or [{num_nodes}, {num_nodes}], got {list(table_ns.shape)}"
-    )
+    expected = f"one number, [{num_nodes}] or [{num_nodes}, {num_nodes}]"
+    raise ValueError(f"latency_s must be {expected}, got {list(table_ns.shape)}")
 
 
 def _pair_ns(src: int, dst: int, seconds: Any) -> int:

@@ -66,9 +66,8 @@ class Routed(Links):
         hosts = self._place(graph, num_nodes)
         routes = Routes(graph, hosts, self.duplex == "full", self.server_host)
         limits = self.uplink_mbps, self.downlink_mbps
-        up, down = (
-            np.full(num_nodes, mbps_to_bytes_per_s(UNLIMITED_MBPS if limit is None else limit)) for limit in limits
-        )
+        rates = (mbps_to_bytes_per_s(UNLIMITED_MBPS if limit is None else limit) for limit in limits)
+        up, down = (np.full(num_nodes, rate) for rate in rates)
         around = [routes.site_bytes_per_s(host) for host in hosts]
         sites = np.array([around if limit is None else [np.inf] * num_nodes for limit in limits])
         return LinkTable(
@@ -84,10 +83,8 @@ class Routed(Links):
             for name, limit in (("bandwidth_mbps", MAX_MBPS), ("latency_ms", MAX_LATENCY_MS)):
                 value = found.get(name)
                 if not isinstance(value, int | float) or not 0 <= value < limit:
-                    raise ScenarioError(
-                        f"links.file: expected {name} of 0 to below {limit:g} on every edge of {self.file}, got "
-                        f"{'none' if value is None else repr(value)} between {one} and {other}."
-                    )
+                    expected = f"{name} of 0 to below {limit:g} on every edge of {self.file}"
+                    raise ScenarioError(f"links.file: expected {expected}, got {value!r} between {one} and {other}.")
         return graph
 
     def _place(self, graph: "nx.Graph", num_nodes: int) -> Sequence[int]:
@@ -95,10 +92,9 @@ class Routed(Links):
 
         hosts = tuple(sorted(graph))[:num_nodes] if self.hosts is None else self.hosts
         if len(hosts) != num_nodes:
-            raise ScenarioError(
-                f"links.{'file' if self.hosts is None else 'hosts'}: expected {num_nodes} hosts, one per node, got "
-                f"{len(hosts)}. Several nodes may name the same host in links.hosts."
-            )
+            key = "file" if self.hosts is None else "hosts"
+            text = f"expected {num_nodes} hosts, one per node, got {len(hosts)}"
+            raise ScenarioError(f"links.{key}: {text}. Several nodes may name the same host in links.hosts.")
         server = () if self.server_host is None else (self.server_host,)
         for key, named in (("hosts", set(hosts)), ("server_host", set(server))):
             unknown = sorted(named - set(graph))

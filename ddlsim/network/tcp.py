@@ -97,10 +97,6 @@ class TcpPaths:
         set_up_ns = self._round_trip_ns(src, dst) if self.tcp.connections == "per_message" and src != dst else 0
         return self._latency_ns(src, dst) + set_up_ns
 
-    def window_ns(self, src: int, dst: int) -> int:
-        """Return the round-trip time in which a message's window is sent once; 0: no window."""
-        return self._round_trip_ns(src, dst) if self.tcp.initial_window > 0 else 0
-
     def options(self, src: int, dst: int, num_bytes: int, ack_links: Sequence[int]) -> dict[str, Any]:
         """Return the extension's arguments for a message: its weight, its window, and its acknowledgements.
 
@@ -114,7 +110,7 @@ class TcpPaths:
             "ack_bytes": self.tcp.acks(num_bytes),
             "ack_links": ack_links,
             "in_order": self.tcp.connections == "persistent",
-            "round_trip_ns": self.window_ns(src, dst),
+            "round_trip_ns": self._round_trip_ns(src, dst) if self.tcp.initial_window else 0,
         }
 
     def _round_trip_ns(self, src: int, dst: int) -> int:

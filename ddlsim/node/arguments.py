@@ -24,10 +24,8 @@ def step_count(steps: Any) -> int:
     except TypeError:
         count = -1
     if count < 0:
-        raise DdlsimError(
-            f"node.train: steps: expected a whole number of mini-batches, 0 or more, got {steps!r}. Round the "
-            "result of a division with int(...)."
-        )
+        text = f"expected a whole number of mini-batches, 0 or more, got {steps!r}"
+        raise DdlsimError(f"node.train: steps: {text}. Round the result of a division with int(...).")
     return count
 
 
@@ -44,9 +42,8 @@ def node_ids(peers: Iterable[Any], count: int, method: str) -> tuple[int, ...]:
     try:
         found = tuple(map(index, peers))
     except TypeError as error:
-        raise DdlsimError(
-            f"node.{method}: expected ids of nodes, such as node.peers(round_num), got {peers!r}."
-        ) from error
+        text = f"expected ids of nodes, such as node.peers(round_num), got {peers!r}"
+        raise DdlsimError(f"node.{method}: {text}.") from error
     if found and not 0 <= min(found) <= max(found) < count:
         raise DdlsimError(f"node.{method}: expected ids of nodes, 0 to {count - 1}, got {list(found[:10])}.")
     return found
@@ -56,19 +53,15 @@ def check_part(only: str, model: "Model") -> None:
     """Raise DdlsimError if a model has no part of this name."""
     names = [params.part.name for params in model]
     if only not in names:
-        raise DdlsimError(
-            f"node.train: expected the name of a part of the model that is given as `only`, {' or '.join(names)}, got "
-            f"{only!r}. Models in parts come from node.init_models(); with whole=True they have one part, model."
-        )
+        text = f"expected the name of a part of the model as `only`, {' or '.join(names)}, got {only!r}"
+        raise DdlsimError(f"node.train: {text}. Models in parts come from node.init_models().")
 
 
 def check_has_samples(node_id: int, is_server: bool, method: str) -> None:
     """Raise DdlsimError if an operation that needs samples is called on a server."""
     if is_server:
-        raise DdlsimError(
-            f"node.{method}: node {node_id} is the server, which has no samples and no device to compute with. Ask "
-            "node.is_server first, and let the nodes do it."
-        )
+        text = f"node {node_id} is the server, which has no samples and no device to compute with"
+        raise DdlsimError(f"node.{method}: {text}. Ask node.is_server first, and let the nodes do it.")
 
 
 SIMULATOR_ROWS = ROWS | rows_of(KNOWN.values())
@@ -89,10 +82,8 @@ def refuse_simulator_rows(name: str, measured: Collection[str]) -> None:
     if type(name) is not str:
         raise DdlsimError(f"node.record: expected a text as the name of the rows, got {name!r}.")
     if name in SIMULATOR_ROWS or name in measured:
-        raise DdlsimError(
-            f"node.record: {name}: the simulator writes rows of this name, from which reports have their figures. "
-            f"Choose another one, such as train_{name}."
-        )
+        text = "the simulator writes rows of this name, from which reports have their figures"
+        raise DdlsimError(f"node.record: {name}: {text}. Choose another one, such as train_{name}.")
 
 
 def to_json_value(name: str, value: Any) -> Any:
@@ -107,9 +98,8 @@ def to_json_value(name: str, value: Any) -> Any:
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, int) and abs(value) > LARGEST:
-        raise DdlsimError(
-            f"node.record: {name}: expected a number up to {LARGEST:g}, got an integer of {value.bit_length()} bits."
-        )
+        text = f"expected a number up to {LARGEST:g}, got an integer of {value.bit_length()} bits"
+        raise DdlsimError(f"node.record: {name}: {text}.")
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, list | tuple):
@@ -117,10 +107,8 @@ def to_json_value(name: str, value: Any) -> Any:
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
         return {key: to_json_value(name, each) for key, each in value.items()}
     call = "; call it for its value" if callable(value) else ""
-    raise DdlsimError(
-        f"node.record: {name}: expected a number, a text, a boolean, None, or arrays, lists and mappings (with texts "
-        f"as keys) of them, got a {type(value).__name__}{call}."
-    )
+    kinds = "a number, a text, a boolean, None, or arrays, lists and mappings (with texts as keys) of them"
+    raise DdlsimError(f"node.record: {name}: expected {kinds}, got a {type(value).__name__}{call}.")
 
 
 class SendGuard:
@@ -148,8 +136,7 @@ class SendGuard:
             if receiver in self._receivers and not self._transport.has_taken(receiver, round_num):
                 raise DdlsimError(
                     f"node.send: node {self._node_id} has sent to node {receiver} in round {round_num} already, which "
-                    "has not received it yet and gets one message of each node and round. Send all contents by one "
-                    "call, or publish stages of the round, node.publish(round_num, stage=1, ...), for node.pull(peers, "
-                    "round_num, stages=...)."
+                    "has not received it yet. Send all contents by one call, or publish stages of the round "
+                    "(node.publish(round_num, stage=1, ...))."
                 )
         self._receivers.update(receivers)

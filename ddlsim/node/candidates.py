@@ -46,9 +46,8 @@ class EvaluationCandidates:
         if isinstance(self.models, list | tuple) and not self.models:
             raise DdlsimError("EvaluationCandidates: expected at least one model, such as [(state.model,)], got none.")
         if self.choose not in get_args(Choice):
-            raise DdlsimError(
-                f"EvaluationCandidates: choose: expected {', '.join(get_args(Choice))}, got {self.choose!r}."
-            )
+            choices = ", ".join(get_args(Choice))
+            raise DdlsimError(f"EvaluationCandidates: choose: expected {choices}, got {self.choose!r}.")
 
 
 @dataclass(frozen=True)

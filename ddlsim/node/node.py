@@ -12,8 +12,7 @@ from operator import index
 from typing import TYPE_CHECKING, Any
 
 from ddlsim.foundation.errors import DdlsimError
-from ddlsim.learning.model_parts import no_samples
-from ddlsim.learning.training_inputs import TrainingContext
+from ddlsim.learning.training_inputs import TrainingContext, no_samples
 from ddlsim.network.messages.encoder import as_sent
 from ddlsim.network.messages.message import PUSH, RESPONSE, SCORE
 from ddlsim.node import arguments

@@ -145,10 +145,8 @@ class ParameterOps(NodeInfo):
             DdlsimError: the sizes differ, or there are not as many weights.
         """
         if len(sources) != len(weights) or not sources:
-            raise DdlsimError(
-                f"node.merge: expected as many weights as parameters, at least one, got {len(weights)} weights of "
-                f"{len(sources)}."
-            )
+            text = f"expected as many weights as parameters, at least one, got {len(weights)} weights of {len(sources)}"
+            raise DdlsimError(f"node.merge: {text}.")
         return self._compute.merge(sources, weights, self.id)
 
     def aggregate(self, models: "Mapping[int, Params]", weights: Mapping[int, float]) -> "Params":

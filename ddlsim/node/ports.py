@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from ddlsim.attacks.node_attacks import Attackers
     from ddlsim.learning.job_types import Model
     from ddlsim.learning.learner import Learner
-    from ddlsim.learning.optimizing.state import LocalState
     from ddlsim.learning.size_learner import SizeLearner
 
 
@@ -144,19 +143,21 @@ class RunInfo(Protocol):
         """Return each node's position in the round's random order, int [N]."""
 
 
-class Log(Protocol):
-    """Rows that nodes write into the run's records."""
+@dataclass(frozen=True, slots=True)
+class Log:
+    """Rows that nodes write into the run's records; by default none, as in network-only runs, whose values are
+    placeholders.
 
-    measured: Collection[str]
-    """Names of the rows of the run's metrics, which nodes may not write."""
+    Args:
+        row: (time_s, node, completed, name, value) ; writes one value; `completed` counts its round as completed.
+        measure: (time_s, node, completed, name, model, local_state) ; writes rows of a model's accuracy and loss on the
+            node's validation samples, once they are known.
+        measured: names of the rows of the run's metrics, which nodes may not write.
+    """
 
-    def row(self, time_s: float, node: int, completed: int, name: str, value: Any) -> None:
-        """Write one value; `completed` counts its round as completed."""
-
-    def measure(
-        self, time_s: float, node: int, completed: int, name: str, model: "Model", local_state: "LocalState | None"
-    ) -> None:
-        """Write rows of a model's accuracy and loss on the node's validation samples, once they are known."""
+    row: Callable[..., None] = lambda *_: None
+    measure: Callable[..., None] = lambda *_: None
+    measured: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

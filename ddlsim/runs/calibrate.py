@@ -13,7 +13,8 @@ from typing import Any, cast
 import numpy as np
 
 from ddlsim.assembly import builders_of
-from ddlsim.data import DatasetSpec, PreparedData
+from ddlsim.data.dataset_spec import DatasetSpec
+from ddlsim.data.prepared import PreparedData
 from ddlsim.devices.step_times import Calibrated
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.input_files import Column, read_rows

@@ -19,9 +19,10 @@ import numpy as np
 
 from ddlsim.assembly import build_learner, build_simulation
 from ddlsim.assembly.draws import absences_drawn, links_drawn, step_times_drawn
-from ddlsim.data import DatasetSpec, PreparedData
 from ddlsim.data.dataset import Dataset
+from ddlsim.data.dataset_spec import DatasetSpec
 from ddlsim.data.partitions import Random
+from ddlsim.data.prepared import PreparedData
 from ddlsim.devices.step_times import Estimated
 from ddlsim.engine.steps import forgotten_yields
 from ddlsim.foundation import own_code

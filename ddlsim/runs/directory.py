@@ -19,7 +19,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ddlsim.data import DatasetSpec, PreparedData
+from ddlsim.data.dataset_spec import DatasetSpec
+from ddlsim.data.prepared import PreparedData
 from ddlsim.foundation.errors import RecordsFailed, ScenarioError
 from ddlsim.foundation.strict_json import row_text, table_text
 from ddlsim.runs.branch_history import Stage

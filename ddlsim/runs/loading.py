@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from ddlsim.assembly import build_learner
-from ddlsim.data import DataSearch, DatasetSpec, PreparedData, load_dataset, outline
-from ddlsim.data import prepare as prepare_data
-from ddlsim.data.dataset import Dataset
+from ddlsim.data import DataSearch
+from ddlsim.data.dataset import Dataset, load_dataset
+from ddlsim.data.dataset_spec import DatasetSpec, outline
 from ddlsim.data.images import check_augmentation
+from ddlsim.data.prepared import PreparedData
+from ddlsim.data.prepared import prepare as prepare_data
 from ddlsim.foundation import own_code
 from ddlsim.foundation.augmentation import BUILT_IN
 from ddlsim.foundation.errors import DataMissing, DdlsimError, ScenarioError

@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from ddlsim.data import DatasetSpec, PreparedData
+from ddlsim.data.dataset_spec import DatasetSpec
+from ddlsim.data.prepared import PreparedData
 from ddlsim.foundation import own_code
 from ddlsim.foundation.environment import cpu_name, num_cores
 from ddlsim.foundation.errors import RecordsDamaged, ScenarioError

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ddlsim.data.arrays import read_split
 from ddlsim.data.from_arrays import as_array, is_tensor
-from ddlsim.data.python_data import read_split
+from ddlsim.data.pixels import normalize
 from ddlsim.data.table import MISSING, NO_NUMBER
-from ddlsim.data.uint8_images import normalize
 from ddlsim.foundation.errors import DataDamaged, ScenarioError
 from ddlsim.runs.manifest import read_manifest
 from ddlsim.scenario import Scenario

@@ -20,7 +20,7 @@ from ddlsim.algorithms import ALGORITHMS
 from ddlsim.algorithms.gossip_pull import GossipPull
 from ddlsim.engine.simulation import Simulation
 from ddlsim.learning import learner, local_trainings
-from ddlsim.learning.backends.choose import make_backends
+from ddlsim.learning.backends.stacked import make_backends
 from ddlsim.network.network import Network
 
 CHURN = "churn={name: schedule, offline: [{node: 2, start_s: 0.35, end_s: 1.5}, {node: 7, start_s: 0.9, end_s: 99}]}"

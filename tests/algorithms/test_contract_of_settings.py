@@ -10,7 +10,7 @@ from contract_runs import QUICK, UNEQUAL, run
 
 from ddlsim.algorithms import ALGORITHMS
 from ddlsim.learning import learner
-from ddlsim.learning.backends.choose import make_backends
+from ddlsim.learning.backends.stacked import make_backends
 from ddlsim.scenario import ScenarioProblems
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")

@@ -86,7 +86,7 @@ def test_factory_with_unknown_arguments_is_refused():
         def __init__(self, width):
             super().__init__(width)
 
-    with pytest.raises(ScenarioError, match=r"got Wide, which needs width\. .*lambda: Wide\(...\)"):
+    with pytest.raises(ScenarioError, match=r"Wide may take .* alone: .*'width'.*lambda: Wide\(...\)"):
         resolve("smoke", model=Wide)
 
 

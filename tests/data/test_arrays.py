@@ -10,7 +10,7 @@ from torch.utils.data import Dataset, TensorDataset
 
 from ddlsim import runs
 from ddlsim.data import Arrays, DataSearch
-from ddlsim.data.uint8_images import is_mapped
+from ddlsim.data.pixels import is_mapped
 from ddlsim.foundation.errors import DataDamaged, DataMissing, ScenarioError
 from ddlsim.scenario import from_mapping, to_yaml
 
@@ -149,7 +149,7 @@ def test_a_scenario_runs_on_arrays(tmp_path):
 
 
 def test_samples_of_another_process_are_reported_as_missing():
-    with pytest.raises(DataMissing, match=r"SHA-256 abc.* not in this process.*or use a file"):
+    with pytest.raises(DataMissing, match=r"SHA-256 abc.* not in this process.*here first"):
         Arrays(sha256="abc").load(NOWHERE)
 
 
@@ -291,7 +291,7 @@ class Frame:
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        (Frame(), "got a Frame. Give the columns of a table as arrays"),
+        (Frame(), "got a Frame. Give columns of a table as arrays"),
         (torch.utils.data.DataLoader(TensorDataset(torch.ones(4, 2), torch.ones(4))), "loader.dataset of a loader"),
         (np.ones((4, 2)), "expected (samples, labels)"),
     ],

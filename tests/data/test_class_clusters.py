@@ -92,7 +92,7 @@ def test_classes_are_counted_in_the_data_set_not_in_the_samples():
     [(2, 10, 1, "0, 2, 4, 6 and 8"), (3, 10, 2, "1, 4 and 7"), (3, 10, 0, "1, 4 and 7"), (4, 10, 1, "2 and 6")],
 )
 def test_overlap_impossible_for_windows_of_equal_width_is_refused(clusters, classes, overlap, fit):
-    with pytest.raises(ScenarioError, match=rf"overlap: expected {fit}, .* cover {classes} classes, got {overlap}\."):
+    with pytest.raises(ScenarioError, match=rf"overlap: expected {fit}: .* cover {classes} classes, got {overlap}\."):
         ClassClusters(overlap=overlap).assign_classes(np.arange(classes), [1] * clusters, rng(), classes)
 
 

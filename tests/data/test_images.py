@@ -4,7 +4,7 @@ import pytest
 from ddlsim.data import Arrays, DataSearch
 from ddlsim.data.hugging_face import HuggingFace
 from ddlsim.data.images import ImageFolder, Imagenette
-from ddlsim.data.uint8_images import is_mapped
+from ddlsim.data.pixels import is_mapped
 from ddlsim.foundation.errors import DataDamaged, DataMissing
 
 

@@ -7,10 +7,13 @@ import numpy as np
 import pytest
 
 import ddlsim
-from ddlsim.data import DATASETS, SHIFTS, DataSearch, load_dataset, outline, prepare
+from ddlsim.data import DATASETS, SHIFTS, DataSearch
 from ddlsim.data.cluster_partitions import ClassClusters, Domains, LabelClusters
+from ddlsim.data.dataset import load_dataset
+from ddlsim.data.dataset_spec import outline
 from ddlsim.data.fixed_partitions import ByColumn, FromFile
 from ddlsim.data.partitions import Dirichlet, Random, Shards, Uniform
+from ddlsim.data.prepared import prepare
 from ddlsim.data.torchvision_sets import FashionMnistMini
 
 MINI = FashionMnistMini()

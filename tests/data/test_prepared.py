@@ -7,9 +7,9 @@ import pytest
 from ddlsim.data.cluster_partitions import Domains, LabelClusters
 from ddlsim.data.dataset import Dataset
 from ddlsim.data.partitions import Random, Uniform
+from ddlsim.data.pixels import normalize
 from ddlsim.data.prepared import prepare
 from ddlsim.data.shifts import NoShift, Rotate
-from ddlsim.data.uint8_images import normalize
 from ddlsim.foundation.errors import ScenarioError
 
 

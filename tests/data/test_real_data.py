@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ddlsim.data import DATASETS, PARTITIONS, SHIFTS, DataSearch, prepare
+from ddlsim.data import DATASETS, PARTITIONS, SHIFTS, DataSearch
+from ddlsim.data.prepared import prepare
 from ddlsim.foundation.errors import DataMissing
 
 pytestmark = pytest.mark.slow

@@ -173,8 +173,8 @@ def test_shift_returns_its_input_or_new_arrays():
 @pytest.mark.parametrize(
     ("apply", "text"),
     [
-        (lambda x, y, c: x, r"expected images and labels, .*, got a? ?ndarray"),
-        (lambda x, y, c: (x.tolist(), y), "expected images and labels"),
+        (lambda x, y, c: x, "expected two arrays, images and labels, got a? ?ndarray"),
+        (lambda x, y, c: (x.tolist(), y), "expected two arrays"),
         (lambda x, y, c: (x[:3], y), r"expected images \[4, 2\] .*, got \[3, 2\]"),
         (lambda x, y, c: (x > 2, y), r"expected images .*, got \[4, 2\] of bool"),
         (lambda x, y, c: (np.where(x > 5, np.nan, x), y), "expected images .* with finite values"),

@@ -2,11 +2,11 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from ddlsim.data import prepare
 from ddlsim.data.cluster_partitions import Domains
+from ddlsim.data.derived import SyntheticRegression
 from ddlsim.data.partitions import Random
+from ddlsim.data.prepared import prepare
 from ddlsim.data.shifts import NoShift
-from ddlsim.data.synthetic import SyntheticRegression
 
 NODES = SimpleNamespace(clusters=(3, 4), placement="contiguous")
 

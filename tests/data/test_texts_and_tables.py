@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from ddlsim.data import DATASETS, PARTITIONS, SHIFTS, DataSearch, Dataset, prepare
+from ddlsim.data import DATASETS, PARTITIONS, SHIFTS, DataSearch, Dataset
+from ddlsim.data.prepared import prepare
 from ddlsim.data.shakespeare import roles_of_gutenberg
 from ddlsim.data.texts import ALPHABET, NUM_CHARACTERS, character_ids, vocabulary, windows, word_ids, words
 from ddlsim.foundation.errors import DataDamaged, DataMissing, ScenarioError
@@ -189,7 +190,7 @@ def test_class_may_be_named_none(tmp_path):
             r"site, the domain: expected at least two rows .* got 'y'.*Take",
             DataDamaged,
         ),
-        ({"text": "a,a\n1,2\n3,4\n"}, "a line of different names", DataDamaged),
+        ({"text": "a,a\n1,2\n3,4\n"}, "expected different names", DataDamaged),
     ],
 )
 def test_unusable_table_is_reported_with_the_reason(tmp_path, keys, text, error):

@@ -9,10 +9,11 @@ from ddlsim.engine.membership import Member
 from ddlsim.engine.meters import EnergyMeter
 from ddlsim.engine.monitor import OracleSimilarities
 from ddlsim.engine.packing import MessagePacker
-from ddlsim.engine.run_info import Run, RunParts, SilentLog, SimulatedClock
+from ddlsim.engine.run_info import Run, RunParts, SimulatedClock
 from ddlsim.engine.simulation import Simulation
 from ddlsim.engine.transport import EnginePorts, NetworkTransport
 from ddlsim.node.candidates import EvaluationCandidates
+from ddlsim.node.ports import Log
 from ddlsim.runs.recorder import Recorder
 from ddlsim.scenario.sections import Evaluation, Protocol
 from ddlsim.tasks.builtin import Classification
@@ -126,7 +127,7 @@ def assemble(
         similarities = OracleSimilarities((), None, records, run.rng_after)
         section, tested = Evaluation(every=100), np.zeros(num_nodes, int)
         monitor = Evaluator(compute, records, section, rounds, tested, task, run.rng_after, measurements, similarities)
-    ports = EnginePorts(clock, transport, compute, run, SilentLog())
+    ports = EnginePorts(clock, transport, compute, run, Log())
     made = Simulation(env, algorithm, ports, members, dict(absences), state_lost, monitor, records)
     made.records, made.compute, made.rows = records, compute, rows
     return made

@@ -125,14 +125,6 @@ def test_output_that_partly_overlaps_its_input_is_refused(params):
         project_simplex(doubles[:3], out=doubles[2:5])  # whose last row is only reached counting eight bytes
 
 
-def test_column_ranges_of_one_matrix_do_not_overlap(params):
-    whole = params.copy()
-    merge(whole[:, :20], ROLL, out=whole[:, 20:])
-    assert np.array_equal(whole, np.concatenate([params[:, :20], ROLL @ params[:, :20]], axis=1))
-    whole = params.copy()
-    assert np.array_equal(project_simplex(whole[:, 7:19], out=whole[:, 19:31]), project_simplex(params[:, 7:19]))
-
-
 def test_columns_may_be_merged_in_place(params):
     viewed, whole = params.copy(), params.copy()
     merge(viewed, ROLL, columns=(7, 19), out=viewed[:, 7:19])

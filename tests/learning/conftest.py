@@ -8,7 +8,7 @@ import torch
 from local_training import local_training
 from torch import nn
 
-from ddlsim.learning.backends.choose import make_backends
+from ddlsim.learning.backends.stacked import make_backends
 from ddlsim.learning.learner import Learner
 from ddlsim.models.split import SplitModel
 

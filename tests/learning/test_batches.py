@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ddlsim.learning.batches import Batches, batches_in_order, draw_batches
+from ddlsim.learning.training_inputs import Batches, batches_in_order, draw_batches
 
 
 def test_pass_contains_every_sample_once():

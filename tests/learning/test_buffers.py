@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.learning.batches import draw_batches
 from ddlsim.learning.layout import Layout
+from ddlsim.learning.training_inputs import draw_batches
 from ddlsim.models.split import SplitModel
 
 

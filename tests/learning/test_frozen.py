@@ -8,9 +8,9 @@ from torch.nn import functional as F
 
 from ddlsim.foundation.errors import DdlsimError, ScenarioError
 from ddlsim.learning.architecture import read_architecture
-from ddlsim.learning.batches import draw_batches
 from ddlsim.learning.layout import Layout
 from ddlsim.learning.size_learner import parts_of
+from ddlsim.learning.training_inputs import draw_batches
 from ddlsim.models.split import SplitModel
 
 

@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from ddlsim.data import SHIFTS, Dataset, prepare
+from ddlsim.data import SHIFTS, Dataset
 from ddlsim.data.cluster_partitions import Domains
 from ddlsim.data.partitions import Random
+from ddlsim.data.pixels import Uint8Images
+from ddlsim.data.prepared import prepare
 from ddlsim.data.shifts import Color, LabelShift, LabelSwap, NoShift, Rotate, Shift
-from ddlsim.data.uint8_images import Uint8Images
 from ddlsim.learning.backends.stacked import SamplePool
-from ddlsim.learning.batches import Batches
 from ddlsim.learning.datasets import ByteInputs, MappedInputs, NodeDatasets, gathered
+from ddlsim.learning.training_inputs import Batches
 
 CPU = torch.device("cpu")
 EVERY_SHIFT = {

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ddlsim.foundation.errors import DdlsimError
-from ddlsim.learning.batches import draw_batches
+from ddlsim.learning.training_inputs import draw_batches
 
 
 def test_nothing_is_computed_before_it_is_needed(make_learner):

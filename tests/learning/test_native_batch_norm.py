@@ -9,7 +9,7 @@ from native_plans import SGD, plan_of, workspace_of
 from torch import nn
 from torch.nn import functional as F
 
-from ddlsim.learning.batches import Batches
+from ddlsim.learning.training_inputs import Batches
 from ddlsim.models.split import SplitModel
 
 

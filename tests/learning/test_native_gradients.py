@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from ddlsim.foundation import native
 from ddlsim.kernels.group_norm_pool import GroupNormReLUPool
 from ddlsim.learning.backends.workspace import ModelWorkspace
-from ddlsim.learning.batches import Batches
+from ddlsim.learning.training_inputs import Batches
 from ddlsim.models import MODELS
 from ddlsim.models.split import SplitModel
 

@@ -10,8 +10,8 @@ from torch.nn import functional
 from ddlsim.learning.architecture import read_architecture
 from ddlsim.learning.backends.native_plan import NativePlan, network_of
 from ddlsim.learning.backends.workspace import ModelWorkspace, local_steps
-from ddlsim.learning.batches import Batches
 from ddlsim.learning.dropout import dropout_keys, seed_dropouts
+from ddlsim.learning.training_inputs import Batches
 from ddlsim.models.split import SplitModel
 
 SHAPE, SAMPLES = (3, 32, 32), 60

@@ -13,8 +13,8 @@ from torch.nn import functional as F
 
 from ddlsim.learning.backends.native_plan import NoPlan, network_of
 from ddlsim.learning.backends.workspace import local_steps
-from ddlsim.learning.batches import Batches
 from ddlsim.learning.layout import Layout
+from ddlsim.learning.training_inputs import Batches
 from ddlsim.models import MODELS
 from ddlsim.models.split import SplitModel
 

@@ -245,7 +245,7 @@ def test_without_dropout_no_numbers_are_drawn(make_learner):
     learner = make_learner()
     stream, reference = rng(0), rng(0)
     learner.train(0, learner.init_models(0)[0], 3, stream)
-    from ddlsim.learning.batches import draw_batches
+    from ddlsim.learning.training_inputs import draw_batches
 
     draw_batches(reference, 20, 4, 3)
     assert stream.integers(2**62) == reference.integers(2**62)

@@ -6,8 +6,7 @@ import torch
 from torch.nn import functional as F
 
 from ddlsim.learning import losses
-from ddlsim.learning.batches import draw_batches
-from ddlsim.learning.training_inputs import Objective
+from ddlsim.learning.training_inputs import Objective, draw_batches
 
 
 def rng(node):

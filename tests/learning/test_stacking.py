@@ -14,7 +14,7 @@ from ddlsim.learning.backends.stacked_steps import LayerRules, VmapFallback
 from ddlsim.learning.backends.workspace import ModelWorkspace
 from ddlsim.learning.dropout import first_counters, seed_dropouts
 from ddlsim.learning.layout import CORE, HEAD, MODEL, named_tensors
-from ddlsim.learning.stacking.stacked import Stacked
+from ddlsim.learning.stacking.layers import Stacked
 from ddlsim.learning.stacking.tensor import NotStackable
 from ddlsim.models import MODELS
 from ddlsim.models.sequences import Block, LastPosition, LSTMLayers, MeanOverPositions, TokensAndPositions

@@ -10,10 +10,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.learning.batches import draw_batches
 from ddlsim.learning.optimizing import OPTIMIZERS
 from ddlsim.learning.optimizing.updates import Updates, clipped_by_norm
-from ddlsim.learning.training_inputs import TrainingContext
+from ddlsim.learning.training_inputs import TrainingContext, draw_batches
 
 
 def rng(node: int = 0) -> np.random.Generator:

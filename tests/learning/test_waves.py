@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from ddlsim.learning.batches import draw_batches
+from ddlsim.learning.training_inputs import draw_batches
 
 
 def rng(node: int) -> np.random.Generator:

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from ddlsim.foundation.errors import DdlsimError
-from ddlsim.learning.model_parts import check_model
+from ddlsim.learning.training_inputs import check_model
 from ddlsim.node.candidates import EvaluationCandidates
 
 

@@ -161,7 +161,7 @@ def test_labels_for_every_token_cannot_be_dealt_by_label(run, token_data):
 
 
 def test_mixed_models_take_buffers_once_for_all(run):
-    with pytest.raises(ScenarioError, match=r"Set model\.buffers once for all"):
+    with pytest.raises(ScenarioError, match=r"has no key .buffers."):
         run("model={name: mixed, models: [{name: resnet8, buffers: local}, mlp]}")
 
 

@@ -192,7 +192,7 @@ def test_paths_do_not_depend_on_the_order_of_edges_in_the_file():
 @pytest.mark.parametrize(
     ("edges", "keys", "message"),
     [
-        (["0 1 8 0", "1 2"], {}, "expected bandwidth_mbps of 0 to below 5e.08 on every edge.*got none between 1 and 2"),
+        (["0 1 8 0", "1 2"], {}, "expected bandwidth_mbps of 0 to below 5e.08 on every edge.*got None between 1 and 2"),
         (["0 1 8 0", "1 2 8 -1"], {}, "expected latency_ms of 0 to below .* got -1.0 between 1 and 2"),
         (["0 1 8 0"], {}, "links.file: expected 3 hosts, one per node, got 2"),
         (["0 1 8 0"], {"hosts": (0, 1)}, "links.hosts: expected 3 hosts"),

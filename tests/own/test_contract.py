@@ -41,7 +41,7 @@ def test_valid_class_passes_the_check(check):
         ("def round(self, node, state, round_num):\n    yield node.sleep(1.0)\n    state.nix",
          r"mine.py:37: AttributeError: 'State' object has no attribute 'nix' \(state.nix\)"),
         ("def round(self, node, state, round_num):\n    yield node.receive(round_num)",
-         r"node 0 waits for messages of round 0 from 1, which sent nothing to it"),
+         r"node 0 waits for messages of round 0 from 1 \(open waits: "),
         ("def start(self, node):\n    yield node.sleep(1.0)", r"mine.py:35: start of Sub has a yield"),
         ("one = State(1)\ndef start(self, node):\n    self.one.model = super().start(node).model\n    return self.one",
          r"start of Sub returns the same object"),
@@ -72,7 +72,7 @@ def round(self, node, state, round_num):
 def test_deadlock_is_found_on_the_topology_of_the_scenario(check):
     # In a ring of 6 each node sends only to its first neighbor: 3 to 2, so 4 receives nothing from 3.
     code, said = check(sub(TO_ONE_PEER), sets=["nodes.clusters=[6]"])
-    assert code == 2 and "waits for messages of round" in said and "which sent nothing to it" in said
+    assert code == 2 and "waits for messages of round" in said
     assert check(sub(TO_ONE_PEER), sets=["nodes.clusters=[2]", "topology={name: complete}"])[0] == 0
     assert check(sub(TO_ONE_PEER), sets=["nodes.clusters=[6]", "mode=async"])[0] == 0
 

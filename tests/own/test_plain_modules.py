@@ -155,7 +155,7 @@ class NoLinear(nn.Module):
         (lambda: nn.Sequential(nn.Linear(5, 3), nn.LogSoftmax(1)), "cannot be cut before '0', its last linear layer"),
         (lambda: nn.Sequential(nn.Sequential(nn.ReLU(), nn.Linear(5, 3)), nn.Softmax(1)), "cannot be cut before '0.1'"),
         (ReusedLinear, "cannot be cut before 'fc'"),
-        (NoLinear, "has no nn.Linear: all of it is the core."),
+        (NoLinear, "has no nn.Linear that could be the head: all of it is the core."),
     ],
 )
 def test_uncuttable_module_is_all_core_if_allowed(build, why):

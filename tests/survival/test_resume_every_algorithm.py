@@ -9,7 +9,7 @@ from torn_runs import outcome, resume_until, run_until, run_whole
 from ddlsim import runs
 from ddlsim.algorithms import ALGORITHMS
 from ddlsim.learning import learner
-from ddlsim.learning.backends.choose import make_backends
+from ddlsim.learning.backends.stacked import make_backends
 from ddlsim.runs.checkpoint import Every
 from ddlsim.runs.checkpoint_files import checkpoints_of
 

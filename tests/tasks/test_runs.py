@@ -13,7 +13,7 @@ from ddlsim import runs
 from ddlsim.data import Arrays, DataSearch
 from ddlsim.foundation.errors import DataDamaged, ScenarioError
 from ddlsim.learning import learner
-from ddlsim.learning.backends.choose import make_backends
+from ddlsim.learning.backends.stacked import make_backends
 from ddlsim.report.comparing.tables import compare
 from ddlsim.report.run_report import report
 from ddlsim.runs.loading import load_data

@@ -102,9 +102,8 @@ class Dispatcher:
                 for place, value in zip(taken, found, strict=True):
                     values[place] = value
             left = [place for place, reason in zip(left, reasons, strict=True) if reason]
-            self.passed_on[backend.name].update(
-                f"{kind}: {reason}" for reason in reasons if reason not in ("", OTHER_KIND)
-            )
+            known = ("", OTHER_KIND)
+            self.passed_on[backend.name].update(f"{kind}: {reason}" for reason in reasons if reason not in known)
             if not left:
                 break
         assert not left, f"no backend takes {kind}: {reasons}"

@@ -23,12 +23,11 @@ from torch import nn
 
 from ddlsim.foundation import native
 from ddlsim.kernels.group_norm_pool import GroupNormReLUPool
-from ddlsim.learning.batches import Batches
 from ddlsim.learning.dropout import CounterDropout
 from ddlsim.learning.layout import Layout
-from ddlsim.learning.model_parts import CORE, HEAD, MODEL
 from ddlsim.learning.optimizing.state import LiveState
 from ddlsim.learning.optimizing.table import SGD, AdamW
+from ddlsim.learning.training_inputs import CORE, HEAD, MODEL, Batches
 from ddlsim.models.from_python import MODULE_HOOKS
 from ddlsim.models.split import SplitModel
 from ddlsim.scenario.sections import Training

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from ddlsim import kernels
-from ddlsim.kernels.transfers import downloaded
+from ddlsim.kernels.matrices import downloaded
 from ddlsim.learning import job_types
 from ddlsim.learning.backends.base import OTHER_KIND, Backend
 from ddlsim.learning.bank import by_bank

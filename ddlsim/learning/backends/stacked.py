@@ -8,26 +8,28 @@ predictions are computed likewise (stacked_evaluation.py).
 
 Jobs that cannot be stacked are passed on: objectives that an algorithm defines, optimizers that do not update each
 value by itself or whose kept state is not one moment or two, models that predict with buffers of the node's own, and
-modules that neither method of stacked_steps.py can compute.
+modules that neither method of stacked_steps.py can compute. `make_backends` lists the backends of each device.
 """
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
-from ddlsim.kernels.transfers import uploaded
+from ddlsim.kernels.matrices import uploaded
+from ddlsim.learning.architecture import Architecture
 from ddlsim.learning.augmenting import augment_together
-from ddlsim.learning.backends.base import OTHER_KIND, Backend
-from ddlsim.learning.backends.device import CudaGauge, Memory
+from ddlsim.learning.backends.base import OTHER_KIND, Backend, Dispatcher
+from ddlsim.learning.backends.device import CudaGauge, Memory, device_time
+from ddlsim.learning.backends.row_arithmetic import RowArithmetic
 from ddlsim.learning.backends.stacked_evaluation import stacked_losses, stacked_predictions
 from ddlsim.learning.backends.stacked_models import EVALUATION, TRAINING, StackedModels, stack_models
 from ddlsim.learning.backends.step_graphs import CudaRecorder, StepGraphs
-from ddlsim.learning.backends.threads import KINDS, Workers, allocate_outputs
-from ddlsim.learning.bank import Row, stacked_rows, store_rows
+from ddlsim.learning.backends.threads import KINDS, NativeBackend, OneByOneBackend, Workers, allocate_outputs
+from ddlsim.learning.bank import Row, Rows, stacked_rows, store_rows
 from ddlsim.learning.datasets import ByteInputs, Inputs, MappedInputs, NodeDatasets, Samples
 from ddlsim.learning.job_types import LossSpec, TestSpec, TrainSpec, architecture_of
 from ddlsim.learning.optimizing.state import StackedState
@@ -306,3 +308,41 @@ def _store(jobs: Sequence[TrainSpec], whole: torch.Tensor, local: torch.Tensor) 
     for part, values in enumerate(whole.split(jobs[0].sizes, dim=1)):
         store_rows([job.trained[part] for job in jobs], values)
     store_rows([job.new_local for job in jobs], local)
+
+
+def make_backends(
+    rows: Rows,
+    architectures: Mapping[str, Architecture],
+    data: NodeDatasets,
+    training: Training,
+    chunk: int,
+    device: torch.device,
+    threads: int,
+    stacked: bool | None = None,
+    asynchronous: bool | None = None,
+) -> Dispatcher:
+    """The backends of a device, in order.
+
+    Args:
+        rows: of the run.
+        architectures: by name.
+        data: the nodes' samples and the clusters' evaluation sets, on the device.
+        training: scenario section `training`.
+        chunk: images per forward pass in evaluations; stacked models decide by the memory that they need.
+        device: where everything lives.
+        threads: CPU threads of a wave.
+        stacked: whether waves are stacked; None: on a GPU.
+        asynchronous: whether waves are launched when they are full, see jobs.py; None for only on a GPU.
+    """
+    fast: Backend
+    reasons: dict[str, dict[str, str]]
+    workers = Workers(architectures, device, threads)
+    alone = OneByOneBackend(workers, data, training, chunk)
+    if device.type == "cuda" if stacked is None else stacked:
+        stacking = StackedBackend(workers, data, training, alone)
+        fast, reasons = stacking, stacking.reasons()
+    else:
+        fast, reasons = NativeBackend(workers, data, training, chunk), {}
+    backends = [RowArithmetic(), fast, alone]
+    asynchronous = device.type == "cuda" if asynchronous is None else asynchronous
+    return Dispatcher(rows, backends, reasons, asynchronous, device_time(device))

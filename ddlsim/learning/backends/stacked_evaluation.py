@@ -13,16 +13,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from ddlsim.kernels.transfers import downloaded, uploaded
+from ddlsim.kernels.matrices import downloaded, uploaded
 from ddlsim.learning.backends.device import Memory
 from ddlsim.learning.backends.stacked_models import StackedModels, stack_models
 from ddlsim.learning.backends.workspace import autocast
 from ddlsim.learning.bank import LazyValue, Row, lazy_values, stacked_rows
-from ddlsim.learning.batches import Batches
 from ddlsim.learning.datasets import Inputs, NodeDatasets, Samples
 from ddlsim.learning.job_types import LossSpec, TestSpec, architecture_of
 from ddlsim.learning.losses import EvalResult, MetricSum
-from ddlsim.learning.model_parts import CORE, HEAD
+from ddlsim.learning.training_inputs import CORE, HEAD, Batches
 
 Answers = tuple[Sequence[tuple[int, int]], Callable[[], Iterable[Any]]]
 """Places of questions, and a function that waits for their answers."""

@@ -24,7 +24,7 @@ from ddlsim.learning.dropout import seed_dropouts
 from ddlsim.learning.job_types import TrainSpec
 from ddlsim.learning.layout import Entry, Layout, named_tensors
 from ddlsim.learning.losses import Loss
-from ddlsim.learning.model_parts import CORE, HEAD, MODEL
+from ddlsim.learning.training_inputs import CORE, HEAD, MODEL
 from ddlsim.scenario.sections import Training
 
 Columns = slice | torch.Tensor

@@ -19,15 +19,15 @@ import torch
 from torch import nn
 from torch.func import functional_call, grad, vmap
 
-from ddlsim.kernels.transfers import uploaded
+from ddlsim.kernels.matrices import uploaded
 from ddlsim.learning.backends.workspace import ModelWorkspace, autocast
 from ddlsim.learning.bank import Row
 from ddlsim.learning.dropout import first_counters
 from ddlsim.learning.layout import LOCAL, Entry
 from ddlsim.learning.losses import Loss
-from ddlsim.learning.model_parts import MODEL
-from ddlsim.learning.stacking.stacked import Stacked
+from ddlsim.learning.stacking.layers import Stacked
 from ddlsim.learning.stacking.tensor import expand_rows
+from ddlsim.learning.training_inputs import MODEL
 from ddlsim.scenario.sections import Training
 
 Matrices = tuple[torch.Tensor, torch.Tensor]

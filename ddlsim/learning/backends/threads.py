@@ -26,7 +26,6 @@ from ddlsim.learning.augmenting import drawing
 from ddlsim.learning.backends.base import OTHER_KIND, Backend
 from ddlsim.learning.backends.workspace import ClassMeans, ModelWorkspace, local_steps, loss_function
 from ddlsim.learning.bank import Row
-from ddlsim.learning.batches import Batches
 from ddlsim.learning.datasets import Inputs, NodeDatasets, gathered
 from ddlsim.learning.dropout import dropout_keys, seed_dropouts
 from ddlsim.learning.job_types import LossSpec, TestSpec, TrainSpec, architecture_of
@@ -34,6 +33,7 @@ from ddlsim.learning.losses import EvalResult, MetricSum
 from ddlsim.learning.optimizing.state import LiveState
 from ddlsim.learning.optimizing.updates import training_loss
 from ddlsim.learning.private_steps import PrivateGradients
+from ddlsim.learning.training_inputs import Batches
 from ddlsim.scenario.sections import Training
 from ddlsim.tasks.builtin import Classification
 
@@ -240,11 +240,8 @@ def explain_batch_of_one(job: TrainSpec) -> Iterator[None]:
     except ValueError as error:
         if not re.search("more than (1|one) value per channel", str(error)) or min(map(len, job.batches)) > 1:
             raise
-        raise ScenarioError(
-            f"training.batch_size: node {job.node} has a mini-batch of one sample, on which the model's BatchNorm "
-            "cannot be trained. Set training.drop_last: true, which leaves a smaller last batch out, choose another "
-            "training.batch_size, or give each node at least two samples."
-        ) from error
+        text = f"node {job.node} has a mini-batch of one sample, on which the model's BatchNorm cannot be trained"
+        raise ScenarioError(f"training.batch_size: {text}. Set training.drop_last: true, or change it.") from error
 
 
 def allocate_outputs(jobs: Sequence[TrainSpec]) -> None:
@@ -342,9 +339,8 @@ class NativeBackend(ThreadsBackend):
             "the task is no plain classification": type(self._data.task).loss is not Classification.loss,
             "samples have several labels each": labels.dim() > 1,
         }
-        return next((why for why, holds in reasons.items() if why and holds), "") or self._no_plan(
-            job.architecture, inputs
-        )
+        why = next((why for why, holds in reasons.items() if why and holds), "")
+        return why or self._no_plan(job.architecture, inputs)
 
     def _why_not_evaluate(self, job: LossSpec | TestSpec) -> str:
         if isinstance(job, LossSpec):

@@ -16,11 +16,10 @@ from ddlsim.learning.datasets import Inputs
 from ddlsim.learning.dropout import replace_dropouts
 from ddlsim.learning.layout import named_tensors
 from ddlsim.learning.losses import Loss
-from ddlsim.learning.model_parts import MODEL
 from ddlsim.learning.optimizing.state import LiveState
 from ddlsim.learning.optimizing.updates import Updates
 from ddlsim.learning.private_steps import PrivateGradients
-from ddlsim.learning.training_inputs import LocalStep, Objective
+from ddlsim.learning.training_inputs import MODEL, LocalStep, Objective
 from ddlsim.scenario.sections import Training
 
 StepLoss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]

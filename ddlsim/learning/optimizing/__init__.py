@@ -6,9 +6,8 @@ Importing it does not import torch until a name that needs torch is used.
 from ddlsim.foundation.registry import Registry
 from ddlsim.learning.optimizing.table import OptimizerTable
 
-OPTIMIZERS = OptimizerTable(
-    "optimizer", __name__, {"sgd": ".table:SGD", "adam": ".table:Adam", "adamw": ".table:AdamW"}
-)
+_COMMON = {"sgd": ".table:SGD", "adam": ".table:Adam", "adamw": ".table:AdamW"}
+OPTIMIZERS = OptimizerTable("optimizer", __name__, _COMMON)
 
 SCHEDULES = Registry(
     "schedule",
@@ -34,7 +33,5 @@ SCHEDULES = Registry(
         "CosineAnnealingLR": "cosine",
         "CosineAnnealingWarmRestarts": "cosine_restarts",
         "OneCycleLR": "one_cycle",
-        "multistep": "multi_step",
-        "onecycle": "one_cycle",
     },
 )

@@ -14,6 +14,7 @@ import math
 from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -246,11 +247,8 @@ def rates(
 
 def no_factor(found: Any, position: int, length: int) -> str:
     """Return the fault in a result of `factor`, e.g. "-1 at 3 of 20, expected ..."; empty if it is valid."""
-    try:
-        number = math.nan if isinstance(found, str) else float(found)
-    except (TypeError, ValueError):
-        number = math.nan
-    if -ROUNDING <= number < math.inf:
-        return ""
+    with suppress(TypeError, ValueError):
+        if not isinstance(found, str) and -ROUNDING <= float(found) < math.inf:
+            return ""
     shown = found if isinstance(found, int | float | np.number) else kind_of(found)
     return f"{shown} at {position} of {length}, expected a number of 0 or more"

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.kernels.transfers import uploaded
+from ddlsim.kernels.matrices import uploaded
 from ddlsim.learning.bank import Params, Row, stacked_rows, store_rows
 from ddlsim.learning.layout import WORD, Entry, Part
 from ddlsim.learning.optimizing.table import Optimizer
@@ -108,10 +108,8 @@ def state_part(optimizer: Optimizer, part: Part, kept: bool = True) -> Part:
         made.step()
     except Exception as error:  # whatever an optimizer does with shapes that it is not made for
         text = " ".join(str(error).split())
-        raise ScenarioError(
-            f"training.optimizer: {optimizer.name} cannot train the {part.name} of {part.architecture}: "
-            f"{type(error).__name__}: {text:.200} Choose another optimizer or model."
-        ) from error
+        place = f"{optimizer.name} cannot train the {part.name} of {part.architecture}"
+        raise ScenarioError(f"training.optimizer: {place}: {type(error).__name__}: {text:.200}") from error
     entries: list[Entry] = []
     start = 0
     for name, tensor in tensors.items() if kept else ():
@@ -120,10 +118,8 @@ def state_part(optimizer: Optimizer, part: Part, kept: bool = True) -> Part:
                 continue
             values = _as_tensor(value)
             if values is None:
-                raise ScenarioError(
-                    f"training.optimizer_state: {optimizer.name} remembers {key!r}, a {type(value).__name__}, which "
-                    "cannot be kept between rounds: only tensors and numbers can. Set optimizer_state: fresh."
-                )
+                text = f"{optimizer.name} remembers {key!r}, a {type(value).__name__}, which cannot be kept"
+                raise ScenarioError(f"training.optimizer_state: {text}. Set optimizer_state: fresh.")
             start = -(-start // 2) * 2  # views of 8-byte types begin at a multiple of their size
             stop = start + -(-values.numel() * values.dtype.itemsize // WORD)
             entries.append(Entry(f"{name}:{key}", tuple(values.shape), start, stop, False, values.dtype))

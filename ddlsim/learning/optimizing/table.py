@@ -251,10 +251,8 @@ def _checked(name: str, cls: Any) -> type[Optimizer]:
         raise ScenarioError(f"optimizer {name!r}: {cls.__qualname__} must extend torch.optim.Optimizer.")
     keywords = inspect.signature(cls).parameters
     if "lr" not in keywords or "params" not in keywords:
-        raise ScenarioError(
-            f"optimizer {name!r}: {cls.__qualname__}.__init__ must take `params` and `lr`, as those of torch.optim do; "
-            f"it takes {', '.join(keywords) or 'nothing'}."
-        )
+        text = f"must take `params` and `lr`, it takes {', '.join(keywords) or 'nothing'}"
+        raise ScenarioError(f"optimizer {name!r}: {cls.__qualname__}.__init__ {text}.")
     return part_of(cls)
 
 
@@ -277,9 +275,8 @@ def part_of(torch_class: Any) -> type[Optimizer]:
             elif isinstance(default, tuple):
                 default = tuple(float(value) if isinstance(value, int) else value for value in default)
             fields.append((key, kind, dataclasses.field(default=default)))
-    about = (
-        f"torch.optim.{torch_class.__name__}" if torch_class.__module__.startswith("torch.") else torch_class.__name__
-    )
+    is_torch = torch_class.__module__.startswith("torch.")
+    about = f"{'torch.optim.' if is_torch else ''}{torch_class.__name__}"
     namespace = {
         "__doc__": f"{about}; keys and defaults are those of the class.",
         "__post_init__": _try,

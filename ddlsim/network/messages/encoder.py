@@ -123,10 +123,8 @@ def _leaf_as_sent(leaf: Any, path: Path) -> Any:
     if isinstance(leaf, bytearray):
         return bytes(leaf)
     what = "an array of objects" if isinstance(leaf, np.ndarray) else f"a {type(leaf).__name__}"
-    raise DdlsimError(
-        f"message: content {path[0]}: expected parameters, arrays, tensors, numbers, texts, bytes, or mappings, lists "
-        f"and tuples of them, got {what}, whose bytes on the wire are unknown. Give it an attribute wire_bytes."
-    )
+    kinds = "parameters, arrays, tensors, numbers, texts, bytes, or mappings, lists and tuples of them"
+    raise DdlsimError(f"message: content {path[0]}: expected {kinds}, got {what}. Give it an attribute wire_bytes.")
 
 
 def leaf_bytes(leaf: Any) -> int:

@@ -24,7 +24,7 @@ from ddlsim.assembly import builders_of
 from ddlsim.assembly.simulation import build_run
 from ddlsim.foundation.rng import stream_seed
 from ddlsim.learning.architecture import draw
-from ddlsim.learning.batches import draw_batches
+from ddlsim.learning.training_inputs import draw_batches
 from ddlsim.runs import load_data, prepare
 from ddlsim.scenario import load
 

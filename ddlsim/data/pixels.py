@@ -1,16 +1,24 @@
-"""Images that stay bytes in the data set's array, with the decoding to the float32 values that models see.
+"""Images as bytes in the data set's array, their decoding to the float32 values of models, and Pillow's pictures.
 
 Nodes and clusters hold the numbers of their images in the one array of the data set. A cluster with turned images reads
 their bytes in another order, so it needs no copy either. Samples of memory-mapped arrays are read, normalized and
 shifted batch by batch, never all at once.
+
+Pictures become RGB with 8 bits per channel, upright, and scaled where Pillow would cut off values above 255.
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from ddlsim.foundation.errors import DataDamaged
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 
 @dataclass(frozen=True)
@@ -165,3 +173,56 @@ class MappedSamples:
     def __getitem__(self, rows: np.ndarray | slice) -> np.ndarray:
         """The samples at some positions, [b, ...]."""
         return self.read(self.indices[rows])
+
+
+ORIENTATION = 0x0112
+"""The tag of EXIF."""
+SIXTEEN_BITS = ("PNG", "PPM")
+"""Formats without more bits, of which Pillow makes whole numbers of 32 bits all the same."""
+
+
+def upright(picture: "Image") -> "Image":
+    """Turn a picture by the orientation that its camera has noted (EXIF)."""
+    from PIL import ImageOps
+
+    return picture if picture.getexif().get(ORIENTATION, 1) == 1 else ImageOps.exif_transpose(picture)
+
+
+def gray_or_rgb(picture: "Image", where: str) -> "Image":
+    """Return a picture upright, and as RGB with 8 bits per channel unless it is gray with 8 bits."""
+    picture = upright(picture)
+    return picture if picture.mode in ("L", "RGB") else to_rgb8(picture, where)
+
+
+def to_rgb8(picture: "Image", where: str) -> "Image":
+    """Return a picture with 8 bits per channel; 16 bits of gray are scaled, 65535 to 255.
+
+    Args:
+        picture: of any mode.
+        where: its origin, for messages.
+    Raises:
+        DataDamaged: if its values are of 32 bits and not those of 8 bits, so that the value of white is unknown.
+    """
+    if picture.mode.startswith("I;16") or (picture.mode == "I" and picture.format in SIXTEEN_BITS):
+        from PIL import Image
+
+        values = np.asarray(picture).astype(np.float32) / 257
+        return Image.fromarray(np.rint(values).astype(np.uint8)).convert("RGB")
+    values = np.asarray(picture) if picture.mode in ("I", "F") else np.zeros(1)
+    low, high = values.min(), values.max()
+    if picture.mode == "F" or low < 0 or high > 255:
+        got = f"one of 32 bits (mode {picture.mode}) with values of {low:g} to {high:g}"
+        raise DataDamaged(f"{where}: expected a picture of 8 or 16 bits per channel, got {got}. Save it as 8 bits.")
+    return picture.convert("RGB")
+
+
+def squared(image: "Image", size: int) -> np.ndarray:
+    """A picture with its short side resized and its middle cut out, uint8 [size, size] or [size, size, C]."""
+    from PIL import Image
+
+    width, height = image.size
+    short = min(width, height)
+    width, height = math.floor(size * width / short), math.floor(size * height / short)
+    left, top = round((width - size) / 2), round((height - size) / 2)
+    resized = image.resize((width, height), Image.Resampling.BILINEAR)
+    return np.asarray(resized.crop((left, top, left + size, top + size)))
