@@ -193,7 +193,7 @@ def _refuse_modules(name: str, module: nn.Module) -> None:
     """Raise ScenarioError if a module is compiled, or a BatchNorm predicts with the statistics of its batch."""
     for key, part in module.named_modules():
         if isinstance(part, torch.jit.ScriptModule):
-            text = f"{key or 'the module'} of {name} is a TorchScript module, which nodes cannot train and exchange"
+            text = f"{key or 'the module'} of {name} is a TorchScript module that nodes cannot train and exchange"
             raise ScenarioError(f"model: {text}. Pass the torch.nn.Module that it was made from.")
         if isinstance(part, _BatchNorm) and part.running_mean is None and type(part).__module__.startswith("torch."):
             raise ScenarioError(
