@@ -176,7 +176,7 @@ def trimmed_mean_rows(
     fits = len(indptr) == count + 1 and len(cuts) == len(kept) == count
     fits = fits and not indptr[0] and indptr[-1] == len(sources) and bool((sizes > 0).all())
     if not fits or (cuts < 0).any() or (2 * cuts >= sizes).any():
-        text = f"expected offsets from 0 to {len(sources)}, and cuts from 0 to below half of the sources"
+        text = f"expected offsets from 0 to {len(sources)} of one source or more each, and cuts below half of these"
         raise ValueError(f"indptr, cuts, kept: {text}, for {count} targets.")
     check_row_numbers(sources, rows.num_rows, "sources")
     check_row_numbers(kept[kept != NOTHING_KEPT], rows.num_rows, "kept")

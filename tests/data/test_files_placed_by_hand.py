@@ -63,8 +63,8 @@ USER = {"user_data": {"HAMLET": {"x": ["To be"], "y": [","]}}}
 @pytest.mark.parametrize(
     ("changed", "error", "text"),
     [
-        ({"length": 80}, ScenarioError, r"data.length: expected 5, as windows of .* got 80"),
-        ({"train": ["To be"]}, DataDamaged, r"9.json.*expected LEAF's layout"),
+        ({"length": 80}, ScenarioError, r"data.length: expected 5, as in .* got 80"),
+        ({"train": ["To be"]}, DataDamaged, r"9.json.*expected user_data"),
         (
             {"train": {"user_data": {"A": {"x": ["To be"], "y": []}}}},
             DataDamaged,

@@ -90,7 +90,7 @@ def part(name):
     ("names", "only"), [(["core", "head"], "heads"), (["core", "head"], "model"), (["model"], "head")]
 )
 def test_unknown_part_is_refused(compute, names, only):
-    with pytest.raises(DdlsimError, match=rf"given as `only`, {' or '.join(names)}, got '{only}'"):
+    with pytest.raises(DdlsimError, match=rf"as `only`, {' or '.join(names)}, got '{only}'"):
         node_of(compute).train(tuple(map(part, names)), only=only)
     assert compute.calls == []
 
