@@ -35,8 +35,9 @@ def _of_graph(scenario: Scenario) -> list[str]:
     if not algorithm.uses_topology or expected == "any" or (expected == "dynamic") == dynamic:
         return []
     kind = "one graph in all rounds" if expected == "static" else "a new graph in every round"
+    same = " On a regular graph it then computes the same as el." if name == "dpsgd" else ""
     cure = f"Set topology.dynamic to {str(not dynamic).lower()}; random topologies have this key"
-    return [f"NOTE: {name} is defined for {kind}, and topology.dynamic is {str(dynamic).lower()}. {cure}."]
+    return [f"NOTE: {name} is defined for {kind}, and topology.dynamic is {str(dynamic).lower()}.{same} {cure}."]
 
 
 def _of_parts(scenario: Scenario) -> Iterator[tuple[Place, str]]:
