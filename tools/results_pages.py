@@ -14,26 +14,26 @@ from ddlsim.scenario.files import is_matrix
 ROOT = Path(__file__).parents[1]
 
 INTRODUCTION = """\
-# Published tables: what is reproduced
+# Reproduced tables
 
 {summary}
 
-*reproduced*: our mean lies within two published standard deviations of the published mean. *outside*: further away,
+*reproduced*: ddlsim's mean is within two published standard deviations of the published mean. *outside*: further away,
 or more than 2 points away if the paper reports no standard deviation over seeds, or diverged. *no verdict*: within 2
 points, and the paper reports no standard deviation over seeds. *no number*: run, and the paper has no number.
-*shapes*: claims of figures without numbers, checked on our means: how many hold of those that can be judged. Cells
-count with the seeds that have been run; the pages say how many.
+*shapes*: claims of figures without numbers, checked on ddlsim's means; the table counts those that hold. Cells
+count with the finished seeds; the pages give their number.
 
 Published deviations are population deviations of few seeds. Even an identical method would therefore be counted as
-*outside* in 29 % of all cells with one seed of ours and three published ones, in 22 % with one and four, and in 22 %
+*outside* in 29 % of all cells with one simulated and three published seeds, in 22 % with one and four, and in 22 %
 with two and three (Student's t distribution).
 """
 FILES = """\
 ## Files
 
 `python tools/results_pages.py` makes this page and those of the tables from one JSON file per table, which
-`ddlsim reproduce NAME --results docs/results` writes. It holds, per seed, our numbers with the command, the commit (if
-known), the machine and the date. Pages that no row above links to are written by hand: they hold results that are not
+`ddlsim reproduce NAME --results docs/results` writes. It holds, per seed, ddlsim's numbers with command, commit (if
+known), machine and date. Pages without a row above are written by hand: they hold results that are not
 in these files, such as shortened runs, and explanations of results.
 """
 

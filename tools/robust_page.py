@@ -17,22 +17,22 @@ PAGE = ROOT / "docs" / "results" / "robust.md"
 
 HEAD = """# Attacks, robust rules, and the minority
 
-Written by `tools/robust_page.py` from `docs/results/robust/cells.jsonl`, which `tools/robust_matrix.py` has measured.
+Written by `tools/robust_page.py` from `docs/results/robust/cells.jsonl`, measured by `tools/robust_matrix.py`.
 
-**Size.** Small, to be run anew by anyone: `scenarios/robust.yaml`, 20 nodes in clusters of 16 and 4, whose images are
+**Size.** Small enough to repeat: `scenarios/robust.yaml`, 20 nodes in clusters of 16 and 4, whose images are
 rotated against each other, on the embedded Fashion-MNIST sample; an MLP of 64 hidden units, 40 rounds of 10 steps, 6
 neighbors, no final all-reduce. Rules take 30 % of the rows as attackers' (2 of 7). {runs} runs of {seconds:.0f} CPU
-seconds together, {seeds} seeds without attackers and one with. Accuracies are those of honest nodes at the last
+seconds in total, {seeds} seeds without attackers and one with. Accuracies are of honest nodes at the last
 evaluation, in percent. Between the two seeds a cell without attackers differs by {majority:.1f} points at most for the
 majority, {minority:.1f} for the minority. FACADE's two clusters end on one head with the plain average (seed 0, looked
-at), so in these cells it is Epidemic Learning with a second, idle head; a section below has cells where its heads part.
+at), so in these cells it is Epidemic Learning with a second, unused head; a section below has separate heads.
 
 **Before two corrections.** The figures of `alie` were measured when an attacker with `knowledge: all` knew the models
-that nodes had sent last, some of which were of the round before; it sees the current round now. Those of
-`clipped_gossip` used the radius of the paper's analysis, with stand-ins for the attackers; the radius is the second
-largest distance now. Neither has been measured again.
+that nodes had sent last, some from the previous round; it now sees the current round. The figures of
+`clipped_gossip` used the radius of the paper's analysis, with substitutes for the attackers; it is now the second
+largest distance. Neither has been measured again.
 
-Joules (`tools/robust_joules.py`) are those of 20 small boards with Wi-Fi: 10 W while computing, 1.25 W while waiting,
+Joules (`tools/robust_joules.py`) are for 20 small boards with Wi-Fi: 10 W while computing, 1.25 W while waiting,
 and the published slopes of a radio per byte (presets `jetson_nano_10w`, `wifi_2012`; sources: `ddlsim list energy`).
 """
 
@@ -57,19 +57,19 @@ def page(
     majority, minority = (_between_seeds(calm, cluster) for cluster in (0, 1))
     total = sum(row["cpu_s"] for row in rows)
     parts = [HEAD.format(runs=len(rows), seconds=total, seeds=seeds, majority=majority, minority=minority)]
-    parts += ["## Do robust rules silence minorities? (no attacker)", "", *_answer(calm), ""]
+    parts += ["## Robust rules without attackers", "", *_answer(calm), ""]
     parts += [*_table(calm, _both_clusters), "", "Accuracy of the majority / of the minority.", ""]
     parts += [*_table(calm, lambda found: _percent(found, "fair_accuracy")), "", "Fair accuracy.", ""]
-    parts += ["## And where FACADE's heads part?", "", *_concepts(concepts), ""]
+    parts += ["## Separate heads of FACADE", "", *_concepts(concepts), ""]
     kinds = sorted({(row["cell"]["attack"], row["cell"]["share"]) for row in rows if row["cell"]["attack"]})
     for attack, share in kinds:
         found = [row for row in rows if (row["cell"]["attack"], row["cell"]["share"]) == (attack, share)]
         parts += [f"## {attack}, {share:.0%} of the nodes", "", _attacked(share, found[0]["cell"]["seed"]), ""]
         parts += [*_table(found, _both_clusters), "", "Accuracy of honest nodes of the majority / of the minority.", ""]
-        parts += ["Points of accuracy, over all honest nodes, that the attack costs under the same rule:", ""]
+        parts += ["Cost of the attack in points of accuracy over all honest nodes, under the same rule:", ""]
         parts += [*_table(found, lambda some: _loss(some, calm)), ""]
     parts += ["## Traffic, time and energy", "", *_costs(rows), ""]
-    parts += ["## Every cell", "", *_cells(rows), ""]
+    parts += ["## All cells", "", *_cells(rows), ""]
     return "\n".join(parts)
 
 
@@ -155,12 +155,10 @@ def _answer(calm: Sequence[dict[str, Any]]) -> list[str]:
 def _concepts(rows: Sequence[dict[str, Any]]) -> list[str]:
     """Summarize the runs in which the minority has other labels."""
     seeds, facade = len(_names(rows, "seed")), _of(rows, algorithm="facade")
-    text = (
-        "The same nodes and rules without attacker, but the minority's images are not rotated: its labels are moved by "
-    )
+    text = "The same nodes and rules without attackers, but the minority has its labels shifted, not its images, by "
     text += f"one (`shift: label_shift`; {len(rows)} runs, {seeds} seeds, `docs/results/robust/concepts.jsonl`). In "
     text += f"{sum(row['heads_apart'] for row in facade)} of {len(facade)} runs of FACADE majority and minority end on "
-    text += "heads of their own. A rule then acts on each head among those that trained it, and on the core among all."
+    text += "separate heads. A rule then acts on each head among its trainers, and on the core among all nodes."
     lines = [*textwrap.wrap(text, 120), "", *_table(rows, _both_clusters), ""]
     lines += ["Accuracy of the majority / of the minority.", "", *_answer(rows)]
     return lines
@@ -173,13 +171,9 @@ def _costs(rows: Sequence[dict[str, Any]]) -> list[str]:
         texts = [_range(found, "gigabytes", 1, 3), _range(found, "simulated_s", 1, 1), _range(found, "joules", 1e3, 2)]
         lines.append(f"| {algorithm} | {' | '.join(texts)} |")
     priced = sum(row["joules"] is not None for row in rows)
-    text = "Over all cells. Neither a rule nor an attack on models changes what is sent: a rule leaves out models that "
-    text += (
-        "have come all the same. With DAC what was learned decides on the peers, and so on bytes, seconds and joules; "
-    )
-    text += (
-        f"{priced} of {len(rows)} cells are priced, each by a run of its own or by one of the same bytes and seconds."
-    )
+    text = "Over all cells. Neither a rule nor an attack on models changes the sent bytes: a rule ignores received "
+    text += "models. With DAC learned values choose the peers, and so the bytes, seconds and joules; "
+    text += f"{priced} of {len(rows)} cells are priced, each by its run or by one with the same bytes and seconds."
     return [*lines, "", *textwrap.wrap(text, 120)]
 
 
