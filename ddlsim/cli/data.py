@@ -1,11 +1,13 @@
 """ddlsim data: data sets on this machine."""
 
+import json
 from dataclasses import fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ddlsim.cli.options import AsJson, DataDir
+from ddlsim.cli.options import AsJson, DataDir, Overrides
 from ddlsim.foundation.errors import DataDamaged, DataMissing, ScenarioError
 from ddlsim.foundation.strict_json import table_text
 
@@ -60,6 +62,28 @@ def check_data(
         typer.echo(f"{name}: {sizes}, {dataset.num_classes} classes, sha256 {dataset.sha256}, from {dataset.origin}")
     if worst:
         raise typer.Exit(worst)
+
+
+@app.command("split")
+def split_data(
+    scenario: Annotated[str, typer.Argument(help="A scenario file or its name.", metavar="SCENARIO")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The file, .json.")],
+    overrides: Overrides = [],  # noqa: B006  typer reads it only
+    data_dir: DataDir = None,
+) -> None:
+    """Write the indices of every node's samples to a file that `partition: {name: file, path: FILE}` reads."""
+    from ddlsim.data.dataset_spec import DatasetSpec
+    from ddlsim.data.prepared import split_indices
+    from ddlsim.runs import load_data
+    from ddlsim.scenario import load
+
+    wanted = load(scenario, overrides)
+    dataset = load_data(wanted, data_dir, fallback=False).dataset
+    if isinstance(dataset, DatasetSpec):
+        raise ScenarioError("learning: none reads no data, so that there is no split. Set learning: real.")
+    found = split_indices(dataset, wanted.partition, wanted.validation, wanted.nodes, wanted.seed)
+    out.write_text(json.dumps(found), encoding="utf-8")
+    typer.echo(f"{out}: {sum(map(len, found['train']))} samples of {len(found['train'])} nodes")
 
 
 def find_dataset(name: str, search: "DataSearch") -> dict[str, str]:

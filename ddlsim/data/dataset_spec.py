@@ -7,7 +7,7 @@ import numpy as np
 
 from ddlsim.data.dataset import Dataset, DataSettings, load_dataset
 from ddlsim.data.partitions import Partition
-from ddlsim.data.prepared import Nodes, Validation, deal_both, place, split, split_of
+from ddlsim.data.prepared import Nodes, Validation, deal_both, place, split, split_of, split_seed
 from ddlsim.data.search import DataSearch
 from ddlsim.data.shifts import NoShift
 from ddlsim.data.views import views_of
@@ -67,7 +67,8 @@ def outline(
         ScenarioError: if the data cannot be dealt by the partition.
     """
     learned = as_task(data.task if task is None else task)
-    node_cluster = place(nodes, seed)
+    split_by = split_seed(partition, seed)
+    node_cluster = place(nodes, split_by)
     dataset = None
     if data.num_samples is not None:
         shape, sizes = data.image_shape, data.num_samples
@@ -81,7 +82,7 @@ def outline(
     if dataset is None or partition is None or partition.deals_apart:
         samples = _expected(sizes, validation, partition, nodes.clusters, classes)
     else:
-        samples = _counted(dataset, validation, partition, node_cluster, len(nodes.clusters), seed)
+        samples = _counted(dataset, validation, partition, node_cluster, len(nodes.clusters), split_by)
     outputs, about = learned.num_outputs(classes, labels), {"origin": "not read"}
     return DatasetSpec(node_cluster, outputs, tuple(shape), samples, about, learned, dtype, tokens, labels)
 

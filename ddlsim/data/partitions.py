@@ -2,12 +2,14 @@
 
 Sources: `random` as the FACADE paper's code cuts its data (Biswas et al., SaTML 2025), `uniform` as its text says;
 `dirichlet`: Yurochkin et al., "Bayesian nonparametric federated learning of neural networks", ICML 2019, with the
-minimum per node of Li et al., "Federated learning on non-IID data silos", ICDE 2022: every label over the nodes, not as
-Hsu, Qi and Brown (2019), every node of equal size over the labels; `shards`: McMahan et al., "Communication-efficient
+minimum per node of Li et al., "Federated learning on non-IID data silos", ICDE 2022: every label over the nodes; with
+equal sizes Hsu, Qi and Brown, "Measuring the effects of non-identical data distribution for federated visual
+classification", 2019: every node over the labels; `shards`: McMahan et al., "Communication-efficient
 learning of deep networks from decentralized data", AISTATS 2017. Nodes' samples are disjoint. Same generator, same
 cuts.
 """
 
+import heapq
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence, Sized
 from contextlib import suppress
@@ -21,14 +23,25 @@ from numpy.random import Generator
 from ddlsim.data.dataset import Dataset
 from ddlsim.foundation.errors import ScenarioError, kind_of
 from ddlsim.foundation.registry import Part
-from ddlsim.foundation.units import Count
+from ddlsim.foundation.units import Count, CountOrZero
 
 Dealt = list[np.ndarray]
 """Per node the indices of its samples."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class Partition(Part, ABC):
-    """Interface of every entry of PARTITIONS."""
+    """Interface of every entry of PARTITIONS.
+
+    Args:
+        seed: seed of the whole split: placement of nodes, samples held out, samples of each node, and test samples.
+            null: the scenario's seed. With a number, runs of all seeds have the same split and differ in their initial
+            models and batches.
+    """
+
+    why: ClassVar[Mapping[str, str]] = {"seed": "the scenario's seed draws all"}
+
+    seed: CountOrZero | None = None
 
     by_domain: ClassVar[bool] = False
     """Whether clusters see their own domain only."""
@@ -190,7 +203,7 @@ def check_indices(node: int, own: Any, count: int) -> np.ndarray:
 
 
 MAX_DRAWS = 1000
-"""Most draws of proportions before giving up on the minimum per node."""
+"""Most draws of proportions before nodes below the minimum are topped up."""
 
 
 class _OfClasses(Partition):
@@ -264,30 +277,76 @@ class Uniform(_OfClasses):
 class Dirichlet(_OfClasses):
     """Each label is spread over the nodes in proportions drawn from a Dirichlet distribution.
 
-    All samples are dealt. Proportions are drawn again, up to 1,000 times, until every node has the minimum.
+    All samples are dealt. Proportions are drawn again, up to 1,000 times, until every node has the minimum. If no draw
+    has, the nodes below the minimum of the last draw get random samples of the largest nodes.
+
+    With equal sizes, each node draws the proportions of its labels instead, from Dir(alpha p) with the labels' shares p
+    in the data (Hsu, Qi and Brown 2019), so that the same alpha gives fewer labels per node. The other labels take the
+    place of a label without samples left.
 
     Args:
         alpha: concentration; small: each node has few labels; large: all nodes alike.
         min_samples: fewest samples that a node may have.
+        equal_sizes: whether all nodes have equally many samples; remainders are dropped.
     """
 
     deals_apart: ClassVar[bool] = True
 
     alpha: Annotated[float, Gt(0)]
     min_samples: Count = 10
+    equal_sizes: bool = False
+
+    @property
+    def drops_remainders(self) -> bool:  # type: ignore[override]
+        return self.equal_sizes
 
     def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: Generator) -> Dealt:
         num_nodes = sum(clusters)
+        if len(labels) < num_nodes * self.min_samples:
+            text = f"{len(labels)} samples cannot give each of {num_nodes} nodes {self.min_samples}"
+            raise ScenarioError(f"partition.min_samples: {text}. Lower it, or use fewer nodes.")
         by_label = [rng.permutation(np.flatnonzero(labels == label)) for label in np.unique(labels)]
+        if self.equal_sizes:
+            return self._equal(by_label, num_nodes, rng)
         for _ in range(MAX_DRAWS):
             shares = rng.dirichlet(np.full(num_nodes, self.alpha), size=len(by_label))
             ends = [_ends(share, len(own)) for share, own in zip(shares, by_label, strict=True)]
             sizes = np.sum([np.diff(end, prepend=0) for end in ends], axis=0)
             if sizes.min() >= self.min_samples:
-                pieces = [np.split(own, end[:-1]) for own, end in zip(by_label, ends, strict=True)]
-                return [np.concatenate(parts) for parts in zip(*pieces, strict=True)]
-        text = f"{MAX_DRAWS} draws with alpha {self.alpha} left a node with fewer than {self.min_samples} samples"
-        raise ScenarioError(f"partition: {text}. Raise partition.alpha or lower partition.min_samples.")
+                break
+        pieces = [np.split(own, end[:-1]) for own, end in zip(by_label, ends, strict=True)]
+        dealt = [np.concatenate(parts) for parts in zip(*pieces, strict=True)]
+        return dealt if sizes.min() >= self.min_samples else _topped_up(dealt, self.min_samples, rng)
+
+    def _equal(self, by_label: Sequence[np.ndarray], num_nodes: int, rng: Generator) -> Dealt:
+        left = np.array([len(own) for own in by_label])
+        size, prior = left.sum() // num_nodes, left / left.sum()
+        dealt = []
+        for _ in range(num_nodes):
+            # Logarithms of gamma variates, which are proportional to the shares; with small alpha they would underflow.
+            logs = np.log(rng.gamma(self.alpha * prior + 1)) + np.log(1 - rng.random(len(prior))) / (self.alpha * prior)
+            taken = np.zeros_like(left)
+            while (missing := size - taken.sum()) > 0:
+                some = left > taken
+                weights = np.exp(np.where(some, logs - logs[some].max(), -np.inf))
+                taken = np.minimum(taken + rng.multinomial(missing, weights / weights.sum()), left)
+            parts = [own[count - more : count] for own, count, more in zip(by_label, left, taken, strict=True)]
+            dealt.append(np.concatenate(parts))
+            left = left - taken
+        return dealt
+
+
+def _topped_up(dealt: Dealt, least: int, rng: Generator) -> Dealt:
+    """Move random samples, one by one, from the largest node to the nodes with fewer than `least`."""
+    owned = [rng.permutation(own).tolist() for own in dealt]
+    largest = [(-len(own), node) for node, own in enumerate(owned)]
+    heapq.heapify(largest)
+    for own in owned:
+        while len(own) < least:
+            size, node = largest[0]
+            own.append(owned[node].pop())
+            heapq.heapreplace(largest, (size + 1, node))
+    return [np.array(own, np.int64) for own in owned]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -316,7 +375,8 @@ class Shards(_OfClasses):
 class QuantitySkew(Partition):
     """Nodes own different amounts, in proportions drawn from a Dirichlet distribution; labels as chance has it.
 
-    All samples are dealt. Proportions are drawn again, up to 1,000 times, until every node has the minimum.
+    All samples are dealt. Proportions are drawn again, up to 1,000 times, until every node has the minimum; see
+    dirichlet.
 
     Args:
         alpha: concentration; small: few nodes own most; large: all own the same.

@@ -215,12 +215,14 @@ def prepare(
         validation: source train, test, node, own or none; fraction 0..1 of train, test, or of each node's samples; seed
             that chooses them instead of the scenario's, or None.
         nodes: nodes per cluster, and placement: contiguous, or shuffled (ids dealt to clusters at random).
-        seed: the scenario's seed; streams "validation", "partition", "placement", "test samples".
+        seed: the scenario's seed, if the partition has none; streams "validation", "partition", "placement", "test
+            samples".
         test_samples: number of samples drawn of each test set, the same ones for equal sets; None for all.
 
     Raises:
         ScenarioError: if a node would have no samples, or partition, shift or validation do not fit the data.
     """
+    seed = split_seed(partition, seed)
     train, test, held_out = split(dataset, validation, seed)
     node_cluster = place(nodes, seed)
     views = views_of(dataset, partition, shift, len(nodes.clusters))
@@ -261,6 +263,32 @@ def prepare(
     )
 
 
+def split_indices(
+    dataset: Dataset, partition: Partition, validation: Validation, nodes: Nodes, seed: int
+) -> dict[str, list[list[int]]]:
+    """Return the split as `partition: file` reads it: per node the indices of its samples, and of its own test samples
+    if it has any.
+
+    Args:
+        dataset, partition, validation, nodes, seed: as in prepare().
+
+    Raises:
+        ScenarioError: as prepare(), and for a validation set that no file can reproduce.
+    """
+    if validation.source == "node" and validation.seed is not None:
+        raise ScenarioError(
+            "validation.seed: with source node it deals training and validation samples apart, which a file of one "
+            "list per node cannot hold. Set it to null."
+        )
+    seed = split_seed(partition, seed)
+    train, test, _ = split(dataset, validation, seed)
+    node_cluster = place(nodes, seed)
+    owned = dealt(dataset, train, partition, node_cluster, stream(seed, "partition"))
+    tests = partition.deal_test(dataset, test, owned, node_cluster, stream(seed, "test partition"))
+    found = {"train": owned} if tests is None else {"train": owned, "test": tests}
+    return {name: [own.tolist() for own in each] for name, each in found.items()}
+
+
 def _about(dataset: Dataset, sizes: Mapping[str, int], owned: Sequence[np.ndarray]) -> dict[str, Any]:
     """Return a description of the data for a manifest."""
     per_node = list(map(len, owned))
@@ -298,6 +326,12 @@ class _Sample:
             return indices
         chosen = stream(self._seed, "test samples").choice(len(indices), size, replace=False)
         return indices[np.sort(chosen)]
+
+
+def split_seed(partition: Partition | None, seed: int) -> int:
+    """Return the seed of the split: that of the partition, or else the scenario's."""
+    own = None if partition is None else partition.seed
+    return seed if own is None else own
 
 
 def place(nodes: Nodes, seed: int) -> np.ndarray:

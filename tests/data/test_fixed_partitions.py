@@ -2,11 +2,16 @@
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from ddlsim.assembly import build_learner, build_simulation
+from ddlsim.cli import app
 from ddlsim.data import Dataset
 from ddlsim.data.fixed_partitions import ByColumn, FromFile
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.scenario import load
+from ddlsim.runs import load_data, prepare
+from ddlsim.runs.recorder import Recorder
+from ddlsim.scenario import from_python, load
 
 SPEAKERS = np.array(["ann", "bob", "cid", "ann", "dot", "bob", "ann", "eve"])
 
@@ -140,3 +145,35 @@ def test_invalid_partition_file_is_reported(tmp_path, content, text):
 def test_missing_partition_file_is_reported_before_data_is_read():
     with pytest.raises(ScenarioError, match=r"partition.path: no file nowhere.json \(looked in"):
         load("scenarios/smoke.yaml", ["partition={name: file, path: nowhere.json}"])
+
+
+def scenario_of(partition, seed, **more):
+    return from_python("smoke", {"partition": partition, "seed": seed, **more})
+
+
+def test_partition_seed_fixes_the_split_while_initial_models_vary():
+    fixed = {"name": "dirichlet", "alpha": 0.5, "seed": 7}
+    first, second = (scenario_of(fixed, seed, **{"nodes.placement": "shuffled"}) for seed in (0, 1))
+    splits = [prepare(load_data(each)) for each in (first, second)]
+    assert splits[0].about["dealt"] == splits[1].about["dealt"]
+    models = []
+    for scenario, data in zip((first, second), splits, strict=True):
+        learner = build_learner(scenario, data, "cpu")
+        node = build_simulation(scenario, data, learner, Recorder()).members[0].node
+        ((model,),) = node.init_models(whole=True)
+        models.append(model.values())
+    assert models[0].ne(models[1]).any()
+    other = prepare(load_data(scenario_of({**fixed, "seed": None}, 1)))
+    assert other.about["dealt"] != splits[0].about["dealt"]
+
+
+@pytest.mark.parametrize("validation", ["none", "train", "node"])
+def test_exported_split_is_the_same_split_when_loaded(validation, tmp_path):
+    about = {"validation": {"source": validation, "fraction": 0.2}}
+    drawn = scenario_of({"name": "dirichlet", "alpha": 0.5}, 3, **about)
+    arguments = ["smoke", "-o", str(tmp_path / "split.json"), "--set", f"validation.source={validation}"]
+    arguments += ["--set", "validation.fraction=0.2", "--set", "seed=3"]
+    done = CliRunner().invoke(app, ["data", "split", *arguments, "--set", "partition={name: dirichlet, alpha: 0.5}"])
+    assert done.exit_code == 0, done.output
+    loaded = scenario_of({"name": "file", "path": str(tmp_path / "split.json")}, 3, **about)
+    assert prepare(load_data(loaded)).about["dealt"] == prepare(load_data(drawn)).about["dealt"]

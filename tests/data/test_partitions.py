@@ -97,8 +97,26 @@ def test_dirichlet_keeps_the_minimum_per_node():
 
 
 def test_dirichlet_reports_an_impossible_minimum():
-    with pytest.raises(ScenarioError, match=r"partition\.alpha"):
+    with pytest.raises(ScenarioError, match=r"partition\.min_samples: \d+ samples cannot give each of \d+ nodes 1000"):
         deal(Dirichlet(alpha=0.5, min_samples=1000))
+
+
+@pytest.mark.parametrize(("equal_sizes", "fewest", "most"), [(False, 10, 1500), (True, 100, 100)])
+def test_dirichlet_of_500_nodes_keeps_minimum_and_equal_sizes(equal_sizes, fewest, most):
+    labels = np.repeat(np.arange(10), 5000)
+    dealt = Dirichlet(alpha=0.1, equal_sizes=equal_sizes).assign(labels, [500], np.random.default_rng(0))
+    sizes = [len(own) for own in dealt]
+    assert min(sizes) == fewest and max(sizes) <= most
+    assert sorted(np.concatenate(dealt)) == list(range(50000))
+    assert np.mean([len(np.unique(labels[own])) for own in dealt]) < 5  # of 10 labels
+
+
+def test_dirichlet_of_equal_sizes_has_the_variance_of_its_distribution():
+    labels = np.repeat(np.arange(2), 200_000)
+    dealt = Dirichlet(alpha=1.0, equal_sizes=True).assign(labels, [200], np.random.default_rng(0))
+    shares = np.array([labels[own].mean() for own in dealt[:100]])  # before a label runs out
+    # Dir(1/2, 1/2): mean 1/2, variance 1/4 / (1 + 1)
+    assert shares.mean() == pytest.approx(0.5, abs=0.1) and shares.var() == pytest.approx(0.125, abs=0.025)
 
 
 def test_a_node_with_two_shards_has_few_labels():
