@@ -14,6 +14,7 @@ from ddlsim.foundation.units import MAX_STEP_S
 from ddlsim.network.access_links import Links
 from ddlsim.network.link_table import LinkTable
 from ddlsim.node.ports import Compute
+from ddlsim.scenario.per_node import of_node
 
 if TYPE_CHECKING:
     from ddlsim.scenario import Scenario
@@ -51,8 +52,11 @@ def step_times_of(scenario: "Scenario", learner: Compute) -> NodeStepTimes:
         raise ScenarioError("devices: draw: expected factors, one per node, got a StepTimeTrace. Set scales to false.")
     work = learner.step_work()
     names = scenario.model.assignment(num_nodes, scenario.seed) or list(work) * num_nodes
-    base_s = {name: devices.base_step_s(name, each) for name, each in work.items()}
-    seconds = found * [base_s[name] for name in names]
+    batch_sizes = scenario.node_training.batch_size
+    factors = [of_node(batch_sizes, node) / of_node(batch_sizes, 0) for node in range(num_nodes)]
+    each = list(zip(names, factors, strict=True))
+    base_s = {(name, factor): devices.base_step_s(name, work[name].times(factor)) for name, factor in set(each)}
+    seconds = found * [base_s[of_one] for of_one in each]
     if (seconds >= MAX_STEP_S).any():
         raise ScenarioError(
             f"devices: expected steps below {MAX_STEP_S:g} s, got {seconds.max():g} s. Choose another device."

@@ -12,6 +12,7 @@ from ddlsim.foundation.environment import num_cores
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.rng import stream_seed
 from ddlsim.node.ports import Compute
+from ddlsim.scenario.per_node import of_node
 
 if TYPE_CHECKING:
     from ddlsim.data.dataset_spec import DatasetSpec
@@ -52,7 +53,7 @@ def build_learner(
             parts = {name: parts_of(name, build, buffers) for name, build in builders.items()}
         _require_core(scenario, {name: own["core"].size for name, own in parts.items()})
         samples = cast("DatasetSpec", prepared).samples
-        training = scenario.training
+        training = scenario.node_training
         latent = {name: _latent_size_of(name, build, prepared) for name, build in builders.items()}
         sized = SizeLearner(parts, classes, samples, training.batch_size, training.drop_last, assigned, latent)
         sized.step_work = _step_work(scenario, prepared, builders, sized.sizes)
@@ -70,7 +71,7 @@ def build_learner(
     learner = Learner(
         builders,
         cast("PreparedData", prepared),
-        scenario.training,
+        scenario.node_training,
         torch.device(device),
         threads=num_cores() if threads is None else threads,
         chunk=scenario.evaluation.batch_size,
@@ -126,8 +127,10 @@ def _step_work(
     builders: "Mapping[str, Build]",
     sizes: Mapping[str, int],
 ) -> "Callable[[], Mapping[str, StepWork]]":
-    """Return a function that counts the operations of a training step of each architecture at its first call."""
-    batch_size, shape, dtype = scenario.training.batch_size, prepared.image_shape, prepared.dtype
+    """Return a function that counts the operations of a training step of each architecture, with the batch size of node
+    0, at its first call.
+    """
+    batch_size, shape, dtype = of_node(scenario.node_training.batch_size, 0), prepared.image_shape, prepared.dtype
     is_sequence = prepared.num_tokens is not None
 
     @cache

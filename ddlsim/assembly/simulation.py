@@ -102,7 +102,7 @@ def build_run(scenario: "Scenario", prepared: "PreparedData | DatasetSpec") -> R
         rounds=scenario.rounds,
         node_cluster=np.asarray(prepared.node_cluster),
         graph_of=(lambda _: graph) if has_server else (lambda round_num: drawn(round_num=round_num)),
-        local_steps=scenario.training.steps,
+        local_steps=scenario.node_training.steps,
         synchronous=scenario.mode == "sync",
         has_server=has_server,
         uses_topology=scenario.algorithm.uses_topology,
@@ -286,8 +286,8 @@ def change_at_once(
         run, monitor = simulation.ports.run, simulation.monitor
         if before.training != after.training:
             if after.learning != "none":
-                cast("Learner", learner).use_training(after.training)
-            run.local_steps = after.training.steps
+                cast("Learner", learner).use_training(after.node_training)
+            run.local_steps = after.node_training.steps
             for member in simulation.members:
                 member.node.settings_changed()
         if before.algorithm != after.algorithm:

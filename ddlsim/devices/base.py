@@ -18,7 +18,7 @@ The file is read without running any code in it. A node draws its phone once, th
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Annotated
 
@@ -60,6 +60,14 @@ class StepWork:
         """Return the estimate by the number of parameters alone: 6 operations for each parameter and sample."""
         training = float(FLOPS_PER_VALUE * max(1, size) * samples)
         return cls(training / 3, training, counted=False)
+
+    def times(self, factor: float) -> "StepWork":
+        """Return the work on a mini-batch that is larger by a factor."""
+        return (
+            self
+            if factor == 1
+            else replace(self, forward_flops=factor * self.forward_flops, training_flops=factor * self.training_flops)
+        )
 
     @property
     def forward_share(self) -> float:

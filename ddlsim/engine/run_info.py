@@ -40,7 +40,7 @@ class Run:
         rounds: of each node.
         node_cluster: hidden cluster per node, int [N].
         graph_of: round -> per node its neighbors.
-        local_steps: mini-batches per epoch -> steps of a round (scenario section `training`).
+        local_steps: node, mini-batches per epoch -> steps of a round (scenario section `training`).
         synchronous: whether rounds wait for messages.
         has_server: whether there is one more node, the last, that serves the others.
         waits: whether a round of a synchronous run waits for messages, see Algorithm.waits.
@@ -59,7 +59,7 @@ class Run:
     rounds: int
     node_cluster: np.ndarray
     graph_of: Callable[[int], Graph]
-    local_steps: Callable[[int], int]
+    local_steps: Callable[[int, int], int]
     synchronous: bool = True
     has_server: bool = False
     waits: bool = True

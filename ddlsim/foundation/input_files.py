@@ -51,12 +51,13 @@ Row = dict[str, Any]
 """Column -> number: an int where the column is whole, else a float."""
 
 
-def read_rows(path: Path | str, columns: Mapping[str, Column]) -> list[tuple[int, Row]]:
+def read_rows(path: Path | str, columns: Mapping[str, Column], others: bool = False) -> list[tuple[int, Row]]:
     """Read all rows of a CSV file whose first line names its columns.
 
     Args:
         path: the file; empty lines and lines that begin with # are skipped.
-        columns: required columns, in any order; other columns are refused.
+        columns: required columns, in any order.
+        others: whether the file may have other columns, which are ignored.
 
     Returns:
         (line number, column -> number) for each row.
@@ -73,27 +74,30 @@ def read_rows(path: Path | str, columns: Mapping[str, Column]) -> list[tuple[int
         cells = [(number, [cell.strip() for cell in next(csv.reader([line]))]) for number, line in lines]
     except csv.Error as error:
         raise ScenarioError(f"{path}: expected a CSV file with columns {','.join(columns)}, got: {error}") from error
-    if not cells or sorted(cells[0][1]) != sorted(columns):
-        where, got = (cells[0][0], ",".join(cells[0][1])) if cells else (1, "an empty file")
+    header = cells[0][1] if cells else []
+    named = [name for name in header if name in columns] if others else header
+    if sorted(named) != sorted(columns):
+        where, got = (cells[0][0], ",".join(header)) if cells else (1, "an empty file")
         raise ScenarioError(f"{path}:{where}: expected the columns {','.join(columns)}, got {shortened(got)}")
-    names = cells[0][1]
     rows, problems = [], []
     for number, row in cells[1:]:
-        found, wrong = _read_row(names, row, columns)
+        found, wrong = _read_row(header, row, columns)
         rows.append((number, found))
         problems += [f"{path}:{number}: {what}" for what in wrong]
     refuse(problems)
     return rows
 
 
-def rows_by_node(path: Path | str, columns: Mapping[str, Column], num_nodes: int = 0) -> dict[int, Row]:
+def rows_by_node(
+    path: Path | str, columns: Mapping[str, Column], num_nodes: int = 0, others: bool = False
+) -> dict[int, Row]:
     """Read one row for each node of a CSV file; the column `node` is added, and nodes 0 .. num_nodes-1 must be there.
 
     Raises:
         ScenarioError: the file cannot be read, has wrong rows or a node twice, or lacks a node.
     """
     found: dict[int, Row] = {}
-    for line, row in read_rows(path, {"node": NODE, **columns}):
+    for line, row in read_rows(path, {"node": NODE, **columns}, others):
         if row["node"] in found:
             raise ScenarioError(f"{path}:{line}: node: expected one row per node, got node {row['node']} again")
         found[row["node"]] = row
@@ -131,6 +135,8 @@ def _read_row(names: list[str], cells: list[str], columns: Mapping[str, Column])
         return {}, [f"expected {len(names)} values ({','.join(names)}), got {len(cells)}"]
     row, wrong = {}, []
     for name, cell in zip(names, cells, strict=True):
+        if name not in columns:
+            continue
         value = columns[name].read(cell)
         if value is None:
             wrong.append(f"{name}: expected {columns[name]}, got {shortened(repr(cell))}")

@@ -31,6 +31,7 @@ from ddlsim.learning.row_jobs import RowOperations, ShapeChecks
 from ddlsim.learning.row_operations import PoisonedNodes
 from ddlsim.learning.training_inputs import CORE, MODEL, Objective, TrainingContext
 from ddlsim.scenario.network_sections import Privacy
+from ddlsim.scenario.per_node import of_node
 from ddlsim.scenario.sections import Training
 
 
@@ -40,7 +41,7 @@ class Learner(RowOperations):
     Args:
         builders: per architecture, by its name for messages, makes a fresh module with submodules `core`, `head`.
         prepared: result of `ddlsim.data.prepare`.
-        training: scenario section `training`.
+        training: scenario section `training`, with the values of each node drawn.
         device: torch device.
         threads: CPU threads of a wave.
         chunk: images per forward pass in evaluations.
@@ -77,7 +78,7 @@ class Learner(RowOperations):
         attackers: Attackers | None = None,
     ):
         self._training = training
-        self._first_rate = training.learning_rate
+        self._first_rate = of_node(training.learning_rate, 0)
         self._assigned = assigned
         self.data = NodeDatasets(prepared, device)
         poisoned = None if attackers is None else PoisonedNodes(attackers, self.data, seed)
@@ -213,12 +214,14 @@ class Learner(RowOperations):
 
     @property
     def learning_rate(self) -> float:
-        """The scenario's learning rate at the start of the run, without its schedule."""
+        """The scenario's learning rate (that of node 0) at the start of the run, without its schedule."""
         return self._first_rate
 
-    def learning_rates(self, steps: int, local_state: LocalState | None, context: TrainingContext) -> list[float]:
+    def learning_rates(
+        self, node: int, steps: int, local_state: LocalState | None, context: TrainingContext
+    ) -> list[float]:
         """Return the learning rate of every update of a training, see local_trainings.py."""
-        return self._trainings.learning_rates(steps, local_state, context)
+        return self._trainings.learning_rates(node, steps, local_state, context)
 
     def losses(
         self,
@@ -245,7 +248,7 @@ class Learner(RowOperations):
         """
         for model in models:
             training_inputs.check_model("losses", model)
-        samples, batch_size = self.data.num_samples(split, node), self._training.batch_size
+        samples, batch_size = self.data.num_samples(split, node), self._trainings.batch_size(node)
         num_batches = min(num_batches, -(-samples // batch_size))
         if num_batches < 1:
             raise training_inputs.no_samples(node, split)
@@ -326,7 +329,7 @@ class Learner(RowOperations):
 
     def batches_in(self, split: str, node: int) -> int:
         """Mini-batches in one pass over a node's "train" or "validation" samples."""
-        return -(-self.data.num_samples(split, node) // self._training.batch_size)
+        return -(-self.data.num_samples(split, node) // self._trainings.batch_size(node))
 
     @property
     def paths(self) -> dict[str, dict[str, int]]:

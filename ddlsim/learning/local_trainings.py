@@ -24,6 +24,7 @@ from ddlsim.learning.private_steps import PrivateSteps, draw_poisson_batches, sa
 from ddlsim.learning.row_operations import PoisonedNodes
 from ddlsim.learning.training_inputs import Batches, Objective, TrainingContext, batches_per_pass, draw_batches
 from ddlsim.scenario.network_sections import Privacy
+from ddlsim.scenario.per_node import of_node
 from ddlsim.scenario.sections import Training as Settings
 
 Training = tuple[Job, Model, LocalState, dict[int, Params]]
@@ -39,7 +40,7 @@ class LocalTrainings:
         submit: enqueues a job, see RowOperations.
         data: samples of all nodes.
         architecture_of: returns the architecture that a node trains.
-        settings: scenario section `training`.
+        settings: scenario section `training`, with the values of each node drawn.
         privacy: scenario section `privacy`, if gradients are private; None if they are not.
         poisoned: data sets of attacked nodes; None if all nodes are honest.
     """
@@ -85,14 +86,14 @@ class LocalTrainings:
         private = None
         if self._privacy is None:
             samples = self._data.num_samples("train", node)
-            batches = draw_batches(rng, samples, settings.batch_size, steps, settings.drop_last)
+            batches = draw_batches(rng, samples, self.batch_size(node), steps, settings.drop_last)
         else:
             private, batches = self._private_steps(self._privacy, node, steps, rng, objective)
         draws = settings.augmentation != "none" or layout.draws_noise or self._architecture_of(node).draws_shared
         seed = int(rng.integers(2**63 - 1)) if draws else None
         last_pass = min(steps, self.steps_per_epoch(node))
         data = node if self._poisoned is None else self._poisoned.data_of(node, context.round_num)
-        rates = self.learning_rates(steps, local_state, context)
+        rates = self.learning_rates(node, steps, local_state, context)
         moves = [only in (None, params.part.name) for params in model]
         new = self._rows.new
         trained = tuple(new(params.part) if move else params for params, move in zip(model, moves, strict=True))
@@ -129,15 +130,22 @@ class LocalTrainings:
                 states[params.part.name] = OptimizerState(len(rates) + (last.steps if last else 0), rows)
         return job, trained, LocalState(states, local, local_state.batches + len(batches)), means
 
+    def batch_size(self, node: int) -> int:
+        """Return the samples of a node's mini-batches."""
+        return int(of_node(self._settings.batch_size, node))
+
     def steps_per_epoch(self, node: int) -> int:
         """Return the number of mini-batches in one pass over a node's training samples."""
         samples = self._data.num_samples("train", node)
-        return batches_per_pass(samples, self._settings.batch_size, self._settings.drop_last)
+        return batches_per_pass(samples, self.batch_size(node), self._settings.drop_last)
 
-    def learning_rates(self, steps: int, local_state: LocalState | None, context: TrainingContext) -> list[float]:
+    def learning_rates(
+        self, node: int, steps: int, local_state: LocalState | None, context: TrainingContext
+    ) -> list[float]:
         """Return the learning rate of every update of a training.
 
         Args:
+            node: the node that trains.
             steps: its mini-batches.
             local_state: state that the node kept from its last training.
             context: its place in the run.
@@ -147,12 +155,12 @@ class LocalTrainings:
         per_round = settings.schedule is None or settings.schedule.per == "round"
         total = context.rounds if per_round else context.steps
         updates = [(context.round_num, batches + start) for start in starts]
-        return rates(settings.schedule, settings.learning_rate, updates, total)
+        return rates(settings.schedule, of_node(settings.learning_rate, node), updates, total)
 
     def one_release(self, node: int) -> Releases:
         """Return the release of a node's samples by one step of private training."""
         assert self._privacy is not None
-        rate = sample_rate(self._data.num_samples("train", node), self._settings.batch_size)
+        rate = sample_rate(self._data.num_samples("train", node), self.batch_size(node))
         return Releases(self._privacy.noise_multiplier, rate, 1)
 
     def _private_steps(
@@ -162,7 +170,7 @@ class LocalTrainings:
         if objective is not None:
             text = "this algorithm defines a loss, which has no gradient per sample"
             raise DdlsimError(f"privacy: {text}. Use privacy.kind: message, or another algorithm (el, dpsgd, ...).")
-        samples, batch_size = self._data.num_samples("train", node), self._settings.batch_size
+        samples, batch_size = self._data.num_samples("train", node), self.batch_size(node)
         batches = draw_poisson_batches(rng, samples, batch_size, steps)
         expected, seed = samples * sample_rate(samples, batch_size), int(rng.integers(2**63 - 1))
         return PrivateSteps(privacy.clip, privacy.noise_multiplier, expected, seed), batches

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ddlsim.foundation.errors import DdlsimError
 from ddlsim.learning.training_inputs import MODEL, batches_per_pass, check_model, no_core
+from ddlsim.scenario.per_node import of_node
 
 if TYPE_CHECKING:
     from ddlsim.devices.base import StepWork
@@ -92,7 +93,7 @@ class SizeLearner:
         parts: per architecture, by its name for messages, the sizes of its parts in order.
         num_classes: number of labels.
         samples: a node's samples of "train" and "validation".
-        batch_size: samples per step.
+        batch_size: samples per step, or one number per node.
         drop_last: see batches.py: batches_per_pass.
         assigned: per node the name of its architecture; None if all have the same.
         latent_sizes: per architecture a function that returns the number of features that the core passes to its head;
@@ -107,7 +108,7 @@ class SizeLearner:
         parts: Mapping[str, Mapping[str, SizedPart]],
         num_classes: int,
         samples: Mapping[str, int],
-        batch_size: int,
+        batch_size: int | tuple[int, ...],
         drop_last: bool = False,
         assigned: Sequence[str] | None = None,
         latent_sizes: Mapping[str, Callable[[], int]] | None = None,
@@ -118,9 +119,7 @@ class SizeLearner:
         self._whole = {name: (_whole(own),) for name, own in self._parts.items()}
         self._num_classes = num_classes
         self._loss = math.log(max(2, num_classes))
-        self._samples = samples["train"]
-        self._steps_per_epoch = batches_per_pass(samples["train"], batch_size, drop_last)
-        self._batches = {split: -(-count // batch_size) for split, count in samples.items()}
+        self._samples, self._batch_size, self._drop_last = samples, batch_size, drop_last
         self._serials = count()
         self.jobs = EmptyQueue()
         self.backends = None  # nothing is computed
@@ -189,7 +188,7 @@ class SizeLearner:
         """1; no gradient is multiplied by it."""
         return 1.0
 
-    def learning_rates(self, steps: int, *_: Any, **__: Any) -> list[float]:
+    def learning_rates(self, node: int, steps: int, *_: Any, **__: Any) -> list[float]:
         """Return equal rates; no gradient is multiplied by them."""
         return [1.0] * steps
 
@@ -263,15 +262,15 @@ class SizeLearner:
 
     def num_samples(self, node: int) -> int:
         """A node's training samples."""
-        return self._samples
+        return self._samples["train"]
 
     def steps_per_epoch(self, node: int) -> int:
         """Mini-batches in one pass over a node's training samples."""
-        return self._steps_per_epoch
+        return batches_per_pass(self._samples["train"], of_node(self._batch_size, node), self._drop_last)
 
     def batches_in(self, split: str, node: int) -> int:
         """Mini-batches in one pass over a node's samples of "train" or "validation"."""
-        return self._batches[split]
+        return -(-self._samples[split] // of_node(self._batch_size, node))
 
     def close(self) -> None:
         """Nothing to end."""

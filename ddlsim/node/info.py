@@ -55,7 +55,7 @@ class NodeInfo:
         """This node's mini-batch steps per round (training.local_steps, or training.epochs over its samples)."""
         if self._local_steps is None:
             check_has_samples(self.id, self.is_server, "local_steps")
-            self._local_steps = self._run.local_steps(self._compute.steps_per_epoch(self.id))
+            self._local_steps = self._run.local_steps(self.id, self._compute.steps_per_epoch(self.id))
         return self._local_steps
 
     @property

@@ -150,16 +150,15 @@ class Node(ParameterOps):
 
     @property
     def learning_rate(self) -> float:
-        """The scenario's learning rate at the start of the run, the same on all nodes and in all rounds, independent of
-        schedules and branches: see `learning_rates`.
+        """The scenario's learning rate (that of node 0) at the start of the run, the same on all nodes and in all
+        rounds, independent of schedules and branches: see `learning_rates`.
         """
         return self._compute.learning_rate
 
     def learning_rates(self, steps: int | None = None) -> list[float]:
         """Return the learning rate of every update of the next training (of local_steps mini-batches by default)."""
-        return self._compute.learning_rates(
-            self.local_steps if steps is None else steps, self.local_state, self._terms()
-        )
+        steps = self.local_steps if steps is None else steps
+        return self._compute.learning_rates(self.id, steps, self.local_state, self._terms())
 
     def losses(
         self,

@@ -126,8 +126,8 @@ class RunInfo(Protocol):
     def rng(self, purpose: str, node: int) -> "np.random.Generator":
         """Return a node's stream of random numbers for one purpose."""
 
-    def local_steps(self, steps_per_epoch: int) -> int:
-        """Return the steps of one round, for a node with this number of mini-batches of samples."""
+    def local_steps(self, node: int, steps_per_epoch: int) -> int:
+        """Return the steps of one round of a node with this number of mini-batches of samples."""
 
     def rounds_taken(self, own_round: int) -> tuple[int, int]:
         """Return the first and the last round whose messages a node takes without waiting.

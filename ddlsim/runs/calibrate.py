@@ -21,6 +21,7 @@ from ddlsim.foundation.input_files import Column, read_rows
 from ddlsim.foundation.units import MAX_STEP_S
 from ddlsim.runs.directory import same_scenario
 from ddlsim.scenario import Scenario, load
+from ddlsim.scenario.per_node import of_node
 
 LEAST_TRAININGS = 10
 WARM_UP_TRAININGS = 3
@@ -64,10 +65,11 @@ def measure(scenario: Scenario, prepared: PreparedData, threads: int = 1, second
     from ddlsim.learning.optimizing.updates import training_loss
 
     data = NodeDatasets(prepared, torch.device("cpu"))
-    training = scenario.training
+    training = scenario.node_training
+    batch_size = of_node(training.batch_size, 0)
     loss_of = training_loss(data.loss, training.label_smoothing)
     inputs, labels = data.local("train", 0)
-    steps = training.steps(-(-len(labels) // training.batch_size))
+    steps = training.steps(0, -(-len(labels) // batch_size))
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -75,12 +77,12 @@ def measure(scenario: Scenario, prepared: PreparedData, threads: int = 1, second
         for name, build in builders_of(scenario, prepared).items():
             module = build().train()
             parameters = [each for each in module.parameters() if each.requires_grad]
-            optimizer = training.optimizer.make(parameters, training.learning_rate)
+            optimizer = training.optimizer.make(parameters, of_node(training.learning_rate, 0))
 
             def train(module: Any = module, optimizer: Any = optimizer) -> float:
                 begin_s = time.perf_counter()
                 for _ in range(steps):
-                    places = torch.randint(len(labels), (min(training.batch_size, len(labels)),))
+                    places = torch.randint(len(labels), (min(batch_size, len(labels)),))
                     optimizer.zero_grad()
                     loss_of(module(inputs[places]), labels[places]).backward()
                     optimizer.step()

@@ -37,6 +37,7 @@ from ddlsim.runs.recorder import Recorder
 from ddlsim.scenario import Scenario, parts
 from ddlsim.scenario.crosscheck import cross_problems
 from ddlsim.scenario.parts import named_parts
+from ddlsim.scenario.per_node import of_node
 from ddlsim.tasks import as_task
 
 if TYPE_CHECKING:
@@ -243,10 +244,12 @@ def _smallest(scenario: Scenario, plugins: Mapping[str, Any]) -> Scenario:
 
 def _trial(scenario: Scenario, clusters: Sequence[int], plugins: Mapping[str, Any]) -> Scenario:
     """Return a scenario of two rounds, with default devices and links in place of plug-ins, which are drawn apart."""
-    training = scenario.training
+    training = scenario.node_training
     steps = {
         "accumulate": 1,
-        "local_steps": training.local_steps and min(training.local_steps, MAX_STEPS),
+        "learning_rate": of_node(training.learning_rate, 0),
+        "batch_size": of_node(training.batch_size, 0),
+        "local_steps": training.local_steps and min(of_node(training.local_steps, 0), MAX_STEPS),
         "epochs": training.epochs and 1,
     }
     changes: dict[str, Any] = {

@@ -10,6 +10,7 @@ from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.registry import Part, Problem
 from ddlsim.scenario import parts
 from ddlsim.scenario.model import Scenario
+from ddlsim.scenario.per_node import PER_NODE, Values
 from ddlsim.scenario.sections import Evaluation
 from ddlsim.tasks import label_of
 
@@ -33,6 +34,7 @@ def cross_problems(scenario: Scenario) -> Iterator[tuple[Place, str]]:
         _task,
         _model,
         _training,
+        _of_nodes,
         _privacy,
         _secure,
         _network,
@@ -169,6 +171,20 @@ def _training(scenario: Scenario) -> Wrong:
                 yield key, "needs validation samples, but validation.source is none"
     if scenario.records.models == "best" and not (training.early_stopping or has_best):
         yield "records.models", "needs evaluation.evaluated_model: best or training.early_stopping"
+
+
+def _of_nodes(scenario: Scenario) -> Wrong:
+    """Check the settings of local training that differ between nodes."""
+    training = scenario.training
+    for key, kind in PER_NODE.items():
+        try:
+            kind.drawn(getattr(training, key), key, scenario.nodes.count, scenario.seed)
+        except ScenarioError as error:
+            yield f"training.{key}", str(error)
+    differs = isinstance(training.batch_size, tuple | Values)
+    if differs and parts.table("devices").label_of(scenario.devices) == "calibrated":
+        text = "measures steps of one batch size, and training.batch_size differs between nodes. Choose estimated"
+        yield "devices.name", f"{text}, or give seconds (per_node, table)"
 
 
 def _privacy(scenario: Scenario) -> Wrong:

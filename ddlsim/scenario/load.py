@@ -15,6 +15,7 @@ from ddlsim.foundation.errors import ScenarioError, did_you_mean
 from ddlsim.scenario.files import by_name, find
 from ddlsim.scenario.model import DEFAULTS, Scenario, to_plain
 from ddlsim.scenario.parts import PART_PATHS, plain, table, with_given_parts, with_whole_path, with_whole_paths
+from ddlsim.scenario.per_node import PER_NODE
 from ddlsim.scenario.tree import (
     Mark,
     Problem,
@@ -42,7 +43,7 @@ def merge(below: Tree, above: Tree, path: tuple[str, ...] = ()) -> Tree:
     """Return `above` merged over `below`; values keep their marks, the arguments stay unchanged."""
     if is_training(path):
         below, above = with_long_names(below), with_long_names(above)
-    whole = is_part(path) or path[-1:] == ("augmentation",)
+    whole = is_part(path) or path[-1:] == ("augmentation",) or (is_training(path[:-1]) and path[-1] in PER_NODE)
     if not (below.is_mapping and above.is_mapping) or (whole and "name" in above.value):
         return above
     merged = dict(below.value)

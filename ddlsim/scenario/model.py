@@ -122,6 +122,11 @@ class Scenario(Section):
         return as_task(self.data.task if self.task is None else self.task)
 
     @property
+    def node_training(self) -> Training:
+        """The section `training` with the values of each node drawn, see per_node.py."""
+        return self.training.drawn(self.nodes.count, self.seed)
+
+    @property
     def data_name(self) -> str:
         """The data set's name in its table; of a class in a file the class's."""
         return parts.table("data").label_of(self.data)

@@ -1,5 +1,6 @@
 """The sections of a scenario: keys, types, bounds and defaults."""
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -9,8 +10,9 @@ from pydantic_core import PydanticCustomError
 
 from ddlsim.foundation.augmentation import checked
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.foundation.units import END_OF_TIME_S, MAX_NODES, Count, CountOrZero, StepCount
+from ddlsim.foundation.units import END_OF_TIME_S, MAX_NODES, Count, CountOrZero
 from ddlsim.scenario.parts import NamedPart
+from ddlsim.scenario.per_node import BATCH_SIZE, EPOCHS, LEARNING_RATE, LOCAL_STEPS, PER_NODE, of_node
 
 
 class Section(BaseModel):
@@ -96,6 +98,10 @@ class EarlyStopping(Section):
 class Training(Section):
     """Local training of one round.
 
+    learning_rate, batch_size, local_steps and epochs are one number for all nodes, or one per node: a list, a column of
+    a CSV file {name: table, path: nodes.csv}, or a distribution: {name: uniform, low: 1, high: 5}, {name: log_normal,
+    median: 0.1, sigma: 0.5} or {name: choice, values: [8, 16, 32]}.
+
     Args:
         optimizer: any optimizer of torch.optim by name, with its keys: {name: adamw, weight_decay: 0.05}. Keys of
             torch's optimizers (momentum, betas, ...) may also be keys of this section.
@@ -104,6 +110,7 @@ class Training(Section):
         batch_size: samples per step.
         local_steps: steps per round; null with epochs, 10 if neither is set.
         epochs: passes over a node's samples per round, instead of local_steps; the last batch of a pass may be smaller.
+            A fraction, 0.5 or 1.5, is rounded to whole mini-batches, at least one.
         optimizer_state: fresh: a new optimizer every round; kept: the optimizer's state stays with the node.
         drop_last: whether to leave out a smaller last batch of a pass, unless it is the only one.
         accumulate: mini-batches whose mean gradient makes one update; local_steps and epochs count mini-batches.
@@ -143,11 +150,11 @@ class Training(Section):
     }
 
     optimizer: Annotated[Any, NamedPart("optimizer")]
-    learning_rate: Annotated[float, Gt(0), Le(1e30)]
+    learning_rate: Annotated[Any, LEARNING_RATE]
     schedule: Annotated[Any, NamedPart("schedule")] | None = None
-    batch_size: Count = 8
-    local_steps: StepCount | None = None
-    epochs: StepCount | None = None
+    batch_size: Annotated[Any, BATCH_SIZE] = 8
+    local_steps: Annotated[Any, LOCAL_STEPS] | None = None
+    epochs: Annotated[Any, EPOCHS] | None = None
     optimizer_state: Literal["fresh", "kept"] = "fresh"
     drop_last: bool = False
     accumulate: Count = 1
@@ -168,9 +175,20 @@ class Training(Section):
         except ScenarioError as error:
             raise PydanticCustomError("refused", "{text}", {"text": str(error)}) from error
 
-    def steps(self, per_epoch: int) -> int:
-        """Mini-batch steps of one round, for a node that has `per_epoch` mini-batches of samples."""
-        return self.epochs * per_epoch if self.epochs else self.local_steps or DEFAULT_LOCAL_STEPS
+    def drawn(self, num_nodes: int, seed: int) -> "Training":
+        """Return these settings with a tuple, one value per node, in place of each list and distribution.
+
+        Raises:
+            ScenarioError: see PerNode.drawn.
+        """
+        found = {key: kind.drawn(getattr(self, key), key, num_nodes, seed) for key, kind in PER_NODE.items()}
+        return self.model_copy(update=found)
+
+    def steps(self, node: int, per_epoch: int) -> int:
+        """Mini-batch steps of one round, for a node that has `per_epoch` mini-batches of samples; of drawn settings."""
+        if self.epochs is None:
+            return of_node(self.local_steps, node) or DEFAULT_LOCAL_STEPS
+        return max(1, math.floor(of_node(self.epochs, node) * per_epoch + 0.5))
 
 
 class Protocol(Section):

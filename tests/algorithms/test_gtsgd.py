@@ -128,7 +128,7 @@ def test_tracked_gradient_is_scaled_by_the_initial_rate():
     learner = assembly.build_learner(scenario, runs.prepare(runs.load_data(scenario)), "cpu")
     learner.use_training(scenario.training.model_copy(update={"learning_rate": 0.5}))
     assert learner.learning_rate == scenario.training.learning_rate == 0.05
-    assert learner.learning_rates(2, None, TrainingContext(0, 1, 2)) == [0.5, 0.5]
+    assert learner.learning_rates(0, 2, None, TrainingContext(0, 1, 2)) == [0.5, 0.5]
     learner.close()
 
 

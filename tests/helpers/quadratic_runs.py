@@ -62,7 +62,7 @@ class QuadraticCompute(SizeLearner):
     def learning_rate(self):
         return self._rate
 
-    def learning_rates(self, steps, local_state, terms):
+    def learning_rates(self, node, steps, local_state, terms):
         return [self._rate] * steps
 
     def trained_values(self, params):

@@ -96,7 +96,7 @@ def test_schedule_continues_at_the_nodes_steps(make_learner):
     import numpy as np
 
     _, kept, _ = learner.train_towards(0, model, 4, np.random.default_rng(0), None, None, None, terms)
-    assert learner.learning_rates(4, kept, terms) == pytest.approx([0.1 * (1 - 4 / 20), 0.1 * (1 - 6 / 20)])
+    assert learner.learning_rates(0, 4, kept, terms) == pytest.approx([0.1 * (1 - 4 / 20), 0.1 * (1 - 6 / 20)])
 
 
 @pytest.mark.parametrize(("rise", "length"), [(0.1, 10), (0.25, 4), (0.5, 2), (0.2, 3)])

@@ -43,7 +43,7 @@ def node_of(compute, best=None, server=None):
     clock = SimpleNamespace(
         computing_s=lambda node, steps, passes=0: steps + passes * FORWARD_SHARE, after=lambda seconds: seconds
     )
-    run = SimpleNamespace(server=server, num_nodes=1, rounds=5, in_step=True, local_steps=lambda per_epoch: 4)
+    run = SimpleNamespace(server=server, num_nodes=1, rounds=5, in_step=True, local_steps=lambda node, per_epoch: 4)
     compute.steps_per_epoch = lambda node: 1
     return Node(0, Ports(clock, None, compute, run, None), best)
 

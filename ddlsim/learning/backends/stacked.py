@@ -200,10 +200,27 @@ class StackedBackend(Backend):
             sizes = job.batches.ends
             steps = tuple(0 if kept is None else kept.steps for kept in job.moments)
             pool = self._pool.pool_of[job.node]
-            key: tuple = (job.architecture, pool, sizes, job.only, len(job.sizes), steps, job.rates, job.proximal)
+            rates = None if self._rates_are_column else job.rates
+            key: tuple = (job.architecture, pool, sizes, job.only, len(job.sizes), steps, rates, job.proximal)
             key += (job.control is None, self._own_way(job))
             found[key].append(place)
         return list(found.values())
+
+    @property
+    def _rates_are_column(self) -> bool:
+        """Whether models of one matrix have different learning rates."""
+        return isinstance(self._training.learning_rate, tuple) and self._training.optimizer.moments is not None
+
+    def _rates(self, jobs: Sequence[TrainSpec]) -> tuple[Sequence[float], torch.Tensor | None]:
+        """Return the learning rate per update, and the share of it that each model has, [updates, N]; None: all of it.
+
+        The rate is the largest of all nodes, so that a model's numbers do not depend on the others in its matrix.
+        """
+        if not self._rates_are_column:
+            return jobs[0].rates, None
+        most = max(self._training.learning_rate)
+        shares = np.array([job.rates for job in jobs]).T / most
+        return [most] * len(shares), uploaded(shares.astype(np.float32), self._device)
 
     def _own_way(self, job: TrainSpec) -> str:
         """Return the reason why a job trains alone with any model; empty if there is no such reason."""
@@ -244,7 +261,8 @@ class StackedBackend(Backend):
             control = views(stacked_rows([job.control for job in jobs if job.control is not None]))
         places = models.places(only, apart)
         named = [(name, columns, tensor) for (name, columns), tensor in zip(places, views(weights), strict=True)]
-        updates = Updates(self._training, named, jobs[0].rates, jobs[0].proximal, control, state, stacked=True)
+        rates, shares = self._rates(jobs)
+        updates = Updates(self._training, named, rates, jobs[0].proximal, control, state, True, shares)
         key, steps = (models.layout.architecture, only), len(jobs[0].batches)
         gradients = self._graphs.wave(key, models.gradients(only), len(jobs), steps)
         for images, labels in self._batches(jobs):

@@ -23,6 +23,7 @@ from torch.nn import functional as F
 
 from ddlsim.learning.losses import Loss
 from ddlsim.learning.optimizing.state import LiveState, StackedState
+from ddlsim.scenario.per_node import of_node
 from ddlsim.scenario.sections import Training
 
 CLIP_EPSILON = 1e-6
@@ -40,6 +41,8 @@ class Updates:
         control: per tensor row added to its gradient; None if nothing is added.
         state: the optimizer's state; None if it starts afresh.
         stacked: whether the first dimension of every tensor is that of models.
+        shares: with stacked models, the rate of each model as a share of the update's rate, [updates, N]; None: all
+            models have the update's rate. For optimizers whose step is proportional to the rate.
     """
 
     def __init__(
@@ -51,6 +54,7 @@ class Updates:
         control: Sequence[torch.Tensor] | None = None,
         state: "LiveState | StackedState | None" = None,
         stacked: bool = False,
+        shares: torch.Tensor | None = None,
     ):
         self._settings = settings
         self._named = list(named)
@@ -61,16 +65,17 @@ class Updates:
         self._start = [tensor.detach().clone() for tensor in self._parameters] if proximal else []
         self._control = control
         self._state = state
-        self._stacked = stacked
+        self._stacked, self._shares_of_models = stacked, shares
         self._sums: list[torch.Tensor] = []
         self._summed = 0
         optimizer = settings.optimizer
         self._plain = optimizer.moments == () and not optimizer.weight_decay  # one fused update without state
         self._made: torch.optim.Optimizer | None = None
         if not self._plain:
-            self._made = optimizer.make(self._groups(), settings.learning_rate)
+            first = of_node(settings.learning_rate, 0)
+            self._made = optimizer.make(self._groups(), first)
             rates_made = [group.get("lr") for group in self._made.param_groups]
-            self._shares = [1.0 if rate is None else float(rate) / settings.learning_rate for rate in rates_made]
+            self._shares = [1.0 if rate is None else float(rate) / first for rate in rates_made]
             if state is not None:
                 state.put_into(self._made, self._named)
 
@@ -104,7 +109,17 @@ class Updates:
 
     def _step(self, gradients: list[torch.Tensor]) -> None:
         gradients = self._corrected(gradients)
-        rate, self._done = self._rates[self._done], self._done + 1
+        if self._shares_of_models is None:
+            self._step_by(gradients, self._rates[self._done])
+        else:
+            before = [parameter.clone() for parameter in self._parameters]
+            self._step_by(gradients, self._rates[self._done])
+            shares = self._shares_of_models[self._done]
+            for parameter, start in zip(self._parameters, before, strict=True):
+                torch.lerp(start, parameter, shares.view(-1, *[1] * (start.dim() - 1)), out=parameter)
+        self._done += 1
+
+    def _step_by(self, gradients: list[torch.Tensor], rate: float) -> None:
         if self._made is None:
             torch._foreach_add_(self._parameters, gradients, alpha=-rate)
             return
