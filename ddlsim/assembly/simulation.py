@@ -104,6 +104,7 @@ def build_run(scenario: "Scenario", prepared: "PreparedData | DatasetSpec") -> R
         graph_of=(lambda _: graph) if has_server else (lambda round_num: drawn(round_num=round_num)),
         local_steps=scenario.node_training.steps,
         synchronous=scenario.mode == "sync",
+        participation=scenario.participation,
         has_server=has_server,
         uses_topology=scenario.algorithm.uses_topology,
         has_final_exchange=scenario.algorithm.has_final_exchange,

@@ -59,6 +59,7 @@ class Member:
         first_round: first round of its current stay; peers wait for it from this round on.
         round_num: its current round.
         completed_rounds: rounds that it has completed, counted from the run's first.
+        sits_out: whether it is idle in a round that it does not join, see Run.takes_part.
         late: whether the server has closed the node's round without it; the node then joins the server's current round.
         stay: number of its current stay; work started in an earlier stay is void.
         times_lost: number of times that it has lost its state.
@@ -77,6 +78,7 @@ class Member:
     first_round: int = 0
     round_num: int = 0
     completed_rounds: int = 0
+    sits_out: bool = False
     late: bool = False
     stay: int = 0
     times_lost: int = 0

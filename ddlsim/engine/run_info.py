@@ -7,6 +7,7 @@ duration of computing on devices. Log writes nodes' rows into the run's records.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,6 +43,7 @@ class Run:
         graph_of: round -> per node its neighbors.
         local_steps: node, mini-batches per epoch -> steps of a round (scenario section `training`).
         synchronous: whether rounds wait for messages.
+        participation: probability with which a node takes part in a round.
         has_server: whether there is one more node, the last, that serves the others.
         waits: whether a round of a synchronous run waits for messages, see Algorithm.waits.
         uses_topology: whether nodes exchange with their neighbors in the graph, see Algorithm.
@@ -61,6 +63,7 @@ class Run:
     graph_of: Callable[[int], Graph]
     local_steps: Callable[[int, int], int]
     synchronous: bool = True
+    participation: float = 1.0
     has_server: bool = False
     waits: bool = True
     uses_topology: bool = True
@@ -75,6 +78,8 @@ class Run:
         self._streams: dict[tuple[str, int], np.random.Generator] = {}
         self._turns: dict[int, np.ndarray] = {}
         self._graph: tuple[int, Graph] = (-1, ())
+        self._participants = lru_cache(maxsize=64)(self._draw_participants)
+        self._among_participants = lru_cache(maxsize=4)(self._draw_graph)
 
     def rng(self, purpose: str, node: int) -> np.random.Generator:
         """A node's stream of random numbers for one purpose."""
@@ -110,8 +115,26 @@ class Run:
             if not (self.uses_topology or self.has_server):
                 text = "expected an algorithm that uses the topology, got uses_topology = False"
                 raise DdlsimError(f"node.peers: {text}. Set it to True, or name the senders of node.receive.")
-            self._graph = round_num, self.graph_of(round_num)
+            self._graph = round_num, self._among_participants(round_num)
         return self._graph[1]
+
+    def takes_part(self, node: int, round_num: int) -> bool:
+        """Whether a node joins a round; the server and the last exchange have no absentees."""
+        if self.participation >= 1 or node == self.server or round_num >= self.rounds:
+            return True
+        return self._participants(round_num)[node]
+
+    def _draw_participants(self, round_num: int) -> list[bool]:
+        draws = rng.stream(self.seed, "participation", round_num).random(self.num_nodes)
+        return (draws < self.participation).tolist()
+
+    def _draw_graph(self, round_num: int) -> Graph:
+        """Return the round's graph; if nodes do their rounds together, without the edges of nodes that do not join."""
+        graph = self.graph_of(round_num)
+        if self.participation >= 1 or not self.in_step:
+            return graph
+        joins = [self.takes_part(node, round_num) for node in range(len(graph))]
+        return [[peer for peer in peers if joins[peer]] if joins[node] else [] for node, peers in enumerate(graph)]
 
     def turns(self, round_num: int) -> np.ndarray:
         """Return each node's position in the round's random order, int [N]."""
@@ -201,13 +224,16 @@ class SimulatedClock:
         """Return a node's seconds for these local steps and forward passes of a mini-batch, if it starts now."""
         if forward_passes:
             steps += forward_passes * (FORWARD_SHARE if self._forward_share is None else self._forward_share[node])
-        if self._trace is not None:
-            duration_s = self._trace.duration_s(node, steps, self._env.now)
-        else:
-            duration_s = steps * self._step_time_s[node]
+        duration_s = self.steps_s(node, steps)
         if self.meter is not None:
             self.meter.devices[node].computes(steps, self._env.now, duration_s)
         return duration_s
+
+    def steps_s(self, node: int, steps: float) -> float:
+        """Return the seconds that local steps would take a node from now on."""
+        if self._trace is not None:
+            return self._trace.duration_s(node, steps, self._env.now)
+        return steps * self._step_time_s[node]
 
 
 @dataclass(frozen=True)

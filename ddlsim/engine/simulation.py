@@ -21,7 +21,7 @@ from ddlsim.foundation.errors import DdlsimError, listing
 from ddlsim.foundation.units import END_OF_TIME_S
 from ddlsim.network.messages.message import Message
 from ddlsim.node.candidates import BestModel, Snapshot
-from ddlsim.node.node import Node
+from ddlsim.node.node import Node, Steps
 
 
 class Simulation:
@@ -149,10 +149,14 @@ class Simulation:
         while member.round_num < self._last_round:
             algorithm = self._algorithm_of(member.round_num)
             stage, begin = ("round", algorithm.round) if member.round_num < rounds else ("finish", algorithm.finish)
-            if joins:
+            takes_part = self._run.takes_part(member.id, member.round_num)
+            if joins and takes_part:
                 stage, begin = "join", algorithm.join
             member.node.round_num, member.node.unanswered = member.round_num, False
-            steps = begun(algorithm, stage, begin(member.node, member.state, member.round_num))
+            if takes_part:
+                steps = begun(algorithm, stage, begin(member.node, member.state, member.round_num))
+            else:
+                steps = self._sit_out(member)
             outcome = None
             try:
                 while (
@@ -175,7 +179,7 @@ class Simulation:
                 self._end_at_once(member, signal)
                 return
             except StopIteration:
-                if joins:
+                if stage == "join":
                     joins = False
                     self._catch_up(member, member.round_num)
                     continue
@@ -194,8 +198,9 @@ class Simulation:
             if (member.late or member.node.unanswered) and not member.stopped:  # unanswered: a message was lost
                 member.node.restart_round()
                 self._catch_up(member, member.round_num + 1)
-                joins = algorithm.rejoins_after_absence
+                joins = joins or algorithm.rejoins_after_absence
                 continue
+            joins = joins or (not takes_part and algorithm.rejoins_after_absence)
             if member.is_server:
                 self._close_round_of(member)
             self._complete(member)
@@ -208,6 +213,16 @@ class Simulation:
         self._tell_rounds()
         self._measure_complete()
         self._stop_if_over()
+
+    def _sit_out(self, member: Member) -> Steps:
+        """Let a node be idle in a round that it does not join, as long as its local training would take."""
+        node = member.node
+        self._records.row(self.env.now, member.id, member.round_num + 1, "sits_out", 1)
+        member.sits_out = True
+        try:
+            yield node.sleep(self.ports.clock.steps_s(member.id, node.local_steps))
+        finally:
+            member.sits_out = False
 
     def _end_at_once(self, member: Member, error: BaseException) -> None:
         """End the simulation by an error in a node's process, before all other events of this instant.
@@ -265,6 +280,7 @@ class Simulation:
             return
         for member in self.members[:-1]:
             takes_part = member.online and not member.finished and member.round_num <= server.round_num
+            takes_part = takes_part and self._run.takes_part(member.id, server.round_num)
             member.late = member.late or (takes_part and member.id not in server.node.received_from)
 
     def _complete(self, member: Member) -> None:

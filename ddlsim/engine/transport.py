@@ -115,6 +115,8 @@ class NetworkTransport:
 
     def wait(self, node: int, kind: str, round_num: int, senders: Iterable[int]) -> simpy.Event:
         """Return an event that happens when all messages that can still arrive have arrived, or at the deadline."""
+        if self._run.participation < 1 and self._run.in_step:
+            senders = tuple(sender for sender in senders if self._run.takes_part(sender, round_num))
         if self._secure is not None and kind == PUSH:
             senders = tuple(senders)
             self._secure.waits(node, round_num, senders)
@@ -232,23 +234,32 @@ class NetworkTransport:
             self._send(self.packer.messages(sender, receivers, round_num, PUSH, payload))
 
     def _send(self, messages: list[Message]) -> None:
-        """Hand messages to the network; nothing can be sent to an offline node."""
-        if self.network.num_away:
-            messages = [reachable for message in messages if (reachable := self._to_those_online(message))]
+        """Hand messages to the network; nothing can be sent to a node that is offline or does not join the round."""
+        if self.network.num_away or self._run.participation < 1:
+            messages = [reachable for message in messages if (reachable := self._to_reachable(message))]
         self.network.add_headers(messages)
         self.contents.count(messages)
         if self.contacts is not None:
             self.contacts.count(messages)
         self.network.send(messages)
 
-    def _to_those_online(self, message: Message) -> Message | None:
-        receivers, members = message.receivers, self._members
-        online = tuple(receiver for receiver in receivers if members[receiver].online)
-        if len(online) == len(receivers):
+    def _to_reachable(self, message: Message) -> Message | None:
+        receivers = message.receivers
+        reachable = tuple(receiver for receiver in receivers if self._is_reachable(receiver, message))
+        if len(reachable) == len(receivers):
             return message
-        for receiver in (receiver for receiver in receivers if not members[receiver].online):
+        for receiver in (receiver for receiver in receivers if receiver not in reachable):
             self.fail(to_one(message, receiver))
-        return replace(message, dst=online) if online else None
+        return replace(message, dst=reachable) if reachable else None
+
+    def _is_reachable(self, receiver: int, message: Message) -> bool:
+        """Whether a node is online and takes part in the message's round; if rounds do not wait for each other, whether
+        it may answer now.
+        """
+        member = self._members[receiver]
+        if self._run.in_step:
+            return member.online and self._run.takes_part(receiver, message.round_num)
+        return member.online and not (member.sits_out and message.kind in ANSWER_TO)
 
     def _delivered(self, message: Message) -> None:
         for copies, version in message.streams:

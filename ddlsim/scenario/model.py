@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from annotated_types import Ge
+from annotated_types import Ge, Gt, Le
 from pydantic import BaseModel, StringConstraints
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
@@ -35,6 +35,9 @@ class Scenario(Section):
         mode: sync: a round waits for its messages; async: a node uses the messages that have arrived. The run ends when
             all online nodes have finished; in async it also waits for offline nodes, for up to twice that time. Rounds
             with a server wait in either mode, rounds of gossip and adpsgd in neither.
+        participation: probability with which a node joins a round, drawn from the seed for each node and round. A node
+            that does not join trains and sends nothing in that round, keeps its model, and is idle as long as its local
+            training would take; no other node waits for it or sends to it. 1: all nodes join all rounds.
         protocol: how long a node waits, and the handling of late messages.
         learning: real: nodes train; none: only the network is simulated: models are sizes, no data is needed, and no
             node stops early.
@@ -68,6 +71,7 @@ class Scenario(Section):
     why: ClassVar[Mapping[str, str]] = {
         "seed": "a number like any other; report several",
         "mode": "the papers' rounds wait",
+        "participation": "all nodes join all rounds",
         "learning": "nodes train",
         "init": "equal initial models, so that algorithms and not starts are compared",
         "aggregation": "the algorithm's own average",
@@ -84,6 +88,7 @@ class Scenario(Section):
     seed: Annotated[int, Ge(0)] = 0
     rounds: Count
     mode: Literal["sync", "async"] = "sync"
+    participation: Annotated[float, Gt(0), Le(1)] = 1.0
     protocol: Protocol
     learning: Literal["real", "none"] = "real"
     init: Literal["shared", "own"] = "shared"

@@ -1,7 +1,7 @@
 """Training settings of each node: one number for all nodes, a list, a distribution, or a column of a CSV file.
 
 Every node draws from its own stream, so adding a node changes no other node's value. The names are those of devices
-(log_normal, table), uniform and choice.
+(lognormal, table), uniform and choice.
 """
 
 import json
@@ -58,7 +58,7 @@ class Uniform(Values):
 class LogNormal(Values):
     """The logarithm is normal, with this standard deviation, around the median."""
 
-    name: Literal["log_normal"]
+    name: Literal["lognormal"]
     median: Positive
     sigma: Annotated[float, Ge(0), Le(100)] = 0.5
 
@@ -89,7 +89,7 @@ class Table(Values):
         return [rows[node][key] for node in range(num_nodes)]
 
 
-DISTRIBUTIONS: dict[str, type[Values]] = {"uniform": Uniform, "log_normal": LogNormal, "choice": Choice, "table": Table}
+DISTRIBUTIONS: dict[str, type[Values]] = {"uniform": Uniform, "lognormal": LogNormal, "choice": Choice, "table": Table}
 
 
 def _streams(key: str, num_nodes: int, seed: int) -> list[np.random.Generator]:

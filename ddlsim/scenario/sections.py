@@ -99,7 +99,7 @@ class Training(Section):
     """Local training of one round.
 
     learning_rate, batch_size, local_steps and epochs are one number for all nodes, or one per node: a list, a column of
-    a CSV file {name: table, path: nodes.csv}, or a distribution: {name: uniform, low: 1, high: 5}, {name: log_normal,
+    a CSV file {name: table, path: nodes.csv}, or a distribution: {name: uniform, low: 1, high: 5}, {name: lognormal,
     median: 0.1, sigma: 0.5} or {name: choice, values: [8, 16, 32]}.
 
     Args:

@@ -99,6 +99,7 @@ def assemble(
     compute=None,
     metered=None,
     secure=None,
+    joins=None,
     **protocol,
 ):
     """A simulation, ready to run.
@@ -107,11 +108,14 @@ def assemble(
         make_network: environment -> Network.
         metered: the energy meter, or None; see devices/energy.py.
         secure: a SecureAggregation, or None; its records are in `rows`.
+        joins: per round which nodes join it; None: all nodes join all rounds.
         evaluated: whether rows of accuracy are recorded at the end; they are in `records.rows`.
         protocol: keys of the scenario section `protocol`.
     """
     env, records, compute, task = Environment(), Recorder(None), compute or NoLearning(), Classification()
-    run = Run(0, rounds, np.zeros(num_nodes, int), lambda _: graph, lambda _: 1, synchronous)
+    run = Run(0, rounds, np.zeros(num_nodes, int), lambda _: graph, lambda *_: 1, synchronous)
+    if joins is not None:
+        run.participation, run._participants = 0.5, joins.__getitem__
     members = [Member(node) for node in range(num_nodes)]
     if not hasattr(step_time_s, "duration_s"):
         step_time_s = np.broadcast_to(step_time_s, num_nodes)

@@ -72,7 +72,7 @@ def test_nodes_with_different_rates_share_a_stacked_wave_if_steps_are_proportion
 
 def test_distributions_draw_within_bounds_and_independently_of_other_nodes():
     whole = local_training(
-        learning_rate={"name": "log_normal", "median": 0.1, "sigma": 0.5},
+        learning_rate={"name": "lognormal", "median": 0.1, "sigma": 0.5},
         batch_size={"name": "choice", "values": [8, 16]},
         local_steps={"name": "uniform", "low": 2, "high": 4},
     )
