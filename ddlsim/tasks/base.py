@@ -124,7 +124,18 @@ VALIDATION, VALIDATION_LOSS = "validation_", "loss_validation"
 ROWS = frozenset(
     [
         *("test_loss", "validation_loss", VALIDATION_LOSS, "confusion", "bytes_sent", "evaluated_head"),
-        *("backdoor_success", "joules", "epsilon", "online", "aborted", "cut_off", "empty", "stopped", "secure_sum"),
+        *(
+            "backdoor_success",
+            "joules",
+            "epsilon",
+            "online",
+            "aborted",
+            "cut_off",
+            "sits_out",
+            "empty",
+            "stopped",
+            "secure_sum",
+        ),
         *("secure_dropouts", "round_first_s", "round_median_s", "round_last_s", "round_nodes"),
     ]
 )

@@ -1,6 +1,7 @@
 """Nodes that do not join a round: three nodes that reach each other, of which node 2 is ten times slower.
 
-A step takes 0.1 s on nodes 0 and 1 and 1 s on node 2, a message 0.01 s. Node 2 does not join round 0, node 1 not round 1; all join round 2.
+A step takes 0.1 s on nodes 0 and 1 and 1 s on node 2, a message 0.01 s. Node 2 does not join round 0, node 1 not round
+1; all join round 2.
 """
 
 import json
