@@ -115,7 +115,9 @@ class Run:
             if not (self.uses_topology or self.has_server):
                 text = "expected an algorithm that uses the topology, got uses_topology = False"
                 raise DdlsimError(f"node.peers: {text}. Set it to True, or name the senders of node.receive.")
-            self._graph = round_num, self._among_participants(round_num)
+            all_join = self.participation >= 1 or not self.in_step
+            graph = self.graph_of(round_num) if all_join else self._among_participants(round_num)
+            self._graph = round_num, graph
         return self._graph[1]
 
     def takes_part(self, node: int, round_num: int) -> bool:
@@ -129,10 +131,8 @@ class Run:
         return (draws < self.participation).tolist()
 
     def _draw_graph(self, round_num: int) -> Graph:
-        """Return the round's graph; if nodes do their rounds together, without the edges of nodes that do not join."""
+        """Return the round's graph without the edges of nodes that do not join."""
         graph = self.graph_of(round_num)
-        if self.participation >= 1 or not self.in_step:
-            return graph
         joins = [self.takes_part(node, round_num) for node in range(len(graph))]
         return [[peer for peer in peers if joins[peer]] if joins[node] else [] for node, peers in enumerate(graph)]
 

@@ -34,6 +34,7 @@ FEATURES = {
         "training.learning_rate={name: uniform, low: 0.02, high: 0.1}",
         "training.batch_size={name: choice, values: [4, 8]}",
         "training.local_steps=[3, 5, 4, 5, 5, 3, 5, 5]",
+        "participation=0.75",
     ),
     "attacks and a rule that guards": (
         "attacks=[{name: sign_flip, nodes: [1]}, {name: alie, nodes: [2, 3], knowledge: neighbors}, "

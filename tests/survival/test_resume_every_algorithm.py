@@ -31,12 +31,13 @@ ASYNC_CHURN = (
 KEPT = ("training.optimizer=adam", "training.optimizer_state=kept", "training.learning_rate=0.001")
 SCHEDULED = ("training.schedule={name: cosine, warmup: 2, per: step}",)
 STOPPING = ("validation={source: node, fraction: 0.2}", "training.early_stopping={patience: 2}", "rounds=10")
+RATES = "training.learning_rate={name: lognormal, median: 0.001}"
 FEATURES = {
     "top_k": ("network.compression={name: top_k}", f"churn={{name: schedule, {OFFLINE}}}"),
-    "random_k": ("network.compression={name: random_k}", "network.drop_probability=0.2"),
+    "random_k": ("network.compression={name: random_k}", "network.drop_probability=0.2", "participation=0.75"),
     "int8": ("network.compression={name: int8}",),
     "kept-optimizer": KEPT,
-    "adamw-cosine-clipping": (*KEPT, "training.optimizer=adamw", *SCHEDULED, "training.clip_norm=0.5"),
+    "adamw-cosine-clipping": (*KEPT, "training.optimizer=adamw", *SCHEDULED, "training.clip_norm=0.5", RATES),
     "adagrad-steps": (*SCHEDULED, "training.optimizer=adagrad", "training.optimizer_state=kept"),
     "early-stopping": (*KEPT, *STOPPING),
     "best-model": ("validation={source: node, fraction: 0.2}", "evaluation.evaluated_model=best"),
