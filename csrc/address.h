@@ -1,4 +1,4 @@
-// Memory of torch and numpy as it comes from Python: an integer, which ddlsim/kernels has checked before.
+// Memory of torch and numpy as an address from Python, checked earlier by ddlsim/kernels.
 #pragma once
 #include <cstdint>
 

@@ -1,4 +1,4 @@
-// Row numbers and sparse mixing matrices as Python gives them, checked once before any kernel reads them.
+// Row numbers and sparse mixing matrices from Python, checked once before any kernel reads them.
 #pragma once
 #include <pybind11/numpy.h>
 
@@ -10,7 +10,7 @@ namespace ddlsim {
 using Longs = pybind11::array_t<int64_t, pybind11::array::c_style>;
 using Floats = pybind11::array_t<float, pybind11::array::c_style>;
 
-// The same integers in 64 bits; scipy's have 32.
+// Widens integers to 64 bits; scipy's have 32.
 Longs longs_of(const pybind11::array& integers);
 
 // Throws IndexError unless all numbers lie in [0, num_rows).
@@ -25,14 +25,14 @@ struct Mixing {
 // The entries of a dense matrix that are not zero, row by row.
 Mixing sparse_of(const Floats& dense);
 
-// Throws ValueError where the arrays do not fit together, IndexError for a source outside [0, num_sources).
+// Throws ValueError if the arrays do not match, IndexError for a source outside [0, num_sources).
 void check_mixing(const Mixing& mixing, int64_t num_targets, int64_t num_sources);
 
-// Gives every row without entries its own row with weight one, which copies it exactly; ValueError where there is not
-// one row per source to keep.
+// Fills every row without entries with its own row at weight one, which copies it exactly; ValueError unless there is
+// one row per source.
 Mixing keep_empty_rows(const Mixing& mixing, int64_t num_sources);
 
-// Whether any of the targets is read; IndexError for a target outside [0, num_rows), ValueError for one named twice.
+// Whether any of the targets is read; IndexError for a target outside [0, num_rows), ValueError for a repeated one.
 bool targets_are_read(const Longs& targets, const Longs& sources, int64_t num_rows);
 
 }  // namespace ddlsim

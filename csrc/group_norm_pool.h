@@ -1,9 +1,9 @@
 // Group normalization, ReLU and 2x2 max pooling of images as one operation, forward and backward.
 //
 // Images are float32 [N, C, H, W], contiguous; the pooled ones [N, C, H / 2, W / 2] (an odd last row or column counts
-// in the statistics and is not pooled). Every image is computed for itself, in a fixed order: its bits depend neither
+// in the statistics and is not pooled). Every image is computed separately, in a fixed order: its bits depend neither
 // on its batch nor on threads; only the gradients of weight and bias are sums over the batch, in its order. Of equal
-// values the first in the window wins, and a NaN wins over everything, as in torch.
+// values the first in the window wins, and a NaN wins over all values, as in torch.
 #pragma once
 #include <cstdint>
 
@@ -24,7 +24,7 @@ struct GroupNormPoolForward {
     const float* bias;  // [C]
     double epsilon;     // added to the variance
     float* out;         // [N, C, H / 2, W / 2]
-    // What backward needs; all three null for inference.
+    // Inputs of backward; all three null for inference.
     float* mean;      // [N, G]
     float* rstd;      // [N, G] 1 / standard deviation
     uint8_t* winner;  // like out: 0..3, row by row in the window, or 4 where ReLU gave 0 and no gradient passes
@@ -42,7 +42,7 @@ struct GroupNormPoolBackward {
 };
 
 namespace cpu {
-// Both run on the calling thread: nodes and waves are what runs side by side.
+// Both run on the calling thread: nodes and waves run in parallel.
 void group_norm_pool(const GroupNormPoolForward& call);
 void group_norm_pool_backward(const GroupNormPoolBackward& call);
 }  // namespace cpu

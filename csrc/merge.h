@@ -1,8 +1,8 @@
 // Weighted merges of parameter rows: out[target[r], c] = sum over k of weight[k] * x[source[k], c].
 //
 // All rows are float32, contiguous along columns; strides count floats. The caller owns all memory. The sum runs
-// over a row's CSR entries in their order, with a fused multiply-add where the machine has one, so every element is
-// the same bits whatever the threads, the column blocks or the other rows of the batch.
+// over a row's CSR entries in their order, with a fused multiply-add if the machine has one, so every element has
+// the same bits for any threads, column blocks and other rows of the batch.
 #pragma once
 #include <cstdint>
 
@@ -25,7 +25,7 @@ struct Merge {
 };
 
 namespace cpu {
-// A target without entries is left as it is.
+// A target without entries is unchanged.
 void merge_rows(const Merge& merge, int threads);
 }  // namespace cpu
 

@@ -1,4 +1,4 @@
-// The Python module ddlsim._native. Each part registers itself; nothing else happens here.
+// The Python module ddlsim._native. Each part registers itself.
 #include "parts.h"
 #include "source_stamp.h"
 

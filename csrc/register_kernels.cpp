@@ -1,5 +1,5 @@
 // Python names of the parameter kernels. Matrices come as address and row stride (in floats), so that torch and
-// numpy memory, on the host or on a device, pass through one door; ddlsim/kernels checks them before.
+// numpy memory, on the host or on a device, use one interface; ddlsim/kernels checks them first.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -127,7 +127,7 @@ void to_floats(const std::vector<double>& values, double divisor, Address out) {
     for (size_t i = 0; i < values.size(); ++i) to[i] = static_cast<float>(values[i] / divisor);
 }
 
-// One of the cosines that are mixed: the arguments of all_pairs up to the columns, and the weight.
+// One of the mixed cosines: the arguments of all_pairs up to the columns, and the weight.
 using Term = std::tuple<Address, int64_t, Longs, Address, int64_t, Longs, int64_t, int64_t, double>;
 
 void cosines(const std::vector<Term>& terms, const std::optional<Longs>& pairs, double divisor, Address out,

@@ -1,4 +1,4 @@
-// Python names of the fused network layers. Tensors come as addresses; ddlsim/kernels checks them before.
+// Python names of the fused network layers. Tensors are addresses; ddlsim/kernels checks them first.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 

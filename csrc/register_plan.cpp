@@ -1,4 +1,4 @@
-// Python names of the training plans. Tensors come as addresses; ddlsim/learning/backends/native_plan.py checks them before.
+// Python names of the training plans. Tensors are addresses; ddlsim/learning/backends/native_plan.py checks them first.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>

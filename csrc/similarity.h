@@ -1,10 +1,10 @@
 // Dot products and squared distances between parameter rows, for all pairs or for a list of pairs.
 //
-// Rows are float32 and stand for x - reference where there is one: the difference is taken in float32 on the way
+// Rows are float32 and represent x - reference if there is one: the difference is computed in float32 on the way
 // into the cache (exact for close numbers) and never exists in main memory. Products are summed in 16 lanes of float32
-// over short blocks of columns, everything above that in float64 in a fixed order, which is the same on any number of
+// over short blocks of columns, and all larger sums in float64 in a fixed order, the same on any number of
 // threads and on every instruction set with a fused multiply-add. Lists have blocks of 128 columns, all pairs of 512: a
-// pair has the same bits alone and in any list, and agrees to a rounding with the same pair among all.
+// pair has the same bits alone and in any list, and agrees up to rounding with the same pair among all.
 #pragma once
 #include <cstdint>
 
@@ -12,7 +12,7 @@ namespace ddlsim {
 
 enum class Product { dot, squared_distance };
 
-constexpr double SMALLEST_NORM = 1e-8;  // a row of zeros has cosine 0 with everything
+constexpr double SMALLEST_NORM = 1e-8;  // a row of zeros has cosine 0 with all rows
 
 struct RowSet {
     int64_t num_rows;                // n
@@ -26,8 +26,8 @@ namespace cpu {
 // sums [n, n]: the products of all pairs, symmetric. The diagonal of squared distances is zero even for NaN rows.
 void all_pairs(const RowSet& set, Product product, double* sums, int threads);
 
-// sums [E]: the products of pairs [E, 2] of rows. squares [n], or null: the dot product of every row that a pair names
-// with itself (its squared distance, should that be asked for), 0 for the others.
+// sums [E]: the products of pairs [E, 2] of rows. squares [n], or null: the dot product of every row in a pair
+// with itself (its squared distance if requested), 0 for other rows.
 void listed_pairs(const RowSet& set, const int64_t* pairs, int64_t num_pairs, Product product, double* sums,
                   double* squares, int threads);
 

@@ -1,8 +1,8 @@
 // Euclidean projection of rows on the probability simplex {x >= 0, sum x = 1}.
 //
 // L. Condat, "Fast projection onto the simplex and the l1 ball", Mathematical Programming 158 (2016): Algorithm 1
-// (Figure 2), after subtracting the row's maximum, below which by one or more nothing survives. Wide registers take
-// the filter of Michelot (1986) instead, several elements at a time: the same threshold.
+// (Figure 2), after subtracting the row's maximum; values smaller by one or more become zero. Wide registers use
+// the filter of Michelot (1986) instead, several elements at a time, with the same threshold.
 #pragma once
 #include <cstdint>
 
@@ -19,7 +19,7 @@ struct Projection {
 };
 
 namespace cpu {
-// A row with a NaN, or of minus infinities alone, becomes NaN; plus infinities share the one equally.
+// A row with a NaN, or with only minus infinities, becomes NaN; plus infinities share the one equally.
 void project_simplex(const Projection<float>& projection, int threads);
 void project_simplex(const Projection<double>& projection, int threads);
 }  // namespace cpu

@@ -1,4 +1,4 @@
-// The hash of csrc/ that the module was built from (cmake/stamp.cmake), by which ddlsim/native.py knows an old module.
+// Hash of csrc/ at build time (cmake/stamp.cmake); ddlsim/foundation/native.py detects stale modules by it.
 #pragma once
 
 extern const char* const source_stamp;

@@ -12,13 +12,13 @@ namespace {
 
 using GompParallel = void (*)(void (*)(void*), void*, unsigned, unsigned);
 
-// libgomp's workers do not survive a fork, and waiting for them would hang the child: it gets plain threads.
+// libgomp's workers do not survive a fork, and waiting for them would hang the child: it uses plain threads.
 std::atomic<bool> forked{false};
 const int fork_watch = pthread_atfork(nullptr, nullptr, [] { forked = true; });
 
 GompParallel find_gomp() {
     if (forked) return nullptr;
-    static std::atomic<GompParallel> found{nullptr};  // asked again while absent: torch may be imported later
+    static std::atomic<GompParallel> found{nullptr};  // searched again while absent: torch may be imported later
     if (GompParallel known = found) return known;
     void* library = dlopen("libgomp.so.1", RTLD_NOLOAD | RTLD_NOW);
     if (library == nullptr) return nullptr;

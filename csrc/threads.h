@@ -1,7 +1,7 @@
-// Threads for the kernels: torch's own OpenMP pool when its libgomp is loaded, plain threads otherwise.
+// Threads for the kernels: torch's OpenMP pool if its libgomp is loaded, plain threads otherwise.
 //
-// A second pool beside torch's would fight its spinning workers for the cores, so libgomp is looked up at run
-// time and never linked. Work items are handed out in order; a kernel's result must not depend on who takes which.
+// A second pool would compete with torch's spinning workers for the cores, so libgomp is looked up at run
+// time and never linked. Work items are assigned in order; a kernel's result must not depend on the assignment.
 #pragma once
 #include <cstdint>
 

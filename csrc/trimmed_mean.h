@@ -2,9 +2,9 @@
 // column c without the cut[r] lowest and the cut[r] highest; the median is the largest cut that leaves one or two.
 //
 // All rows are float32, contiguous along columns; strides count floats. The caller owns all memory; no target is a
-// source. NaN counts as plus infinity. What is left is summed in the order in which a sorting network that depends on the
-// number of sources and on the cut alone leaves it, so every element is the same bits whatever the threads, the column
-// blocks or the other rows of the batch.
+// source. NaN counts as plus infinity. Remaining values are summed in the output order of a sorting network, which
+// depends only on the number of sources and the cut, so every element has the same bits for any threads, column
+// blocks and other rows of the batch.
 #pragma once
 #include <cstdint>
 

@@ -17,13 +17,13 @@ using simd::MergeBlock;
 using simd::NARROW_BLOCK;
 using simd::WIDE_BLOCK;
 
-constexpr int64_t CACHE_FLOATS = 32 * 1024;              // a block of all sources: a quarter of a small L2
-constexpr int64_t STREAM_FROM_FLOATS = 2 * 1024 * 1024;  // results of 8 MB and more go past the caches
+constexpr int64_t CACHE_FLOATS = 32 * 1024;              // block of all sources: a quarter of a small L2
+constexpr int64_t STREAM_FROM_FLOATS = 2 * 1024 * 1024;  // results of 8 MB and more bypass the caches
 constexpr int64_t STREAM_IN_PLACE_FROM = 16 * 1024 * 1024;
 constexpr int64_t FEW_SOURCES = 64;
-constexpr int64_t MERGED_ALONE_BELOW = 200 * 1024;  // multiply-adds that one thread does in some 20 us
+constexpr int64_t MERGED_ALONE_BELOW = 200 * 1024;  // multiply-adds of one thread in some 20 us
 
-// The rows of x that are read, each once and in order, and where each stands among them.
+// Rows of x that are read, each once and in order, and the position of each.
 struct Sources {
     std::vector<int64_t> rows;
     int64_t lowest = 0;
@@ -45,7 +45,7 @@ struct Sources {
     int64_t count() const { return static_cast<int64_t>(rows.size()); }
 };
 
-// Whether all targets read the same sources in the same order; worth knowing from a handful of sources on.
+// Whether all targets read the same sources in the same order; useful from a few sources on.
 bool sources_are_shared(const Merge& m) {
     const int64_t first = m.indptr[0], count = m.indptr[1] - first;
     if (m.num_targets < 2 || count < 4) return false;
@@ -56,13 +56,13 @@ bool sources_are_shared(const Merge& m) {
     return true;
 }
 
-// The sources' rows of a wide block stay in the first cache, beside their copy in place, if there are few enough.
+// A wide block of the sources' rows and its in-place copy stay in the first cache if there are few sources.
 int64_t block_columns(int64_t num_sources, bool shared, bool in_place) {
     if (shared) return std::clamp<int64_t>(CACHE_FLOATS / num_sources / 64 * 64, 64, 2048);
     return num_sources <= (in_place ? FEW_SOURCES : 100) ? WIDE_BLOCK : NARROW_BLOCK;
 }
 
-// Where the sources and targets of every entry begin, in floats.
+// Offsets of the sources and targets of every entry, in floats.
 struct Offsets {
     std::vector<int64_t> sources, targets;  // of the entries, from x or from the copy; of the targets, from out
     std::vector<int64_t> rows;              // of the sources, each once, from x
@@ -91,8 +91,8 @@ void merge_rows(const Merge& m, int threads) {
     const int64_t block = block_columns(sources.count(), shared, m.in_place);
     const int64_t num_blocks = (num_columns + block - 1) / block;
     if (entries * num_columns < MERGED_ALONE_BELOW) threads = 1;
-    // Neighboring blocks stay on one thread, which fetches each while it works on the one before. Rows are split
-    // too when there are few blocks, but not in place, where a block is read whole before it is written.
+    // Neighboring blocks stay on one thread, which prefetches the next during the current one. Rows are split
+    // too if there are few blocks, but not in place, because a whole block is read before it is written.
     const int64_t blocks_per_item = std::max<int64_t>(1, num_blocks / (8 * threads));
     const int64_t column_items = (num_blocks + blocks_per_item - 1) / blocks_per_item;
     const int64_t row_items =
@@ -100,7 +100,7 @@ void merge_rows(const Merge& m, int threads) {
 
     const Offsets offsets(m, sources, block);
     float* const out = m.out + m.out_column_start;
-    // In place, the lines are in the cache already, and going past it pays for few long rows only.
+    // In place, the lines are already cached, and bypassing pays only for few long rows.
     const int64_t stream_from = !m.in_place                      ? STREAM_FROM_FLOATS
                                 : sources.count() <= FEW_SOURCES ? STREAM_IN_PLACE_FROM
                                                                  : std::numeric_limits<int64_t>::max();

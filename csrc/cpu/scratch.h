@@ -1,4 +1,4 @@
-// Memory that a thread keeps from call to call: fresh pages for every call would cost more than small kernels.
+// Memory that a thread keeps between calls: new pages for every call would cost more than small kernels.
 #pragma once
 #include <sys/mman.h>
 
@@ -16,7 +16,7 @@ public:
     ~Scratch() { std::free(memory_); }
 
     // `count` floats on a cache line, of any value: a register that spans two lines takes two loads. From 64 KB on
-    // they lie on huge pages, if there are any: small ones from everywhere crowd some sets of the second cache.
+    // they use huge pages if available: scattered small pages crowd some sets of the second cache.
     float* floats(int64_t count) {
         if (count <= size_) return memory_;
         constexpr int64_t LINE = 64, HUGE = 2 * 1024 * 1024, HUGE_FROM = 64 * 1024;
@@ -29,7 +29,7 @@ public:
 #ifdef MADV_HUGEPAGE
         if (alignment == HUGE) {
             madvise(memory_, bytes, MADV_HUGEPAGE);
-            madvise(memory_, bytes, MADV_DONTNEED);  // small pages that the allocator had in use before
+            madvise(memory_, bytes, MADV_DONTNEED);  // small pages reused by the allocator
         }
 #endif
         size_ = bytes / 4;

@@ -18,10 +18,10 @@ using simd::PAIR_BLOCK;
 using simd::PairChunk;
 
 constexpr int64_t BLOCK = GRAM_BLOCK;
-constexpr int64_t PANEL_STRIDE = BLOCK + 16;  // rows a power of two apart would meet in the same sets of a cache
-constexpr int64_t CHUNK = 16 * BLOCK;  // columns summed in float64 before they join the total: the unit of threads
-constexpr int64_t GROUP = 96;          // rows of one operand: two groups of blocks stay in a 512 KB L2
-constexpr int64_t COMPARED_ALONE_BELOW = 400 * 1024;  // multiply-adds that one thread does in some 20 us
+constexpr int64_t PANEL_STRIDE = BLOCK + 16;          // rows a power of two apart would share the same cache sets
+constexpr int64_t CHUNK = 16 * BLOCK;                 // columns summed in float64 before the total: the unit of threads
+constexpr int64_t GROUP = 96;                         // rows of one operand: two groups of blocks stay in a 512 KB L2
+constexpr int64_t COMPARED_ALONE_BELOW = 400 * 1024;  // multiply-adds of one thread in some 20 us
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -48,7 +48,7 @@ public:
         panel_ = panels.floats(rows_.size() * PANEL_STRIDE);
     }
 
-    // Columns up to `stop` are fetched ahead: those of the chunk that is next, if there is one.
+    // Columns up to `stop`, in the next chunk if there is one, are prefetched.
     void add_chunk(int64_t chunk, int64_t stop, double* sums) {
         const int64_t chunk_stop = std::min((chunk + 1) * CHUNK, num_columns_);
         block_.sums = sums;
@@ -81,7 +81,7 @@ private:
     }
 
     int64_t num_columns_;
-    std::vector<const float*> rows_, references_;  // of the first group, then of the second if it is another
+    std::vector<const float*> rows_, references_;  // of the first group, then of the second if it differs
     std::vector<const float*> at_, ahead_;
     float* panel_ = nullptr;  // [rows, PANEL_STRIDE]
     GramBlock block_{};
@@ -93,7 +93,7 @@ struct Groups {
     int64_t rows_of(int64_t group) const { return std::min(size, num_rows - group * size); }
 };
 
-// Adds a pair of groups' sums to the matrix; the pair's other half is its mirror image.
+// Adds the sums of a pair of groups to the matrix; the other half is symmetric.
 void add_to_matrix(const double* part, const Groups& groups, int64_t ga, int64_t gb, double* sums) {
     const int64_t n = groups.num_rows, num_b = groups.rows_of(gb);
     for (int64_t i = 0; i < groups.rows_of(ga); ++i)
@@ -162,11 +162,11 @@ void all_pairs(const RowSet& set, Product product, double* sums, int threads) {
 
 namespace {
 
-constexpr int64_t FEW_ROWS = 64;  // whose blocks may be twice as wide: they still fit an L1 cache, or nearly
+constexpr int64_t FEW_ROWS = 64;  // whose blocks may be twice as wide: they still nearly fit an L1 cache
 
-// Pairs gathered by their first row, so that it is read once for all of its peers.
+// Pairs grouped by their first row, so that it is read once for all its peers.
 struct Lists {
-    std::vector<int64_t> rows;           // the rows that any pair names, in order
+    std::vector<int64_t> rows;           // rows in any pair, in order
     std::vector<int64_t> indptr, peers;  // entries of row i; positions in `rows`
     std::vector<int64_t> entry_of_pair;
     std::vector<int64_t> entry_of_square;  // per row, if squares are wanted: the row with itself

@@ -20,7 +20,7 @@ void project(const Projection<T>& p, int threads,
     const int64_t per_item = std::max<int64_t>(16, ITEM_ELEMENTS / p.num_columns / 16 * 16);
     const int64_t num_items = (p.num_rows + per_item - 1) / per_item;
     parallel_for(num_items, threads, [&](int64_t item) {
-        // Condat's two lists, and one row or the lanes' side-by-side rows beside them.
+        // Condat's two lists, followed by one row or the lanes' rows side by side.
         thread_local std::vector<double> work;
         work.resize(2 * p.num_columns + std::max<int64_t>(p.num_columns + 16, 128 * 8));
         const int64_t first = item * per_item, count = std::min(per_item, p.num_rows - first);

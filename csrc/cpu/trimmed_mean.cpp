@@ -29,7 +29,7 @@ Comparators batcher(int32_t n) {
     return found;
 }
 
-// What can still move a value into or out of the places that are averaged, or among the two of a median.
+// Comparators that can still move a value into or out of the averaged places, or between the two of a median.
 Comparators without_idle(const Comparators& all, int32_t n, int32_t cut) {
     std::vector<char> read(n, 0);
     std::fill(read.begin() + cut, read.end() - cut, 1);
@@ -44,7 +44,7 @@ Comparators without_idle(const Comparators& all, int32_t n, int32_t cut) {
     return reversed;
 }
 
-// `cut` passes that each bring the largest and the smallest of what is left to its ends.
+// `cut` passes that each move the largest and smallest remaining values to the ends.
 Comparators passes(int32_t n, int32_t cut) {
     Comparators found;
     for (int32_t k = 0; k < cut; ++k) {

@@ -1,4 +1,4 @@
-// What every launcher needs.
+// Common code of the launchers.
 #pragma once
 #include <cuda_runtime.h>
 

@@ -8,10 +8,10 @@
 
 namespace ddlsim::cuda {
 
-// Why the kernels cannot be launched on the current device; empty if they can. Nothing is launched to find out.
+// Reason why the kernels cannot run on the current device; empty if they can. Launches nothing.
 std::string why_unusable();
 
-// The error that loading a kernel meets, of a device that the kernels are not built for; null if there is none.
+// Error of loading a kernel, e.g. on a device without built kernels; null if there is none.
 const char* why_no_kernel_runs();
 
 struct DeviceMerge {
@@ -30,7 +30,7 @@ struct DeviceMerge {
 };
 
 // A tile of columns of all sources is read into shared memory before its results are written, so targets may be
-// sources. Sources beyond what shared memory holds are read directly: then no target may be a source.
+// sources. Sources beyond the shared memory are read directly: then no target may be a source.
 const char* merge_rows(const DeviceMerge& merge, bool in_place, uintptr_t stream);
 
 // Whether so many distinct sources fit the shared memory of the current device.
@@ -50,7 +50,7 @@ struct DeviceRows {
 // Columns are summed in chunks of so many; the chunks are added in order.
 int64_t chunk_columns();
 
-// Adds the products of chunks [first_chunk, first_chunk + num_chunks) to sums [n, n], by way of
+// Adds the products of chunks [first_chunk, first_chunk + num_chunks) to sums [n, n], through
 // parts [num_chunks, n, n].
 const char* add_all_pairs(const DeviceRows& rows, bool squared, int64_t first_chunk, int64_t num_chunks, double* parts,
                           double* sums, uintptr_t stream);

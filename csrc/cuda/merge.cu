@@ -4,9 +4,9 @@ namespace ddlsim::cuda {
 namespace {
 
 constexpr int THREADS = 256;
-constexpr int64_t WANTED_BYTES = 72 * 1024;  // of shared memory: three tiles at work on one multiprocessor
+constexpr int64_t WANTED_BYTES = 72 * 1024;  // of shared memory: three concurrent tiles on one multiprocessor
 constexpr int SMALLEST_TILE = 16;            // columns: two sectors of 32 bytes
-constexpr int64_t MOST_BLOCKS_Y = 65535;     // what a launch may have; along x it is 2^31 - 1
+constexpr int64_t MOST_BLOCKS_Y = 65535;     // limit of a launch; 2^31 - 1 along x
 
 __device__ inline float scale(float weight, float x) { return __fmul_rn(weight, x); }
 __device__ inline float add(float weight, float x, float sum) { return __fmaf_rn(weight, x, sum); }
@@ -18,7 +18,7 @@ __device__ inline float4 add(float weight, float4 x, float4 sum) {
                        add(weight, x.w, sum.w));
 }
 
-// V is float or, where everything is aligned to it, float4; a tile is 2^tile_log of them wide.
+// V is float, or float4 if everything is aligned to it; a tile is 2^tile_log of them wide.
 template <class V>
 __global__ void __launch_bounds__(THREADS) merge_tiles(DeviceMerge m, int tile_log, int64_t width) {
     extern __shared__ __align__(16) unsigned char shared[];
@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(THREADS) merge_tiles(DeviceMerge m, int tile_l
     }
 }
 
-// Without shared memory: every source is read where it lies. Block x takes one target, which runs fastest: all targets of
+// Without shared memory: every source is read in place. Block x takes one target, which runs fastest: all targets of
 // a column block run together, so that a source is read from memory once and from the L2 cache after that.
 __global__ void __launch_bounds__(THREADS) merge_directly(DeviceMerge m) {
     const int64_t target = blockIdx.x;
@@ -79,7 +79,7 @@ const char* launch_tiles(const DeviceMerge& m, int tile_columns, uintptr_t strea
     const cudaError_t error =
         cudaFuncSetAttribute(merge_tiles<V>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
     if (error != cudaSuccess) {
-        cudaGetLastError();  // or the next launch would be blamed for it
+        cudaGetLastError();  // otherwise the next launch would report it
         return text_of(error);
     }
     const auto blocks = static_cast<unsigned>(ceil_div(width, int64_t{1} << tile_log));

@@ -4,8 +4,8 @@ namespace ddlsim::cuda {
 namespace {
 
 constexpr int TILE = 64;     // rows of each side of a tile of the product matrix
-constexpr int STEP = 32;     // columns in shared memory at a time
-constexpr int FLUSH = 64;    // columns summed in float32 before they join the float64 sum
+constexpr int STEP = 32;     // columns in shared memory at once
+constexpr int FLUSH = 64;    // columns summed in float32 before the float64 sum
 constexpr int CHUNK = 2048;  // columns of one block of threads, of one warp in a list
 constexpr int WARPS = 4;     // pairs of a list in one block of threads
 static_assert(FLUSH % STEP == 0 && CHUNK % FLUSH == 0 && CHUNK / 32 <= 64);
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(256) gram_tiles(DeviceRows m, int64_t first_ch
         }
 }
 
-// Chunks join the sums in their order; entries below the diagonal are their mirror image's.
+// Chunks are added in order; entries below the diagonal mirror those above.
 __global__ void add_gram_parts(const double* parts, int64_t num_chunks, int64_t n, bool zero_diagonal, double* sums) {
     const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
     if (i >= n * n) return;

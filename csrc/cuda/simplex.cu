@@ -5,7 +5,7 @@ namespace {
 
 constexpr int LONG_ROW_THREADS = 256;
 
-// Sums over the threads of one row: a warp, or the whole block by way of shared memory.
+// Sums over the threads of one row: a warp, or the whole block through shared memory.
 template <int THREADS, class T, class Combine>
 __device__ inline T over_row(T value, Combine combine) {
     for (int step = 16; step > 0; step /= 2) value = combine(value, __shfl_xor_sync(0xffffffffu, value, step));

@@ -61,7 +61,7 @@ std::vector<std::pair<Id, std::int64_t>> overdue(FlowNetwork& self) {
     return pairs_of(flows);
 }
 
-// From now on messages with a round-trip time start slowly.
+// Messages with a round-trip time use slow start from now on.
 void use_windows(FlowNetwork& self, std::int64_t first_bytes, Time least_timeout_ns) {
     check_sizes(0, first_bytes);
     if (least_timeout_ns <= 0) throw py::value_error("a time-out must be above zero");

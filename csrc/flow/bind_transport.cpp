@@ -15,7 +15,7 @@
 namespace ddlsim::flow {
 namespace {
 
-// The events of waits that are over; Python makes them succeed.
+// Events of completed waits; Python triggers them.
 py::list take_woken(Transport& self) {
     std::vector<py::object> woken;
     woken.swap(self.mailboxes().woken);
@@ -24,8 +24,8 @@ py::list take_woken(Transport& self) {
     return events;
 }
 
-// (now_s, messages, header_bytes, kinds, latency_ns) -> the (message, receiver) that could not be sent, as one end is
-// away.
+// (now_s, messages, header_bytes, kinds, latency_ns) -> unsent (message, receiver) pairs, because one end is
+// offline.
 py::object send(Transport& self, const Args& args) {
     struct One {
         SendRequest request;
@@ -36,7 +36,7 @@ py::object send(Transport& self, const Args& args) {
     const auto header_bytes = py::reinterpret_borrow<py::object>(args[2]);
     const auto kinds = py::reinterpret_borrow<py::dict>(args[3]);
     const Time latency_ns = args.whole(4);
-    // All arguments are read and checked before anything happens.
+    // All arguments are checked before any effect.
     std::vector<One> all;
     std::vector<Id> receivers, sent;
     for (const py::handle one : args[1]) {
@@ -79,7 +79,7 @@ bool send_routed(Transport& self, double now_s, const py::object& message, std::
     return true;
 }
 
-// (node, box, round, senders, event) -> whether there is something to wait for; if not, the event is not kept.
+// (node, box, round, senders, event) -> whether a wait is needed; if not, the event is discarded.
 py::object wait(Transport& self, const Args& args) {
     const FlowNetwork& network = self.network();
     const Id node = to_node(network, args.whole(0));
@@ -101,7 +101,7 @@ py::object take(Transport& self, const Args& args) {
     return messages;
 }
 
-// (sender, next round; None: there is none) -> the events of waits that are over.
+// (sender, next round or None) -> events of completed waits.
 py::object close_round(Transport& self, const Args& args) {
     const Id sender = to_node(self.network(), args.whole(0));
     self.mailboxes().set_open_round(sender, args[1].is_none() ? Mailboxes::kNoRound : args.whole(1));
@@ -109,7 +109,7 @@ py::object close_round(Transport& self, const Args& args) {
     return take_woken(self);
 }
 
-// (messages for Python, the events of waits that the others have ended)
+// (messages for Python, events of waits completed by the other messages)
 py::tuple take_news(Transport& self) {
     std::vector<Transport::Ended>& ended = self.take_news();
     py::list woken = take_woken(self);

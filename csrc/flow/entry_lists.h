@@ -1,4 +1,4 @@
-// One growing list of flows per link, all in one pool: blocks of 2^k entries, freed blocks are used again.
+// One growing list of flows per link, all in one pool: blocks of 2^k entries, freed blocks are reused.
 #pragma once
 
 #include <algorithm>
@@ -52,7 +52,7 @@ private:
     struct List {
         std::size_t start = 0;
         Id size = 0;
-        std::uint8_t order = 0;  // room for 2^order entries; 0: no block yet
+        std::uint8_t order = 0;  // capacity of 2^order entries; 0: no block yet
     };
 
     static Id room(const List& entries) { return entries.order ? Id{1} << entries.order : 0; }

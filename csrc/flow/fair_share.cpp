@@ -101,7 +101,7 @@ Rate FairShare::water_fill(Id link) {
         *others++ = other;
         other < level ? taken += other : ++open;
     }
-    // Each pass raises a lower bound of the level; flows held below it elsewhere leave their share to the others.
+    // Each pass raises a lower bound of the level; flows limited elsewhere leave their share to other flows.
     while (open > 0) {
         const Rate next = (capacity - taken) / open;
         if (next == level) return level;
@@ -143,8 +143,8 @@ void FairShare::revisit(Id link) {
     }
 }
 
-// Pops inconsistent links in increasing order of min(level, target), as in incremental shortest paths: what stands
-// below the popped key is final. False when the repair runs longer than filling from scratch would.
+// Pops inconsistent links in increasing order of min(level, target), as in incremental shortest paths: levels
+// below the popped key are final. False if the repair takes longer than filling from scratch.
 bool FairShare::repair() {
     ++repairs;
     ++popped;
@@ -173,7 +173,7 @@ bool FairShare::repair() {
     return true;
 }
 
-// A flow of `link` is fixed at `level`: take it from its other links that are still open.
+// Fixes a flow of `link` at `level` and removes it from its other open links.
 void FairShare::close(Entry entry, Id link, Rate level) {
     const Rate own = weight(entry.flow);
     if (!(entry.other & kRouted)) {
@@ -195,7 +195,7 @@ void FairShare::close(Entry entry, Id link, Rate level) {
     }
 }
 
-// All flows with caps that are on links, by falling caps.
+// All flows on links with caps, by descending cap.
 void FairShare::find_capped() {
     capped_.clear();
     if (caps_.empty()) return;
@@ -209,7 +209,7 @@ void FairShare::find_capped() {
     std::sort(capped_.begin(), capped_.end(), [](const Capped& a, const Capped& b) { return a.level > b.level; });
 }
 
-// Fixes flows whose caps are below a level to which no link that is still open has filled.
+// Fixes flows whose caps are below a level that no open link has reached.
 void FairShare::close_capped(Rate level) {
     while (!capped_.empty() && capped_.back().level < level) {
         const auto [own, link, entry] = capped_.back();
@@ -223,7 +223,7 @@ void FairShare::close_capped(Rate level) {
     }
 }
 
-// Progressive filling. Keys in the queue may be too low, never too high: a share only grows while others are fixed.
+// Progressive filling. Keys in the queue may be too low, never too high: shares only grow while flows are fixed.
 void FairShare::fill(std::vector<Rate>& levels) {
     ++fills;
     const Id count = num_links();
@@ -279,7 +279,7 @@ const std::vector<FairShare::Change>& FairShare::update() {
         filled_ = true;
     }
     if (filled_) {
-        // A repair that gave up has noted old levels already; they are the ones that count.
+        // An abandoned repair has already recorded the old levels, which remain valid.
         std::vector<Rate> levels = from_scratch();
         for (Id link = 0; link < num_links(); ++link) {
             if (levels[link] != level_[link]) note_change(link, level_[link]);

@@ -1,17 +1,17 @@
 // Max-min fair sharing as levels of links: a flow's rate is the least level of its links.
 //
-// The level of a link is the rate at which it fills when all rates are raised together (progressive filling; Bertsekas
+// The level of a link is the rate at which it fills if all rates rise together (progressive filling; Bertsekas
 // and Gallager, Data Networks, section 6.5.2); kUnlimited when it never fills. In integers: with m(f) the least level
 // of f's other links, the level of a link of capacity C is the smallest x with
 //     sum of m(f) over m(f) < x   +   (x + 1) * number of flows with m(f) >= x   >   C,
-// so links that fill at the same whole number fill together. The level then depends only on levels strictly below it;
-// therefore exactly one set of levels exists, in whatever order links are visited, and it can be repaired in
+// so links that fill at the same integer fill together. The level then depends only on levels strictly below it;
+// therefore exactly one set of levels exists, for any order of visits, and it can be repaired in
 // increasing order from the links that changed.
 //
-// With weights a flow's rate is its weight times the least level of its links: each flow stands for as many equal ones,
-// "number of flows" above is the sum of their weights, and m(f) counts that often (weighted max-min fairness).
+// With weights a flow's rate is its weight times the least level of its links: it counts as that many equal flows,
+// "number of flows" above is the sum of their weights, and m(f) is weighted (weighted max-min fairness).
 //
-// A flow may have a highest rate of its own, a cap. It counts as one more link of it, whose level is the cap: m(f) is
+// A flow may have a highest rate, a cap. It counts as one more link, whose level is the cap: m(f) is
 // never above it.
 #pragma once
 
@@ -39,17 +39,17 @@ public:
     Rate level(Id link) const { return level_[link]; }
     void set_capacity(Id link, Rate capacity);
 
-    // Routes: the links of a flow that has more than two. The caller owns the positions.
+    // Routes: the links of a flow with more than two. The caller owns the positions.
     Id add_route(std::vector<Id> links);
     void drop_route(Id route);
     const std::vector<Id>& route(Id route) const { return routes_[route]; }
 
-    void expect(Id link) const { lists_.expect(link); }  // a flow of it will come or go soon
-    // Of a flow that is on no link; those that never got one have weight 1. Above 0.
+    void expect(Id link) const { lists_.expect(link); }  // one of its flows will start or end soon
+    // Sets the weight (above 0) of a flow that is on no link; the default is 1.
     void set_weight(Id flow, Rate weight);
     bool has_weights() const { return !weights_.empty(); }
     Rate weight(Id flow) const { return flow < weights_.size() ? weights_[flow] : 1; }
-    // kUnlimited: none. The links that the flow is on must be touched then.
+    // kUnlimited for no cap. The flow's links must then be touched.
     void set_cap(Id flow, Rate rate);
     bool has_caps() const { return !caps_.empty(); }
     Rate cap(Id flow) const { return flow < caps_.size() ? caps_[flow] : kUnlimited; }  // as a level
@@ -60,7 +60,7 @@ public:
     Entry* end(Id link) { return lists_.end(link); }
     Id num_flows(Id link) const { return lists_.size(link); }
 
-    // Level of a flow seen from one of its links; its rate is its weight times that.
+    // Level of a flow from one of its links; its rate is its weight times the level.
     Rate flow_level(Id link, Entry entry) const { return std::min(level_[link], least_other(link, entry)); }
 
     bool dirty() const { return !dirty_.empty(); }
@@ -69,7 +69,7 @@ public:
     // Brings all levels up to date; returns each link whose level changed, once, with the level it had before.
     const std::vector<Change>& update();
 
-    std::vector<Rate> from_scratch();  // the levels by progressive filling, without touching the kept ones
+    std::vector<Rate> from_scratch();  // levels by progressive filling, without changing the stored ones
 
     // Work done so far, for benches and tests.
     std::uint64_t repairs = 0, fills = 0, popped = 0, touched = 0;
@@ -99,13 +99,13 @@ private:
     std::vector<Rate> capacity_, level_;
     std::vector<Rate>
         target_;  // water_fill of each link for the present levels; a link is consistent at target == level
-    std::vector<std::uint64_t> revisited_;  // value of `popped` when last looked at
+    std::vector<std::uint64_t> revisited_;  // value of `popped` at the last visit
     std::vector<char> is_dirty_, is_changed_;
     std::vector<Id> dirty_;
     std::vector<Change> changes_;
     IndexedHeap queue_;  // inconsistent links, by min(level, target)
     std::vector<Rate> scratch_;
-    std::vector<Rate> residual_;  // fill: capacity that fixed flows leave
+    std::vector<Rate> residual_;  // fill: capacity left by fixed flows
     std::vector<Rate> open_;      // fill: weight of the flows not fixed yet
     enum : char { kOpen, kFull, kDone };
     std::vector<char> state_;  // fill

@@ -1,5 +1,5 @@
-// Methods that every node calls in every round. pybind11 looks for the right overload and converts arguments one by
-// one, which takes several times as long as what these methods do (Python's own protocol for such calls:
+// Methods that every node calls in every round. pybind11 searches overloads and converts arguments one by
+// one, which takes several times as long as these methods (this uses Python's protocol for such calls:
 // METH_FASTCALL).
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace ddlsim::flow {
 
-// What a pybind11 class with one C++ base wraps; the caller knows that it is a T.
+// Object wrapped by a pybind11 class with one C++ base; the caller knows that it is a T.
 template <class T>
 T& wrapped(PyObject* self) {
     return *static_cast<T*>(reinterpret_cast<pybind11::detail::instance*>(self)->get_value_and_holder().value_ptr());
@@ -34,7 +34,7 @@ struct Args {
     }
 };
 
-// Adds a method; kCall is a function (T&, const Args&) -> object that takes just so many arguments.
+// Adds a method; kCall is a function (T&, const Args&) -> object with exactly this number of arguments.
 template <class T, auto kCall, Py_ssize_t kCount, class Class>
 void add_fast_call(Class& python_class, const char* name, const char* doc) {
     static PyMethodDef method{};

@@ -1,4 +1,4 @@
-// What a network carries at this instant, and whether its numbers agree; nothing here changes what happens.
+// Current transfers of a network, and checks of its invariants; read-only.
 #include <algorithm>
 #include <stdexcept>
 #include <string>
@@ -43,7 +43,7 @@ void require(bool holds, const std::string& what, Id where) {
 }  // namespace
 
 // Capacity is never exceeded; every flow has a link that is full (to less than one unit per flow) and on which no flow
-// is faster; the kept levels are those of progressive filling; every flow that moves has its event.
+// is faster; the stored levels equal progressive filling; every moving flow has its event.
 void FlowNetwork::check() {
     resolve();
     const std::vector<Rate> scratch = share_.from_scratch();

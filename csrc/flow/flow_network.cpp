@@ -35,7 +35,7 @@ void FlowNetwork::advance(Time now) {
 void FlowNetwork::expect(std::size_t messages) {
     if (messages <= free_slots_.size()) return;
     const std::size_t slots = flows_.size() + messages - free_slots_.size();
-    if (slots < 2 * flows_.size()) return;  // growing by steps as usual
+    if (slots < 2 * flows_.size()) return;  // growing in steps as usual
     flows_.reserve(slots);
     sizes_.reserve(slots);
     events_.reserve_ids(slots);
@@ -58,7 +58,7 @@ Id FlowNetwork::send(const Message& message, std::vector<Id> shared_links, std::
     return slot;
 }
 
-// A slot with what a message carries, not on its way yet.
+// A slot with the content of a message, not yet sent.
 Id FlowNetwork::place(const Message& message, std::vector<Id> shared_links) {
     std::int64_t all_bytes;
     if (__builtin_add_overflow(all_bytes_, message.payload_bytes + message.header_bytes, &all_bytes)) {
@@ -107,7 +107,7 @@ void FlowNetwork::begin(Id slot, const Message& message) {
     }
 }
 
-// A flow ends: its partner, kNone if it has none, is alone from now on.
+// A flow ends: its partner (kNone if there is none) is alone from now on.
 Id FlowNetwork::part(Id slot) {
     if (slot >= acks_.size()) return kNone;
     const Id partner = acks_[slot].partner;
@@ -116,7 +116,7 @@ Id FlowNetwork::part(Id slot) {
     return partner;
 }
 
-// A message goes behind the last one of its pair.
+// Appends a message after the last one of its pair.
 void FlowNetwork::take_turn(Id slot) {
     if (turns_.size() < flows_.size()) turns_.resize(flows_.size());
     turns_[slot] = {true, kNone, kNone};
@@ -127,7 +127,7 @@ void FlowNetwork::take_turn(Id slot) {
     last->second = slot;
 }
 
-// A message has ended: the one after it may send, unless there is another before.
+// A message has ended: the next one may send unless an earlier one is pending.
 void FlowNetwork::give_turn(Id slot) {
     if (slot >= turns_.size() || !turns_[slot].is_ordered) return;
     const Turn turn = turns_[slot];
@@ -143,13 +143,13 @@ void FlowNetwork::give_turn(Id slot) {
     }
 }
 
-// Whether it is to be held: others of its connection are before it, or its message is not sending yet.
+// Whether it must wait: earlier messages of its connection are pending, or its message is not sending yet.
 bool FlowNetwork::waits_its_turn(Id slot) const {
     if (slot < turns_.size() && turns_[slot].before != kNone) return true;
     return is_ack(slot) && acks_[slot].partner != kNone && flows_[acks_[slot].partner].state != kSending;
 }
 
-// The acknowledgements of a message that sends now, or has ended without sending.
+// Acknowledgements of a message that starts sending or has ended unsent.
 void FlowNetwork::start_held(Id ack) {
     if (ack != kNone && is_ack(ack) && flows_[ack].state == kHeld) start(ack);
 }
@@ -182,7 +182,7 @@ void FlowNetwork::start(Id slot) {
     if (slot < acks_.size()) start_held(acks_[slot].partner);
 }
 
-// The flow in `slot` now stands at `position` in the list of `link`.
+// The flow in `slot` moved to `position` in the list of `link`.
 void FlowNetwork::moved(Id link, Id slot, Id position) {
     if (slot == kNone) return;
     Flow& flow = flows_[slot];
@@ -209,7 +209,7 @@ void FlowNetwork::leave_links(Id slot) {
     }
 }
 
-// The flow is over: its links and its slot are free.
+// Ends a flow and frees its links and slot.
 void FlowNetwork::release(Id slot) {
     Flow& flow = flows_[slot];
     if (flow.state == kSending) leave_links(slot);
@@ -221,7 +221,7 @@ void FlowNetwork::release(Id slot) {
     give_turn(slot);
 }
 
-// The message is through.
+// The message is complete.
 void FlowNetwork::finish(Id slot) {
     release(slot);
     const Flow& flow = flows_[slot];
@@ -279,7 +279,7 @@ std::vector<FlowNetwork::Aborted> FlowNetwork::remove_node(Id node) {
     std::vector<Aborted> aborted;
     aborted.reserve(slots.size());
     for (Id slot : slots) {
-        if (!in_flight(slot)) continue;  // acknowledgements that have gone with their message
+        if (!in_flight(slot)) continue;  // acknowledgements aborted with their message
         if (is_ack(slot)) {
             abort(slot);
         } else {
@@ -328,11 +328,11 @@ Time FlowNetwork::next_time_after_latencies(Time quiet_until) {
     }
 }
 
-// Lets what the next events touch come from memory while others are dealt with.
+// Prefetches the memory of the next events during other work.
 void FlowNetwork::expect_soon() const {
     for (std::size_t i = 0; i < std::min(kSoon, events_.size()); ++i) __builtin_prefetch(&flows_[events_.at(i)]);
     if (events_.empty()) return;
-    const Flow& next = flows_[events_.top()];  // mostly it has been one of the others before, and is here by now
+    const Flow& next = flows_[events_.top()];  // mostly prefetched earlier as one of the others
     share_.expect(next.uplink);
     share_.expect(next.downlink);
 }

@@ -1,23 +1,23 @@
 // Messages as flows over the links of a network, in simulated time.
 //
 // A message waits for its latency and then sends its bytes over its sender's uplink, its receiver's downlink and any
-// shared links of its route, at its max-min fair rate (fair_share.h). It is delivered when its last byte is through:
-// at ceil(work left / rate) ns from the last change of its rate. What is left to send is brought up to date only then.
+// shared links of its route, at its max-min fair rate (fair_share.h). It is delivered when its last byte arrives:
+// ceil(work left / rate) ns after the last change of its rate. The work left is updated only at such changes.
 //
-//   zero bytes          delivered after the latency, whatever the capacities
-//   message to oneself  delivered at the same instant; it takes no bandwidth and is not counted
-//   capacity zero       flows stall and go on when the capacity returns
+//   zero bytes          delivered after the latency, for any capacities
+//   message to itself   delivered at the same instant; it takes no bandwidth and is not counted
+//   capacity zero       flows stall and continue when the capacity returns
 //   equal times         one batch, in the order in which the messages were sent
 //   share under one unit (2^-16 byte/s) per flow: rounds down to zero, the flow stalls
 //   end beyond 292 years of simulated time: never
-//   acknowledgements    bytes that go back while a message is sent: a flow of its own, from receiver to sender, that
-//                       nothing waits for; it begins when the message begins to send, is counted as headers, and
+//   acknowledgements    bytes sent back during a message: a separate flow, from receiver to sender, that
+//                       nothing waits for; it starts when the message starts to send, is counted as headers, and
 //                       ends with it if that is aborted
-//   in order            a message that is sent in order takes bandwidth when all earlier ones of its pair that are sent
+//   in order            a message sent in order takes bandwidth when all earlier messages of its pair sent
 //                       in order have ended, as over one connection
 //   slow start          a message with a round-trip time is sent no faster than its window allows (windows.h); the
-//                       connections of a node that leaves are gone
-//   deadline            aborted then, unless its last byte is through at that instant or before
+//                       connections of a leaving node are closed
+//   deadline            aborted then, unless its last byte has arrived
 #pragma once
 
 #include <algorithm>
@@ -53,16 +53,16 @@ public:
         Id src, dst;
         std::int64_t payload_bytes, header_bytes;
         Time latency = -1;  // -1: both access latencies
-        bool lost = false;  // takes its way, but counts as wasted
-        Rate weight = 0;    // of its share of bandwidth; 0: none is set, as 1
+        bool lost = false;  // takes its route, but counts as wasted
+        Rate weight = 0;    // of its share of bandwidth; 0: unset, like 1
         std::int64_t ack_bytes = 0;
         bool in_order = false;
         Time round_trip = 0;  // of an empty path; 0: it has no window
     };
     void use_windows(std::int64_t first_bytes, Time least_timeout) { windows_.use(first_bytes, least_timeout); }
-    void expect(std::size_t messages);  // room for as many more in flight
-    // Returns the slot that names the flow until it ends; slots are used again.
-    // ack_links: the shared links of the way back.
+    void expect(std::size_t messages);  // reserves space for as many more in flight
+    // Returns the slot of the flow until its end; slots are reused.
+    // ack_links: the shared links of the return path.
     Id send(const Message& message, std::vector<Id> shared_links = {}, std::vector<Id> ack_links = {});
 
     struct Aborted {
@@ -71,15 +71,15 @@ public:
     };
     std::vector<Aborted> remove_node(Id node);  // every flow from and to it, in the order of sending
     void set_deadline(Id slot, Time deadline);
-    // What `step` has aborted at its deadline, in the order of sending; whoever reads it empties it.
+    // Messages that `step` aborted at their deadline, in the order of sending; the reader empties it.
     std::vector<Aborted>& overdue() { return overdue_; }
 
     Time next_time();
-    // As next_time, after letting latencies end that end before `quiet_until`: the caller knows that it will do nothing
-    // before then, and is spared a call for each.
+    // Like next_time, after ending latencies before `quiet_until`: the caller will do nothing
+    // before then and saves a call for each.
     Time next_time_after_latencies(Time quiet_until);
-    // Goes to the first instant up to `until` at which messages end or are overdue and appends the slots of the former.
-    // False: there is none, and it is `until` now (kNever: the time stands still).
+    // Advances to the first instant up to `until` at which messages end or are overdue, and appends ended slots.
+    // False if there is none; the time is then `until` (kNever: unchanged).
     bool step(Time until, std::vector<Id>& ended);
 
     bool in_flight(Id slot) const { return slot < flows_.size() && flows_[slot].state != kFree; }
@@ -88,17 +88,17 @@ public:
         std::int64_t payload_bytes, header_bytes;
         bool lost;
     };
-    // What a flow carries; of one that has ended, until its slot is used again.
+    // Content of a flow; for an ended one until its slot is reused.
     Carried carried(Id slot) const {
         const Flow& flow = flows_[slot];
         return {src(flow), dst(flow), sizes_[slot].payload_bytes, sizes_[slot].header_bytes, flow.lost};
     }
     Rate weight(Id slot) const { return share_.weight(slot); }
-    std::int64_t bytes_sent(Id node);  // put on the wire until now, parts of messages too
+    std::int64_t bytes_sent(Id node);  // sent so far, including parts of messages
     struct AckBytes {
         std::int64_t arrived = 0, aborted = 0;
     };
-    // Of the acknowledgements that a node has sent.
+    // Acknowledgements sent by a node.
     AckBytes ack_bytes(Id node) const { return node < ack_bytes_.size() ? ack_bytes_[node] : AckBytes{}; }
     PairCounters& pairs() { return pairs_; }
     const FairShare& share() const { return share_; }
@@ -112,15 +112,15 @@ public:
         Id src, dst;
         std::int64_t sent_bytes;
     };
-    std::vector<Flying> flying();   // what is on the wire, by slot; messages to oneself and unsent ones are not
+    std::vector<Flying> flying();   // current transfers by slot, without messages to itself and unsent ones
     std::vector<FlowRate> rates();  // of all flows that take bandwidth, by slot
     void check();                   // throws std::logic_error when an invariant is broken
 
 private:
     static constexpr std::size_t kSoon = 5;  // the top of the heap and those right below it
 
-    enum State : std::uint8_t { kFree, kWaiting, kHeld, kSending };  // held: it waits for its turn
-    struct Flow {                                                    // what an event touches: one cache line
+    enum State : std::uint8_t { kFree, kWaiting, kHeld, kSending };  // held: it waits in its connection
+    struct Flow {                                                    // memory of an event: one cache line
         Work left = 0;
         Rate rate = 0;
         Time settled = 0;  // `left` is right for this time
@@ -130,12 +130,12 @@ private:
         State state = kFree;
         bool lost = false;
     };
-    // Of a message the slot of its acknowledgements, of these that of their message; kNone once that has ended.
+    // Slot of a message's acknowledgements, or of their message; kNone once it has ended.
     struct Acks {
         Id partner = kNone;
         bool is_ack = false;
     };
-    // Of a message that is sent in order: the slots of the one before and the one after it in its pair.
+    // Slots of the previous and next messages of the pair, for messages sent in order.
     struct Turn {
         bool is_ordered = false;
         Id before = kNone, after = kNone;
@@ -199,12 +199,12 @@ private:
     std::vector<Id> free_slots_;
     std::vector<Id> started_;                       // sending since the last resolve
     Windows windows_;
-    std::vector<Id> grown_;                         // flows whose caps are others since the last resolve
+    std::vector<Id> grown_;                         // flows with changed caps since the last resolve
     std::vector<std::vector<Id>> route_positions_;  // by route: position in each link after the first two
     std::vector<Node> nodes_;
     std::vector<Id> link_node_;
     std::vector<Id> batch_;
-    IndexedHeap deadlines_;  // flows by the time at which they are aborted, of those that have one
+    IndexedHeap deadlines_;  // flows with a deadline, by deadline
     std::vector<Aborted> overdue_;
     PairCounters pairs_;
 };

@@ -1,4 +1,4 @@
-// How fast flows go: their shares of links, and what their windows allow.
+// Rates of flows: shares of links and limits by windows.
 #include <algorithm>
 
 #include "flow/flow_network.h"
@@ -11,7 +11,7 @@ void FlowNetwork::settle(Flow& flow) {
     flow.settled = now_;
 }
 
-// What the smallest of its links carries.
+// Capacity of its smallest link.
 Rate FlowNetwork::path_capacity(const Flow& flow) const {
     Rate least = std::min(share_.capacity(flow.uplink), share_.capacity(flow.downlink));
     if (flow.route == kNone) return least;
@@ -19,7 +19,7 @@ Rate FlowNetwork::path_capacity(const Flow& flow) const {
     return least;
 }
 
-// Of all flows whose time it is.
+// For all flows that are due.
 void FlowNetwork::grow_windows() {
     while (windows_.next() <= now_) {
         const Id slot = windows_.pop();
@@ -29,7 +29,7 @@ void FlowNetwork::grow_windows() {
     }
 }
 
-// Of all flows over a link that carries more now, and that no window held on the way with less.
+// For all flows over a faster link that no window limited before.
 void FlowNetwork::limit_again(Id link) {
     for (const Entry* entry = share_.begin(link); entry != share_.end(link); ++entry) {
         const Id slot = entry->flow;
@@ -70,7 +70,7 @@ void FlowNetwork::set_rate(Id slot, Rate rate, bool in_order) {
     }
 }
 
-// Lets all flows whose rates may have changed come from memory side by side.
+// Prefetches all flows whose rates may have changed.
 void FlowNetwork::expect_flows(const std::vector<FairShare::Change>& changes) {
     for (const FairShare::Change& change : changes) {
         for (const Entry* entry = share_.begin(change.link); entry != share_.end(change.link); ++entry) {
@@ -80,7 +80,7 @@ void FlowNetwork::expect_flows(const std::vector<FairShare::Change>& changes) {
     }
 }
 
-// Rates of all flows for the present moment.
+// Updates the rates of all flows.
 void FlowNetwork::resolve() {
     if (!share_.dirty()) return;
     const std::vector<FairShare::Change>& changes = share_.update();
@@ -91,7 +91,7 @@ void FlowNetwork::resolve() {
         const Rate below = std::min(level, change.old_level);
         for (const Entry* entry = share_.begin(change.link); entry != share_.end(change.link); ++entry) {
             const Rate own_level = share_.flow_level(change.link, *entry);
-            if (own_level < below) continue;  // another link held it and still does
+            if (own_level < below) continue;  // another link limits it, as before
             const Rate rate = own_level * share_.weight(entry->flow);
             if (rate != flows_[entry->flow].rate) set_rate(entry->flow, rate, in_order);
         }

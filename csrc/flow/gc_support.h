@@ -1,4 +1,4 @@
-// Garbage collection of C++ classes that hold Python objects, which may hold them in turn.
+// Garbage collection of C++ classes in reference cycles with Python objects.
 #pragma once
 
 #include <pybind11/pybind11.h>

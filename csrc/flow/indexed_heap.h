@@ -1,4 +1,4 @@
-// A 4-ary min-heap of (key, id) that knows where every id stands, so that a key can change or an id leave at any time.
+// A 4-ary min-heap of (key, id) with the position of every id, so that keys can change and ids leave at any time.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ public:
     std::size_t size() const { return nodes_.size(); }
     Id top() const { return nodes_.front().id; }
     std::int64_t top_key() const { return nodes_.front().key; }
-    // The id at a place, 0 to size() - 1: those after the top one follow it soon, though in no certain order.
+    // The id at a place, 0 to size() - 1: places after the top follow soon, in no fixed order.
     Id at(std::size_t place) const { return nodes_[place].id; }
     bool contains(Id id) const { return id < place_.size() && place_[id] != kNone; }
     std::int64_t key(Id id) const { return nodes_[place_[id]].key; }

@@ -1,7 +1,7 @@
-// What became of the bytes that every node sent, how full its links were, and how long its messages queued.
-// What the numbers mean stands in ddlsim/network/link_use.py. Times in seconds, capacities in bytes/s, as doubles.
+// Fate of sent bytes, utilization of links and queueing of messages, per node.
+// ddlsim/network/link_use.py defines the numbers. Times in seconds, capacities in bytes/s, as doubles.
 //
-// As with pair_counters.h, arrivals are noted first and counted a batch at a time, before anything changes that they
+// As in pair_counters.h, arrivals are recorded first and counted in batches, before a change of anything that they
 // depend on.
 #pragma once
 
@@ -22,18 +22,18 @@ public:
         std::int64_t messages = 0;
         double queued_s = 0, max_queued_s = 0;
         double uplink = 0, downlink = 0;
-        double full_up = 0, full_down = 0;         // capacities that utilization is of
-        double since_s = 0;                        // since when these are as they are
+        double full_up = 0, full_down = 0;         // capacities for utilization
+        double since_s = 0;                        // time of their last change
         double could_send = 0, could_receive = 0;  // bytes until then
     };
 
-    // A message that has reached its receiver.
+    // A delivered message.
     struct Arrival {
         Id src, dst;
         Fate kind;  // what its bytes count as, or kUncounted
         std::int64_t num_bytes;
         double sent_s, latency_s;
-        double least_shared;  // the least capacity of shared links on its way
+        double least_shared;  // the least capacity of shared links on its route
     };
 
     // takes_time: bytes take time on links.
@@ -54,7 +54,7 @@ public:
         measure_by(id, uplink, downlink, now_s);
     }
 
-    // Its utilization is of these capacities, until others are set.
+    // Sets the capacities for utilization from now on.
     void measure_by(Id id, double full_up, double full_down, double now_s) {
         Node& node = nodes_[id];
         const double duration_s = now_s - node.since_s;
@@ -75,7 +75,7 @@ public:
         if (fate != kUncounted) nodes_[src].bytes[static_cast<std::size_t>(fate)] += num_bytes;
     }
 
-    // A message that has arrived turns out to be of no use.
+    // A delivered message was unused.
     void unused(Fate kind, Id src, std::int64_t num_bytes) {
         count(kind, src, -num_bytes);
         count(kUnused, src, num_bytes);

@@ -50,7 +50,7 @@ void Mailboxes::announce(Id node, Id sender, std::int64_t round_num) {
     if (nodes_[node].closed) return;
     SmallVector<Watcher, 2>& watchers = nodes_[sender].watchers;
     Watcher* watcher = std::find(watchers.begin(), watchers.end(), Watcher{node, 0, round_num});
-    if (watcher != watchers.end()) {  // it is on its way: the wait will be answered
+    if (watcher != watchers.end()) {  // in flight: the wait will be answered
         *watcher = watchers.back();
         watchers.pop_back();
     }
@@ -144,7 +144,7 @@ std::vector<py::object> Mailboxes::take(Id node, int box_num, std::int64_t first
     std::vector<py::object> taken;
     Round* end = box.rounds.begin();
     while (end != box.rounds.end() && end->number <= last) ++end;
-    // Nearly always one round holds all there is, and its messages stand by sender already.
+    // Mostly one round holds all messages, already ordered by sender.
     std::map<Id, py::object> newest;
     const bool alone = end - box.rounds.begin() == 1;
     for (Round* round = box.rounds.begin(); round != end; ++round) {
@@ -169,7 +169,7 @@ std::vector<py::object> Mailboxes::take(Id node, int box_num, std::int64_t first
 void Mailboxes::clear(Id node) {
     for (int box_num = 0; box_num < kBoxes; ++box_num) {
         if (find_box(nodes_[node], box_num) == nullptr) continue;
-        const Box box = std::exchange(at(node, box_num), {});  // whom it waits for goes too
+        const Box box = std::exchange(at(node, box_num), {});  // the awaited senders are discarded too
         for (const Round& round : box.rounds) {
             for (const Mail& mail : round.mails) {
                 if (mail.message) forgotten.push_back({node, box_num, mail.message});
@@ -228,7 +228,7 @@ int Mailboxes::traverse(visitproc visit, void* arg) const {
 }
 
 void Mailboxes::drop_all() {
-    // Dropping an object can run Python code that looks at us: take everything out first.
+    // Dropping an object can run Python code that reads this object: take everything out first.
     std::vector<Node> nodes(nodes_.size());
     nodes.swap(nodes_);
     std::vector<py::object> events = std::move(woken);

@@ -1,8 +1,8 @@
-// What has reached every node, by round, and whom it still waits for; who has everything is woken.
+// Received messages of every node by round, and the senders of its waits; completed waits are triggered.
 //
-// A node has up to kBoxes mailboxes. What reaches the first is announced when it is sent, and may come until its sender
-// has closed the round; what reaches the others is an answer, and may come while its sender is there. Messages and
-// events are Python's: they are kept and handed on, and not looked at.
+// A node has up to kBoxes mailboxes. Messages to the first are announced when sent and may arrive until the sender
+// has closed the round; messages to the others are answers and may arrive while the sender is online. Messages and
+// events are Python objects: they are stored and returned unread.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -23,7 +23,7 @@ public:
     static constexpr int kBoxes = 3;
     static constexpr std::int64_t kNoRound = std::numeric_limits<std::int64_t>::max();
 
-    struct Forgotten {  // arrived, but forgotten before anybody has taken it
+    struct Forgotten {  // arrived, but discarded unread
         Id node;
         int box;
         py::object message;
@@ -31,22 +31,22 @@ public:
 
     void add_node();
 
-    // What a node may still send: nothing while it is away, pushes from this round on.
+    // Messages that a node may still send: none while offline, pushes from this round on.
     void set_online(Id node, bool online) { nodes_[node].online = online; }
     bool online(Id node) const { return nodes_[node].online; }
     void set_open_round(Id node, std::int64_t round) { nodes_[node].open_round = round; }
-    void close(Id node) { nodes_[node].closed = true; }  // what comes from now on is of no use
+    void close(Id node) { nodes_[node].closed = true; }  // later messages are unused
 
     void announce(Id node, Id sender, std::int64_t round);  // to the first box; deliver or fail will follow
     void deliver(Id node, int box, Id sender, std::int64_t round, py::object message);  // the newest of a sender counts
-    void fail(Id node, int box, Id sender, std::int64_t round);                         // it will not come
+    void fail(Id node, int box, Id sender, std::int64_t round);                         // it will not arrive
 
-    // The event happens when all that can still come of this round is there; false: it is. Sorts `senders` on the way.
+    // The event occurs when no more messages of this round can arrive; false if that holds now. Sorts `senders`.
     bool wait(Id node, int box, std::int64_t round, std::vector<Id>& senders, const py::object& event);
-    void give_up(Id node, int box, py::handle event);  // it may long be over
-    void reconsider(Id sender);                        // it has left or closed a round: who waits for it looks again
+    void give_up(Id node, int box, py::handle event);  // it may be over already
+    void reconsider(Id sender);                        // it has left or closed a round: its waits are checked again
 
-    // Per sender the newest message of the rounds first..last, by sender; forgets these and all older.
+    // The newest message per sender of rounds first..last, by sender; discards these and older rounds.
     std::vector<py::object> take(Id node, int box, std::int64_t first, std::int64_t last);
     void clear(Id node);
 
@@ -56,16 +56,16 @@ public:
     };
     std::vector<Waiting> waiting_for(Id node, int box) const;
 
-    std::vector<py::object> woken;     // events whose waits are over; the caller takes them
+    std::vector<py::object> woken;     // events of completed waits; the caller takes them
     std::vector<Forgotten> forgotten;  // likewise
 
-    int traverse(visitproc visit, void* arg) const;  // for Python's collector
+    int traverse(visitproc visit, void* arg) const;  // for Python's garbage collector
     void drop_all();
 
 private:
     struct Mail {
         Id sender;
-        py::object message;  // empty: on its way
+        py::object message;  // empty: in flight
     };
     struct Round {
         std::int64_t number;
@@ -89,10 +89,10 @@ private:
             return node == other.node && box == other.box && round == other.round;
         }
     };
-    struct alignas(64) Node {  // whole cache lines: the first is what others look at, the next what a message touches
+    struct alignas(64) Node {  // whole cache lines: the first is read by other nodes, the next by messages
         std::int64_t open_round = 0;
         bool online = true, closed = false;
-        SmallVector<Watcher, 2> watchers;  // who wait for what it has not sent yet
+        SmallVector<Watcher, 2> watchers;  // nodes that wait for its unsent messages
         Box pushes;
         std::unique_ptr<Box> answers[kBoxes - 1];
     };

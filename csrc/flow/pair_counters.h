@@ -1,7 +1,7 @@
-// What went from whom to whom: one small record per ordered pair of nodes that had traffic.
+// Traffic by ordered pair of nodes: one small record per pair.
 //
-// With many nodes nearly every pair lies outside the caches. So what happens is noted first, and counted a batch at a
-// time: the records of a batch are asked for ahead and come from memory side by side.
+// With many nodes nearly every pair is outside the caches. So events are recorded first and counted a batch at a
+// time: the records of a batch are prefetched together.
 #pragma once
 
 #include <algorithm>
@@ -20,13 +20,13 @@ public:
         std::int64_t messages = 0, payload_bytes = 0, header_bytes = 0, wasted_bytes = 0;
     };
 
-    // More of everything, or less.
+    // Adds to or subtracts from all counters.
     void add(const Pair& change) {
         noted_.push_back(change);
         if (noted_.size() == kBatch) count();
     }
 
-    // A message that had been counted as arrived was of no use.
+    // A message counted as arrived was unused.
     void recount_as_wasted(Id src, Id dst, std::int64_t payload_bytes, std::int64_t header_bytes) {
         add({src, dst, -1, -payload_bytes, -header_bytes, payload_bytes + header_bytes});
     }
@@ -92,7 +92,7 @@ private:
     }
 
     std::vector<Pair> noted_;
-    std::deque<Pair> pairs_;  // grows without moving what is there
+    std::deque<Pair> pairs_;  // grows without moving entries
     std::vector<Id> table_;   // open addressing, a power of two
 };
 

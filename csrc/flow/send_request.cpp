@@ -7,7 +7,7 @@
 namespace ddlsim::flow {
 namespace {
 
-// The attributes of a Message. Their names are made once, and never freed: Python may be gone by the time a static is.
+// Attributes of a Message. Their names are made once and never freed, because statics outlive Python.
 struct Names {
     PyObject* src = PyUnicode_InternFromString("src");
     PyObject* dst = PyUnicode_InternFromString("dst");
@@ -71,7 +71,7 @@ SendRequest to_request(py::object message, const py::dict& kinds, double sent_s,
         const std::int64_t box = to_whole(PyTuple_GET_ITEM(known, 1));
         request.kind = to_kind(static_cast<int>(to_whole(PyTuple_GET_ITEM(known, 0))));
         if (box == 0 && !again) request.announced = 0;
-        const bool is_followed = py::bool_(get(message, names().streams));  // its sender wants to know of its arrival
+        const bool is_followed = py::bool_(get(message, names().streams));  // its sender is notified of the arrival
         if (box >= 0 && !is_followed) request.box = static_cast<std::int8_t>(to_box(box));
     }
     request.message = std::move(message);

@@ -1,4 +1,4 @@
-// A vector whose first elements stand in it: what a node usually has lies with the node, without a jump to elsewhere.
+// A vector with inline space for its first elements, which avoids an indirection in the usual case.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace ddlsim::flow {
 
-// Room for kInside elements before anything is allocated; as with std::vector, growing moves the elements.
+// Space for kInside elements without an allocation; as with std::vector, growing moves the elements.
 template <class T, std::uint32_t kInside>
 class SmallVector {
 public:

@@ -51,12 +51,12 @@ bool Transport::send(const SendRequest& request, Id src, Id dst, bool lost, std:
     in_flight_[slot] = {request.message, request.sent_s, request.round, latency, request.kind, request.box, routed};
     if (routed) least_shared_[slot] = least_shared;
     if (timeout_ == kNever) return true;
-    const Time sent = to_time(request.sent_s);  // of a retransmission before now: it has what is left of its time
+    const Time sent = to_time(request.sent_s);  // of an earlier retransmission: it has the rest of its time
     if (timeout_ < kNever - sent) network_.set_deadline(slot, std::max(network_.now(), sent + timeout_));
     return true;
 }
 
-// What has just ended in this slot.
+// The message that just ended in this slot.
 Transport::Ended Transport::take(Id slot) {
     InFlight& one = in_flight_[slot];
     const FlowNetwork::Carried carried = network_.carried(slot);
@@ -94,7 +94,7 @@ void Transport::give_up_overdue() {
     network_.overdue().clear();
 }
 
-// Puts what has just ended into mailboxes, or among the news.
+// Moves ended messages into mailboxes or the news.
 void Transport::hand_over() {
     const double now_s = to_seconds(network_.now());
     for (Id slot : slots_) {
@@ -114,7 +114,7 @@ void Transport::hand_over() {
     count_forgotten();
 }
 
-// The time of the first news before `quiet_until`, else of the first event that is not before it.
+// Time of the first news before `quiet_until`, else of the first event from then on.
 Time Transport::next_news(Time quiet_until) {
     if (has_news_) return network_.now();
     news_.clear();
@@ -129,12 +129,12 @@ Time Transport::next_news(Time quiet_until) {
 }
 
 double Transport::run_ahead(double now_s, double next_event_s) {
-    // One nanosecond less than the next event: a time of Python stands between two nanoseconds, or at one.
+    // One nanosecond before the next event: a time of Python lies between two nanoseconds or on one.
     const Time quiet_until =
         next_event_s < kForever ? static_cast<Time>(std::min(next_event_s * 1e9, 9e18)) - 1 : kNever;
     const Time time = next_news(quiet_until);
     if (time < kNever) return to_seconds(time);
-    // Python waits for none of the last messages, but a simulation lasts until they have ended.
+    // Python does not wait for the last messages, but the simulation lasts until they have ended.
     const double last_s = to_seconds(network_.now());
     return next_event_s == kForever && last_s > now_s ? last_s : kForever;
 }

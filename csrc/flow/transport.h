@@ -1,8 +1,8 @@
-// Messages over the network: Python objects travel as flows, arrive in mailboxes, and their bytes are accounted for.
+// Messages over the network: Python objects are sent as flows, arrive in mailboxes, and their bytes are counted.
 //
-// The network's clock may run ahead of Python's. As long as Python has nothing to do, messages end and go into
-// mailboxes without a call of Python. The network stops at the first instant with news for Python: a wait for messages
-// is over, or a message has ended that Python handles itself.
+// The network's clock may run ahead of Python's. While Python has nothing to do, messages end and go into
+// mailboxes without a call of Python. The network stops at the first instant with news for Python: a wait
+// completed, or a message handled by Python ended.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@
 
 namespace ddlsim::flow {
 
-// A message of Python (ddlsim/messages/message.py) that is to be sent, to one receiver or several.
+// A message of Python (ddlsim/network/messages/message.py) to be sent to one or several receivers.
 struct SendRequest {
     py::object message;
     double sent_s;
@@ -23,8 +23,8 @@ struct SendRequest {
     std::int64_t payload_bytes, header_bytes;
     Time latency;  // -1: both access latencies
     Fate kind;
-    std::int8_t box;        // the mailbox that it arrives in; -1: none, Python handles it
-    std::int8_t announced;  // the mailbox that is told now that it will come; -1: none
+    std::int8_t box;        // its mailbox; -1: none, Python handles it
+    std::int8_t announced;  // the mailbox of its announcement; -1: none
     Rate weight = 0;        // see FlowNetwork::Message
     std::int64_t ack_bytes = 0;
     bool in_order = false;
@@ -44,14 +44,14 @@ public:
     void add_node(Rate uplink_rate, Rate downlink_rate, double uplink, double downlink, Time access_latency,
                   double now_s);
     void set_capacity(double now_s, Id node, Rate uplink_rate, Rate downlink_rate, double uplink, double downlink);
-    // Brings the network to this instant: never back, and never past what is still to happen in it.
+    // Advances the network to this instant, never back and never past pending events.
     void go_to(double now_s);
 
     void set_timeout(Time timeout) {
         timeout_ = timeout;
     }  // of every message, from its first sending; see Ended::overdue
-    // Over no, or over some shared links; `least_shared` is the least capacity of those. False: one of the ends is
-    // away, nothing was sent. What was sent is to be announced.
+    // Sends over shared links, if any; `least_shared` is their least capacity. False if one of the ends is
+    // offline and nothing was sent. The caller announces sent messages.
     bool send(const SendRequest& request, Id src, Id dst, bool lost = false, std::vector<Id> links = {},
               double least_shared = 0, std::vector<Id> ack_links = {});
     void announce(const SendRequest& request, Id src, Id dst) {
@@ -63,22 +63,22 @@ public:
         LinkUse::Arrival arrival;
         std::int64_t payload_bytes, header_bytes;
         bool lost;
-        bool overdue = false;  // given up on its way
+        bool overdue = false;  // aborted in flight
     };
     std::vector<Ended> remove_node(double now_s, Id node);
     void return_node(Id node) { mailboxes_.set_online(node, true); }
 
-    // Lets happen what Python need not see before `next_event_s`, up to which Python has nothing to do.
-    // Returns when the network must be looked at again: at its first news, at its first event that is not before
-    // `next_event_s`, or at the last message's end; infinity: nothing is on its way.
+    // Processes events without Python before `next_event_s`, the next event of Python.
+    // Returns the time of the next call: the first news, the first event not before
+    // `next_event_s`, or the last message's end; infinity if nothing is in flight.
     double run_ahead(double now_s, double next_event_s);
-    // Lets happen what ends at this instant; what of it is for Python, in order of sending.
+    // Processes the ends of this instant; returns those for Python, in order of sending.
     std::vector<Ended>& take_news();
-    // A message from `take_news` reaches its receiver. False: that has left since, and the bytes are wasted.
+    // Delivers a message from `take_news`. False if the receiver has left; the bytes are then wasted.
     bool arrived(std::size_t index, double now_s);
 
     void unused(Id src, Id dst, Fate kind, std::int64_t payload_bytes, std::int64_t header_bytes);
-    void count_forgotten();  // what mailboxes have forgotten was of no use
+    void count_forgotten();  // messages discarded by mailboxes are unused
 
     int traverse(visitproc visit, void* arg) const;
     void drop_all();

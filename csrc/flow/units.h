@@ -1,4 +1,4 @@
-// Numbers of the flow network: integers only, so that equal shares are equal and a tie is a tie.
+// Numbers of the flow network: integers only, so that equal shares and ties are exact.
 #pragma once
 
 #include <cstdint>

@@ -37,7 +37,7 @@ Rate Windows::start(Id slot, std::uint64_t pair, Work left, Rate path, Time now)
 
 Rate Windows::grow(Id slot, Work left, Rate path, Time now) {
     Sender& sender = senders_[slot];
-    // A path that has become too slow for the window did not let all of it through.
+    // A path that became too slow for the window did not carry all of it.
     const bool is_sent = to_rate(sender.window_bytes, sender.round_trip) < path;
     const std::int64_t sent_bytes = sender.left_bytes - whole_bytes(left);
     const std::int64_t grown_bytes = is_sent ? sender.window_bytes : std::min(sent_bytes, sender.window_bytes);
@@ -59,7 +59,7 @@ Rate Windows::limit(Id slot, Work left, Rate path, Time now) {
     sender.left_bytes = whole_bytes(left);
     sender.expected_bytes = 0;
     if (rate >= path || left <= window) {
-        // It grows by what will be acknowledged, until the path's queue holds about as much as the path.
+        // It grows by the acknowledged bytes until the path's queue holds about as much as the path.
         if (rate / 2 < path) sender.expected_bytes = std::min(sender.left_bytes, sender.window_bytes);
         sender.window_bytes += sender.expected_bytes;
         return kUnlimited;
@@ -81,7 +81,7 @@ void Windows::forget(Id uplink, Time now) {
     departures_[uplink] = now;
 }
 
-// Whether neither end has left since its last message.
+// Whether both ends have stayed online since its last message.
 bool Windows::is_known(std::uint64_t pair, const Connection& connection) const {
     const Id uplink = static_cast<Id>(pair >> 32), downlink = static_cast<Id>(pair);
     return connection.ended > std::max(last_departure(uplink), last_departure(downlink - 1));

@@ -1,13 +1,13 @@
-// Congestion windows of messages over TCP in slow start: how fast a flow may go at most, for now.
+// Congestion windows of messages over TCP in slow start: the current highest rate of a flow.
 //
-// A message whose window does not fill its path, and holds less than what is left of it, is sent at no more than one
-// window per round-trip time. The window doubles in each; once the path is full, or the rest fits into one window (which
-// leaves in one burst), nothing holds the flow but its share, and the window grows once more. Windows of connections last
-// from message to message, and are halved for each time-out that passes without data, down to the first one (RFC 2861).
+// A message whose window is smaller than its path and its remaining bytes is sent at no more than one
+// window per round-trip time. The window doubles each time; once the path is full, or the rest fits into it (which
+// leaves in one burst), only its share limits the flow, and the window grows once more. Windows of connections last
+// from message to message and are halved for each timeout without data, down to the first one (RFC 2861).
 //
-// When its path carries more than before, a message that nothing held is looked at anew, with the window that it has
-// by then: of the growth that a full path gives, as much as has been sent meanwhile. So a message that began while its
-// path was down begins in slow start when the path is back.
+// When its path gets faster, an unlimited message is checked again, with its current window:
+// the growth of a full path counts as far as bytes were sent meanwhile. So a message that started while its
+// path was down starts in slow start when the path returns.
 #pragma once
 
 #include <algorithm>
@@ -21,26 +21,26 @@ namespace ddlsim::flow {
 
 class Windows {
 public:
-    // From now on; first_bytes 0: none. The time-out is least_timeout and a round-trip time.
+    // Applies from now on; first_bytes 0 for no windows. The timeout is least_timeout plus a round-trip time.
     void use(std::int64_t first_bytes, Time least_timeout) {
         first_bytes_ = first_bytes;
         least_timeout_ = least_timeout;
     }
     bool used() const { return first_bytes_ > 0; }
 
-    // A message in this slot will be sent; round_trip 0: it has no window. lasts: its connection does.
+    // A message in this slot will be sent; round_trip 0: it has no window. lasts: its connection persists.
     void expect(Id slot, Time round_trip, bool lasts);
-    // It begins, with so much to do, over a path of this capacity; returns the highest rate for now.
+    // It starts with this much work over a path of this capacity; returns the current highest rate.
     Rate start(Id slot, std::uint64_t pair, Work left, Rate path, Time now);
     // Its window grows; likewise.
     Rate grow(Id slot, Work left, Rate path, Time now);
-    // Its path carries more now, and its window did not hold it; likewise.
+    // Its path is faster now, and its window did not limit it; likewise.
     Rate limit_again(Id slot, Work left, Rate path, Time now);
     void end(Id slot, Time now);
-    // All connections of the node with this uplink, whose downlink is the next link, are gone.
+    // Closes all connections of the node with this uplink; its downlink is the next link.
     void forget(Id uplink, Time now);
 
-    // Whether a message that has begun has a window that does not hold it.
+    // Whether a started message has a window that does not limit it.
     bool is_free(Id slot) const {
         return slot < senders_.size() && senders_[slot].has_begun && senders_[slot].round_trip > 0 &&
                !growths_.contains(slot);
@@ -60,8 +60,8 @@ private:
         std::int64_t window_bytes = 0;
         std::uint64_t pair = 0;
         Time round_trip = 0;
-        std::int64_t left_bytes = 0;      // of the message, when it was last looked at
-        std::int64_t expected_bytes = 0;  // of its window, what is there when as much has been sent since then
+        std::int64_t left_bytes = 0;      // of the message, at the last check
+        std::int64_t expected_bytes = 0;  // of its window, after sending as much since then
         bool lasts = false, has_begun = false;
     };
 

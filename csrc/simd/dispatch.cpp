@@ -1,4 +1,4 @@
-// Chooses among the instruction sets of this build when the module is loaded, or by name.
+// Chooses an instruction set of this build when the module is loaded, or by name.
 #include <atomic>
 #include <cstring>
 

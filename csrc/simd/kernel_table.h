@@ -1,7 +1,7 @@
 // The inner loops of all kernels as a table of functions: one table per instruction set, chosen at run time.
 //
-// kernels.cpp is compiled once per instruction set. Nothing in it may come from the standard library or be inline in a
-// shared header: the linker keeps one copy of such a function for all of them, perhaps the one that needs AVX-512.
+// kernels.cpp is compiled once per instruction set. It may not use the standard library or inline functions of a
+// shared header: the linker keeps one copy of such a function for all sets, possibly the one with AVX-512.
 #pragma once
 #include <cstdint>
 
@@ -12,7 +12,7 @@ namespace ddlsim::simd {
 
 constexpr int64_t WIDE_BLOCK = 128, NARROW_BLOCK = 64;  // columns of the fastest merge steps
 
-// A block of rows in cache: every pointer and size that one merge step needs (see ../merge.h). Offsets are floats.
+// A block of rows in cache: all pointers and sizes of one merge step (see ../merge.h). Offsets are floats.
 struct MergeBlock {
     const float* x;
     const int64_t* indptr;
@@ -22,8 +22,8 @@ struct MergeBlock {
     const int64_t* targets;  // offsets of the target rows from out
     int64_t row_start, row_stop;
     int64_t num_columns;
-    bool stream;                // store past the caches; out rows are then 64-byte aligned
-    const float* ahead;         // the next block, as many columns, fetched meanwhile; null: none
+    bool stream;                // store bypassing the caches; out rows are then 64-byte aligned
+    const float* ahead;         // the next block with as many columns, prefetched; null: none
     const int64_t* ahead_rows;  // [num_ahead] offsets of its rows
     int64_t num_ahead;
 };
@@ -39,23 +39,23 @@ struct GramBlock {
     int64_t num_columns;
     double* sums;
     int64_t sums_stride;
-    bool upper;                 // a and b are the same rows: what lies left of the diagonal's tile is not computed
+    bool upper;                 // a and b are the same rows: entries left of the diagonal's tile are not computed
     bool squared;               // squared distances instead of dot products
-    const float* const* ahead;  // [num_ahead] rows whose next block is fetched meanwhile
+    const float* const* ahead;  // [num_ahead] rows whose next block is prefetched
     int64_t num_ahead;
     int64_t ahead_column, ahead_columns;  // the first of it, and how many; 0: none
 };
 
 constexpr int64_t PAIR_BLOCK = 128;  // columns of a list's rows that are summed in float32
 
-// Some columns of rows with their peers, whose products are added to sums [indptr[num_rows]].
+// Columns of rows with their peers, whose products are added to sums [indptr[num_rows]].
 struct PairChunk {
     const float* const* rows;        // [num_rows] first columns
     const float* const* references;  // [num_rows] to be subtracted, or null
     int64_t num_rows;
-    int64_t num_columns;  // of the rows: up to there the next columns are fetched
+    int64_t num_columns;  // of the rows: end of the prefetched columns
     int64_t column_start, column_stop;
-    int64_t block;  // columns that are read together: PAIR_BLOCK, or twice as many
+    int64_t block;  // columns read together: PAIR_BLOCK or twice as many
     const int64_t* indptr;
     const int64_t* peers;
     double* sums;
@@ -64,7 +64,7 @@ struct PairChunk {
     const float* const* panel_rows;  // and where each row's start
 };
 
-constexpr int64_t TRIM_BLOCK = 64;  // columns that are sorted together
+constexpr int64_t TRIM_BLOCK = 64;  // columns sorted together
 
 // One block of columns of one target of a trimmed mean (see ../trimmed_mean.h). Offsets are floats.
 struct TrimBlock {
@@ -113,13 +113,13 @@ struct KernelTable {
     void (*fence)();  // makes streamed stores visible to the other threads
 };
 
-// The tables that this build contains, best first, ending with a null pointer.
+// The tables of this build, best first, ending with a null pointer.
 const KernelTable* const* built_tables();
 
-// The table in use: the best that this machine can run unless set_isa chose another.
+// The current table: the best supported one, unless set_isa chose another.
 const KernelTable& kernels();
 
-// Chooses a table by name; false when the build or the machine does not have it.
+// Chooses a table by name; false if the build or the machine does not have it.
 bool set_isa(const char* name);
 bool can_run(const KernelTable& table);
 

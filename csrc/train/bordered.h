@@ -1,11 +1,11 @@
-// Where images lie whose border is part of what a convolution reads.
+// Layout of images with a border that a convolution reads.
 #pragma once
 #include <cstdint>
 
 namespace ddlsim::train {
 
-// From the corner of the first image's border: floats from one pixel, row and image to the next. Winograd's tiles are
-// read as a whole: what lies beyond the border, where a side is no multiple of theirs, must be finite, and zero in
+// From the corner of the first image's border: floats between pixels, rows and images. Winograd's tiles are
+// read whole: values beyond the border, if a side is not a multiple of the tile, must be finite, and zero in
 // gradients.
 struct Bordered {
     const float* at;

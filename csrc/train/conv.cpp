@@ -11,8 +11,8 @@ namespace ddlsim::train {
 
 using simd::kernels;
 
-// An input without border lies compactly, own channels only, so that a row of the kernel meets consecutive floats; what
-// a layer writes beyond them is overwritten by the next pixel. With a border the pixels keep their padding.
+// An input without border is compact, with only its channels, so that a row of the kernel reads consecutive floats;
+// values written beyond them are overwritten by the next pixel. With a border the pixels keep their padding.
 Conv::Conv(const ConvSpec& spec, int64_t in_height, int64_t in_width, int64_t first_value, bool is_first)
     : spec_(spec), height_(in_height), width_(in_width),
       conv_height_(in_height + 2 * spec.pad_height - spec.kernel_height + 1),
@@ -130,7 +130,7 @@ void Conv::convolve(const float* packed, int64_t first, int64_t count) {
     else direct_.apply(packed + weights_at_, images, count, out, packed + bias_at_);
 }
 
-// Statistics of the batch need all of it; else what has been computed is finished while it lies in the cache.
+// Statistics of the batch need all images; otherwise images are finished while they are in the cache.
 void Conv::forward(const float* packed, int64_t count, const std::function<Sink(int64_t)>& out, bool training) {
     const bool of_batch = training && normalizes_batches();
     const int64_t at_once = of_batch ? count : lot_;
@@ -164,8 +164,8 @@ void Conv::finish(const float* packed, int64_t image, const Sink& out, bool trai
     kernels().norm_relu_pool({output_of(image, training), scale, shift, floor, out.at, out.pixel, out.row});
 }
 
-// Mean and variance per channel over all images, in two passes, and what they make of the running ones: as torch, with
-// the unbiased variance there.
+// Mean and variance per channel over all images, in two passes, and the update of the running ones, as in torch, with
+// the unbiased variance.
 void Conv::take_batch_statistics(const float* packed, int64_t num_images) {
     const int64_t outputs = spec_.outputs;
     const double count = static_cast<double>(num_images * conv_height_ * conv_width_);
@@ -203,7 +203,7 @@ void Conv::take_batch_statistics(const float* packed, int64_t num_images) {
     }
 }
 
-// Gradients of factor and summand, and what `backward` of every image needs of all of them.
+// Gradients of factor and summand, and the sums over images for `backward`.
 void Conv::take_batch_sums(const float* packed, float* gradients, int64_t num_images) {
     const int64_t outputs = spec_.outputs;
     std::vector<double> grads(outputs), products(outputs);
@@ -243,7 +243,7 @@ void Conv::normalize(const float* packed, int64_t image, float* scale, float* sh
     call.squares = products_.data();
     kernels().channel_sums(call);
     for (int64_t g = 0; g < spec_.groups; ++g) {
-        double square = 0, rest = 0;  // rest: what the center's rounding leaves
+        double square = 0, rest = 0;  // rest: rounding error of the center
         for (int64_t c = g * per_group; c < (g + 1) * per_group; ++c) square += products_[c], rest += sums_[c];
         const double count = static_cast<double>(per_group * pixels);
         rstd[g] = 1 / std::sqrt((square - rest * rest / count) / count + spec_.epsilon);
@@ -290,13 +290,13 @@ void Conv::finish_gradients(float* gradients) const {
     if (winograd_) winograd_sums_->finish(gradients + weights_at_);
 }
 
-// Of an image, in a slot of grad_conv_, from the first pixel that is not border.
+// Of an image, in a slot of grad_conv_, from the first pixel inside the border.
 float* Conv::conv_gradient(int64_t slot) const {
     const int64_t top = spec_.kernel_height - 1 - spec_.pad_height, left = spec_.kernel_width - 1 - spec_.pad_width;
     return grad_conv_.data() + slot * grad_conv_floats_ + top * grad_row_ + left * channels_;
 }
 
-// Of what `sums_` holds per channel. Without a bias its place is zero and stays so.
+// Of the sums per channel in `sums_`. Without a bias its place stays zero.
 void Conv::add_bias_gradients(float* gradients) const {
     if (spec_.bias < 0) return;
     for (int64_t c = 0; c < spec_.outputs; ++c) gradients[bias_at_ + c] += static_cast<float>(sums_[c]);

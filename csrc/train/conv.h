@@ -1,4 +1,4 @@
-// One convolution with what follows it, on a batch of images: forward, and gradients of weights and input.
+// One convolution and its following layers, on a batch of images: forward, and gradients of weights and input.
 #pragma once
 #include <functional>
 
@@ -7,7 +7,7 @@
 
 namespace ddlsim::train {
 
-// Where a layer writes its image: pixel by pixel, rows apart.
+// Output position of a layer's image: pixel by pixel, with a row stride.
 struct Sink {
     float* at;
     int64_t pixel, row;  // floats from one to the next
@@ -15,11 +15,11 @@ struct Sink {
 
 class Conv {
 public:
-    // in_height, in_width: of its input; first_value: where its packed values begin; is_first: images come from
+    // in_height, in_width: of its input; first_value: start of its packed values; is_first: images come from
     // outside.
     Conv(const ConvSpec& spec, int64_t in_height, int64_t in_width, int64_t first_value, bool is_first);
 
-    // Makes room for a batch; what lay there is lost.
+    // Allocates space for a batch; earlier contents are lost.
     void reserve(int64_t num_images);
 
     // Between the flat vector and packed values (or the optimizer's state): weights in panels, bias, factor and summand
@@ -27,23 +27,23 @@ public:
     void pack(const float* flat, float* packed) const;
     void unpack(const float* packed, float* flat) const;
 
-    // Where image number `image` of the input is written: inside its border of zeros.
+    // Position of image number `image` of the input, inside its border of zeros.
     Sink input(int64_t image) const;
     // From [channels][height][width].
     void take_image(const float* planes, int64_t image) const;
 
-    // Whenever packed values have changed, before anything is computed with them.
+    // Call after any change of packed values, before computing with them.
     void prepare(const float* packed);
-    // Of the first `count` images, whose results go where `out` says. training: everything is kept for `backward`, and
-    // a layer that normalizes over the batch takes the statistics of this one.
+    // Computes the first `count` images into `out`. training: everything is kept for `backward`, and
+    // a layer with batch normalization uses the statistics of this batch.
     void forward(const float* packed, int64_t count, const std::function<Sink(int64_t)>& out, bool training);
     bool normalizes_batches() const { return spec_.running_mean; }
     // Images whose convolutions are computed together.
     int64_t images_at_once() const { return lot_; }
-    // What training keeps of an image.
+    // Floats kept per image in training.
     int64_t floats_per_image() const { return in_floats_ + conv_floats_ + grad_floats_; }
 
-    // Once per step, before any image: weights as the gradient of the input needs them.
+    // Once per step, before any image: prepares weights for the gradient of the input.
     void turn_weights(const float* packed);
     void clear_gradients(float* gradients) const;
     // From output_gradient(); adds to `gradients`, and writes grad_input [count][height][width][padded inputs] unless
@@ -74,7 +74,7 @@ private:
     void each_value(const Visit& visit) const;
 
     ConvSpec spec_;
-    int64_t height_, width_, conv_height_, conv_width_;  // of the input and of what the convolution gives
+    int64_t height_, width_, conv_height_, conv_width_;  // of the input and of the convolution's output
     int64_t pixel_, row_, in_floats_;                    // of the input with its border: floats per pixel, row, image
     int64_t channels_, conv_floats_;
     int64_t out_height_, out_width_;
@@ -83,10 +83,10 @@ private:
     Panels panels_, turned_panels_;        // of weights [kernel rows][columns][inputs], and turned [..][outputs]
     int64_t weights_at_, bias_at_, scale_at_, shift_at_;
     DirectConv direct_, direct_back_;
-    std::unique_ptr<Winograd> winograd_, winograd_back_;  // instead, where they fit
+    std::unique_ptr<Winograd> winograd_, winograd_back_;  // instead, if applicable
     std::unique_ptr<WinogradGradients> winograd_sums_;
     Floats in_, conv_, turned_, grad_conv_, grad_out_;
-    Floats scale_, shift_;  // of the image at hand
+    Floats scale_, shift_;  // of the current image
     std::vector<uint8_t> winner_;
     std::vector<double> mean_, rstd_;  // per image and group
     std::vector<double> sums_, products_;

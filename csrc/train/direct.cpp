@@ -6,7 +6,7 @@ namespace ddlsim::train {
 
 using simd::kernels;
 
-// Where pixels lie without padding a row of the kernel meets consecutive floats, which are one part of the sum.
+// Without padding between pixels a row of the kernel reads consecutive floats, which are one part of the sum.
 void DirectConv::apply(const float* weights, const Bordered& images, int64_t count, float* out,
                        const float* start) const {
     const bool compact = images.pixel == inputs_;

@@ -1,5 +1,5 @@
-// Convolutions with stride 1 as one product per image, of any kernel; the gradient of the input is the convolution of
-// the bordered gradient with the turned weights.
+// Convolutions with stride 1 as one product per image, for any kernel; the gradient of the input is the convolution of
+// the bordered gradient with the rotated weights.
 #pragma once
 #include "bordered.h"
 #include "network.h"
@@ -18,7 +18,7 @@ public:
     // start [padded outputs] is added, unless null.
     void apply(const float* weights, const Bordered& images, int64_t count, float* out, const float* start) const;
 
-    // Adds the gradients of the weights that one image makes; gradient: of what came out, from its first pixel.
+    // Adds one image's gradients of the weights; gradient: of the output, from its first pixel.
     void add_gradients(const Bordered& image, const Bordered& gradient, float* gradients) const;
 
 private:

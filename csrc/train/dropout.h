@@ -1,5 +1,5 @@
-// Dropout with random numbers by counter: whether a value is kept depends on the training's key, the step and the
-// value's place alone, so neither threads nor the order of computing change a mask. ddlsim/learning/dropout.py draws
+// Dropout with counter-based random numbers: a mask depends on the training's key, the step and the
+// value's place alone, not on threads or the order of computation. ddlsim/learning/dropout.py draws
 // the same ones with PyTorch.
 //
 // The numbers are those of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA
@@ -11,7 +11,7 @@
 namespace ddlsim::train {
 
 struct Dropout {
-    double rate;     // share of values that become 0; the others grow by 1 / (1 - rate)
+    double rate;     // share of values set to 0; the others are scaled by 1 / (1 - rate)
     int64_t number;  // among the module's dropouts
 };
 

@@ -1,23 +1,23 @@
-// The arguments of the kernels that training uses; the kernels are
+// The arguments of the training kernels in
 // csrc/simd/{product,norm_relu_pool,update,winograd}.inc.
 //
 // Images are float32, pixel by pixel with their channels together; "channels" is a number of floats that is a multiple
-// of CHANNEL_BLOCK, and those beyond the layer's own are zero. Everything runs on the calling thread in a fixed order.
+// of CHANNEL_BLOCK, and extra channels are zero. Everything runs on the calling thread in a fixed order.
 #pragma once
 #include <cstdint>
 
 namespace ddlsim::train {
 
 constexpr int64_t CHANNEL_BLOCK = 16;
-constexpr int64_t PANEL = 32;  // columns of weights that lie together
+constexpr int64_t PANEL = 32;  // contiguous columns of weights
 
 // c[r][i][j] = start + the sum over s, t, k of
 //     a[r * a_row + i * a_item + s * a_segment + t * a_part + k * a_step]
 //   * b[r * b_row + s * b_segment + t * b_part + k * b_step + j]
 // for r < num_rows, i < num_items, j < num_columns, s < num_segments, t < num_parts, k < num_steps.
 // Column j of b and c lies j / PANEL * panel + j % PANEL floats after column 0.
-// All three passes of a convolution are of this form without copying a pixel, and so are those of a linear layer. What
-// a call leaves out is one row, segment or part, and no start.
+// All three passes of a convolution, and of a linear layer, have this form without copying a pixel. The defaults of
+// a call are one row, segment or part, and no start.
 struct Product {
     const float* a;
     int64_t a_row = 0, a_item, a_segment = 0, a_part = 0, a_step;
@@ -31,7 +31,7 @@ struct Product {
     bool accumulate = false;       // c itself is the start
 };
 
-// Winograd's convolution with 5x5 kernels makes tiles of 4x4 pixels from 8x8 pixels, that is from 64 positions.
+// Winograd's convolution with 5x5 kernels computes tiles of 4x4 pixels from 8x8 pixels, i.e. 64 positions.
 constexpr int WINOGRAD_SIDE = 4, WINOGRAD_POINTS = 8;
 
 // Tiles of an image: [64 positions][tiles][channels] to or from the image's pixels; "narrow": from the pixels to
@@ -47,7 +47,7 @@ struct WinogradImage {
     int64_t position;  // floats from one position to the next
 };
 
-// Weights [25][num_values] and what they become [64 positions][num_values], num_values being inputs times outputs.
+// Weights [25][num_values] and transformed weights [64 positions][num_values]; num_values is inputs times outputs.
 struct WinogradWeights {
     int64_t num_values;
     const float* weights;
@@ -62,20 +62,20 @@ struct WinogradSums {
     float* gradients;  // of weights
 };
 
-// What follows a convolution, of one image: factor and summand per channel, ReLU, 2x2 max pooling.
+// Operations after a convolution, on one image: factor and summand per channel, ReLU, 2x2 max pooling.
 struct NormReluPool {
     int64_t height, width, channels;  // of z
     bool pool;
-    const float* z;   // [height][width][channels], what the convolution gave
+    const float* z;   // [height][width][channels], the convolution's output
     uint8_t* winner;  // like the result: 0..3, row by row in the window, or 4: no gradient passes
 };
 
 struct NormReluPoolForward {
-    NormReluPool of;     // winner: null where no gradient will be asked for
+    NormReluPool of;     // winner: null if no gradient is needed
     const float* scale;  // [channels] result = z * scale + shift
     const float* shift;
     float floor;  // 0: ReLU; -infinity: none
-    float* out;   // pixel by pixel, in order: what is written beyond the own channels is overwritten
+    float* out;   // pixel by pixel, in order: values written beyond the channels are overwritten
     int64_t out_pixel, out_row;
 };
 
@@ -93,10 +93,10 @@ struct NormReluPoolSums {
     const float* grad_out;  // [pooled height][pooled width][channels]
     const float* center;    // [channels] subtracted from z in products
     double* grads;          // [channels] sum of the gradients that pass
-    double* products;       // [channels] sum of their products with z - center; null: not wanted
+    double* products;       // [channels] sum of their products with z - center; null: not needed
 };
 
-// grad_z = the gradient where it came from * scale + z * slope + offset; without scale the gradient alone.
+// grad_z = the gradient at its source * scale + z * slope + offset; without scale only the gradient.
 struct NormReluPoolBackward {
     NormReluPool of;
     const float* grad_out;

@@ -1,4 +1,4 @@
-// One linear layer, with ReLU if wanted: forward, and gradients of weights and input, for a batch at once.
+// One linear layer with optional ReLU: forward, and gradients of weights and input, for a whole batch.
 #pragma once
 #include "network.h"
 
@@ -6,10 +6,10 @@ namespace ddlsim::train {
 
 class Linear {
 public:
-    // order: per input its place among the inputs of the flat vector's weights; first_value: where packed values begin.
+    // order: per input its place among the inputs of the flat vector's weights; first_value: start of packed values.
     Linear(const LinearSpec& spec, std::vector<int64_t> order, int64_t first_value);
 
-    // Makes room for a batch; what lay there is lost.
+    // Allocates space for a batch; earlier contents are lost.
     void reserve(int64_t num_items);
 
     // Between the flat vector and packed values (or the optimizer's state): weights [inputs] in panels, bias [columns].
@@ -22,10 +22,10 @@ public:
     // In training, after forward: masks of this step.
     void drop(const std::vector<uint64_t>& keys, int64_t step, Piece piece);
 
-    // From output_gradient() [batch], which is changed: through ReLU, then the gradient of the inputs if wanted, as
+    // From output_gradient() [batch], which is changed: through ReLU, then the gradient of the inputs if needed, as
     // input_gradient() [inputs][padded piece].
     void backward(const float* packed, Piece piece, bool wants_inputs);
-    // Once all pieces went back: gradients of weights and bias.
+    // After the backward pass of all pieces: gradients of weights and bias.
     void take_gradients(float* gradients, const float* inputs, int64_t stride, int64_t num_items) const;
 
     float* output() const { return output_.data(); }

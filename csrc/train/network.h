@@ -1,4 +1,4 @@
-// What a plan is made from: the layers of a network in order, and where their values lie in a model's flat vector.
+// Input of a plan: the layers of a network in order, and the places of their values in a model's flat vector.
 #pragma once
 #include <cstdint>
 #include <cstdlib>
@@ -12,8 +12,8 @@
 
 namespace ddlsim::train {
 
-// A convolution with stride 1 and zeros around the image, then, each if wanted and in this order: group normalization,
-// ReLU, 2x2 max pooling. Places are columns of the flat vector; -1: there is none.
+// A convolution with stride 1 and zeros around the image, then, each optional and in this order: group normalization,
+// ReLU, 2x2 max pooling. Places are columns of the flat vector; -1 for none.
 struct ConvSpec {
     int64_t inputs, outputs;  // channels
     int64_t kernel_height, kernel_width, pad_height, pad_width;
@@ -22,8 +22,8 @@ struct ConvSpec {
     int64_t scale, shift;
     double epsilon;
     bool relu, pool;
-    // Batch normalization in the place of group normalization: statistics of the batch, and running ones [outputs] that
-    // training moves by a share of these and everything else takes. They lie outside the plan; null: there is none.
+    // Batch normalization instead of group normalization: statistics of the batch, and running ones [outputs] that
+    // training updates and all other passes use. They are outside the plan; null for none.
     float* running_mean = nullptr;
     float* running_var = nullptr;
     double momentum = 0;
@@ -38,10 +38,10 @@ struct LinearSpec {
 struct Network {
     int64_t channels, height, width;  // of an image
     std::vector<ConvSpec> convs;
-    std::vector<LinearSpec> linears;  // at least one; the first takes the images of the last convolution, flattened
+    std::vector<LinearSpec> linears;  // at least one; the first takes the flattened images of the last convolution
     int64_t num_columns;              // of the flat vector
-    std::vector<Dropout> dropouts;    // of what the first linear layer takes
-    int64_t core_linears;  // so many linear layers, the first ones, belong to the core, with all convolutions
+    std::vector<Dropout> dropouts;    // of the first linear layer's inputs
+    int64_t core_linears;             // number of linear layers in the core, which also has all convolutions
 };
 
 inline int64_t padded(int64_t floats) { return (floats + CHANNEL_BLOCK - 1) / CHANNEL_BLOCK * CHANNEL_BLOCK; }

@@ -7,14 +7,14 @@
 namespace ddlsim::train {
 namespace {
 
-constexpr int64_t CHUNK = 64;             // images at a time where only outputs are asked for
-constexpr int64_t PIECE_BYTES = 2 << 20;  // of what training keeps of images, as far as there are several at a time
+constexpr int64_t CHUNK = 64;             // images at a time if only outputs are needed
+constexpr int64_t PIECE_BYTES = 2 << 20;  // kept in training for several images at a time
 
 void require(bool fits, const char* what) {
     if (!fits) throw std::invalid_argument(what);
 }
 
-// Inputs of the first linear layer come pixel by pixel; in the flat vector they stand channel by channel.
+// Inputs of the first linear layer are ordered pixel by pixel; in the flat vector channel by channel.
 std::vector<int64_t> pixel_order(int64_t channels, int64_t pixels) {
     std::vector<int64_t> order(channels * pixels);
     for (int64_t p = 0; p < pixels; ++p)
@@ -44,7 +44,7 @@ Plan::Plan(const Network& network) : network_(network) {
         channels = conv.out_channels(), height = conv.out_height(), width = conv.out_width();
     }
     int64_t image_bytes = 0;
-    bool in_pieces = !convs_.empty();  // statistics of a batch need all of it
+    bool in_pieces = !convs_.empty();  // statistics of a batch need all images
     for (const Conv& conv : convs_) {
         images_at_once_ = std::max(images_at_once_, conv.images_at_once());
         image_bytes += conv.floats_per_image() * static_cast<int64_t>(sizeof(float));
@@ -68,7 +68,7 @@ Plan::Plan(const Network& network) : network_(network) {
     values_ = Floats(num_values_);
 }
 
-// A training that diverged leaves NaN between the layers' own values, where zeros belong: NaN times zero is NaN.
+// A diverged training leaves NaN between the layers' values instead of zeros: NaN times zero is NaN.
 void Plan::load(const float* flat, bool core, bool head) {
     std::fill(values_.data() + (core ? 0 : core_values_), values_.data() + (head ? num_values_ : core_values_), 0.0f);
     if (core)
@@ -84,8 +84,8 @@ int64_t Plan::feature_stride() const {
     return network_.core_linears ? linears_[network_.core_linears - 1].columns() : feature_row_;
 }
 
-// What images leave in the convolutions lies where that of those before them was: of a few at a time, or in training of
-// a piece.
+// Images reuse the convolutions' memory of earlier images: a few at a time, or in training
+// one piece.
 void Plan::reserve(int64_t num_images, bool training) {
     if (num_images > room_) {
         features_ = Floats(num_images * feature_row_);
@@ -100,13 +100,13 @@ void Plan::reserve(int64_t num_images, bool training) {
     }
 }
 
-// Images without convolutions are features as they are.
+// Without convolutions images are the features.
 void Plan::take_image(const float* planes, int64_t image) {
     if (convs_.empty()) std::copy_n(planes, num_features_, features_.data() + image * feature_row_);
     else convs_[0].take_image(planes, image);
 }
 
-// The images that lie in the first convolution's input, layer after layer; first_row: of the features.
+// Computes the images in the first convolution's input, layer by layer; first_row: of the features.
 void Plan::convolve(int64_t first_row, int64_t count, bool training) {
     for (size_t i = 0; i < convs_.size(); ++i) {
         const auto sink = [&, i](int64_t image) -> Sink {

@@ -1,6 +1,6 @@
-// A whole network compiled once: features, outputs and local training over a flat vector, each one call.
+// A whole network compiled once: features, outputs and local training over a flat vector in one call each.
 //
-// Values, gradients and the optimizer's state stay packed as the layers want them during a call. A plan is used by one
+// Values, gradients and the optimizer's state stay packed in the layers' layout during a call. A plan is used by one
 // thread at a time, and everything runs on that thread in a fixed order.
 #pragma once
 #include <utility>
@@ -17,7 +17,7 @@ struct Samples {
     int64_t count;
 };
 
-// What one step learns from.
+// Input of one step.
 struct Batch {
     const Samples& samples;
     const int64_t* rows;  // of the samples, [count]
@@ -27,16 +27,16 @@ struct Batch {
 };
 
 struct Optimizer {
-    bool adam, decoupled;       // decoupled: the decay is taken off the values and is no part of the gradient
+    bool adam, decoupled;       // decoupled: the decay is subtracted from the values, not part of the gradient
     std::vector<double> rates;  // per step
     double momentum, weight_decay, beta1, beta2, epsilon;
     bool weights_decay_alone;  // and neither biases nor normalizations
-    // What is done to gradients before, in this order; see ddlsim/learning/optimizing/updates.py.
-    double proximal;               // times the distance from the values at the start is added
+    // Changes of gradients before the step, in this order; see ddlsim/learning/optimizing/updates.py.
+    double proximal;               // its multiple of the distance from the starting values is added
     double clip_norm, clip_value;  // infinity: none
     const float* control;          // flat, added; null: nothing
-    double label_smoothing;        // share of the target that is spread over all classes
-    float* first;  // flat state (momentum; Adam's first moment), changed in place; null: zeros that are forgotten
+    double label_smoothing;        // share of the target spread over all classes
+    float* first;  // flat state (momentum; Adam's first moment), changed in place; null: temporary zeros
     float* second;
     bool trains_core, trains_head;
     int64_t core_steps, head_steps;  // taken before
@@ -44,23 +44,23 @@ struct Optimizer {
 
 class Plan {
 public:
-    // Throws std::invalid_argument where layers do not fit each other.
+    // Throws std::invalid_argument if layers do not match.
     explicit Plan(const Network& network);
 
-    // Takes over the values of a model: its core, its head or both.
+    // Loads the values of a model: its core, its head or both.
     void load(const float* flat, bool core, bool head);
 
     // Floats per row of features.
     int64_t feature_stride() const;
     int64_t num_outputs() const { return linears_.back().num_outputs(); }
 
-    // What the core makes of images: rows for `outputs`, the first values of each in the plan's own order.
+    // The core's features of images: rows for `outputs`, the first values of each in the plan's order.
     void features(const float* images, int64_t count, float* out);
     // [count][num_outputs] of such rows.
     void outputs(const float* features, int64_t count, float* out);
 
-    // Steps of mean cross-entropy on batches of row numbers, end to end in `rows`; the loaded values and `flat` change.
-    // Throws std::out_of_range for a row or label that does not exist; then nothing has changed.
+    // Steps of mean cross-entropy on batches of row numbers, concatenated in `rows`; changes loaded values and `flat`.
+    // Throws std::out_of_range for an invalid row or label, without any change.
     void train(float* flat, const Samples& samples, const int64_t* rows, const std::vector<int64_t>& batches,
                const Optimizer& optimizer, const std::vector<uint64_t>& dropout_keys);
 
@@ -84,8 +84,8 @@ private:
 
     Network network_;
     std::vector<Conv> convs_;
-    int64_t images_at_once_ = 1;  // where only features are asked for
-    int64_t piece_ = 1;           // images that go forward and back together in training
+    int64_t images_at_once_ = 1;  // if only features are needed
+    int64_t piece_ = 1;           // images per forward and backward pass in training
     std::vector<Linear> linears_;
     int64_t num_features_, feature_row_;                // of the convolutions, and floats per row of them
     int64_t core_values_, num_values_;                  // packed

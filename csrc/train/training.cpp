@@ -60,8 +60,8 @@ void Plan::move_optimizer_state(const Optimizer& optimizer, bool in) {
     }
 }
 
-// Of all values that are trained. Pieces of the batch go forward and back while what they leave in the convolutions
-// lies in the cache. Sums over the batch run over its images in their order, so that pieces change no bit of them.
+// Of all trained values. Pieces of the batch go forward and back while their convolution results
+// are in the cache. Sums over the batch run over its images in their order, so that pieces change no bit.
 void Plan::take_gradients(const Batch& batch, const Optimizer& optimizer) {
     float* const gradients = gradients_.data();
     const bool through_convs = optimizer.trains_core && !convs_.empty();
@@ -96,7 +96,7 @@ void Plan::forward_piece(const Batch& batch, Piece piece) {
     }
 }
 
-// Features lie pixel by pixel, masks are drawn channel by channel; where there are no convolutions both are the same.
+// Features are ordered pixel by pixel, masks channel by channel; without convolutions both are the same.
 void Plan::drop_features(const Batch& batch, Piece piece) {
     if (network_.dropouts.empty()) return;
     const int64_t channels = convs_.empty() ? 1 : convs_.back().out_channels(), pixels = num_features_ / channels;
@@ -115,7 +115,7 @@ void Plan::drop_features(const Batch& batch, Piece piece) {
             features_.data()[n * feature_row_ + k] *= mask[n * num_features_ + k];
 }
 
-// Of the mean over the batch of -log softmax(outputs)[label]; a share of the target may be spread over all classes.
+// Gradient of the batch mean of -log softmax(outputs)[label]; a share of the target may be spread over all classes.
 void Plan::loss_gradient(const Batch& batch, Piece piece, double smoothing) {
     const Linear& last = linears_.back();
     const int64_t classes = last.num_outputs();
@@ -168,7 +168,7 @@ void Plan::backward_convs(Piece piece) {
                            i ? convs_[i - 1].output_gradient(0) : nullptr);
 }
 
-// Proximal term, clipping, control variate; what lies between the layers' own values is zero and stays so.
+// Proximal term, clipping, control variate; values between the layers' values stay zero.
 void Plan::correct_gradients(const Optimizer& optimizer) {
     const int64_t first = optimizer.trains_core ? 0 : core_values_;
     const int64_t stop = optimizer.trains_head ? num_values_ : core_values_;
@@ -195,7 +195,7 @@ void Plan::correct_gradients(const Optimizer& optimizer) {
         for (int64_t i = first; i < stop; ++i) gradients[i] += control_.data()[i];
 }
 
-// steps_done: of this training, this one included.
+// steps_done: of this training, including this one.
 void Plan::update(const Optimizer& optimizer, int64_t steps_done) {
     correct_gradients(optimizer);
     const double rate = optimizer.rates[steps_done - 1];

@@ -9,10 +9,9 @@ namespace ddlsim::train {
 using simd::kernels;
 
 constexpr int64_t POSITIONS = WINOGRAD_POINTS * WINOGRAD_POINTS, KERNEL = 25;
-constexpr int64_t TILES = 16;         // at a time, so that all positions of them stay in the second cache
-constexpr int64_t SUMMED_TILES = 32;  // at a time in gradients, whose sums run over tiles
-constexpr int64_t APART =
-    CHANNEL_BLOCK;  // between positions, which would otherwise meet in few lines of the first cache
+constexpr int64_t TILES = 16;             // at a time, so that all their positions stay in the second cache
+constexpr int64_t SUMMED_TILES = 32;      // at a time in gradients, whose sums run over tiles
+constexpr int64_t APART = CHANNEL_BLOCK;  // between positions, which would otherwise share few lines of the first cache
 
 InputTiles::InputTiles(int64_t channels, int64_t room) : channels_(channels) {
     if (channels % CHANNEL_BLOCK) position_ = 1, channel_ = POSITIONS, tile_ = channels * POSITIONS;
@@ -38,7 +37,7 @@ Winograd::Winograd(int64_t inputs, int64_t outputs, int64_t height, int64_t widt
 
 int64_t Winograd::images_at_once() const { return std::max<int64_t>(1, rows_at_once_ / rows_); }
 
-// Panel by panel [64][inputs][PANEL], so that a position's rows lie together.
+// Panel by panel [64][inputs][PANEL], so that a position's rows are contiguous.
 void Winograd::take_weights(const float* weights) {
     for (int64_t p = 0; p < panels_.count; ++p)
         kernels().winograd_weights(
@@ -49,7 +48,7 @@ void Winograd::apply(const Bordered& images, int64_t count, float* out, const fl
     for (int64_t first = 0; first < count * rows_; first += rows_at_once_) {
         const int64_t rows = std::min(rows_at_once_, count * rows_ - first), tiles = rows * columns_;
         const int64_t to = tiles * outputs_ + APART;
-        // Rows of tiles that lie in one image after the other.
+        // Rows of tiles in consecutive images.
         const auto each_image = [&](const auto& visit) {
             for (int64_t row = first; row < first + rows;) {
                 const int64_t some = std::min(rows_ - row % rows_, first + rows - row);
