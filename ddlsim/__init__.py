@@ -5,12 +5,12 @@
     run = ddlsim.run("smoke", set={"rounds": 10}, seed=1)
     run.evaluations()
 
-`docs/python.md` is the tutorial. What is named here is imported when it is used first, torch when a run needs it.
+`docs/python.md` is the tutorial. Names are imported when they are first used, torch when a run needs it.
 """
 
 __version__ = "0.1.0"
 
-TYPE_CHECKING = False  # as in typing, whose import takes longer than all else here
+TYPE_CHECKING = False  # as in typing, which takes longer to import than this module
 if TYPE_CHECKING:
     from ddlsim.foundation.errors import DataDamaged, DataMissing, DdlsimError, ScenarioError
     from ddlsim.runs.api.run import Run

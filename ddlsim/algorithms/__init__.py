@@ -1,4 +1,4 @@
-"""Learning algorithms by name: named and written as in their papers.
+"""Learning algorithms by name, with the names and notation of their papers.
 
 To add an algorithm, write a file in the package of its kind: a frozen dataclass (fields = YAML keys) that extends
 Algorithm (see base.py) and defines `start`, `round`, `serving` and, if it has a last exchange, `finish`. Add a line to

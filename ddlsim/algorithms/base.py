@@ -38,15 +38,15 @@ class Algorithm(Part, ABC):
     """Whether it trains with a custom loss (`objective` of node.train), which has no gradient per sample."""
 
     has_server: ClassVar[bool] = False
-    """Whether there is one more node, the last, that all other nodes are linked with (`node.is_server`). A node that
+    """Whether all nodes are linked with one more node, the last (`node.is_server`). A node that
     joins or returns then starts with the round after the current round of the other nodes; a node whose round the
     server has closed without it ends that round, then joins the server's current one (see `rejoins_after_absence`). A
     pull is answered with the publication of its round, in either mode.
     """
 
     waits: ClassVar[bool] = True
-    """Whether a round of a synchronous run waits for messages of other nodes. If none does, a node that returns
-    continues where it left, in either mode.
+    """Whether a round of a synchronous run waits for messages of other nodes. If not, a node that returns
+    continues where it stopped, in either mode.
     """
 
     exchanges: ClassVar[Literal["models", "vectors", "nothing"]] = "models"
@@ -88,8 +88,8 @@ class Algorithm(Part, ABC):
 
     @property
     def needs_only_sums(self) -> bool:
-        """Whether the messages of a round are only summed over the nodes that are waited for, weighted by sender and
-        content: then secure aggregation can hide its terms. Default: false.
+        """Whether the messages of a round are only used in sums over the awaited nodes, weighted by sender and content,
+        so that secure aggregation can hide the terms. Default: false.
         """
         return False
 

@@ -212,9 +212,9 @@ class GossipPull(SharedModel):
         similarity = self.similarity_measure(node)
         assert similarity is not None
         found = yield from similarity.measure(node, self.seen(state), peers)
-        return self._recorded(node, found, round_num)
+        return self._record_similarities(node, found, round_num)
 
-    def _recorded(self, node: "Node", measured: "Deferred", round_num: int) -> "Deferred":
+    def _record_similarities(self, node: "Node", measured: "Deferred", round_num: int) -> "Deferred":
         """Return the same mapping; record it if the scenario asks for this node's similarities."""
         if node.id in self.record_similarities:
             for peer, similarity in sorted(measured().items()):

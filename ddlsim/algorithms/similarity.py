@@ -22,11 +22,10 @@ ever measured j itself. If several peers have a similarity to j, one of them cou
 
 - `max`: the peer that is most similar to the node, as in the texts of both papers (the first one's formula near that
   sentence has an arg min) and in the first code since August 2023;
-- `last`: the peer that was drawn last, however similar it is. This is what the first code did before (it sorted the
-  peers by their place among those drawn), from its first version of 2022 on, so most likely what made the first paper's
-  numbers;
-- `min`: the least similar peer. This is what the code behind "On the effects of similarity metrics in decentralized
-  deep learning under distributional shift" does (a reversed comparison), and so its published numbers.
+- `last`: the peer that was drawn last, however similar it is, as in the earlier versions of the first code from 2022 on
+(it sorted the peers by the order of the draw), and so most likely in the first paper's numbers;
+- `min`: the least similar peer, as in the code behind "On the effects of similarity metrics in decentralized deep
+learning under distributional shift" (a reversed comparison), and so in its published numbers.
 
 The first code passes estimates on, so that they travel more than two hops (`chained`); the second one passes on only
 measured values. A table travels as a float32 and one bit ("measured") per node.

@@ -139,13 +139,13 @@ def build_transport(
     """Build the transport of messages, including forged ones."""
     private = scenario.privacy if scenario.privacy is not None and scenario.privacy.kind == "message" else None
 
-    def tell(node: int, round_num: int, name: str, value: int) -> None:
+    def record(node: int, round_num: int, name: str, value: int) -> None:
         recorder.row(clock.now_s, node, round_num + 1, name, value)
 
     released = (lambda *_: None) if privacy_meter is None else privacy_meter.released
     parts = RunParts(network, members, run, clock, learner)
     packed = parts, codec_of(scenario), private, released
-    carried = scenario.protocol, scenario.secure_aggregation, tell
+    carried = scenario.protocol, scenario.secure_aggregation, record
     if attackers is None:
         return NetworkTransport(parts, MessagePacker(*packed), *carried)
 

@@ -108,7 +108,7 @@ class AnswerService:
         self._oldest_round, self._oldest_as_of = 0, 0
 
     def publish(self, node: int, round_num: int, stage: int | None, payload: dict[str, Any]) -> None:
-        """Answer pulls with this payload from now on, also waiting pulls."""
+        """Answer pulls with this payload from now on, including waiting pulls."""
         self._packer.publish(node, payload)
         self._store(node).publish(round_num, stage, payload, self._oldest())
         self.answer_waiting(node)
@@ -184,7 +184,7 @@ class AnswerService:
         self._clock.after(duration_s).callbacks.append(scored)
 
     def _still_asks(self, request: Message, stay: int) -> bool:
-        """Whether the sender of a request has not left since: a node that returns asks again."""
+        """Whether the sender of a request has not left since; a node that returns asks again."""
         asker = self._members[request.src]
         return asker.online and asker.stay == stay
 

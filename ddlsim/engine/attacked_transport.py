@@ -139,7 +139,7 @@ class HeldSendings:
                 for one in senders:
                     if one == sender and asked >= round_num:
                         return True
-                    if one not in seen and self.times(one, asked) == 0:  # otherwise its message is on its way
+                    if one not in seen and self.times(one, asked) == 0:  # otherwise its message is in flight
                         seen.add(one)
                         to_look_at.append(one)
         return False

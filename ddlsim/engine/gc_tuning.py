@@ -1,7 +1,7 @@
 """Python's cyclic garbage collector, tuned to the size of a simulation.
 
-A run of a hundred thousand nodes holds millions of objects that live as long as it does. A search through them at the
-usual pace (every 700 new objects) would cost as much as the run itself. Parameters and messages do not depend on the
+A run of a hundred thousand nodes holds millions of objects until it ends. Searching them as often as usual (every 700
+new objects) would cost as much as the run itself. Parameters and messages do not depend on the
 search: they are freed with their last reference.
 """
 
@@ -20,8 +20,8 @@ MANY_NODES = 1000
 
 
 def free_earlier_runs(num_nodes: int) -> None:
-    """Free the objects of this process's earlier runs, before objects of this size are made: later the search would
-    take longer, and during the run `relaxed_gc` searches no older objects.
+    """Free the objects of this process's earlier runs, before a simulation of this size is built: later the search
+    would take longer, and during the run `relaxed_gc` searches no older objects.
     """
     if num_nodes >= MANY_NODES:
         gc.collect()

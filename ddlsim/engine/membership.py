@@ -111,7 +111,7 @@ class Membership:
         self._num_busy = len(members)  # online and not finished
         self._online_at = {0: len(members)}  # rounds completed -> members online
         self.reached = 0
-        self._any_finished = self._any_through = False
+        self._any_finished = self._any_did_last_round = False
         self.server_waits = False
         self._returns_s: dict[int, float] = {}
         self._wait_until_s: float | None = None
@@ -143,7 +143,7 @@ class Membership:
         if not member.finished:
             self._returns_s[member.id] = returns_s
 
-    def came(self, member: Member) -> None:
+    def returned(self, member: Member) -> None:
         """Register a node that has returned or joined."""
         member.online = True
         self._count(member, 1)
@@ -166,12 +166,12 @@ class Membership:
         if rounds > self.reached:
             self.reached = rounds
 
-    def finished(self, member: Member, through: bool) -> None:
-        """Register a node without rounds left; `through`: it has done the last one."""
+    def finished(self, member: Member, did_last_round: bool) -> None:
+        """Register a node without rounds left; `did_last_round`: it has completed the last one."""
         member.finished = True
         self._num_busy -= 1
         self._any_finished = True
-        self._any_through |= through and member is not self._server
+        self._any_did_last_round |= did_last_round and member is not self._server
         self.departures_in_vain = 0
 
     def num_training(self) -> int:
@@ -179,13 +179,13 @@ class Membership:
         server = self._server
         return self._num_busy - (server is not None and server.online and not server.finished)
 
-    def anyone_in(self, round_num: int) -> bool:
+    def has_node_in(self, round_num: int) -> bool:
         """Whether an online node takes part in a round of a server, or may have done it."""
         return any(one.online and one.first_round <= round_num for one in self._members if not one.is_server)
 
-    def serves_nobody(self, member: Member) -> bool:
+    def serves_no_node(self, member: Member) -> bool:
         """Whether it is the server, and no online node has rounds left."""
-        return member is self._server and not self.num_training() and not self._any_through
+        return member is self._server and not self.num_training() and not self._any_did_last_round
 
     @property
     def hopeless(self) -> bool:
@@ -203,7 +203,7 @@ class Membership:
         too_late = sum(one.late and one.online for one in self._members) if server_ended else 0
         if self._num_busy - self.server_waits - too_late or not self._any_finished:
             return False
-        if self._synchronous and self._any_through:
+        if self._synchronous and self._any_did_last_round:
             return True
         if self._wait_until_s is None:
             self._wait_until_s = WAIT_FACTOR * now_s
@@ -211,7 +211,7 @@ class Membership:
 
     def cut_off(self) -> list[Member]:
         """Return the members that joined, are offline when the run is over, and had rounds left."""
-        if self._synchronous and self._any_through:
+        if self._synchronous and self._any_did_last_round:
             return []
         return [one for one in self._members if one.joined and not one.finished and not one.is_server]
 

@@ -33,11 +33,11 @@ from ddlsim.network.network import Network
 class DeviceMeter:
     """One node's device; times are simulated seconds that never decrease between calls."""
 
-    __slots__ = ("_begun", "_busy_before_s", "_busy_s", "_busy_until_s", "_idle_s", "_online_since_s", "_steps")
+    __slots__ = ("_busy_before_s", "_busy_s", "_busy_until_s", "_idle_s", "_online_since_s", "_steps", "_unfinished")
 
     def __init__(self) -> None:
         self._steps, self._busy_s, self._busy_until_s = 0.0, 0.0, 0.0
-        self._begun: list[tuple[float, float, float]] = []  # start, end, steps of unfinished work
+        self._unfinished: list[tuple[float, float, float]] = []  # start, end, steps of unfinished work
         self._idle_s, self._busy_before_s = 0.0, 0.0  # of earlier stays
         self._online_since_s: float | None = 0.0
 
@@ -48,29 +48,29 @@ class DeviceMeter:
             self._steps += steps
             return
         end_s = start_s + duration_s
-        self._begun.append((start_s, end_s, steps))
+        self._unfinished.append((start_s, end_s, steps))
         self._busy_s += max(0.0, end_s - max(start_s, self._busy_until_s))
         self._busy_until_s = max(end_s, self._busy_until_s)
 
     def left(self, now_s: float) -> None:
         """Abort the device's work, because the node has left."""
         self._steps, self._busy_s = self.steps(now_s), self.computing_s(now_s)
-        self._begun.clear()
+        self._unfinished.clear()
         self._busy_until_s = now_s
-        self.through(now_s)
+        self.end_idle(now_s)
 
-    def through(self, now_s: float) -> None:
+    def end_idle(self, now_s: float) -> None:
         """End the node's idle time, because it has no rounds left or has left."""
         self._idle_s, self._online_since_s = self.idle_s(now_s), None
 
-    def came(self, now_s: float) -> None:
+    def returned(self, now_s: float) -> None:
         """Register the node's return."""
         self._online_since_s, self._busy_before_s = now_s, self.computing_s(now_s)
 
     def steps(self, now_s: float) -> float:
         """Steps until now, including the completed share of unfinished work."""
         return self._steps + sum(
-            steps * (min(end_s, now_s) - start_s) / (end_s - start_s) for start_s, end_s, steps in self._begun
+            steps * (min(end_s, now_s) - start_s) / (end_s - start_s) for start_s, end_s, steps in self._unfinished
         )
 
     def computing_s(self, now_s: float) -> float:
@@ -88,9 +88,9 @@ class DeviceMeter:
 
     def _settle(self, now_s: float) -> None:
         """Add finished work to the totals."""
-        if self._begun and self._begun[0][1] <= now_s:
-            self._steps += sum(steps for _, end_s, steps in self._begun if end_s <= now_s)
-            self._begun = [one for one in self._begun if one[1] > now_s]
+        if self._unfinished and self._unfinished[0][1] <= now_s:
+            self._steps += sum(steps for _, end_s, steps in self._unfinished if end_s <= now_s)
+            self._unfinished = [one for one in self._unfinished if one[1] > now_s]
 
 
 class EnergyMeter:

@@ -72,7 +72,7 @@ class Presence:
     def begin(self) -> None:
         """Start the processes of absences; the nodes' lives have started."""
         self._processes = [
-            self._env.process(self._come_and_go(self._members[node], stays)) for node, stays in self._planned.items()
+            self._env.process(self._run_absences(self._members[node], stays)) for node, stays in self._planned.items()
         ]
 
     def replace(self, absences: Absences, state_lost: bool) -> None:
@@ -90,14 +90,14 @@ class Presence:
                 self._planned[node] = chain([first], to_come)
             if first is None or first[0] > now_s:
                 if not member.online:
-                    self._come(member)
+                    self._bring_online(member)
             elif member.online:
                 self._leave(member, first[1])
             else:
                 self._membership.returns_at(member, first[1])
         for member in self._members:
             if member.id not in absences and not member.online:
-                self._come(member)
+                self._bring_online(member)
         self.begin()
 
     def until_returned(self, member: Member) -> Generator[simpy.Event, None, None]:
@@ -114,7 +114,7 @@ class Presence:
         self._anyone = self._env.event()
         return self._anyone
 
-    def _come_and_go(
+    def _run_absences(
         self, member: Member, stays_away: Iterator[tuple[float, float]]
     ) -> Generator[simpy.Event, None, None]:
         env = self._env
@@ -131,7 +131,7 @@ class Presence:
                 if end_s > END_OF_TIME_S:  # a time beyond the end of the run
                     return
                 yield env.timeout(max(0.0, end_s - env.now))
-                self._come(member)
+                self._bring_online(member)
         except simpy.Interrupt:  # other absences apply from now on
             return
 
@@ -139,7 +139,7 @@ class Presence:
         """Take a node offline: its flows are aborted, its received messages are lost; its state is kept."""
         self._membership.left(member, returns_s)
         if self._membership.hopeless:
-            raise DdlsimError(self._why_hopeless())
+            raise DdlsimError(self._hopeless_text())
         self._leave_network(member)
         self._transport.abandons_round(member.id)
         self.changed = self.changed or not member.finished
@@ -154,7 +154,7 @@ class Presence:
         if aborted:
             self._row(member, "aborted", aborted)
 
-    def _come(self, member: Member) -> None:
+    def _bring_online(self, member: Member) -> None:
         """Bring a node back with its old or a new state, or let a newcomer join. A finished node starts no round."""
         if member.finished:
             self._return_to_network(member)
@@ -169,7 +169,7 @@ class Presence:
             self._transport.opens(member.id, max(member.first_round, member.completed_rounds))
         self._return_to_network(member)
         if self._meter is not None:
-            self._meter.devices[member.id].came(self._env.now)
+            self._meter.devices[member.id].returned(self._env.now)
         if self.state_lost and member.joined:
             self._lose_state(member)
         if self.state_lost or not member.joined:
@@ -180,7 +180,7 @@ class Presence:
             self._anyone.succeed()
 
     def _return_to_network(self, member: Member) -> None:
-        self._membership.came(member)
+        self._membership.returned(member)
         self._transport.returns(member.id)
         self._row(member, "online", 1)
 
@@ -195,10 +195,10 @@ class Presence:
     def _row(self, member: Member, name: str, value: int) -> None:
         self._records.row(self._env.now, member.id, member.completed_rounds, name, value)
 
-    def _why_hopeless(self) -> str:
+    def _hopeless_text(self) -> str:
         run, times = self._ports.run, self._membership.departures_in_vain
         return (
             f"churn: at {self._env.now:.3f} simulated seconds nodes have left {times} times in a row before any of "
             f"them completed a round (furthest: {run.completed_by_all} of {run.rounds} rounds), so the run never ends. "
-            "Nodes must stay longer, or rounds be shorter: see churn, training.local_steps, devices and network.links."
+            "Lengthen the stays (churn) or shorten the rounds (training.local_steps, devices, network.links)."
         )

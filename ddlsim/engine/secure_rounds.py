@@ -31,7 +31,7 @@ class SecureRounds:
         parts: objects of the run; its server is the only aggregator, without one every node is an aggregator.
         mailboxes: receivers of the sums' contents.
         send: function that hands messages to the network, and counts them.
-        tell: function that records (aggregator, round, name, value).
+        record: function that records (aggregator, round, name, value).
     """
 
     def __init__(
@@ -40,11 +40,11 @@ class SecureRounds:
         parts: RunParts,
         mailboxes: Mailboxes,
         send: Callable[[list[Message]], None],
-        tell: Callable[[int, int, str, int], None],
+        record: Callable[[int, int, str, int], None],
     ):
         self._settings, self._server, self._mailboxes = settings, parts.run.server, mailboxes
         self._members, self._clock, self._network = parts.members, parts.clock, parts.network
-        self._send, self._tell = send, tell
+        self._send, self._record = send, record
         self._sessions: dict[Key, protocol.Session] = {}
         self._awaited: dict[int, set[Key]] = {}  # user -> sums that wait for it to start
         self._waits_for: dict[int, int] = {}  # aggregator -> last round that it has waited for
@@ -90,7 +90,7 @@ class SecureRounds:
             else:
                 session.gone.add(user)
         self._begin_timeout(key, session)
-        self._go_on(key, session)
+        self._continue(key, session)
 
     def taken(self, node: int, round_num: int) -> None:
         """Handle the end of a node's wait for a round's messages; its deadline may have passed before the sum."""
@@ -110,7 +110,7 @@ class SecureRounds:
             self._network.unused(message)
             return
         session.heard.add(message.src)
-        self._go_on(key, session)
+        self._continue(key, session)
 
     def failed(self, message: Message) -> None:
         """Handle a protocol message that will not arrive, or a push that will not be sent."""
@@ -143,7 +143,7 @@ class SecureRounds:
         return self._sessions.setdefault((aggregator, round_num), protocol.Session())
 
     def _may_begin(self, user: int, round_num: int) -> bool:
-        """Whether a node may still push something for a round."""
+        """Whether a node may still push a message of a round."""
         member = self._members[user]
         return member.online and not member.stopped and max(member.first_round, member.completed_rounds) <= round_num
 
@@ -153,9 +153,9 @@ class SecureRounds:
         self._awaited.get(user, set()).discard(key)
         if session is not None and session.stage is not None and user not in session.gone:
             session.gone.add(user)
-            self._go_on(key, session)
+            self._continue(key, session)
 
-    def _go_on(self, key: Key, session: protocol.Session) -> None:
+    def _continue(self, key: Key, session: protocol.Session) -> None:
         """Start the next stage, or end, once all answers of this stage that can still arrive have arrived."""
         if session.group is None or session.stage is None:
             return
@@ -180,7 +180,7 @@ class SecureRounds:
             size = protocol.news_bytes(self._settings, session.stage, len(users))
             self._send([self._message(aggregator, there, round_num, content, size)])
         else:  # all have left meanwhile
-            self._go_on(key, session)
+            self._continue(key, session)
 
     def _answer(self, news: Message, stage: int) -> None:
         """Send a user's answer of a stage back to the aggregator."""
@@ -211,9 +211,9 @@ class SecureRounds:
         """Close the sum; payloads that are not in it will not arrive."""
         begun, group = session.inputs.keys(), session.group or frozenset()
         session.close()
-        self._tell(*key, "secure_sum", len(in_sum))
+        self._record(*key, "secure_sum", len(in_sum))
         if len(begun) > len(in_sum):
-            self._tell(*key, "secure_dropouts", len(begun) - len(in_sum))
+            self._record(*key, "secure_dropouts", len(begun) - len(in_sum))
         for user in sorted((group | begun).difference(in_sum)):
             self._mailboxes.fail(key[0], PUSH, user, key[1])
 
@@ -225,7 +225,7 @@ class SecureRounds:
         def over(_: Any) -> None:
             if session.stage == stage and self._sessions.get(key) is session:  # otherwise it has ended meanwhile
                 session.gone |= session.pending
-                self._go_on(key, session)
+                self._continue(key, session)
 
         self._clock.after(seconds).callbacks.append(over)
 

@@ -15,7 +15,7 @@ from ddlsim.engine.gc_tuning import relaxed_gc
 from ddlsim.engine.membership import Member, Membership
 from ddlsim.engine.monitor import Records
 from ddlsim.engine.presence import Presence
-from ddlsim.engine.steps import begun, candidates, no_verb, unused_verb
+from ddlsim.engine.steps import candidates, no_verb, start_steps, unused_verb
 from ddlsim.engine.transport import EnginePorts
 from ddlsim.foundation.errors import DdlsimError, listing
 from ddlsim.foundation.units import END_OF_TIME_S
@@ -73,7 +73,7 @@ class Simulation:
         self.membership = Membership(members, ports.run.in_step)
         self._compute.launch_full(self.membership.num_training)
         own = env, ports, members, self.membership, records
-        self.presence = Presence(*own, absences, state_lost, self._start_afresh, self._departed)
+        self.presence = Presence(*own, absences, state_lost, self._reset_state, self._departed)
         self._lives = [self._life(member) for member in members]
         self._processes = [env.process(life) for life in self._lives]
         self.presence.begin()
@@ -111,16 +111,16 @@ class Simulation:
         except RuntimeError as error:
             if not isinstance(error.__context__, EmptySchedule):
                 raise
-            raise DdlsimError(self._why_stuck()) from error
+            raise DdlsimError(self._stuck_text()) from error
         except SimPyException as error:
             text = f"at {self.env.now:.3f} simulated seconds the simulation failed ({type(error).__name__})"
             raise DdlsimError(f"{text}, a fault of ddlsim: report it with the scenario and log.txt.") from error
         self.monitor.write_measurements()
 
-    def _why_stuck(self) -> str:
+    def _stuck_text(self) -> str:
         if not any(member.online for member in self.members if not member.is_server):
             return (
-                "churn: all nodes have left for good before the run was through. Use a longer trace, a smaller "
+                "churn: all nodes have left permanently before the end of the run. Use a longer trace, a smaller "
                 "time_scale or fewer rounds."
             )
         waits = [
@@ -145,7 +145,7 @@ class Simulation:
         if joins:
             yield from self.presence.until_returned(member)
         else:
-            self._start_afresh(member)
+            self._reset_state(member)
         while member.round_num < self._last_round:
             algorithm = self._algorithm_of(member.round_num)
             stage, begin = ("round", algorithm.round) if member.round_num < rounds else ("finish", algorithm.finish)
@@ -154,7 +154,7 @@ class Simulation:
                 stage, begin = "join", algorithm.join
             member.node.round_num, member.node.unanswered = member.round_num, False
             if takes_part:
-                steps = begun(algorithm, stage, begin(member.node, member.state, member.round_num))
+                steps = start_steps(algorithm, stage, begin(member.node, member.state, member.round_num))
             else:
                 steps = self._sit_out(member)
             outcome = None
@@ -185,7 +185,7 @@ class Simulation:
                     continue
             if member.node.open_verbs > 0:
                 raise unused_verb(algorithm, stage)
-            if self.membership.serves_nobody(member):
+            if self.membership.serves_no_node(member):
                 member.node.restart_round()
                 anyone = self.presence.until_anyone_returns()
                 self.membership.server_waits = True
@@ -206,11 +206,11 @@ class Simulation:
             self._complete(member)
             if member.stopped:
                 break
-        self.membership.finished(member, through=member.completed_rounds >= self._last_round)
+        self.membership.finished(member, did_last_round=member.completed_rounds >= self._last_round)
         self.transport.finished(member.id)
         if self.meter is not None:
-            self.meter.devices[member.id].through(self.env.now)
-        self._tell_rounds()
+            self.meter.devices[member.id].end_idle(self.env.now)
+        self._report_rounds()
         self._measure_complete()
         self._stop_if_over()
 
@@ -247,7 +247,7 @@ class Simulation:
         member = self.members[offer.receiver]
         return self._algorithm_of(member.round_num).answer(member.node, member.state, offer)
 
-    def _start_afresh(self, member: Member) -> None:
+    def _reset_state(self, member: Member) -> None:
         """Give a node its first state, or a new one after a loss."""
         member.state = self.algorithm.start(member.node)
 
@@ -274,7 +274,7 @@ class Simulation:
 
     def _close_round_of(self, server: Member) -> None:
         """Close the server's round; nodes in it without a received message are late."""
-        if not self.membership.anyone_in(server.round_num):
+        if not self.membership.has_node_in(server.round_num):
             self._records.row(self.env.now, server.id, server.round_num + 1, "empty", 1)
         if server.node.last_received_round != server.round_num:
             return
@@ -293,7 +293,7 @@ class Simulation:
         self._latest_s = self.env.now
         monitor = self.monitor
         self.membership.completed(member, completed)
-        self._tell_rounds()
+        self._report_rounds()
         if member.stopped:
             member.at_stop = self.snapshot(member.id, completed)
         if completed > monitor.evaluated and monitor.due(completed):  # otherwise it has been measured without this node
@@ -306,14 +306,14 @@ class Simulation:
         """Abort the work of a node that has left."""
         if member.finished:
             if self.membership.only_finished_move:
-                raise DdlsimError(self._why_stuck())
+                raise DdlsimError(self._stuck_text())
             return
         self._processes[member.id].interrupt()
-        self._tell_rounds()
+        self._report_rounds()
         self._measure_complete()
         self._stop_if_over()
 
-    def _tell_rounds(self) -> None:
+    def _report_rounds(self) -> None:
         """Count and report the rounds that at least one node has completed and no node still has to complete."""
         run, membership = self._run, self.membership
         while run.completed_by_all < membership.reached and not membership.any_on_the_way_to(run.completed_by_all + 1):

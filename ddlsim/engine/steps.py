@@ -13,7 +13,7 @@ from ddlsim.node.candidates import EvaluationCandidates
 from ddlsim.node.node import Node, Steps, Verb
 
 
-def begun(algorithm: Algorithm, method: str, found: Any) -> Steps:
+def start_steps(algorithm: Algorithm, method: str, found: Any) -> Steps:
     """Return the steps that `round`, `join` or `finish` returns.
 
     Raises:

@@ -43,7 +43,7 @@ class NetworkTransport:
         packer: makes messages from payloads.
         protocol: scenario section `protocol`.
         secure: protection of sums, see secure_rounds.py; None: no protection.
-        tell: function that records (node, round, name, value) of it.
+        record: function that records (node, round, name, value) of the protection.
 
     Attributes:
         network: the links.
@@ -60,7 +60,7 @@ class NetworkTransport:
         packer: "MessagePacker",
         protocol: "Protocol",
         secure: "SecureAggregation | None" = None,
-        tell: Callable[[int, int, str, int], None] = lambda *_: None,
+        record: Callable[[int, int, str, int], None] = lambda *_: None,
     ):
         self.contents = PayloadBreakdown()
         self.contacts = Contacts() if len(parts.members) <= MOST_NODES else None
@@ -73,7 +73,7 @@ class NetworkTransport:
         self._mailboxes = self.network.use_mailboxes()
         self._secure: SecureRounds | None = None
         if secure is not None:
-            self._secure = SecureRounds(secure, parts, self._mailboxes, self._send, tell)
+            self._secure = SecureRounds(secure, parts, self._mailboxes, self._send, record)
         self.network.listen(self._delivered, self.fail)
 
     def use_protocol(self, protocol: "Protocol") -> None:
@@ -89,7 +89,7 @@ class NetworkTransport:
         self._push(sender, receivers, round_num, self._released(sender, receivers, round_num, payload))
 
     def publish(self, node: int, round_num: int, stage: int | None, payload: dict[str, Any]) -> None:
-        """Answer pulls with this payload from now on, also waiting pulls."""
+        """Answer pulls with this payload from now on, including waiting pulls."""
         self.answers.publish(node, round_num, stage, payload)
 
     def pull(

@@ -60,8 +60,8 @@ def check_part(only: str, model: "Model") -> None:
 def check_has_samples(node_id: int, is_server: bool, method: str) -> None:
     """Raise DdlsimError if an operation that needs samples is called on a server."""
     if is_server:
-        text = f"node {node_id} is the server, which has no samples and no device to compute with"
-        raise DdlsimError(f"node.{method}: {text}. Ask node.is_server first, and let the nodes do it.")
+        text = f"expected a node with samples and a device, got node {node_id}, the server"
+        raise DdlsimError(f"node.{method}: {text}. Check node.is_server before the call.")
 
 
 SIMULATOR_ROWS = ROWS | rows_of(KNOWN.values())
@@ -82,8 +82,8 @@ def refuse_simulator_rows(name: str, measured: Collection[str]) -> None:
     if type(name) is not str:
         raise DdlsimError(f"node.record: expected a text as the name of the rows, got {name!r}.")
     if name in SIMULATOR_ROWS or name in measured:
-        text = "the simulator writes rows of this name, from which reports have their figures"
-        raise DdlsimError(f"node.record: {name}: {text}. Choose another one, such as train_{name}.")
+        text = "expected a name of your choice, got the name of rows that the simulator writes"
+        raise DdlsimError(f"node.record: {name}: {text}. Use another name, such as train_{name}.")
 
 
 def to_json_value(name: str, value: Any) -> Any:
@@ -116,7 +116,7 @@ class SendGuard:
 
     Args:
         node_id: the sender.
-        transport: knows which messages receivers have taken.
+        transport: port that records which messages receivers have taken.
     """
 
     def __init__(self, node_id: int, transport: "Transport"):
@@ -135,8 +135,8 @@ class SendGuard:
         for receiver in receivers:
             if receiver in self._receivers and not self._transport.has_taken(receiver, round_num):
                 raise DdlsimError(
-                    f"node.send: node {self._node_id} has sent to node {receiver} in round {round_num} already, which "
-                    "has not received it yet. Send all contents by one call, or publish stages of the round "
-                    "(node.publish(round_num, stage=1, ...))."
+                    f"node.send: expected one message per receiver and round, got a second one from node {self._node_id} "
+                    f"to node {receiver} in round {round_num}. Send all contents by one call, or publish stages of the "
+                    "round (node.publish(round_num, stage=1, ...))."
                 )
         self._receivers.update(receivers)

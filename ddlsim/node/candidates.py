@@ -115,7 +115,7 @@ class BestModel:
             value: function that computes a job's value.
 
         Returns:
-            Their losses, oldest first.
+        The validation losses, oldest first.
         """
         found = []
         for model, job, local_state in self._open:

@@ -51,7 +51,7 @@ class Node(ParameterOps):
         round_num: current round; the engine updates it.
         last_received_round: last round whose pushed messages the node has received, all at once.
         local_state: the learner's state of the node's trainings.
-        received_from: on a server, nodes whose messages of that round were among them.
+        received_from: on a server, senders of the received messages of that round.
         unanswered: with a server, whether the node has waited for its message in vain; the engine resets it.
         open_verbs: number of verbs created and not yet yielded; the engine counts them down.
     """
@@ -127,7 +127,7 @@ class Node(ParameterOps):
             duration_s += self._attack.delay_s(self.round_num)
             if self._attack.idles(self.round_num) and not (objective is not None and objective.class_means):
                 return self._after(duration_s, lambda: model)
-        rng, terms = self._batch_rng("training batches"), self._terms(proximal, control, steps_of_run)
+        rng, terms = self._batch_rng("training batches"), self._loss_terms(proximal, control, steps_of_run)
         if after_step is None:
             trained, local_state, means = compute.train_towards(
                 self.id, model, steps, rng, only, self.local_state, objective, terms
@@ -146,7 +146,7 @@ class Node(ParameterOps):
         outcome = (trained, means) if objective is not None and objective.class_means else trained
         if self._starts is not None:
             self._starts.trained(trained, model)
-        return self._after(duration_s, partial(self._trained, outcome, trained, local_state, validation, steps))
+        return self._after(duration_s, partial(self._finish_training, outcome, trained, local_state, validation, steps))
 
     @property
     def learning_rate(self) -> float:
@@ -158,7 +158,7 @@ class Node(ParameterOps):
     def learning_rates(self, steps: int | None = None) -> list[float]:
         """Return the learning rate of every update of the next training (of local_steps mini-batches by default)."""
         steps = self.local_steps if steps is None else steps
-        return self._compute.learning_rates(self.id, steps, self.local_state, self._terms())
+        return self._compute.learning_rates(self.id, steps, self.local_state, self._loss_terms())
 
     def losses(
         self,
@@ -307,8 +307,8 @@ class Node(ParameterOps):
             self._sent.note(receivers, round_num)
         elif round_num >= self._run.rounds > self.round_num and self._run.has_final_exchange:
             raise DdlsimError(
-                f"node.send: expected a round_num of 0 to {self._run.rounds - 1} with mode async, got {round_num}: "
-                "that is for the last exchange (finish), which takes no message of a round."
+                f"node.send: expected a round_num of 0 to {self._run.rounds - 1} with mode async, got {round_num}. "
+                "Later rounds belong to the last exchange (finish), which takes no messages of rounds."
             )
         self._transport.push(self.id, receivers, round_num, as_sent(payload))
 
@@ -348,7 +348,7 @@ class Node(ParameterOps):
 
     # --------------------------------------------------------------------------------------------------------------
 
-    def _terms(
+    def _loss_terms(
         self, proximal: float = 0.0, control: "Params | None" = None, of_run: int | None = None
     ) -> TrainingContext:
         rounds = self._run.rounds
@@ -360,7 +360,7 @@ class Node(ParameterOps):
         """Return the stream that draws mini-batches; None if there are no samples to draw."""
         return self.rng(purpose) if self._compute.draws_numbers else None
 
-    def _trained(
+    def _finish_training(
         self, outcome: Any, trained: "Model", local_state: "LocalState | None", validation: Any, steps: int
     ) -> Any:
         """Finish a training; return its outcome."""

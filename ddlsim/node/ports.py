@@ -43,7 +43,7 @@ class Transport(Protocol):
         """Send the payload to every receiver; nothing can be sent to offline nodes."""
 
     def publish(self, node: int, round_num: int, stage: int | None, payload: dict[str, Any]) -> None:
-        """Answer pulls with this payload from now on, also waiting pulls."""
+        """Answer pulls with this payload from now on, including waiting pulls."""
 
     def pull(
         self, node: int, peers: Sequence[int], round_num: int, keys: Keys, stages: Mapping[int, int] | None
@@ -121,7 +121,7 @@ class RunInfo(Protocol):
     """Whether every node starts from a different model."""
     node_cluster: "np.ndarray"
     completed_by_all: int
-    """Rounds that every node that takes part now has completed; counted by the engine."""
+    """Rounds completed by every node that takes part now; counted by the engine."""
 
     def rng(self, purpose: str, node: int) -> "np.random.Generator":
         """Return a node's stream of random numbers for one purpose."""
@@ -162,8 +162,8 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Ports of one run; its aggregation rule, None: the algorithm's own plain average; its attackers, None: all nodes
-    are honest; and the counter of (node, round, steps) of private trainings.
+    """Ports of one run, its aggregation rule (None: the algorithm's plain average), its attackers (None: all nodes are
+    honest), and the counter of (node, round, steps) of private trainings.
     """
 
     clock: Clock

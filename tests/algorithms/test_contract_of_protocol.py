@@ -50,7 +50,7 @@ def test_no_round_completes_while_all_nodes_are_offline(without_learning, comple
 
 def test_run_reports_the_departure_of_all_nodes(without_learning):
     offline = ", ".join(f"{{node: {node}, start_s: {0.7 + node / 10}, end_s: .inf}}" for node in range(8))
-    with pytest.raises(DdlsimError, match="all nodes have left for good"):
+    with pytest.raises(DdlsimError, match="all nodes have left permanently"):
         without_learning(f"churn={{name: schedule, offline: [{offline}]}}", "rounds=20")
 
 

@@ -226,7 +226,7 @@ def test_run_ends_when_the_last_active_node_leaves():
 
 
 def test_permanent_departure_of_all_nodes_is_an_error():
-    with pytest.raises(DdlsimError, match="all nodes have left for good"):
+    with pytest.raises(DdlsimError, match="all nodes have left permanently"):
         simulate(Counting(2), {0: [(1.5, math.inf)], 1: [(2.5, math.inf)]})
 
 
@@ -278,7 +278,7 @@ def test_counts_of_rounds_equal_a_search_over_all_nodes(synchronous):
                 expected = node.round_num if node.joined else there[(len(there) - 1) // 2] if there else 0
             node.round_num = membership.first_round_of(node)
             assert node.round_num == expected
-            membership.came(node)
+            membership.returned(node)
             node.joined = True
         elif random.random() < 0.3:
             membership.left(node, math.inf)
@@ -303,7 +303,7 @@ def test_run_continues_with_stays_of_exactly_one_round():
 
 
 def test_unreachable_return_counts_as_a_permanent_departure():
-    with pytest.raises(DdlsimError, match="all nodes have left for good"):
+    with pytest.raises(DdlsimError, match="all nodes have left permanently"):
         simulate(Counting(2), {0: [(0.0, 1e30), (2e30, 3e30)], 1: [(0.0, 1e30)]})
 
 

@@ -29,7 +29,7 @@ def test_scores_for_others_after_the_last_round_do_not_change_idle_time():
     device = DeviceMeter()
     device.computes(5, 0.0, 5.0)
     device.computes(2, 9.0, 2.0)
-    device.through(10.0)
+    device.end_idle(10.0)
     device.computes(1, 12.0, 4.0)
     assert (device.idle_s(10.0), device.idle_s(20.0), device.computing_s(20.0)) == (4.0, 4.0, 11.0)
 
@@ -39,7 +39,7 @@ def test_idle_time_sums_over_all_stays():
     device.computes(3, 0.0, 3.0)
     device.left(4.0)
     assert (device.idle_s(4.0), device.idle_s(9.0)) == (1.0, 1.0)
-    device.came(10.0)
+    device.returned(10.0)
     device.computes(3, 11.0, 3.0)
     assert (device.idle_s(11.5), device.idle_s(15.0)) == (2.0, 3.0)
 

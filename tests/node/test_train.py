@@ -174,5 +174,7 @@ def test_invalid_number_of_steps_is_refused(compute, steps):
     ],
 )
 def test_server_without_samples_is_refused(compute, asked, ask):
-    with pytest.raises(DdlsimError, match=rf"node\.{asked}: node 0 is the server, which has no samples"):
+    with pytest.raises(
+        DdlsimError, match=rf"node\.{asked}: expected a node with samples and a device, got node 0, the server"
+    ):
         ask(node_of(compute, server=0))

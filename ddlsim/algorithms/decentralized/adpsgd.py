@@ -52,7 +52,7 @@ class ADPSGD(SharedModel):
     waits: ClassVar[bool] = False
 
     def join(self, node: "Node", state: State, round_num: int) -> "Steps":
-        """Take over the model of one neighbor, if that answers, since averaging needs similar models."""
+        """Start from the model of one neighbor, if it answers, because averaging needs similar models."""
         for answer in (yield node.exchange(node.random_peer(round_num), round_num)):
             state.model = answer.payload.get("model", state.model)
 

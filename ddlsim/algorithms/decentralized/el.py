@@ -1,4 +1,4 @@
-"""Epidemic Learning: train, send the model to a few random nodes, average what arrives.
+"""Epidemic Learning: train, send the model to a few random nodes, average the received models.
 
 Source: de Vos, Farhadkhani, Guerraoui, Kermarrec, Pires, Sharma, "Epidemic Learning: Boosting Decentralized Learning
 with Randomized Communication", NeurIPS 2023. `oracle` uses the topology's graph of the round, known to all (with the

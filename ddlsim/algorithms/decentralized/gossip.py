@@ -1,4 +1,4 @@
-"""Gossip learning: models move from node to node; models that meet at a node are merged and trained further.
+"""Gossip learning: models travel from node to node, and a node merges and trains the models that it receives.
 
 Source: Ormandi, Hegedus, Jelasity, "Gossip learning with linear models on fully distributed data", Concurrency and
 Computation: Practice and Experience, 2013, Algorithm 1 with the merge before the update (createModelMU): each period a

@@ -19,7 +19,7 @@ further in the order of ids. Differences from the paper:
 
 A share sent to an offline node, lost, or too late is lost mass; without a replacement w would fall towards 0, and
 steps, which z makes 1 / w times as large, would grow without bound. So for every share that it sent without receiving
-one, a node adds the share that it gave itself once more, in place of the missing one. If all nodes have the same number
+one, a node adds its own share once more, in place of the missing one. If all nodes have the same number
 of neighbors w stays 1; otherwise it stays near its value without losses, since p_ji w_i is alike on all edges in
 equilibrium. If more shares arrive than it sent (slow nodes in `mode: async`), it scales x and w down together, which
 leaves z unchanged. Without losses neither rule acts, and the run follows the paper; with losses the mean of x changes a

@@ -6,7 +6,7 @@ metrics in decentralized deep learning under distributional shift", and the code
 (FedSim, min-max scaling, three more similarities). Each round a node pulls the models of `sampled_peers` peers, drawn
 by softmax(tau * similarity), measures their similarity to its own model, and merges; the peers' knowledge of other
 nodes serves as an estimate (algorithms/similarity.py). The texts and the codes differ, and `variant` names
-four of them, which give every key that is null:
+four combinations, each of which sets every key that is null:
 
                     listo_zec_2022   hagander_2024      text               facade
     schedule        immediate        merge-then-train   merge-then-train   train-then-merge
@@ -22,10 +22,10 @@ four of them, which give every key that is null:
     stopped_serves  best             best               best               best
     stopped_compared served          last               served             served
 
-The rule `max` of listo_zec_2022 is that of the authors' code since August 2023. In its versions of 2022, with which the
+The authors' code has the rule `max` of listo_zec_2022 since August 2023. In its versions of 2022, with which the
 paper's numbers were most likely made, the estimate of the peer drawn last counts: `two_hop: last` does the same.
 
-`facade` is how the FACADE paper (Biswas et al., SaTML 2025) ran DAC. Its published runs re-seed the sampler identically
+`facade` has the settings of DAC in the FACADE paper (Biswas et al., SaTML 2025). Its published runs re-seed the sampler identically
 in every round, so a node meets only a handful of peers; `frozen_sampling: true` does the same.
 
 Only hagander_2024 was published with early stopping. There a stopped peer's best model is merged, and scored by the
@@ -248,7 +248,7 @@ class DAC(SimilarityPull):
         answers = yield node.score_remotely(list(received), (state.model,), round_num)
         similarity = self.similarity_measure(node)
         scores = Deferred(lambda: {answer.src: similarity.of_loss(answer.payload["loss"]()) for answer in answers})
-        return self._recorded(node, scores, round_num)
+        return self._record_similarities(node, scores, round_num)
 
     def _learn(self, node: "Node", state: State, received: Received, measured: Deferred) -> None:
         before, own, drawn = state.memory.knowledge, node.id, state.memory.drawn

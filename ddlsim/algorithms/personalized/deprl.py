@@ -6,7 +6,7 @@ for the local steps, then the core with the head frozen for one; `epochs` mode d
 published CIFAR-10 setting, with batches of 100). The whole model travels, only cores are merged, with
 Metropolis-Hastings weights, which on a regular graph are the plain mean. The DePRL paper's topology is static; FACADE's
 code uses a new graph each round; the scenario's topology chooses. Weights of peers that are offline, or whose message
-is lost or too late, are added to that of the node's core.
+is lost or too late, are added to the weight of the node's core.
 """
 
 from collections.abc import Iterator, Sequence

@@ -72,7 +72,7 @@ class PANM(SimilarityPull):
         return Memory()
 
     @property
-    def _deaf(self) -> bool:
+    def _is_isolated(self) -> bool:
         return self.variant == "published_bug" and self.similarity != "inverse_loss"
 
     def _exchange(self, node: Node, state: State, round_num: int) -> Steps:
@@ -96,7 +96,7 @@ class PANM(SimilarityPull):
     def _match(self, node: Node, state: State, round_num: int) -> Generator[Verb, Any, dict[int, dict]]:
         """Run NSMC; return the received models."""
         memory = state.memory
-        if self._deaf:
+        if self._is_isolated:
             return {}
         candidates = self._strangers(node, memory)
         received = yield from self.pull(node, sorted((*candidates, *memory.neighbors)), round_num)
@@ -108,7 +108,7 @@ class PANM(SimilarityPull):
     def _augment(self, node: Node, state: State, round_num: int) -> Generator[Verb, Any, dict[int, dict]]:
         """Run NAEM; return the received models."""
         memory = state.memory
-        if self._deaf:
+        if self._is_isolated:
             if self.similarity == "cosine_gradients" and not memory.neighbors:
                 memory.neighbors = dict.fromkeys(self._strangers(node, memory), 0.0)
             return {}

@@ -1,4 +1,4 @@
-"""FedAvg: a server averages the models that all nodes have trained, and hands the average back.
+"""FedAvg: a server averages the models that all nodes have trained, and returns the average to them.
 
 Source: McMahan, Moore, Ramage, Hampson, Aguera y Arcas, "Communication-efficient learning of deep networks from
 decentralized data", AISTATS 2017, Algorithm 1 with all clients in every round (C = 1). The average is of whole models,
