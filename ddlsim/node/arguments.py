@@ -135,8 +135,8 @@ class SendGuard:
         for receiver in receivers:
             if receiver in self._receivers and not self._transport.has_taken(receiver, round_num):
                 raise DdlsimError(
-                    f"node.send: expected one message per receiver and round, got a second one from node {self._node_id} "
-                    f"to node {receiver} in round {round_num}. Send all contents by one call, or publish stages of the "
-                    "round (node.publish(round_num, stage=1, ...))."
+                    "node.send: expected one message per receiver and round, got a second one from node "
+                    f"{self._node_id} to node {receiver} in round {round_num}. Send all contents by one call, or "
+                    "publish stages of the round (node.publish(round_num, stage=1, ...))."
                 )
         self._receivers.update(receivers)

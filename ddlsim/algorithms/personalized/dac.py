@@ -25,8 +25,8 @@ four combinations, each of which sets every key that is null:
 The authors' code has the rule `max` of listo_zec_2022 since August 2023. In its versions of 2022, with which the
 paper's numbers were most likely made, the estimate of the peer drawn last counts: `two_hop: last` does the same.
 
-`facade` has the settings of DAC in the FACADE paper (Biswas et al., SaTML 2025). Its published runs re-seed the sampler identically
-in every round, so a node meets only a handful of peers; `frozen_sampling: true` does the same.
+`facade` has the settings of DAC in the FACADE paper (Biswas et al., SaTML 2025). Its published runs re-seed the sampler
+identically in every round, so a node meets only a handful of peers; `frozen_sampling: true` does the same.
 
 Only hagander_2024 was published with early stopping. There a stopped peer's best model is merged, and scored by the
 inverse loss, while the cosines and the L2 distance are taken to its last one; with `stopped_compared: last` the peer
