@@ -59,7 +59,7 @@ def test_spread_without_samples_is_refused():
 
 
 @pytest.mark.parametrize("placement", ["contiguous", "shuffled"])
-def test_every_node_is_tested_on_its_own_samples_of_its_classes(placement):
+def test_every_node_is_tested_on_separate_samples_of_its_classes(placement):
     images = np.zeros((600, 2, 2, 1), np.uint8)
     images[:, 0, 0, 0] = np.arange(600) % 256
     labels = np.tile(np.arange(10), 60)

@@ -87,7 +87,7 @@ def test_absent_node_answers_no_pulls():
     assert [exchange.got[1, node] for node in (0, 2)] == [[2], [0]]
 
 
-def test_absent_node_of_an_asynchronous_run_is_idle_in_its_own_rounds():
+def test_absent_node_of_an_asynchronous_run_is_idle_in_its_rounds():
     exchange, _ = simulate("pull", synchronous=False)
     # Node 2 is idle in its round 0, until 1 s: all rounds of nodes 0 and 1 are over by then.
     assert [exchange.got[round_num, 0] for round_num in range(3)] == [[1], [], [1]]

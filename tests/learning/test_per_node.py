@@ -41,7 +41,7 @@ def in_plain_torch(learner, net, model, node, steps, make, keys):
 
 @pytest.mark.parametrize("stacked", [False, True], ids=["alone", "stacked"])
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_each_node_trains_with_its_own_rate_batch_size_and_steps(make_learner, as_on_a_gpu, tiny_net, name, stacked):
+def test_each_node_trains_with_its_rate_batch_size_and_steps(make_learner, as_on_a_gpu, tiny_net, name, stacked):
     keys, make, of_torch = OPTIMIZERS[name]
     learner = make_learner(learning_rate=list(RATES), batch_size=list(SIZES), epochs=[0.5, 0.6, 1.0], **keys)
     learner = as_on_a_gpu(learner) if stacked else learner

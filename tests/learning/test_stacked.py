@@ -344,7 +344,7 @@ def test_pool_may_hold_samples_of_several_types():
 @needs_cuda
 @pytest.mark.parametrize("only", [None, "head"])
 @pytest.mark.parametrize("changes", [{}, {"momentum": 0.9}, {"optimizer": "adam", "learning_rate": 0.01}])
-def test_on_a_device_waves_equal_those_of_the_cpu(make_learner, only, changes):
+def test_device_waves_equal_cpu_waves(make_learner, only, changes):
     host, device = make_learner(**changes), make_learner(device="cuda", **changes)
     for _ in range(2):
         expected, found = train_all(host, only=only, steps=8), train_all(device, only=only, steps=8)
@@ -358,7 +358,7 @@ def test_on_a_device_waves_equal_those_of_the_cpu(make_learner, only, changes):
 
 @needs_cuda
 @pytest.mark.parametrize("batch_norm", [True, False])
-def test_on_a_device_evaluations_equal_those_of_the_cpu(make_learner, batch_norm):
+def test_device_evaluations_equal_cpu_evaluations(make_learner, batch_norm):
     values = []
     for learner in (make_learner(batch_norm), make_learner(batch_norm, device="cuda")):
         models = [learner.init_models(node)[0] for node in range(3)]

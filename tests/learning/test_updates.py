@@ -167,7 +167,7 @@ def test_proximal_term_and_control_variate_are_added_to_every_gradient(
     assert not {"native", "stacked"} & set(learner.detours) or way == "one by one"
 
 
-def test_clipping_scales_every_model_by_its_own_norm():
+def test_clipping_scales_every_model_by_its_norm():
     gradients = [torch.tensor([[3.0], [0.3]]), torch.tensor([[4.0], [0.4]])]
     first, second = clipped_by_norm(gradients, 1.0, stacked=True)
     torch.testing.assert_close(first, torch.tensor([[0.6], [0.3]]))

@@ -331,7 +331,7 @@ def test_latex_has_a_row_per_setting_and_notes_as_comments(settings):
     assert lines[2].count("&") == lines[4].count("&") == lines[5].count("&")
 
 
-def test_branch_forms_its_own_group(settings):
+def test_branch_forms_a_separate_group(settings):
     whole, other, branch, alike = settings(["el"], (0, 1, 2, 3))
     changed = {"network.links.uplink_mbps": [100, 1]}
     branch.manifest["branches"] = [{"parent": "runs/a", "from_round": 3, "changed": changed}]

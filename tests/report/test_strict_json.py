@@ -53,7 +53,7 @@ def test_files_of_a_diverged_run_are_json(diverged):
     assert any('"value":"Infinity"' in line for line in lines)
 
 
-def test_diverged_run_is_recognized_in_its_own_files_and_in_older_ones(diverged, tmp_path):
+def test_diverged_run_is_recognized_in_current_and_older_files(diverged, tmp_path):
     assert len(read(diverged.dir).diverged) == 4
     path = diverged.dir / "metrics.jsonl"
     text = path.read_text()

@@ -96,7 +96,7 @@ def test_results_of_other_settings_are_not_read(filled, write):
     assert len(ResultStore(published, folder).read()["slow/ring"]) == 2  # published numbers change no result
 
 
-def test_shortened_runs_have_their_own_file(filled, write):
+def test_shortened_runs_have_a_separate_file(filled, write):
     _, folder = filled
     short = read_matrix("tiny.yaml", ["rounds=1", "records.detail=total"])
     assert table_name(short) == "tiny+rounds=1"
