@@ -142,6 +142,11 @@ def count_steps(env: simpy.Environment) -> int:
         return steps
 
 
+def skip_if_large_and_untimed(benchmark, nodes: int) -> None:
+    if benchmark.disabled and nodes > 1_000:
+        pytest.skip("not timed, and 1,000 nodes have the same results")
+
+
 def note_rate(benchmark, messages: int) -> None:
     benchmark.extra_info["messages"] = messages
     if not benchmark.disabled:
@@ -154,6 +159,7 @@ CASES = [("sync", "equal"), ("sync", "lognormal"), ("async", "equal"), ("async",
 @pytest.mark.parametrize(("starts", "links"), CASES)
 @pytest.mark.parametrize("nodes", [1_000, 10_000, 100_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
 def test_core_alone(benchmark, nodes, starts, links):
+    skip_if_large_and_untimed(benchmark, nodes)
     work = draw(nodes, links, starts)
     benchmark.pedantic(lambda: core_alone(work), rounds=1 if nodes > 10_000 else 5)
     benchmark.extra_info["peak_rss_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
@@ -173,6 +179,7 @@ def test_repair_against_filling_from_scratch(ratio, benchmark, starts, links):
 @pytest.mark.parametrize("nodes", [10_000, pytest.param(100_000, marks=pytest.mark.slow)])
 def test_repair_against_filling_from_scratch_at_the_beginning(ratio, benchmark, nodes, starts, links):
     """Filling from scratch takes hours for so many nodes, so it ends at the 100th end or the 1,000th start."""
+    skip_if_large_and_untimed(benchmark, nodes)
     work = draw(nodes, links, starts)
     until_ns = int(core_alone(work)[0][100] if starts == "sync" else np.sort(work.start_ns)[1_000])
     for ours, theirs in zip(state_at(work, True, until_ns), state_at(work, False, until_ns), strict=True):
@@ -200,8 +207,7 @@ def test_repair_against_filling_from_scratch_at_the_beginning(ratio, benchmark, 
 )
 def test_through_simpy_against_a_process_per_message(ratio, benchmark, nodes, rounds, starts):
     """Includes set-up and the report of link use: a tenth of the time for four rounds."""
-    if benchmark.disabled and nodes > 1_000:
-        pytest.skip("not timed, and 1,000 nodes have the same answers")
+    skip_if_large_and_untimed(benchmark, nodes)
     work = draw(nodes, "lognormal", starts)
     messages, steps, plain_steps = work.peers.size * rounds, [], []
 
