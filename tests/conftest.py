@@ -7,7 +7,7 @@ Objects that exist before a test file are frozen: each run ends with a search fo
 
 A shell's background jobs ignore SIGINT, and so would every run that a test interrupts: here it is heard again.
 
-Tests of random examples (hypothesis) try the same 150 each time; `pytest --hypothesis-profile=ci` tries 500 new ones.
+Tests of random examples (hypothesis) try the same 150 each time; `pytest --hypothesis-profile=ci` tries 250 new ones.
 The profiles are named here since the option is read before the conftest.py of folders below.
 """
 
@@ -25,7 +25,7 @@ from hypothesis import settings
 from ddlsim.foundation import native
 
 settings.register_profile("default", max_examples=150, deadline=None, derandomize=True)
-settings.register_profile("ci", max_examples=500, deadline=None)
+settings.register_profile("ci", max_examples=250, deadline=None)
 settings.load_profile("default")
 
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from forked_commands import Commands
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -34,10 +35,12 @@ def run(command: str, place: Path) -> subprocess.CompletedProcess:
 @pytest.mark.full
 def test_readme_commands_run_in_order(place):
     assert len(SIMULATE) >= 7
+    commands = Commands()
     for command in SIMULATE:
-        done = run(command, place)
-        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+        done = commands.run(command, place)
+        assert done.returncode == 0, f"{command}\n{done.stdout}"
         assert done.stdout.strip()
+    commands.close()
 
 
 @pytest.mark.slow

@@ -7,11 +7,11 @@ run in order. `ddlsim`, `python` and `pytest` are the commands of the test envir
 import importlib.util
 import os
 import re
-import subprocess
-import sys
+import shlex
 from pathlib import Path
 
 import pytest
+from forked_commands import Commands
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
@@ -20,17 +20,13 @@ SECTIONS = re.compile(r"^(?=## )", re.M)
 FILE = re.compile(r"# (\w[\w./-]*\.\w+)\n")
 
 
-@pytest.fixture
-def shell(tmp_path) -> dict[str, str]:
-    """Return the environment of commands: the installed programs and a separate home folder."""
-    programs = tmp_path / "programs"
-    programs.mkdir()
-    for name, words in (("ddlsim", "-m ddlsim"), ("pytest", "-m pytest -p no:cacheprovider"), ("python", "")):
-        (programs / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {words} "$@"\n')
-        (programs / name).chmod(0o755)
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory):
+    """Return the runner of commands, with the sources on the path and an empty home."""
     paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    path = f"{programs}{os.pathsep}{os.environ['PATH']}"
-    return {**os.environ, "PYTHONPATH": paths, "PATH": path, "HOME": str(tmp_path)}
+    commands = Commands(PYTHONPATH=paths, HOME=str(tmp_path_factory.mktemp("home")))
+    yield commands
+    commands.close()
 
 
 def runnable(text: str) -> str:
@@ -47,7 +43,7 @@ def test_pages_were_run_with_all_their_sections():
 
 @pytest.mark.full
 @pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
-def test_the_page_runs_as_written(page, tmp_path, shell):
+def test_the_page_runs_as_written(page, tmp_path, commands):
     folder = tmp_path / "here"
     folder.mkdir()
     ran = 0
@@ -58,9 +54,10 @@ def test_the_page_runs_as_written(page, tmp_path, shell):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
         elif language in ("bash", "python"):
-            words = ["bash", "-euo", "pipefail", "-c", text] if language == "bash" else [sys.executable, "-c", text]
-            done = subprocess.run(words, cwd=folder, env=shell, capture_output=True, text=True, check=False)
-            assert done.returncode == 0, f"{text}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+            lines = text.splitlines() if language == "bash" else [shlex.join(["python", "-c", text])]
+            for line in lines:
+                done = commands.run(line, folder)
+                assert done.returncode == 0, f"{line}\n{done.stdout[-4000:]}"
             ran += 1
     assert ran > 0
 

@@ -134,7 +134,7 @@ def test_native_solver_equals_the_plain_reference(capacities, events):
     assert play(Core(capacities), events) == play(Reference(capacities), events)
 
 
-@settings(max_examples=4 * settings.default.max_examples)  # 600 by default, 2,000 in CI
+@settings(max_examples=4 * settings.default.max_examples)  # 600 by default, 1,000 in CI
 @given(capacities, events)
 def test_repair_equals_filling_from_scratch_and_no_invariant_breaks(capacities, events):
     repaired, filled = Core(capacities), Core(capacities, incremental=False)
