@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from contract_runs import QUICK, UNEQUAL, run
+from contract_runs import EACH, QUICK, UNEQUAL, run
 
 from ddlsim.algorithms import ALGORITHMS
 from ddlsim.learning import learner
@@ -60,16 +60,17 @@ def test_regression_is_refused_by_check_or_runs(tmp_path, name):
         assert summary["status"] == "done" and np.isfinite(summary["mse"]["all"])
 
 
+@pytest.mark.parametrize("algorithm", EACH)
 @pytest.mark.parametrize(
     ("mode", "device"),
     [("async", "cpu"), pytest.param("sync", "cuda", marks=needs_cuda), pytest.param("async", "cuda", marks=needs_cuda)],
 )
-def test_waves_of_a_gpu_give_the_same_run(tmp_path, name, mode, device, monkeypatch):
+def test_waves_of_a_gpu_give_the_same_run(tmp_path, algorithm, mode, device, monkeypatch):
     """The GPU backend, on a GPU or on the CPU: models are stacked instead of computed one by one."""
     options = (*QUICK, "rounds=2", f"mode={mode}", UNEQUAL, "evaluation.every=1")
-    expected, expected_rows = run(tmp_path / "threads", name, *options, "compute_device=cpu")
+    expected, expected_rows = run(tmp_path / "threads", algorithm, *options, "compute_device=cpu")
     monkeypatch.setattr(learner, "make_backends", partial(make_backends, stacked=True))
-    summary, rows = run(tmp_path / "stacked", name, *options, f"compute_device={device}")
+    summary, rows = run(tmp_path / "stacked", algorithm, *options, f"compute_device={device}")
     assert (summary["bytes"], summary["sim_time_s"]) == (expected["bytes"], expected["sim_time_s"])
     assert [(row["node"], row["name"]) for row in rows] == [(row["node"], row["name"]) for row in expected_rows]
     for found, row in zip(rows, expected_rows, strict=True):
@@ -79,16 +80,9 @@ def test_waves_of_a_gpu_give_the_same_run(tmp_path, name, mode, device, monkeypa
 
 
 LOOKS = {"accuracy", "accuracy_lowest_test_loss", "bytes_sent", "confusion", "evaluated_head", "test_loss"}
-ONE_PER_SET_OF_HOOKS = ("adpsgd", "dac", "el", "facade", "fedsim", "mapl", "scaffold", "sgp")
 
 
-@pytest.mark.parametrize(
-    "algorithm",
-    [
-        algorithm if algorithm in ONE_PER_SET_OF_HOOKS else pytest.param(algorithm, marks=pytest.mark.full)
-        for algorithm in sorted(ALGORITHMS)
-    ],
-)
+@pytest.mark.parametrize("algorithm", EACH)
 def test_evaluation_interval_changes_neither_training_nor_clocks(tmp_path, algorithm):
     """All other records are the same to the byte, between evaluations and after the last one."""
     found = []

@@ -140,6 +140,7 @@ def test_a_forward_pass_costs_its_share_of_the_operations_or_a_third(devices):
     assert clock.computing_s(0, 2, 3) == pytest.approx((2 + 3 * share) * times.seconds[0])
 
 
+@pytest.mark.full
 def test_calibrated_devices_are_measured_once_and_stored_in_the_scenario(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     asked = load(SMOKE, (*SMALL, "devices={name: calibrated}"))

@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from ddlsim import runs
 from ddlsim.algorithms import ALGORITHMS
 from ddlsim.scenario import load
@@ -16,6 +18,12 @@ SETTINGS = {
 }
 QUICK = ("model={name: mlp, hidden: [8]}", "evaluation.samples=50")
 UNEQUAL = "devices={name: lognormal, median_step_time_s: 0.05}"
+ONE_PER_SET_OF_HOOKS = ("adpsgd", "dac", "el", "facade", "fedsim", "mapl", "scaffold", "sgp")
+EACH = [
+    algorithm if algorithm in ONE_PER_SET_OF_HOOKS else pytest.param(algorithm, marks=pytest.mark.full)
+    for algorithm in sorted(ALGORITHMS)
+]
+"""Parameters of a test of every algorithm: the default tests run one per set of hooks, the full ones all."""
 
 
 def run(out: Path, name: str, *overrides: str) -> tuple[dict, list[dict]]:

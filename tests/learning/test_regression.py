@@ -94,6 +94,7 @@ def test_reports_show_errors(run):
     assert float(row["mse_all_mean"]) == pytest.approx(run[0]["mse"]["all"]) and row["metric"] == "mse"
 
 
+@pytest.mark.full
 def test_plots_show_errors(run, tmp_path):
     pytest.importorskip("matplotlib")
     from ddlsim.report.run_report import save_plots

@@ -120,6 +120,7 @@ def test_measures_without_records_are_none(make_run):
     assert in_cluster_share(records) is None and merge_quality(records) is None and similarities(records) == {}
 
 
+@pytest.mark.full
 def test_figures_are_saved(make_run, tmp_path):
     pytest.importorskip("matplotlib")
     run = make_run(rows=make_run.rows() + PULLS + MEASURED + TRUE + MERGES)

@@ -4,6 +4,7 @@ import json
 from functools import partial
 
 import pytest
+from contract_runs import EACH
 from torn_runs import outcome, resume_until, run_until, run_whole
 
 from ddlsim import runs
@@ -73,7 +74,7 @@ def test_every_algorithm_resumes_with_the_same_records(tmp_path, monkeypatch, al
     check(tmp_path, monkeypatch, (settings_of(algorithm), "evaluation.every=2"), ends=4, every=3)
 
 
-@pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
+@pytest.mark.parametrize("algorithm", EACH)
 def test_every_algorithm_resumes_asynchronously_under_churn_and_losses(tmp_path, monkeypatch, algorithm):
     check(tmp_path, monkeypatch, (settings_of(algorithm), *ASYNC_CHURN), ends=3, every=2)
 
