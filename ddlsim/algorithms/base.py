@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ddlsim.node.ports import Compute
 
 GraphKind = Literal["any", "static", "dynamic"]
+Graphs = Literal["undirected", "symmetric", "balanced", "directed", "pushes"]
 
 
 class Algorithm(Part, ABC):
@@ -72,6 +73,13 @@ class Algorithm(Part, ABC):
 
     expects_graph: ClassVar[GraphKind] = "any"
     """Graph that the method is defined for: one in all rounds, or a new one in each; `check` warns about other graphs.
+    """
+
+    graphs: ClassVar[Graphs] = "undirected"
+    """Graphs that the method can use, and its use of their weights. Methods that mix models (`node.mix`) need a doubly
+    stochastic matrix: on undirected graphs (`symmetric`) or on directed ones too (`balanced`). Others ignore weights:
+    `undirected`, in which peers exchange, and `directed`, with `node.senders`. `pushes`: any directed graph, along
+    which a node divides its mass by the weights (`node.divide`).
     """
 
     may_change: ClassVar[frozenset[str]] = frozenset()

@@ -52,6 +52,11 @@ class SharedModel(Algorithm):
         return similarity.look(node.id, own, peers, compute, rng, node.local_state)
 
 
+def with_sum(node: "Node", trained: "Params", sources: "Sequence[Params]", weights: Sequence[float]) -> "Params":
+    """Return a weighted sum of parameters, with the buffers (BatchNorm statistics) of trained ones."""
+    return node.with_trained_values(trained, node.trained_values(node.merge(sources, weights)))
+
+
 class ServerRounds(Algorithm):
     """Algorithm in rounds of a server: nodes train, the server merges their results and returns its own.
 

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 def links_of(scenario: "Scenario", has_server: bool) -> LinkTable:
     """Return the links of all nodes, the server's last."""
-    links = links_drawn(scenario.network.links, scenario.nodes.count, scenario.seed)
+    links = links_drawn(scenario.links, scenario.nodes.count, scenario.seed)
     if not has_server:
         return links
     return with_server(links, float(mbps_to_bytes_per_s(scenario.network.server_mbps)))

@@ -14,6 +14,7 @@ from ddlsim.attacks.forgeries import Sybil
 from ddlsim.engine.packing import MessagePacker
 from ddlsim.network.messages.encoder import Path, Payload, is_parameters, parameters_in, walk
 from ddlsim.network.messages.message import EXCHANGE, PUSH, RESPONSE, SCORE_REQUEST, SECURE, Keys, Message, Nodes
+from ddlsim.topologies.base import Receivers
 
 if TYPE_CHECKING:
     from ddlsim.attacks.base import Attack
@@ -186,7 +187,10 @@ class ForgingPacker(MessagePacker):
         """Return the nodes that send to a receiver in a round."""
         all_with_all = not self._run.uses_topology or round_num >= self._run.rounds
         anybody = receiver == self._run.server or all_with_all
-        return range(self._run.num_nodes) if anybody else self._run.neighbors(round_num)[receiver]
+        if anybody:
+            return range(self._run.num_nodes)
+        graph = self._run.neighbors(round_num)
+        return graph.senders[receiver] if isinstance(graph, Receivers) else graph[receiver]
 
     def is_honest(self, node: int) -> bool:
         """Whether it is a node, not a server, and not under attack."""

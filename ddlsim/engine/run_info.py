@@ -16,6 +16,7 @@ from ddlsim.devices.base import FORWARD_SHARE, StepTimeTrace
 from ddlsim.foundation import rng
 from ddlsim.foundation.errors import DdlsimError
 from ddlsim.network.scheduled_calls import LATE, ScheduledCall
+from ddlsim.topologies.base import among, spanning_tree
 
 if TYPE_CHECKING:
     import simpy
@@ -80,6 +81,7 @@ class Run:
         self._graph: tuple[int, Graph] = (-1, ())
         self._participants = lru_cache(maxsize=64)(self._draw_participants)
         self._among_participants = lru_cache(maxsize=4)(self._draw_graph)
+        self._tree: tuple[Graph, Graph] = ((), ())
 
     def rng(self, purpose: str, node: int) -> np.random.Generator:
         """A node's stream of random numbers for one purpose."""
@@ -133,8 +135,16 @@ class Run:
     def _draw_graph(self, round_num: int) -> Graph:
         """Return the round's graph without the edges of nodes that do not join."""
         graph = self.graph_of(round_num)
-        joins = [self.takes_part(node, round_num) for node in range(len(graph))]
-        return [[peer for peer in peers if joins[peer]] if joins[node] else [] for node, peers in enumerate(graph)]
+        return among(graph, [self.takes_part(node, round_num) for node in range(len(graph))])
+
+    def spanning_tree(self, round_num: int) -> Graph:
+        """Return the breadth-first spanning tree of the topology's graph, per node, also of nodes that do not join the
+        round; cached while the graph is the same.
+        """
+        graph = self.graph_of(round_num)
+        if graph is not self._tree[0]:
+            self._tree = graph, spanning_tree(graph)
+        return self._tree[1]
 
     def turns(self, round_num: int) -> np.ndarray:
         """Return each node's position in the round's random order, int [N]."""

@@ -13,7 +13,7 @@ Capacities that change in simulated time are read from ddlsim's CSV format: node
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Ge, Gt, Lt
@@ -23,6 +23,9 @@ from ddlsim.foundation.registry import Part, Problem
 from ddlsim.foundation.rng import stream, stream_seed
 from ddlsim.foundation.units import MAX_LATENCY_MS, MAX_MBPS, mbps_to_bytes_per_s, ms_to_s
 from ddlsim.network.link_table import CapacityChange, Latency, LinkTable
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 
 def load_changes(path: str, num_nodes: int) -> list[CapacityChange]:
@@ -58,6 +61,15 @@ class Links(Part, ABC):
 
     has_graph: ClassVar[bool] = False
     """Whether messages cross the edges of a separate graph."""
+
+    @property
+    def uses_topology(self) -> bool:
+        """Whether the edges of the topology are the links, see `over`. Default: false."""
+        return False
+
+    def over(self, graph: "nx.Graph") -> "Links":
+        """Return these links over the topology's graph, if they use it."""
+        return self
 
     @abstractmethod
     def draw(self, num_nodes: int, seed: int) -> LinkTable:

@@ -1,15 +1,16 @@
 """Links of a physical network that messages cross, separate from the topology of the nodes that exchange them.
 
-Every edge of the physical graph is a link in each direction (or one for both), which all messages routed over it share
-max-min fairly. A message takes the path of least latency, among those the one of fewest edges, among those at each step
-back from its end the node of least id. Latencies of the edges add up.
+Every edge of the physical graph is a link in each direction (or one for both; of a directed graph, one in its
+direction), which all messages routed over it share max-min fairly. A message takes the path of least latency, among
+those the one of fewest edges, among those at each step back from its end the node of least id. Latencies of the edges
+add up.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -17,12 +18,11 @@ from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.units import MAX_LATENCY_MS, MAX_MBPS, mbps_to_bytes_per_s, ms_to_s
 from ddlsim.network.access_links import Links, Mbps
 from ddlsim.network.link_table import LinkTable
-from ddlsim.topologies.files import read_edge_list, read_graphml
+from ddlsim.topologies.files import Format, read_graph
 
 if TYPE_CHECKING:
     import networkx as nx
 
-Format = Literal["edge_list", "graphml"]
 UNLIMITED_MBPS = 1e9
 HOPS = 2**20
 """Paths are compared by whole numbers, nanoseconds x HOPS + edges, so that equal ones are equal."""
@@ -33,9 +33,10 @@ class Routed(Links):
     """Messages are routed over a physical network whose links they share.
 
     Args:
-        file: its graph; each edge has bandwidth_mbps and latency_ms. Node ids are whole numbers, routers among them.
-            Relative to the folder that the command is started in.
-        format: edge_list (`node node bandwidth_mbps latency_ms` per line) or graphml.
+        file: its graph; each edge has bandwidth_mbps (Mbit/s) and latency_ms (one way). Node ids are whole numbers,
+            routers among them. Relative to the folder that the command is started in. Null: the topology's graph, which
+            must be the same in all rounds; a directed edge is a link in its direction only.
+        format: edge_list (`node node bandwidth_mbps latency_ms` per line), graphml or gml; auto: by the file's ending.
         hosts: for each node of the scenario the id of its physical node, which several nodes may share; null: the
             physical nodes in ascending order of their ids.
         server_host: the id of the physical node of the server, for algorithms that have one; null: the node with the
@@ -46,14 +47,24 @@ class Routed(Links):
     """
 
     has_graph: ClassVar[bool] = True
+    _graph: ClassVar[Any] = None  # of the topology, see `over`
 
-    file: str
-    format: Format = "edge_list"
+    file: str | None = None
+    format: Format = "auto"
     hosts: tuple[int, ...] | None = None
     server_host: int | None = None
     duplex: Literal["full", "half"] = "full"
     uplink_mbps: Mbps | None = None
     downlink_mbps: Mbps | None = None
+
+    @property
+    def uses_topology(self) -> bool:
+        return self.file is None
+
+    def over(self, graph: "nx.Graph") -> "Routed":
+        placed = copy(self)
+        object.__setattr__(placed, "_graph", graph)
+        return placed
 
     def draw(self, num_nodes: int, seed: int) -> LinkTable:
         """Draw the links of all nodes, and the physical links between them.
@@ -75,15 +86,15 @@ class Routed(Links):
         )
 
     def _read(self) -> "nx.Graph":
-        if not Path(self.file).is_file():
-            raise ScenarioError(f"links.file: no file {self.file} (looked in {Path.cwd()}).")
-        read = read_graphml if self.format == "graphml" else read_edge_list
-        graph = read(self.file, "links.file")
+        graph = self._graph if self.file is None else read_graph(self.file, self.format, key="links.file")
+        if graph is None:
+            raise ScenarioError("links.file: expected a file; null needs the topology of a scenario.")
+        source = "the topology" if self.file is None else self.file
         for one, other, found in graph.edges(data=True):
             for name, limit in (("bandwidth_mbps", MAX_MBPS), ("latency_ms", MAX_LATENCY_MS)):
                 value = found.get(name)
                 if not isinstance(value, int | float) or not 0 <= value < limit:
-                    expected = f"{name} of 0 to below {limit:g} on every edge of {self.file}"
+                    expected = f"{name} of 0 to below {limit:g} on every edge of {source}"
                     raise ScenarioError(f"links.file: expected {expected}, got {value!r} between {one} and {other}.")
         return graph
 
@@ -99,10 +110,13 @@ class Routed(Links):
         for key, named in (("hosts", set(hosts)), ("server_host", set(server))):
             unknown = sorted(named - set(graph))
             if unknown:
-                raise ScenarioError(f"links.{key}: {self.file} has no node {unknown[0]}.")
-        apart = {*hosts, *server} - nx.node_connected_component(graph, hosts[0])
-        if apart:
-            raise ScenarioError(f"links.file: in {self.file} no path leads from {hosts[0]} to {min(apart)}.")
+                raise ScenarioError(f"links.{key}: {self.file or 'the topology'} has no node {unknown[0]}.")
+        ways = (graph, graph.reverse()) if graph.is_directed() else (graph,)
+        for apart in ({*hosts, *server} - {hosts[0], *nx.descendants(way, hosts[0])} for way in ways):
+            if apart:
+                ends = f"between {hosts[0]} and" if graph.is_directed() else f"from {hosts[0]} to"
+                text = f"in {self.file or 'the topology'} no path leads {ends} {min(apart)}"
+                raise ScenarioError(f"links.file: {text}.")
         return hosts
 
 
@@ -125,9 +139,10 @@ class Routes:
         self._server_host = server_host
         self._link: dict[tuple[int, int], int] = {}
         self.capacities_bytes_per_s: list[float] = []
-        for low, high in sorted(tuple(sorted(edge)) for edge in graph.edges):
+        one_way = graph.is_directed()
+        for low, high in sorted(graph.edges if one_way else (tuple(sorted(edge)) for edge in graph.edges)):
             capacity = mbps_to_bytes_per_s(float(graph.edges[low, high]["bandwidth_mbps"]))
-            for direction in ((low, high), (high, low)):
+            for direction in ((low, high),) if one_way else ((low, high), (high, low)):
                 if full_duplex or direction == (low, high):
                     self.capacities_bytes_per_s.append(capacity)
                 self._link[direction] = len(self.capacities_bytes_per_s) - 1

@@ -1,5 +1,6 @@
 """Facts that a node knows about itself and the run."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -7,6 +8,7 @@ import numpy as np
 from ddlsim.foundation import rng as random_streams
 from ddlsim.node.arguments import check_has_samples
 from ddlsim.node.ports import Ports
+from ddlsim.topologies.base import Receivers
 
 
 class NodeInfo:
@@ -89,11 +91,35 @@ class NodeInfo:
         # The same draw as `choice`, which takes four times as long because it makes an array of the peers.
         return (peers[int(self.rng("random peer").integers(len(peers)))],) if len(peers) else ()
 
+    def senders(self, round_num: int) -> Sequence[int]:
+        """Return the nodes that send to this node in the topology's graph of this round, ascending: its peers, unless
+        the graph is directed.
+        """
+        graph = self._run.neighbors(round_num)
+        return graph.senders[self.id] if isinstance(graph, Receivers) else self.peers(round_num)
+
+    def divide(self, amount: float, round_num: int) -> dict[int, float]:
+        """Divide an amount between this node and its peers of the round; return their parts by node id.
+
+        The parts are equal, or follow the weights of the topology's edges.
+        """
+        peers, graph = self.peers(round_num), self._run.neighbors(round_num)
+        if not isinstance(graph, Receivers) or not graph.weighted:
+            return dict.fromkeys((*peers, self.id), amount / (1 + len(peers)))
+        parts = {peer: graph.weights[peer][self.id] * amount for peer in peers}
+        return {**parts, self.id: amount - math.fsum(parts.values())}
+
     def peers(self, round_num: int) -> Sequence[int]:
-        """Return the neighbors in the topology's graph of this round, ascending."""
+        """Return the neighbors in the topology's graph of this round, ascending; in a directed graph the receivers."""
         if round_num != self._peers[0]:
             self._peers = round_num, self._run.neighbors(round_num)[self.id]
         return self._peers[1]
+
+    def tree_peers(self, round_num: int) -> Sequence[int]:
+        """Return the node's neighbors in the breadth-first spanning tree of the round's graph from node 0, ascending;
+        of a graph in several pieces, one tree per piece.
+        """
+        return self._run.spanning_tree(round_num)[self.id]
 
     def cluster_members(self, cluster: int) -> tuple[int, ...]:
         """Return the other nodes of a cluster, ascending; for oracle baselines only."""

@@ -209,22 +209,23 @@ class Node(ParameterOps):
     def receive(self, round_num: int, senders: Iterable[int] | None = None, *, wait: bool | None = None) -> Verb:
         """Receive messages pushed to this node, ordered by sender, at most one of each.
 
-        Synchronous: all messages of this round, once every message that can still arrive from `senders` (the round's
-        peers by default) has arrived, or at the deadline (protocol.deadline_s). With protocol.late_messages `keep`, the
-        result includes messages that arrived too late for their own round. Asynchronous: at once, the newest message of
-        every sender that has not been received yet, unless it was sent more than protocol.staleness_s ago. Messages of
-        a last exchange after all rounds wait for this node's own last exchange, which receives no others.
+        Synchronous: all messages of this round, once every message that can still arrive from `senders` (by default
+        those of the round's graph) has arrived, or at the deadline (protocol.deadline_s). With protocol.late_messages
+        `keep`, the result includes messages that arrived too late for their own round. Asynchronous: at once, the
+        newest message of every sender that has not been received yet, unless it was sent more than protocol.staleness_s
+        ago. Messages of a last exchange after all rounds wait for this node's own last exchange, which receives no
+        others.
 
         Args:
             round_num: the round.
-            senders: the nodes whose messages are waited for; None: the round's peers.
+            senders: the nodes whose messages are waited for; None: those of the round's graph (`senders`).
             wait: true: as in synchronous runs, whatever the mode; false: as in asynchronous runs; None: by the mode.
         """
         if not (self._run.synchronous if wait is None else wait):
             first, last = self._run.rounds_taken(self.round_num)
             return self._after(0.0, lambda: self._transport.take_newest(self.id, PUSH, first, last))
         if senders is None:
-            return self._collect(PUSH, round_num, self.peers(round_num))
+            return self._collect(PUSH, round_num, self.senders(round_num))
         return self._collect(PUSH, round_num, arguments.node_ids(senders, self._num_members, "receive"))
 
     def pull(

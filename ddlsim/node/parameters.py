@@ -13,6 +13,7 @@ from ddlsim.aggregation.base import metropolis_hastings
 from ddlsim.foundation.errors import DdlsimError
 from ddlsim.node.arguments import node_ids
 from ddlsim.node.info import NodeInfo
+from ddlsim.topologies.base import Receivers, mixing_weights
 
 if TYPE_CHECKING:
     from ddlsim.learning.bank import Params
@@ -201,12 +202,26 @@ class ParameterOps(NodeInfo):
         return self.merge([*known, mean], [1.0] * len(known) + [weight * len(nodes)])
 
     def mix(self, own: "Params", received: "Mapping[int, Params]", round_num: int) -> "Params":
-        """Mix by this node's row of the round's Metropolis-Hastings mixing matrix, see aggregation/base.py, or by the
-        scenario's `aggregation` of the same models.
+        """Mix by this node's row of the round's mixing matrix, or by the scenario's `aggregation` of the same models.
+
+        The weights are Metropolis-Hastings (aggregation/base.py), or those of a directed or weighted graph
+        (topologies/base.py), which must be doubly stochastic.
 
         Weights of neighbors whose message did not arrive are added to the weight of the node's own parameters.
+
+        Raises:
+            DdlsimError: the weights are not doubly stochastic.
         """
-        weights = metropolis_hastings(self.id, self._run.neighbors(round_num), received)
+        graph = self._run.neighbors(round_num)
+        if not isinstance(graph, Receivers):
+            weights = metropolis_hastings(self.id, graph, received)
+        elif graph.balanced:
+            weights = mixing_weights(self.id, graph, received)
+        else:
+            raise DdlsimError(
+                "node.mix: expected mixing weights that sum to 1 over each node's senders, and over its receivers; the "
+                f"topology's graph of round {round_num} has no such weights. Choose sgp, or another topology."
+            )
         everything = {**received, self.id: own}
         return self.aggregate(everything, weights)
 

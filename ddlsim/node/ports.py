@@ -139,6 +139,9 @@ class RunInfo(Protocol):
     def neighbors(self, round_num: int) -> Sequence[Sequence[int]]:
         """Return each node's neighbors in the round's graph, ascending."""
 
+    def spanning_tree(self, round_num: int) -> Sequence[Sequence[int]]:
+        """Return each node's neighbors in a spanning tree of the round's graph, ascending."""
+
     def turns(self, round_num: int) -> "np.ndarray":
         """Return each node's position in the round's random order, int [N]."""
 

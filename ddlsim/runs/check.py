@@ -100,7 +100,7 @@ def _draw_problems(scenario: Scenario, plugins: Mapping[str, Any]) -> Iterator[s
     if "devices" in plugins:
         step_times_drawn(scenario.devices, count, seed)
     if "links" in plugins:
-        links_drawn(scenario.network.links, count, seed)
+        links_drawn(scenario.links, count, seed)
     if "compression" in plugins:
         yield from _codec_problems(plugins["compression"])
 
@@ -306,7 +306,7 @@ def dead_links(scenario: Scenario) -> list[str]:
     ends = scenario.protocol.deadline_s is not None or network.timeout_s is not None
     if not waits or ends or algorithm.exchanges == "nothing" or network.fidelity not in ("flow", "tcp"):
         return []
-    drawn = links_drawn(network.links, scenario.nodes.count, scenario.seed)
+    drawn = links_drawn(scenario.links, scenario.nodes.count, scenario.seed)
     found = []
     for name, capacities in (("uplink", drawn.uplink_bytes_per_s), ("downlink", drawn.downlink_bytes_per_s)):
         opened = {change.node for change in drawn.changes if getattr(change, f"{name}_bytes_per_s", 0) > 0}

@@ -38,6 +38,7 @@ def cross_problems(scenario: Scenario) -> Iterator[tuple[Place, str]]:
         _privacy,
         _secure,
         _network,
+        _graph,
         _compared,
         _aggregated,
         _validation,
@@ -47,10 +48,12 @@ def cross_problems(scenario: Scenario) -> Iterator[tuple[Place, str]]:
         place = ("attacks", number)
         yield from _misfits(place, attack, scenario)
         yield from (((*place, *_path(key)), text) for key, text in _attacked(attack, scenario))
+    links: list[Part] = []
+    yield from _refusal(("network", "links"), lambda: links.append(scenario.links))
     for path, part in (
         (("partition",), scenario.partition),
         (("topology",), scenario.topology if scenario.algorithm.uses_topology else None),
-        (("network", "links"), scenario.network.links),
+        (("network", "links"), links[0] if links else None),
         (("devices",), scenario.devices),
         (("churn",), scenario.churn),
     ):
@@ -245,8 +248,28 @@ def _network(scenario: Scenario) -> Wrong:
         with suppress(ScenarioError):  # the topology reports it
             unused = scenario.topology.unused(scenario.nodes.count, scenario.seed)
     if unused:
-        text = f"its edges have {' and '.join(unused)}, but a topology only gives neighbors. Name the file in "
-        yield "topology.path", f"{text}network.links too, {{name: routed, file: ...}}, or leave these out of it"
+        text = f"edges have {' and '.join(unused)}, which network.links does not use. Set network.links to "
+        yield "topology", f"{text}{{name: routed}}, or leave these out of the graph"
+
+
+def _graph(scenario: Scenario) -> Wrong:
+    """Check that the algorithm can use a graph that is directed or has mixing weights."""
+    topology, graphs, name = scenario.topology, scenario.algorithm.graphs, scenario.algorithm_name
+    if not scenario.algorithm.uses_topology or not (topology.directed or topology.weighted):
+        return
+    if topology.directed and graphs in ("undirected", "symmetric"):
+        text = f"this topology is directed, and {name} needs a graph in which both nodes of an edge exchange"
+        yield (
+            "topology",
+            f"{text}. Choose another topology, or an algorithm for directed graphs (dpsgd, el, gossip, sgp)",
+        )
+        return
+    drawn: Any = None
+    with suppress(ScenarioError):  # the topology reports it
+        drawn = topology.neighbors(scenario.nodes.count, 0, scenario.seed)
+    if drawn is not None and graphs in ("symmetric", "balanced") and not drawn.balanced:
+        text = "weights that sum to 1 over the senders of each node, and over its receivers, and this graph's do not"
+        yield "topology", f"{name} needs mixing {text}. Choose sgp, which needs no such weights, or another topology"
 
 
 def _compared(scenario: Scenario) -> Wrong:

@@ -25,6 +25,7 @@ def idle_notes(scenario: Scenario) -> list[str]:
     found = [*_of_parts(scenario), *_of_sections(scenario)]
     given = [(".".join(map(str, place)), why) for place, why in found if _is_given(scenario, place)]
     notes = [f"NOTE: {key} has no effect: {why}." for key, why in given] + _of_graph(scenario)
+    notes += _of_weights(scenario)
     return [*scenario._notes, *notes] + [f"NOTE: {key}: {why}." for key, why in _futile_attacks(scenario)]
 
 
@@ -34,10 +35,24 @@ def _of_graph(scenario: Scenario) -> list[str]:
     expected, name = algorithm.expects_graph, scenario.algorithm_name
     if not algorithm.uses_topology or expected == "any" or (expected == "dynamic") == dynamic:
         return []
+    has_key = "dynamic" in {each.name for each in dataclasses.fields(scenario.topology)}
+    if algorithm.graphs == "balanced" and expected == "static" and not has_key:
+        return []  # a planned sequence of graphs, on which models mix as on one
     kind = "one graph in all rounds" if expected == "static" else "a new graph in every round"
     same = " On a regular graph it then computes the same as el." if name == "dpsgd" else ""
     cure = f"Set topology.dynamic to {str(not dynamic).lower()}; random topologies have this key"
     return [f"NOTE: {name} is defined for {kind}, and topology.dynamic is {str(dynamic).lower()}.{same} {cure}."]
+
+
+def _of_weights(scenario: Scenario) -> list[str]:
+    """Return notes on the use of attributes of the topology's edges."""
+    found, algorithm, links = [], scenario.algorithm, scenario.network.links
+    if algorithm.uses_topology and scenario.topology.weighted and algorithm.graphs in ("undirected", "directed"):
+        found.append(f"NOTE: weights of the topology's edges have no effect: {scenario.algorithm_name} uses none.")
+    if links.uses_topology:
+        text = "bandwidth_mbps in each direction, and latency_ms one way"
+        found.append(f"NOTE: network.links: messages cross the edges of the topology, with their {text}.")
+    return found
 
 
 def _of_parts(scenario: Scenario) -> Iterator[tuple[Place, str]]:

@@ -13,6 +13,7 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.representer import RoundTripRepresenter
 
 from ddlsim.foundation import own_code
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.units import Count
 from ddlsim.scenario import parts
 from ddlsim.scenario.network_sections import Energy, Network, Privacy, SecureAggregation
@@ -120,6 +121,20 @@ class Scenario(Section):
     def algorithm_name(self) -> str:
         """The algorithm's name in its table; of a class in a file the class's."""
         return parts.table("algorithm").label_of(self.algorithm)
+
+    @property
+    def links(self) -> Any:
+        """The links of nodes; over the topology's edges if they use it.
+
+        Raises:
+            ScenarioError: the topology changes, or has no valid graph.
+        """
+        links = self.network.links
+        if not links.uses_topology:
+            return links
+        if self.topology.dynamic:
+            raise ScenarioError("links.file: expected a file, since the topology's edges change every round, got null.")
+        return links.over(self.topology.graph(self.nodes.count, 0, self.seed))
 
     @property
     def learned(self) -> Task:

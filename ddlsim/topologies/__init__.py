@@ -1,4 +1,4 @@
-"""Topologies by name: for each round an undirected networkx graph of the nodes that may exchange messages.
+"""Topologies by name: for each round a networkx graph, undirected or directed, of nodes that exchange messages.
 
 To add a topology, write a frozen dataclass (fields = YAML keys) that extends Topology (base.py), and add a line to this
 table.
@@ -18,7 +18,14 @@ TOPOLOGIES = Registry(
         "barabasi_albert": ".random_graphs:BarabasiAlbert",
         "torus": ".named_graphs:Torus",
         "star": ".named_graphs:Star",
+        "tree": ".named_graphs:Tree",
+        "exponential": ".finite_time_graphs:Exponential",
+        "one_peer_exponential": ".finite_time_graphs:OnePeerExponential",
+        "base_k": ".finite_time_graphs:BaseK",
+        "hypercube": ".finite_time_graphs:Hypercube",
+        "random_matching": ".finite_time_graphs:RandomMatching",
         "file": ".files:File",
+        "edges": ".files:Edges",
         "networkx": ".named_graphs:FromNetworkx",
     },
     contract=".base:Topology",
@@ -36,5 +43,7 @@ TOPOLOGIES = Registry(
         "small_world": "watts_strogatz",
         "regular": "random_regular",
         "cycle": "ring",
+        "matching": "random_matching",
+        "base": "base_k",
     },
 )

@@ -1,8 +1,16 @@
-"""The contract of topologies, and the neighbors of every node in a round. __init__.py has the table of topologies."""
+"""The contract of topologies, and the neighbors and mixing weights of every node in a round. __init__.py has the table.
+
+Models are mixed by a matrix W: a node's new model is the sum over j of W[i, j] times the model of j. An undirected
+graph has Metropolis-Hastings weights, which are symmetric and doubly stochastic (aggregation/base.py). On a directed
+graph the weight of a sender is 1 / (1 + the larger of its number of receivers and the receiver's number of senders),
+the rest is the node's own, so the rows sum to 1; the columns do if every node has as many senders as receivers. A
+topology that declares `weighted` sets W itself: the attribute `weight` of the edge from j to i is W[i, j].
+"""
 
 import functools
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -15,19 +23,121 @@ if TYPE_CHECKING:
 CACHED_ROUNDS, CACHED_NODES = 64, 2_000_000
 """Number of rounds whose graphs are cached, and their maximum total number of nodes."""
 
+ROUNDING = 1e-9
+"""Sums of weights may miss 1 by this much."""
+
 Neighbors = Sequence[tuple[int, ...]]
-"""For each node the ids of its neighbors, ascending."""
+"""For each node the ids of its neighbors, ascending; of a directed or weighted graph an object of Receivers."""
+
+
+class Receivers(tuple[tuple[int, ...], ...]):
+    """For each node the nodes that it sends to, ascending, in a graph that is directed or has mixing weights.
+
+    Attributes:
+        senders: for each node the nodes that it receives from, ascending.
+        weights: for each node sender -> mixing weight, a row of W without its diagonal.
+        weighted: whether the topology sets the weights.
+        balanced: whether W is doubly stochastic.
+    """
+
+    senders: Neighbors
+    weights: tuple[dict[int, float], ...]
+    weighted: bool
+    balanced: bool
+
+
+def receivers_of(graph: "nx.Graph", weighted: bool) -> Receivers:
+    """Return the receivers of a graph of nodes 0..n-1, with senders and weights; see the head of this module."""
+    nodes = range(len(graph))
+    to, back = (graph.succ, graph.pred) if graph.is_directed() else (graph.adj, graph.adj)
+    found = Receivers(tuple(sorted(map(int, to[node]))) for node in nodes)
+    found.senders = tuple(tuple(sorted(map(int, back[node]))) for node in nodes)
+
+    def weight(src: int, dst: int) -> float:
+        if weighted:
+            return float(to[src][dst].get("weight", math.nan))
+        return 1 / (1 + max(len(found[src]), len(found.senders[dst])))
+
+    found.weights = tuple({src: weight(src, node) for src in found.senders[node]} for node in nodes)
+    found.weighted = weighted
+    for node in nodes:
+        _check_weights(found.weights[node], f"to node {node}")
+        _check_weights({dst: found.weights[dst][node] for dst in found[node]}, f"from node {node}")
+    sent = [math.fsum(found.weights[dst][node] for dst in found[node]) for node in nodes]
+    found.balanced = all(abs(math.fsum(found.weights[node].values()) - sent[node]) < ROUNDING for node in nodes)
+    return found
+
+
+def _check_weights(weights: Mapping[int, float], where: str) -> None:
+    wrong = {other: each for other, each in weights.items() if not 0 <= each <= 1}  # nan, of an edge without one, too
+    total = math.fsum(weights.values())
+    if wrong or total > 1 + ROUNDING:
+        got = f"{dict(list(wrong.items())[:3])} (by node)" if wrong else f"a sum of {total:g}"
+        raise ScenarioError(f"topology: expected weights of 0 to 1 on edges {where}, of sum 1 at most, got {got}.")
+
+
+def among(graph: Neighbors, joins: Sequence[bool]) -> Sequence[Sequence[int]]:
+    """Return a graph without the edges of nodes that do not join; weights of other edges are unchanged."""
+
+    def cut(rows: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
+        return [tuple(peer for peer in peers if joins[peer]) if joins[node] else () for node, peers in enumerate(rows)]
+
+    if not isinstance(graph, Receivers):
+        return cut(graph)
+    found = Receivers(cut(graph))
+    found.senders, found.weighted, found.balanced = cut(graph.senders), graph.weighted, graph.balanced
+    found.weights = tuple(
+        {src: row[src] for src in senders} for row, senders in zip(graph.weights, found.senders, strict=True)
+    )
+    return found
+
+
+def spanning_tree(neighbors: Sequence[Sequence[int]]) -> Neighbors:
+    """Return the neighbors of every node in the breadth-first spanning tree of an undirected graph from node 0; of a
+    graph in several pieces, one tree from the lowest id of each.
+    """
+    linked: list[list[int]] = [[] for _ in neighbors]
+    seen = [False] * len(neighbors)
+    for root in range(len(neighbors)):
+        queue = [] if seen[root] else [root]
+        seen[root] = True
+        for node in queue:  # grows while it is read
+            for peer in neighbors[node]:
+                if not seen[peer]:
+                    seen[peer] = True
+                    linked[node].append(peer)
+                    linked[peer].append(node)
+                    queue.append(peer)
+    return tuple(tuple(sorted(found)) for found in linked)
+
+
+def mixing_weights(node: int, receivers: Receivers, received: Collection[int]) -> dict[int, float]:
+    """Return one node's row of W, ordered by id, with the node's own weight.
+
+    Weights of messages that did not arrive are added to the node's own. Messages of other rounds, whose graphs differ,
+    may come from nodes that are no senders in this one; the weights of all that arrived are then equal.
+    """
+    row = receivers.weights[node]
+    weights = {src: row[src] for src in received} if row.keys() >= set(received) else {}
+    weights = weights or dict.fromkeys(received, 1 / (1 + len(received)))
+    weights[node] = 1 - math.fsum(weights.values())
+    return dict(sorted(weights.items()))
 
 
 class Topology(Part, ABC):
     """A rule that gives the pairs of nodes that may exchange messages, for each round; entries of TOPOLOGIES are frozen
     dataclasses.
 
-    A subclass defines `graph`; `check` if not every number of nodes is valid; `dynamic` if rounds differ.
+    A subclass defines `graph`; `check` if not every number of nodes is valid; `dynamic` if rounds differ; `directed` or
+    `weighted` if its graphs are.
     """
 
     dynamic: bool = True
     """Whether each round has a new graph; false: one graph serves all rounds."""
+    directed: bool = False
+    """Whether `graph` returns a networkx.DiGraph, in which an edge leads from the sender to the receiver."""
+    weighted: bool = False
+    """Whether the edges' attribute `weight` is the weight that the receiver gives to the sender's model."""
 
     def check(self, num_nodes: int) -> None:
         """Raise ScenarioError if no such graph exists on this many nodes; draws nothing. Default: none."""
@@ -43,7 +153,7 @@ class Topology(Part, ABC):
 
     @abstractmethod
     def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.Graph":
-        """Return the undirected graph of a round, nodes 0..num_nodes-1, without self-loops.
+        """Return the graph of a round, nodes 0..num_nodes-1, without self-loops; undirected unless `directed`.
 
         Args:
             num_nodes: number of nodes.
@@ -57,7 +167,7 @@ class Topology(Part, ABC):
         """Return for each node the sorted ids of its neighbors in `graph`. Override if a graph object costs too much.
 
         Raises:
-            ScenarioError: the graph's nodes are not 0..num_nodes-1.
+            ScenarioError: the graph's nodes are not 0..num_nodes-1, or its weights are no mixing weights.
         """
         graph, found = self.graph(num_nodes, round_num, seed), None
         with suppress(AttributeError, KeyError, TypeError, ValueError):
@@ -66,16 +176,18 @@ class Topology(Part, ABC):
             nodes = f" of {len(graph)} nodes ({listing(list(graph), 3)})" if hasattr(graph, "adj") else ""
             text = f"graph of {type(self).__qualname__} returns a {type(graph).__name__}{nodes}"
             raise ScenarioError(f"topology: {text}, expected a networkx.Graph of the nodes 0..{num_nodes - 1}.")
-        wrong = misdrawn(graph)
+        wrong = misdrawn(graph, self.directed)
         if wrong:
             raise ScenarioError(f"topology: graph of {type(self).__qualname__} {wrong}.")
-        return found
+        return receivers_of(graph, self.weighted) if self.directed or self.weighted else found
 
 
-def misdrawn(graph: "nx.Graph") -> str:
+def misdrawn(graph: "nx.Graph", directed: bool) -> str:
     """Return the reason why a graph does not define neighbors, "returns ..., expected ..."; empty if it does."""
-    if graph.is_directed() or graph.is_multigraph():
-        return f"returns {kind_of(graph)}, expected an undirected networkx.Graph"
+    if graph.is_directed() != directed or graph.is_multigraph():
+        expected = "a networkx.DiGraph" if directed else "an undirected networkx.Graph"
+        cure = "" if graph.is_directed() == directed else f". Set `directed = {not directed}` in the class"
+        return f"returns {kind_of(graph)}, expected {expected}{cure}"
     if any(node in others for node, others in graph.adj.items()):
         return "returns a graph with self-loops; a node is no neighbor of its own"
     return ""

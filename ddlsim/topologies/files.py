@@ -1,25 +1,69 @@
-"""Graphs from files, with errors that name the file, the line and the expected value.
+"""Graphs from files and from Python, with errors that name the file, the line and the expected value.
 
-The topology `file` is a user-supplied graph.
+The topologies `file` and `edges` are user-supplied graphs.
 """
 
-from dataclasses import dataclass
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from ddlsim.foundation.errors import ScenarioError, listing
-from ddlsim.topologies.base import StaticTopology
+from annotated_types import MinLen
+
+from ddlsim.foundation.errors import ScenarioError, kind_of, listing
+from ddlsim.topologies.base import Topology
 
 if TYPE_CHECKING:
     import networkx as nx
 
 
+Format = Literal["auto", "edge_list", "graphml", "gml"]
 EDGE_ATTRIBUTES = ("bandwidth_mbps", "latency_ms")
+KEPT_ATTRIBUTES = ("weight", *EDGE_ATTRIBUTES)
 
 
-def read_edge_list(path: str, key: str = "topology.path") -> "nx.Graph":
-    """Read the undirected graph of an edge list: `node node`, `node node bandwidth_mbps latency_ms`, or networkx's
-    dialect.
+def read_graph(path: str, form: Format, directed: bool = False, key: str = "topology.path") -> "nx.Graph":
+    """Read the graph of a file, node ids as integers.
+
+    Args:
+        path: the file.
+        form: its format; auto: by the ending .graphml or .gml, otherwise an edge list.
+        directed: whether the result is a DiGraph; an undirected edge of GraphML or GML then leads both ways.
+        key: the scenario's key, for errors.
+    Raises:
+        ScenarioError: if there is no such file, it is not of the format, it is directed although `directed` is false,
+            or two edges of the same nodes have other values.
+    """
+    if not Path(path).is_file():
+        raise ScenarioError(f"{key}: no file {path} (looked in {Path.cwd()}).")
+    form = {".graphml": "graphml", ".gml": "gml"}.get(Path(path).suffix, "edge_list") if form == "auto" else form
+    if form == "edge_list":
+        return _read_edge_list(path, directed, key)
+    import xml.etree.ElementTree as ElementTree
+
+    import networkx as nx
+
+    try:
+        found = nx.read_gml(path, label="id") if form == "gml" else nx.read_graphml(path, node_type=int)
+    except (OSError, ElementTree.ParseError, nx.NetworkXError, KeyError, ValueError) as error:
+        name = {"gml": "GML", "graphml": "GraphML"}[form]
+        text = f"{path} is not a {name} file that networkx can read, with whole numbers as node ids"
+        raise ScenarioError(f"{key}: {text}: {error}") from error
+    if found.is_directed() and not directed:
+        cure = "Set topology.directed to true" if key.startswith("topology") else "Links carry both ways"
+        raise ScenarioError(f"{key}: the graph in {path} is directed. {cure}, or make the file undirected.")
+    found = found if found.is_directed() == directed else found.to_directed()
+    if not found.is_multigraph():
+        return found
+    simple = nx.create_empty_copy(nx.DiGraph(found) if directed else nx.Graph(found))
+    for one, other, attributes in found.edges(data=True):
+        _add_edge(simple, one, other, attributes, f"{key}: {path}")
+    return simple
+
+
+def _read_edge_list(path: str, directed: bool, key: str) -> "nx.Graph":
+    """Read an edge list: `node node`, `node node weight`, `node node bandwidth_mbps latency_ms`, or networkx's dialect.
 
     A first line with one number gives the number of nodes, as in DecentralizePy's files.
 
@@ -29,7 +73,7 @@ def read_edge_list(path: str, key: str = "topology.path") -> "nx.Graph":
     """
     import networkx as nx
 
-    graph: nx.Graph[int] = nx.Graph()
+    graph: nx.Graph[int] = nx.DiGraph() if directed else nx.Graph()
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -45,15 +89,16 @@ def read_edge_list(path: str, key: str = "topology.path") -> "nx.Graph":
                 stated = int(words[0])
                 graph.add_nodes_from(range(stated))
                 continue
-            if len(words) in (2, 4) and "{" not in line:
-                attributes = dict(zip(EDGE_ATTRIBUTES, map(float, words[2:]), strict=False))
+            if len(words) in (2, 3, 4) and "{" not in line:
+                names = ("weight",) if len(words) == 3 else EDGE_ATTRIBUTES
+                attributes = dict(zip(names, map(float, words[2:]), strict=False))
                 edges = [(int(words[0]), int(words[1]), attributes)]
             else:
                 edges = list(nx.parse_edgelist([line], nodetype=int).edges(data=True))
                 if not edges:  # networkx skips lines of fewer than two words
                     raise ValueError
         except (TypeError, ValueError) as error:
-            expected = "'node node' or 'node node bandwidth_mbps latency_ms'"
+            expected = "'node node', 'node node weight' or 'node node bandwidth_mbps latency_ms'"
             raise ScenarioError(f"{key}: {path}:{number}: expected {expected}, got {line.strip()!r}.") from error
         for one, other, attributes in edges:
             if stated is not None and max(one, other) >= stated:
@@ -73,86 +118,181 @@ def _add_edge(graph: "nx.Graph", one: int, other: int, attributes: dict[str, Any
     graph.add_edge(one, other, **attributes)
 
 
-def read_graphml(path: str, key: str = "topology.path") -> "nx.Graph":
-    """Read the undirected graph of a GraphML file, node ids as integers.
+@dataclass(frozen=True, kw_only=True)
+class GivenGraphs(Topology):
+    """Base of graphs that the user supplies: one for all rounds, or several, one per round, from the first again after
+    the last.
 
-    Raises:
-        ScenarioError: if networkx cannot read it, it is directed, ids are not whole numbers, or two edges of the same
-            nodes have other values.
+    Args:
+        directed: whether a line or edge leads one way, from a sender to a receiver; false: both nodes exchange.
+        weighted: whether the edges' `weight` is the mixing weight that a receiver gives to a sender's model, 0 to 1; a
+            node's own weight is the rest. False: weights follow from the numbers of neighbors.
+        connected: whether graphs that, taken together, are in several pieces (of directed ones: with a node that some
+            other cannot reach) are an error.
     """
-    import xml.etree.ElementTree as ElementTree
 
-    import networkx as nx
+    directed: bool = False
+    weighted: bool = False
+    connected: bool = True
 
-    try:
-        found = nx.read_graphml(path, node_type=int)
-    except (OSError, ElementTree.ParseError, nx.NetworkXError, KeyError, ValueError) as error:
-        text = f"{path} is not a GraphML file that networkx can read, with whole numbers as node ids"
-        raise ScenarioError(f"{key}: {text}: {error}") from error
-    if found.is_directed():
-        raise ScenarioError(f"{key}: the graph in {path} is directed; links carry both ways (edgedefault).")
-    if not found.is_multigraph():
-        return found
-    simple: nx.Graph[int] = nx.create_empty_copy(nx.Graph(found))
-    for one, other, attributes in found.edges(data=True):
-        _add_edge(simple, one, other, attributes, f"{key}: {path}")
-    return simple
+    @property
+    @abstractmethod
+    def count(self) -> int:
+        """Number of graphs."""
+
+    @abstractmethod
+    def read(self, number: int, num_nodes: int) -> "nx.Graph":
+        """Return a graph by its number, from 0."""
+
+    @property
+    def dynamic(self) -> bool:  # type: ignore[override]
+        return self.count > 1
+
+    def check(self, num_nodes: int) -> None:
+        """Raise ScenarioError if a graph does not have these nodes, links a node to itself, or the nodes of all graphs
+        together are not connected although `connected`.
+        """
+        import networkx as nx
+
+        union = nx.compose_all(self.graph(num_nodes, number, 0) for number in range(self.count))
+        whole = nx.is_strongly_connected(union) if self.directed else nx.is_connected(union)
+        if self.connected and not whole:
+            pieces = nx.number_strongly_connected_components if self.directed else nx.number_connected_components
+            text = f"the graph in {self.label} is in {pieces(union)} pieces"
+            text += " without a way back" if self.directed else ""
+            raise ScenarioError(f"topology.{self.key}: {text}. Join them, or set topology.connected: false.")
+
+    def unused(self, num_nodes: int, seed: int) -> tuple[str, ...]:
+        edges = [
+            each for number in range(self.count) for _, _, each in self.graph(num_nodes, number, 0).edges(data=True)
+        ]
+        return tuple(name for name in EDGE_ATTRIBUTES if any(name in each for each in edges))
+
+    def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.Graph":
+        """Return the graph of the round.
+
+        Raises:
+            ScenarioError: if it cannot be read, has self-loops, or its node ids are not exactly 0..num_nodes-1.
+        """
+        import networkx as nx
+
+        graph = self.read(round_num % self.count, num_nodes)
+        check_node_ids(f"topology.{self.key}", self.label, graph, num_nodes)
+        loops = list(nx.selfloop_edges(graph))
+        if loops:
+            raise ScenarioError(f"topology.{self.key}: {self.label} links node {loops[0][0]} to itself.")
+        return graph
 
 
-def check_node_ids(path: str, graph: "nx.Graph", num_nodes: int) -> None:
+def check_node_ids(key: str, label: str, graph: "nx.Graph", num_nodes: int) -> None:
     """Raise ScenarioError unless the nodes are exactly 0..num_nodes-1."""
     missing = sorted(set(range(num_nodes)) - set(graph))
     extra = sorted(set(graph) - set(range(num_nodes)))
     if missing or extra:
         parts = [f"{word} {listing(ids)}" for word, ids in (("lacks", missing), ("has", extra)) if ids]
-        text = f"the graph in {path} must have exactly the nodes 0..{num_nodes - 1}; it {' and '.join(parts)}"
-        raise ScenarioError(f"topology.path: {text}.")
+        text = f"the graph in {label} must have exactly the nodes 0..{num_nodes - 1}; it {' and '.join(parts)}"
+        raise ScenarioError(f"{key}: {text}.")
 
 
 @dataclass(frozen=True, kw_only=True)
-class File(StaticTopology):
-    """A graph read from a file; the same in all rounds.
+class File(GivenGraphs):
+    """A graph read from a file, or one file per round.
 
-    `edge_list`: one edge per line, `node node`, or networkx's `node node {'weight': 2}`; `#` starts a comment; a first
-    line with one number gives the number of nodes, with or without edges. `graphml`: undirected. A topology defines
-    which nodes communicate: a file whose edges have `bandwidth_mbps` or `latency_ms` belongs in `network.links`,
-    `routed`.
+    An edge list has one edge per line: `node node`, `node node weight`, `node node bandwidth_mbps latency_ms`, or
+    networkx's `node node {'weight': 2}`; `#` starts a comment; a first line with one number gives the number of nodes,
+    with or without edges. GraphML and GML are as networkx reads them. Edges with `bandwidth_mbps` and `latency_ms` are
+    links if network.links is `{name: routed}`.
 
     Args:
-        path: the file, relative to the folder that the command is started in.
-        format: edge_list or graphml.
-        connected: whether a graph in several pieces is an error.
+        path: the file, or a list of files, one per round and from the first again after the last; relative to the
+            folder that the command is started in.
+        format: edge_list, graphml or gml; auto: by the ending .graphml or .gml, otherwise an edge list.
     """
 
-    path: str
-    format: Literal["edge_list", "graphml"] = "edge_list"
-    connected: bool = True
+    path: str | Annotated[tuple[str, ...], MinLen(1)]
+    format: Format = "auto"
 
-    def check(self, num_nodes: int) -> None:
-        """Raise ScenarioError if the file is missing or not a graph of nodes 0..num_nodes-1."""
-        self.graph(num_nodes, 0, 0)
+    @property
+    def key(self) -> str:
+        return "path"
 
-    def unused(self, num_nodes: int, seed: int) -> tuple[str, ...]:
-        edges = self.graph(num_nodes, 0, seed).edges(data=True)
-        return tuple(name for name in EDGE_ATTRIBUTES if any(name in found for _, _, found in edges))
+    @property
+    def label(self) -> str:
+        return self.path if isinstance(self.path, str) else ", ".join(self.path)
 
-    def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.Graph":
-        """Return the graph in the file.
+    @property
+    def count(self) -> int:
+        return 1 if isinstance(self.path, str) else len(self.path)
 
-        Raises:
-            ScenarioError: if the file cannot be read, is directed, has self-loops, is in several pieces although
-                `connected`, or its node ids are not exactly 0..num_nodes-1.
-        """
+    def read(self, number: int, num_nodes: int) -> "nx.Graph":
+        path = self.path if isinstance(self.path, str) else self.path[number]
+        return read_graph(path, self.format, self.directed)
+
+
+EdgeInList = tuple[int, int] | tuple[int, int, dict[str, float]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Edges(GivenGraphs):
+    """Graphs as lists of edges, as Python passes them: one graph, or one per round.
+
+    In Python, `topology=graph` and `topology=[graph, ...]` with graphs of networkx are this part.
+
+    Args:
+        graphs: for each graph its edges, `[node, node]` or `[node, node, {weight, bandwidth_mbps, latency_ms}]`.
+    """
+
+    graphs: Annotated[tuple[tuple[EdgeInList, ...], ...], MinLen(1)] = field(hash=False)
+
+    @property
+    def key(self) -> str:
+        return "graphs"
+
+    @property
+    def label(self) -> str:
+        return "the lists of edges"
+
+    @property
+    def count(self) -> int:
+        return len(self.graphs)
+
+    def read(self, number: int, num_nodes: int) -> "nx.Graph":
         import networkx as nx
 
-        if not Path(self.path).is_file():
-            raise ScenarioError(f"topology.path: no file {self.path} (looked in {Path.cwd()}).")
-        graph = read_graphml(self.path) if self.format == "graphml" else read_edge_list(self.path)
-        check_node_ids(self.path, graph, num_nodes)
-        loops = list(nx.selfloop_edges(graph))
-        if loops:
-            raise ScenarioError(f"topology.path: {self.path} links node {loops[0][0]} to itself.")
-        if self.connected and not nx.is_connected(graph):
-            text = f"the graph in {self.path} is in {nx.number_connected_components(graph)} pieces"
-            raise ScenarioError(f"topology.path: {text}. Join them, or set topology.connected: false.")
+        graph = nx.empty_graph(num_nodes, create_using=nx.DiGraph if self.directed else nx.Graph)
+        graph.add_edges_from(self.graphs[number])
         return graph
+
+
+def edges_of(graphs: "nx.Graph | Sequence[nx.Graph]", *, weighted: bool = False, connected: bool = True) -> Edges:
+    """Return the topology of graphs of networkx, of nodes 0..n-1: one, or one per round from the first again.
+
+    Args:
+        graphs: Graph or DiGraph; of edges' attributes weight, bandwidth_mbps and latency_ms count.
+        weighted, connected: as of Edges.
+    Raises:
+        ScenarioError: node ids are no whole numbers, or the graphs are multigraphs or not all directed or undirected.
+    """
+    import networkx as nx
+
+    found = [graphs] if isinstance(graphs, nx.Graph) else list(graphs)
+    kinds = {(graph.is_directed(), graph.is_multigraph()) for graph in found}
+    if len(kinds) != 1 or any(multi for _, multi in kinds):
+        got = ", ".join(sorted({kind_of(graph) for graph in found})) or "none"
+        raise ScenarioError(f"topology: expected graphs that are all networkx.Graph or all DiGraph, got {got}.")
+    names = [node for graph in found for node in graph if not isinstance(node, int)]
+    if names:
+        cure = "Number them: networkx.convert_node_labels_to_integers(graph)"
+        raise ScenarioError(f"topology: expected nodes 0, 1, 2, ..., got {names[0]!r}. {cure}.")
+    return Edges(
+        graphs=tuple(tuple(map(_plain_edge, graph.edges(data=True))) for graph in found),
+        directed=found[0].is_directed(),
+        weighted=weighted,
+        connected=connected,
+    )
+
+
+def _plain_edge(edge: tuple[int, int, dict[str, Any]]) -> EdgeInList:
+    one, other, attributes = edge
+    known = {name: float(attributes[name]) for name in KEPT_ATTRIBUTES if attributes.get(name) is not None}
+    return (one, other, known) if known else (one, other)

@@ -107,6 +107,23 @@ class Star(StaticTopology):
         return graph
 
 
+@dataclass(frozen=True, kw_only=True)
+class Tree(StaticTopology):
+    """A balanced tree: node 0 is its root, every node but the last ones has the same number of children.
+
+    Args:
+        branching: children per node; 1: a chain, 2: a binary tree.
+    """
+
+    branching: Count = 2
+
+    def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.Graph":
+        """Return the tree, numbered level by level: `networkx.full_rary_tree`."""
+        import networkx as nx
+
+        return nx.full_rary_tree(self.branching, num_nodes)
+
+
 Argument = bool | int | float | str | None
 DRAWN_IN_NO_TIME = 100
 """Nodes."""

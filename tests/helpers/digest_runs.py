@@ -67,7 +67,7 @@ ALGORITHMS = {
     "fedproto": "proto_weight: 0.1",
     "dfedavgm": "",
     "gtsgd": "",
-    "sgp": "graph: exponential",
+    "sgp": "",
 }
 """Settings of the algorithms."""
 
@@ -87,6 +87,7 @@ def algorithm(name: str, **changes: str) -> str:
     return f"algorithm={{name: {name}{''.join(f', {key}: {value}' for key, value in (settings | changes).items())}}}"
 
 
+OTHER_TOPOLOGY = {"sgp": ("topology={name: one_peer_exponential}",)}
 EL, DPSGD, FACADE, FEDAVG = (algorithm(name) for name in ("el", "dpsgd", "facade", "fedavg"))
 DPSGD_WITHOUT_FINISH = algorithm("dpsgd", final_all_reduce="false")
 
@@ -109,8 +110,11 @@ def attacked(attack: str, rule: str = "", base: str = DPSGD_WITHOUT_FINISH) -> t
 
 
 RUNS: dict[str, tuple[str, ...]] = {
-    **{f"{name}, sync": (algorithm(name),) for name in ALGORITHMS},
-    **{f"{name}, async": (algorithm(name), "mode=async", SLOW_AND_FAST) for name in ALGORITHMS},
+    **{f"{name}, sync": (algorithm(name), *OTHER_TOPOLOGY.get(name, ())) for name in ALGORITHMS},
+    **{
+        f"{name}, async": (algorithm(name), *OTHER_TOPOLOGY.get(name, ()), "mode=async", SLOW_AND_FAST)
+        for name in ALGORITHMS
+    },
     # Churn, losses, deadlines and compression
     "dpsgd, churn, losses, top_k": (DPSGD, CHURN, *LOSSES, compressed("top_k, fraction: 0.1")),
     "el, churn without state, losses, random_k": (EL, CHURN_WITHOUT_STATE, *LOSSES, compressed("random_k")),
@@ -120,7 +124,7 @@ RUNS: dict[str, tuple[str, ...]] = {
     "gossip, churn without state, top_k": (algorithm("gossip"), CHURN_WITHOUT_STATE, compressed("top_k")),
     "gossip, stale models dropped": (algorithm("gossip"), SLOW_AND_FAST, "protocol.staleness_s=0.1"),
     "sgp, async, exponential churn": (
-        algorithm("sgp", graph="topology"),
+        "algorithm={name: sgp}",
         "mode=async",
         "churn={name: exponential, mean_online_s: 0.5, mean_offline_s: 0.2}",
     ),

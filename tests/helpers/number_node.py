@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from ddlsim.aggregation.base import metropolis_hastings
+from ddlsim.topologies.base import spanning_tree
 
 
 class NumberNode:
@@ -31,6 +32,16 @@ class NumberNode:
 
     def peers(self, round_num):
         return self._peers
+
+    def senders(self, round_num):
+        return self._peers
+
+    def tree_peers(self, round_num):
+        return spanning_tree(self.neighbors(round_num))[self.id]
+
+    def divide(self, amount, round_num):
+        peers = self.peers(round_num)
+        return dict.fromkeys((*peers, self.id), amount / (1 + len(peers)))
 
     def random_peer(self, round_num):
         return self._peers[:1]

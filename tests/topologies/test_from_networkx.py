@@ -15,6 +15,7 @@ KEYS = {
     "networkx": {"generator": "path"},
     "barabasi_albert": {"edges": 2},
     "watts_strogatz": {"degree": 2},
+    "edges": {"graphs": [[(node, node + 1) for node in range(7)]]},
 }
 
 
@@ -23,12 +24,12 @@ def make(generator, dynamic=False, connected=True, **arguments):
 
 
 @pytest.mark.parametrize("name", [*TOPOLOGIES, *TOPOLOGIES.aliases])
-def test_every_name_gives_a_graph(name, tmp_path):
-    (tmp_path / "ring.txt").write_text("0 1\n1 2\n2 3\n3 4\n4 5\n5 0\n")
+def test_every_name_gives_graphs_that_are_connected_together(name, tmp_path):
+    (tmp_path / "ring.txt").write_text("0 1\n1 2\n2 3\n3 4\n4 5\n5 6\n6 7\n7 0\n")
     meant = TOPOLOGIES.aliases.get(name, name)
     keys = {"path": str(tmp_path / "ring.txt")} if meant == "file" else KEYS.get(meant, {})
-    graph = TOPOLOGIES[name](**keys).graph(6, 0, 1)
-    assert sorted(graph) == list(range(6)) and nx.is_connected(graph)
+    graph = nx.compose_all(TOPOLOGIES[name](**keys).graph(8, round_num, 1).to_undirected() for round_num in range(4))
+    assert sorted(graph) == list(range(8)) and nx.is_connected(graph)
 
 
 @pytest.mark.parametrize(

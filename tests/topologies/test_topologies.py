@@ -26,7 +26,10 @@ EVERY = {
     "torus": {},
     "star": {},
     "networkx": {"generator": "cycle_graph"},
+    "tree": {},
 }
+IN_FINITE_TIME = {"exponential", "one_peer_exponential", "base_k", "hypercube", "random_matching"}
+GRAPH, DICYCLE = "networkx.Graph", nx.DiGraph([(0, 1), (1, 2), (2, 0)])
 
 
 def write(path, text):
@@ -43,8 +46,8 @@ def test_every_topology_is_a_connected_symmetric_graph_without_loops(name):
     assert nx.is_connected(nx.Graph([(node, peer) for node, peers in enumerate(table) for peer in peers]))
 
 
-def test_the_table_lists_every_topology_but_the_file():
-    assert set(TOPOLOGIES) == {*EVERY, "file"}
+def test_the_table_lists_every_topology_but_those_of_other_tests():
+    assert set(TOPOLOGIES) == {*EVERY, *IN_FINITE_TIME, "file", "edges"}
 
 
 def test_random_regular_gives_every_node_its_degree_in_every_round():
@@ -181,10 +184,10 @@ def test_file_graphml_keeps_link_attributes(tmp_path):
     ("text", "message"),
     [
         ("0 1\n1 3\n", r"exactly the nodes 0\.\.2; it lacks 2 and has 3"),
-        ("0,1\n1,2\n2,0\n", r"net\.txt:1: expected 'node node' .* got '0,1'"),
-        ("0 1\n1 2 fast\n", r"net\.txt:2: expected 'node node'"),
+        ("0,1\n1,2\n2,0\n", r"net\.txt:1: expected 'node node', .* got '0,1'"),
+        ("0 1\n1 2 fast\n", r"net\.txt:2: expected 'node node', "),
         ("0 1\n1 2\n2 2\n", "links node 2 to itself"),
-        ("0 1\n3\n1 2\n", r"net\.txt:2: expected 'node node' .* got '3'"),
+        ("0 1\n3\n1 2\n", r"net\.txt:2: expected 'node node', .* got '3'"),
         ("2\n0 1\n1 2\n", r"net\.txt:3: expected nodes 0\.\.1, as by the first line, got '1 2'"),
         (
             "0 1 100 5\n1 2 9 9\n1 0 10 5\n",
@@ -316,8 +319,8 @@ def test_graph_with_other_nodes_is_refused(drawn, got):
 @pytest.mark.parametrize(
     ("drawn", "expected"),
     [
-        (nx.DiGraph([(0, 1), (1, 2), (2, 0)]), "returns a DiGraph, expected an undirected networkx.Graph."),
-        (nx.MultiGraph([(0, 1), (0, 1), (1, 2)]), "returns a MultiGraph, expected an undirected networkx.Graph."),
+        (DICYCLE, f"returns a DiGraph, expected an undirected {GRAPH}. Set `directed = True` in the class."),
+        (nx.MultiGraph([(0, 1), (0, 1), (1, 2)]), f"returns a MultiGraph, expected an undirected {GRAPH}."),
         (nx.Graph([(0, 1), (1, 2), (2, 2)]), "returns a graph with self-loops; a node is no neighbor of its own."),
     ],
 )

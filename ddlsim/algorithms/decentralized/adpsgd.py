@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ddlsim.algorithms.base import GraphKind
-from ddlsim.algorithms.rounds import ModelState, SharedModel
+from ddlsim.algorithms.rounds import ModelState, SharedModel, with_sum
 
 if TYPE_CHECKING:
     from ddlsim.learning.bank import Params
@@ -85,5 +85,4 @@ class ADPSGD(SharedModel):
         if state.model is base:
             state.model = changed
         else:
-            added = node.merge([state.model, changed, base], [1.0, 1.0, -1.0])
-            state.model = node.with_trained_values(changed, node.trained_values(added))
+            state.model = with_sum(node, changed, [state.model, changed, base], [1.0, 1.0, -1.0])

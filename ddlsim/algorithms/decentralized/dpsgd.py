@@ -2,15 +2,17 @@
 
 Source: Lian, Zhang, Zhang, Hsieh, Zhang, Liu, "Can Decentralized Algorithms Outperform Centralized Algorithms?",
 NeurIPS 2017, Algorithm 1, in the order of the FACADE paper's appendix B (local steps first). The weights are symmetric
-and doubly stochastic on any graph: 1 / (1 + the larger of the two degrees), the rest for the node itself. Weights of
-neighbors that are offline, or whose message is lost or too late, are added to the node's weight. The paper's graph is
-the same in all rounds (topology.dynamic: false); on a regular graph the weights are EL's plain mean.
+and doubly stochastic on any undirected graph: 1 / (1 + the larger of the two degrees), the rest for the node itself.
+Weights of neighbors that are offline, or whose message is lost or too late, are added to the node's weight. The paper's
+graph is the same in all rounds (topology.dynamic: false); on a regular graph the weights are EL's plain mean. Directed
+graphs and sequences of graphs serve if their mixing matrices are doubly stochastic (Koloskova et al., "A Unified Theory
+of Decentralized SGD with Changing Topology and Local Updates", ICML 2020), such as one_peer_exponential and base_k.
 """
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ddlsim.algorithms.base import GraphKind
+from ddlsim.algorithms.base import GraphKind, Graphs
 from ddlsim.algorithms.rounds import ModelState, SharedModel, WithFinalAllReduce
 from ddlsim.node.node import Node, Steps
 
@@ -20,6 +22,7 @@ class NeighborMixing(SharedModel):
     """Train, exchange models with the graph's neighbors, and mix by Metropolis-Hastings weights."""
 
     expects_graph: ClassVar[GraphKind] = "static"
+    graphs: ClassVar[Graphs] = "balanced"
     needs_only_sums: ClassVar[bool] = True
 
     def round(self, node: Node, state: ModelState, round_num: int) -> Steps:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from ddlsim.algorithms.base import GraphKind
+from ddlsim.algorithms.base import GraphKind, Graphs
 from ddlsim.algorithms.rounds import ModelState, SharedModel, WithFinalAllReduce
 from ddlsim.foundation.units import Count
 from ddlsim.node.node import Node, Steps
@@ -31,6 +31,7 @@ class EpidemicLearning(WithFinalAllReduce, SharedModel):
     """
 
     expects_graph: ClassVar[GraphKind] = "dynamic"
+    graphs: ClassVar[Graphs] = "directed"
     may_change: ClassVar[frozenset[str]] = frozenset({"fanout"})
 
     variant: Literal["oracle", "local"] = "oracle"

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from ddlsim.algorithms.base import Graphs
 from ddlsim.algorithms.rounds import ModelState, SharedModel
 from ddlsim.network.messages.message import Message
 from ddlsim.node.node import Node, Steps
@@ -38,6 +39,7 @@ class GossipLearning(SharedModel):
     state_type: ClassVar[type[ModelState]] = State
     may_change: ClassVar[frozenset[str]] = frozenset({"merge"})
     waits: ClassVar[bool] = False
+    graphs: ClassVar[Graphs] = "directed"
     merge: Literal["mean", "age"] = "mean"
 
     def round(self, node: Node, state: State, round_num: int) -> Steps:

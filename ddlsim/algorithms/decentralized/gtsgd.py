@@ -37,6 +37,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from ddlsim.algorithms.base import Graphs
 from ddlsim.algorithms.rounds import ModelState, SharedModel
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class GTSGD(SharedModel):
 
     state_type: ClassVar[type[ModelState]] = State
     splits_local_steps: ClassVar[bool] = True
+    graphs: ClassVar[Graphs] = "balanced"
     needs_only_sums: ClassVar[bool] = True
 
     def round(self, node: "Node", state: State, round_num: int) -> "Steps":

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from ddlsim.algorithms.base import GraphKind
+from ddlsim.algorithms.base import GraphKind, Graphs
 from ddlsim.algorithms.rounds import WithFinalAllReduce
 from ddlsim.foundation.units import StepCount
 from ddlsim.node.candidates import EvaluationCandidates
@@ -42,6 +42,7 @@ class DePRL(WithFinalAllReduce):
     """
 
     expects_graph: ClassVar[GraphKind] = "static"
+    graphs: ClassVar[Graphs] = "balanced"
     may_change: ClassVar[frozenset[str]] = frozenset({"core_steps", "local_training"})
     needs_core: ClassVar[bool] = True
     needs_only_sums: ClassVar[bool] = True

@@ -38,6 +38,12 @@ def part_of(key: str, value: Any) -> Any:
         return {"name": value}
     if isinstance(value, Part) or _is_part_class(value) or _is_mapping(value):
         return value
+    if key == "topology":
+        found = value if isinstance(value, list | tuple) else [value]
+        if found and all(hasattr(graph, "is_multigraph") for graph in found):  # networkx takes time to import
+            from ddlsim.topologies.files import edges_of
+
+            return edges_of(value)
     if key == "model" and callable(value):
         from ddlsim.models.from_python import model_from_python
 
@@ -46,7 +52,11 @@ def part_of(key: str, value: Any) -> Any:
         return _arrays(value)
     if key == "data" and isinstance(value, tuple) and len(value) == 2:
         return _arrays(dict(zip(("train", "test"), value, strict=True)))
-    also = {"model": ", a function that makes a torch.nn.Module", "data": ", ((x, y), (x_test, y_test))"}.get(key, "")
+    also = {
+        "model": ", a function that makes a torch.nn.Module",
+        "data": ", ((x, y), (x_test, y_test))",
+        "topology": ", a networkx graph or a list of them, one per round",
+    }.get(key, "")
     raise ScenarioError(
         f"{key}: expected a name, a mapping with a name, a part or its class{also}, got {kind_of(value)}."
     )
@@ -159,7 +169,8 @@ def run(
             modules, without arguments or with `image_shape` and `num_classes`.
         data: likewise; or (train, test), each a pair of arrays or tensors (x, y) or a torch data set; or a mapping with
             the arguments of `ddlsim.data.Arrays`.
-        topology: likewise.
+        topology: likewise; or a networkx.Graph or DiGraph (edges lead from sender to receiver) of nodes 0, 1, ..., or
+            a list of graphs, one per round and from the first again.
         out: the run directory; by default runs/<scenario>/<algorithm>-s<seed>-<digest> below the working directory, as
             with the command line.
         fallback: whether the scenario's fallback may replace it if its data is missing.
