@@ -33,6 +33,11 @@ ALGORITHMS = Registry(
         "dfedavgm": ".decentralized.dfedavgm:DFedAvgM",
         "gtsgd": ".decentralized.gtsgd:GTSGD",
         "sgp": ".decentralized.sgp:SGP",
+        "d2": ".decentralized.d2:D2",
+        "exact_diffusion": ".decentralized.exact_diffusion:ExactDiffusion",
+        "extra": ".decentralized.extra:EXTRA",
+        "qgm": ".decentralized.qgm:QGM",
+        "relaysgd": ".decentralized.relaysgd:RelaySGD",
     },
     contract=".base:Algorithm",
 )

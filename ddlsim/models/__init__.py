@@ -24,6 +24,7 @@ MODELS = ModelTable(
         "googlenet": ".libraries:GoogLeNet",
         "alexnet": ".libraries:AlexNet",
         "alexnet_small": ".cnn:AlexNetSmall",
+        "vgg11": ".cnn:VGG11",
         "sizes": ".base:Sizes",
         "lstm": ".texts:LSTM",
         "gpt": ".texts:GPT",

@@ -15,6 +15,10 @@ MAPL's code calls a network with three convolutions AlexNet; core: up to the lat
 of Mukherjee, "Model agnostic peer-to-peer learning", 2023. The pooling has stride 1 after the first convolution and 2
 after the second, as there. 1,813,632 parameters in the core for three channels and 512 latent features.
 
+VGG-11 has no normalization and two hidden layers of 512 units; core: all but the last layer. Source: Simonyan,
+Zisserman, "Very deep convolutional networks for large-scale image recognition", ICLR 2015; in the form that the code of
+RelaySGD (Vogels et al., NeurIPS 2021) runs on CIFAR-10.
+
 The head of fully connected models is the last linear layer. Source of the mlp's default: Listo Zec et al.,
 "Decentralized adaptive clustering of deep nets", 2022, and follow-ups (784-512-20 with dropout 0.2: 412,180
 parameters).
@@ -118,6 +122,8 @@ class LeNet64(GNLeNet):
     images = (3, 64, 64)
 
 
+VGG11_BLOCKS = ((64,), (128,), (256, 256), (512, 512), (512, 512))
+"""Channels of the convolutions before each pooling."""
 ALEXNET_CHANNELS = (64, 128, 256)
 CELLS = 3
 
@@ -150,6 +156,38 @@ class AlexNetSmall(ImageModel):
             *(nn.Linear(three * CELLS**2, 512), nn.ReLU(), nn.Linear(512, self.latent)),
         )
         return core, latent_head(self.latent, num_classes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VGG11(ImageModel):
+    """VGG-11 without normalization, for images from 32 x 32: 9,750,922 parameters for 3 channels and 10 classes.
+
+    Args:
+        dropout: share of the inputs of each hidden linear layer dropped while training, 0 to below 1.
+    """
+
+    name = "vgg11"
+    images = 32
+    dropout: Annotated[float, Ge(0), Lt(1)] = 0.5
+
+    def parts(self, image_shape: ImageShape, num_classes: int) -> "tuple[nn.Module, nn.Module]":
+        from torch import nn
+
+        layers: list[nn.Module] = []
+        channels = image_shape[0]
+        for block in VGG11_BLOCKS:
+            for width in block:
+                layers += [nn.Conv2d(channels, width, 3, padding=1), nn.ReLU()]
+                channels = width
+            layers.append(nn.MaxPool2d(2))
+        layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+        for _ in range(2):
+            layers += [nn.Dropout(self.dropout), nn.Linear(512, 512), nn.ReLU()]
+        for layer in layers:
+            if isinstance(layer, nn.Conv2d):
+                nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+                nn.init.zeros_(layer.bias)
+        return nn.Sequential(*layers), nn.Linear(512, num_classes)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,8 @@ PRESERVES_MEAN = {  # name: settings; rows of their mixing matrices, or halves o
     "el": [(), ("topology={name: random_regular, degree: 3, dynamic: true}",)],
     "dfedavgm": [()],
     "gtsgd": [()],
-    "sgp": [(), ("algorithm.graph=exponential",)],
+    "sgp": [(), ("topology={name: one_peer_exponential}",)],
+    **{name: [("topology={name: complete}",)] for name in ("d2", "exact_diffusion", "extra")},  # slower on a ring
     "adpsgd": [()],
     "fedavg": [()],
     "fedprox": [()],
@@ -23,6 +24,8 @@ NO_SUCH_PROMISE = {
     **dict.fromkeys(("random", "oracle", "dac", "pens", "panm"), "pulls models of some peers, which do not pull back"),
     **dict.fromkeys(("facade", "deprl", "mapl", "fedsim", "fedclassavg"), "averages parts of models"),
     "fedproto": "averages prototypes",
+    "qgm": "moves models by momentum",
+    "relaysgd": "models of distant nodes are missing in the first rounds",
     "local": "does not average",
 }
 CASES = [(name, *keys) for name, settings in PRESERVES_MEAN.items() for keys in settings]
@@ -59,6 +62,10 @@ def test_mean_of_all_models_changes_by_the_mean_gradient_only(case):
         ("scaffold", "training.local_steps=3"),
         ("fedavg",),
         ("fedprox",),
+        ("d2", "topology={name: torus}"),  # a ring of six nodes has the eigenvalue -1/3
+        ("exact_diffusion",),
+        ("extra",),
+        ("relaysgd", "topology={name: tree}"),
     ],
 )
 def test_nodes_with_different_losses_reach_the_minimum_of_the_sum(case):
