@@ -102,11 +102,11 @@ PASSED = "all passed (bytes, clock, messages, parameters)"
 def finalize(context: RunContext, status: str, failure: Exception | None) -> dict:
     """Close and summarize a run, and tell callbacks; raise its first failure."""
     try:
-        summary, recorders.unwritten = _close(context, status)
+        summary, unwritten = _close(context, status)
     except WorkerLost as lost:  # before the summary was written
         lost.run_dir = context.path
         raise
-    failure = failure or recorders.unwritten
+    failure = failure or unwritten
     if status == "done" and failure is None and context.options.every.keep is None:
         remove_checkpoints(context.path)
     if isinstance(failure, RecordsFailed):

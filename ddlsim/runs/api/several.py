@@ -211,7 +211,7 @@ def sweep(
     found = []
     for (seed, _), one, label in zip(points, checked, labels, strict=True):
         place = (folder / label if label else folder) / ("run" if seed is None else f"seed-{seed}")
-        found.append(run(one, out=place, progress=progress, **options))  # type: ignore[arg-type]
+        found.append(run(one, out=place, progress=progress, **options))
     return Comparison(found)
 
 
