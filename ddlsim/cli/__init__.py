@@ -53,6 +53,7 @@ SCENARIOS = (check.check, check.schema, check.new, calibrate, doctor.doctor)
 for command in (*RUNS, *RECORDS, *SCENARIOS):
     app.command(cls=LiveCommand)(command)
 app.command("list", cls=LiveCommand)(listing.list_names)
+app.command(cls=LiveCommand)(listing.show)
 app.add_typer(data.app, name="data")
 app.add_typer(network.app, name="network")
 

@@ -1,7 +1,7 @@
-"""ddlsim list: names for scenarios, with keys, types and defaults."""
+"""ddlsim list: names for scenarios; ddlsim show: one of them, with its source, keys, types and defaults."""
 
+import inspect
 import json
-from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,18 +30,16 @@ TABLE_OF = {
 }
 """Kind of name -> the key of a scenario that takes it."""
 
-Kind = Enum("Kind", {name: name for name in (*TABLE_OF, "energy", "metrics", "scenarios", "matrices")}, type=str)  # type: ignore[misc]
+KINDS = (*TABLE_OF, "energy", "metrics", "scenarios", "matrices")
+Kind = Annotated[str, typer.Argument(help=f"{', '.join(KINDS)}.", autocompletion=lambda: list(KINDS))]
 
 
-def list_names(
-    kind: Annotated[Kind | None, typer.Argument(help="Names to list, with their keys; by default all names.")] = None,
-    as_json: AsJson = False,
-) -> None:
-    """List names for scenarios, with keys, defaults and origin."""
+def list_names(kind: Kind = "", as_json: AsJson = False) -> None:
+    """List the names of one kind, or all names, for scenarios: a line for each."""
     from ddlsim.report.text import printable
     from ddlsim.scenario import parts
 
-    found = {each.value: rows_of(each.value) for each in ([kind] if kind else Kind)}
+    found = {each: rows_of(each) for each in ([_plural(kind)] if kind else KINDS)}
     if as_json:
         typer.echo(table_text({"schema_version": 1, **found}, indent=1))
         return
@@ -51,19 +49,86 @@ def list_names(
         for row in rows:
             also = f" (also {', '.join(row['aliases'])})" if row.get("aliases") else ""
             typer.echo(printable(f"  {row['name']:{width}}  {row['about']}{also} [{row.get('from', 'built-in')}]"))
-            keys = row.get("keys", []) if kind else []
-            key_width = max((len(key["key"]) for key in keys), default=0)
-            for key in keys:
-                value = key["default"]
-                default = f"default {value if isinstance(value, str) else json.dumps(value)}"
-                default = "required" if key["required"] else default
-                text = f"{key['key']:{key_width}}  {key['type']}, {default}. {key['about']}"
-                typer.echo(f"  {'':{width}}    {text}".rstrip())
-    key = TABLE_OF.get(kind.value) if kind else None
+    key = TABLE_OF.get(_plural(kind)) if kind else None
     group = f", or an entry point in the group {parts.table(key).group}" if key else ""
     typer.echo(f"Others: a class in a file (./mine.py:Mine) or module (package.module:Mine){group}.")
-    if kind is None:
-        typer.echo("Keys: ddlsim list KIND.")
+    if key or not kind:
+        typer.echo(f"Source, keys and an example: ddlsim show {key or 'KIND'} NAME.")
+
+
+def show(
+    kind: Kind,
+    name: Annotated[str, typer.Argument(help="A name of this kind (`ddlsim list KIND`), or ./mine.py:Mine.")],
+) -> None:
+    """Show a part that a scenario can name: its documentation, source, keys and an example."""
+    from ddlsim.foundation import own_code
+    from ddlsim.foundation.errors import ScenarioError
+    from ddlsim.report.text import printable
+    from ddlsim.scenario import parts
+
+    key = TABLE_OF.get(_plural(kind))
+    if key is None:
+        raise ScenarioError(f"show {kind}: has no keys. `ddlsim list {_plural(kind)}` lists all there is.")
+    table = parts.table(key)
+    try:
+        cls = table[name]
+    except KeyError:
+        raise ScenarioError(f"show {key}: {parts.unknown_name(table, name)}") from None
+    name = table.meant(name)
+    module = inspect.getmodule(cls)
+    keys = _keys(key, name)
+    also = f", also {', '.join(table.aliases_of(name))}" if table.aliases_of(name) else ""
+    about = [inspect.getdoc(cls) or "", inspect.getdoc(module) or "" if module else ""]
+    place = getattr(module, "__file__", None)
+    lines = [f"{name} ({key}{also})", *(f"\n{each.partition(ARGS)[0].strip()}" for each in about if each)]
+    lines += [f"\nFile: {own_code.shown_path(Path(place))}"] if place else []
+    lines += ["\nKeys:" if keys else "\nNo keys.", *_key_lines(keys), "\nExample:", *_example(key, name, keys)]
+    typer.echo(printable("\n".join(lines)))
+
+
+ARGS = "\nArgs:"
+
+
+def _plural(word: str) -> str:
+    """Return the kind of a word in the singular or plural, or of the key of a scenario.
+
+    Raises:
+        ScenarioError: it is none; the text names the command that shows it, if it is the name of a part.
+    """
+    from ddlsim.foundation.errors import ScenarioError, did_you_mean
+    from ddlsim.scenario import parts
+
+    found = next((kind for kind in KINDS if word in (kind, kind[:-1], TABLE_OF.get(kind))), None)
+    if found is not None:
+        return found
+    named = [key for key in TABLE_OF.values() if word in parts.table(key) or word in parts.table(key).aliases]
+    hint = f" Show it with `ddlsim show {named[0]} {word}`." if named else did_you_mean(word, KINDS)
+    raise ScenarioError(f"expected a kind ({', '.join(KINDS)}), got {word!r}.{hint}")
+
+
+def _key_lines(keys: list[dict[str, Any]]) -> list[str]:
+    width = max((len(key["key"]) for key in keys), default=0)
+    lines = []
+    for key in keys:
+        default = "required" if key["required"] else f"default {_yaml(key['default'])}"
+        lines.append(f"  {key['key']:{width}}  {key['type']}, {default}. {key['about']}".rstrip())
+    return lines
+
+
+def _yaml(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _example(key: str, name: str, keys: list[dict[str, Any]]) -> list[str]:
+    """Return YAML lines with the part's keys: its defaults, and ... for required keys."""
+    from ddlsim.scenario import parts
+
+    shown = {"name": name} | {each["key"]: "..." for each in keys if each["required"]}
+    shown |= {each["key"]: _yaml(each["default"]) for each in keys if not each["required"] and each["default"] is not None}
+    item = key in parts.LISTED
+    lines = [f"{key}:", *(f"  {'- ' if item and not i else '  ' * item}{k}: {v}" for i, (k, v) in enumerate(shown.items()))]
+    section = parts.SECTIONS.get(key)
+    return [f"  {line}" for line in ([f"{section}:", *(f"  {line}" for line in lines)] if section else lines)]
 
 
 def rows_of(kind: str) -> list[dict[str, Any]]:

@@ -28,14 +28,14 @@ def complete_matrices(incomplete: str) -> list[str]:
 
 
 def complete_settings(incomplete: str) -> list[str]:
-    """Complete a dotted key of a scenario, or the name after `algorithm.name=` and similar keys."""
+    """Complete a dotted key of a scenario, or the name after `algorithm=` and similar keys."""
     from ddlsim.scenario import parts
 
     key, equals, value = incomplete.partition("=")
     if not equals:
         return sorted(known for known in _keys() if known.startswith(key))
     part = key.removesuffix(".name").rpartition(".")[2]
-    if not key.endswith(".name") or part not in parts.TABLES:
+    if part not in parts.TABLES:
         return []
     return [f"{key}={name}" for name in parts.table(part) if name.startswith(value)]
 
@@ -50,14 +50,12 @@ def _files(incomplete: str, matrices: bool) -> list[str]:
 
 
 def _keys() -> Iterator[str]:
-    """Yield `training.learning_rate=`, `algorithm.name=`, ..."""
+    """Yield `training.learning_rate=`, `algorithm=`, ..."""
     from ddlsim.scenario import json_schema, parts
 
     def below(properties: dict, prefix: str) -> Iterator[str]:
         for key, schema in properties.items():
-            if key in parts.TABLES:
-                yield f"{prefix}{key}.name="
-            elif schema.get("properties") and key != "fallback":
+            if schema.get("properties") and key != "fallback":
                 yield from below(schema["properties"], f"{prefix}{key}.")
             else:
                 yield f"{prefix}{key}="

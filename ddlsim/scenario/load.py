@@ -2,7 +2,8 @@
 
 Defaults, `extends`, `fallback` and parts of sweeps are merged by one rule: mappings key by key, but a mapping with a
 `name` replaces the whole named part, because the keys belong to the part of that name. Every other value replaces the
-value below it. A value of `--set` replaces the old value, also if it is a mapping.
+value below it. A value of `--set` replaces the old value, also if it is a mapping. The bare name of a part, `el`, means
+`{name: el}` everywhere.
 """
 
 import json
@@ -14,7 +15,7 @@ from ddlsim.foundation import own_code
 from ddlsim.foundation.errors import ScenarioError, did_you_mean
 from ddlsim.scenario.files import by_name, find
 from ddlsim.scenario.model import DEFAULTS, Scenario, to_plain
-from ddlsim.scenario.parts import PART_PATHS, plain, table, with_given_parts, with_whole_path, with_whole_paths
+from ddlsim.scenario.parts import LISTED, PART_PATHS, plain, table, with_given_parts, with_whole_path, with_whole_paths
 from ddlsim.scenario.per_node import PER_NODE
 from ddlsim.scenario.tree import (
     Mark,
@@ -39,16 +40,23 @@ def is_part(path: tuple[str, ...]) -> bool:
     return (path[1:] if path[:1] == ("fallback",) else path) in PART_PATHS
 
 
+def as_mapping(tree: Tree, path: tuple[str, ...]) -> Tree:
+    """Return `{name: el}` for the bare name of a part, `el`; every other value unchanged."""
+    is_name = isinstance(tree.value, str) and is_part(path) and path[-1] not in LISTED
+    return Tree({"name": Tree(tree.value, tree.mark)}, tree.mark, tree.key) if is_name else tree
+
+
 def merge(below: Tree, above: Tree, path: tuple[str, ...] = ()) -> Tree:
     """Return `above` merged over `below`; values keep their marks, the arguments stay unchanged."""
     if is_training(path):
         below, above = with_long_names(below), with_long_names(above)
+    below, above = as_mapping(below, path), as_mapping(above, path)
     whole = is_part(path) or path[-1:] == ("augmentation",) or (is_training(path[:-1]) and path[-1] in PER_NODE)
     if not (below.is_mapping and above.is_mapping) or (whole and "name" in above.value):
         return above
     merged = dict(below.value)
     for key, child in above.value.items():
-        merged[key] = merge(merged[key], child, (*path, key)) if key in merged else child
+        merged[key] = merge(merged.get(key, Tree({}, child.mark)), child, (*path, key))
     return Tree(merged, above.mark, above.key)
 
 
@@ -65,8 +73,8 @@ def put(tree: Tree | None, rest: tuple[str, ...], value: Tree, path: tuple[str, 
     """
     if not rest:
         return value
-    if tree is not None and is_training(path):
-        tree = with_long_names(tree)
+    if tree is not None:
+        tree = as_mapping(with_long_names(tree) if is_training(path) else tree, path)
     here = dict(tree.value) if tree is not None and tree.is_mapping else {}
     key = rest[0]
     renames = rest == ("name",) and is_part(path) and "name" in here
@@ -171,7 +179,7 @@ def _change(key: str, value: Any) -> tuple[tuple[str, ...], Tree]:
     tree = _tree_of(whole, f"set {key}")
     for part in path:
         tree = tree.value[part]
-    return long_path(path, tree), tree
+    return _long(path, tree), tree
 
 
 def as_overrides(changes: Mapping[str, Any]) -> list[str]:
@@ -395,4 +403,10 @@ def parse_override(text: str) -> tuple[tuple[str, ...], Tree]:
     if path[0] == "extends":
         raise ScenarioProblems([Problem(mark, "extends", "can only stand in a file")])
     given = parse_value(value, mark, ".".join(path))
-    return long_path(path, given), given
+    return _long(path, given), given
+
+
+def _long(path: tuple[str, ...], given: Tree) -> tuple[str, ...]:
+    """Return the long path of a change: a bare name is a value of `name`, so a part of this name keeps its keys."""
+    is_name = isinstance(given.value, str) and is_part(path) and path[-1] not in LISTED
+    return (*path, "name") if is_name else long_path(path)

@@ -9,7 +9,7 @@ from ddlsim.foundation.registry import Registry
 from ddlsim.scenario import parts
 from ddlsim.scenario.model import DEFAULTS, Scenario
 from ddlsim.scenario.sections import Section
-from ddlsim.scenario.tree import NAMED, OPTIMIZER_KEYS
+from ddlsim.scenario.tree import OPTIMIZER_KEYS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 Schema = dict[str, Any]
@@ -51,9 +51,7 @@ def _section(cls: type[Section], path: tuple[str, ...]) -> Schema:
     for key, field in cls.model_fields.items():
         if key in parts.TABLES:
             ref: Schema = {"$ref": f"#/$defs/{key}"}
-            if key in parts.LISTED:
-                ref = {"type": "array", "items": ref}
-            properties[key] = {"anyOf": [{"type": "string"}, ref]} if key in NAMED else ref
+            properties[key] = {"type": "array", "items": ref} if key in parts.LISTED else ref
         elif (inner := _inner_section(field.annotation)) is not None:
             properties[key] = _section(inner, (*path, key))
             if not isinstance(field.annotation, type):
@@ -99,11 +97,11 @@ def _part(key: str) -> Schema:
     nullable = key in ("aggregation", "churn", "schedule", "task")
     # A part without a name is merged over another file's part, whose keys are unknown here.
     return {
-        "type": ["object", "null"] if nullable else "object",
+        "type": ["object", *([] if key in parts.LISTED else ["string"]), *(["null"] if nullable else [])],
         "properties": every,
         "if": {"properties": {"name": in_file}, "required": ["name"]},
         "else": {"properties": {key: {} for key in every}, "additionalProperties": False},
-        "allOf": branches,
+        "allOf": [*branches, {"if": {"type": "string"}, "then": every["name"]}],
     }
 
 
@@ -114,7 +112,8 @@ def _optimizer(known: Registry) -> Schema:
     for name in known.own_names:
         is_it = {"properties": {"name": {"const": name}}, "required": ["name"]}
         branches.append({"if": is_it, "then": part_keys(known[name], name)})
-    return {"type": "object", "properties": {"name": {"type": "string", "description": about}}, "allOf": branches}
+    name = {"type": "string", "description": about}
+    return {"type": ["object", "string"], "properties": {"name": name}, "allOf": branches}
 
 
 def part_keys(cls: type, name: str) -> Schema:

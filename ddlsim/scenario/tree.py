@@ -308,8 +308,6 @@ def _tag(node: Node) -> str:
     return str(node.tag or "tag:yaml.org,2002:str")
 
 
-NAMED = ("optimizer", "schedule")
-
 OPTIMIZER_KEYS = frozenset(
     {"adjust_lr_fn", "alpha", "amsgrad", "beta2_decay", "betas", "centered", "d", "dampening"}
     | {"decoupled_weight_decay", "eps", "etas", "initial_accumulator_value", "lambd", "lr_decay"}
@@ -329,13 +327,11 @@ def with_long_names(training: Tree) -> Tree:
     if not training.is_mapping:
         return training
     found = {key: child for key, child in training.value.items() if key not in OPTIMIZER_KEYS}
-    for key in NAMED:
-        if key in found and isinstance(found[key].value, str):
-            child = found[key]
-            found[key] = Tree({"name": child}, child.mark, child.key)
     flat = {key: child for key, child in training.value.items() if key in OPTIMIZER_KEYS}
     if flat:
         optimizer = found.get("optimizer")
+        if optimizer is not None and isinstance(optimizer.value, str):
+            optimizer = Tree({"name": optimizer}, optimizer.mark, optimizer.key)
         if optimizer is not None and not optimizer.is_mapping:
             return training  # null or a list, which validation reports
         inside = dict(optimizer.value) if optimizer is not None else {}
@@ -371,13 +367,11 @@ def value_at(tree: Tree, path: tuple[str, ...]) -> Tree | None:
     return found
 
 
-def long_path(path: tuple[str, ...], given: Tree) -> tuple[str, ...]:
+def long_path(path: tuple[str, ...]) -> tuple[str, ...]:
     """Return the path of a `--set` in the long form."""
     head = path[:-1]
     if is_training(head) and path[-1] in OPTIMIZER_KEYS:
         return (*head, "optimizer", path[-1])
-    if is_training(head) and path[-1] in NAMED and isinstance(given.value, str):
-        return (*path, "name")
     return path
 
 

@@ -31,7 +31,7 @@ _EXPECTED = {
     "model_type": "a mapping (key: value)",
     "model_attributes_type": "a mapping (key: value)",
     "dataclass_type": "a mapping (key: value)",
-    "part_type": "a mapping with a name, such as {{name: {example}}}",
+    "part_type": "a name, such as {example}, or a mapping, such as {{name: {example}}}",
     "literal_error": "{expected}",
     "greater_than": "a number above {gt:g}",
     "greater_than_equal": "a number of at least {ge:g}",

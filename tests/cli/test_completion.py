@@ -19,6 +19,7 @@ def test_a_matrix_is_completed_and_a_scenario_is_not_offered_for_it(tmp_path, mo
 
 def test_keys_and_names_of_parts_are_completed():
     assert options.complete_settings("training.learning_") == ["training.learning_rate="]
-    assert options.complete_settings("network.links.") == ["network.links.name="]
-    assert "algorithm.name=facade" in options.complete_settings("algorithm.name=fa")
+    assert options.complete_settings("network.li") == ["network.links="]
+    assert options.complete_settings("algorithm=fac") == ["algorithm=facade"]
+    assert options.complete_settings("algorithm.name=fac") == ["algorithm.name=facade"]
     assert options.complete_settings("training.learning_rate=") == []

@@ -34,9 +34,7 @@ def part_of(key: str, value: Any) -> Any:
     Raises:
         ScenarioError: if the type is unsupported.
     """
-    if isinstance(value, str):
-        return {"name": value}
-    if isinstance(value, Part) or _is_part_class(value) or _is_mapping(value):
+    if isinstance(value, str | Part) or _is_part_class(value) or _is_mapping(value):
         return value
     if key == "topology":
         found = value if isinstance(value, list | tuple) else [value]
@@ -99,7 +97,7 @@ def register(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """
     found = {key: part_of(key, value) for key, value in arguments.items() if value is not None}
     for key, part in found.items():
-        if not _is_mapping(part):
+        if not isinstance(part, str) and not _is_mapping(part):
             parts.table(key).name_given(part if isinstance(part, type) else type(part))
     return found
 
