@@ -103,7 +103,7 @@ def _plural(word: str) -> str:
         return found
     named = [key for key in TABLE_OF.values() if word in parts.table(key) or word in parts.table(key).aliases]
     hint = f" Show it with `ddlsim show {named[0]} {word}`." if named else did_you_mean(word, KINDS)
-    raise ScenarioError(f"expected a kind ({', '.join(KINDS)}), got {word!r}.{hint}")
+    raise ScenarioError(f"expected a kind of name, got {word!r}.{hint} Kinds: {', '.join(KINDS)}")
 
 
 def _key_lines(keys: list[dict[str, Any]]) -> list[str]:
@@ -124,9 +124,9 @@ def _example(key: str, name: str, keys: list[dict[str, Any]]) -> list[str]:
     from ddlsim.scenario import parts
 
     shown = {"name": name} | {each["key"]: "..." for each in keys if each["required"]}
-    shown |= {each["key"]: _yaml(each["default"]) for each in keys if not each["required"] and each["default"] is not None}
-    item = key in parts.LISTED
-    lines = [f"{key}:", *(f"  {'- ' if item and not i else '  ' * item}{k}: {v}" for i, (k, v) in enumerate(shown.items()))]
+    shown |= {each["key"]: _yaml(each["default"]) for each in keys if each["default"] is not None}
+    first, rest = ("- ", "  ") if key in parts.LISTED else ("", "")
+    lines = [f"{key}:", *(f"  {rest if i else first}{k}: {v}" for i, (k, v) in enumerate(shown.items()))]
     section = parts.SECTIONS.get(key)
     return [f"  {line}" for line in ([f"{section}:", *(f"  {line}" for line in lines)] if section else lines)]
 

@@ -51,7 +51,7 @@ def _files(incomplete: str, matrices: bool) -> list[str]:
 
 def _keys() -> Iterator[str]:
     """Yield `training.learning_rate=`, `algorithm=`, ..."""
-    from ddlsim.scenario import json_schema, parts
+    from ddlsim.scenario import json_schema
 
     def below(properties: dict, prefix: str) -> Iterator[str]:
         for key, schema in properties.items():

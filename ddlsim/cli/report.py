@@ -35,9 +35,12 @@ Live = Annotated[
 
 
 class LiveCommand(TyperCommand):
-    """A command whose option --live may have no port."""
+    """A command whose option --live may have no port, and that explains options of `sweep`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        option = next((word for word in args if word.partition("=")[0] in ("--seeds", "--grid")), None)
+        if option and self.name == "run":
+            raise ScenarioError(f"{option}: `ddlsim run` makes one run. Use `ddlsim sweep SCENARIO {option} ...`.")
         return super().parse_args(ctx, with_port(args))
 
 

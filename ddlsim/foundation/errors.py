@@ -69,7 +69,7 @@ def kind_of(value: object) -> str:
 
 def did_you_mean(wrong: object, known: Iterable[str]) -> str:
     """Return a sentence with the nearest known name, after a space, or nothing."""
-    found = difflib.get_close_matches(str(wrong), list(known), n=1, cutoff=0.5)
+    found = difflib.get_close_matches(str(wrong), list(known), n=1, cutoff=0.6)
     return f" Did you mean {found[0]!r}?" if found else ""
 
 

@@ -19,8 +19,9 @@ from pydantic_core import PydanticCustomError, core_schema
 from typing_extensions import TypedDict
 
 from ddlsim.foundation import augmentation, own_code
-from ddlsim.foundation.errors import ScenarioError, did_you_mean
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.registry import Registry
+from ddlsim.scenario.synonyms import suggestion
 from ddlsim.scenario.tree import Tree
 
 if TYPE_CHECKING:
@@ -107,7 +108,8 @@ class NamedPart:
 def unknown_name(known: Registry, name: object) -> str:
     """Return the message on a name that is not in a table."""
     in_file = " A class in a file is named ./mine.py:Mine." if re.search("[:/]", str(name)) else ""
-    return f"unknown name {name!r}.{did_you_mean(name, [*known, *known.aliases])}{in_file} Known: {', '.join(known)}"
+    hint = suggestion(name, [*known, *known.aliases], known.kind)
+    return f"unknown name {name!r}.{hint}{in_file} Known: {', '.join(known)}"
 
 
 def _located(kind: str, text: str | None, value: Any) -> ValidationError:

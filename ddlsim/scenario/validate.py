@@ -11,6 +11,7 @@ from ddlsim.foundation.errors import ScenarioError, did_you_mean
 from ddlsim.scenario import parts
 from ddlsim.scenario.crosscheck import cross_problems
 from ddlsim.scenario.model import Scenario
+from ddlsim.scenario.synonyms import suggestion
 from ddlsim.scenario.tree import NUMBER_LIKE, Mark, Problem, Tree
 
 Path = tuple[str | int, ...]
@@ -207,7 +208,7 @@ def _unknown_key(tree: Tree, path: Path, owner: type[BaseModel]) -> str:
     if owner is Scenario and len(path) > 1 and path[-1] in Scenario.model_fields:
         return f"unknown key {path[-1]!r}. It belongs to the top level of the scenario, like {path[0]!r}."
     homes = [section for section, keys in _section_keys().items() if path[-1] in keys] if owner is Scenario else []
-    hint = f" It belongs under {' or '.join(map(repr, homes))}." if homes else did_you_mean(path[-1], allowed)
+    hint = f" It belongs under {' or '.join(map(repr, homes))}." if homes else suggestion(path[-1], allowed)
     return f"unknown key {path[-1]!r}.{hint} Allowed here: {', '.join(allowed) or 'nothing'}"
 
 

@@ -2,8 +2,10 @@
 
 import pytest
 
-from ddlsim.foundation.errors import ScenarioError
-from ddlsim.scenario import load
+from ddlsim.foundation.errors import ScenarioError, did_you_mean
+from ddlsim.scenario import json_schema, load
+from ddlsim.scenario.parts import TABLES, table
+from ddlsim.scenario.synonyms import KEYS, NAMES
 
 BAD = """\
 rounds: 0
@@ -97,10 +99,33 @@ def test_missing_keys_are_named_where_they_belong(problems):
     assert "test.yaml:1:1: training.learning_rate: required key 'learning_rate' is missing" in message
 
 
-def test_part_without_mapping_shows_how_it_is_written(problems):
-    assert problems(more="topology: ring\n") == [
-        "test.yaml:7:11: topology: expected a mapping with a name, such as {name: random_regular}, got 'ring'"
+def test_part_of_another_type_shows_how_it_is_written(problems):
+    assert problems(more="topology: 4\n") == [
+        "test.yaml:7:11: topology: expected a name, such as random_regular, or a mapping, "
+        "such as {name: random_regular}, got 4"
     ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "hint"),
+    [
+        (["algorithm=push_sum"], " Did you mean 'sgp'? Known:"),
+        (["training.lr=0.1"], " Did you mean 'training.learning_rate'? Allowed"),
+        (["dropout=0.2"], " Did you mean 'participation' or 'churn'? Allowed"),
+    ],
+)
+def test_suggestions_are_close_in_meaning(problems, changes, hint):
+    (message,) = problems(sets=changes)
+    assert hint in message
+    assert did_you_mean("diloco", ["local", "dac"]) == ""
+
+
+def test_suggested_words_are_names_and_keys():
+    tables = {table(key).kind: table(key) for key in TABLES}
+    assert all(name in tables[kind] for kind, words in NAMES.items() for name in words.values())
+    keys = json_schema()["properties"]
+    for path in (key.split(".") for meant in KEYS.values() for key in meant):
+        assert path[0] in keys and (len(path) == 1 or path[1] in {**keys[path[0]].get("properties", {}), "name": 0})
 
 
 def test_error_of_a_list_names_only_the_bad_entry(problems):

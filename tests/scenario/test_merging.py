@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 from ddlsim.data.torchvision_sets import FashionMnistMini
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.network.access_links import Uniform
-from ddlsim.scenario import load, with_fallback
+from ddlsim.runs.sweeps.axes import parse_grid
+from ddlsim.scenario import from_python, json_schema, load, with_fallback
 from ddlsim.scenario.idle_keys import idle_notes
 from ddlsim.topologies.named_graphs import Ring
 from ddlsim.topologies.random_graphs import RandomRegular
@@ -96,6 +98,20 @@ def test_override_of_a_key_survives_an_override_of_its_part_in_any_order(write):
 def test_override_of_the_same_name_keeps_the_keys(write):
     name = write(more="topology: {degree: 2, name: random_regular}\n")
     assert load(name, ["topology.name=random_regular"]).topology.degree == 2
+
+
+def test_bare_name_is_the_name_of_the_part_everywhere(write):
+    file = write("extends: facade_30_2\nalgorithm: el\ntopology: ring\n", "bare.yaml")
+    assert load(file).algorithm.variant == "oracle" and isinstance(load(file).topology, Ring)
+    el = load("facade_30_2", ["algorithm=el", "churn=skype", "network.links=5g"])
+    assert el == load("facade_30_2", ["algorithm.name=el", "churn.name=skype", "network.links={name: 5g}"])
+    assert from_python("facade_30_2", {"algorithm": "el", "churn": "skype", "network.links": "5g"}) == el
+    assert load("facade_30_2", ["algorithm=facade"]) == load("facade_30_2")  # the same part keeps its keys
+    assert load("facade_30_2", ["algorithm.variant=local", "algorithm=el"]).algorithm.variant == "local"
+    assert [value.option for value in parse_grid("algorithm=el,dpsgd")] == ["algorithm=el", "algorithm=dpsgd"]
+    jsonschema.validate({"extends": "smoke", "algorithm": "el", "training": {"optimizer": "adam"}}, json_schema())
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"extends": "smoke", "algorithm": "elephant"}, json_schema())
 
 
 def test_override_with_a_mapping_replaces(write):
