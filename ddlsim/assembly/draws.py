@@ -26,7 +26,7 @@ class NodeStepTimes:
 
     Args:
         seconds: per local step, float64 [nodes] or over time.
-        forward_share: what a forward pass costs of a local step, per node; None: FORWARD_SHARE.
+        forward_share: cost of a forward pass as a share of a local step, per node; None: FORWARD_SHARE.
         about: for the manifest: device, source, shortest and longest step, operations per architecture.
     """
 

@@ -174,7 +174,7 @@ def _require_no_statistics(layouts: "Mapping[str, Layout]", algorithm: str) -> N
         if layout.local.size or holding:
             raise ScenarioError(
                 f"privacy: {name} with {algorithm} has running statistics (BatchNorm) in {', '.join(holding) or 'it'}, "
-                "which learn of samples without noise. Choose a model without them (gn_lenet, mlp, ...), or another "
+                "which learn from samples without noise. Choose a model without them (gn_lenet, mlp, ...), or another "
                 "algorithm."
             )
 

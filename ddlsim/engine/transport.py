@@ -235,7 +235,7 @@ class NetworkTransport:
 
     def _send(self, messages: list[Message]) -> None:
         """Hand messages to the network; nothing can be sent to a node that is offline or does not join the round."""
-        if self.network.num_away or self._run.participation < 1:
+        if self.network.num_offline or self._run.participation < 1:
             messages = [reachable for message in messages if (reachable := self._to_reachable(message))]
         self.network.add_headers(messages)
         self.contents.count(messages)

@@ -3,7 +3,7 @@
 Quantiles of downlinks by access technology: 10,000 measurements each, repository mobilebandwidth (Apache-2.0).
 Quantiles of latency between internet sites: 227 sites, matrix published with Plexus (repository sacs-epfl/plexus, MIT),
 used there and here as one-way delay. Values missing in these sources (uplinks, latency of an access technology, fiber
-and datacenter links) are assumptions of the preset, and keys of it.
+and datacenter links) are assumptions of the preset, and its keys.
 
 A node's links are drawn from its own stream, so adding a node changes no other node's links.
 
@@ -227,7 +227,7 @@ class PairLatency:
 
 @dataclass(frozen=True, kw_only=True)
 class Table(Links):
-    """Every node's links are given in a file.
+    """Every node's links are read from a file.
 
     Args:
         file: CSV with the columns node,uplink_mbps,downlink_mbps,latency_ms, one row per node; latency_ms is the

@@ -39,13 +39,13 @@ class Bursts:
     def chance(self, sender: int, now_s: float) -> float:
         """Return the loss probability of a message sent now; times never decrease."""
         if sender not in self._stays:
-            self._stays[sender] = self._drawn(sender)
+            self._stays[sender] = self._draw_stays(sender)
             self._now[sender] = next(self._stays[sender])
         while self._now[sender][0] <= now_s:
             self._now[sender] = next(self._stays[sender])
         return self._chances[self._now[sender][1]]
 
-    def _drawn(self, sender: int) -> Iterator[tuple[float, int]]:
+    def _draw_stays(self, sender: int) -> Iterator[tuple[float, int]]:
         """Draw ends of stays and their states; the first state follows the stationary distribution."""
         generator = rng.stream(self._seed, "loss bursts", sender)
         good_s, bad_s = self._means_s
@@ -64,8 +64,8 @@ class Losses:
         drop_prob: probability that a message is lost on its way; its bytes are sent, and wasted.
         bursts: loss model that gives this probability over time; None: constant probability.
         on_drop: reaction to a loss: the whole message is sent again at once, or nothing.
-        timeout_s: a message that has not arrived this long after it was first sent is given up: its sent bytes are
-            wasted and nothing follows. None: no limit.
+        timeout_s: time after its first sending at which an undelivered message is given up and its sent bytes are
+        wasted. None: no limit.
     """
 
     drop_prob: float = 0.0
@@ -95,7 +95,7 @@ NO_LOSSES = Losses()
 
 
 class LinkSettings:
-    """The current links of a network, and what its extension knows of them.
+    """The current links of a network, in Python and in its extension.
 
     Args:
         env: the network's environment.

@@ -49,7 +49,7 @@ class LinkTable:
         changes: later changes of capacity, in order of time.
         shared_bytes_per_s: capacities of links that several nodes share.
         route: see Route; None: no message crosses a shared link.
-        holds_for_server: whether functions of pairs know a server, as node N, too.
+        holds_for_server: whether functions of pairs also accept a server, as node N.
         site_bytes_per_s: [2, N], capacity out of and into the site of each node without a limiting access link, the
             base of its utilization; inf: its own link is the base. None: inf for all.
     """

@@ -2,7 +2,7 @@
 
 Python uses SimPy's float of seconds; the flow network uses whole nanoseconds. A time enters rounded to the nearest
 nanosecond and leaves as ns / 1e9, which returns to the same nanosecond up to 2^50 ns (13 simulated days); later the
-resolution is that of a float of seconds, and a time is moved to the nearest one that keeps events in order.
+resolution is limited by a float of seconds, and a time is moved to the nearest one that keeps events in order.
 
 SimPy drives everything. The network has at most one pending event in SimPy's queue: its next completion, or, if
 completions before SimPy's next event end no wait, the first that does. Every change of rates (a message is sent, a node
@@ -43,11 +43,11 @@ class Network:
     """The links of all nodes and every message on its way.
 
     A message waits for its latency, then shares uplink and downlink max-min fairly with the others (`flow`; `tcp` adds
-    what tcp.py says), or arrives after the latency alone (`latency`), or at the same instant (`ideal`). A node's
+    the effects in tcp.py), or arrives after the latency alone (`latency`), or at the same instant (`ideal`). A node's
     message to itself arrives at the same instant and is not counted.
 
     Args:
-        env: the simulation's; an ordinary one.
+        env: SimPy's environment of the simulation.
         links: links of all nodes; their changes of capacity are applied at their time.
         fidelity: flow, tcp, latency or ideal.
         header_bytes: header added to messages that do not specify their own.
@@ -60,7 +60,7 @@ class Network:
         tcp: additions of fidelity `tcp` to `flow`.
 
     Attributes:
-        num_away: number of offline nodes.
+        num_offline: number of offline nodes.
         num_failed: number of messages that never arrived.
     """
 
@@ -79,7 +79,7 @@ class Network:
     ):
         self.header_bytes = header_bytes
         self.num_nodes = links.num_nodes
-        self.num_away = 0
+        self.num_offline = 0
         self.num_failed = 0
         self._env = env
         self._takes_time = fidelity in ("flow", "tcp")
@@ -183,7 +183,7 @@ class Network:
             Number of aborted messages.
         """
         self._look_at(self._env.now)
-        self.num_away += self._transport.online(node)
+        self.num_offline += self._transport.online(node)
         aborted = self._transport.remove_node(self._env.now, node)
         for message, receiver in aborted:
             self._abort(to_one(message, receiver))
@@ -191,7 +191,7 @@ class Network:
 
     def return_node(self, node: int) -> None:
         """Return a node to the network, with its previous links."""
-        self.num_away -= not self._transport.online(node)
+        self.num_offline -= not self._transport.online(node)
         self._transport.return_node(node)
 
     def set_capacity(self, node: int, uplink_bytes_per_s: float, downlink_bytes_per_s: float) -> None:
@@ -274,14 +274,17 @@ class Network:
     # -- completions ----------------------------------------------------------------------------------------------
 
     def _look_at(self, time_s: float) -> None:
-        """Ensure that `_go_on` is called at the end of this instant or earlier."""
+        """Ensure that `_handle_completions` is called at the end of this instant or earlier."""
         if time_s >= self._alarm_s:
             return
         delay_s = exact_delay(self._env.now, time_s)
         # A later alarm remains in SimPy's queue, which cannot remove it, and is ignored.
-        self._alarm, self._alarm_s = ScheduledCall(self._env, self._go_on, delay_s, LATEST), self._env.now + delay_s
+        self._alarm, self._alarm_s = (
+            ScheduledCall(self._env, self._handle_completions, delay_s, LATEST),
+            self._env.now + delay_s,
+        )
 
-    def _go_on(self, alarm: ScheduledCall) -> None:
+    def _handle_completions(self, alarm: ScheduledCall) -> None:
         """Handle the completions of this instant, after all its other events."""
         if alarm is not self._alarm:
             return

@@ -48,7 +48,7 @@ def replay(
     Args:
         flows_path: CSV with the columns start_s,src,dst,bytes; flows that start together are taken in its order.
         links_path: CSV with the columns node,uplink_mbps,downlink_mbps,latency_ms; node ids need not be consecutive;
-            latency_ms is the one-way latency of the node's access, a flow waits for that of both its ends.
+            latency_ms is the one-way latency of the node's access, a flow waits for the latencies of both its ends.
         physical_path: graph of the network between the nodes, which are in it by their ids: an edge list or GraphML,
             each edge with bandwidth_mbps and latency_ms (see routed_links.py); flows are routed over it and share its
             links. None: nothing between the nodes' own links limits them.

@@ -53,10 +53,10 @@ def exact_delay(now_s: float, time_s: float) -> float:
 def call_at(env: simpy.Environment, call: Callable[[], Any], time_s: float, priority: EventPriority) -> None:
     """Call when SimPy's clock shows a time, to the last bit, or now if that time has passed."""
 
-    def go_on(_: ScheduledCall) -> None:
+    def continue_waiting(_: ScheduledCall) -> None:
         if env.now < time_s:  # an intermediate time, see exact_delay
             call_at(env, call, time_s, priority)
         else:
             call()
 
-    ScheduledCall(env, go_on, exact_delay(env.now, time_s) if time_s > env.now else 0.0, priority)
+    ScheduledCall(env, continue_waiting, exact_delay(env.now, time_s) if time_s > env.now else 0.0, priority)

@@ -132,4 +132,4 @@ class TcpPaths:
 
 REFERENCE_RTT_S = 0.04
 SHORTEST_RTT_S = 0.001
-"""Round-trip times of rtt shares: that of weight 1024, and that below which queues and hosts have more effect."""
+"""Round-trip time of weight 1024 in rtt shares, and the round-trip time below which queues and hosts matter more."""

@@ -210,7 +210,7 @@ class SiteLatency:
 
     Args:
         matrix_s: between sites, float64 [sites, sites].
-        site: per node, a server's last.
+        site: of each node, a server last.
     """
 
     matrix_s: np.ndarray
@@ -235,5 +235,5 @@ def read_opportunities(path: str) -> np.ndarray:
     if len(back):
         raise ScenarioError(f"{path}:{back[0] + 1}: {expected}, in ascending order, got {found[back[0]]}")
     if not len(found) or found[-1] == 0:
-        raise ScenarioError(f"{path}: {expected}, at least one above 0: the last one is the trace's length")
+        raise ScenarioError(f"{path}: {expected}, at least one above 0. The last one is the trace's length.")
     return found

@@ -211,7 +211,7 @@ def _privacy(scenario: Scenario) -> Wrong:
             yield f"training.{key}", f"expected {common} with privacy.kind dp_sgd: {why}"
     for key, common in (("clips", "update"), ("adjacency", "replace")):
         if getattr(privacy, key) != common:
-            yield f"privacy.{key}", "is of messages, and privacy.kind is dp_sgd; leave it out"
+            yield f"privacy.{key}", "is for privacy.kind message, which is dp_sgd; leave it out"
 
 
 def _secure(scenario: Scenario) -> Wrong:
@@ -243,13 +243,13 @@ def _network(scenario: Scenario) -> Wrong:
     if network.tcp is not None and network.fidelity != "tcp":
         yield "network.tcp", f"needs network.fidelity tcp, which is {network.fidelity}"
     if network.loss_bursts is not None and network.drop_probability:
-        yield "network.drop_probability", "network.loss_bursts says how often messages are lost; leave one out"
+        yield "network.drop_probability", "network.loss_bursts also sets the losses of messages; leave one out"
     if scenario.algorithm.uses_topology and not network.links.has_graph:
         with suppress(ScenarioError):  # the topology reports it
             unused = scenario.topology.unused(scenario.nodes.count, scenario.seed)
     if unused:
         text = f"edges have {' and '.join(unused)}, which network.links does not use. Set network.links to "
-        yield "topology", f"{text}{{name: routed}}, or leave these out of the graph"
+        yield "topology", f"{text}{{name: routed}}, or remove them from the graph"
 
 
 def _graph(scenario: Scenario) -> Wrong:
@@ -309,7 +309,7 @@ def _attacked(attack: Any, scenario: Scenario) -> Wrong:
     if attack.needs_classes and not scenario.learned.has_classes:
         yield "name", f"needs classes, but {_subject(scenario)}"
     if attack.needs_messages and scenario.algorithm.exchanges == "nothing":
-        yield "name", f"acts on what is sent, and {scenario.algorithm_name} sends nothing"
+        yield "name", f"changes sent messages, and {scenario.algorithm_name} sends none"
     if scenario.secure_aggregation is not None and attack.knows == "neighbors":
         yield "knowledge", "expected own or all: secure_aggregation hides the models of neighbors"
 

@@ -23,7 +23,7 @@ Row = tuple[str, bool, str]
 def idle_notes(scenario: Scenario) -> list[str]:
     """Return a note on each key without effect or dropped from the fallback, and on a graph that does not fit."""
     found = [*_of_parts(scenario), *_of_sections(scenario)]
-    given = [(".".join(map(str, place)), why) for place, why in found if _is_given(scenario, place)]
+    given = [(".".join(map(str, place)), why) for place, why in found if _is_set(scenario, place)]
     notes = [f"NOTE: {key} has no effect: {why}." for key, why in given] + _of_graph(scenario)
     notes += _of_weights(scenario)
     return [*scenario._notes, *notes] + [f"NOTE: {key}: {why}." for key, why in _futile_attacks(scenario)]
@@ -145,14 +145,14 @@ def _of_energy(scenario: Scenario) -> Iterator[Row]:
 
 def _futile_attacks(scenario: Scenario) -> Iterator[tuple[str, str]]:
     alone = len(scenario.attacks) == 1 and scenario.privacy is None  # else it replaces another attack, or the noise
-    what = "has no effect except that it is counted" if alone else "is no attack by itself"
+    what = "has no effect except that it is counted" if alone else "does not attack by itself"
     for number, attack in enumerate(scenario.attacks):
         why = attack.futile(attack.count(scenario.nodes.clusters), scenario.nodes.count)
         if why:
             yield f"attacks[{number}] {what}", why
 
 
-def _is_given(scenario: Scenario, place: Place) -> bool:
+def _is_set(scenario: Scenario, place: Place) -> bool:
     """Whether the key exists and its value differs from its default given the other keys."""
     section: Any = scenario
     for key in place[:-1]:

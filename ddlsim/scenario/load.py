@@ -15,7 +15,7 @@ from ddlsim.foundation import own_code
 from ddlsim.foundation.errors import ScenarioError, did_you_mean
 from ddlsim.scenario.files import by_name, find
 from ddlsim.scenario.model import DEFAULTS, Scenario, to_plain
-from ddlsim.scenario.parts import LISTED, PART_PATHS, plain, table, with_given_parts, with_whole_path, with_whole_paths
+from ddlsim.scenario.parts import LISTED, PART_PATHS, plain, table, with_named_parts, with_whole_path, with_whole_paths
 from ddlsim.scenario.per_node import PER_NODE
 from ddlsim.scenario.tree import (
     Mark,
@@ -36,7 +36,7 @@ from ddlsim.scenario.validate import validate
 
 
 def is_part(path: tuple[str, ...]) -> bool:
-    """Whether a named part stands at this path, in the scenario or in its fallback."""
+    """Whether a named part is at this path, in the scenario or in its fallback."""
     return (path[1:] if path[:1] == ("fallback",) else path) in PART_PATHS
 
 
@@ -63,7 +63,7 @@ def merge(below: Tree, above: Tree, path: tuple[str, ...] = ()) -> Tree:
 def put(tree: Tree | None, rest: tuple[str, ...], value: Tree, path: tuple[str, ...] = ()) -> Tree:
     """Return a tree with one value set, as `--set` does.
 
-    Another `name` for a named part drops the keys that belonged to the part that stood there; the same name keeps them.
+    A new `name` of a named part drops the keys of the old part; the same name keeps them.
 
     Args:
         tree: the tree at `path`; None: a new one.
@@ -78,26 +78,26 @@ def put(tree: Tree | None, rest: tuple[str, ...], value: Tree, path: tuple[str, 
     here = dict(tree.value) if tree is not None and tree.is_mapping else {}
     key = rest[0]
     renames = rest == ("name",) and is_part(path) and "name" in here
-    if renames and _meant(path, here["name"]) != _meant(path, value):
+    if renames and _canonical_name(path, here["name"]) != _canonical_name(path, value):
         here = {}
     here[key] = put(here.get(key), rest[1:], value, (*path, key))
     mark, at = (tree.mark, tree.key) if tree is not None else (value.mark, value.key)
     return Tree(here, mark, at)
 
 
-def _meant(path: tuple[str, ...], name: Tree) -> Any:
+def _canonical_name(path: tuple[str, ...], name: Tree) -> Any:
     """Return the name of a part without aliases, with the absolute path of a file."""
     found = with_whole_path(name).value
     return table(path[-1]).meant(found) if isinstance(found, str) else found
 
 
-def changes_alike(tree: Tree, path: tuple[str, ...]) -> bool:
-    """Whether what is put at a path belongs into the fallback as well: this gives a value there, or by the same name
-    the part that has the key.
+def applies_to_fallback(tree: Tree, path: tuple[str, ...]) -> bool:
+    """Whether a change at a path also applies to the fallback, because the fallback sets this key or names the same
+    part.
 
     Args:
-        tree: a scenario laid over the defaults.
-        path: the long one.
+        tree: a scenario merged over the defaults.
+        path: path in the long form.
     """
     if value_at(tree, ("fallback", *path)) is not None:
         return True
@@ -105,7 +105,7 @@ def changes_alike(tree: Tree, path: tuple[str, ...]) -> bool:
         if path[:depth] in PART_PATHS:
             own, other = (value_at(tree, (*start, *path[:depth], "name")) for start in ((), ("fallback",)))
             if own is not None and other is not None:
-                return bool(_meant(path[:depth], own) == _meant(path[:depth], other))
+                return bool(_canonical_name(path[:depth], own) == _canonical_name(path[:depth], other))
     return False
 
 
@@ -117,7 +117,7 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Scenario:
     """Read, merge and check a scenario.
 
     Args:
-        path: a YAML file, or the bare name of one in ./scenarios or among those that come with ddlsim.
+        path: a YAML file, or the bare name of one in ./scenarios or in the package.
         overrides: "dotted.key=value" texts, as given to --set; values are YAML.
     Raises:
         ScenarioError: every problem of the scenario at once, each with its place; nothing has been run.
@@ -158,7 +158,7 @@ def from_python(given: "str | Path | Mapping[str, Any] | Scenario", changes: Map
         if base is not None:
             file = find(base)
             below = read_tree(file)
-            tree, name = without_others_numbers(below, merge(below, tree)), file.stem
+            tree, name = without_stale_numbers(below, merge(below, tree)), file.stem
     elif isinstance(given, str | Path):
         file = find(given)
         tree, name = read_tree(file), file.stem
@@ -194,7 +194,7 @@ def as_overrides(changes: Mapping[str, Any]) -> list[str]:
 
 def _tree_of(mapping: Mapping[str, Any], where: str) -> Tree:
     """Return the tree of a mapping from Python code."""
-    return from_plain(plain(with_given_parts(dict(mapping))), Mark(where))
+    return from_plain(plain(with_named_parts(dict(mapping))), Mark(where))
 
 
 def from_mapping(mapping: dict[str, Any], name: str = "scenario") -> Scenario:
@@ -256,8 +256,8 @@ def finish(tree: Tree, name: str) -> Scenario:
 def _fitting_fallback(main: Tree, fallback: Tree) -> tuple[Tree, list[str]]:
     """Return a fallback without keys of parts that the scenario no longer has, and a note on each.
 
-    A key is left out if its part was named elsewhere (--set, a file that extends this one) and does not take it. What
-    the fallback's own file contradicts stays, and is an error.
+    A key is left out if its part was named elsewhere (--set, a file that extends this one) and does not have it. A
+    contradiction within the fallback's own file remains an error.
     """
     notes = []
     _, problems = validate(merge(main, fallback))
@@ -318,8 +318,8 @@ def extended(tree: Tree, file: Path, above: tuple[Path, ...] = ()) -> Tree:
 
     Args:
         tree: the scenario.
-        file: the file that it stands in; the path in `extends` is relative to it, or the name of a scenario.
-        above: files that led here, to see a circle.
+        file: its file; the path in `extends` is relative to it, or the name of a scenario.
+        above: files that extend this one, to detect a cycle.
     """
     extends = tree.value.pop("extends", None)
     if extends is None:
@@ -330,14 +330,14 @@ def extended(tree: Tree, file: Path, above: tuple[Path, ...] = ()) -> Tree:
     above = (*above, file.resolve())
     if parent.resolve() in above:
         chain = " -> ".join(one.name for one in (*above[above.index(parent.resolve()) :], parent))
-        raise ScenarioProblems([Problem(extends.mark, "extends", f"goes round in a circle: {chain}")])
+        raise ScenarioProblems([Problem(extends.mark, "extends", f"files extend each other in a cycle: {chain}")])
     if not parent.is_file():
         text = f"no file {parent} (the path is relative to {file.parent}), and no scenario of that name."
         text += did_you_mean(extends.value.removesuffix(".yaml"), by_name())
         raise ScenarioProblems([Problem(extends.mark, "extends", text)])
     below = read_file(parent, own_code.shown_path(parent.resolve()), above)
     below.value.pop("name", None)  # a run under its parent's name would be taken for the parent
-    return without_others_numbers(below, merge(below, tree))
+    return without_stale_numbers(below, merge(below, tree))
 
 
 def _parent(file: Path, extends: str) -> Path:
@@ -352,7 +352,7 @@ def apply_overrides(tree: Tree, overrides: Sequence[str]) -> Tree:
     """Return a tree with the values of "dotted.key=value" texts.
 
     Raises:
-        ScenarioProblems: texts that are none.
+        ScenarioProblems: a text has another form.
     """
     return changed(tree, [parse_override(text) for text in overrides])
 
@@ -360,22 +360,22 @@ def apply_overrides(tree: Tree, overrides: Sequence[str]) -> Tree:
 def changed(tree: Tree, changes: Sequence[tuple[tuple[str, ...], Tree]]) -> Tree:
     """Return a tree with values set at paths, as `--set` does; sections are set before their keys."""
     before = tree
-    # Of keys side by side names first: a new name drops the old part's keys, and must not drop what is given beside it.
+    # Names before other keys of one section, because a new name drops the old part's keys, not the new ones.
     for path, value in sorted(changes, key=lambda change: (len(change[0]), change[0][-1] != "name")):
         tree = put(tree, path, value)
-        # A number given on the command line holds with the fallback too; only the data has to be the fallback's.
+        # Values from the command line also apply to the fallback, except the data.
         own = path[0] in ("fallback", "data", "extends") or tree.child("fallback") is None
-        if not own and changes_alike(merge(from_plain(DEFAULTS, tree.mark), tree), path):
+        if not own and applies_to_fallback(merge(from_plain(DEFAULTS, tree.mark), tree), path):
             tree = put(tree, ("fallback", *path), from_plain(value.plain(), value.mark))
-    return without_others_numbers(before, tree)
+    return without_stale_numbers(before, tree)
 
 
-def without_others_numbers(before: Tree, after: Tree) -> Tree:
+def without_stale_numbers(before: Tree, after: Tree) -> Tree:
     """Drop the published numbers of a changed scenario if its data, nodes or models differ.
 
     Args:
-        before: as it was.
-        after: as it is now; numbers that the change itself gives stay.
+        before: the scenario before the change.
+        after: the changed scenario; numbers set by the change itself are kept.
     """
     numbers = before.child("paper")
     if numbers is None or after.child("paper") is not numbers:
@@ -401,7 +401,7 @@ def parse_override(text: str) -> tuple[tuple[str, ...], Tree]:
     if not equals or not all(path):
         raise ScenarioProblems([Problem(mark, "", "expected KEY=VALUE, e.g. --set algorithm.heads=3")])
     if path[0] == "extends":
-        raise ScenarioProblems([Problem(mark, "extends", "can only stand in a file")])
+        raise ScenarioProblems([Problem(mark, "extends", "can only be set in a file")])
     given = parse_value(value, mark, ".".join(path))
     return _long(path, given), given
 

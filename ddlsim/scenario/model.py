@@ -77,7 +77,7 @@ class Scenario(Section):
         "init": "equal initial models, so that algorithms and not starts are compared",
         "aggregation": "the algorithm's own average",
         "attacks": "all nodes are honest",
-        "task": "what the data set says",
+        "task": "the data set's own task",
         "churn": "all nodes stay",
         "privacy": "no noise",
         "secure_aggregation": "no secure aggregation",
@@ -115,11 +115,11 @@ class Scenario(Section):
     secure_aggregation: SecureAggregation | None = None
     energy: Energy | None = None
     fallback: dict[str, Any] | None = None
-    _notes: tuple[str, ...] = ()  # on what was left out when it was read; no part of what is run
+    _notes: tuple[str, ...] = ()  # on dropped keys; no part of the settings
 
     @property
     def algorithm_name(self) -> str:
-        """The algorithm's name in its table; of a class in a file the class's."""
+        """The algorithm's name in its table, or the name of its class in a file."""
         return parts.table("algorithm").label_of(self.algorithm)
 
     @property
@@ -138,7 +138,7 @@ class Scenario(Section):
 
     @property
     def learned(self) -> Task:
-        """The task: that of the key, or what the data set says."""
+        """The task of the key `task`, or else of the data set."""
         return as_task(self.data.task if self.task is None else self.task)
 
     @property
@@ -148,7 +148,7 @@ class Scenario(Section):
 
     @property
     def data_name(self) -> str:
-        """The data set's name in its table; of a class in a file the class's."""
+        """The data set's name in its table, or the name of its class in a file."""
         return parts.table("data").label_of(self.data)
 
 
@@ -167,11 +167,11 @@ DEFAULTS: dict[str, Any] = {
     "evaluation": {},
     "records": {},
 }
-"""What a scenario lies on: sections and parts that it need not give."""
+"""Defaults of sections and parts that a scenario may leave out."""
 
 WHY: dict[str, str] = {
     "partition": "every node has as many samples as any other, drawn evenly",
-    "shift": "clusters differ only if the scenario says how",
+    "shift": "clusters do not differ unless the scenario sets a shift",
     "training.optimizer": "plain SGD, which the algorithms are defined with",
     "topology": "a sparse connected graph in which all nodes have the same degree",
     "network.links": "the same links for all nodes, a household's fiber",

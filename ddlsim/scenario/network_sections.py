@@ -63,16 +63,14 @@ class Energy(Section):
         elif not any((self.costs.j_per_step, self.costs.watts, self.idle_w, self.server_w)) and not (
             self.costs.j_per_byte_up or self.costs.j_per_byte_down
         ):
-            text = (
-                "nothing costs anything. Give a device or watts, a link or j_per_byte_up, idle_w, ..., or leave it out"
-            )
+            text = "no cost is set. Set a device or watts, a link or j_per_byte_up, idle_w, ..., or leave it out"
         if text:
             raise PydanticCustomError("refused", "{text}", {"text": text})
         return self
 
     @property
     def costs(self) -> Costs:
-        """Every cost, those of presets where no key gives it."""
+        """Every cost, from its key or else from its preset."""
         found: dict[str, float] = {}
         for kind, known in KINDS.items():
             name = getattr(self, kind)

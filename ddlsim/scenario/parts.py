@@ -137,7 +137,7 @@ def _checker(cls: type) -> TypeAdapter:
         return checker(cls)
     except Exception as error:
         place = own_code.where(cls)
-        text = f"{f'{place}: ' if place else ''}the fields of {cls.__qualname__} are no keys: {error}"
+        text = f"{f'{place}: ' if place else ''}the fields of {cls.__qualname__} cannot be keys: {error}"
         raise ScenarioError(" ".join(text.split())) from error
 
 
@@ -208,7 +208,7 @@ def plain(value: Any, path: str = "") -> Any:
     shown = " ".join(repr(value).split())
     raise ScenarioError(
         f"{path}{': ' if path else ''}expected a number, text, truth value, list or mapping, got a "
-        f"{type(value).__name__} ({shown:.80}). Name it by a text, and make it in the class's own code."
+        f"{type(value).__name__} ({shown:.80}). Pass a text, and create the object in the class."
     )
 
 
@@ -245,7 +245,7 @@ def key_docs(cls: type) -> dict[str, str]:
     return found
 
 
-def with_given_parts(mapping: dict[str, Any]) -> dict[str, Any]:
+def with_named_parts(mapping: dict[str, Any]) -> dict[str, Any]:
     """Replace objects, classes and mappings named by a class, as parts of a scenario, by mappings with a name.
 
     Raises:
@@ -254,18 +254,18 @@ def with_given_parts(mapping: dict[str, Any]) -> dict[str, Any]:
     found = dict(mapping)
     for key in TABLES:
         if key in found:
-            found[key] = _given(key, found[key])
+            found[key] = _named_part(key, found[key])
     if "augmentation" in found:
         found["augmentation"] = augmentation.as_text(found["augmentation"])
     for section in ("network", "training", "fallback"):
         if isinstance(found.get(section), dict):
-            found[section] = with_given_parts(found[section])
+            found[section] = with_named_parts(found[section])
     return found
 
 
-def _given(key: str, value: Any) -> Any:
+def _named_part(key: str, value: Any) -> Any:
     if key in LISTED and isinstance(value, list | tuple):
-        return [_given(key, one) for one in value]
+        return [_named_part(key, one) for one in value]
     if isinstance(value, type):
         return {"name": table(key).name_given(value)}
     if isinstance(value, dict) and isinstance(value.get("name"), type):

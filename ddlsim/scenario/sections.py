@@ -23,7 +23,7 @@ class Section(BaseModel):
     )
 
     why: ClassVar[Mapping[str, str]] = {}
-    """Key -> why its default is what it is, of defaults that can change a published number (docs/defaults.md)."""
+    """Key -> reason for its default, for defaults that can change a published number (docs/defaults.md)."""
 
 
 DEFAULT_LOCAL_STEPS = 10
@@ -136,7 +136,7 @@ class Training(Section):
         "batch_size": "small, as nodes have few samples; the FACADE paper has 8",
         "local_steps": "10 if neither steps nor epochs are set, as in the FACADE paper",
         "epochs": "local_steps count",
-        "optimizer_state": "an average of models has no state of its own",
+        "optimizer_state": "an average of models has no optimizer state",
         "drop_last": "every sample is used",
         "accumulate": "one batch, one step",
         "clip_norm": "no clipping",
@@ -192,7 +192,7 @@ class Training(Section):
 
 
 class Protocol(Section):
-    """How long a node waits for messages, and the handling of late messages.
+    """Waits for messages, and the handling of late messages.
 
     Args:
         deadline_s: simulated seconds after which a round closes, counted from the time when its node starts to wait;

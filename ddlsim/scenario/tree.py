@@ -53,7 +53,7 @@ class Problem:
     Args:
         mark: where it was written.
         path: dotted path of the key, or "" for the file as a whole.
-        text: what was expected, what came, what to do.
+        text: expected value, found value and cure.
     """
 
     mark: Mark
@@ -80,7 +80,7 @@ class ScenarioProblems(ScenarioError):
     """All problems of one scenario.
 
     Args:
-        problems: at least one, in the order in which they are told.
+        problems: at least one, in the order of the message.
     """
 
     def __init__(self, problems: Sequence[Problem]):
@@ -100,7 +100,7 @@ MAX_DEPTH = 100
 """Deepest nesting of lists and mappings, with aliases (*name) expanded; pydantic's JSON reader allows 200."""
 MAX_ALIASED = 100_000
 """Most values in the expanded aliases of one text, in addition to one per character."""
-TOO_DEEP = "lists or mappings stand too deep in each other"
+TOO_DEEP = "lists or mappings are nested too deeply"
 _MERGE = "tag:yaml.org,2002:merge"
 _PLAIN_TAGS = {
     f"tag:yaml.org,2002:{kind}" for kind in ("int", "float", "bool", "null", "str", "map", "seq", "timestamp")
@@ -113,8 +113,8 @@ class Tree:
 
     Args:
         value: a scalar, a dict of text -> Tree, or a list of Tree.
-        mark: where the value stands.
-        key: where its key stands; the same as `mark` if it has none.
+        mark: place of the value.
+        key: place of its key, or `mark` if it has none.
         option: the value was given on the command line.
     """
 
@@ -169,7 +169,7 @@ def parse_file(text: str, source: str) -> Tree:
         text: the file's text.
         source: its path, for messages.
     Raises:
-        ScenarioProblems: bad YAML, repeated keys, a top level that is no mapping.
+        ScenarioProblems: bad YAML, repeated keys, a top level that is not a mapping.
     """
     lines = text.splitlines()
 

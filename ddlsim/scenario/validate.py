@@ -166,7 +166,7 @@ def _expected(error: ErrorDetails, path: Path) -> str:
     if error["type"] in ("too_short", "too_long"):
         least, most = context.get("min_length"), context.get("max_length")
         return f"a list of at {'least' if most is None else 'most'} {least if most is None else most} entries"
-    if error["type"] == "value_error":  # a check of our own, which begins so
+    if error["type"] == "value_error":  # a check of ddlsim, whose text starts like this
         return str(context["error"]).removeprefix("expected ")
     template = _EXPECTED.get(error["type"])
     if template is None:

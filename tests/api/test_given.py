@@ -235,7 +235,7 @@ def test_numpy_and_torch_values_become_numbers(scenario, value, held):
 
 @pytest.mark.parametrize("value", [Weighted(), len, {"a": Weighted()}])
 def test_unsupported_value_of_a_scenario_is_refused(scenario, value):
-    with pytest.raises(ScenarioError, match=r"expected a number, text, .* Name it by a text"):
+    with pytest.raises(ScenarioError, match=r"expected a number, text, .* Pass a text"):
         resolve(scenario(), algorithm=Anything(value=value))
 
 

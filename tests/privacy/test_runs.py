@@ -150,7 +150,7 @@ def test_unsupported_options_with_private_training_are_refused(keys, said):
 def test_message_options_are_refused_with_dp_sgd(key, value):
     section = {"clip": 1.0, "noise_multiplier": 1.0, key: value}
     assert getattr(from_mapping(BASE | {"privacy": {"kind": "message", **section}}).privacy, key) == value
-    with pytest.raises(ScenarioProblems, match=f"privacy.{key}: is of messages, and privacy.kind is dp_sgd"):
+    with pytest.raises(ScenarioProblems, match=f"privacy.{key}: is for privacy.kind message, which is dp_sgd"):
         from_mapping(BASE | {"privacy": {"kind": "dp_sgd", **section}})
 
 

@@ -61,13 +61,13 @@ def test_ordinary_anchors_still_work(write):
 def test_too_deep_aliases_are_an_error(problems):
     chain = "b0: &b0 [1]\n" + "".join(f"b{i}: &b{i} [*b{i - 1}]\n" for i in range(1, 3000))
     (message,) = problems(chain)
-    assert message.endswith(": lists or mappings stand too deep in each other")
+    assert message.endswith(": lists or mappings are nested too deeply")
 
 
 @pytest.mark.parametrize("depth", [110, 150, 300, 600])
 def test_depth_accepted_by_the_parser_is_an_error(problems, depth):
     (message,) = problems(more=f"paper: {{x: {'[' * depth}{']' * depth}}}\n")
-    assert message.endswith(": lists or mappings stand too deep in each other")
+    assert message.endswith(": lists or mappings are nested too deeply")
 
 
 @pytest.mark.parametrize("value", ["!!int foo", "!!float foo", "!!bool foo", "!!int ''", "!!int 3.5", "1" * 5000])

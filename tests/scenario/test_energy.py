@@ -25,7 +25,7 @@ def test_computing_has_one_price(problems):
 
 def test_section_without_costs_is_refused(problems):
     (text,) = problems(more="energy: {grid: world_2022}\n")
-    assert "energy: nothing costs anything" in text
+    assert "energy: no cost is set" in text
 
 
 def test_a_negative_price_is_refused(problems):

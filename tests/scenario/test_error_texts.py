@@ -185,16 +185,14 @@ def test_an_empty_file_is_one_error(problems):
 
 
 def test_too_deep_nesting_is_an_error(problems):
-    assert problems(f"rounds: {'[' * 3000}{']' * 3000}\n") == [
-        "test.yaml:1:1: lists or mappings stand too deep in each other"
-    ]
+    assert problems(f"rounds: {'[' * 3000}{']' * 3000}\n") == ["test.yaml:1:1: lists or mappings are nested too deeply"]
 
 
 @pytest.mark.parametrize(
     ("option", "message"),
     [
         ("algorithm={name: el, name: facade}", "algorithm.name: key 'name' is written twice"),
-        ("rounds=&a [*a]", "lists or mappings stand too deep in each other"),
+        ("rounds=&a [*a]", "lists or mappings are nested too deeply"),
     ],
 )
 def test_error_in_an_option_names_the_whole_path(problems, option, message):

@@ -54,11 +54,11 @@ NOTES = [
     ("attacks=[{name: alie, nodes: [1, 2], knowledge: all}]", COUNTED + "the paper's z_max is 0 for 2 of 8 nodes"),
     (
         "attacks=[{name: sign_flip, nodes: [1]}, {name: alie, nodes: {cluster: 1}}]",
-        "attacks[1] is no attack by itself: ",
+        "attacks[1] does not attack by itself: ",
     ),
     (
         "attacks=[{name: sign_flip, nodes: [1]}, {name: alie, nodes: [1]}]",
-        "attacks[1] is no attack by itself: one node",
+        "attacks[1] does not attack by itself: one node",
     ),
     ("attacks=[{name: sybil, nodes: [1]}]", COUNTED + "one node is one identity"),
     ("attacks=[{name: withholding, nodes: [1], probability: 0}]", COUNTED + "probability and delay_s"),

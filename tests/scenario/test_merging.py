@@ -66,7 +66,7 @@ def test_circular_extends_is_an_error(write):
     write("extends: b.yaml\n", "a.yaml")
     write("extends: a.yaml\n", "b.yaml")
     with pytest.raises(
-        ScenarioError, match=r"b.yaml:1:10: extends: goes round in a circle: a.yaml -> b.yaml -> a.yaml"
+        ScenarioError, match=r"b.yaml:1:10: extends: files extend each other in a cycle: a.yaml -> b.yaml -> a.yaml"
     ):
         load("a.yaml")
 

@@ -11,11 +11,11 @@ aggregator learns only the sum of its users' vectors; n users, threshold t:
     Unmasking               each of U3 gets the list of U3 and sends a share per user of U2: of the seed of users in U3,
                             of the mask key of the others. t answers remove the masks from the sum.
 
-With fewer than t users after any stage there is no sum. Bytes are those of the paper's section on communication: a
-public key has a_K bits, a share a_S, an input value is an integer below R_U, and R = n (R_U - 1) + 1 holds a sum, so a
-user sends and receives 2 n a_K + (5 n - 4) a_S + m ceil(log2 R) bits for a vector of m values. With a_K = a_S = 256 and
-16-bit values that is 1.73 times the vector for 2^10 users and 2^20 values, and 1.98 times for 2^14 and 2^24, as in
-the abstract. Lists of users have no bytes there, and the bytes of a message's header here.
+With fewer than t users after any stage there is no sum. Bytes follow the paper's section on communication: a public
+key has a_K bits, a share a_S, an input value is an integer below R_U, and R = n (R_U - 1) + 1 holds a sum, so a user
+sends and receives 2 n a_K + (5 n - 4) a_S + m ceil(log2 R) bits for a vector of m values. With a_K = a_S = 256 and
+16-bit values that is 1.73 times the vector for 2^10 users and 2^20 values, and 1.98 times for 2^14 and 2^24, as in the
+abstract. Lists of users have no bytes there, and the bytes of a message's header here.
 
 Nothing is computed on integers: sums are in float32, as without the protocol.
 """

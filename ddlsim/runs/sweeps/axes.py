@@ -27,7 +27,7 @@ from pydantic import AfterValidator, Field
 
 from ddlsim.foundation.errors import ScenarioError, did_you_mean
 from ddlsim.scenario.files import find
-from ddlsim.scenario.load import extended, merge, read_file, without_others_numbers
+from ddlsim.scenario.load import extended, merge, read_file, without_stale_numbers
 from ddlsim.scenario.sections import Section
 from ddlsim.scenario.tree import Mark, Problem, ScenarioProblems, Tree, in_order, parse_value
 from ddlsim.scenario.validate import check_section
@@ -168,7 +168,7 @@ def _axis(name: str, values: Tree) -> Axis:
 def combined(base: Tree, parts: Iterable[Tree | None]) -> Tree:
     """Return a scenario with further parts laid over it, one after the other."""
     for part in parts:
-        base = base if part is None else without_others_numbers(base, merge(base, part))
+        base = base if part is None else without_stale_numbers(base, merge(base, part))
     return base
 
 
