@@ -58,7 +58,7 @@ def doctor(data_dir: DataDir = None, executor: ExecutorName = "local", as_json: 
             typer.echo(f"{finding.state:4}  {finding.what:{width}}  {finding.detail}")
             if finding.cure:
                 typer.echo(f"{'':4}  {'':{width}}  -> {finding.cure}")
-        typer.echo("Everything a run needs is here." if not bad else f"{len(bad)} to put right before a run.")
+        typer.echo("Everything a run needs is available." if not bad else f"{len(bad)} to fix before a run.")
     if bad:
         raise typer.Exit(3)
 

@@ -72,7 +72,7 @@ DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Where to look 
 Fallback = Annotated[bool, typer.Option("--fallback/--no-fallback", help="Run the fallback if data is missing.")]
 Download = Annotated[bool, typer.Option("--download/--no-download", help="Download missing data, where possible.")]
 CheckpointEvery = Annotated[
-    str, typer.Option(metavar="TIME", help="How often the run can be resumed from: 30s, 10m, 50r (rounds); 0: never.")
+    str, typer.Option(metavar="TIME", help="Time between checkpoints: 30s, 10m, 50r (rounds); 0: no checkpoints.")
 ]
 CheckpointKeep = Annotated[
     str | None,

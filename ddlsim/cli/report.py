@@ -134,7 +134,9 @@ def figure_folders(runs: Sequence[Path], folder: Path) -> dict[Path, Path]:
 
 
 def defaults_of(resolved: dict[str, Any]) -> dict[str, Any]:
-    """Return the defaults of a resolved scenario, by dotted key; for a named part, those of the part with that name."""
+    """Return the defaults of a resolved scenario, by dotted key; for a named part, the defaults of the part with that
+    name.
+    """
     from ddlsim.scenario.model import DEFAULTS, Scenario
 
     return dict(_section_defaults(Scenario, "", resolved, DEFAULTS))

@@ -55,9 +55,9 @@ def resume(
 ) -> "Run":
     """Continue a run that was killed, interrupted or has failed, from its last checkpoint; or branch a run.
 
-    Its records end as those of a run that was never stopped. With --from-round, --set or --out the run, finished or
+    Its final records equal the records of an uninterrupted run. With --from-round, --set or --out the run, finished or
     not, stays unchanged. The branch is another run, with the same rounds up to --from-round and other values of keys
-    after it: what if the network had been slower from round 400?
+    after it, such as a slower network from round 400.
     """
     from ddlsim.runs.api import start
 

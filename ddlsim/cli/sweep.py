@@ -39,7 +39,7 @@ def sweep(
         Literal["optuna"] | None,
         typer.Option(help="Choose values by earlier results; --grid takes KEY=LOW..HIGH[:log]."),
     ] = None,
-    trials: Annotated[int, typer.Option(min=1, help="Runs of a search, those of earlier commands counted.")] = 50,
+    trials: Annotated[int, typer.Option(min=1, help="Runs of a search, including earlier commands.")] = 50,
     metric: Annotated[
         str | None, typer.Option(help="Objective of a search: a metric, worst_cluster, fair_accuracy, validation_loss.")
     ] = None,
@@ -92,7 +92,7 @@ def sweep(
         end_with_failures(refused, len(points))
         return
     if there and not quiet:
-        say(f"{len(there)} of {len(points)} runs are there already.")
+        say(f"{len(there)} of {len(points)} runs exist already.")
     try:
         if by_ray is None:
             ends = run_jobs([Job(point.name, words_of(point, [*options, "-q"])) for point in missing], jobs)
@@ -101,7 +101,7 @@ def sweep(
             ends = run_points(missing, *by_ray, given) if missing else iter(())
         failed = _report_ends(missing, ends, quiet)
     except KeyboardInterrupt:
-        say("Interrupted. The same command runs what is missing.")
+        say("Interrupted. The same command runs the missing ones.")
         raise typer.Exit(INTERRUPTED) from None
     done = [point.directory for point in points if point.summary() is not None]
     if done:

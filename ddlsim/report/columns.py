@@ -121,7 +121,7 @@ TABLES = {"evaluations": evaluations, "rounds": rounds, "messages": messages, "l
 
 
 def write_tables(records: "Records", folder: Path, kind: str) -> list[Path]:
-    """Write evaluations, rounds, messages, links and rows (everything recorded); those that have rows.
+    """Write the tables of evaluations, rounds, messages, links and rows (everything recorded), if they have rows.
 
     Args:
         records: of a run.

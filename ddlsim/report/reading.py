@@ -53,14 +53,16 @@ def check_run(directory: Path) -> None:
     """Check that a directory is a run, and that its records are regular files.
 
     Raises:
-        ScenarioError: if the directory is no run.
+        ScenarioError: if the directory is not a run.
         RecordsDamaged: if a record is a link, which may lead out of the directory, or a pipe, which never ends.
     """
     missing = [name for name in (MANIFEST, "scenario.yaml") if not (directory / name).is_file()]
     if missing:
-        what = f"has no {' and no '.join(missing)}" if directory.is_dir() else "is no directory"
+        what = f"has no {' and no '.join(missing)}" if directory.is_dir() else "is not a directory"
         default = "runs/<scenario>/<algorithm>-s<seed>-<hash>"
-        raise ScenarioError(f"{directory} is no run: it {what}. Name a folder that `ddlsim run` wrote, as {default}.")
+        raise ScenarioError(
+            f"{directory} is not a run: it {what}. Name a folder that `ddlsim run` wrote, as {default}."
+        )
     for entry in os.scandir(directory):
         if Path(entry.name).suffix in RECORD_SUFFIXES and not entry.is_file(follow_symlinks=False):
             kind = "link" if entry.is_symlink() else "folder" if entry.is_dir() else "device or pipe"
@@ -73,14 +75,14 @@ def find_runs(paths: Iterable[str | Path]) -> list[Path]:
     Below a folder, runs that were moved aside (`<run>.earlier-<number>`) are left out.
 
     Raises:
-        ScenarioError: if a path is no run and holds none.
+        ScenarioError: if a path is not a run and holds none.
     """
     found: dict[Path, Path] = {}
     for path in map(Path, paths):
         below = [path] if (path / MANIFEST).is_file() else sorted(run.parent for run in path.rglob(MANIFEST))
         runs = [run for run in below if run == path or ".earlier-" not in run.name]
         if not runs:
-            raise ScenarioError(f"{path} is no run and holds none: no {MANIFEST} in it or below it.")
+            raise ScenarioError(f"{path} is not a run and holds none: no {MANIFEST} in it or below it.")
         for run in runs:
             found.setdefault(run.resolve(), run)
     return list(found.values())

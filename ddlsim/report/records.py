@@ -89,8 +89,8 @@ class Evaluations:
 
     @property
     def epsilon(self) -> np.ndarray | None:
-        """The largest epsilon of a node at each evaluation, of those that have one, [E]; nan where none has one; None:
-        there never was a guarantee.
+        """The largest epsilon of the nodes at each evaluation, [E]; nan where no node has one; None: there never was a
+        guarantee.
         """
         recorded = self.values.get("epsilon")
         return None if recorded is None else np.fmax.reduce(recorded, axis=1)
@@ -261,7 +261,7 @@ class Records:
     @cached_property
     def evaluations(self) -> Evaluations:
         """All complete evaluations, one per evaluated round; one that a crash cut short is left out. Those of a run
-        that is done, or that a callback has stopped, are whole, though nodes that never came are in none."""
+        that is done, or that a callback has stopped, are whole, though nodes that never joined are in none."""
         measured = self.rows.get(self.metric)
         nothing = np.zeros(0, dtype=int)
         none = Evaluations(nothing, nothing.astype(float), {}, self.metric)

@@ -71,7 +71,7 @@ def save_plots(run_dir: str | Path, out_dir: str | Path) -> list[Path]:
         out_dir: folder for the files, created if missing.
     Raises:
         DataMissing: if matplotlib is not installed.
-        ScenarioError: if the directory is no run, or the folder cannot be written to.
+        ScenarioError: if the directory is not a run, or the folder cannot be written to.
     """
     need_matplotlib()
     records, folder, paths = read(run_dir), Path(out_dir), []

@@ -139,7 +139,7 @@ class Heat:
         frame_title: meaning of the frames.
         choose: slider: frames are moments, on one scale of colors; select: frames are different things.
         borders: rows before which a cluster starts, for a line; also columns if `square`.
-        categories: names of the values 0, 1, ...; colors are then those of the palette. Empty: values are numbers.
+        categories: names of the values 0, 1, ...; colors are then from the palette. Empty: values are numbers.
         ramp: numbers: from the least to the largest value; share: from nothing to 1, of parts of a whole.
         square: rows and columns are the same nodes: a graph can be drawn.
         clusters: cluster of each row, for the graph; as many as rows.

@@ -178,7 +178,7 @@ def _timetable_lines(summary: dict) -> list[tuple[str, str]]:
     through = ", ".join(f"{name} {formats.seconds_text(last[f'{name}_s'])}" for name in ("first", "median", "last"))
     return [
         ("rounds", str(summary["rounds"])),
-        ("nodes through the last round", f"{through} ({last['nodes']:.0f} nodes)"),
+        ("nodes that completed the last round", f"{through} ({last['nodes']:.0f} nodes)"),
         ("bytes per node", formats.bytes_text(None if sent is None else sent / summary["nodes"])),
     ]
 

@@ -178,7 +178,7 @@ class MLflow:
 
         where = os.environ.get("MLFLOW_TRACKING_URI")
         if not where:
-            os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # newer versions want to be asked for files
+            os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # newer versions require it for files
             where = Path("mlruns").absolute().as_uri()
         self._client = MlflowClient(where)
         found = self._client.get_experiment_by_name(about.project)
@@ -278,7 +278,7 @@ def export_run(records: "Records", to: str, out: Path | None = None, project: st
         out: folder for files (csv, parquet); None for a folder of that name in the run directory.
         project: of a tracker.
     Returns:
-        The files written, if it is files.
+        The written files, if any.
     Raises:
         ScenarioError: if the tool is unknown, or has no projects. DataMissing: if its package is not installed.
         DdlsimError: if the tool fails.

@@ -74,8 +74,8 @@ class Branch:
         old, new = self.before[-1].rounds, self.scenario.rounds
         if state.completed > self.from_round:
             return False
-        # The number of rounds influences our algorithms only in the last round, but schedules and user-defined parts in
-        # all rounds.
+        # The number of rounds influences ddlsim's algorithms only in the last round, but schedules and user-defined
+        # parts in all rounds.
         counts_rounds = self.scenario.training.schedule is not None or origins(*self.followed)
         return old == new or (not counts_rounds and state.furthest < min(old, new) - 1)
 
@@ -105,7 +105,7 @@ def plan_branch(directory: Path, from_round: int | None, overrides: Sequence[str
     directory = directory.resolve() if directory.name in ("", "..") else directory
     manifest = manifests.read_manifest(directory)
     manifests.refuse_edited(directory, manifest)
-    manifests.need_given_parts(directory, manifest)
+    manifests.require_python_parts(directory, manifest)
     before, after = load(directory / "scenario.yaml"), load(directory / "scenario.yaml", overrides)
     earlier = read_stages(directory)
     changed = changes(before, after)
@@ -124,19 +124,19 @@ def plan_branch(directory: Path, from_round: int | None, overrides: Sequence[str
 
 
 def branch(planned: Branch, out: Path | None, anyway: bool, options: Options, fewer: bool) -> dict[str, Any]:
-    """Run a branch; the summary and errors are those of `resume`.
+    """Run a branch; the summary and errors are as in `resume`.
 
     Args:
         planned: the branch.
         out: its directory; None: next to the earlier run's.
         anyway: start with a checkpoint although code, libraries or device have changed.
-        options: how it is carried out.
+        options: see Options.
         fewer: see `make_learner`.
     """
     started = time.perf_counter()
     scenario, path = planned.scenario, out or planned.default_path
     if path.resolve() == planned.parent.resolve():
-        raise ScenarioError(f"--out {path}: expected another directory than that of the run. Name another path.")
+        raise ScenarioError(f"--out {path}: expected another directory than the run's. Name another path.")
     with Progress(scenario.name, scenario.rounds, options.mode) as console, interruptible() as interrupts:
         is_same = directories.same_scenario(path, scenario, planned.stages)
         is_same = is_same and manifests.same_files(path, *planned.followed)
@@ -151,7 +151,9 @@ def branch(planned: Branch, out: Path | None, anyway: bool, options: Options, fe
         if not anyway:
             now = manifests.made_with(planned.before, device)
             then = manifests.recorded_environment(planned.manifest) if found is None else found[1].made_with
-            manifests.refuse_others(planned.parent, then, now if found else {key: now.get(key) for key in then})
+            manifests.refuse_other_environment(
+                planned.parent, then, now if found else {key: now.get(key) for key in then}
+            )
 
         def spare(held: Path) -> None:
             if is_same and checkpoints_of(held):

@@ -36,7 +36,7 @@ class Stage:
     """A part of a branched run.
 
     Args:
-        scenario: that it followed.
+        scenario: scenario of this part.
         until: the next stage starts when all nodes have completed this round.
     """
 

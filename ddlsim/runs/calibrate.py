@@ -1,7 +1,7 @@
 """Time of a local step on a real device: measured here with PyTorch, or read from a file.
 
-A step is that of a deployment in plain PyTorch: pick a mini-batch, forward, loss, backward, update of the optimizer.
-ddlsim's waves and compiled plans are not used: they make the simulator fast, not the devices.
+A step is computed as in a deployment in plain PyTorch: pick a mini-batch, forward, loss, backward, update of the
+optimizer. ddlsim's waves and compiled plans are not used: they make the simulator fast, not the devices.
 """
 
 import time
@@ -139,7 +139,7 @@ def read_measurements(path: str | Path) -> dict[str, StepTimes]:
     """Read step times of devices from a CSV with the columns device,step_time_s; rows of one device are repetitions.
 
     Raises:
-        ScenarioError: if it cannot be read, has other columns, or a value is no step time.
+        ScenarioError: if it cannot be read, has other columns, or a value is not a step time.
     """
     found: dict[str, list[float]] = {}
     columns = {"device": _Name(), "step_time_s": Column(below=MAX_STEP_S)}

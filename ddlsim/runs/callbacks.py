@@ -20,7 +20,7 @@ from ddlsim.tasks import metrics
 
 
 class StopRun(Exception):
-    """Ends the run in good order, if a callback raises it.
+    """Exception with which a callback ends the run in good order.
 
     Args:
         reason: for summary.json and reports.
@@ -81,7 +81,7 @@ class Evaluation:
         metric: such as accuracy (0 to 1) or mse.
         values: of each node, float [N]; nan for nodes that have not joined yet.
         node_cluster: the cluster of each node, int [N].
-        attacked: attackers, which means exclude.
+        attacked: attackers, which are excluded from means.
     """
 
     round: int
@@ -136,7 +136,7 @@ class Callbacks:
     Args:
         callbacks: objects from Python code.
     Raises:
-        ScenarioError: if an object is no Callback.
+        ScenarioError: if an object is not a Callback.
     """
 
     def __init__(self, callbacks: Sequence[Callback] = ()):

@@ -75,7 +75,7 @@ def plugin_problems(scenario: Scenario, notify: Callable[[str], None] = lambda _
 
 
 def _start_problems(algorithm: Any) -> Iterator[str]:
-    """Faults that the source of an algorithm shows."""
+    """Yield the faults in an algorithm's source."""
     yield from forgotten_yields(type(algorithm))
     if inspect.isgeneratorfunction(type(algorithm).start):
         yield f"{_method(algorithm, 'start')} has a yield, but takes no simulated time; expected the node's state"
@@ -120,12 +120,12 @@ def _codec_problems(codec: Any) -> Iterator[str]:
 def _round_problems(
     scenario: Scenario, small: Scenario, plugins: Mapping[str, Any], notify: Callable[[str], None]
 ) -> Iterator[str]:
-    """Run two rounds of a few nodes, and without learning those of a plug-in algorithm with all nodes."""
+    """Run two rounds of a few nodes; with a plug-in algorithm, also two rounds of all nodes without learning."""
     try:
         yield from _data_problems(small, plugins)
         prepared = _prepared(small, plugins)
     except DataMissing as error:
-        notify(f"The data is not here, so plug-ins could not be tried in rounds: {error}")
+        notify(f"The data is not available, so plug-ins could not be tried in rounds: {error}")
         return
     learner = build_learner(small, prepared, "none" if small.learning == "none" else "cpu", notify, threads=1)
     try:
@@ -243,7 +243,9 @@ def _smallest(scenario: Scenario, plugins: Mapping[str, Any]) -> Scenario:
 
 
 def _trial(scenario: Scenario, clusters: Sequence[int], plugins: Mapping[str, Any]) -> Scenario:
-    """Return a scenario of two rounds, with default devices and links in place of plug-ins, which are drawn apart."""
+    """Return a scenario of two rounds, with default devices and links in place of plug-ins, which are drawn
+    separately.
+    """
     training = scenario.node_training
     steps = {
         "accumulate": 1,
@@ -300,7 +302,7 @@ def _method(part: Any, name: str) -> str:
 
 
 def dead_links(scenario: Scenario) -> list[str]:
-    """A sentence per kind of link that has no capacity at any time and for which nodes would wait for ever."""
+    """Return a sentence per kind of link that never has capacity, so that nodes would wait forever."""
     network, algorithm = scenario.network, scenario.algorithm
     waits = algorithm.has_server or (scenario.mode == "sync" and algorithm.waits)
     ends = scenario.protocol.deadline_s is not None or network.timeout_s is not None
@@ -318,7 +320,7 @@ def dead_links(scenario: Scenario) -> list[str]:
         found.append(f"the route from node {pair[0]} to node {pair[1]} crosses a link of 0 Mbit/s")
     cure = "set protocol.deadline_s or network.timeout_s" + (", or mode: async" if not algorithm.has_server else "")
     return [
-        f"network.links: {what}, so rounds wait for ever for messages that never arrive. Give it capacity, or {cure}."
+        f"network.links: {what}, so rounds wait forever for messages that never arrive. Give it capacity, or {cure}."
         for what in found
     ]
 

@@ -33,7 +33,7 @@ _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 @dataclass(frozen=True)
 class Every:
-    """How often a checkpoint is made, at the end of a round that all nodes have completed.
+    """Frequency of checkpoints, which are made at the end of a round that all nodes have completed.
 
     Args:
         wall_s: at the first such end after this many seconds; or

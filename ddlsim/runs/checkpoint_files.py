@@ -140,7 +140,7 @@ class State:
         metrics_bytes: length of metrics.jsonl.
         wall_s: wall seconds of the run so far.
         reasons: results of backends about architectures, see learning/backends/base.py: Dispatcher.
-        made_with: what must be equal for equal bits, see manifest.py: made_with.
+        made_with: versions and settings that must be equal for equal bits, see manifest.py: made_with.
         files: files with parameters, and the CRC-32 of each.
     """
 

@@ -1,4 +1,4 @@
-"""The directory of a run: its path, its lock, and the files in it that are no records.
+"""The directory of a run: its path, its lock, and the files in it that are not records.
 
 A lock keeps two processes from writing into one directory. It is flock(2) on the file run.lock, which the kernel
 releases when the process ends in any way, so no stale lock remains. (filelock, which torch installs, empties the file
@@ -147,7 +147,7 @@ def same_scenario(directory: Path, scenario: Scenario, stages: Sequence[Stage] =
 
 
 def same_code(directory: Path, *scenarios: Scenario) -> bool:
-    """Whether user-defined parts have the code now with which the directory's run was made."""
+    """Whether user-defined parts still have the code with which the directory's run was made."""
     now = origins(*scenarios)
     if not now:
         return True
@@ -169,7 +169,7 @@ def run_directory(
         spare: called before the move; raises a ScenarioError to prevent it.
     Raises:
         DirectoryInUse: if another process writes into it.
-        ScenarioError: if it holds other files than those of a run, or cannot be made.
+        ScenarioError: if it holds files that do not belong to a run, or cannot be made.
     """
     path = wanted.resolve() if wanted.name in ("", "..") else wanted.absolute()
     with _locked(f"--out {path}", lambda: _make_and_lock(path, notify, spare)) as place:
@@ -212,7 +212,7 @@ def _locked(where: str, lock: Callable[[], RunDirectory]) -> Iterator[RunDirecto
 def _make_and_lock(path: Path, notify: Callable[[str], None], spare: Callable[[Path], None]) -> RunDirectory:
     while True:  # until no other process interferes
         if path.exists():
-            _refuse_strangers(path)
+            _refuse_other_files(path)
         else:
             path.mkdir(parents=True, exist_ok=True)
         if not os.access(path, os.W_OK):
@@ -223,7 +223,7 @@ def _make_and_lock(path: Path, notify: Callable[[str], None], spare: Callable[[P
         try:
             if {entry.name for entry in path.iterdir()} == {LOCK}:
                 return place
-            _refuse_strangers(path)
+            _refuse_other_files(path)
             spare(path)
             aside = move_aside(path)
         except BaseException:
@@ -233,7 +233,7 @@ def _make_and_lock(path: Path, notify: Callable[[str], None], spare: Callable[[P
         notify(f"{path} held an earlier run; it is now {aside}.")
 
 
-def _refuse_strangers(path: Path) -> None:
+def _refuse_other_files(path: Path) -> None:
     """Raise ScenarioError unless the path is an empty directory, or holds a run or the first files of one."""
     if not path.is_dir():
         raise ScenarioError(f"--out {path}: expected a directory, got a file. Name another path.")

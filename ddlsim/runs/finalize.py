@@ -34,7 +34,7 @@ from ddlsim.scenario import Scenario
 
 @dataclass
 class RunContext:
-    """The objects of a run; `execute` makes those without a description.
+    """The objects of a run; `execute` creates the ones without a description.
 
     Args:
         place: its directory.
@@ -46,7 +46,7 @@ class RunContext:
         manifest: content of manifest.json.
         started: wall clock at its start.
         data_s: wall seconds spent on data.
-        options: how it is carried out.
+        options: see Options.
         device: see `computes_on`.
         repetition: of a resumed run, until it reaches its checkpoint; then None.
         earlier_s: wall seconds of a resumed run before.
@@ -100,7 +100,7 @@ PASSED = "all passed (bytes, clock, messages, parameters)"
 
 
 def finalize(context: RunContext, status: str, failure: Exception | None) -> dict:
-    """Close and summarize a run, and tell callbacks; raise its first failure."""
+    """Close and summarize a run, and notify callbacks; raise its first failure."""
     try:
         summary, unwritten = _close(context, status)
     except WorkerLost as lost:  # before the summary was written
@@ -215,7 +215,7 @@ def _failure_note(context: RunContext, summary: dict[str, Any] | None) -> str:
     if not context.place.is_there():
         return "Nothing of the run is left there."
     reached = 0 if summary is None else min(summary["evaluated_round"] or 0, context.scenario.rounds)
-    kept = f"evaluations up to round {reached} are" if reached else "nothing that can be used is"
+    kept = f"evaluations up to round {reached} are" if reached else "no usable records are"
     cure = how_to_resume(context).strip() or "Run it again; --out names another path."
     return f"The run has failed; {kept} in {shown_path(context.path)}. Make room first. {cure}"
 
@@ -229,7 +229,7 @@ def violations(simulation: Simulation, traffic: Traffic | None) -> list[str]:
 
     Args:
         simulation: at its end.
-        traffic: of this moment; None: counted anew.
+        traffic: current traffic; None: this function counts it.
     """
     network, contents = simulation.network, list(simulation.transport.contents.rows())
     traffic = network.traffic if traffic is None else traffic

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Loaded:
-    """A scenario with its data, or its fallback with the data of that.
+    """A scenario with its data, or its fallback with the fallback's data.
 
     Args:
         scenario: the scenario, or its fallback.
@@ -110,7 +110,7 @@ def choose_device(wanted: str) -> str:
         if found != expected:
             raise ScenarioError(f"torch's {setting}: expected {expected}, got {found}. Call {cure} first.")
     if wanted == "cuda" and not torch.cuda.is_available():
-        raise DataMissing("compute_device: cuda is wanted, but torch sees no CUDA device. Use --device auto or cpu.")
+        raise DataMissing("compute_device: expected a CUDA device, torch sees none. Use --device auto or cpu.")
     return "cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu"
 
 
@@ -189,7 +189,7 @@ def make_learner(
         device: see `computes_on`.
         options: of the run.
         warn: prints warnings.
-        fewer: accept fewer workers than the options name: some have been lost.
+        fewer: accept fewer workers than requested, because some have been lost.
     """
     if options.cluster.is_local:
         return build_learner(scenario, prepared, device, warn, options.threads)

@@ -1,4 +1,4 @@
-"""The rounds of a run: its objects are made, and callbacks, checkpoints and branches follow the rounds."""
+"""The rounds of a run: its objects, and the callbacks, checkpoints and branches after each round."""
 
 import time
 from contextlib import suppress
@@ -62,7 +62,7 @@ def execute(context: RunContext) -> dict:
         raise failure
     if status == "interrupted":
         where = f"{shown_path(context.path)}.{how_to_resume(context)}"
-        context.console.message(f"Interrupted. What has been computed is in {where}")
+        context.console.message(f"Interrupted. The records so far are in {where}")
     return finalize(context, status, failure)
 
 

@@ -1,4 +1,4 @@
-"""The manifest of a run: what a reader must know to trust and repeat it, and whether another process can continue it.
+"""The manifest of a run: facts that are needed to trust, repeat and continue it.
 
 Inputs are compared by content: a run continues, or counts as complete, only if its samples and the files that its
 scenario names are unchanged.
@@ -49,7 +49,7 @@ def other_inputs(
     prepared: PreparedData | DatasetSpec,
     before: Sequence[Scenario] = (),
 ) -> str:
-    """Describe the inputs that differ from those of a run; empty if none does.
+    """Describe the inputs that differ from a run's; empty if none does.
 
     Args:
         manifest: of the run; on a worker of a cluster, its data and the files of its model.
@@ -62,14 +62,12 @@ def other_inputs(
     if then.get("sha256") != now.get("sha256"):
         found.append((f"data: {scenario.data_name}", then.get("sha256"), now.get("sha256")))
     elif then.get("dealt") != now.get("dealt"):
-        found.append(("partition: what nodes get of the data", then.get("dealt"), now.get("dealt")))
+        found.append(("partition: samples of each node", then.get("dealt"), now.get("dealt")))
     for name, digest in file_digests(*before, scenario).items():
         by_bytes = "sha256" not in now or name.split(" ", 1)[0] not in _DEALT
         if by_bytes and files.get(name, digest) != digest:
             found.append((name.replace(" ", ": ", 1), files[name], digest))
-    return "; ".join(
-        f"{what} is not what the run was made on: its SHA-256 was {was}, is {now}" for what, was, now in found
-    )
+    return "; ".join(f"{what} has changed since the run: its SHA-256 was {was}, is {now}" for what, was, now in found)
 
 
 def same_files(directory: Path, *scenarios: Scenario) -> bool:
@@ -185,7 +183,7 @@ def _plain(value: Any) -> Any:
 
 
 def made_with(scenarios: Sequence[Scenario], device: str) -> dict[str, Any]:
-    """Return what must be equal for two processes to compute the same bits.
+    """Return the versions and settings that must be equal for two processes to compute the same bits.
 
     Args:
         scenarios: of the run, in order.
@@ -254,7 +252,7 @@ def refuse_edited(directory: Path, manifest: Mapping[str, Any]) -> None:
             )
 
 
-def need_given_parts(directory: Path, manifest: Mapping[str, Any]) -> None:
+def require_python_parts(directory: Path, manifest: Mapping[str, Any]) -> None:
     """Raise ScenarioError if the run has parts from Python code that this process has not defined."""
     tables = {parts.table(key).kind: (key, parts.table(key)) for key in parts.TABLES}
     for origin in manifest["plugins"]:
@@ -269,7 +267,7 @@ def need_given_parts(directory: Path, manifest: Mapping[str, Any]) -> None:
             )
 
 
-def refuse_others(directory: Path, then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+def refuse_other_environment(directory: Path, then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Raise ScenarioError if this process computes other bits than the run, see `made_with`."""
     differ = [
         f"{name} was {then.get(name)}, is {now.get(name)}"
@@ -280,8 +278,8 @@ def refuse_others(directory: Path, then: Mapping[str, Any], now: Mapping[str, An
     differ += [f"the code of {' '.join(key)}" for key in sorted({*were, *are}) if were.get(key) != are.get(key)]
     if differ:
         raise ScenarioError(
-            f"{directory}: the run was made with something else: {'; '.join(differ)}. Its results may change; --anyway "
-            "continues it in any case."
+            f"{directory}: the run was made in another environment: {'; '.join(differ)}. Its results may change; "
+            "--anyway continues it in any case."
         )
     unknown = [f"{kind} {name}" for (kind, name), code in are.items() if not code.get("sha256", True)]
     if unknown:
@@ -297,7 +295,7 @@ def refuse_other_inputs(directory: Path, scenario: Scenario, prepared: PreparedD
     other = other_inputs(read_manifest(directory), scenario, prepared)
     if other:
         raise ScenarioError(
-            f"{directory} holds this run already, but of other inputs: {other}. Restore them, name another "
+            f"{directory} holds this run already, but with other inputs: {other}. Restore them, name another "
             "--out, or use --force, which runs it again and keeps the earlier run as .earlier-<number>."
         )
 

@@ -83,8 +83,8 @@ def write_models(directory: Path, kept: KeptModels, learner: "Learner") -> None:
     tensors: dict[str, torch.Tensor] = {}
     same: dict[str, str] = {}
     first: dict[tuple, str] = {}
-    for node, (model, beside) in sorted(kept.held.items()):
-        for name, values in _state(learner, node, model, beside).items():
+    for node, (model, local_state) in sorted(kept.held.items()):
+        for name, values in _state(learner, node, model, local_state).items():
             own = f"{node}/{name}"
             digest = hashlib.blake2b(values.numpy().tobytes(), digest_size=16).digest()
             written = first.setdefault((values.dtype, tuple(values.shape), digest), own)
@@ -151,14 +151,14 @@ def model_of(directory: Path, node: int) -> "nn.Module":
     builders = scenario.model.fitted(num_tokens, label_shape).builders(image_shape, num_classes)
     assigned = scenario.model.assignment(scenario.nodes.count, scenario.seed)
     build = builders[assigned[node] if assigned else next(iter(builders))]
-    (module,) = draw(build, stream_seed(scenario.seed, UNTRAINED))  # gives what no state_dict() holds its values
+    (module,) = draw(build, stream_seed(scenario.seed, UNTRAINED))  # sets the values that are in no state_dict()
     try:
         module.float().load_state_dict(values)
     except RuntimeError as error:
         text = " ".join(str(error).split())
         raise ScenarioError(
             f"{directory / MODELS}: the values of node {node} do not fit the module that its scenario builds now: "
-            f"{text:.300}. Was the model's code changed since? `ddlsim export` writes the values as they are."
+            f"{text:.300}. Restore the model's code; `ddlsim export` writes the values unchanged."
         ) from error
     return module.eval()
 
@@ -188,7 +188,7 @@ def _warn_of_other_code(directory: Path, scenario: Scenario) -> None:
         if same and before and after and before != after:
             warnings.warn(
                 f"{directory}: the code of the model {now['name']} has changed since the run (SHA-256 {before:.12} "
-                f"then, {after:.12} now), so that the kept values may predict something else than they did.",
+                f"then, {after:.12} now), so that the stored values may predict something else than in the run.",
                 stacklevel=3,
             )
 
@@ -211,14 +211,14 @@ def export_model(directory: Path, node: int, out: Path, with_extra_parts: bool =
     return len(tensors), sentence(inputs)
 
 
-def _state(learner: "Learner", node: int, model: "Model", beside: Any) -> "dict[str, torch.Tensor]":
+def _state(learner: "Learner", node: int, model: "Model", local_state: Any) -> "dict[str, torch.Tensor]":
     """Return the `state_dict()` of a node's module, on the CPU, with frozen parameters and the node's buffers."""
     import torch
 
     from ddlsim.learning.backends.workspace import ModelWorkspace
     from ddlsim.learning.bank import RowValues
 
-    local = [] if beside is None or beside.local is None else [beside.local]
+    local = [] if local_state is None or local_state.local is None else [local_state.local]
     learner.jobs.force_params([*model, *local])
     rows = [params.row for params in (*model, *local)]
     known = [RowValues(row.part, values) for row, values in zip(rows, learner.rows.gather(rows), strict=True)]
@@ -227,7 +227,7 @@ def _state(learner: "Learner", node: int, model: "Model", beside: Any) -> "dict[
     with torch.no_grad():
         workspace.load(known[: len(model)])
         workspace.load_local(known[-1] if local else None)
-        own_name = getattr(workspace.module, "own_name", str)  # of a module that was cut in two by us
+        own_name = getattr(workspace.module, "own_name", str)  # of a module that ddlsim has cut in two
         return {own_name(name): each.detach().cpu().clone() for name, each in workspace.module.state_dict().items()}
 
 

@@ -21,16 +21,16 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How a run is carried out.
+    """Options of a run that change no result.
 
     Args:
         data_dir: where to look for data first.
         download: whether missing data may be downloaded.
         device: auto, cpu or cuda; None: the scenario's `compute_device`.
         profile: record where wall time is spent (`profile` in the summary).
-        progress: see `Progress`; True is auto, False and None are none.
-        checkpoint_every: how often the run can be resumed from: 30s, 10m, 50r (rounds), 0 for never, or an `Every`;
-            a run that learns nothing makes no checkpoints.
+        progress: see `Progress`; True means auto, False and None mean none.
+        checkpoint_every: time from one checkpoint to the next: 30s, 10m, 50r (rounds), 0 for no checkpoints, or an
+        `Every`; a run that learns nothing makes no checkpoints.
         checkpoint_keep: number of checkpoints to keep, also after the end of the run, or "all"; None: two until then.
         callbacks: objects of classes that extend `Callback`; not called for a run that is already complete.
         track: trackers that follow the run: tensorboard, wandb, mlflow or trackio, with or without a project
@@ -71,7 +71,7 @@ class Options:
 
     @cached_property
     def mode(self) -> Mode:
-        """How progress is shown."""
+        """Mode of the progress display."""
         mode = self.progress
         if mode is None or isinstance(mode, bool):
             return "auto" if mode else "none"
@@ -81,7 +81,7 @@ class Options:
 
     @cached_property
     def every(self) -> Every:
-        """How often a checkpoint is made."""
+        """Frequency of checkpoints."""
         if isinstance(self.checkpoint_every, Every):
             return self.checkpoint_every
         return parse_every(
@@ -90,7 +90,7 @@ class Options:
 
     @cached_property
     def cluster(self) -> Executor:
-        """What computes."""
+        """The executor."""
         chosen = {
             key: value
             for key in ("workers", "cpus_per_worker", "gpus_per_worker", "shards", "object_store_gb")
@@ -104,7 +104,7 @@ class Options:
 
     @cached_property
     def all_callbacks(self) -> Callbacks:
-        """Callbacks, with those of trackers."""
+        """Callbacks, including the trackers."""
         found = listed("callbacks", self.callbacks, "[Mine()] with objects of classes that extend ddlsim.Callback")
         if self.track:
             named = [self.track] if isinstance(self.track, str) else self.track

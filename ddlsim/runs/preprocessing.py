@@ -46,7 +46,7 @@ def sentence(inputs: Mapping[str, Any]) -> str:
     """Return the description of samples in words."""
     classes = inputs["classes"]
     count = f"{classes} classes" if isinstance(classes, int) else f"classes {', '.join(map(str, classes[:20]))}"
-    how = "as they are"
+    how = "unchanged"
     if "mean" in inputs:
         x = f"x / {inputs['divided_by']}" if inputs["divided_by"] != 1 else "x"
         how = f"({x} - mean) / std with mean {inputs['mean']}, std {inputs['std']}"

@@ -140,7 +140,7 @@ class Progress:
             print(text, file=self._stream, flush=True)
 
     def _speed(self, completed: int, now: float) -> list[str]:
-        # From the first call on: reading data and compiling, before it, say nothing about the rounds to come.
+        # Counted from the first call, since the time of reading data and compiling does not predict later rounds.
         since, start_s = self._first or (completed, now)
         done, took_s = completed - since, now - start_s
         if done <= 0 or took_s <= 0:

@@ -96,23 +96,23 @@ class ContactsFile:
     def __init__(self, path: Path):
         self._path = path
         self._held: list[dict] = []
-        self._begun = False
+        self._has_written = False
 
     def add(self, rows: list[dict], hold: bool = False) -> None:
-        """Write rows, after those that were held.
+        """Write rows, after the held ones.
 
         Args:
             rows: see `Contacts.take`.
-            hold: only keep them: a resumed run repeats rounds whose rows are in the file.
+            hold: hold them back, because a resumed run repeats rounds whose rows are in the file.
         Raises:
             RecordsFailed: if they cannot be written.
         """
         self._held += rows
-        if hold or (self._begun and not self._held):
+        if hold or (self._has_written and not self._held):
             return
-        with _write_errors(self._path), self._path.open("a" if self._begun else "w", encoding="utf-8") as file:
+        with _write_errors(self._path), self._path.open("a" if self._has_written else "w", encoding="utf-8") as file:
             file.writelines(row_text(row) + "\n" for row in self._held)
-        self._held, self._begun = [], True
+        self._held, self._has_written = [], True
 
 
 def write_records(path: Path, counted: Traffic | NodeUse, detail: Literal["full", "total"] = "full") -> None:
@@ -126,7 +126,7 @@ def write_records(path: Path, counted: Traffic | NodeUse, detail: Literal["full"
 def write_energy(path: Path, rows: list[dict[str, Any]], detail: Literal["full", "total"] = "full") -> None:
     """Write energy.jsonl: one object per node, a server last, with its activities and joules; see energy_meter.py.
 
-    With detail `total` it holds one object for all nodes, whose node is null; `nodes` says how many.
+    With detail `total` it holds one object for all nodes, whose node is null; `nodes` is their number.
     """
     if detail == "total":
         sums = {name: sum(row[name] for row in rows) for name in rows[0] if name != "node"}

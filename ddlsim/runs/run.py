@@ -1,6 +1,6 @@
 """A run from data to summary: from the start, from its last checkpoint, or again from there if a worker is lost.
 
-A resumed run ends with the records of one that was never stopped.
+A resumed run ends with the records of an uninterrupted run.
 """
 
 import ctypes
@@ -80,7 +80,7 @@ def until_done(
                 where = f"returns to {found.name}" if found else "starts again"
                 warn(f"WARNING: {lost} The run {where}, on the remaining workers.")
                 if found is None:
-                    _clear(place)
+                    _remove_files(place)
                 attempt = partial(proceed, place, True) if found else partial(start, True)
                 time.sleep(PAUSE_S)
             finally:
@@ -94,8 +94,8 @@ def _return_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def _clear(directory: Path) -> None:
-    """Remove all files of a run but its lock."""
+def _remove_files(directory: Path) -> None:
+    """Remove all files of a run except its lock."""
     for path in directory.iterdir() if directory.is_dir() else ():
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
@@ -118,7 +118,7 @@ def resume(
 
     Args:
         directory: of a run that was killed, interrupted or has failed; for a branch, of any run.
-        anyway: continue although code, libraries or device differ from those of the checkpoint.
+        anyway: continue although code, libraries or device differ from the checkpoint's.
         from_round: branch the run when all nodes have completed this round; None: the last one that it completed.
         set: "dotted.key=value" texts with the changes of the branch.
         out: directory of the branch; None: next to the run's.
@@ -134,7 +134,7 @@ def resume(
     chosen = Options(**options)
 
     def proceed(path: Path, fewer: bool) -> dict:
-        return go_on(path, chosen, anyway, fewer)
+        return continue_run(path, chosen, anyway, fewer)
 
     start = partial(proceed, directory)
     if from_round is not None or set or out is not None:
@@ -142,7 +142,7 @@ def resume(
     return until_done(start, proceed, chosen, lambda text: Progress("", 0, "none").message(text))
 
 
-def go_on(directory: Path, options: Options, anyway: bool = False, fewer: bool = False) -> dict:
+def continue_run(directory: Path, options: Options, anyway: bool = False, fewer: bool = False) -> dict:
     """Continue a run from its last checkpoint, see `resume`, to its end or until it loses a worker.
 
     Raises:
@@ -154,7 +154,7 @@ def go_on(directory: Path, options: Options, anyway: bool = False, fewer: bool =
         return finished
     manifest = manifests.read_manifest(directory)
     manifests.refuse_edited(directory, manifest)
-    manifests.need_given_parts(directory, manifest)
+    manifests.require_python_parts(directory, manifest)
     scenario, stages = load(directory / "scenario.yaml"), read_stages(directory)
     followed = (*(stage.scenario for stage in stages), scenario)
     with (
@@ -165,10 +165,10 @@ def go_on(directory: Path, options: Options, anyway: bool = False, fewer: bool =
         checkpoint, state = _newest_whole(directory, console.message)
         device = computes_on(scenario, options)
         if not anyway:
-            manifests.refuse_others(directory, state.made_with, manifests.made_with(followed, device))
+            manifests.refuse_other_environment(directory, state.made_with, manifests.made_with(followed, device))
         prepared = load_same_data(scenario, manifest, options.data_path, options.download, stages)
         data_s = time.perf_counter() - started
-        console.message(f"{directory}: repeating {state.rounds} rounds without training, then going on.")
+        console.message(f"{directory}: repeating {state.rounds} rounds without training, then continuing.")
         with closing(make_learner(followed[0], prepared, device, options, console.message, fewer)) as learner:
             assert not isinstance(learner, SizeLearner), "only a run that learns has checkpoints"
             repetition = ReplayToCheckpoint(checkpoint, state, learner)
@@ -227,18 +227,18 @@ def run_in_directory(
     Returns:
         The run directory, and the summary, as in summary.json; if the directory holds this run already, its summary.
     Raises:
-        ScenarioError: if the scenario does not fit its data, or `out` holds other files than those of a run, this run
+        ScenarioError: if the scenario does not fit its data, or `out` holds files that do not belong to a run, this run
             incomplete, or this run with other inputs; nothing was run.
         DataMissing, DataDamaged: if data is missing (and there is no fallback), or damaged; nothing was run.
         RecordsFailed: if the directory can no longer be written to.
-        DdlsimError: if the run cannot continue (nodes that wait for ever, models that do not fit each other, ...);
+        DdlsimError: if the run cannot continue (nodes that wait forever, models that do not fit each other, ...);
             records so far are kept.
     """
     chosen = Options(**options)
     with Progress(scenario.name, scenario.rounds, chosen.mode) as console:
         return until_done(
             partial(_start, scenario, out, fallback, force, resume_torn, chosen, console),
-            lambda path, fewer: (path, go_on(path, chosen, True, fewer)),  # the same process, so the same code
+            lambda path, fewer: (path, continue_run(path, chosen, True, fewer)),  # the same process, so the same code
             chosen,
             console.message,
         )
@@ -273,7 +273,7 @@ def _start(
         torn = is_same and bool(checkpoints_of(path))
         if torn and resume_torn:
             console.close()
-            return path, go_on(path, options)
+            return path, continue_run(path, options)
         if missing:
             console.message(f"{missing}\nFALLBACK: running on {scenario.data_name} instead.")
         for note in idle_notes(scenario):
@@ -288,7 +288,7 @@ def _start(
         # Before the directory is made: a model that does not fit leaves none behind.
         with (
             closing(make_learner(scenario, prepared, device, options, console.message, fewer)) as learner,
-            directories.run_directory(path, console.message, _refuse_torn if torn else lambda _: None) as place,
+            directories.run_directory(path, console.message, _refuse_unfinished if torn else lambda _: None) as place,
         ):
             if force:
                 directories.remove_earlier(place.path, scenario)
@@ -299,8 +299,7 @@ def _start(
             return path if path.absolute() == place.path else place.path, summary
 
 
-def _refuse_torn(path: Path) -> None:
+def _refuse_unfinished(path: Path) -> None:
     raise ScenarioError(
-        f"{path} holds this run, which did not come to its end. `ddlsim resume {path}` continues it; --force starts it "
-        "again."
+        f"{path} holds this run, unfinished. `ddlsim resume {path}` continues it; --force starts it again."
     )

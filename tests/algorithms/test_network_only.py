@@ -152,7 +152,7 @@ def test_totals_are_the_sums_over_pairs(tmp_path):
 def test_reports_of_network_only_runs_hold_times_and_no_accuracy(tmp_path):
     run(tmp_path / "run", "facade", "learning=none")
     text = report([tmp_path / "run"])
-    assert "Nodes through each round" in text and "bytes per node" in text
+    assert "Completion of each round" in text and "bytes per node" in text
     assert "accuracy" not in text and "target" not in text
     assert "only the network ran" in compare([tmp_path / "run"])
 
@@ -179,7 +179,7 @@ def test_learning_none_is_an_option_of_the_command_line(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(app, ["run", str(SMOKE), "--learning", "none", "--out", "run", "-q"])
     assert result.exit_code == 0, result.output
-    assert "nodes through the last round" in result.stdout
+    assert "nodes that completed the last round" in result.stdout
     assert "learning: none\n" in (tmp_path / "run" / "scenario.yaml").read_text()
 
 

@@ -140,7 +140,7 @@ def test_interrupt_ends_a_loop_of_runs_and_returns_the_unfinished_run(scenario, 
 
 def test_load_reads_a_run_and_refuses_other_directories(finished, tmp_path):
     assert ddlsim.load(str(finished.dir)).summary == finished.summary
-    with pytest.raises(ScenarioError, match="is no run"):
+    with pytest.raises(ScenarioError, match="is not a run"):
         ddlsim.load(tmp_path)
 
 

@@ -274,7 +274,7 @@ def test_interrupted_run_keeps_its_records_and_names_their_directory(ddlsim, tmp
     monkeypatch.setattr(Simulation, "_complete", interrupt)
     result = ddlsim("run", SMOKE, "--out", "here", "-q")
     assert result.exit_code == 130
-    assert result.stderr == "Interrupted. What has been computed is in here. `ddlsim resume here` continues it.\n"
+    assert result.stderr == "Interrupted. The records so far are in here. `ddlsim resume here` continues it.\n"
     assert "NOT FINISHED: status interrupted, evaluated up to round 4" in result.stdout
     kept = {path.name for path in (tmp_path / "here").iterdir()}
     assert kept >= {"metrics.jsonl", "communication.jsonl", "links.jsonl", "contents.jsonl", "summary.json"}

@@ -126,7 +126,7 @@ def test_transforms_draw_from_the_seed_of_the_run(tmp_path):
     assert run(tmp_path / "c", set={"training.augmentation": in_file}) == named
     assert run(tmp_path / "d") != named
     (tmp_path / "mine.py").write_text("from torchvision.transforms.v2 import RandomAffine as Turn\n")
-    with pytest.raises(ScenarioError, match=r"of other inputs: training.augmentation.name: .*mine.py:Turn"):
+    with pytest.raises(ScenarioError, match=r"with other inputs: training.augmentation.name: .*mine.py:Turn"):
         run(tmp_path / "c", set={"training.augmentation": in_file})
 
 

@@ -114,7 +114,7 @@ def test_different_data_on_a_host_is_refused(tmp_path, monkeypatch, own):
     ones = np.ones((160, 28, 28), np.uint8)
     other = {"x_train": ones, "y_train": np.arange(160) % 10, "x_test": ones, "y_test": np.arange(160) % 10}
     before_workers_start(monkeypatch, lambda: np.savez(tmp_path / "own.npz", **other))
-    with pytest.raises(DdlsimError, match=r"npz is not what the run was made on: its SHA-256"):
+    with pytest.raises(DdlsimError, match=r"npz has changed since the run: its SHA-256"):
         on_ray(tmp_path / "run", load(SMOKE, own), ONE)
 
 
@@ -222,7 +222,7 @@ def test_sweep_restarts_a_killed_run_and_continues_after_an_interrupt(tmp_path, 
     before = ended.stat()
     again = CliRunner().invoke(app, command)
     assert again.exit_code == 0, again.output
-    assert "1 of 2 runs are there already" in again.output
+    assert "1 of 2 runs exist already" in again.output
     assert (ended.stat().st_ino, ended.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
     for seed in (1, 2):
         assert outcome(out / f"seed-{seed}") == run_whole(tmp_path / f"here-{seed}", (*settings, f"seed={seed}"))

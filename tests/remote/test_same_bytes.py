@@ -107,7 +107,7 @@ def test_host_with_different_samples_is_refused(tmp_path, monkeypatch):
     path.write_text(json.dumps(np.arange(800).reshape(8, 100).tolist()))
     settings = (settings_of("el"), f"partition={{name: file, path: {path}}}", "shift={name: none}")
     monkeypatch.setattr(loading, "read_data", read_on_another_host)
-    message = "partition: what nodes get of the data is not what the run was made on"
+    message = "partition: samples of each node has changed since the run"
     with workers_here(monkeypatch), pytest.raises(DdlsimError, match=message):
         on_workers(tmp_path / "run", settings, three())
 

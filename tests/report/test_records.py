@@ -101,9 +101,9 @@ def test_a_run_without_traffic_has_empty_communication(make_run):
 @pytest.mark.parametrize("what", ["nowhere", "empty"])
 def test_directory_without_a_run_is_one_error(tmp_path, what):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ScenarioError, match=r"is no run: it (is no directory|has no manifest\.json)"):
+    with pytest.raises(ScenarioError, match=r"is not a run: it (is not a directory|has no manifest\.json)"):
         read(tmp_path / what)
-    with pytest.raises(ScenarioError, match="is no run and holds none"):
+    with pytest.raises(ScenarioError, match="is not a run and holds none"):
         find_runs([tmp_path / what])
 
 

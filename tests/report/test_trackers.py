@@ -234,7 +234,7 @@ def test_invalid_arguments_of_export_are_one_clear_error(run, words, text):
 
 def test_export_of_a_folder_of_runs_is_refused(tmp_path):
     done = CliRunner().invoke(app, ["export", str(tmp_path), "--node", "0", "-o", str(tmp_path / "net.safetensors")])
-    assert done.exit_code == 2 and f"{tmp_path} is no run: it has no manifest.json" in done.stderr
+    assert done.exit_code == 2 and f"{tmp_path} is not a run: it has no manifest.json" in done.stderr
 
 
 def test_the_last_values_of_a_run_under_attack_are_of_honest_nodes(tmp_path):

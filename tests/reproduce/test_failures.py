@@ -30,7 +30,7 @@ def test_killed_run_is_reported_and_the_next_one_starts(one_round, tmp_path, mon
     monkeypatch.setattr(pool, "start", start_and_kill_the_first)
     runs = runs_of(one_round, tmp_path, seeds=1, patterns=["*/*"])
     outcome = reproduce(runs)
-    assert outcome.failures == (("slow/ring seed 1", "killed by SIGKILL, perhaps for want of memory"),)
+    assert outcome.failures == (("slow/ring seed 1", "killed by SIGKILL, perhaps out of memory"),)
     assert not outcome.interrupted
     assert [run.summary() is not None for run in runs] == [False, True]
 
@@ -58,7 +58,7 @@ def test_interrupted_table_continues(one_round, tmp_path):
     assert [run.summary() is not None for run in runs] == [True, False]
     lines: list[str] = []
     assert not reproduce(runs, notify=lines.append).interrupted
-    assert lines[0] == "1 of 2 runs are there already." and lines[1].startswith("[1/1] fast/complete seed 1")
+    assert lines[0] == "1 of 2 runs exist already." and lines[1].startswith("[1/1] fast/complete seed 1")
 
 
 def test_commit_is_of_the_repository_of_the_sources(tmp_path, monkeypatch):

@@ -51,8 +51,8 @@ def test_overrides_apply_to_every_cell(write):
         ("std: 100.0", "std: -1", "tiny.yaml:14:46: cells.slow/ring.published.std: expected a number of at least 0"),
         ("mean: 9000.0, ", "means: 9000.0, ", "tiny.yaml:14:27: cells.slow/ring.published.means: unknown key 'means'."),
         ("note: one step", "notes: one step", "tiny.yaml:18:5: cells.fast/complete.notes: unknown key 'notes'."),
-        ("slow/ring:", "slow/rink:", "tiny.yaml:14:3: cells.slow/rink: no axis that is left has the value 'rink'."),
-        ("slow/ring:", "slow/fast:", "tiny.yaml:14:3: cells.slow/fast: no axis that is left has the value 'fast'."),
+        ("slow/ring:", "slow/rink:", "tiny.yaml:14:3: cells.slow/rink: no remaining axis has the value 'rink'."),
+        ("slow/ring:", "slow/fast:", "tiny.yaml:14:3: cells.slow/fast: no remaining axis has the value 'fast'."),
         ("clusters: [8000.0, 9500.0]", "clusters: [1.0]", "tiny.yaml:14:63: cells.slow/ring.published.clusters"),
         ("{training: {learning_rate: 0.0001}}", "{training: {rate: 1}}", "tiny.yaml:8:23: training.rate: unknown key"),
         ("local_steps: 1", "local_steps: 0", "tiny.yaml:16:40: training.local_steps: expected a number of at least 1"),
@@ -92,7 +92,7 @@ def test_fault_of_the_base_is_reported_once(problems):
 def test_matrix_and_scenario_are_distinguished(write):
     with pytest.raises(ScenarioError, match=r"holds a matrix of scenarios.*ddlsim reproduce tiny.yaml"):
         load(write())
-    with pytest.raises(ScenarioError, match=r"base\.yaml: is no matrix.*ddlsim run base\.yaml"):
+    with pytest.raises(ScenarioError, match=r"base\.yaml: is not a matrix.*ddlsim run base\.yaml"):
         read_matrix("base.yaml")
 
 

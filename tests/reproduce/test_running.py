@@ -43,7 +43,7 @@ def test_existing_runs_are_not_repeated(matrix, tmp_path):
     written = (runs[0].directory / "manifest.json").stat().st_mtime_ns
     assert re.match(r"\[1/1\] alone seed 7: mse \d+", lines[0])
     assert reproduce(runs_of(matrix, tmp_path, patterns=["alone"]), notify=lines.append) == DONE
-    assert lines[1:] == ["1 of 1 runs are there already."]
+    assert lines[1:] == ["1 of 1 runs exist already."]
     assert (runs[0].directory / "manifest.json").stat().st_mtime_ns == written
 
 
@@ -174,7 +174,7 @@ def test_command_continues_results_of_another_machine(write, tmp_path):
     here = CliRunner().invoke(app, [*words, "here"])
     assert here.exit_code == 0 and (tmp_path / "kept" / "tiny.json").exists()
     there = CliRunner().invoke(app, [*words, "there"])
-    assert there.exit_code == 0 and "1 of 1 runs are there already." in there.stderr
+    assert there.exit_code == 0 and "1 of 1 runs exist already." in there.stderr
     assert re.search(r"alone +1/1", there.stdout) and not (tmp_path / "there" / "alone").exists()
 
 

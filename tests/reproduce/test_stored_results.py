@@ -80,7 +80,7 @@ def test_stored_seed_is_not_run_again(write, tmp_path):
     store.add(one, summary(9100.0))  # from another machine, without its directory
     lines: list[str] = []
     reproduce([one, two], add=store.add, stored=store.read(), notify=lines.append)
-    assert lines[0] == "1 of 2 runs are there already." and lines[1].startswith("[1/1] slow/ring seed 2: ")
+    assert lines[0] == "1 of 2 runs exist already." and lines[1].startswith("[1/1] slow/ring seed 2: ")
     assert not one.directory.exists() and two.summary() is not None
     (slow,) = results(matrix, [one, two], tmp_path / "results")
     assert slow.seeds == (1, 2)

@@ -47,7 +47,7 @@ def given(tmp_path):
     return from_mapping(scenario), write
 
 
-OTHERS = [({"dealt_from": 1}, r"partition: what nodes get of the data"), ({"drawn_from": 1}, r"data: npz")]
+OTHERS = [({"dealt_from": 1}, r"partition: samples of each node"), ({"drawn_from": 1}, r"data: npz")]
 
 
 @pytest.mark.parametrize(("change", "named"), OTHERS)
@@ -58,7 +58,7 @@ def test_finished_run_is_not_reused_for_changed_inputs(given, tmp_path, change, 
     assert runs.run(scenario, out=tmp_path / "run") == point.summary() == first
     write(**change)
     assert point.summary() is None
-    with pytest.raises(ScenarioError, match=named + r" is not what the run was made on: its SHA-256 was .*--force"):
+    with pytest.raises(ScenarioError, match=named + r" has changed since the run: its SHA-256 was .*--force"):
         runs.run(scenario, out=tmp_path / "run")
     assert runs.run(scenario, out=tmp_path / "run", force=True)["status"] == "done"
     assert point.summary() is not None
@@ -69,7 +69,7 @@ def test_run_does_not_resume_with_changed_inputs(given, tmp_path, change, named)
     scenario, write = given
     runs.run(scenario, out=tmp_path / "run", callbacks=[Stopped()])
     write(**change)
-    with pytest.raises(ScenarioError, match=named + r" is not what the run was made on"):
+    with pytest.raises(ScenarioError, match=named + r" has changed since the run"):
         runs.resume(tmp_path / "run")
     write()
     assert runs.resume(tmp_path / "run")["status"] == "done"
@@ -90,7 +90,7 @@ def test_network_only_run_is_not_reused_for_a_changed_topology(given, tmp_path):
     scenario = from_mapping(to_plain(given[0]) | keys)
     runs.run(scenario, out=tmp_path / "net")
     edges.write_text("0 1\n# the same\n")
-    with pytest.raises(ScenarioError, match=r"topology.path: .*net.txt is not what the run was made on"):
+    with pytest.raises(ScenarioError, match=r"topology.path: .*net.txt has changed since the run"):
         runs.run(scenario, out=tmp_path / "net")
 
 
@@ -103,7 +103,7 @@ def test_run_is_not_reused_for_changed_traces(given, tmp_path):
     scenario = from_mapping(to_plain(given[0]) | keys)
     runs.run(scenario, out=tmp_path / "net")
     down.write_text("1\n20\n")
-    with pytest.raises(ScenarioError, match=r"network.links.downlinks: .*down is not what the run was made on"):
+    with pytest.raises(ScenarioError, match=r"network.links.downlinks: .*down has changed since the run"):
         runs.run(scenario, out=tmp_path / "net")
 
 
@@ -116,7 +116,7 @@ def test_changes_of_links_are_inputs(given, tmp_path):
     scenario = from_mapping(to_plain(given[0]) | keys)
     runs.run(scenario, out=tmp_path / "net")
     changes.write_text("node,time_s,uplink_mbps,downlink_mbps\n0,0.01,0.1,0.1\n")
-    with pytest.raises(ScenarioError, match=r"network.links.changes: .*changes.csv is not what the run was made on"):
+    with pytest.raises(ScenarioError, match=r"network.links.changes: .*changes.csv has changed since the run"):
         runs.run(scenario, out=tmp_path / "net")
 
 

@@ -89,7 +89,7 @@ def test_repeated_signals_end_a_run_with_complete_records(under_way, signals):
     assert process.wait(60) == 130, process.stderr.read()
     assert json.loads((out / "summary.json").read_text())["status"] == "interrupted"
     assert {path.name for path in out.iterdir()} >= {"communication.jsonl", "links.jsonl", "contents.jsonl"}
-    assert b"Interrupted. What has been computed is in" in process.stderr.read()
+    assert b"Interrupted. The records so far are in" in process.stderr.read()
 
 
 def test_interrupt_swallowed_by_a_destructor_ends_the_run_at_the_next_round(tmp_path, monkeypatch):
@@ -154,7 +154,7 @@ def test_a_full_disk_ends_in_one_sentence_and_keeps_whole_rows(tmp_path, limit):
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["status"] == "failed"
     reached = summary["evaluated_round"]
-    kept = "nothing that can be used is in" if reached is None else f"evaluations up to round {reached} are in"
+    kept = "no usable records are in" if reached is None else f"evaluations up to round {reached} are in"
     assert kept in done.stderr and (reached is None) == (limit == 7_000)
 
 
@@ -163,7 +163,7 @@ def test_run_on_a_full_disk_leaves_no_first_files(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(runs.directory, "write_scenario", full)
-    with pytest.raises(RecordsFailed, match=r"No space left on device.*nothing that can be used is in"):
+    with pytest.raises(RecordsFailed, match=r"No space left on device.*no usable records are in"):
         runs.run(load(SMOKE, (EL, "rounds=1")), out=tmp_path / "run")
     monkeypatch.undo()
     assert runs.run(load(SMOKE, (EL, "rounds=1")), out=tmp_path / "run")["status"] == "done"

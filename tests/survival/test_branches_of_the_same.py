@@ -66,7 +66,7 @@ def test_branch_is_refused_if_a_dropped_file_has_changed(tmp_path):
     trace.write_text("node,start_s,end_s\n" + "".join(f"{node},0,99\n" for node in range(8)))
     run(tmp_path / "run", f"churn={{name: trace, path: {trace}}}")
     trace.write_text(trace.read_text().replace("3,0,99", "3,0.4,99"))
-    with pytest.raises(ScenarioError, match=r"churn.path: .*online.csv is not what the run was made on"):
+    with pytest.raises(ScenarioError, match=r"churn.path: .*online.csv has changed since the run"):
         runs.resume(tmp_path / "run", from_round=2, set=["churn=null"], out=tmp_path / "branch")
 
 

@@ -167,7 +167,7 @@ def test_changed_data_is_refused(torn):
     manifest = json.loads((torn / "manifest.json").read_text())
     manifest["data"]["sha256"] = "00"
     (torn / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(ScenarioError, match="fashion-mnist-mini is not what the run was made on: its SHA-256 was 00"):
+    with pytest.raises(ScenarioError, match="fashion-mnist-mini has changed since the run: its SHA-256 was 00"):
         runs.resume(torn)
 
 
@@ -188,7 +188,7 @@ def test_a_complete_run_is_not_run_again(torn):
 
 
 def test_torn_run_needs_a_decision_before_a_new_run(torn, whole):
-    with pytest.raises(ScenarioError, match=r"did not come to its end. `ddlsim resume .*torn` continues it"):
+    with pytest.raises(ScenarioError, match=r"holds this run, unfinished. `ddlsim resume .*torn` continues it"):
         runs.run(load(SMOKE, EL), out=torn)
     runs.run(load(SMOKE, EL), out=torn, resume_torn=True)
     assert outcome(torn) == whole

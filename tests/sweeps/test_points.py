@@ -191,7 +191,7 @@ def test_all_combinations_run_once_and_missing_runs_are_repeated(ddlsim, started
     (tmp_path / "runs/sweep-base/topology.name=ring,rounds=2/seed-1/summary.json").unlink()
     started.clear()
     again = ddlsim(*words)
-    assert again.exit_code == 0 and "7 of 8 runs are there already." in again.stderr
+    assert again.exit_code == 0 and "7 of 8 runs exist already." in again.stderr
     assert [words[-2] for words in started] == ["runs/sweep-base/topology.name=ring,rounds=2/seed-1"]
 
 
@@ -233,7 +233,7 @@ def test_interrupted_sweep_reports_how_to_continue(ddlsim, monkeypatch):
 
     monkeypatch.setattr(pool, "run_jobs", run_jobs)
     done = ddlsim("sweep", "base.yaml", "--seeds", "0..2")
-    assert done.exit_code == 130 and "The same command runs what is missing." in done.stderr
+    assert done.exit_code == 130 and "The same command runs the missing ones." in done.stderr
 
 
 def test_a_sweep_needs_something_to_vary(ddlsim):
@@ -254,7 +254,7 @@ def test_emitted_commands_make_the_runs_of_the_sweep(ddlsim, started):
         program, *arguments = shlex.split(line)
         assert program == "ddlsim" and ddlsim(*arguments, "-q").exit_code == 0
     done = ddlsim(*words)
-    assert "2 of 2 runs are there already." in done.stderr and started == []
+    assert "2 of 2 runs exist already." in done.stderr and started == []
     assert ddlsim(*words, "--emit", "commands").stdout == ""
 
 
@@ -293,8 +293,8 @@ def test_sweep_file_may_list_its_combinations(ddlsim):
 @pytest.mark.parametrize(
     ("cells", "message"),
     [
-        ("[ring/lnog]", r"sweep.yaml:8:9: cells[0]: no axis that is left has the value 'lnog'. Did you mean 'long'?"),
-        ("[ring/complete]", "cells[0]: no axis that is left has the value 'complete'."),
+        ("[ring/lnog]", r"sweep.yaml:8:9: cells[0]: no remaining axis has the value 'lnog'. Did you mean 'long'?"),
+        ("[ring/complete]", "cells[0]: no remaining axis has the value 'complete'."),
         ("[]", "the sweep has no combination"),
     ],
 )
@@ -346,7 +346,7 @@ def test_killed_run_of_a_sweep_is_reported_and_repeated(ddlsim, tmp_path, monkey
     assert done.exit_code == 5 and "seed 1: killed by SIGKILL" in done.stderr
     assert (tmp_path / "runs/sweep-base/seed-0/summary.json").exists()
     again = ddlsim(*words)
-    assert again.exit_code == 0 and "1 of 2 runs are there already." in again.stderr
+    assert again.exit_code == 0 and "1 of 2 runs exist already." in again.stderr
 
 
 def test_fault_of_the_common_settings_is_reported_once(tmp_path):

@@ -31,7 +31,7 @@ def test_failing_job_does_not_stop_the_others():
 
 def test_killed_job_is_reported_with_its_signal():
     found = ended("import os; os.kill(os.getpid(), 9)", "pass")
-    assert (found["0"].code, found["0"].cause) == (-9, "killed by SIGKILL, perhaps for want of memory")
+    assert (found["0"].code, found["0"].cause) == (-9, "killed by SIGKILL, perhaps out of memory")
     assert found["1"].code == 0
 
 

@@ -127,7 +127,7 @@ def test_search_on_fallback_data_says_so_and_never_changes_data(tmp_path):
     done = CliRunner().invoke(app, [*words, "--trials", "2"])
     assert done.exit_code == 2
     output = " ".join(done.output.split())
-    assert "runs on the data that the scenario asks for, the trials before it ran on fashion-mnist-mini (fall" in output
+    assert "runs on the scenario's data, the trials before it ran on fashion-mnist-mini (fall" in output
 
 
 @pytest.mark.full

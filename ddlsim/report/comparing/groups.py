@@ -113,7 +113,7 @@ def group(runs: Sequence[Records], by: Sequence[str] | None = None, apart: str |
     names = [
         key
         for key in dict.fromkeys(key for own in whole for key in own)
-        if key.partition(".")[0] not in APART and not (apart is not None and _goes_with(key, apart, whole))
+        if key.partition(".")[0] not in APART and not (apart is not None and _is_apart(key, apart, whole))
     ]
     keys = names if by is None else [key for each in by for key in _keys_below(each, whole)]
     members: dict[str, list[int]] = {}
@@ -144,7 +144,7 @@ def _keys_below(key: str, whole: Sequence[Settings]) -> list[str]:
     return found
 
 
-def _goes_with(key: str, apart: str, whole: Sequence[Settings]) -> bool:
+def _is_apart(key: str, apart: str, whole: Sequence[Settings]) -> bool:
     """Whether a key is `apart`, or belongs to the part that it names and has one value for each of its values."""
     if key == apart or part_of(key) != apart:
         return key == apart
@@ -205,7 +205,7 @@ def _label(settings: Settings, groups: list[Settings], keys: list[str], records:
         if key not in settings or (len(groups) > 1 and len({other.get(key) for other in alike}) == 1):
             continue
         last = key.rsplit(".", 1)[-1]
-        shown = _shown(settings[key])
+        shown = _value_text(settings[key])
         named = last == "name" and not shown.lstrip("-").replace(".", "").isdigit() and shown not in ("none", "null")
         words.append(shown if named else f"{key if lasts.count(last) > 1 else last}={shown}")
     if not words and by_user and len(groups) > 1:
@@ -214,7 +214,7 @@ def _label(settings: Settings, groups: list[Settings], keys: list[str], records:
     return ", ".join(words) or str(records.manifest.get("algorithm"))
 
 
-def _shown(value: Any) -> str:
+def _value_text(value: Any) -> str:
     """Return a value without the folder of its file and, if it is long, without its middle."""
     text = re.sub(r"[^\s\"]*/(?=[^/]*\.py:)", "", value if isinstance(value, str) else json.dumps(value))
     return text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 15]}...{text[-12:]}"

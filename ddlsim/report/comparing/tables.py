@@ -230,7 +230,7 @@ def differences(rows: Sequence[Row], studied: Sequence[str] | None = None) -> st
     text = f"compared: {', '.join(about)}; " if about else ""
     if not others:
         return f"{text}everything else is the same"
-    return f"{text}the settings also differ in {', '.join(f'{key} ({_shown(found[key])})' for key in others)}"
+    return f"{text}the settings also differ in {', '.join(f'{key} ({_values_text(found[key])})' for key in others)}"
 
 
 def identical(rows: Sequence[Row]) -> list[str]:
@@ -271,7 +271,7 @@ def _differing(whole: Sequence[Settings]) -> dict[str, list[str | None]]:
     return {key: values for key, values in found.items() if not any(other.startswith(f"{key}.") for other in found)}
 
 
-def _shown(values: Sequence[str | None]) -> str:
+def _values_text(values: Sequence[str | None]) -> str:
     texts = ["not set" if value is None else value for value in values]
     texts = [text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 3]}..." for text in texts]
     texts = list(dict.fromkeys(texts))

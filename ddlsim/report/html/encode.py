@@ -56,8 +56,8 @@ def encoded(figure: Figure, budget: Budget) -> tuple[dict[str, Any], list[str]]:
 def _lines(figure: Lines, budget: Budget) -> tuple[dict[str, Any], list[str]]:
     drawn = sum(1 if one.low is None else 3 for one in figure.series)
     most = max(8, min(budget.points, budget.numbers // max(1, drawn)))
-    count, shared = len(figure.x[0].values), _kept_points(figure.series, len(figure.x[0].values), most)
-    chosen_of = [shared if one.x is None else _kept_points([one], len(one.values), most) for one in figure.series]
+    count, shared = len(figure.x[0].values), _shown_points(figure.series, len(figure.x[0].values), most)
+    chosen_of = [shared if one.x is None else _shown_points([one], len(one.values), most) for one in figure.series]
     series = [_series(one, chosen) for one, chosen in zip(figure.series, chosen_of, strict=True)]
     found = vars(figure) | {
         "kind": "lines",
@@ -80,7 +80,7 @@ def _series(one: Series, chosen: np.ndarray) -> dict[str, Any]:
     return vars(one) | numbers | {"x": None if one.x is None else [_numbers(values[chosen], 7) for values in one.x]}
 
 
-def _kept_points(series: Sequence[Series], count: int, most: int) -> np.ndarray:
+def _shown_points(series: Sequence[Series], count: int, most: int) -> np.ndarray:
     if count <= most:
         return np.arange(count)
     chosen = set(evenly_spaced(count, most).tolist())

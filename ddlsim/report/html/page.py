@@ -3,7 +3,7 @@
 Everything from records is escaped: text by html.escape, figures as JSON whose `<`, `>` and `&` are escaped. Scripts and
 styles are allowed by their hashes alone. The curves are drawn by uPlot (assets/uplot, MIT license).
 
-The page of one run has its sections, the page of several runs those of their comparison, both preceded by headline
+The page of one run has its sections, the page of several runs the sections of their comparison, after headline
 numbers and warnings.
 """
 
@@ -61,7 +61,7 @@ class Page:
 
     Args:
         title: its heading.
-        sections: in order; those of one group are adjacent.
+        sections: in order; sections of one group are adjacent.
         subtitle: a line below the title.
         tiles: headline numbers.
         loud: warnings, shown before any number.

@@ -32,7 +32,7 @@ def in_numbers(summary: dict) -> Section:
 
 
 def scenario(records: Records, defaults: Mapping[str, Any] | None) -> Section:
-    """Every key of the scenario as resolved, those that differ from the default marked."""
+    """Every key of the scenario as resolved; keys that differ from the default are marked."""
     shown = settings_of({key: value for key, value in records.scenario.items() if key not in NO_SETTINGS})
     lines = [(key, json_text(value)) for key, value in shown.items()]
     about = "As it was resolved, with every default written out"

@@ -58,7 +58,7 @@ def read_graphs(directory: Path, num_nodes: int) -> Graphs | None:
         return None
     rounds, found = sorted(learned), []
     present = np.full((num_nodes, num_nodes), 1 / num_nodes)
-    for completed in rounds:  # a fast node writes its rows of later rounds before a slow one those of this
+    for completed in rounds:  # fast nodes write rows of later rounds before slow nodes write rows of this one
         for node, weights in learned[completed].items():
             with damage_of(path):
                 present[node] = weights

@@ -77,7 +77,7 @@ def timetable(rounds: list[dict]) -> Table:
         times = (seconds_text(row[name]) for name in ("first_s", "median_s", "last_s"))
         rows.append([f"{row['round']}", *times, f"{row['nodes']:.0f}"])
     header = ["round", "first", "median", "last", "nodes"]
-    return Table(header, rows, left=0, title="Nodes through each round, simulated time")
+    return Table(header, rows, left=0, title="Completion of each round, simulated time")
 
 
 def heads(records: Records) -> Table | None:

@@ -72,7 +72,7 @@ def pairs(records: Records) -> Section | None:
             shown = np.where(sums > 0, sums, np.nan)
             frames.append(Frame(label, shown, "count" if label == "messages" else "bytes"))
     figure = blocks.pair_heat(frames, "sender", "receiver", frame_title="show")
-    about = "Traffic of senders (rows) to receivers (columns). Messages are those that arrived and were used."
+    about = "Traffic of senders (rows) to receivers (columns). Only messages that arrived and were used are counted."
     return Section("pairs", "Traffic of each pair, whole run", GROUP, about, figure=figure, notes=blocks.notes)
 
 

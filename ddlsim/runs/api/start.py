@@ -182,12 +182,12 @@ def run(
             standard error elsewhere; plain: lines; none, None or False: nothing; True: auto.
         data_dir: where to look for data first.
         download: whether missing data may be downloaded.
-        device: auto, cpu or cuda, instead of the scenario's `compute_device`.
-        checkpoint_every: how often the run can be resumed from: 30s, 10m, 50r (rounds); 0: never.
+        device: auto, cpu or cuda, in place of the scenario's `compute_device`.
+        checkpoint_every: time from one checkpoint to the next: 30s, 10m, 50r (rounds); 0: no checkpoints.
         checkpoint_keep: number of checkpoints to keep, also after the end of the run, such as "5" or "all"; None: two
             until then.
         profile: record where wall time is spent (`profile` in the summary).
-        executor: local, this process; ray, workers on this machine; ray:HOST:PORT or ray:auto, those of a cluster
+        executor: local, this process; ray, workers on this machine; ray:HOST:PORT or ray:auto, workers of a cluster
             (docs/cluster.md); or an Executor with all of its options. Records are the same.
         workers: worker processes, with Ray; None: one per host.
         cpus_per_worker, gpus_per_worker, shards, object_store_gb: of Ray's workers, see `ddlsim run --help`.
@@ -288,11 +288,11 @@ def resume(
             "key=value", as with --set.
         out: directory of the branch; by default next to the run's.
         callbacks, track, progress, data_dir, download, device, checkpoint_every, checkpoint_keep, profile: see `run`.
-        executor, workers, cpus_per_worker, gpus_per_worker, shards, object_store_gb, threads: see `run`; they need not
-            be those of the run so far.
+        executor, workers, cpus_per_worker, gpus_per_worker, shards, object_store_gb, threads: see `run`; they may
+            differ from the earlier ones.
         command: for the manifest of a branch; None: the program's arguments.
     Returns:
-        The run; its records are those of one that was never stopped.
+        The run; its records equal the records of an uninterrupted run.
     Raises:
         ScenarioError: if there is nothing to resume, or something has changed: nothing was changed.
         Interrupted: see `run`.
@@ -331,7 +331,7 @@ def load(directory: str | Path, *, trust: bool = False) -> Run:
         trust: whether `run.model` may import code that the scenario names and that is not part of ddlsim.
 
     Raises:
-        ScenarioError: if it is no run directory. RecordsDamaged: if its records cannot be read.
+        ScenarioError: if it is not a run directory. RecordsDamaged: if its records cannot be read.
     """
     found = Run(path_of("directory", directory), trust)
     found.records  # noqa: B018  # raises errors now

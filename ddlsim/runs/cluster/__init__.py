@@ -1,1 +1,1 @@
-"""Where a run is computed: in this process (local), or by actors of a Ray cluster on this and other machines."""
+"""Executors of a run: this process (local), or actors of a Ray cluster on this and other machines."""

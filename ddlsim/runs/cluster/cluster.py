@@ -30,11 +30,11 @@ EXECUTORS = ("local", "ray")
 
 @dataclass(frozen=True, kw_only=True)
 class Executor:
-    """What computes; it changes no result.
+    """The executor of a run; it changes no result.
 
     Args:
         name: local or ray.
-        address: of a Ray cluster, host:port or auto (that of the environment); None: a cluster of this machine, which
+        address: of a Ray cluster, host:port or auto (the environment's); None: a cluster of this machine, which
             ends with the run.
         workers: worker processes; None: one per host, or one per GPU if workers have GPUs.
         cpus_per_worker: threads of each; None: an equal share of the cores of its host.
@@ -122,7 +122,7 @@ def import_ray() -> ModuleType:
         DataMissing: if it is not installed.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # of a lost worker, which is told once
+    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # a lost worker is reported once, by ddlsim
     try:
         import ray
     except ImportError as error:
@@ -153,7 +153,7 @@ def connect(executor: Executor, cpus: int | None = None) -> None:
     """Connect this process to the executor's cluster, unless it is connected already.
 
     Args:
-        executor: what is wanted.
+        executor: the requested executor.
         cpus: of a cluster that is started here; None: the cores of this process, or one for each worker.
     Raises:
         DataMissing: without Ray. DdlsimError: if the cluster cannot be reached or started.
@@ -216,7 +216,7 @@ def plan(executor: Executor, at: Sequence[Mapping[str, Any]], fewer: bool = Fals
     """Return the places of workers, spread evenly over hosts.
 
     Args:
-        executor: what is wanted.
+        executor: the requested executor.
         at: hosts, see `hosts`.
         fewer: accept fewer workers, if there is no room for all.
     Raises:

@@ -45,7 +45,7 @@ class Assignment:
         scenario: of the run.
         read: reads its data from the disk of the host: (scenario, data_dir) -> prepared.
         data_dir: where to look for data first.
-        other: describes inputs on the host that differ from those of the run; empty: none.
+        other: describes inputs on the host that differ from the run's; empty: none.
         nodes: of the worker.
         device: cpu or cuda.
         threads: of a wave.
@@ -146,7 +146,7 @@ class RayWorkers:
         """Make the learner of each worker.
 
         Args:
-            assigned: the task of each worker; threads are those of its place.
+            assigned: the task of each worker, with the threads of its place.
             prepared: the run's data, sent to hosts that lack it.
         Raises:
             DdlsimError: see Worker.start.
@@ -237,11 +237,11 @@ def _ray_errors(ray: Any) -> Iterator[None]:
     try:
         yield
     except ray.exceptions.RayError as error:
-        raise _ours(ray.exceptions, error) from None
+        raise _converted(ray.exceptions, error) from None
 
 
-def _ours(errors: Any, error: Exception) -> Exception:
-    """Return the error for an error of Ray: that of the call itself, if it has one."""
+def _converted(errors: Any, error: Exception) -> Exception:
+    """Return ddlsim's error for an error of Ray, or the error that the call itself raised."""
     cause = getattr(error, "cause", None)
     for found in (error, cause):
         if isinstance(found, (errors.ObjectStoreFullError, errors.OutOfDiskError)):
@@ -273,7 +273,7 @@ def _line(error: BaseException) -> str:
 def deal(
     shards: cluster.Shards, workers: int, node_cluster: np.ndarray, neighbors: Callable[[], Sequence[Sequence[int]]]
 ) -> list[int]:
-    """Return the worker of each node, and at the end that of a server and of computations without a node.
+    """Return the worker of each node, and last the worker of a server and of computations without a node.
 
     Args:
         shards: contiguous: blocks of node ids; clusters: nodes of a cluster together; graph: neighbors together.

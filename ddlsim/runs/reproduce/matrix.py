@@ -1,6 +1,6 @@
 """The cells of a matrix and their runs, each in a separate process; published.py has the keys of its file.
 
-The same call after an interrupt runs what is missing. A failed run stops no other run; failures are listed at the end.
+The same call after an interrupt runs the missing ones. A failed run stops no other run; failures are listed at the end.
 """
 
 import fnmatch
@@ -86,7 +86,7 @@ def read_matrix(path: str | Path, overrides: Sequence[str] = (), patterns: Seque
     """Read and check a matrix with all its cells.
 
     Args:
-        path: a YAML file, or the bare name of one in ./scenarios or among those that come with ddlsim.
+        path: a YAML file, or the bare name of one in ./scenarios or in the package.
         overrides: "dotted.key=value" texts for every selected cell.
         patterns: shell patterns of the selected cells; empty for all.
     Raises:
@@ -136,7 +136,7 @@ def _shape_problems(tree: Tree, content: MatrixFile) -> Iterator[Problem]:
             if cell not in content.cells
         ]
         if isinstance(shape.of, str) and shape.of not in content.measures:
-            texts.append(f"of: {shape.of!r} is none of the measures of this matrix")
+            texts.append(f"of: {shape.of!r} is not a measure of this matrix")
         for text in texts:
             yield Problem(tree.value["shapes"].value[index].mark, f"shapes[{index}]", text)
 
@@ -252,7 +252,7 @@ def reproduce(
         if run.name in complete:
             add(run, complete[run.name])
     if len(missing) < len(runs):
-        notify(f"{len(runs) - len(missing)} of {len(runs)} runs are there already.")
+        notify(f"{len(runs) - len(missing)} of {len(runs)} runs exist already.")
     options = ["-q", *([] if data_dir is None else ["--data-dir", str(data_dir)])]
     options += [] if download else ["--no-download"]
     failures, origin = [], {"commit": source_commit()}

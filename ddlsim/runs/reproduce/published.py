@@ -11,7 +11,7 @@
     cells:
       l2/fedavg: {scenario: {algorithm: {tau: 19}}, published: {mean: 21.10, std: 2.51}}
       oracle: {scenario: {algorithm: {name: oracle}}, published: {mean: 9.43, std: 0.33}}
-    measures: [fair_accuracy]                columns beside the accuracy, see MEASURES; published: {measures: ...}
+    measures: [fair_accuracy]                further columns, see MEASURES; published: {measures: ...}
     shapes:                                  claims of a figure without numbers, checked on our means
       - {claim: the oracle is best, order: [oracle, l2/fedavg]}
 
@@ -157,7 +157,7 @@ class Shape(Section):
         margin: by how much each must be above the next at least; below 0: how far under it it may be.
         near: cells whose values lie within `within` of each other.
         within: see `near`.
-        of: what is compared: null: the mean; a number: that cluster, from 0; a name: that measure.
+        of: compared value. null: the mean; a number: the cluster, from 0; a name: the measure.
     """
 
     claim: str
@@ -242,10 +242,10 @@ class CellFile(Section):
 
     Args:
         scenario: its own settings.
-        seeds: instead of those of the matrix.
+        seeds: in place of the matrix's.
         published: the number to meet; null: none is known.
         note: a remark, shown under the table.
-        outside: why ours lies outside two published deviations, where that is known.
+        outside: known reason why our number lies outside two published deviations.
     """
 
     scenario: dict[str, Any] = Field(default_factory=dict)
@@ -263,8 +263,8 @@ class MatrixFile(GridKeys):
         seeds: seeds of every cell.
         note: a remark under the table.
         not_run: reason why cells have not been run, for the overview of all tables.
-        average: what a mean is taken over first: all nodes, or the clusters with equal weights.
-        spread: what the standard deviation is over: seeds, or the clusters or nodes of one run (mean over seeds).
+        average: units of a mean: all nodes, or the clusters with equal weights.
+        spread: units of the standard deviation: seeds, or the clusters or nodes of one run (mean over seeds).
         cells: name -> cell.
         measures: further columns, see MEASURES.
         shapes: claims of figures.

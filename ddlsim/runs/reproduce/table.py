@@ -63,17 +63,19 @@ def _measures(matrix: Matrix, found: Sequence[Result]) -> tuple[list[str], list[
         row = [result.cell.name]
         for name in matrix.content.measures:
             published = result.cell.published.measure(name) if result.cell.published else None
-            row.append(_beside(result.measures.get(name), published, MEASURES[name].digits) + _some(result, name))
+            row.append(
+                _with_published(result.measures.get(name), published, MEASURES[name].digits) + _seed_share(result, name)
+            )
         rows.append(row)
     return header, rows
 
 
-def _beside(ours: float | None, published: PublishedMeasure | None, digits: int) -> str:
+def _with_published(ours: float | None, published: PublishedMeasure | None, digits: int) -> str:
     text = number_text(ours, digits)
     return text if published is None else f"{text} ({_mean_and_std(published.mean, published.std, digits)})"
 
 
-def _some(result: Result, measure: str) -> str:
+def _seed_share(result: Result, measure: str) -> str:
     """Return the number of seeds that have a measure, if some lack it."""
     count, seeds = result.having.get(measure, 0), len(result.seeds)
     return f" [{count}/{seeds}]" if 0 < count < seeds else ""
@@ -115,7 +117,7 @@ def _notes(matrix: Matrix, found: Sequence[Result]) -> list[str]:
             notes.append(distance.text(_digits(matrix)))
     if any(result.cell.published and result.cell.published.measures for result in found):
         notes.append("measures: ours, and in brackets the published value")
-    partly = [(result, name) for result in found for name in matrix.content.measures if _some(result, name)]
+    partly = [(result, name) for result in found for name in matrix.content.measures if _seed_share(result, name)]
     if partly:
         late = any(name in result.unmeasured for result, name in partly)
         others = "did not come to it, or were kept before this measure was asked for" if late else "did not come to it"

@@ -120,7 +120,7 @@ class GridFile:
             cell: the name.
             mark, place: where it is written.
         Raises:
-            ScenarioProblems: a part of the name is no value of an axis that is left.
+            ScenarioProblems: a part of the name is not a value of a remaining axis.
         """
         found, left = [], [{value.short: value for value in axis} for axis in self.axes]
         for part in cell.split("/"):
@@ -128,7 +128,7 @@ class GridFile:
             if axis is None:
                 known = [name for axis in left for name in axis]
                 hint = did_you_mean(part, known)
-                text = f"no axis that is left has the value {part!r}.{hint} Known: {', '.join(known) or 'none'}"
+                text = f"no remaining axis has the value {part!r}.{hint} Known: {', '.join(known) or 'none'}"
                 raise ScenarioProblems([Problem(mark, place, text)])
             left.remove(axis)
             found.append(axis[part])
@@ -141,14 +141,14 @@ def read_grid_file(path: str | Path, content: type[Content], matrices: bool = Fa
     Args:
         path: the file, or a bare name.
         content: model of the keys.
-        matrices: whether a bare name is that of a matrix.
+        matrices: whether a bare name means a matrix.
     Raises:
         ScenarioError: every problem of the file's keys at once.
     """
     file = find(path, matrices)
     tree = read_file(file, str(file), ())
     if matrices and "cells" not in tree.value:
-        raise ScenarioError(f"{file}: is no matrix (it has no `cells`). Run a scenario with `ddlsim run {path}`.")
+        raise ScenarioError(f"{file}: is not a matrix (it has no `cells`). Run a scenario with `ddlsim run {path}`.")
     if not matrices and "source" in tree.value:
         raise ScenarioError(f"{file}: holds a published table. Run it with `ddlsim reproduce {path}`.")
     whole, problems = check_section(tree, content)

@@ -210,7 +210,7 @@ def read_sweep(
     written = file.tree.value["cells"].value if content.cells is not None else ()
     cells = [file.values(str(cell.value), cell.mark, f"cells[{index}]") for index, cell in enumerate(written)]
     if cells and grid:
-        raise ScenarioError(f"{file.path}: names its `cells`; take them out, or leave --grid out.")
+        raise ScenarioError(f"{file.path}: has `cells`. Remove them, or leave --grid out.")
     name = file.path.stem
     base = Base(name, file.base, tuple(overrides), out or Path("runs") / f"sweep-{name}")
     return points(base, [*file.axes, *grid], seeds or content.seeds, None if content.cells is None else cells)
@@ -225,8 +225,8 @@ SLURM = """\
 #SBATCH --signal=TERM@120
 #SBATCH --requeue
 #SBATCH --output={log}
-# Add what your cluster asks for: --time, --partition, --gres=gpu:1. TERM, 120 s before the end, makes a run end with a
-# checkpoint; a task whose run is complete ends at once, so the same script submitted again goes on with the rest.
+# Add your cluster's options: --time, --partition, --gres=gpu:1. TERM, 120 s before the end, makes a run end with a
+# checkpoint; a task whose run is complete ends at once, so submit the same script again to run the rest.
 cd {here} || exit 1
 command=$(sed -n "${{SLURM_ARRAY_TASK_ID}}p" <<'RUNS'
 {commands}

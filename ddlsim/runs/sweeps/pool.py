@@ -147,7 +147,7 @@ def _cause(code: int, lines: list[str]) -> str:
         return ""
     if code < 0:
         killer = signal.Signals(-code).name
-        hint = ", perhaps for want of memory" if -code == signal.SIGKILL else ""
+        hint = ", perhaps out of memory" if -code == signal.SIGKILL else ""
         return f"killed by {killer}{hint}"
     if not lines:
         return f"exit code {code}, without a message"

@@ -230,13 +230,13 @@ class _Trial:
     pruned: bool = False
 
 
-def search(wanted: Search, at_once: int, tell: Callable[[Ended, int], None]) -> "optuna.Study":
+def search(wanted: Search, at_once: int, report: Callable[[Ended, int], None]) -> "optuna.Study":
     """Run trials until the study has the requested number.
 
     Args:
         wanted: the requested search.
         at_once: number of simultaneous runs.
-        tell: called with every finished trial and the number of finished trials.
+        report: called with every finished trial and the number of finished trials.
     Raises:
         ScenarioError: Optuna is not installed, the folder has another study, or only some runs use the fallback's data.
         KeyboardInterrupt: the runs are interrupted too; the same command continues them.
@@ -259,7 +259,7 @@ def search(wanted: Search, at_once: int, tell: Callable[[Ended, int], None]) -> 
                 started = _start(wanted, study, trial, pool.cores(slot, at_once))
                 if isinstance(started, Ended):
                     study.tell(trial, state=TrialState.FAIL)
-                    tell(started, _count(study))
+                    report(started, _count(study))
                 else:
                     running[slot] = started
             if not running:
@@ -270,7 +270,7 @@ def search(wanted: Search, at_once: int, tell: Callable[[Ended, int], None]) -> 
                 ended = one.process.process.poll() is not None  # before reading, so that nothing is written after it
                 _look(wanted, study, one, ended)
                 if ended:
-                    tell(_close(study, running.pop(slot)), _count(study))
+                    report(_close(study, running.pop(slot)), _count(study))
             time.sleep(pool.POLL_S)
     finally:
         for one in running.values():
@@ -367,7 +367,7 @@ def _compare_data(wanted: Search, study: "optuna.Study", one: _Trial, records: R
     if before is None:
         study.set_user_attr(FALLBACK, now)
     elif bool(before) != bool(now):
-        kinds = [f"{name} (fallback)" if name else "the data that the scenario asks for" for name in (now, before)]
+        kinds = [f"{name} (fallback)" if name else "the scenario's data" for name in (now, before)]
         raise ScenarioError(
             f"--out {wanted.base.out}: {one.point.name} runs on {kinds[0]}, the trials before it ran on {kinds[1]}. "
             "Name another folder."
