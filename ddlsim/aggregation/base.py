@@ -1,9 +1,10 @@
 """The contract of aggregation rules, and their result: weighted sums of rows, trimmed coordinate by coordinate.
 
 Every rule has one or both of two steps: the rows are mixed linearly, with weights that depend on their distances, and
-in every coordinate the lowest and highest values are left out before the rest is averaged. A rule uses only distances
-and weights, never the rows, so it is a function of small arrays; learning/row_operations.py measures the distances and
-computes the result by the kernels, on the CPU or on a GPU.
+in every coordinate the lowest and highest values are left out before the rest is averaged. Such a rule uses only
+distances and weights, so it is a function of small arrays; learning/row_operations.py measures the distances and
+computes the result by the kernels, on the CPU or on a GPU. A rule with `needs_rows` sees the rows, and may return any
+function of them.
 
 Weights of models in a merge have names.
 
@@ -21,13 +22,16 @@ Source: Xiao, Boyd and Lashkari, "Distributed average consensus with least-mean-
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Ge, Gt, Lt
 
 from ddlsim.foundation.errors import ScenarioError, kind_of
 from ddlsim.foundation.registry import Part
+
+if TYPE_CHECKING:
+    import torch
 
 Tolerated = Annotated[int, Ge(0)] | Annotated[float, Gt(0), Lt(0.5)]
 """Maximum number of attackers' rows: a number, or a share of the received rows, below one half, rounded down."""
@@ -42,11 +46,13 @@ class Rows:
         own: index of the node's own row; None: it has none (a server).
         distances: squared Euclidean distances, float64 [n, n]; None unless the rule needs them. If it needs a start,
             row and column n belong to the start.
+        values: copies of the rows, float32 tensor [n, P], with the buffers; None unless the rule needs them.
     """
 
     weights: np.ndarray
     own: int | None = None
     distances: np.ndarray | None = None
+    values: "torch.Tensor | None" = None
 
     @property
     def count(self) -> int:
@@ -91,10 +97,12 @@ class Aggregation(Part, ABC):
     """Whether it uses the distances between rows."""
     needs_start: ClassVar[bool] = False
     """Whether it compares updates: the parameters at the start of the node's last training are then one more row."""
+    needs_rows: ClassVar[bool] = False
+    """Whether it uses the rows themselves (`rows.values`), for any function of them; it may then return its values."""
 
     @abstractmethod
-    def combine(self, rows: Rows) -> Combination:
-        """Return the combination of these rows.
+    def combine(self, rows: Rows) -> "Combination | torch.Tensor":
+        """Return the combination of these rows; with `needs_rows` also its values, a tensor [P].
 
         Args:
             rows: at least one; with `needs_own` the node's own is among them.

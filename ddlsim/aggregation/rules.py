@@ -318,6 +318,7 @@ class NearestNeighborMixing(Aggregation):
         mixing[np.arange(n)[:, None], order] = 1 / nearest
         mixed = Rows(rows.weights, rows.own, _distances_of(mixing, distances))
         found = self._then().combine(mixed)
+        assert isinstance(found, Combination)
         if found.mixing is None:
             return Combination(mixing, found.cut)
         return Combination(found.mixing @ mixing)

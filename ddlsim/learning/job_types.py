@@ -234,6 +234,25 @@ class AggregateSpec(JobSpec):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class ApplySpec(JobSpec):
+    """A function of parameters, computed value by value or as a whole; see row_operations.py.
+
+    Args:
+        function: maps one vector float32 [P] per source to a vector [P]; pure.
+        sources: its arguments, in order.
+        target: the new row.
+    """
+
+    kind = "arithmetic"
+    reads_in = ("sources",)
+    writes_in = ("target",)
+
+    function: Callable[..., Any]
+    sources: tuple[RowRef, ...]
+    target: RowRef
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class AttackSpec(JobSpec):
     """Forges the parameters that an attacked node sends.
 
@@ -335,6 +354,7 @@ KINDS: tuple[type[JobSpec], ...] = (
     CopySpec,
     MergeSpec,
     AggregateSpec,
+    ApplySpec,
     TrainSpec,
     AttackSpec,
     CompressSpec,

@@ -1,10 +1,10 @@
-"""Jobs that compute parameters from parameters, without samples: merges, rules, columns, messages and attacks.
+"""Jobs that compute parameters from parameters, without samples: merges, rules, functions, columns, messages, attacks.
 
 Their shapes are checked; errors name the architectures and their nodes.
 """
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +33,7 @@ class ShapeChecks:
         """Check that parts have the same shapes.
 
         Raises:
-            DdlsimError: if they differ; `task` is "merge" or "compare".
+            DdlsimError: if they differ; `task` is "merge", "combine" or "compare".
         """
         first = parts[0]
         for part in parts[1:]:
@@ -84,7 +84,7 @@ class RowOperations:
         self.jobs = jobs
         self._shapes = fitting
         self._slices: dict[tuple, Part] = {}
-        self._same_merge: weakref.WeakValueDictionary[tuple, Params] = weakref.WeakValueDictionary()
+        self._same_job: weakref.WeakValueDictionary[tuple, Params] = weakref.WeakValueDictionary()
 
     def merge(self, sources: Sequence[Params], weights: Sequence[float], node: int | None = None) -> Params:
         """Return the weighted sum of parameters of one kind, in the order of the list; `node` is the merging node.
@@ -96,7 +96,7 @@ class RowOperations:
             DdlsimError: if the shapes differ.
         """
         self._shapes.check("merge", [params.part for params in sources])
-        return self._merged(job_types.MergeSpec, sources, weights, node=node)
+        return self._computed(job_types.MergeSpec, sources, weights=tuple(map(float, weights)), node=node)
 
     def aggregate(
         self,
@@ -113,7 +113,19 @@ class RowOperations:
             DdlsimError: if the shapes differ.
         """
         self._shapes.check("merge", [params.part for params in sources])
-        return self._merged(job_types.AggregateSpec, sources, weights, rule=rule, own=own, start=start, node=node)
+        weights = tuple(map(float, weights))
+        return self._computed(
+            job_types.AggregateSpec, sources, weights=weights, rule=rule, own=own, start=start, node=node
+        )
+
+    def apply(self, function: Callable[..., Any], sources: Sequence[Params], node: int | None = None) -> Params:
+        """Return a function of parameters of one kind; as with `merge`, the same again gives the same handle.
+
+        Raises:
+            DdlsimError: if the shapes differ.
+        """
+        self._shapes.check("combine", [params.part for params in sources])
+        return self._computed(job_types.ApplySpec, sources, function=function, node=node)
 
     def trained_values(self, params: Params) -> Params:
         """The trained values alone, without buffers (BatchNorm statistics)."""
@@ -151,24 +163,22 @@ class RowOperations:
         self._submit(job_types.AttackSpec, attack=attack, own=own, target=forged, **view)
         return forged
 
-    def _merged(
-        self,
-        kind: type[job_types.MergeSpec] | type[job_types.AggregateSpec],
-        sources: Sequence[Params],
-        weights: Sequence[float],
-        **others: Any,
-    ) -> Params:
-        """Return the row of a merge, which is the same row for the same merge; `others` are fields of its kind."""
-        weights = tuple(map(float, weights))
+    def _computed(self, kind: type[job_types.JobSpec], sources: Sequence[Params], **others: Any) -> Params:
+        """Return the row of a job on sources, which is the same row for the same job; `others` are fields of its
+        kind.
+        """
         constant = (
             value.serial if isinstance(value, Params) else value for name, value in others.items() if name != "node"
         )
-        key = (kind, tuple([params.serial for params in sources]), weights, *constant)
-        merged = self._same_merge.get(key)
-        if merged is None:
-            merged = self._same_merge[key] = self.rows.new(sources[0].part)
-            self._submit(kind, sources=tuple(sources), weights=weights, target=merged, **others)
-        return merged
+        key = (kind, tuple([params.serial for params in sources]), *constant)
+        try:
+            computed = self._same_job.get(key)
+        except TypeError:  # a function with arguments that have no hash
+            key, computed = (object(),), None
+        if computed is None:
+            computed = self._same_job[key] = self.rows.new(sources[0].part)
+            self._submit(kind, sources=tuple(sources), target=computed, **others)
+        return computed
 
     def _slice(self, params: Params, columns: tuple[tuple[int, int], ...]) -> Params:
         """A row of these columns, range [start, stop) after range."""

@@ -1,8 +1,12 @@
-"""Operations on parameter rows: robust aggregation, attacks, similarities and compression.
+"""Operations on parameter rows: robust aggregation, functions, attacks, similarities and compression.
 
 Robust aggregation: distances are measured, the rule decides, the kernels compute. Distances are between trained values;
 buffers (BatchNorm statistics) are combined like the other values. A row with a value that is not finite is left out
 before the rule is applied; a node whose own row is not finite keeps it.
+
+Functions of parameters see vectors of one node each. On a CPU they are called node by node, which keeps the values of a
+model in the cache and makes the result independent of the other jobs of the wave. On a GPU `torch.func.vmap` calls them
+once for all nodes of a wave; functions that it cannot map are called node by node.
 
 Attacks are jobs on parameter rows, or poisoned samples on which attacked nodes train.
 
@@ -14,7 +18,7 @@ Compression computes the parameters that receivers decode: a job whose output ro
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -27,14 +31,14 @@ from ddlsim.aggregation.base import Aggregation, Combination, Rows, unfit, weigh
 from ddlsim.attacks.base import AttackInput, wrong_samples, wrong_tensor
 from ddlsim.attacks.forgeries import BACKDOOR
 from ddlsim.attacks.node_attacks import Attackers
-from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.errors import DdlsimError, ScenarioError
 from ddlsim.foundation.own_code import is_from_outside
 from ddlsim.foundation.rng import stream
 from ddlsim.kernels.matrices import downloaded
 from ddlsim.kernels.similarity import DISTANCE_OFFSET, SMALLEST_NORM
-from ddlsim.learning.bank import Bank, Row, by_bank, lazy_values
+from ddlsim.learning.bank import Bank, Row, by_bank, lazy_values, stacked_rows, store_rows
 from ddlsim.learning.datasets import NodeDatasets
-from ddlsim.learning.job_types import AggregateSpec, AttackSpec, CompressSpec, SimilaritySpec
+from ddlsim.learning.job_types import AggregateSpec, ApplySpec, AttackSpec, CompressSpec, SimilaritySpec
 from ddlsim.learning.layout import Part
 
 
@@ -45,7 +49,10 @@ def aggregate(jobs: Sequence[AggregateSpec]) -> None:
         trims: list[tuple[Row, list[Row], int, Row | None]] = []
         for job in (jobs[place] for place in places):
             rows, combination = _combined(job)
-            if combination.mixing is None:
+            if isinstance(combination, torch.Tensor):
+                job.target.allocate()
+                job.target.values().copy_(combination)
+            elif combination.mixing is None:
                 # by place: several nodes may have sent the row that the node itself has
                 kept = None if combination.kept is None else rows[combination.kept]
                 others = [row for place, row in enumerate(rows) if place != combination.kept]
@@ -61,8 +68,8 @@ def aggregate(jobs: Sequence[AggregateSpec]) -> None:
         _trim(bank, trims)
 
 
-def _combined(job: AggregateSpec) -> tuple[list[Row], Combination]:
-    """Return the rows that count (the start last, if it counts) and their combination.
+def _combined(job: AggregateSpec) -> tuple[list[Row], Combination | torch.Tensor]:
+    """Return the rows that count (the start last, if it counts) and their combination, or its values.
 
     Raises:
         ScenarioError: if a user-defined rule returns an invalid combination.
@@ -80,9 +87,15 @@ def _combined(job: AggregateSpec) -> tuple[list[Row], Combination]:
     total = weights.sum()
     weights = weights / total if total > 0 else np.full(len(rows), 1 / len(rows))
     distances = _distances(rows, job.start, rule.needs_start) if rule.needs_distances else None
-    combination = rule.combine(Rows(weights, own, distances))
+    values = stacked_rows(rows) if rule.needs_rows else None
+    with torch.no_grad():
+        combination = rule.combine(Rows(weights, own, distances, values))
     if is_from_outside(rule):
-        wrong = unfit(combination, len(rows), rule.needs_start)
+        if values is not None and isinstance(combination, torch.Tensor):
+            wrong = wrong_tensor(combination, values[0])
+            wrong = wrong and f" returns {wrong}"
+        else:
+            wrong = unfit(combination, len(rows), rule.needs_start)
         if wrong:
             raise ScenarioError(f"aggregation: combine of {type(rule).__qualname__}{wrong}.")
     return rows + ([job.start] if rule.needs_start and job.start is not None else []), combination
@@ -142,6 +155,67 @@ def _slots(rows: Sequence[Row]) -> np.ndarray:
 
 def _host(values: np.ndarray | torch.Tensor) -> np.ndarray:
     return values.cpu().numpy() if isinstance(values, torch.Tensor) else values
+
+
+@torch.no_grad()
+def apply(jobs: Sequence[ApplySpec]) -> None:
+    """Compute functions of rows: on a GPU all jobs of one function together, otherwise one after the other.
+
+    Raises:
+        DdlsimError: if a function does not return a vector like its arguments.
+    """
+    for job in jobs:
+        job.target.allocate()  # banks may grow here, so it is done before views of them are taken
+    alike: dict[Hashable, list[ApplySpec]] = defaultdict(list)
+    for job in jobs:
+        on_gpu = job.target.bank.device.type == "cuda"
+        alike[(_identity(job.function), job.target.bank, len(job.sources)) if on_gpu else id(job)].append(job)
+    for work in alike.values():
+        at_once = max(1, VALUES_AT_ONCE // max(1, work[0].target.size))
+        for some in (work[start : start + at_once] for start in range(0, len(work), at_once)):
+            if len(some) == 1 or not _apply_together(some):
+                for job in some:
+                    job.target.values().copy_(_applied(job))
+
+
+def _identity(function: Callable[..., Any]) -> Hashable:
+    """Return a key that is equal for functions known to compute the same."""
+    key: Any = function
+    if isinstance(function, partial):
+        key = function.func, function.args, tuple(function.keywords.items())
+    try:
+        hash(key)
+    except TypeError:
+        return id(function)
+    return key
+
+
+def _apply_together(jobs: Sequence[ApplySpec]) -> bool:
+    """Compute one function of several nodes' rows at once; return False if it cannot be mapped."""
+    arguments = [stacked_rows(rows) for rows in zip(*(job.sources for job in jobs), strict=True)]
+    try:
+        found = torch.func.vmap(jobs[0].function)(*arguments)
+    except Exception:  # control flow that depends on values, for example; a fault of the function is raised by _applied
+        return False
+    if wrong_tensor(found, arguments[0]):
+        return False
+    store_rows([job.target for job in jobs], found.to(torch.float32))
+    return True
+
+
+def _applied(job: ApplySpec) -> torch.Tensor:
+    """Return the function of one node's rows, whose copies it may change."""
+    arguments, threads = [row.values().clone() for row in job.sources], torch.get_num_threads()
+    torch.set_num_threads(1)  # sums depend on the number of threads
+    try:
+        found = job.function(*arguments)
+    finally:
+        torch.set_num_threads(threads)
+    wrong = wrong_tensor(found, job.target.values())
+    if wrong:
+        name = getattr(job.function, "__qualname__", repr(job.function))
+        raise DdlsimError(f"node.apply: {name} returns {wrong}. Return a tensor of the shape of its arguments.")
+    return found
 
 
 @torch.no_grad()

@@ -158,6 +158,10 @@ class SizeLearner:
         """Aggregate parameters to the same size, as `merge` does."""
         return self.merge(sources)
 
+    def apply(self, function: Any, sources: "Sequence[Params]", *_: Any, **__: Any) -> "Params":
+        """Return parameters of the same size, as `merge` does; the function is not called."""
+        return self.merge(sources)
+
     def train_towards(
         self,
         node: int,

@@ -6,7 +6,7 @@ updates. A deferred value is computed when it is needed.
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 from weakref import WeakKeyDictionary
 
 from ddlsim.aggregation.base import metropolis_hastings
@@ -16,6 +16,8 @@ from ddlsim.node.info import NodeInfo
 from ddlsim.topologies.base import Receivers, mixing_weights
 
 if TYPE_CHECKING:
+    import torch
+
     from ddlsim.learning.bank import Params
     from ddlsim.learning.job_types import Model
     from ddlsim.node.ports import Ports
@@ -149,6 +151,33 @@ class ParameterOps(NodeInfo):
             text = f"expected as many weights as parameters, at least one, got {len(weights)} weights of {len(sources)}"
             raise DdlsimError(f"node.merge: {text}.")
         return self._compute.merge(sources, weights, self.id)
+
+    @overload
+    def apply(self, function: "Callable[..., torch.Tensor]", *params: "Params") -> "Params": ...
+    @overload
+    def apply(self, function: "Callable[..., torch.Tensor]", *params: "Model") -> "Model": ...
+    def apply(self, function: "Callable[..., torch.Tensor]", *params: Any) -> Any:
+        """Return a function of parameters, such as `node.apply(torch.sign, delta)`, computed when it is needed.
+
+        Args:
+            function: pure function of one float32 vector [P] per argument that returns a vector [P]. It sees one node's
+                values, buffers included (see `trained_values`); on a GPU `torch.func.vmap` calls it for several nodes
+                at once if possible. A function of a module, a method of the algorithm, or a `functools.partial` of
+                either can be sent to other processes. With `learning: none` it is not called.
+            params: at least one, all of one size; or models, to which the function is applied part by part.
+
+        Raises:
+            DdlsimError: the sizes differ. A function that returns something else raises it when it is computed.
+        """
+        models = [len(each) for each in params if isinstance(each, tuple)]
+        if not callable(function) or not params or models not in ([], models[:1] * len(params)):
+            raise DdlsimError(
+                "node.apply: expected a function and parameters, or a function and models with equal parts, got "
+                f"{function!r} and {len(params)} arguments. Write node.apply(torch.sign, delta), for example."
+            )
+        if models:
+            return tuple(self._compute.apply(function, parts, self.id) for parts in zip(*params, strict=True))
+        return self._compute.apply(function, params, self.id)
 
     def aggregate(self, models: "Mapping[int, Params]", weights: Mapping[int, float]) -> "Params":
         """Combine parameters of several nodes: their weighted average, or the result of the scenario's `aggregation`.

@@ -101,6 +101,35 @@ def test_cosine_clipping_compares_updates(values):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SignVote(Aggregation):
+    needs_rows = True
+
+    def combine(self, rows):
+        return rows.values[rows.own] + torch.sign(torch.sign(rows.values - rows.values[rows.own]).sum(0))
+
+
+def test_rule_that_needs_rows_returns_any_function_of_them(values):
+    above = (values > values[2]).sum(0) - (values < values[2]).sum(0)
+    expected = values[2] + (above > 0).float() - (above < 0).float()
+    assert torch.equal(outcome(SignVote(), values, own=2).float(), expected)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WholeMatrix(Aggregation):
+    needs_rows = True
+
+    def combine(self, rows):
+        return rows.values
+
+
+def test_rule_whose_values_have_another_shape_is_refused(values):
+    with pytest.raises(
+        ScenarioError, match=re.escape("WholeMatrix returns a tensor [7, 73] of torch.float32, expected")
+    ):
+        outcome(WholeMatrix(), values)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Own(Aggregation):
     made: object
 

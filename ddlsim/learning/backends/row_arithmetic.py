@@ -1,4 +1,4 @@
-"""Jobs on parameter rows alone, on any device: copies, merges, robust aggregation, attacks, compression and
+"""Jobs on parameter rows alone, on any device: copies, merges, robust aggregation, functions, attacks, compression and
 comparisons."""
 
 from collections import defaultdict
@@ -13,7 +13,7 @@ from ddlsim.kernels.matrices import downloaded
 from ddlsim.learning import job_types
 from ddlsim.learning.backends.base import OTHER_KIND, Backend
 from ddlsim.learning.bank import by_bank
-from ddlsim.learning.row_operations import Values, aggregate, attack, compare, compress, values_of_jobs
+from ddlsim.learning.row_operations import Values, aggregate, apply, attack, compare, compress, values_of_jobs
 
 
 class RowArithmetic(Backend):
@@ -65,6 +65,7 @@ _RUNNERS: dict[str, Callable[[Sequence[Any]], list | None]] = {
     job_types.CopySpec.kind: _copy,
     job_types.MergeSpec.kind: _merge,
     job_types.AggregateSpec.kind: aggregate,
+    job_types.ApplySpec.kind: apply,
     job_types.AttackSpec.kind: attack,
     job_types.CompressSpec.kind: compress,
     job_types.ClassCosineSpec.kind: _class_cosines,
