@@ -47,7 +47,8 @@ class Algorithm(Part, ABC):
 
     waits: ClassVar[bool] = True
     """Whether a round of a synchronous run waits for messages of other nodes. If not, a node that returns
-    continues where it stopped, in either mode.
+    continues where it stopped, in either mode, and a server has no rounds: it only answers (`answer`, or a publication
+    in `start`).
     """
 
     exchanges: ClassVar[Literal["models", "vectors", "nothing"]] = "models"
@@ -148,6 +149,13 @@ class Algorithm(Part, ABC):
     @abstractmethod
     def serving(self, node: "Node", state: Any) -> "EvaluationCandidates | None":
         """Return the models that the node would answer queries with; None if it is a server."""
+
+    @property
+    def tests_server_model(self) -> bool:
+        """Whether nodes are tested with the server's current model, without fetching it: `serving` of a node then gets
+        the server's state. Default: false.
+        """
+        return False
 
     @property
     def labels(self) -> tuple[str, ...]:

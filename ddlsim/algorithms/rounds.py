@@ -1,12 +1,15 @@
 """Base classes of algorithms with common rounds: one model per node, rounds of a server, and a final all-reduce."""
 
 from abc import abstractmethod
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from annotated_types import Ge, Gt, Lt
 
 from ddlsim.algorithms.base import Algorithm
 from ddlsim.algorithms.similarity import ComparedModel
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.node.candidates import EvaluationCandidates
 
 if TYPE_CHECKING:
@@ -57,6 +60,11 @@ def with_sum(node: "Node", trained: "Params", sources: "Sequence[Params]", weigh
     return node.with_trained_values(trained, node.trained_values(node.merge(sources, weights)))
 
 
+Sampled = Annotated[int, Ge(1)] | Annotated[float, Gt(0), Lt(1)]
+"""Nodes of a round: a number, or a share of the nodes that are online, rounded down."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ServerRounds(Algorithm):
     """Algorithm in rounds of a server: nodes train, the server merges their results and returns its own.
 
@@ -66,7 +74,21 @@ class ServerRounds(Algorithm):
 
     Rounds are synchronous by definition: in `mode: async` too the server waits for the messages of a round and a node
     for the server's result, up to protocol.deadline_s.
+
+    Client sampling: the nodes that the server draws for a round fetch its result, train, and send theirs. All others
+    wait for the end of the round and exchange nothing, also those that join or return. If all nodes share the server's
+    model, they are tested with it.
+
+    Args:
+        clients_per_round: nodes that take part in a round, drawn among the nodes that are online: a number, or a share
+            of them; null: all nodes.
+        min_clients: minimum number of drawn nodes.
+        sample_by: uniform: all nodes with the same probability; samples: in proportion to their training samples.
     """
+
+    clients_per_round: Sampled | None = None
+    min_clients: Annotated[int, Ge(1)] = 1
+    sample_by: Literal["uniform", "samples"] = "uniform"
 
     has_server: ClassVar[bool] = True
     rejoins_after_absence: ClassVar[bool] = True
@@ -83,6 +105,10 @@ class ServerRounds(Algorithm):
     def server_result(self, state: Any) -> dict[str, Any]:
         """Return the payload of the server for nodes; empty if it has no result yet."""
 
+    def result_keys(self, node: "Node", peer: int) -> Sequence[str] | None:
+        """Return the keys of the server's result that a node needs. Default: None, all."""
+        return None
+
     @abstractmethod
     def apply_result(self, state: Any, result: Mapping[str, Any]) -> None:
         """Put the server's result into the state of a node."""
@@ -91,24 +117,84 @@ class ServerRounds(Algorithm):
         """Return the model that a node serves. Default: `state.model`."""
         return state.model
 
+    @property
+    def tests_server_model(self) -> bool:
+        return self.clients_per_round is not None and self.one_start
+
+    def check(self, clusters: Sequence[int]) -> None:
+        most, drawn = sum(clusters), self.clients_per_round
+        for key, count in (("clients_per_round", drawn), ("min_clients", self.min_clients)):
+            if isinstance(count, int) and count > most:
+                raise ScenarioError(f"algorithm.{key}: there are {most} nodes, got {count}. Give at most that many.")
+
+    def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
+        if self.clients_per_round is None:
+            yield from (("min_clients", "all nodes take part"), ("sample_by", "all nodes take part"))
+        elif isinstance(self.clients_per_round, int):
+            yield "min_clients", "clients_per_round is a number"
+
+    def num_clients(self, online: int) -> int:
+        """Return the number of nodes to draw among those that are online."""
+        drawn = self.clients_per_round
+        if drawn is None:
+            return online
+        wanted = max(self.min_clients, int(drawn * online + 1e-9)) if isinstance(drawn, float) else drawn
+        return min(online, wanted)
+
+    def clients(self, node: "Node", round_num: int) -> Sequence[int]:
+        """Return the nodes that take part in a round."""
+        return node.clients(round_num, self.num_clients, by_samples=self.sample_by == "samples")
+
     def join(self, node: "Node", state: Any, round_num: int) -> "Steps":
         """Fetch the server's result, if there is one and the server answers in time."""
-        for answer in (yield node.pull(node.peers(round_num), round_num)):
+        if self.clients_per_round is not None:  # it is fetched in the first round for which the node is drawn
+            yield node.round_end(round_num - 1)
+            return
+        yield from self._fetch(node, state, round_num)
+
+    def _fetch(self, node: "Node", state: Any, round_num: int) -> "Steps":
+        for answer in (yield node.pull(node.peers(round_num), round_num, self.result_keys(node, node.id))):
             if answer.payload:
                 self.apply_result(state, answer.payload)
 
     def round(self, node: "Node", state: Any, round_num: int) -> "Steps":
+        if self.clients_per_round is not None:
+            yield from self._sampled_round(node, state, round_num)
+            return
         if node.is_server:
             node.publish(round_num, **self.server_result(state))
             inbox = yield node.receive(round_num, wait=True)
             if inbox:
                 self.server_update(node, state, inbox)
-                node.send([m.src for m in inbox], round_num, **self.server_result(state))
+                self._send_result(node, state, [m.src for m in inbox], round_num)
             return
         payload = yield from self.local_update(node, state)
         node.send(node.peers(round_num), round_num, **payload)
         for message in (yield node.receive(round_num, wait=True)):
             self.apply_result(state, message.payload)
+
+    def _send_result(self, node: "Node", state: Any, peers: Sequence[int], round_num: int) -> None:
+        result = self.server_result(state)
+        receivers: dict[tuple[str, ...], list[int]] = {}
+        for peer in peers:
+            keys = self.result_keys(node, peer)
+            receivers.setdefault(tuple(result if keys is None else keys), []).append(peer)
+        for keys, alike in receivers.items():
+            node.send(alike, round_num, **{key: result[key] for key in keys})
+
+    def _sampled_round(self, node: "Node", state: Any, round_num: int) -> "Steps":
+        clients = self.clients(node, round_num)
+        if node.is_server:
+            node.publish(round_num, **self.server_result(state))
+            inbox = yield node.receive(round_num, clients, wait=True)
+            if inbox:
+                self.server_update(node, state, inbox)
+            return
+        if node.id in clients:
+            yield from self._fetch(node, state, round_num)
+            payload = yield from self.local_update(node, state)
+            node.send(node.peers(round_num), round_num, **payload)
+        yield node.round_end(round_num)
 
     def serving(self, node: "Node", state: Any) -> EvaluationCandidates | None:
         return None if node.is_server else EvaluationCandidates([self.tested_model(state)])

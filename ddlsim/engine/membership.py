@@ -174,6 +174,16 @@ class Membership:
         self._any_did_last_round |= did_last_round and member is not self._server
         self.departures_in_vain = 0
 
+    def only_answers(self, server: Member) -> None:
+        """Register a server without rounds, which only answers nodes."""
+        self._count(server, -1)
+        server.finished = True
+        self._num_busy -= 1
+
+    def available(self) -> list[int]:
+        """Return the nodes that are online and can start a round of a server, ascending."""
+        return [one.id for one in self._members if one.online and not (one.is_server or one.finished or one.late)]
+
     def num_training(self) -> int:
         """Number of nodes that are online and have rounds left, without the server."""
         server = self._server

@@ -54,8 +54,10 @@ class Run:
     Attributes:
         completed_by_all: rounds that at least one node has completed, and every node that takes part now; the engine
             updates it. A node that returns may be in an earlier round.
-        in_step: whether nodes do their rounds together: in synchronous runs of algorithms that wait, and in either mode
-            with a server.
+        in_step: whether nodes do their rounds together: with an algorithm that waits, in synchronous runs, and in
+            either mode with a server.
+        online: returns the nodes that can start a round now, ascending; set by the simulation.
+        closed_rounds: rounds that the server has closed.
     """
 
     seed: int
@@ -75,7 +77,11 @@ class Run:
     def __post_init__(self) -> None:
         self.num_nodes = len(self.node_cluster)
         self.server = self.num_nodes if self.has_server else None
-        self.in_step = (self.synchronous and self.waits) or self.has_server
+        self.in_step = self.waits and (self.synchronous or self.has_server)
+        self.online: Callable[[], list[int]] = list
+        self.closed_rounds = 0
+        self._clients: dict[int, tuple[int, ...]] = {}
+        self._round_ends: dict[int, simpy.Event] = {}
         self._streams: dict[tuple[str, int], np.random.Generator] = {}
         self._turns: dict[int, np.ndarray] = {}
         self._graph: tuple[int, Graph] = (-1, ())
@@ -145,6 +151,38 @@ class Run:
         if graph is not self._tree[0]:
             self._tree = graph, spanning_tree(graph)
         return self._tree[1]
+
+    def clients(
+        self, round_num: int, count: Callable[[int], int], samples: Callable[[int], int] | None
+    ) -> tuple[int, ...]:
+        """Return the nodes that a server asks in a round, see Node.clients; the first call of a round draws them."""
+        found = self._clients.get(round_num)
+        if found is None:
+            online = np.array([node for node in self.online() if self.takes_part(node, round_num)], dtype=int)
+            if not len(online):
+                return ()
+            weights = None if samples is None else np.array([samples(node) for node in online.tolist()], dtype=float)
+            shares = None if weights is None else weights / weights.sum()
+            generator = rng.stream(self.seed, "clients", round_num)
+            drawn = generator.choice(online, count(len(online)), replace=False, p=shares)
+            found = tuple(sorted(drawn.tolist()))
+            self._clients = {known: nodes for known, nodes in self._clients.items() if known >= self.closed_rounds}
+            self._clients[round_num] = found
+        return found
+
+    def round_end(self, round_num: int, event: Callable[[], "simpy.Event"]) -> "simpy.Event | None":
+        """Return the event of the end of a server's round; None if it has ended."""
+        if round_num < self.closed_rounds:
+            return None
+        if round_num not in self._round_ends:
+            self._round_ends[round_num] = event()
+        return self._round_ends[round_num]
+
+    def close_round(self, round_num: int) -> None:
+        """End a server's round."""
+        self.closed_rounds = round_num + 1
+        if round_num in self._round_ends:
+            self._round_ends.pop(round_num).succeed()
 
     def turns(self, round_num: int) -> np.ndarray:
         """Return each node's position in the round's random order, int [N]."""

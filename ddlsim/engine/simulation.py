@@ -71,6 +71,7 @@ class Simulation:
             member.node = Node(member.id, ports, member.best)
         self.transport.answers.to_offer = self._answer
         self.membership = Membership(members, ports.run.in_step)
+        self._run.online = self.membership.available
         self._compute.launch_full(self.membership.num_training)
         own = env, ports, members, self.membership, records
         self.presence = Presence(*own, absences, state_lost, self._reset_state, self._departed)
@@ -146,6 +147,9 @@ class Simulation:
             yield from self.presence.until_returned(member)
         else:
             self._reset_state(member)
+        if member.is_server and not self._run.in_step:
+            self.membership.only_answers(member)
+            return
         while member.round_num < self._last_round:
             algorithm = self._algorithm_of(member.round_num)
             stage, begin = ("round", algorithm.round) if member.round_num < rounds else ("finish", algorithm.finish)
@@ -276,12 +280,14 @@ class Simulation:
         """Close the server's round; nodes in it without a received message are late."""
         if not self.membership.has_node_in(server.round_num):
             self._records.row(self.env.now, server.id, server.round_num + 1, "empty", 1)
+        self._run.close_round(server.round_num)
         if server.node.last_received_round != server.round_num:
             return
+        missing = {*server.node.awaited} - server.node.received_from
         for member in self.members[:-1]:
             takes_part = member.online and not member.finished and member.round_num <= server.round_num
             takes_part = takes_part and self._run.takes_part(member.id, server.round_num)
-            member.late = member.late or (takes_part and member.id not in server.node.received_from)
+            member.late = member.late or (takes_part and member.id in missing)
 
     def _complete(self, member: Member) -> None:
         completed = member.round_num = member.round_num + 1
@@ -348,12 +354,14 @@ class Simulation:
         rounds.
         """
         member = self.members[node]
+        tests_server = self.algorithm.tests_server_model and not member.is_server
+        state = self.members[-1].state if tests_server else member.state
         if member.at_stop is not None and member.completed_rounds == completed:
             return member.at_stop
         return Snapshot(
             self.env.now,
             self.network.bytes_sent(node),
-            candidates(self.algorithm, member.node, member.state),
+            candidates(self.algorithm, member.node, state),
             member.best.model if member.best else None,
             self.algorithm.seen(member.state) if self.monitor.compares_models else None,
             member.node.local_state,

@@ -1,7 +1,8 @@
 """Facts that a node knows about itself and the run."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -120,6 +121,31 @@ class NodeInfo:
         of a graph in several pieces, one tree per piece.
         """
         return self._run.spanning_tree(round_num)[self.id]
+
+    def clients(self, round_num: int, count: Callable[[int], int], *, by_samples: bool = False) -> Sequence[int]:
+        """Return the nodes that a server asks in a round, ascending: the same for all that call this in the round.
+
+        They are drawn at the first call, among the nodes that are then online and can start a round; empty without
+        such nodes. No message announces them.
+
+        Args:
+            round_num: the round.
+            count: number of such nodes -> number to draw, at most as many.
+            by_samples: whether nodes are drawn in proportion to their training samples, one after the other; false:
+                uniformly.
+        """
+        return self._run.clients(round_num, count, self._compute.num_samples if by_samples else None)
+
+    @property
+    def online(self) -> Sequence[int]:
+        """Nodes that are online now and have rounds left, ascending, without the server; for servers."""
+        return self._run.online()
+
+    @cached_property
+    def clusters(self) -> dict[int, tuple[int, ...]]:
+        """Nodes of each hidden cluster, ascending; for algorithms that are given the clusters."""
+        of_node = self._run.node_cluster
+        return {int(one): tuple(np.flatnonzero(of_node == one).tolist()) for one in np.unique(of_node)}
 
     def cluster_members(self, cluster: int) -> tuple[int, ...]:
         """Return the other nodes of a cluster, ascending; for oracle baselines only."""

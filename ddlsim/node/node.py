@@ -49,6 +49,7 @@ class Node(ParameterOps):
 
     Attributes:
         round_num: current round; the engine updates it.
+        awaited: nodes whose messages the node has waited for last.
         last_received_round: last round whose pushed messages the node has received, all at once.
         local_state: the learner's state of the node's trainings.
         received_from: on a server, senders of the received messages of that round.
@@ -62,6 +63,7 @@ class Node(ParameterOps):
         self._sent = arguments.SendGuard(node_id, ports.transport)
         self.round_num, self.last_received_round, self.open_verbs = 0, -1, 0
         self.local_state: LocalState | None = None
+        self.awaited: Sequence[int] = ()
         self.received_from: set[int] = set()
         self.unanswered = False
 
@@ -206,6 +208,14 @@ class Node(ParameterOps):
         """
         return self._after(float(seconds), lambda: None)
 
+    def round_end(self, round_num: int) -> Verb:
+        """Wait until the server has closed this round, without a message; outcome: None."""
+        event = self._run.round_end(round_num, self._clock.event)
+        if event is None:
+            return self._after(0.0, lambda: None)
+        self.open_verbs += 1
+        return event, lambda: None
+
     def receive(self, round_num: int, senders: Iterable[int] | None = None, *, wait: bool | None = None) -> Verb:
         """Receive messages pushed to this node, ordered by sender, at most one of each.
 
@@ -225,8 +235,10 @@ class Node(ParameterOps):
             first, last = self._run.rounds_taken(self.round_num)
             return self._after(0.0, lambda: self._transport.take_newest(self.id, PUSH, first, last))
         if senders is None:
-            return self._collect(PUSH, round_num, self.senders(round_num))
-        return self._collect(PUSH, round_num, arguments.node_ids(senders, self._num_members, "receive"))
+            self.awaited = self.senders(round_num)
+        else:
+            self.awaited = arguments.node_ids(senders, self._num_members, "receive")
+        return self._collect(PUSH, round_num, self.awaited)
 
     def pull(
         self,
@@ -385,7 +397,7 @@ class Node(ParameterOps):
         messages = self._transport.take(self.id, PUSH, round_num)
         if self._run.server is not None:
             self.received_from = {message.src for message in messages if message.round_num == round_num}
-            self.unanswered = not self.is_server and self._run.server not in self.received_from
+            self.unanswered = self._run.server in self.awaited and self._run.server not in self.received_from
         return messages
 
     def _after(self, seconds: float, result: Callable[[], Any]) -> Verb:

@@ -32,6 +32,9 @@ class Clock(Protocol):
     def after(self, seconds: float) -> "simpy.Event":
         """Return an event this number of seconds from now."""
 
+    def event(self) -> "simpy.Event":
+        """Return an event that has not happened yet."""
+
     def computing_s(self, node: int, steps: float, forward_passes: float = 0) -> float:
         """Return the seconds of a node's device for these local steps and forward passes if it starts now."""
 
@@ -120,6 +123,8 @@ class RunInfo(Protocol):
     own_starts: bool
     """Whether every node starts from a different model."""
     node_cluster: "np.ndarray"
+    online: Callable[[], list[int]]
+    """Returns the nodes that are online and can start a round, ascending."""
     completed_by_all: int
     """Rounds completed by every node that takes part now; counted by the engine."""
 
@@ -141,6 +146,14 @@ class RunInfo(Protocol):
 
     def spanning_tree(self, round_num: int) -> Sequence[Sequence[int]]:
         """Return each node's neighbors in a spanning tree of the round's graph, ascending."""
+
+    def clients(
+        self, round_num: int, count: Callable[[int], int], samples: Callable[[int], int] | None
+    ) -> tuple[int, ...]:
+        """Return the nodes that a server asks in a round, see Node.clients."""
+
+    def round_end(self, round_num: int, event: "Callable[[], simpy.Event]") -> "simpy.Event | None":
+        """Return the event of the end of a server's round; None if it has ended."""
 
     def turns(self, round_num: int) -> "np.ndarray":
         """Return each node's position in the round's random order, int [N]."""

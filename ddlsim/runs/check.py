@@ -304,7 +304,7 @@ def _method(part: Any, name: str) -> str:
 def dead_links(scenario: Scenario) -> list[str]:
     """Return a sentence per kind of link that never has capacity, so that nodes would wait forever."""
     network, algorithm = scenario.network, scenario.algorithm
-    waits = algorithm.has_server or (scenario.mode == "sync" and algorithm.waits)
+    waits = algorithm.waits and (algorithm.has_server or scenario.mode == "sync")
     ends = scenario.protocol.deadline_s is not None or network.timeout_s is not None
     if not waits or ends or algorithm.exchanges == "nothing" or network.fidelity not in ("flow", "tcp"):
         return []

@@ -94,7 +94,7 @@ def _of_network(scenario: Scenario) -> Iterator[Row]:
         shares = network.tcp.shares
         yield "network.tcp.share_spread", shares != "random", f"network.tcp.shares is {shares}"
     yield "mode", _same_in_either_mode(scenario) is not None, _same_in_either_mode(scenario) or ""
-    yield "protocol.staleness_s", has_server, f"the rounds of {name} wait for its server"
+    yield "protocol.staleness_s", has_server, f"nodes of {name} wait for its server"
     own_messages = not has_server and sync and algorithm.waits
     yield "protocol.staleness_s", own_messages, "mode is sync, where rounds wait for their own messages"
     complete = sync and scenario.protocol.deadline_s is None and scenario.churn is None
@@ -107,7 +107,7 @@ def _same_in_either_mode(scenario: Scenario) -> str | None:
     name, algorithm = scenario.algorithm_name, scenario.algorithm
     if own_code.is_from_outside(algorithm):
         return None
-    if algorithm.has_server:
+    if algorithm.has_server and algorithm.waits:
         return f"the rounds of {name} wait for its server in either mode"
     if algorithm.exchanges == "nothing":
         return f"nodes of {name} exchange nothing"

@@ -84,7 +84,7 @@ class NumberNode:
     def receive(self, round_num, senders=None, *, wait=None):
         return {None: "receive", True: "wait", False: "look"}[wait], round_num, senders
 
-    def pull(self, peers, round_num, stages=None):
+    def pull(self, peers, round_num, keys=None, *, stages=None):
         return "pull", list(peers), round_num, stages
 
     def exchange(self, peers, round_num, **payload):

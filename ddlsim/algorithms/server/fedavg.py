@@ -1,7 +1,7 @@
 """FedAvg: a server averages the models that all nodes have trained, and returns the average to them.
 
 Source: McMahan, Moore, Ramage, Hampson, Aguera y Arcas, "Communication-efficient learning of deep networks from
-decentralized data", AISTATS 2017, Algorithm 1 with all clients in every round (C = 1). The average is of whole models,
+decentralized data", AISTATS 2017, Algorithm 1; `clients_per_round` is C K, or C. The average is of whole models,
 BatchNorm statistics included, over the nodes whose models arrive: offline nodes are left out. A round ends with the new
 average, which is tested. In the first round all nodes have the same model, so none needs to fetch it; a node that joins
 later, or returns, first fetches the average with which the other nodes start its round.
@@ -30,7 +30,13 @@ if TYPE_CHECKING:
 
 @dataclass
 class State:
-    """A node's memory: its model, whole, as a tuple of one (the server's has no parts); the server's: the average."""
+    """A node's memory, or the server's.
+
+    Args:
+        model: the model, whole, as a tuple of one; the server's has no parts before its first average, unless nodes are
+            tested with it.
+        average: the server's average.
+    """
 
     model: "Model" = ()
     average: "Params | None" = None
@@ -41,7 +47,8 @@ class FedAvg(ServerRounds):
     """Federated averaging by a server.
 
     Args:
-        weights: samples: a model's weight is its node's number of samples; uniform: equal weights.
+        weights: samples: a model's weight is its node's number of samples (equal weights if nodes are drawn by their
+            samples, which would count twice); uniform: equal weights.
     """
 
     may_change: ClassVar[frozenset[str]] = frozenset({"weights"})
@@ -50,7 +57,7 @@ class FedAvg(ServerRounds):
     weights: Literal["samples", "uniform"] = "samples"
 
     def start(self, node: "Node") -> State:
-        if node.is_server:
+        if node.is_server and not self.tests_server_model:
             return State()
         (model,) = node.init_models(whole=True)
         return State(model)
@@ -64,10 +71,16 @@ class FedAvg(ServerRounds):
         return node.train(state.model)
 
     def server_update(self, node: "Node", state: State, inbox: "Sequence[Message]") -> None:
-        shares = {m.src: m.payload["samples"] if self.weights == "samples" else 1 for m in inbox}
+        state.average = node.aggregate({m.src: m.payload["model"] for m in inbox}, self.weights_of(inbox))
+        state.model = (state.average,)
+
+    def weights_of(self, inbox: "Sequence[Message]") -> dict[int, float]:
+        """Return the weight of each received model; they sum to 1."""
+        drawn_by_samples = self.clients_per_round is not None and self.sample_by == "samples"
+        by_samples = self.weights == "samples" and not drawn_by_samples
+        shares = {m.src: m.payload["samples"] if by_samples else 1 for m in inbox}
         total = sum(shares.values())
-        weights = {peer: share / total for peer, share in shares.items()}
-        state.average = node.aggregate({m.src: m.payload["model"] for m in inbox}, weights)
+        return {peer: share / total for peer, share in shares.items()}
 
     def server_result(self, state: State) -> dict[str, Any]:
         return {} if state.average is None else {"model": state.average}

@@ -43,6 +43,7 @@ class FedClassAvg(FedSim):
         return ("variant code",) if self.variant == "code" else ()
 
     def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
+        yield from super().idle(rounds)
         if not self.contrastive:
             for key in ("temperature", "variant"):
                 yield key, "contrastive is 0"

@@ -3,14 +3,15 @@
 Source: Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith, "Federated optimization in heterogeneous networks", MLSys 2020,
 Algorithm 2: node k minimizes F_k(w) + mu / 2 |w - w^t|^2, w^t being the server's model, by SGD from w^t. The paper's
 other idea, that slow nodes send their model after fewer epochs, is protocol.deadline_s with training.local_steps here:
-late models are left out, as in FedAvg.
+late models are left out, as in FedAvg. With client sampling, as in the paper, a node is drawn with a probability in
+proportion to its samples, and the drawn nodes' models have equal weights.
 
 Without a server any algorithm gets the same term by the scenario's key training.proximal; w^t is then the model at the
 start of a node's local training.
 """
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from annotated_types import Ge, Le
 
@@ -26,6 +27,7 @@ class FedProx(FedAvg):
         mu: weight of the term, 0 or more; 0 is FedAvg. The paper's are 0.001, 0.01, 0.1 and 1.
     """
 
+    sample_by: Literal["uniform", "samples"] = "samples"
     mu: Annotated[float, Ge(0), Le(1e30)] = 0.01
 
     def local_training(self, node: Node, state: State) -> Verb:
