@@ -4,7 +4,13 @@ import pytest
 
 from ddlsim.algorithms import ALGORITHMS
 
+LIKE_OTHERS = ("fedavgm", "fedadagrad", "fedyogi", "fednova", "feddyn", "fedasync", "ditto", "fedper", "fedrep")
+"""Algorithms that inherit or repeat the hooks of others; only the complete suite runs with them."""
 
-@pytest.fixture(scope="module", params=sorted(ALGORITHMS))
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=pytest.mark.full) if name in LIKE_OTHERS else name for name in sorted(ALGORITHMS)],
+)
 def name(request) -> str:
     return request.param

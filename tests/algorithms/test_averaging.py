@@ -18,6 +18,8 @@ PRESERVES_MEAN = {  # name: settings; rows of their mixing matrices, or halves o
     "fedavg": [()],
     "fedprox": [()],
     "scaffold": [()],
+    "hierfavg": [()],
+    "ditto": [()],
 }
 NO_SUCH_PROMISE = {
     "gossip": "merges with what has arrived: each initial model weighs 1/n only in expectation",
@@ -26,7 +28,11 @@ NO_SUCH_PROMISE = {
     "fedproto": "averages prototypes",
     "qgm": "moves models by momentum",
     "relaysgd": "models of distant nodes are missing in the first rounds",
+    **dict.fromkeys(("fedavgm", "fedadagrad", "fedadam", "fedyogi", "feddyn"), "moves the server's model by its state"),
+    **dict.fromkeys(("fedasync", "fedbuff"), "merges each model when it arrives"),
+    **dict.fromkeys(("fedper", "fedrep", "ifca"), "averages parts of models, or models of some nodes"),
     "local": "does not average",
+    "fednova": "divides changes by learning rates",
 }
 CASES = [(name, *keys) for name, settings in PRESERVES_MEAN.items() for keys in settings]
 

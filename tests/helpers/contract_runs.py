@@ -14,11 +14,12 @@ SETTINGS = {
     "mapl": ", warmup_rounds: 1, projection_units: 64, temperature: 0.5",
     "pens": ", loss_batches: local_steps, sampled_peers: 3, stage1_rounds: 3",
     "panm": ", loss_batches: local_steps, sampled_peers: 2, stage1_rounds: 3",
+    "ifca": ", loss_batches: 3",
     "dac": ", loss_batches: local_steps, sampled_peers: 3",  # scoring on all samples takes longer than a round here
 }
 QUICK = ("model={name: mlp, hidden: [8]}", "evaluation.samples=50")
 UNEQUAL = "devices={name: lognormal, median_step_time_s: 0.05}"
-ONE_PER_SET_OF_HOOKS = ("adpsgd", "dac", "el", "facade", "fedsim", "mapl", "scaffold", "sgp")
+ONE_PER_SET_OF_HOOKS = ("adpsgd", "dac", "el", "facade", "fedadam", "fedbuff", "fedsim", "mapl", "scaffold", "sgp")
 EACH = [
     algorithm if algorithm in ONE_PER_SET_OF_HOOKS else pytest.param(algorithm, marks=pytest.mark.full)
     for algorithm in sorted(ALGORITHMS)

@@ -20,6 +20,9 @@ KEYS = {
     "panm": ", loss_batches: local_steps, sampled_peers: 2, stage1_rounds: 3",
     "dac": ", loss_batches: local_steps, sampled_peers: 3",
     "facade": ", heads: 2, warmup_rounds: 1",
+    "fedadam": ", clients_per_round: 3",
+    "fedbuff": ", concurrency: 3, buffer_size: 2, retry_s: 0.1",
+    "ifca": ", loss_batches: 3",
 }
 OFFLINE = "offline: [{node: 2, start_s: 0.35, end_s: 1.5}, {node: 7, start_s: 0.9, end_s: 1.4}]"
 ASYNC_CHURN = (

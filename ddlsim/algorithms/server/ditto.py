@@ -1,0 +1,57 @@
+"""Ditto: each node trains a personal model that is kept near FedAvg's.
+
+Source: Li, Hu, Beirami, Smith, "Ditto: Fair and robust federated learning through personalization", ICML 2021,
+Algorithm 1 with FedAvg as its global solver. After its local steps on the server's w, a node takes as many steps from
+its personal v, with the gradient F_k'(v) + lambda (v - w). Only the copy of w is sent; v is tested. Each round takes
+twice the training of FedAvg. Nodes that are offline keep their v; all else is as in fedavg.py.
+"""
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+from annotated_types import Ge, Le
+
+from ddlsim.algorithms.server import fedavg
+
+if TYPE_CHECKING:
+    from ddlsim.learning.job_types import Model
+    from ddlsim.node.node import Node, Verb
+
+
+@dataclass
+class State(fedavg.State):
+    """A node's memory: its copy of the server's model, and its personal model."""
+
+    personal: "Model" = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ditto(fedavg.FedAvg):
+    """FedAvg with a regularized personal model on each node.
+
+    Args:
+        pull: lambda: weight of the distance from the server's model, 0 or more; 0: local training. The paper's are
+            0.05, 0.1, 0.2, 1 and 2.
+    """
+
+    pull: Annotated[float, Ge(0), Le(1e30)] = 0.1
+
+    @property
+    def tests_server_model(self) -> bool:
+        return False
+
+    def start(self, node: "Node") -> State:
+        model = super().start(node).model
+        return State(model, personal=model)
+
+    def local_update(self, node: "Node", state: Any) -> "Generator[Verb, Any, dict[str, Any]]":
+        (common,), (personal,) = state.model, state.personal
+        payload = yield from super().local_update(node, state)
+        # lambda (v - w) = lambda (v - v_0) + lambda (v_0 - w), v_0 being the model at the start of the training
+        towards = node.trained_values(node.merge([personal, common], [self.pull, -self.pull]))
+        state.personal = yield node.train((personal,), proximal=self.pull, control=towards)
+        return payload
+
+    def tested_model(self, state: Any) -> "Model":
+        return state.personal

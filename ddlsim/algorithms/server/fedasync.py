@@ -1,0 +1,156 @@
+"""FedAsync: the server mixes every model into its own as soon as it arrives; older ones count less.
+
+Source: Xie, Koyejo, Gupta, "Asynchronous federated optimization", 2019, Algorithm 1. A node trains from the server's
+model x_tau, with the term rho / 2 |x - x_tau|^2 in its loss. When its model x_new arrives as the t-th, the server sets
+
+    x_t := (1 - alpha s(t - tau)) x_{t-1} + alpha s(t - tau) x_new,
+
+with s(d) = 1 (constant), (d + 1)^-a (polynomial), or 1 up to d = b and 1 / (a (d - b) + 1) beyond (hinge).
+
+Common to asynchronous servers: no node waits for another. A node asks the server for a task, trains, sends its result,
+and asks again; each of its rounds is one task. With `concurrency` the server gives out no more tasks at a time, and a
+node without one asks again a little later, as in Papaya (Huba et al., "Papaya: practical, private, and scalable
+federated learning", MLSys 2022). Nodes are tested with the server's current model. A node that goes offline drops its
+task, and asks for a new one when it returns. A round whose messages are lost ends without a result.
+"""
+
+from abc import abstractmethod
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from annotated_types import Ge, Gt, Le
+
+from ddlsim.algorithms.base import Algorithm
+from ddlsim.node.candidates import EvaluationCandidates
+
+if TYPE_CHECKING:
+    from ddlsim.learning.bank import Params
+    from ddlsim.network.messages.message import Message
+    from ddlsim.node.node import Node, Steps, Verb
+
+
+@dataclass
+class State:
+    """A node's memory, or the server's.
+
+    Args:
+        model: on a node the model of its task; the server's current model.
+        version: number of the server's updates in it.
+        tasks: on the server, the nodes that have one.
+        buffer: on the server, changes by node that it has not used yet.
+    """
+
+    model: "Params"
+    version: int = 0
+    tasks: set[int] = field(default_factory=set)
+    buffer: "list[Params]" = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AsynchronousServer(Algorithm):
+    """Base of methods whose server handles each result when it arrives.
+
+    Args:
+        concurrency: maximum number of nodes that train at the same time; null: all.
+        retry_s: a node asks for a task after a random time up to this many simulated seconds.
+    """
+
+    has_server: ClassVar[bool] = True
+    waits: ClassVar[bool] = False
+    one_start: ClassVar[bool] = True
+    averages: ClassVar[bool] = False
+    concurrency: Annotated[int, Ge(1)] | None = None
+    retry_s: Annotated[float, Gt(0)] = 1.0
+
+    @abstractmethod
+    def local_update(self, node: "Node", state: State) -> "Generator[Verb, Any, Params]":
+        """Train from the task's model; return the parameters for the server."""
+
+    @abstractmethod
+    def server_update(self, node: "Node", state: State, result: "Params", version: int) -> None:
+        """Merge a result that was computed from this version of the model."""
+
+    @property
+    def tests_server_model(self) -> bool:
+        return True
+
+    def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
+        if self.concurrency is None:
+            yield "retry_s", "concurrency is null: every request gets a task"
+
+    def start(self, node: "Node") -> State:
+        ((model,),) = node.init_models(whole=True)
+        return State(model)
+
+    def round(self, node: "Node", state: State, round_num: int) -> "Steps":
+        server, task = node.peers(round_num), None
+        while not task:
+            if self.concurrency is not None:
+                yield node.sleep(self.retry_s * node.rng("requests").random())
+            answers = yield node.exchange(server, round_num)
+            if not answers:
+                return
+            task = answers[0].payload
+        state.model, state.version = task["model"], task["version"]
+        result = yield from self.local_update(node, state)
+        yield node.exchange(server, round_num, result=result, version=state.version)
+
+    def answer(self, node: "Node", state: State, offer: "Message") -> Mapping[str, Any]:
+        """Merge a node's result, or give a task to a node that asks for one."""
+        if "result" in offer.payload:
+            state.tasks.discard(offer.src)
+            self.server_update(node, state, offer.payload["result"], offer.payload["version"])
+            return {}
+        if self.concurrency is not None:
+            state.tasks = {other for other in node.online if other in state.tasks and other != offer.src}
+            if len(state.tasks) >= self.concurrency:
+                return {}
+        state.tasks.add(offer.src)
+        return {"model": state.model, "version": state.version}
+
+    def serving(self, node: "Node", state: State) -> EvaluationCandidates | None:
+        return None if node.is_server else EvaluationCandidates([(state.model,)])
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedAsync(AsynchronousServer):
+    """Asynchronous federated optimization: every model is mixed in at once.
+
+    Args:
+        mixing: alpha: weight of a model that is not stale.
+        staleness: s: how the weight falls with the number of updates since the node's task.
+        a: parameter of polynomial and hinge; the paper's are 0.5 and 10.
+        b: parameter of hinge.
+        rho: weight of the proximal term.
+    """
+
+    mixing: Annotated[float, Gt(0), Le(1)] = 0.6
+    staleness: Literal["constant", "polynomial", "hinge"] = "polynomial"
+    a: Annotated[float, Gt(0), Le(1000)] = 0.5
+    b: Annotated[int, Ge(0)] = 4
+    rho: Annotated[float, Ge(0), Le(1e30)] = 0.005
+
+    def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
+        yield from super().idle(rounds)
+        if self.staleness == "constant":
+            yield "a", "staleness is constant"
+        if self.staleness != "hinge":
+            yield "b", f"staleness is {self.staleness}"
+
+    def local_update(self, node: "Node", state: State) -> "Generator[Verb, Any, Params]":
+        (trained,) = yield node.train((state.model,), proximal=self.rho)
+        return trained
+
+    def server_update(self, node: "Node", state: State, result: "Params", version: int) -> None:
+        state.version += 1
+        weight = self.mixing * self.factor(state.version - version)
+        state.model = node.merge([state.model, result], [1 - weight, weight])
+
+    def factor(self, delay: int) -> float:
+        """Return s(t - tau)."""
+        if self.staleness == "polynomial":
+            return (delay + 1) ** -self.a
+        if self.staleness == "hinge" and delay > self.b:
+            return 1 / (self.a * (delay - self.b) + 1)
+        return 1.0
