@@ -7,7 +7,7 @@ are computed in waves like all jobs, and written afterwards.
 import math
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -191,6 +191,8 @@ class Evaluator:
                 if taken is None or is_server:
                     later = None if is_server else self._next_of(node)
                     snapshots[node] = later or population.snapshot(node, completed)
+                elif taken.of_server:  # one model at one time, not those of each node's completion
+                    snapshots[node] = replace(taken, serving=population.served(node))
             outcome = self._evaluate(completed, dict(sorted(snapshots.items())))
             if outcome is None:
                 continue

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ddlsim.node.candidates import Snapshot
+from ddlsim.node.candidates import EvaluationCandidates, Snapshot
 
 
 class Records(Protocol):
@@ -40,6 +40,9 @@ class Population(Protocol):
 
     def snapshot(self, node: int, completed: int) -> Snapshot:
         """Return the current snapshot of a node, or the snapshot at its stop after this number of rounds."""
+
+    def served(self, node: int) -> "EvaluationCandidates | None":
+        """Return the models that a node would answer queries with now; None for a server."""
 
 
 class RoundTimes:

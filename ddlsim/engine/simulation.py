@@ -20,7 +20,7 @@ from ddlsim.engine.transport import EnginePorts
 from ddlsim.foundation.errors import DdlsimError, listing
 from ddlsim.foundation.units import END_OF_TIME_S
 from ddlsim.network.messages.message import Message
-from ddlsim.node.candidates import BestModel, Snapshot
+from ddlsim.node.candidates import BestModel, EvaluationCandidates, Snapshot
 from ddlsim.node.node import Node, Steps
 
 
@@ -354,19 +354,24 @@ class Simulation:
         rounds.
         """
         member = self.members[node]
-        tests_server = self.algorithm.tests_server_model and not member.is_server
-        state = self.members[-1].state if tests_server else member.state
         if member.at_stop is not None and member.completed_rounds == completed:
             return member.at_stop
         return Snapshot(
             self.env.now,
             self.network.bytes_sent(node),
-            candidates(self.algorithm, member.node, state),
+            self.served(node),
             member.best.model if member.best else None,
             self.algorithm.seen(member.state) if self.monitor.compares_models else None,
             member.node.local_state,
             member.best.local_state if member.best else None,
+            self.algorithm.tests_server_model and not member.is_server,
         )
+
+    def served(self, node: int) -> EvaluationCandidates | None:
+        """Return the models that a node would answer queries with now; None for a server."""
+        member = self.members[node]
+        tests_server = self.algorithm.tests_server_model and not member.is_server
+        return candidates(self.algorithm, member.node, self.members[-1].state if tests_server else member.state)
 
     def _measure_complete(self) -> None:
         self.monitor.close_complete(self)

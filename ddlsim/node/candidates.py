@@ -62,6 +62,7 @@ class Snapshot:
         seen: the compared part of the state, if the algorithm compares models, see Algorithm.seen.
         local_state: the learner's state of its trainings, see learning/optimizing/state.py: LocalState.
         best_local_state: the learner's state of the training that made `best`.
+        of_server: whether `serving` is the server's, see Algorithm.tests_server_model.
     """
 
     time_s: float
@@ -71,6 +72,7 @@ class Snapshot:
     seen: Any = None
     local_state: Any = None
     best_local_state: Any = None
+    of_server: bool = False
 
 
 class BestModel:

@@ -117,6 +117,7 @@ MEASURES: dict[str, Measure] = {
     "heads_agreed": Measure("nodes with their cluster's head %", _at("settlement", "agreement", scale=100), 1),
     "heads_apart": Measure("runs whose clusters have different heads %", _at("settlement", "apart", scale=100), 0),
     "gb_per_node_to_target": Measure("GB per node to the target", _gb_per_node, 3),
+    "seconds_to_target": Measure("simulated seconds to the target", _at("target", "interpolated", "sim_time_s"), 0),
     "rounds_to_target": Measure("rounds to the target", _at("target", "round"), 0),
     "before_merges": Measure("cluster 0, validation, before the last merges", _between_merges("before")),
     "after_merges": Measure("cluster 0, validation, after the last merges", _between_merges("after")),
