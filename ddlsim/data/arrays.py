@@ -301,7 +301,7 @@ def _arrays(path: Path, mapped: bool, advice: str) -> dict[str, np.ndarray]:
         raise damaged(path, str(error) or type(error).__name__, advice) from error
     for key, array in arrays.items():
         if not isinstance(array, np.ndarray):  # numpy returns an entry without a header as bytes
-            raise damaged(path, f"{key} is no array", advice)
+            raise damaged(path, f"{key} is not an array", advice)
         if isinstance(array, np.memmap) and array.dtype.kind == "f" and array.dtype != np.float32:
             raise DataDamaged(f"{path}: {key}: expected float32 for data.mapped, got {array.dtype}. Convert it.")
     return arrays

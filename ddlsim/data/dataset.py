@@ -327,7 +327,7 @@ SPLIT_SEED = 0
 
 
 def split_off(where: str, labels: np.ndarray, fraction: float) -> tuple[np.ndarray, np.ndarray]:
-    """Indices of train and test: a random part of every class; of labels that are no classes, of all samples.
+    """Indices of train and test: a random part of every class; of labels that are not classes, of all samples.
 
     Args:
         where: origin, for messages.

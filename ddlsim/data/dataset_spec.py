@@ -21,7 +21,7 @@ class DatasetSpec:
     Args:
         node_cluster: int64 [nodes], the hidden truth.
         num_classes: the outputs of a model, per label.
-        image_shape: (C, H, W); of samples that are no images their shape.
+        image_shape: (C, H, W); of samples that are not images their shape.
         samples: a node's samples of "train" and "validation", the mean over nodes, in whole samples.
         about: for the manifest.
         task: the task, or the name of an entry of TASKS.

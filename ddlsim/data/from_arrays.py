@@ -264,8 +264,8 @@ def _read_item(place: str, data: Any, index: int) -> Any:
     """Return a pair (sample, label).
 
     Raises:
-        DataDamaged: if the item is no such pair, or differs when it is read again: a random transform would be applied
-            once and then frozen.
+        DataDamaged: if the item is not such a pair, or differs when it is read again: a random transform would be
+            applied once and then frozen.
     """
     try:
         item = data[index]

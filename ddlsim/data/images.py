@@ -263,7 +263,7 @@ def check_augmentation(dataset: Dataset, kind: Any) -> None:
         kind: scenario key training.augmentation.
 
     Raises:
-        ScenarioError: if they are no images, come from domains with a normalization each, or are not on the scale that
+        ScenarioError: if they are not images, come from domains with a normalization each, or are not on the scale that
             colors are changed on.
     """
     if kind == "none":
@@ -272,7 +272,7 @@ def check_augmentation(dataset: Dataset, kind: Any) -> None:
         return
     if not are_pictures(dataset.sample_shape, dataset.sample_dtype):
         shape = " x ".join(map(str, dataset.sample_shape))
-        raise ScenarioError(f"training.augmentation: only none fits samples that are no images ({shape}).")
+        raise ScenarioError(f"training.augmentation: only none fits samples that are not images ({shape}).")
     if np.ndim(dataset.mean) != 1:
         raise ScenarioError("training.augmentation: only none fits data of several domains.")
     if kind == "color" and dataset.train_images.dtype != np.uint8:

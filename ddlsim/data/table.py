@@ -154,7 +154,7 @@ class Table(DataSettings):
         target: column of the labels.
         task: classification: each value of the target is a class, in order; regression: they are numbers.
         domain: column whose values are domains, one for each cluster (partition domains), in their order; null: none.
-        leave_out: further columns that are no features.
+        leave_out: further columns that are not features.
         categorical: columns of words, also where cells look like numbers (codes).
         test_share: of the rows (of each domain), above 0 and below 1.
         split_seed: of the draw of test rows, the same for all seeds of a scenario.

@@ -28,7 +28,7 @@ def merge(params: Matrix, mixing: Any, columns: Columns = None, out: Matrix | No
 
     Args:
         params: [N, P] float32, torch (CPU or CUDA) or numpy.
-        mixing: [M, N] weights, usually row-stochastic: dense (zeros are no entries) or scipy sparse (CSR unchanged:
+        mixing: [M, N] weights, usually row-stochastic: dense (zeros are not entries) or scipy sparse (CSR unchanged:
             unsorted and repeated entries are summed in their order). They are used unchanged, in float32. A row without
             entries leaves params' row unchanged (M = N), so that offline nodes keep their model.
         columns: (start, stop) of the columns to merge; None for all.
@@ -186,7 +186,7 @@ def trimmed_mean_rows(
         raise ValueError(f"out: expected [*, {rows.num_columns}] on {rows.device}, got {got}.")
     read = np.concatenate([sources, kept]) if rows.place == target.place else targets
     if len(np.unique(targets)) != count or (overlap(rows, target) and np.isin(targets, read).any()):
-        raise ValueError("targets: expected different rows that are no sources, got one twice or one that is read.")
+        raise ValueError("targets: expected different rows that are not sources, got one twice or one that is read.")
     _run_trimming(rows, target, indptr, sources, cuts, targets, np.ascontiguousarray(kept))
 
 

@@ -244,7 +244,7 @@ class Learner(RowOperations):
             split: "train" or "validation".
             local_state: state that the node keeps from its trainings, see `train_towards`.
         Raises:
-            DdlsimError: if one is no whole model, or the node has no such samples.
+            DdlsimError: if one is not a whole model, or the node has no such samples.
         """
         for model in models:
             training_inputs.check_model("losses", model)
@@ -273,7 +273,7 @@ class Learner(RowOperations):
         """Evaluate models on an evaluation set; `local_state` is the state that the node keeps from its trainings.
 
         Raises:
-            DdlsimError: if one is no whole model.
+            DdlsimError: if one is not a whole model.
         """
         for model in models:
             training_inputs.check_model("serving", model)

@@ -122,7 +122,7 @@ def latent_size(module: nn.Module, input_shape: Sequence[int], dtype: torch.dtyp
         dtype: of the samples.
 
     Raises:
-        ScenarioError: if they are no vector.
+        ScenarioError: if they are not a vector.
     """
     device = next(module.parameters()).device
     with torch.no_grad():

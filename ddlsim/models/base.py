@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 ImageShape = tuple[int, ...]
-"""Channels, height, width; of samples that are no images whatever shape they have."""
+"""Channels, height, width; of samples that are not images whatever shape they have."""
 
 
 BUILD_ARGUMENTS = ("image_shape", "num_classes")

@@ -50,7 +50,7 @@ class Stage:
 
 
 def read_stages(directory: Path) -> tuple[Stage, ...]:
-    """Return the stages of a run before its current scenario; empty if it is no branch.
+    """Return the stages of a run before its current scenario; empty if it is not a branch.
 
     Raises:
         ScenarioError: if a file is damaged.

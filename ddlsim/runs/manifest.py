@@ -235,7 +235,7 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(manifest["data"], dict):
-            raise TypeError("its data is no mapping")
+            raise TypeError("its data is not a mapping")
         return manifest
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RecordsDamaged(f"{path}: cannot be read: {error}. Run it again with `ddlsim run ... --force`.") from error

@@ -128,7 +128,7 @@ def path_of(argument: str, value: Any) -> Path:
     """Return the path in an argument, with `~` expanded.
 
     Raises:
-        ScenarioError: if it is no path.
+        ScenarioError: if it is not a path.
     """
     try:
         return Path(value).expanduser()

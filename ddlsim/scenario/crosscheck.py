@@ -147,7 +147,7 @@ def _training(scenario: Scenario) -> Wrong:
     if training.augmentation != "none" and not scenario.shift.keeps_channels:
         yield "training.augmentation", "expected none: it scales by channel, and this shift reorders channels"
     if training.augmentation != "none" and not scenario.data.may_hold_images and scenario.learning != "none":
-        yield "training.augmentation", f"only none fits samples that are no images ({scenario.data_name})"
+        yield "training.augmentation", f"only none fits samples that are not images ({scenario.data_name})"
     if training.label_smoothing and not scenario.learned.has_classes:
         yield "training.label_smoothing", f"needs a class per sample, but {_subject(scenario)}"
     for key, common, why in (

@@ -50,7 +50,7 @@ class Metric:
         short: for narrow columns; empty: the name.
         higher_is_better: whether more is better; false of errors and perplexity.
         share: whether it is a share, 0 to 1, which people read in percent.
-        digits: decimals in reports, where it is no share.
+        digits: decimals in reports, where it is not a share.
     """
 
     name: str
@@ -313,7 +313,7 @@ class Task(Part, ABC):
         """
 
     def values(self, statistics: np.ndarray, loss: float) -> tuple[float, ...]:
-        """`measures` in the order of `metrics`, as they are recorded: with a loss that is no finite number the model
+        """`measures` in the order of `metrics`, as they are recorded: with a loss that is not a finite number the model
         has diverged, see Metric.number.
         """
         found: Any = self.measures(statistics, loss)

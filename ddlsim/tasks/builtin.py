@@ -264,7 +264,7 @@ def auroc(scores: np.ndarray, labels: np.ndarray) -> float:
     """Area under the ROC curve: how often a positive sample scores higher than a negative one, equal ones half.
 
     Args:
-        scores: [n, L]; one that is no number is the lowest.
+        scores: [n, L]; one that is not a number is the lowest.
         labels: bool [n, L].
     Returns:
         The mean over labels, 0 to 1; nan if it is defined for no label.

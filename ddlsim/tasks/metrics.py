@@ -196,8 +196,8 @@ def cost_to_target(curve: Floats, costs: Floats, target: float, falling: bool = 
 def interpolated_cost_to_target(curve: Floats, costs: Floats, target: float, falling: bool = False) -> float | None:
     """Cost where the straight line from the evaluation before to the first one that reaches the target meets it.
 
-    If the first evaluation of all reaches it, or the one before is no finite number (nodes that had diverged), there is
-    no line, and its own cost is returned.
+    If the first evaluation of all reaches it, or the one before is not a finite number (nodes that had diverged),
+    there is no line, and its own cost is returned.
 
     Args:
         curve: accuracy (or an error) per evaluation, [E].

@@ -171,7 +171,7 @@ class Topology(Part, ABC):
         """
         graph, found = self.graph(num_nodes, round_num, seed), None
         with suppress(AttributeError, KeyError, TypeError, ValueError):
-            found = tuple(tuple(sorted(map(int, graph.adj[node]))) for node in range(num_nodes))  # numpy's are no JSON
+            found = tuple(tuple(sorted(map(int, graph.adj[node]))) for node in range(num_nodes))  # numpy's are not JSON
         if found is None or len(graph) != num_nodes:
             nodes = f" of {len(graph)} nodes ({listing(list(graph), 3)})" if hasattr(graph, "adj") else ""
             text = f"graph of {type(self).__qualname__} returns a {type(graph).__name__}{nodes}"

@@ -38,7 +38,7 @@ def test_every_algorithm_runs_without_learning(tmp_path, name):
     least = {"models": 1_000_000, "vectors": 100_000, "nothing": -1}[ALGORITHMS[name].exchanges]
     assert summary["bytes"]["total"] > least
     assert [row["round"] for row in summary["timetable"]][:6] == [1, 2, 3, 4, 5, 6]
-    assert {row["nodes"] for row in summary["timetable"]} == {8}  # a server is none of them
+    assert {row["nodes"] for row in summary["timetable"]} == {8}  # a server is not one of them
     assert {row["name"] for row in metrics(tmp_path / "run")} == {
         "round_first_s",
         "round_median_s",

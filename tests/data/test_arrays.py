@@ -308,7 +308,7 @@ def augmented(train, kind):
 
 @pytest.mark.parametrize("kind", ["crop_flip", "color"])
 def test_rows_of_features_are_not_augmented(kind):
-    with pytest.raises(ScenarioError, match=r"augmentation: only none fits samples that are no images \(1 x 1 x 5\)"):
+    with pytest.raises(ScenarioError, match=r"augmentation: only none fits samples that are not images \(1 x 1 x 5\)"):
         augmented((np.ones((4, 5), np.float32), Y), kind)
 
 

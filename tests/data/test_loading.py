@@ -271,7 +271,7 @@ def entry(head: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("spoilt", "message"),
     [
-        (b"no numpy at all", "x_test is no array"),
+        (b"no numpy at all", "x_test is not an array"),
         (entry(b"{'descr': '|u1', 'fortran_order': False, 'shape': (4L, '\n"), "cannot be read"),
         (entry(b"{'descr': '|u1', 'fortran_order': False, 'shape': (9000000000000, 5), }\n"), "cannot be read"),
         (entry(b"{'descr': '|u1', 'fortran_order': False, 'shape': (2e99, 'a'), }\n"), "cannot be read"),

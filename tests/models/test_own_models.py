@@ -141,7 +141,7 @@ def test_every_token_can_have_a_label(run, token_data):
     [
         (("model={name: mlp}",), r"MLP cannot take the data's samples \(int32 \[6\]\)"),
         (("model={name: gn_lenet}",), "gn_lenet takes images of at least 8 x 8 pixels.* the data has 6"),
-        (("model={name: tokens}", "training.augmentation=crop_flip"), "samples that are no images"),
+        (("model={name: tokens}", "training.augmentation=crop_flip"), "samples that are not images"),
         (("model={name: tokens}", "shift={name: rotate}"), r"rotate expects images.* int32 \[6\]"),
         (
             ("model={name: tokens, each: true}",),

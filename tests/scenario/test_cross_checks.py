@@ -45,7 +45,7 @@ def test_link_attributes_of_a_topology_are_refused(problems, write, here):
     (here / "net.edges").write_text("0 1 5 20\n1 2 5 20\n")
     sets = ["nodes={clusters: [3]}", "algorithm={name: dpsgd}", "topology={name: file, path: net.edges}"]
     (found,) = problems(sets=sets)
-    assert "topology.path: its edges have bandwidth_mbps and latency_ms, but a topology only gives neighbors" in found
+    assert "topology: edges have bandwidth_mbps and latency_ms, which network.links does not use" in found
     load(write(), [*sets, "network.links={name: routed, file: net.edges}"])
     load(write(), [*sets, "algorithm={name: fedavg}"])  # the topology is unused
     (here / "net.edges").write_text("0 1\n1 2 {'weight': 2}\n")
@@ -177,7 +177,7 @@ def test_augmentation_needs_the_order_of_channels(shift, wrong):
 def test_only_images_are_augmented_or_rotated(data, no_images):
     sets = f"data={{name: {data}}}", "training.augmentation=crop_flip", "shift={name: rotate}"
     found = [problem.text for problem in _problems_of("scenarios/smoke.yaml", *sets)]
-    assert (f"only none fits samples that are no images ({data})" in found) is no_images
+    assert (f"only none fits samples that are not images ({data})" in found) is no_images
     assert any(text.startswith(f"changes images, and {data} holds none.") for text in found) is no_images
 
 

@@ -37,7 +37,7 @@ def test_every_name_gives_graphs_that_are_connected_together(name, tmp_path):
     [
         ("path_graph", {}, 5, 4),
         ("path", {}, 5, 4),
-        ("hypercube_graph", {"n": 3}, 8, 12),  # nodes are tuples, n is no number of nodes
+        ("hypercube_graph", {"n": 3}, 8, 12),  # nodes are tuples, n is not a number of nodes
         ("grid_2d_graph", {"m": 2, "n": 3}, 6, 7),
         ("barabasi_albert_graph", {"m": 2}, 10, 16),
         ("petersen_graph", {}, 10, 15),

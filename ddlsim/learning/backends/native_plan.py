@@ -371,7 +371,7 @@ def plan_or_reason(
     if flat.device.type != "cpu":
         return f"it is on {flat.device.type}"
     if len(image_shape) != 3:
-        return "its inputs are no images"
+        return "its inputs are not images"
     if type(module) is not SplitModel:
         return "it is not a SplitModel (ddlsim.models.split), whose forward is head(core(x))"
     if has_hooks(module):

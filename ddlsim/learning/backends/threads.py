@@ -336,7 +336,7 @@ class NativeBackend(ThreadsBackend):
             "private training clips the gradient of every sample": job.private is not None,
             "the algorithm defines the loss": job.objective is not None,
             "its augmented images are too large": training.augmentation != "none" and num_bytes > MOST_AUGMENTED_BYTES,
-            "the task is no plain classification": type(self._data.task).loss is not Classification.loss,
+            "the task is not a plain classification": type(self._data.task).loss is not Classification.loss,
             "samples have several labels each": labels.dim() > 1,
         }
         why = next((why for why, holds in reasons.items() if why and holds), "")

@@ -219,7 +219,7 @@ def _axes(grid: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
     """Return the values of every key of a grid, with parts in place of arrays.
 
     Raises:
-        ScenarioError: if it is no mapping of keys to lists.
+        ScenarioError: if it is not a mapping of keys to lists.
     """
     example = '{"training.learning_rate": [0.1, 0.01]}'
     if not isinstance(grid, Mapping):
