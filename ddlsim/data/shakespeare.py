@@ -55,7 +55,7 @@ class Shakespeare(DataSettings):
         stride: from one sample to the next of a role; null: length, so that samples do not overlap.
         predict: each: the next one after every position; last: after the last one; speaker: the role (a
             classification).
-        test_share: of each role's text, above 0 and below 1.
+        test_fraction: of each role's text, above 0 and below 1.
     """
 
     text: Literal["mini", "full", "leaf"] = "mini"
@@ -64,14 +64,14 @@ class Shakespeare(DataSettings):
     length: Count = 80
     stride: Count | None = None
     predict: Literal["each", "last", "speaker"] = "each"
-    test_share: Annotated[float, Gt(0), Lt(1)] = 0.2
+    test_fraction: Annotated[float, Gt(0), Lt(1)] = 0.2
 
     sample_dtype = "int64"
     may_hold_images = False
 
     def __post_init__(self) -> None:
-        if self.text == "leaf" and (self.unit != "characters" or self.stride is not None or self.test_share != 0.2):
-            raise ScenarioError("text: leaf fixes unit, stride and test_share. Leave them out, or use text: full.")
+        if self.text == "leaf" and (self.unit != "characters" or self.stride is not None or self.test_fraction != 0.2):
+            raise ScenarioError("text: leaf fixes unit, stride and test_fraction. Leave them out, or use text: full.")
 
     def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
         if self.unit == "characters":
@@ -120,7 +120,7 @@ class Shakespeare(DataSettings):
         stride = self.stride or self.length
         by_split: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]] = {"train": {}, "test": {}}
         for role, ids in self._ids(roles).items():
-            cut = len(ids) - round(self.test_share * len(ids))
+            cut = len(ids) - round(self.test_fraction * len(ids))
             found = {
                 "train": windows(ids[:cut], self.length, stride, self.predict == "each"),
                 "test": windows(ids[cut:], self.length, stride, self.predict == "each"),
@@ -130,7 +130,7 @@ class Shakespeare(DataSettings):
                     by_split[split][role] = pair
         if not by_split["train"]:
             text = f"no role has text for a training and a test sample of {self.length} {self.unit}"
-            raise ScenarioError(f"data.length: {text}. Lower it, or raise data.test_share.")
+            raise ScenarioError(f"data.length: {text}. Lower it, or raise data.test_fraction.")
         return {**by_split}, origin
 
     def _of_leaf(self, search: DataSearch) -> tuple[dict[str, Windows], str]:
@@ -153,7 +153,7 @@ class Shakespeare(DataSettings):
         if self.unit == "characters":
             return {role: character_ids(text) for role, text in roles.items()}
         said = {role: words(text) for role, text in roles.items()}
-        train = (own[: len(own) - round(self.test_share * len(own))] for own in said.values())
+        train = (own[: len(own) - round(self.test_fraction * len(own))] for own in said.values())
         known = vocabulary(train, self.vocabulary)
         return {role: word_ids([own], known, len(own))[0] for role, own in said.items()}
 

@@ -151,23 +151,23 @@ class Table(DataSettings):
 
     Args:
         path: the file, relative to the working directory or to one of the data folders.
-        target: column of the labels.
-        task: classification: each value of the target is a class, in order; regression: they are numbers.
+        label: column of the labels.
+        task: classification: each value of the label is a class, in order; regression: they are numbers.
         domain: column whose values are domains, one for each cluster (partition domains), in their order; null: none.
         leave_out: further columns that are not features.
         categorical: columns of words, also where cells look like numbers (codes).
-        test_share: of the rows (of each domain), above 0 and below 1.
+        test_fraction: of the rows (of each domain), above 0 and below 1.
         split_seed: of the draw of test rows, the same for all seeds of a scenario.
     """
 
     may_hold_images = False
     path: str
-    target: str
+    label: str
     task: Literal["classification", "regression"] = "classification"
     domain: str | None = None
     leave_out: tuple[str, ...] = ()
     categorical: tuple[str, ...] = ()
-    test_share: Share = 0.2
+    test_fraction: Share = 0.2
     split_seed: CountOrZero = 0
 
     def domains_for(self, num_clusters: int) -> int | None:
@@ -186,15 +186,15 @@ class Table(DataSettings):
 
     def dataset(self, name: str, origin: str, cells: Columns) -> Dataset:
         """Return the data set of a table that has been read."""
-        named = {"target": [self.target], "domain": [self.domain] if self.domain else []}
+        named = {"label": [self.label], "domain": [self.domain] if self.domain else []}
         for key, columns in {**named, "leave_out": self.leave_out, "categorical": self.categorical}.items():
             unknown = [column for column in columns if column not in cells]
             if unknown:
                 raise ScenarioError(f"data.{key}: {origin} has no column {unknown[0]!r}. It has {', '.join(cells)}.")
         notes = self._notes(origin, cells)
-        kept = [row for row, cell in enumerate(cells[self.target]) if cell]
+        kept = [row for row, cell in enumerate(cells[self.label]) if cell]
         cells = {column: [own[row] for row in kept] for column, own in cells.items()}
-        labels, names = self._labels(origin, cells[self.target])
+        labels, names = self._labels(origin, cells[self.label])
         domains = np.zeros(len(labels), np.int64)
         if self.domain is not None:
             numbers = numbers_of(cells[self.domain])  # 2 before 10
@@ -205,8 +205,8 @@ class Table(DataSettings):
             if wrong:
                 text = f"expected at least two rows of each value and no empty cell, got {listing(wrong)}"
                 raise DataDamaged(f"{origin}: column {self.domain}, the domain: {text}. Take these rows out.")
-        test = _test_rows(domains, self.test_share, self.split_seed)
-        apart = {self.target, self.domain, *self.leave_out}
+        test = _test_rows(domains, self.test_fraction, self.split_seed)
+        apart = {self.label, self.domain, *self.leave_out}
         inputs = {column: own for column, own in cells.items() if column not in apart}
         features, about = _features(origin, inputs, ~test, self.categorical)
         texts = {column: np.array(own) for column, own in cells.items() if column in apart or numbers_of(own) is None}
@@ -233,29 +233,29 @@ class Table(DataSettings):
         found = []
         for name in cells.keys() - {self.domain, *self.leave_out, *self.categorical}:
             others, missing = f"data.leave_out: [{name}] leaves the column out", frozenset(NO_NUMBER)
-            if name == self.target:
+            if name == self.label:
                 if self.task == "regression":
-                    continue  # reported with the target
-                others, missing = "or name another target", frozenset()
+                    continue  # reported with the labels
+                others, missing = "or name another label", frozenset()
             cure = f"Otherwise {others}; data.categorical: [{name}] takes it as words."
             note = refuse_odd_cells(origin, name, cells[name], cure, missing)
-            if note and (name != self.target or "numbers and words" in note):
+            if note and (name != self.label or "numbers and words" in note):
                 found.append(f"{note}; {others}")
         return tuple(sorted(found))
 
     def _labels(self, origin: str, cells: Sequence[str]) -> tuple[np.ndarray, tuple[str, ...]]:
         """Labels, and the names of the classes (of a regression none)."""
-        numbers = None if self.target in self.categorical else numbers_of(cells)
+        numbers = None if self.label in self.categorical else numbers_of(cells)
         if self.task == "regression":
             if numbers is None:
                 word = next((cell for cell in cells if numbers_of([cell]) is None), cells[0])
-                text = f"expected numbers in column {self.target} of {origin} for a regression, got {word!r}"
-                raise ScenarioError(f"data.target: {text}. Choose another column, or task: classification.")
-            return finite(origin, f"column {self.target}", numbers.astype(np.float32)), ()
+                text = f"expected numbers in column {self.label} of {origin} for a regression, got {word!r}"
+                raise ScenarioError(f"data.label: {text}. Choose another column, or task: classification.")
+            return finite(origin, f"column {self.label}", numbers.astype(np.float32)), ()
         values, labels = np.unique(cells if numbers is None else numbers, return_inverse=True)
         if len(values) > MOST_CLASSES:
-            text = f"expected at most {MOST_CLASSES} classes in column {self.target} of {origin}, got {len(values)}"
-            raise ScenarioError(f"data.target: {text}. Choose another column, or task: regression.")
+            text = f"expected at most {MOST_CLASSES} classes in column {self.label} of {origin}, got {len(values)}"
+            raise ScenarioError(f"data.label: {text}. Choose another column, or task: regression.")
         return labels.astype(np.int64), tuple(str(each) if numbers is None else f"{each:g}" for each in values)
 
 
@@ -264,11 +264,11 @@ class HeartDisease(DataSettings):
     """Heart disease or none, of 920 patients of four hospitals (domains), 13 attributes; inside the package.
 
     Args:
-        test_share: of each hospital's rows, above 0 and below 1.
+        test_fraction: of each hospital's rows, above 0 and below 1.
         split_seed: of the draw of test rows, the same for all seeds of a scenario.
     """
 
-    test_share: Share = 0.2
+    test_fraction: Share = 0.2
     split_seed: CountOrZero = 0
 
     num_classes = 2
@@ -283,7 +283,7 @@ class HeartDisease(DataSettings):
         cells = read_columns(EMBEDDED)
         cells["diagnosis"] = ["0" if cell == "0" else "1" for cell in cells["diagnosis"]]  # 1 to 4: how narrow
         settings = Table(
-            path="", target="diagnosis", domain="hospital", test_share=self.test_share, split_seed=self.split_seed
+            path="", label="diagnosis", domain="hospital", test_fraction=self.test_fraction, split_seed=self.split_seed
         )
         return settings.dataset("heart_disease", "inside the package", cells)
 

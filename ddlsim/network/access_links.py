@@ -230,13 +230,13 @@ class Table(Links):
     """Every node's links are read from a file.
 
     Args:
-        file: CSV with the columns node,uplink_mbps,downlink_mbps,latency_ms, one row per node; latency_ms is the
+        path: CSV with the columns node,uplink_mbps,downlink_mbps,latency_ms, one row per node; latency_ms is the
             one-way latency of the node's access, a message takes it at both ends.
         changes: CSV with the columns node,time_s,uplink_mbps,downlink_mbps: capacities from that time on; none by
             default.
     """
 
-    file: str
+    path: str
     changes: str | None = None
 
     def draw(self, num_nodes: int, seed: int) -> LinkTable:
@@ -245,7 +245,7 @@ class Table(Links):
         Raises:
             ScenarioError: a file cannot be read, has wrong rows, or lacks a node.
         """
-        rows = read_links(self.file, num_nodes)
+        rows = read_links(self.path, num_nodes)
         up, down, latency = np.array([rows[node] for node in range(num_nodes)]).reshape(num_nodes, 3).T
         changes = load_changes(self.changes, num_nodes) if self.changes else ()
         return LinkTable(mbps_to_bytes_per_s(up), mbps_to_bytes_per_s(down), ms_to_s(latency), changes)

@@ -33,7 +33,7 @@ class Routed(Links):
     """Messages are routed over a physical network whose links they share.
 
     Args:
-        file: its graph; each edge has bandwidth_mbps (Mbit/s) and latency_ms (one way). Node ids are whole numbers,
+        path: its graph; each edge has bandwidth_mbps (Mbit/s) and latency_ms (one way). Node ids are whole numbers,
             routers among them. Relative to the folder that the command is started in. Null: the topology's graph, which
             must be the same in all rounds; a directed edge is a link in its direction only.
         format: edge_list (`node node bandwidth_mbps latency_ms` per line), graphml or gml; auto: by the file's ending.
@@ -49,7 +49,7 @@ class Routed(Links):
     has_graph: ClassVar[bool] = True
     _graph: ClassVar[Any] = None  # of the topology, see `over`
 
-    file: str | None = None
+    path: str | None = None
     format: Format = "auto"
     hosts: tuple[int, ...] | None = None
     server_host: int | None = None
@@ -59,7 +59,7 @@ class Routed(Links):
 
     @property
     def uses_topology(self) -> bool:
-        return self.file is None
+        return self.path is None
 
     def over(self, graph: "nx.Graph") -> "Routed":
         placed = copy(self)
@@ -86,16 +86,16 @@ class Routed(Links):
         )
 
     def _read(self) -> "nx.Graph":
-        graph = self._graph if self.file is None else read_graph(self.file, self.format, key="links.file")
+        graph = self._graph if self.path is None else read_graph(self.path, self.format, key="links.path")
         if graph is None:
-            raise ScenarioError("links.file: expected a file; null needs the topology of a scenario.")
-        source = "the topology" if self.file is None else self.file
+            raise ScenarioError("links.path: expected a file; null needs the topology of a scenario.")
+        source = "the topology" if self.path is None else self.path
         for one, other, found in graph.edges(data=True):
             for name, limit in (("bandwidth_mbps", MAX_MBPS), ("latency_ms", MAX_LATENCY_MS)):
                 value = found.get(name)
                 if not isinstance(value, int | float) or not 0 <= value < limit:
                     expected = f"{name} of 0 to below {limit:g} on every edge of {source}"
-                    raise ScenarioError(f"links.file: expected {expected}, got {value!r} between {one} and {other}.")
+                    raise ScenarioError(f"links.path: expected {expected}, got {value!r} between {one} and {other}.")
         return graph
 
     def _place(self, graph: "nx.Graph", num_nodes: int) -> Sequence[int]:
@@ -103,20 +103,20 @@ class Routed(Links):
 
         hosts = tuple(sorted(graph))[:num_nodes] if self.hosts is None else self.hosts
         if len(hosts) != num_nodes:
-            key = "file" if self.hosts is None else "hosts"
+            key = "path" if self.hosts is None else "hosts"
             text = f"expected {num_nodes} hosts, one per node, got {len(hosts)}"
             raise ScenarioError(f"links.{key}: {text}. Several nodes may name the same host in links.hosts.")
         server = () if self.server_host is None else (self.server_host,)
         for key, named in (("hosts", set(hosts)), ("server_host", set(server))):
             unknown = sorted(named - set(graph))
             if unknown:
-                raise ScenarioError(f"links.{key}: {self.file or 'the topology'} has no node {unknown[0]}.")
+                raise ScenarioError(f"links.{key}: {self.path or 'the topology'} has no node {unknown[0]}.")
         ways = (graph, graph.reverse()) if graph.is_directed() else (graph,)
         for apart in ({*hosts, *server} - {hosts[0], *nx.descendants(way, hosts[0])} for way in ways):
             if apart:
                 ends = f"between {hosts[0]} and" if graph.is_directed() else f"from {hosts[0]} to"
-                text = f"in {self.file or 'the topology'} no path leads {ends} {min(apart)}"
-                raise ScenarioError(f"links.file: {text}.")
+                text = f"in {self.path or 'the topology'} no path leads {ends} {min(apart)}"
+                raise ScenarioError(f"links.path: {text}.")
         return hosts
 
 

@@ -182,7 +182,7 @@ class LatencyMatrix(Links):
     Each node draws its site, without repetition while sites are left, and so does a server.
 
     Args:
-        file: pings as WonderNetwork publishes them (a CSV with source, destination and avg), or a square matrix of
+        path: pings as WonderNetwork publishes them (a CSV with source, destination and avg), or a square matrix of
             milliseconds, a row per line, comma-separated.
         round_trip: whether the file has round-trip latencies, like pings; half of them are used then.
         same_site_ms: one-way latency between nodes at one site.
@@ -190,14 +190,14 @@ class LatencyMatrix(Links):
         downlink_mbps: Mbit/s a node can receive.
     """
 
-    file: str
+    path: str
     round_trip: bool = True
     same_site_ms: LatencyMs = 0.5
     uplink_mbps: Mbps = 100.0
     downlink_mbps: Mbps = 100.0
 
     def draw(self, num_nodes: int, seed: int) -> LinkTable:
-        matrix_ms = read_latencies(self.file) / (2 if self.round_trip else 1)
+        matrix_ms = read_latencies(self.path) / (2 if self.round_trip else 1)
         np.fill_diagonal(matrix_ms, self.same_site_ms)
         order = dealt(stream(seed, "latency sites"), len(matrix_ms), num_nodes + 1)
         up, down = (np.full(num_nodes, mbps_to_bytes_per_s(mbps)) for mbps in (self.uplink_mbps, self.downlink_mbps))

@@ -13,6 +13,7 @@ from typing import Any
 
 from ddlsim.foundation import own_code
 from ddlsim.foundation.errors import ScenarioError, did_you_mean
+from ddlsim.scenario.aliases import real_key, with_real_keys
 from ddlsim.scenario.files import by_name, find
 from ddlsim.scenario.model import DEFAULTS, Scenario, to_plain
 from ddlsim.scenario.parts import LISTED, PART_PATHS, plain, table, with_named_parts, with_whole_path, with_whole_paths
@@ -48,9 +49,10 @@ def as_mapping(tree: Tree, path: tuple[str, ...]) -> Tree:
 
 def merge(below: Tree, above: Tree, path: tuple[str, ...] = ()) -> Tree:
     """Return `above` merged over `below`; values keep their marks, the arguments stay unchanged."""
+    below, above = as_mapping(below, path), as_mapping(above, path)
+    below, above = with_real_keys(below, path), with_real_keys(above, path, below)
     if is_training(path):
         below, above = with_long_names(below), with_long_names(above)
-    below, above = as_mapping(below, path), as_mapping(above, path)
     whole = is_part(path) or path[-1:] == ("augmentation",) or (is_training(path[:-1]) and path[-1] in PER_NODE)
     if not (below.is_mapping and above.is_mapping) or (whole and "name" in above.value):
         return above
@@ -74,7 +76,8 @@ def put(tree: Tree | None, rest: tuple[str, ...], value: Tree, path: tuple[str, 
     if not rest:
         return value
     if tree is not None:
-        tree = as_mapping(with_long_names(tree) if is_training(path) else tree, path)
+        tree = with_real_keys(as_mapping(tree, path), path)
+        tree = with_long_names(tree) if is_training(path) else tree
     here = dict(tree.value) if tree is not None and tree.is_mapping else {}
     key = rest[0]
     renames = rest == ("name",) and is_part(path) and "name" in here
@@ -359,7 +362,8 @@ def apply_overrides(tree: Tree, overrides: Sequence[str]) -> Tree:
 
 def changed(tree: Tree, changes: Sequence[tuple[tuple[str, ...], Tree]]) -> Tree:
     """Return a tree with values set at paths, as `--set` does; sections are set before their keys."""
-    before = tree
+    before = tree = merge(Tree({}, tree.mark), tree)
+    changes = [(_real_path(path, tree), value) for path, value in changes]
     # Names before other keys of one section, because a new name drops the old part's keys, not the new ones.
     for path, value in sorted(changes, key=lambda change: (len(change[0]), change[0][-1] != "name")):
         tree = put(tree, path, value)
@@ -368,6 +372,14 @@ def changed(tree: Tree, changes: Sequence[tuple[tuple[str, ...], Tree]]) -> Tree
         if not own and applies_to_fallback(merge(from_plain(DEFAULTS, tree.mark), tree), path):
             tree = put(tree, ("fallback", *path), from_plain(value.plain(), value.mark))
     return without_stale_numbers(before, tree)
+
+
+def _real_path(path: tuple[str, ...], tree: Tree) -> tuple[str, ...]:
+    """Return a path without aliases in a tree."""
+    found: tuple[str, ...] = ()
+    for key in path:
+        found += (real_key(key, found, value_at(tree, (*found, "name")) if found else None),)
+    return found
 
 
 def without_stale_numbers(before: Tree, after: Tree) -> Tree:

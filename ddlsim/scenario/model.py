@@ -133,7 +133,7 @@ class Scenario(Section):
         if not links.uses_topology:
             return links
         if self.topology.dynamic:
-            raise ScenarioError("links.file: expected a file, since the topology's edges change every round, got null.")
+            raise ScenarioError("links.path: expected a file, since the topology's edges change every round, got null.")
         return links.over(self.topology.graph(self.nodes.count, 0, self.seed))
 
     @property

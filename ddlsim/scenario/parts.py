@@ -49,6 +49,9 @@ TABLES = {
 LISTED = frozenset({"attacks"})
 """Keys with a list of named parts."""
 
+OPTIONAL = frozenset({"aggregation", "churn", "schedule", "task"})
+"""Keys that may be null; a null at another key is its part `none`, if there is one."""
+
 SECTIONS = {"links": "network", "compression": "network", "optimizer": "training", "schedule": "training"}
 """Key of a named part -> its section; other named parts are at the top level."""
 

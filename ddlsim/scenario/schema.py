@@ -94,7 +94,7 @@ def _part(key: str) -> Schema:
             which = {"enum": [name, *known.aliases_of(name)]}
             then["properties"]["name"] = {**which, "description": then["description"]}
         branches.append({"if": {"properties": {"name": which}, "required": ["name"]}, "then": then})
-    nullable = key in ("aggregation", "churn", "schedule", "task")
+    nullable = key in parts.OPTIONAL or "none" in known
     # A part without a name is merged over another file's part, whose keys are unknown here.
     return {
         "type": ["object", *([] if key in parts.LISTED else ["string"]), *(["null"] if nullable else [])],

@@ -91,7 +91,7 @@ def test_missing_files_of_leaf_are_reported_with_instructions(tmp_path):
 
 
 def test_keys_fixed_by_leafs_files_are_refused():
-    with pytest.raises(ScenarioError, match="leaf fixes unit, stride and test_share"):
+    with pytest.raises(ScenarioError, match="leaf fixes unit, stride and test_fraction"):
         DATASETS["shakespeare"](text="leaf", stride=1)
 
 

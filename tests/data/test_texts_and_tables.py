@@ -101,11 +101,11 @@ TABLE = "site,age,kind,sick\na,20,x,0\na,40,y,1\na,60,x,0\nb,30,?,1\nb,50,x,0\nb
 
 def table(tmp_path, text=TABLE, **keys):
     (tmp_path / "t.csv").write_text(text)
-    return DATASETS["table"](path=str(tmp_path / "t.csv"), **{"target": "sick", "domain": "site", **keys}).load(OFFLINE)
+    return DATASETS["table"](path=str(tmp_path / "t.csv"), **{"label": "sick", "domain": "site", **keys}).load(OFFLINE)
 
 
 def test_a_table_is_normalized_by_its_training_rows_and_split_by_domain(tmp_path):
-    data = table(tmp_path, test_share=0.34)
+    data = table(tmp_path, test_fraction=0.34)
     assert data.train_images.shape == (4, 1, 3, 1) and data.num_classes == 2  # age, kind x, kind y
     assert np.bincount(data.domains["train"]).tolist() == [2, 2] and np.bincount(data.domains["test"]).tolist() == [
         1,
@@ -118,12 +118,12 @@ def test_a_table_is_normalized_by_its_training_rows_and_split_by_domain(tmp_path
 
 def test_domains_that_are_numbers_come_in_their_order(tmp_path):
     rows = [f"{site},{age},{age % 2}" for site, count in ((1, 8), (2, 6), (10, 4)) for age in range(count)]
-    data = table(tmp_path, "site,age,sick\n" + "\n".join(rows) + "\n", test_share=0.5)
+    data = table(tmp_path, "site,age,sick\n" + "\n".join(rows) + "\n", test_fraction=0.5)
     assert np.bincount(data.domains["train"]).tolist() == [4, 3, 2]
 
 
 def test_a_table_can_be_a_regression(tmp_path):
-    data = table(tmp_path, target="age", task="regression", leave_out=("sick",), test_share=0.34)
+    data = table(tmp_path, label="age", task="regression", leave_out=("sick",), test_fraction=0.34)
     assert len(data.train_labels) + len(data.test_labels) == 5  # one row has no age
     assert data.train_labels.dtype == np.float32 and data.num_outputs == 1
 
@@ -131,14 +131,14 @@ def test_a_table_can_be_a_regression(tmp_path):
 def test_constant_columns_are_dropped(tmp_path):
     text = "y,dose,a\n" + "".join(f"{row % 2},0.1,{row}\n" for row in range(1250))
     assert np.full(1000, 0.1).std() > 0  # by rounding
-    data = table(tmp_path, text, target="y", domain=None)
+    data = table(tmp_path, text, label="y", domain=None)
     assert data.train_images.shape == (1000, 1, 1, 1)
 
 
 @pytest.mark.parametrize("cell", ["null", "NULL", "None", "none", "N/A", "n/a", "<NA>", "NAN"])
 def test_a_cell_without_a_number_is_missing_among_numbers_and_a_word_among_words(tmp_path, cell):
     text = f"age,kind,sick\n20,x,0\n40,{cell},1\n{cell},y,0\n60,x,1\n80,{cell},0\n90,y,1\n"
-    data = table(tmp_path, text, domain=None, test_share=0.2)
+    data = table(tmp_path, text, domain=None, test_fraction=0.2)
     assert data.train_images.shape == (5, 1, 4, 1)
     if cell != "NAN":  # which Python reads as a number; columns with words stay as in the file, for by_column
         found = np.concatenate([data.columns["age"][split] for split in ("train", "test")])
@@ -148,18 +148,18 @@ def test_a_cell_without_a_number_is_missing_among_numbers_and_a_word_among_words
 def test_words_of_digits_that_python_reads_as_numbers_stay_words(tmp_path):
     bands, text = ("18_25", "1_825", "36_50"), "age,site,kind\n"
     text += "".join(f"{bands[row % 3]},{('1_1', '11')[row // 15]},{('1_0', '10', '2')[row % 3]}\n" for row in range(30))
-    data = table(tmp_path, text, target="kind", domain="site")
+    data = table(tmp_path, text, label="kind", domain="site")
     assert (data.num_classes, data.num_domains, data.sample_shape) == (3, 2, (1, 1, 3))
 
 
 def test_domain_of_two_rows_keeps_one_training_row(tmp_path):
-    data = table(tmp_path, "a,site,sick\n1,x,0\n2,x,1\n3,y,1\n4,y,0\n", test_share=0.9)
+    data = table(tmp_path, "a,site,sick\n1,x,0\n2,x,1\n3,y,1\n4,y,0\n", test_fraction=0.9)
     assert data.domains["train"].tolist() == data.domains["test"].tolist() == [0, 1]
 
 
 def test_class_may_be_named_none(tmp_path):
     text = "age,kind\n" + "".join(f"{20 + row},{('0', '1', 'none')[row % 3]}\n" for row in range(30))
-    data = table(tmp_path, text, target="kind", domain=None, test_share=0.2)
+    data = table(tmp_path, text, label="kind", domain=None, test_fraction=0.2)
     assert data.num_classes == 3 and len(data.train_labels) + len(data.test_labels) == 30
 
 
@@ -177,12 +177,8 @@ def test_class_may_be_named_none(tmp_path):
             "t.csv: column sick: 1 values are not finite in float32, the first is inf in sample 1",
             DataDamaged,
         ),
-        ({"target": "ill"}, "data.target: .* has no column 'ill'. It has site, age, kind, sick", ScenarioError),
-        (
-            {"target": "kind", "task": "regression"},
-            "expected numbers in column .* for a regression, got",
-            ScenarioError,
-        ),
+        ({"label": "ill"}, "data.label: .* has no column 'ill'. It has site, age, kind, sick", ScenarioError),
+        ({"label": "kind", "task": "regression"}, "expected numbers in column .* for a regression, got", ScenarioError),
         ({"text": "a,b\n1,2\n3\n"}, r"t.csv:3: expected 2 cells, .* got 1", DataDamaged),
         ({"text": 'a,b\n\n"1\n",2\n3\n'}, r"t.csv:5: expected 2 cells, .* got 1", DataDamaged),
         (
@@ -243,4 +239,4 @@ def test_number_of_tokens_defaults_to_the_largest_id_plus_one(lowest, known):
 
 def test_non_numeric_target_is_refused(tmp_path):
     with pytest.raises(ScenarioError, match=r"column y of .*t.csv for a regression, got 'NULL'"):
-        table(tmp_path, "a,y\n1,3.4\n2,\n3,NULL\n4,1\n", target="y", task="regression", domain=None)
+        table(tmp_path, "a,y\n1,3.4\n2,\n3,NULL\n4,1\n", label="y", task="regression", domain=None)

@@ -16,7 +16,7 @@ ZEROS = np.zeros((4, 2), np.float32)
 def table(tmp_path, cells, **keys):
     rows = [f'"{cell}",{row},{row % 2}' for row, cell in enumerate(cells)]
     (tmp_path / "t.csv").write_text("a,b,y\n" + "\n".join(rows) + "\n")
-    return DATASETS["table"](path=str(tmp_path / "t.csv"), target="y", **keys).load(NOWHERE)
+    return DATASETS["table"](path=str(tmp_path / "t.csv"), label="y", **keys).load(NOWHERE)
 
 
 @pytest.mark.parametrize(
@@ -36,9 +36,9 @@ def table(tmp_path, cells, **keys):
 def test_an_odd_cell_is_an_error_with_its_column_and_row(tmp_path, cells, row, shown):
     with pytest.raises(DataDamaged, match=f"column a, row {row}: expected a number, .* got {shown}.*data.categorical"):
         table(tmp_path, cells)
-    as_words = table(tmp_path, cells, categorical=("a",), test_share=0.25)
+    as_words = table(tmp_path, cells, categorical=("a",), test_fraction=0.25)
     assert as_words.sample_shape[2] > 2
-    left_out = table(tmp_path, cells, leave_out=("a",), test_share=0.25)
+    left_out = table(tmp_path, cells, leave_out=("a",), test_fraction=0.25)
     assert left_out.sample_shape == (1, 1, 1)
 
 
@@ -64,13 +64,13 @@ def test_ambiguous_column_of_words_is_noted(tmp_path, cells, note):
 def test_odd_cells_of_a_target_are_not_a_class(tmp_path):
     (tmp_path / "t.csv").write_text("a,y\n" + "".join(f"{n},{n % 2}\n" for n in range(9)) + "9,-\n")
     with pytest.raises(DataDamaged, match=r"column y, row 10: expected a number, as in 9 of 10 cells, got '-'"):
-        DATASETS["table"](path=str(tmp_path / "t.csv"), target="y").load(NOWHERE)
+        DATASETS["table"](path=str(tmp_path / "t.csv"), label="y").load(NOWHERE)
 
 
 def test_table_with_wrong_separators_is_reported(tmp_path):
     (tmp_path / "t.csv").write_text("a;b;y\n1,5;2;0\n2,5;3;1\n")
     with pytest.raises(DataDamaged, match=r"separated by commas, .* the first \['a;b;y'\]"):
-        DATASETS["table"](path=str(tmp_path / "t.csv"), target="y").load(NOWHERE)
+        DATASETS["table"](path=str(tmp_path / "t.csv"), label="y").load(NOWHERE)
 
 
 def test_numeric_columns_name_their_first_other_cell():

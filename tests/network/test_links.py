@@ -81,7 +81,7 @@ def test_a_mix_gives_each_kind_its_share_of_the_nodes():
 def test_table_sets_links_and_later_capacities_of_every_node(tmp_path):
     (tmp_path / "links.csv").write_text("node,uplink_mbps,downlink_mbps,latency_ms\n1,8,16,5\n0,80,160,10\n")
     (tmp_path / "changes.csv").write_text("time_s,node,uplink_mbps,downlink_mbps\n9,1,0,0\n2,0,8,8\n")
-    links = Table(file=str(tmp_path / "links.csv"), changes=str(tmp_path / "changes.csv")).draw(2, seed=0)
+    links = Table(path=str(tmp_path / "links.csv"), changes=str(tmp_path / "changes.csv")).draw(2, seed=0)
     assert links.uplink_bytes_per_s.tolist() == [1e7, 1e6]
     assert links.latency_s.tolist() == [0.01, 0.005]
     assert [(change.time_s, change.node) for change in links.changes] == [(2, 0), (9, 1)]
@@ -107,7 +107,7 @@ def test_table_sets_links_and_later_capacities_of_every_node(tmp_path):
 def test_error_on_a_wrong_table_names_line_and_expected_value(tmp_path, text, problem):
     (tmp_path / "links.csv").write_text(text)
     with pytest.raises(ScenarioError, match=problem):
-        Table(file=str(tmp_path / "links.csv")).draw(2, seed=0)
+        Table(path=str(tmp_path / "links.csv")).draw(2, seed=0)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -52,11 +52,11 @@ RING = {"name": "ring"}
 
 def test_parking_lot_shares_equal_the_closed_form(tmp_path, network):
     # The ring's message from 0 to 3 crosses the whole line and shares each of its links with one other message.
-    assert round_times_s(tmp_path, 4, RING, {"file": network(*LINE)}, rounds=2) == pytest.approx([2, 4])
+    assert round_times_s(tmp_path, 4, RING, {"path": network(*LINE)}, rounds=2) == pytest.approx([2, 4])
 
 
 def test_links_without_access_limits_are_as_full_as_the_physical_ones(tmp_path, network):
-    round_times_s(tmp_path, 4, RING, {"file": network(*LINE)}, rounds=2)
+    round_times_s(tmp_path, 4, RING, {"path": network(*LINE)}, rounds=2)
     rows = [json.loads(line) for line in (tmp_path / "run" / "links.jsonl").read_text().splitlines()]
     # each sends 4 MB in 4 s; end nodes use one link of 1 MB/s, inner nodes two
     for name in ("uplink_utilization", "downlink_utilization"):
@@ -64,22 +64,22 @@ def test_links_without_access_limits_are_as_full_as_the_physical_ones(tmp_path, 
 
 
 def test_both_directions_share_a_link_of_half_duplex(tmp_path, network):
-    assert round_times_s(tmp_path, 4, RING, {"file": network(*LINE), "duplex": "half"}) == pytest.approx([4])
+    assert round_times_s(tmp_path, 4, RING, {"path": network(*LINE), "duplex": "half"}) == pytest.approx([4])
 
 
 def test_parking_lot_with_a_narrow_place_in_the_middle(tmp_path, network):
     narrow = network("0 1 8 0", "1 2 4 0", "2 3 8 0")
-    assert round_times_s(tmp_path, 4, RING, {"file": narrow}) == pytest.approx([4])
+    assert round_times_s(tmp_path, 4, RING, {"path": narrow}) == pytest.approx([4])
 
 
 def test_latencies_of_the_path_add_up(tmp_path, network):
     far = network("0 1 8 100", "1 2 8 20", "2 3 8 3")
-    assert round_times_s(tmp_path, 4, RING, {"file": far}, "latency") == pytest.approx([0.123])
+    assert round_times_s(tmp_path, 4, RING, {"path": far}, "latency") == pytest.approx([0.123])
 
 
 def routed(network, clusters=3, **keys):
     edges = network("0 1 8 10", "1 2 8 20", "2 3 8 30", "2 9 8 5")
-    return with_server(Routed(file=edges, hosts=(0, 1, 3), **keys).draw(clusters, 0), 1.0)
+    return with_server(Routed(path=edges, hosts=(0, 1, 3), **keys).draw(clusters, 0), 1.0)
 
 
 def test_a_server_sits_where_the_latencies_to_all_hosts_have_the_smallest_sum(network):
@@ -99,28 +99,28 @@ def test_unknown_server_host_is_an_error(network):
         routed(network, server_host=7)
     apart = network("0 1 8 0", "2 3 8 0")
     with pytest.raises(ScenarioError, match="no path leads from 0 to 3"):
-        Routed(file=apart, hosts=(0, 1), server_host=3).draw(2, 0)
+        Routed(path=apart, hosts=(0, 1), server_host=3).draw(2, 0)
 
 
 def test_access_links_of_nodes_count_as_well(tmp_path, network):
-    slow = {"file": network(*LINE), "uplink_mbps": 1.6, "downlink_mbps": 8}  # two messages share 200,000 bytes/s
+    slow = {"path": network(*LINE), "uplink_mbps": 1.6, "downlink_mbps": 8}  # two messages share 200,000 bytes/s
     assert round_times_s(tmp_path, 4, RING, slow) == pytest.approx([10])
 
 
 def test_nodes_sit_at_hosts_and_meet_on_the_way_through_routers(tmp_path, network):
     # Two sites of two nodes behind routers 10 and 20; of the complete graph 4 messages each way cross the middle.
     dumbbell = network("10 20 8 0", "1 10 80 0", "2 10 80 0", "3 20 80 0", "4 20 80 0")
-    links = {"file": dumbbell, "hosts": [1, 2, 3, 4]}
+    links = {"path": dumbbell, "hosts": [1, 2, 3, 4]}
     assert round_times_s(tmp_path, 4, {"name": "complete"}, links) == pytest.approx([4])
 
 
 def test_nodes_at_one_host_need_no_link(tmp_path, network):
-    links = {"file": network("0 1 8 10"), "hosts": [0, 0]}
+    links = {"path": network("0 1 8 10"), "hosts": [0, 0]}
     assert round_times_s(tmp_path, 2, RING, links)[0] == pytest.approx(0, abs=1e-5)
 
 
 def at_hosts(file, *hosts, **keys):
-    return Routed(file=file, hosts=hosts, **keys).draw(len(hosts), 0)
+    return Routed(path=file, hosts=hosts, **keys).draw(len(hosts), 0)
 
 
 @pytest.mark.parametrize("duplex", ["full", "half"])
@@ -194,21 +194,21 @@ def test_paths_do_not_depend_on_the_order_of_edges_in_the_file():
     [
         (["0 1 8 0", "1 2"], {}, "expected bandwidth_mbps of 0 to below 5e.08 on every edge.*got None between 1 and 2"),
         (["0 1 8 0", "1 2 8 -1"], {}, "expected latency_ms of 0 to below .* got -1.0 between 1 and 2"),
-        (["0 1 8 0"], {}, "links.file: expected 3 hosts, one per node, got 2"),
+        (["0 1 8 0"], {}, "links.path: expected 3 hosts, one per node, got 2"),
         (["0 1 8 0"], {"hosts": (0, 1)}, "links.hosts: expected 3 hosts"),
         (["0 1 8 0"], {"hosts": (0, 1, 9)}, "links.hosts: .* has no node 9"),
         (["0 1 8 0", "2 3 8 0"], {}, "no path leads from 0 to 2"),
-        (["0 1 8 0", "1 2 fast"], {}, "links.file: .*net.txt:2: expected"),
+        (["0 1 8 0", "1 2 fast"], {}, "links.path: .*net.txt:2: expected"),
     ],
 )
 def test_unsuitable_networks_are_reported(network, edges, keys, message):
     with pytest.raises(ScenarioError, match=message):
-        Routed(file=network(*edges), **keys).draw(3, seed=0)
+        Routed(path=network(*edges), **keys).draw(3, seed=0)
 
 
 def test_missing_file_is_reported_and_graphml_is_read(tmp_path):
-    with pytest.raises(ScenarioError, match=r"links\.file: no file"):
-        Routed(file="nowhere.graphml", format="graphml").draw(2, seed=0)
+    with pytest.raises(ScenarioError, match=r"links\.path: no file"):
+        Routed(path="nowhere.graphml", format="graphml").draw(2, seed=0)
     nx.write_graphml(physical((0, 1, 2.5)), tmp_path / "net.graphml")
-    table = Routed(file=str(tmp_path / "net.graphml"), format="graphml").draw(2, seed=0)
+    table = Routed(path=str(tmp_path / "net.graphml"), format="graphml").draw(2, seed=0)
     assert (table.shared_bytes_per_s, list(table.route(1, 0)), table.latency_s(0, 1)) == ([1e6, 1e6], [1], 0.0025)

@@ -144,9 +144,9 @@ def test_negative_cells_of_a_matrix_are_unmeasured(write):
 
 def test_half_of_a_round_trip_is_a_message_s_latency(write):
     path = write("m.csv", "0,10", "20,0")
-    latency_s = LatencyMatrix(file=path).draw(2, 0).latency_s
+    latency_s = LatencyMatrix(path=path).draw(2, 0).latency_s
     assert sorted((latency_s(0, 1), latency_s(1, 0))) == [0.005, 0.01]
-    one_way = LatencyMatrix(file=path, round_trip=False, same_site_ms=1.0).draw(3, 0).latency_s
+    one_way = LatencyMatrix(path=path, round_trip=False, same_site_ms=1.0).draw(3, 0).latency_s
     between = [one_way(a, b) for a in range(3) for b in range(3) if a != b]
     assert sorted(set(between)) == [0.001, 0.01, 0.02]  # the third node shares a site
 
@@ -158,7 +158,7 @@ def test_invalid_latency_file_is_refused(write, lines):
 
 
 def test_server_draws_a_separate_site(write):
-    links = LatencyMatrix(file=write("sites.csv", "0,10,20,30", "10,0,40,50", "20,40,0,60", "30,50,60,0"))
+    links = LatencyMatrix(path=write("sites.csv", "0,10,20,30", "10,0,40,50", "20,40,0,60", "30,50,60,0"))
     beside = with_server(links.draw(3, 0), 1.0).latency_s
     more = links.draw(4, 0).latency_s
     for node in range(3):
@@ -179,7 +179,7 @@ def test_messages_to_a_server_take_the_time_of_its_site(write, tmp_path):
                 "topology": {"name": "ring"},
                 "network": {
                     "fidelity": "latency",
-                    "links": {"name": "latency_matrix", "file": write("m.csv", *("200," * 5 + "200",) * 6)},
+                    "links": {"name": "latency_matrix", "path": write("m.csv", *("200," * 5 + "200",) * 6)},
                 },
                 "devices": {"name": "constant", "step_time_s": 0.0},
             }

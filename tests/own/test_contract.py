@@ -82,8 +82,8 @@ def test_deadlock_is_found_on_the_topology_of_the_scenario(check):
     [
         (["network.links.uplink_mbps=0"], "the uplink of nodes 0, 1 and 2 has 0 Mbit/s at all times"),
         (["network.links.downlink_mbps=0"], "the downlink of nodes 0, 1 and 2 has 0 Mbit/s at all times"),
-        (["network.links={name: table, file: links.csv}"], "the uplink of node 1 has 0 Mbit/s at all times"),
-        (["network.links={name: table, file: links.csv, changes: later.csv}"], ""),
+        (["network.links={name: table, path: links.csv}"], "the uplink of node 1 has 0 Mbit/s at all times"),
+        (["network.links={name: table, path: links.csv, changes: later.csv}"], ""),
         (["network.links.uplink_mbps=0", "mode=async"], ""),
         (["network.links.uplink_mbps=0", "protocol.deadline_s=5"], ""),
         (["network.links.uplink_mbps=0", "network.fidelity=latency"], ""),

@@ -111,7 +111,7 @@ def test_changes_of_links_are_inputs(given, tmp_path):
     table, changes = tmp_path / "links.csv", tmp_path / "changes.csv"
     table.write_text("node,uplink_mbps,downlink_mbps,latency_ms\n0,1,1,1\n1,1,1,1\n")
     changes.write_text("node,time_s,uplink_mbps,downlink_mbps\n0,0.01,2,2\n")
-    links = {"name": "table", "file": str(table), "changes": str(changes)}
+    links = {"name": "table", "path": str(table), "changes": str(changes)}
     keys = {"learning": "none", "partition": {"name": "random"}, "network": {"links": links}}
     scenario = from_mapping(to_plain(given[0]) | keys)
     runs.run(scenario, out=tmp_path / "net")

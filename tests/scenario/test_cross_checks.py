@@ -46,7 +46,7 @@ def test_link_attributes_of_a_topology_are_refused(problems, write, here):
     sets = ["nodes={clusters: [3]}", "algorithm={name: dpsgd}", "topology={name: file, path: net.edges}"]
     (found,) = problems(sets=sets)
     assert "topology: edges have bandwidth_mbps and latency_ms, which network.links does not use" in found
-    load(write(), [*sets, "network.links={name: routed, file: net.edges}"])
+    load(write(), [*sets, "network.links={name: routed, path: net.edges}"])
     load(write(), [*sets, "algorithm={name: fedavg}"])  # the topology is unused
     (here / "net.edges").write_text("0 1\n1 2 {'weight': 2}\n")
     load(write(), sets)

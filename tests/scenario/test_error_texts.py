@@ -110,7 +110,7 @@ def test_part_of_another_type_shows_how_it_is_written(problems):
     ("changes", "hint"),
     [
         (["algorithm=push_sum"], " Did you mean 'sgp'? Known:"),
-        (["training.lr=0.1"], " Did you mean 'training.learning_rate'? Allowed"),
+        (["training.eta=0.1"], " Did you mean 'training.learning_rate'? Allowed"),
         (["dropout=0.2"], " Did you mean 'participation' or 'churn'? Allowed"),
     ],
 )
