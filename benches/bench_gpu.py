@@ -82,7 +82,7 @@ def test_training_wave(compare, learner, starts):
     expected = cell.plain_training(learner, starts, steps=1)  # later steps amplify the rounding of other operators
     for model, flat in zip(cell.training_wave(learner, starts, steps=1), expected, strict=True):
         torch.testing.assert_close(torch.cat([p.values() for p in model]), flat, rtol=1e-3, atol=1e-5)
-    assert not learner.detours
+    assert not learner.fallback_counts
     compare(
         lambda: cell.training_wave(learner, starts),
         lambda: cell.plain_training(learner, starts),
@@ -122,7 +122,7 @@ def test_facade_round(compare, learner, starts):
 
 def test_evaluation(compare, learner, models):
     cell.check_tested(cell.evaluation(learner, models), cell.plain_evaluation(learner, models))
-    assert not learner.detours
+    assert not learner.fallback_counts
     turn = cycle(
         [cell.two_heads_per_node(learner, first_seed=NODES, nodes=NODES), models]
     )  # the last one is not tested again

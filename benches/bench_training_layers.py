@@ -128,7 +128,7 @@ def bench_a_wave_of_resnets(ratio):
     try:
         for one, other in zip(train_all(alone), train_all(stacked), strict=True):
             torch.testing.assert_close(one, other, rtol=1e-2, atol=1e-3)
-        assert not stacked.detours and "native" in alone.detours
+        assert not stacked.fallback_counts and "native" in alone.fallback_counts
         ratio(lambda: train_all(alone), lambda: train_all(stacked), "stacked", rounds=5)
     finally:
         torch.set_num_threads(threads)

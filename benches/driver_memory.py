@@ -63,7 +63,7 @@ class StubShard:
 
     def report(self) -> dict[str, Any]:
         """Return an empty report."""
-        return {"taken": {}, "detours": {}, "wall_s": {}, "rows": 0, "peak_rss_mib": 0}
+        return {"taken": {}, "fallback_counts": {}, "wall_s": {}, "rows": 0, "peak_rss_mib": 0}
 
 
 class StubWorker(Worker):

@@ -62,8 +62,8 @@ def test_run_reports_why_models_do_not_train_natively(tmp_path, model, reason):
     few = ("rounds=1", "nodes.clusters=[2]", "topology={name: complete}", "evaluation.samples=50")
     scenario = load(SMOKE, ("algorithm={name: el}", f"model={model}", "training.local_steps=1", *few))
     summary = runs.run(scenario, out=tmp_path / "run", profile=True)
-    detours = summary["detours"].get("native", {})
-    assert detours.get(f"training: {reason}", 0) == (2 if reason else 0)
+    fallback_counts = summary["fallback_counts"].get("native", {})
+    assert fallback_counts.get(f"training: {reason}", 0) == (2 if reason else 0)
     assert (f"2 times: training: {reason}" in table(summary)) == (reason is not None)
 
 

@@ -67,7 +67,7 @@ class Rows:
             ScenarioError: the rule does not declare that it needs them.
         """
         if self.distances is None:
-            raise ScenarioError("aggregation: a rule that reads rows.sqdist has to say `needs_distances = True`.")
+            raise ScenarioError("aggregation: a rule that reads rows.sqdist must set `needs_distances = True`.")
         return self.distances
 
 

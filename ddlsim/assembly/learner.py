@@ -27,7 +27,7 @@ def build_learner(
     scenario: "Scenario",
     prepared: "PreparedData | DatasetSpec",
     device: str,
-    tell: Callable[[str], None] = lambda _: None,
+    notify: Callable[[str], None] = lambda _: None,
     threads: int | None = None,
     elsewhere: "RemoteWaves | None" = None,
 ) -> Compute:
@@ -37,13 +37,13 @@ def build_learner(
         scenario: scenario of the run.
         prepared: its data.
         device: cpu or cuda.
-        tell: receives a note on a model whose core and head are derived.
+        notify: receives a note on a model whose core and head are derived.
         threads: CPU threads of a wave; None: the number of cores.
         elsewhere: waves in other processes; None: this process computes.
     """
     model, classes = scenario.model, prepared.num_classes
     buffers, assigned = model.buffers, model.assignment(scenario.nodes.count, scenario.seed)
-    builders = builders_of(scenario, prepared, tell)
+    builders = builders_of(scenario, prepared, notify)
     if scenario.learning == "none":
         from ddlsim.learning.size_learner import SizeLearner, parts_of, parts_of_sizes
 
@@ -95,7 +95,7 @@ def build_learner(
 
 
 def builders_of(
-    scenario: "Scenario", prepared: "PreparedData | DatasetSpec", tell: Callable[[str], None] = lambda _: None
+    scenario: "Scenario", prepared: "PreparedData | DatasetSpec", notify: Callable[[str], None] = lambda _: None
 ) -> "dict[str, Build]":
     """Return the builder of each architecture, a module with core, head and extra parts, by a name for messages."""
     model, algorithm = scenario.model.fitted(prepared.num_tokens, prepared.label_shape), scenario.algorithm
@@ -109,7 +109,7 @@ def builders_of(
     shape, dtype = prepared.image_shape, getattr(torch, prepared.dtype)
     may_be_whole = not algorithm.needs_core and not algorithm.has_extra_parts
     builders = {
-        name: with_core_and_head(build, name, shape, dtype, tell, may_be_whole)
+        name: with_core_and_head(build, name, shape, dtype, notify, may_be_whole)
         for name, build in model.builders(shape, prepared.num_classes).items()
     }
     if algorithm.has_extra_parts:

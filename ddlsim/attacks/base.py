@@ -4,9 +4,9 @@ An attack changes a node's parameters (`forge`), its training samples (`poison`)
 node may be under several attacks: its messages pass through them in the order of the scenario. The attacker's knowledge
 is part of the attack:
 
-- own: its own results, and those of the other nodes under the same attack (they collude);
+- own: the results of all nodes under the same attack (they collude);
 - neighbors: in addition, the newest parameters that it has received from each honest node;
-- all: the newest parameters that every honest node has sent or published, including those of the current round: if
+- all: the newest parameters that every honest node has sent or published, including the current round's: if
   rounds wait for each other such an attacker sends last, otherwise at the end of the instant.
 
 An attack's results are checked before they are sent or trained on.

@@ -55,7 +55,7 @@ class SignFlip(Attack):
     """Sends the opposite of the learned update or model.
 
     Args:
-        of: update: the sign of the training's change is flipped; model: that of all parameters.
+        of: flipped parameters. update: the training's change; model: all parameters.
         scale: factor of the flipped vector's length.
     """
 
@@ -114,7 +114,7 @@ class CollusionAttack(Attack):
     """Attack that computes with rows of other nodes.
 
     Args:
-        knowledge: own: the rows of the attacked nodes; neighbors: those received; all: those of all honest nodes.
+        knowledge: own: rows of the attacked nodes; neighbors: received rows; all: rows of all honest nodes.
     """
 
     knowledge: Knowledge = "all"

@@ -106,7 +106,7 @@ class Schedule(Churn):
 
 
 def merged(intervals: Iterable[OfflineInterval]) -> list[OfflineInterval]:
-    """Return intervals in order; merge those that touch or overlap, and drop those without length."""
+    """Return intervals in order; merge intervals that touch or overlap, and drop empty ones."""
     found: list[OfflineInterval] = []
     for start_s, end_s in sorted(each for each in intervals if each[1] > each[0]):
         if found and start_s <= found[-1][1]:

@@ -135,13 +135,13 @@ class Dataset:
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
-        """Of one sample as models get it: (C, H, W) for images."""
+        """Shape of one sample as models get it: (C, H, W) for images."""
         shape = self.train_images.shape[1:]
         return (shape[2], *shape[:2]) if self.holds_images else shape
 
     @property
     def sample_dtype(self) -> str:
-        """Of samples as models get them: float32 for images and features, otherwise the integers' own type."""
+        """Type of samples as models get them: float32 for images and features, otherwise the integers' own type."""
         floating = self.holds_images or np.issubdtype(self.train_images.dtype, np.floating)
         return "float32" if floating else self.train_images.dtype.name
 
@@ -174,7 +174,7 @@ class Dataset:
 
     @property
     def num_domains(self) -> int:
-        """D."""
+        """Number of domains, D."""
         return 1 if self.domains is None else int(self.domains["train"].max()) + 1
 
     def domain_of(self, split: str) -> np.ndarray:

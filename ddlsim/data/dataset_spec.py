@@ -109,11 +109,11 @@ def _expected(
         held_out = max(1, round(validation.fraction * own))
         own -= held_out
     elif partition is not None:
-        held_out = round(held_out * _seen(partition, clusters, num_classes))
+        held_out = round(held_out * _seen_share(partition, clusters, num_classes))
     return {"train": max(1, own), "validation": held_out}
 
 
-def _seen(partition: Partition, clusters: Sequence[int], num_classes: int) -> float:
+def _seen_share(partition: Partition, clusters: Sequence[int], num_classes: int) -> float:
     """The share of an evaluation set that a node is measured on, in the mean over nodes."""
     if partition.by_domain:
         return 1 / len(clusters)

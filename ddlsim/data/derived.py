@@ -85,7 +85,7 @@ class Joined(DataSettings):
 
     Args:
         sets: names of at least two data sets that need no keys, e.g. [mnist, fashion-mnist].
-        labels: apart: every set's labels follow those of the sets before it (10 and 10 make 20 classes);
+        labels: apart: every set's labels follow the labels of the sets before it (10 and 10 make 20 classes);
             common: label 3 of one set is label 3 of the other.
     """
 
@@ -128,7 +128,7 @@ class Joined(DataSettings):
         """Return the data set.
 
         Raises:
-            DataMissing: if one of the sets is in none of the places and did not come by download.
+            DataMissing: if one of the sets is neither found nor downloaded.
             DataDamaged: if one cannot be read.
         """
         parts = [self._one(name).load(search) for name in self.sets]
@@ -150,7 +150,7 @@ class Joined(DataSettings):
         except (TypeError, ScenarioError):  # it has keys without a default, or whose default alone is refused
             one = None
         if one is None or isinstance(one, Joined):
-            raise ScenarioError(f"data.sets: {name} needs keys of its own and cannot be joined by name.")
+            raise ScenarioError(f"data.sets: {name} needs keys and cannot be joined by name.")
         is_of_images = one.image_shape is not None and len(one.image_shape) == 3 and one.may_hold_images
         if not is_of_images or not as_task(one.task).has_classes or one.label_shape:
             raise ScenarioError(f"data.sets: expected images of a known shape, of one class each, got {name}.")

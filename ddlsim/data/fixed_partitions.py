@@ -1,7 +1,7 @@
 """Partitions defined by the data or the user: by a column (speaker, author, site), or in a file.
 
 Source of `by_column`: the natural partitions of Caldas et al., "LEAF: a benchmark for federated settings", 2018, where
-the samples of a node are those of one person. Difference here: a node may have several.
+a node has the samples of one person. Difference here: a node may have several.
 """
 
 import json
@@ -89,7 +89,7 @@ class FromFile(Partition):
 
     JSON: a list with one list of indices per node, or {"0": [...], "1": [...], ...}; with test samples {"train": ...,
     "test": ...}. npz: arrays named 0, 1, ..., or train_0, test_0, ... Indices count from 0 in the order of the data;
-    those that are held out for validation are left out. Nodes may share samples.
+    samples held out for validation are left out. Nodes may share samples.
 
     Args:
         path: the file, .json or .npz, relative to the working directory.
@@ -146,7 +146,7 @@ class FromFile(Partition):
         """Per split and node its indices.
 
         Raises:
-            ScenarioError: if the file is not there, or of another form.
+            ScenarioError: if the file is missing, or of another form.
         """
         path = Path(self.path).expanduser()
         try:

@@ -132,7 +132,7 @@ def _is_one_hot(array: np.ndarray) -> bool:
 
 
 def _whole_levels(where: str, x: np.ndarray) -> tuple[str, ...]:
-    """Return a note on floating-point images whose values are those of bytes."""
+    """Return a note on floating-point images whose values look like bytes."""
     some = x[:64]
     are_images = x.ndim == 4 and x.shape[1] > 1 and x.dtype != np.uint8
     if not are_images or some.min() < 0 or not 1 < some.max() <= 255 or (some != np.rint(some)).any():

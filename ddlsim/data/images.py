@@ -60,7 +60,7 @@ class Imagenette(DataSettings):
         """The data set.
 
         Raises:
-            DataMissing: if it is in none of the places and did not come by download.
+            DataMissing: if it is neither found nor downloaded.
             DataDamaged: if the files cannot be read.
         """
         layout = (

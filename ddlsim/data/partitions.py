@@ -107,7 +107,7 @@ class Partition(Part, ABC):
         Args:
             dataset, node_cluster, rng: as in `deal`.
             pool: int64 [M], the test samples that are not held out for validation.
-            owned: per node its training samples, with those that it keeps for its own validation.
+            owned: per node its training samples, including its own validation samples.
         Raises:
             ScenarioError: if the rule cannot be satisfied.
         """
@@ -242,7 +242,7 @@ class Random(Partition):
 class Uniform(_OfClasses):
     """Every node gets the same number of samples of each label.
 
-    What does not divide evenly is dropped: per label less than one sample per node.
+    Remainders are dropped: per label less than one sample per node.
 
     Args:
         samples_per_node: no node gets more than this, rounded down to equal numbers of all labels, at least as

@@ -78,15 +78,17 @@ class Uint8Images:
         """[n, C, H, W]."""
         return (len(self.rows), *self.decodings[0].order.shape)
 
-    def moved(self, change: Callable[[np.ndarray], np.ndarray]) -> "Uint8Images":
+    def rearranged(self, change: Callable[[np.ndarray], np.ndarray]) -> "Uint8Images":
         """The images with their values at other places.
 
         Args:
             change: moves the values of images [n, C, H, W], of any type, alike.
         """
         orders = [np.ascontiguousarray(change(each.order[None])[0]) for each in self.decodings]
-        moved = [dataclasses.replace(each, order=order) for each, order in zip(self.decodings, orders, strict=True)]
-        return dataclasses.replace(self, decodings=moved)
+        rearranged = [
+            dataclasses.replace(each, order=order) for each, order in zip(self.decodings, orders, strict=True)
+        ]
+        return dataclasses.replace(self, decodings=rearranged)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if self.which is None:
@@ -178,7 +180,7 @@ class MappedSamples:
 ORIENTATION = 0x0112
 """The tag of EXIF."""
 SIXTEEN_BITS = ("PNG", "PPM")
-"""Formats without more bits, of which Pillow makes whole numbers of 32 bits all the same."""
+"""Formats of at most 16 bits, of which Pillow nevertheless makes integers of 32 bits."""
 
 
 def upright(picture: "Image") -> "Image":
@@ -201,7 +203,7 @@ def to_rgb8(picture: "Image", where: str) -> "Image":
         picture: of any mode.
         where: its origin, for messages.
     Raises:
-        DataDamaged: if its values are of 32 bits and not those of 8 bits, so that the value of white is unknown.
+        DataDamaged: if its values have 32 bits and do not fit into 8 bits, so that the value of white is unknown.
     """
     if picture.mode.startswith("I;16") or (picture.mode == "I" and picture.format in SIXTEEN_BITS):
         from PIL import Image

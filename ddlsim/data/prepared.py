@@ -329,7 +329,7 @@ class _Sample:
 
 
 def split_seed(partition: Partition | None, seed: int) -> int:
-    """Return the seed of the split: that of the partition, or else the scenario's."""
+    """Return the seed of the split: the partition's, or else the scenario's."""
     own = None if partition is None else partition.seed
     return seed if own is None else own
 

@@ -97,7 +97,7 @@ class Shakespeare(DataSettings):
         """Return the data set.
 
         Raises:
-            DataMissing: if the full text is nowhere and did not come by download. DataDamaged: if it cannot be read.
+            DataMissing: if the full text is neither found nor downloaded. DataDamaged: if it cannot be read.
             ScenarioError: if no role has enough text for a sample of this length on either side.
         """
         by_split, origin = self._of_leaf(search) if self.text == "leaf" else self._of_plays(search)

@@ -142,10 +142,10 @@ class Rotate(Shift):
     def apply_to_bytes(self, images: Uint8Images, labels: np.ndarray, cluster: int, setting: Setting) -> Uint8Pair:
         degrees = self._angle(images.shape, cluster, setting)
         if degrees % 90 == 0:
-            return images.moved(lambda values: _quarter_turns(values, degrees)), labels
+            return images.rearranged(lambda values: _quarter_turns(values, degrees)), labels
         fill = self._fill(images.shape[1], setting)
         rows, columns, inside = nearest_pixels(images.shape[2], images.shape[3], degrees)
-        turned = images.moved(lambda values: values[:, :, rows, columns])
+        turned = images.rearranged(lambda values: values[:, :, rows, columns])
         seen = [dataclasses.replace(each, outside=~inside, fill=fill) for each in turned.decodings]
         return dataclasses.replace(turned, decodings=seen), labels
 
@@ -232,7 +232,7 @@ class Color(Shift):
 
     def apply_to_bytes(self, images: Uint8Images, labels: np.ndarray, cluster: int, setting: Setting) -> Uint8Pair:
         order = self._order(images.shape, cluster, setting)
-        moved = images.moved(lambda values: values[:, order])
+        moved = images.rearranged(lambda values: values[:, order])
         seen = [dataclasses.replace(each, mean=each.mean[order], std=each.std[order]) for each in moved.decodings]
         return dataclasses.replace(moved, decodings=seen), labels
 
@@ -311,7 +311,7 @@ def check_result(
         originals: images and labels before it.
         setting: as passed to `apply`.
         task: the task against which labels are checked.
-        checked: checked results, those of real samples.
+        checked: results to check, of real samples.
     """
     place = f"shift: {type(shift).__qualname__}"
     if not isinstance(found, tuple | list) or [type(each) for each in found] != [np.ndarray, np.ndarray]:
@@ -322,7 +322,7 @@ def check_result(
         axes = 1 if name == "images" else None
         alike = each.shape[:axes] == original.shape[:axes] and each.dtype.kind in "biuf" and np.isfinite(each).all()
         if not alike or (name == "images" and (each.dtype.kind == "f") != (original.dtype.kind == "f")):
-            expected = f"expected {name} {list(original.shape)} like those of the data, with finite values"
+            expected = f"expected {name} {list(original.shape)} like the data's, with finite values"
             raise ScenarioError(f"{place}: {expected}, got {list(each.shape)} of {each.dtype}.")
     if "labels" in checked and len(found[1]):
         labels = as_learned(found[1])

@@ -30,9 +30,9 @@ from ddlsim.foundation.rng import stream
 from ddlsim.foundation.units import CountOrZero
 
 FEW_VALUES = 20
-"""A column of numbers and words with more different values than this is one of numbers."""
+"""A column of numbers and words with more different values than this counts as numbers."""
 RARE = 0.1
-"""A share of cells up to this is odd, not another kind of value."""
+"""Largest share of cells that count as odd, and not as another kind of value."""
 NUMBER_LIKE = re.compile(
     r"(?=.*\d)[$€£¥]? ?[+-]?\d{0,3}([ .,'_]?\d{3})*([.,]\d+)? ?[%$€£¥]?"
     r"|(\d{4}-\d{1,2}-\d{1,2}|\d{4}/\d{1,2}/\d{1,2}|\d{1,2}[./-]\d{1,2}[./-]\d{2,4})([ T].*)?"
@@ -135,7 +135,7 @@ MISSING = ("", "?", "NA", "NaN", "nan")
 NO_NUMBER = {"NULL", "Null", "null", "NONE", "None", "none", "N/A", "n/a", "na", "<NA>", "#NA", "#N/A", "#N/A N/A"} | {
     *("NAN", "-NaN", "-nan", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN")
 }
-"""Texts of empty cells in a feature of numbers, those of pandas.read_csv and more; elsewhere they may be words."""
+"""Texts of empty cells in a feature of numbers, pandas.read_csv's and more; elsewhere they may be words."""
 MOST_CLASSES = 1000
 
 Share = Annotated[float, Gt(0), Lt(1)]
@@ -147,7 +147,7 @@ Columns = dict[str, list[str]]
 
 @dataclass(frozen=True, kw_only=True)
 class Table(DataSettings):
-    """Your own table: a CSV file with a line of names. Columns of words can deal the rows to clusters and nodes.
+    """A user-supplied table: a CSV file with a line of names. Columns of words can deal the rows to clusters and nodes.
 
     Args:
         path: the file, relative to the working directory or to one of the data folders.
@@ -324,7 +324,7 @@ def _test_rows(domains: np.ndarray, share: float, seed: int) -> np.ndarray:
 def _features(
     origin: str, cells: Columns, train: np.ndarray, categorical: Sequence[str]
 ) -> tuple[np.ndarray, tuple[dict[str, Any], ...]]:
-    """Features float32 [N, 1, F, 1], numbers normalized by the training rows; and what each is.
+    """Features float32 [N, 1, F, 1], numbers normalized by the training rows; and a description of each.
 
     Raises:
         DataDamaged: if a number is infinite. ScenarioError: if no column is left.

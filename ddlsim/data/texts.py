@@ -96,7 +96,7 @@ def word_ids(texts: Sequence[Sequence[str]], known: dict[str, int], length: int)
 
 
 Windows = Mapping[str, Pair]
-"""User -> ids of characters int64 [n, T], and of those that follow, int64 [n]."""
+"""User -> ids of characters int64 [n, T], and of the next characters, int64 [n]."""
 
 
 def read_leaf(folder: Path, length: int) -> dict[str, Windows]:
@@ -104,7 +104,7 @@ def read_leaf(folder: Path, length: int) -> dict[str, Windows]:
 
     Args:
         folder: with train/*.json and test/*.json.
-        length: characters per window that the scenario asks for.
+        length: requested characters per window.
     Raises:
         DataDamaged: if a file is missing or not in this layout.
         ScenarioError: if windows have another length.
@@ -165,7 +165,7 @@ def _users(path: Path) -> dict[str, LeafUser]:
 
 
 FOLDERS = ("ag_news", "ag_news_csv")
-"""Possible folders; the second is that of the authors' archive."""
+"""Possible folders; the second is from the authors' archive."""
 AG_NEWS_URL = "https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras/master/data/ag_news_csv/{}.csv"
 CLASSES = ("1", "2", "3", "4")
 MD5 = {"train": "b1a00f826fdfbd249f79597b59e1dc12", "test": "d52ea96a97a2d943681189a97654912d"}
@@ -199,7 +199,7 @@ class AgNews(DataSettings):
         """Return the data set.
 
         Raises:
-            DataMissing: if it is nowhere and did not come by download. DataDamaged: if it cannot be read.
+            DataMissing: if it is neither found nor downloaded. DataDamaged: if it cannot be read.
         """
         layout = f"the folder {FOLDERS[0]}/ with train.csv and test.csv, lines of class 1 to 4, title, text."
         train = search.obtain("ag_news", [f"{folder}/train.csv" for folder in FOLDERS], layout, _download)

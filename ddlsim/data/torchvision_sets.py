@@ -252,7 +252,7 @@ def _opened(
 
 
 def _parameters(cls: Any) -> list[str]:
-    """Return the arguments that a class takes, including those that it passes to its base class, as EMNIST does."""
+    """Return the arguments that a class takes, including the ones that it passes to its base class, as EMNIST does."""
     found: list[str] = []
     for each in inspect.getmro(cls):
         own = inspect.signature(vars(each).get("__init__", object.__init__)).parameters.values()

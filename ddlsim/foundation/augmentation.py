@@ -74,7 +74,7 @@ def callables(value: Any) -> list[Callable[[Any], Any]]:
     """Return the transforms of an augmentation that is not one of BUILT_IN, in order.
 
     Raises:
-        ScenarioError: see `checked`. DataMissing: what it needs is not in this process.
+        ScenarioError: see `checked`. DataMissing: a transform is not available in this process.
     """
     if isinstance(value, list):
         return [each for inner in value for each in callables(inner)]
@@ -88,8 +88,8 @@ def callables(value: Any) -> list[Callable[[Any], Any]]:
     if name == GIVEN:
         if keys.get("sha256") not in _given:
             raise DataMissing(
-                f"training.augmentation: the transform {keys.get('sha256')} was given from Python and is not in this "
-                "process. Give it again, as training.augmentation or by ddlsim.data.Arrays(augment=...)."
+                f"training.augmentation: the transform {keys.get('sha256')} comes from Python and is not in this "
+                "process. Pass it again, as training.augmentation or by ddlsim.data.Arrays(augment=...)."
             )
         return flattened([_given[keys["sha256"]]])
     if own_code.is_place(name):
@@ -114,13 +114,13 @@ def flattened(transforms: Sequence[Any]) -> list[Callable[[Any], Any]]:
     """Return the transforms, with each Compose replaced by its transforms.
 
     Raises:
-        ScenarioError: one is no augmentation.
+        ScenarioError: one is not supported.
     """
     found: list[Callable[[Any], Any]] = []
     for each in transforms:
         kind = type(each).__name__
         if kind in REFUSED and type(each).__module__.startswith("torchvision."):
-            raise ScenarioError(f"{kind} is no augmentation here. {REFUSED[kind]}")
+            raise ScenarioError(f"{kind} is not supported as an augmentation. {REFUSED[kind]}")
         inner = each.transforms if kind == "Compose" else None
         found += [each] if inner is None else flattened(inner)
     return found

@@ -18,18 +18,18 @@ SAME_S = 0.5
 """Signals within this time count as one, because a terminal and a parent program may both send one."""
 
 _AFTER_THE_ROUND = b"Ending after this round, with a checkpoint; another signal ends the run at once.\n"
-_STILL_WRITING = b"Writing what has been computed; another signal changes nothing (kill -9 ends it at once).\n"
+_STILL_WRITING = b"Writing the records; another signal changes nothing (kill -9 ends it at once).\n"
 
 
 class Interrupts:
     """The state that the handlers of one `interruptible` block share.
 
     Attributes:
-        came: whether there was a signal.
+        signaled: whether there was a signal.
     """
 
     def __init__(self) -> None:
-        self.came = False
+        self.signaled = False
         self._held = False
         self._wait = False
         self._first_s = 0.0
@@ -44,14 +44,14 @@ class Interrupts:
 
     def check(self) -> None:
         """Raise KeyboardInterrupt if one was lost, because Python ignores exceptions of destructors and callbacks."""
-        if self.came and not self._held:
+        if self.signaled and not self._held:
             raise KeyboardInterrupt
 
     def handle(self, number: int, frame: FrameType | None) -> None:
         """Handle a signal."""
         now_s = time.monotonic()
-        if not self.came:
-            self.came, self._first_s = True, now_s
+        if not self.signaled:
+            self.signaled, self._first_s = True, now_s
         waits = self._wait and now_s - self._first_s < SAME_S
         if not self._held and not waits:
             raise KeyboardInterrupt

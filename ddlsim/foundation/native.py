@@ -2,7 +2,8 @@
 
 In the repository's root the source tree hides an installed package. The tree has no compiled module after a plain
 install, so the module is then looked for in the installed distribution. A module older than its C++ sources is
-refused: every module carries a hash of csrc/ from its build (cmake/stamp.cmake), compared with the csrc beside us.
+refused: every module carries a hash of csrc/ from its build (cmake/stamp.cmake), compared with the csrc next to the
+package.
 """
 
 import functools
@@ -29,7 +30,7 @@ def extension() -> ModuleType:
     """Return the module `ddlsim._native`.
 
     Raises:
-        DataMissing: it is not built for this Python, or it is older than the C++ sources beside the package.
+        DataMissing: it is not built for this Python, or it is older than the C++ sources next to the package.
     """
     module = _load("_native")
     if module is None:
@@ -104,4 +105,4 @@ def _refuse_stale(module: ModuleType) -> None:
     if os.environ.get("DDLSIM_ALLOW_STALE") == "1":
         warnings.warn(text, RuntimeWarning, stacklevel=3)
         return
-    raise DataMissing(f"{text} (DDLSIM_ALLOW_STALE=1 uses it as it is.)")
+    raise DataMissing(f"{text} (DDLSIM_ALLOW_STALE=1 uses it anyway.)")

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError, kind_of
 
 PATTERN = r"(\.py|^[A-Za-z_][\w.]*):[A-Za-z_]\w*$"
 """Pattern of names of classes in a file (its end) or in a module."""
@@ -59,7 +59,7 @@ def load_class(place: str) -> type:
     found = load_object(place)
     if not isinstance(found, type):
         file, _, name = place.rpartition(":")
-        raise ScenarioError(f"{shown_path(file)} has a {type(found).__name__}, no class, of the name {name}.")
+        raise ScenarioError(f"{shown_path(file)}: expected the class {name}, got {kind_of(found)}.")
     return found
 
 
@@ -98,8 +98,9 @@ def load_object(place: str) -> Any:
         own = [
             key for key, each in vars(module).items() if isinstance(each, type) and each.__module__ == module.__name__
         ]
-        what = "has no class" if made is None else f"has a {type(made).__name__}, no class, of the name"
-        raise ScenarioError(f"{shown_path(file)} {what} {name}. Classes in it: {', '.join(own) or 'none'}.")
+        where = shown_path(file)
+        what = f" has no class {name}" if made is None else f": expected the class {name}, got {kind_of(made)}"
+        raise ScenarioError(f"{where}{what}. Classes in it: {', '.join(own) or 'none'}.")
     if not str(getattr(made, "__module__", "")).startswith("ddlsim."):
         _places[made] = f"{file}:{name}"
     return made
@@ -270,5 +271,5 @@ def _refuse_neighbors_of_others(path: Path, source: bytes) -> None:
                 raise ScenarioError(
                     f"{shown_path(path)} imports {name} and gets {shown_path(found)}, a neighbor of a file loaded "
                     f"earlier, instead of {shown_path(ours[0])}. Give one of them another name, or run "
-                    "each in a process of its own."
+                    "each in a separate process."
                 )

@@ -20,7 +20,7 @@ from ddlsim.foundation import own_code, sources
 from ddlsim.foundation.errors import ScenarioError
 
 Problem = tuple[tuple[str | int, ...], str]
-"""Path of a key inside the part, and what is wrong with it."""
+"""Path of a key inside the part, and its problem."""
 
 
 class Part:
@@ -30,7 +30,7 @@ class Part:
     """Whether it needs class labels; regressions are refused then."""
 
     why: ClassVar[Mapping[str, str]] = {}
-    """Key -> why its default is what it is, where it can change a published number (docs/defaults.md)."""
+    """Key -> reason for its default, for defaults that can change a published number (docs/defaults.md)."""
 
     def problems(self, num_nodes: int, seed: int) -> Iterator[Problem]:
         """Yield the problems with this number of nodes, without reading data. Default: none.
@@ -131,14 +131,14 @@ class Registry(Mapping[str, type]):
         """
         cls = type(part)
         found = self._known_name(cls)
-        return self.name_given(cls) if found is None else found
+        return self.register_class(cls) if found is None else found
 
     def label_of(self, part: object) -> str:
         """Return the name for messages and paths: as `name_of`, but only the class name of a class in a file."""
         name = self.name_of(part)
         return type(part).__name__ if own_code.is_place(name) else name
 
-    def name_given(self, cls: type) -> str:
+    def register_class(self, cls: type) -> str:
         """Return the name of a class that Python code passes instead of a name.
 
         Raises:
@@ -200,7 +200,7 @@ class Registry(Mapping[str, type]):
             where = f"{place}: {cls.__qualname__}"
         contract = f"{base.__module__}.{base.__qualname__}"
         if not issubclass(cls, base):
-            raise ScenarioError(f"{where} must extend {contract}, whose docstrings say what it can define.")
+            raise ScenarioError(f"{where} must extend {contract}, whose docstrings describe its methods.")
         missing = sorted(getattr(cls, "__abstractmethods__", ()))
         if missing:
             raise ScenarioError(f"{where} does not define {', '.join(missing)}; {contract} says what they do.")

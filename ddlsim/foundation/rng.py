@@ -1,7 +1,7 @@
 """Random numbers: one seed, one independent named stream per purpose and per node, no global state.
 
 A stream is a Philox generator keyed by a hash of (seed, purpose, indices), so adding a node, an option or
-another stream never shifts the numbers that any other stream hands out.
+another stream never shifts the numbers of any other stream.
 """
 
 import hashlib

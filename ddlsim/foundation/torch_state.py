@@ -51,7 +51,7 @@ def forked_generators(seed: int | None = None, devices: Sequence[torch.device] =
 
     Args:
         seed: of the generators within the context; None: they continue.
-        devices: CUDA devices whose generators are included. `torch.manual_seed` would seed those of every device.
+        devices: CUDA devices whose generators are included. `torch.manual_seed` would seed all devices.
     """
     one_thread_if_forked()
     with _drawing, torch.random.fork_rng(devices=list(devices)):

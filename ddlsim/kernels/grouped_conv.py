@@ -7,8 +7,8 @@ With images [b, N * C, H, W] of N models along the channels, a convolution is N 
 whose right side is read in place (an implicit matrix product). cuDNN's kernels for groups in float32 take several times
 as long for small models. A product in TF32 keeps three digits; each factor is split into two TF32 numbers, and three of
 their four products are summed, which keeps about six. The gradient by the images is a convolution of the outputs'
-gradient with turned kernels; that by the weights is a product over all pixels, split over the images so that all of the
-device works. Sums have a fixed order: the same bits every time. Infinite values give NaN.
+gradient with turned kernels; the gradient by the weights is a product over all pixels, split over the images so that
+all of the device works. Sums have a fixed order: the same bits every time. Infinite values give NaN.
 
 The kernels are written in Triton, which comes with PyTorch for CUDA.
 
@@ -26,17 +26,17 @@ import triton.language as tl
 from torch.nn import functional as F
 
 PIXELS, INNER, WARPS, STAGES = 128, 16, 4, 3
-"""Of a block of outputs: its pixels, values under the kernel in one product, warps, and blocks loaded ahead."""
+"""Sizes of a block of outputs: its pixels, values under the kernel in one product, warps, and blocks loaded ahead."""
 W_COLUMNS, W_PIXELS, W_WARPS, W_STAGES = 64, 16, 4, 3
-"""Of a block of the weights' gradient: its columns, pixels in one product, warps, and blocks loaded ahead."""
+"""Sizes of a block of the weights' gradient: its columns, pixels in one product, warps, and blocks loaded ahead."""
 MOST_OUTPUTS = 32
 """Output channels in a block, at most."""
 ENOUGH_BLOCKS = 528
-"""So many blocks keep all of a large device busy."""
+"""Number of blocks that keep all of a large device busy."""
 
 
 class Geometry(NamedTuple):
-    """Of a convolution: (rows, columns) each."""
+    """Geometry of a convolution, (rows, columns) each."""
 
     stride: tuple[int, int]
     padding: tuple[int, int]
@@ -304,7 +304,7 @@ FEWEST_MODELS = 2
 MOST_MODELS = 2**15
 """With the parts that a gradient's sum is split into they are the third side of a grid, 65,535 at most."""
 MOST_PARTS = 2**21
-"""Most values of these parts in addition to those of the gradient itself."""
+"""Most values of these parts in addition to the gradient itself."""
 TF32_SINCE = (8, 0)
 """The compute capability."""
 

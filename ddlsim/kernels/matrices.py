@@ -50,7 +50,7 @@ def _zeros(count: int, device: torch.device) -> torch.Tensor:
     if device.type != "cpu":
         return torch.zeros(count, dtype=torch.float32, device=device)
     if 4 * count < HUGE_FROM_BYTES or not hasattr(mmap, "MADV_HUGEPAGE"):
-        return torch.from_numpy(np.zeros(count, np.float32))  # torch's own zeros wait for ever in a forked process
+        return torch.from_numpy(np.zeros(count, np.float32))  # torch's own zeros wait forever in a forked process
     try:
         pages = mmap.mmap(-1, 4 * count, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except (OSError, OverflowError) as error:

@@ -91,8 +91,8 @@ def cosine(params: Matrix, reference: Any = None, pairs: Any = None, columns: Co
 
     Args:
         params: [N, P] float32, torch (CPU or CUDA) or numpy.
-        reference: what to subtract first: [P] (the common start) or [n, P] (each model's last state); None to subtract
-            nothing.
+        reference: parameters to subtract first: [P] (the common start) or [n, P] (each model's last state); None to
+            subtract nothing.
         pairs: [E, 2] positions of the models to compare; None: all pairs.
         columns: (start, stop) of the columns to compare, e.g. the core; None: all.
         rows: `rows`, [n] row numbers of the models in `params` (None: all rows), and `reference_rows`, [n] row numbers

@@ -75,7 +75,7 @@ def _tried(task: Task, method: str, *arguments: Any) -> Any:
     try:
         return getattr(task, method)(*arguments)
     except Exception as error:  # any error of a user's method for inputs that it does not support
-        inputs = ", ".join(_shown(each) for each in arguments if isinstance(each, torch.Tensor))
+        inputs = ", ".join(_type_text(each) for each in arguments if isinstance(each, torch.Tensor))
         text = " ".join(str(error).split())
         cause = f"{type(error).__name__} for {inputs or 'the result of statistics'}: {text:.200}"
         cure = f"It takes labels that are {task.labels_in_words}. Choose another task, or correct this method"
@@ -83,11 +83,11 @@ def _tried(task: Task, method: str, *arguments: Any) -> Any:
 
 
 def _wrong(task: Task, method: str, found: Any, expected: str) -> ScenarioError:
-    text = f"{_place(task, method)} returns {_shown(found)} {expected}"
+    text = f"{_place(task, method)} returns {_type_text(found)} {expected}"
     return ScenarioError(f"{text}. ddlsim/tasks/base.py describes its arguments and results.")
 
 
-def _shown(value: Any) -> str:
+def _type_text(value: Any) -> str:
     if isinstance(value, torch.Tensor):
         return f"a tensor {_kind(value.shape, value.dtype)}"
     return kind_of(value)
@@ -258,7 +258,7 @@ def _check_outputs(
             outputs = module.eval()(inputs[:1].cpu())
     except DdlsimError:  # its message is complete (a compiled module of other sources, for example)
         raise
-    except Exception as error:  # whatever a module of a user's does with inputs that it is not made for
+    except Exception as error:  # any error of a user's module for inputs that it does not support
         raise cannot_take(name, inputs.shape[1:], inputs.dtype, error) from error
     expected: list[int] = [1, *task.output_shape(num_outputs, tuple(labels.shape[1:]))]
     found = getattr(outputs, "shape", type(outputs).__name__)
@@ -283,7 +283,7 @@ def _check_training(name: str, build: Build, seed: int, inputs: Inputs, labels: 
     try:
         with torch.enable_grad(), forked_generators():
             task.loss(module.float().train()(some), labels[:FEW].cpu()).backward()
-    except Exception as error:  # whatever a module of a user's does with its gradients
+    except Exception as error:  # any error of a user's module in its backward pass
         text = " ".join(str(error).split())
         text = f"{name} has no gradients in training: {type(error).__name__}: {text:.200}"
         cure = "Let its forward compute with its parameters, without .detach(), .data or operations in place"

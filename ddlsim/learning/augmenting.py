@@ -1,7 +1,7 @@
 """Random augmentation of training images, drawn per image and independent of other nodes.
 
 torchvision's transforms draw from torch's global generator and treat a batch as one image. In the built-in
-augmentations every training has its own generator, and each operation is that of torchvision.transforms.v2 on tensors,
+augmentations every training has its own generator, and each operation equals torchvision.transforms.v2's on tensors,
 computed for a batch of images with a parameter each (the tests compare them one by one).
 
 - crop_flip: 4 pixels of black around (the value 0 before mean and std; for floats that the user has normalized, their
@@ -11,9 +11,8 @@ computed for a batch of images with a parameter each (the tests compare them one
   recipe without blur, as in MAPL's code). Images without three channels have no color to change.
 
 User-defined transforms draw from the global generators (torch, random, numpy). Every step of a training seeds these
-from
-the training's own stream, one thread at a time, and restores them afterwards. Samples pass through a transform one by
-one; a transform that draws nothing takes the whole batch.
+from the training's own stream, one thread at a time, and restores them afterwards. Samples pass through a transform one
+by one; a transform that draws nothing takes the whole batch.
 """
 
 import math
@@ -92,7 +91,7 @@ class Transforms:
         for one in found:
             if not isinstance(one, torch.Tensor) or one.shape != samples.shape[1:] or one.dtype != samples.dtype:
                 got = f"{one.dtype} {list(one.shape)}" if isinstance(one, torch.Tensor) else f"a {type(one).__name__}"
-                text = f"{name} must return float32 {list(samples.shape[1:])}, as it was given, got {got}"
+                text = f"{name} must return float32 {list(samples.shape[1:])}, like its input, got {got}"
                 raise ScenarioError(f"training.augmentation: {text}.")
         return torch.stack(found), drawn
 

@@ -153,7 +153,9 @@ Inputs = torch.Tensor | ByteInputs | MappedInputs
 
 
 def gathered(inputs: Inputs, labels: torch.Tensor, batches: Batches) -> tuple[torch.Tensor, torch.Tensor, Batches]:
-    """The samples of a training as tensors: all there are, or those that its batches see, and their rows in these."""
+    """Return the samples of a training (all, or only those in its batches) as tensors, and the batches' rows in
+    them.
+    """
     if isinstance(inputs, torch.Tensor):
         return inputs, labels, batches
     seen, rows = np.unique(batches.rows, return_inverse=True)
@@ -167,7 +169,7 @@ def _stacked(arrays: Sequence[np.ndarray], device: torch.device) -> torch.Tensor
 
 Samples = tuple[Inputs, torch.Tensor]
 """Inputs [n, ...] (images float32 [n, C, H, W], token ids int64 [n, T], ...) and labels int64 [n] or [n, ...], of
-a regression float32 [n]. An index of inputs gives a tensor, whatever they are kept as."""
+a regression float32 [n]. An index of inputs gives a tensor, however they are stored."""
 
 
 class NodeDatasets:
@@ -241,7 +243,7 @@ class NodeDatasets:
 
         Args:
             name: of the split.
-            change: inputs and labels of a test set -> those of the new one.
+            change: inputs and labels of a test set -> inputs and labels of the new one.
         """
         self._cluster[name] = [
             change(inputs[torch.arange(len(labels), device=labels.device)], labels)

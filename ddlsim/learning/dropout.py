@@ -3,7 +3,7 @@ time.
 
 torch's dropout draws from one generator of the whole process, whose numbers go to whichever thread comes first. Here,
 the training's seed, the number of the dropout in its module, the step and the value's place alone decide whether a
-value is kept: a counter, no state. The numbers are those of SplitMix64 (Steele, Lea, Flood, "Fast splittable
+value is kept: a counter, no state. The numbers are SplitMix64's (Steele, Lea, Flood, "Fast splittable
 pseudorandom number generators", OOPSLA 2014); native plans draw the same masks (csrc/train/dropout.h).
 
 Numbers that a forward draws from torch's generator itself (functional dropout, attention with dropout,
@@ -21,7 +21,7 @@ from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.torch_state import forked_generators
 
 APART = 0x5DEECE66D
-"""Constant that separates the masks' numbers from those of another generator with the job's seed (augmentation)."""
+"""Constant that separates the masks' numbers from another generator's with the job's seed (augmentation)."""
 
 GAMMA = 0x9E3779B97F4A7C15
 _FACTORS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))

@@ -73,10 +73,10 @@ class TrainSpec(JobSpec):
         architecture: name of the model's architecture.
         model: model at the start, part by part.
         sizes: number of values of each part.
-        trained: the trained parts; None for those that are not trained.
+        trained: the trained parts; None for parts that are not trained.
         batches: sample indices per step.
         only: train only this part ("core", "head", ...), or None for all.
-        moments: per part the optimizer's state (None if it has none yet); empty if the optimizer starts afresh.
+        moments: per part the optimizer's state (None if it has none yet); empty for a new optimizer.
         new_moments: its state afterwards, all moments of the first part, then of the second; None for a part without.
         objective: the loss, without its targets; None for the task's loss.
         targets: its targets by label.
@@ -86,7 +86,7 @@ class TrainSpec(JobSpec):
         control: row added to every gradient, over the trained values of the whole model; None if nothing is added.
         means: by label the mean of its features, see Objective.
         last_pass: number of steps, the last ones, whose features count in these means.
-        local: the node's own buffers before; None for those of a fresh module.
+        local: the node's own buffers before; None: a fresh module's.
         new_local: its own buffers afterwards; None if the architecture has none.
         private: clipping and noise of the gradients; None without them.
     """
@@ -128,7 +128,7 @@ class LossSpec(JobSpec):
         models: candidates; candidates that share their core have its features computed once where batches agree.
         batches: sample indices, per model; the same object for models that see the same.
         split: "train" or "validation".
-        local: the node's own buffers, with which all models are evaluated; None for those of a fresh module.
+        local: the node's own buffers, with which all models are evaluated; None: a fresh module's.
     """
 
     kind = "head losses"
@@ -152,7 +152,7 @@ class TestSpec(JobSpec):
         models: models to evaluate.
         split: "test" or "validation".
         cluster: the cluster whose copy of the evaluation set is used.
-        local: own buffers of the node that would answer with these models; None for those of a fresh module.
+        local: own buffers of the node that would answer with these models; None: a fresh module's.
         precision: float32, or bf16: in bfloat16 where torch.autocast considers it safe.
     """
 
@@ -363,12 +363,12 @@ KINDS: tuple[type[JobSpec], ...] = (
     LossSpec,
     TestSpec,
 )
-"""In the order in which they run where several could: cheap ones, which make others ready, before those that do not."""
+"""Kinds of jobs in the order in which they run if several are ready: first the cheap ones, which make others ready."""
 
 
 def architecture_of(model: "Sequence[Params] | Sequence[Row]") -> str:
-    """Return the architecture of a model (of rows or handles), which is that of its first part, since heads may come
-    from elsewhere.
+    """Return the architecture of the first part of a model (of rows or handles), since heads may come from other
+    nodes.
     """
     return model[0].part.architecture
 

@@ -69,7 +69,7 @@ class Job:
         self.inputs = tuple(inputs)
         self.done = False
         self.value: Any = None
-        self.later = False  # the value is a Later
+        self.is_lazy = False  # the value is a LazyValue
         self.computes_value = not spec.writes_in
         self._outputs = [weakref.ref(row) for row in outputs]
         for row in outputs:
@@ -86,7 +86,7 @@ class Job:
 
     def finish(self, value: Any = None) -> None:
         """Mark the job as run and release its inputs, so that their rows can be freed."""
-        self.done, self.value, self.later = True, value, isinstance(value, LazyValue)
+        self.done, self.value, self.is_lazy = True, value, isinstance(value, LazyValue)
         self.spec, self.inputs = None, ()
         for output in self._outputs:
             row = output()
@@ -105,8 +105,8 @@ class Jobs:
     Attributes:
         num_submitted: jobs enqueued so far.
         past: while an earlier process is repeated, the results of its jobs; None while jobs run.
-        wall_s: seconds of the host by kind of work; if a device or other processes compute, only those of launching it,
-            and of WAITING.
+        wall_s: seconds of the host by kind of work; if a device or other processes compute, only the seconds of
+            launching it, and of WAITING.
         on_values: called with the number and the value of every job that has computed one, once it is known.
     """
 
@@ -159,9 +159,9 @@ class Jobs:
             needed = [job for job in needed if not job.done and job.wanted]
 
     def values(self, jobs: Sequence[Job]) -> list[Any]:
-        """Return the values of jobs; those that have not run yet run together."""
+        """Return the values of jobs; the pending ones run together."""
         self.force(jobs)
-        self._fetch([job for job in jobs if job.later])
+        self._fetch([job for job in jobs if job.is_lazy])
         return [job.value for job in jobs]
 
     def settle(self) -> None:
@@ -225,22 +225,22 @@ class Jobs:
             values = self._run(kind, [job.spec for job in wave if job.spec is not None])  # all have one until they ran
         for job, value in zip(wave, values, strict=True):
             job.finish(value)
-        self._tell([job for job in wave if job.computes_value and not job.later])
-        self._under_way = [job for job in (*self._under_way, *wave) if job.later]
+        self._report_values([job for job in wave if job.computes_value and not job.is_lazy])
+        self._under_way = [job for job in (*self._under_way, *wave) if job.is_lazy]
         self.wall_s[kind] += time.perf_counter() - start
         self.waves[kind].append(len(wave))
 
     def _fetch(self, jobs: Sequence[Job]) -> None:
-        found = [job for job in jobs if job.later]
+        found = [job for job in jobs if job.is_lazy]
         if not found:
             return
         start = time.perf_counter()
         for job in found:
-            job.value, job.later = job.value.get(), False
+            job.value, job.is_lazy = job.value.get(), False
         self.wall_s[WAITING] += time.perf_counter() - start
-        self._tell(found)
+        self._report_values(found)
 
-    def _tell(self, jobs: Sequence[Job]) -> None:
+    def _report_values(self, jobs: Sequence[Job]) -> None:
         if self.on_values is not None and jobs:
             self.on_values([(job.number, job.value) for job in jobs])
 
@@ -281,7 +281,7 @@ class EagerWaves:
 
 
 def _waits_for_training(job: Job) -> bool:
-    """Whether a row that it reads, or that one of the jobs before it reads, is still to be trained."""
+    """Whether a row that it reads, or that a job before it reads, has not been trained yet."""
     seen: set[Job] = set()
     stack = [job]
     while stack:
@@ -368,7 +368,7 @@ def end_replay(
     Raises:
         ReplayFailed: if the state of the queue differs from that in the earlier process.
     """
-    gc.collect()  # rows in reference circles, if there are any
+    gc.collect()  # rows in reference cycles, if there are any
     here = current_cut(jobs, rows)
     if (here.num_jobs, here.num_rows) != (cut.num_jobs, cut.num_rows):
         there = f"{here.num_jobs} jobs and {here.num_rows} rows at the checkpoint"

@@ -92,7 +92,7 @@ class Part:
 
 
 class Layout:
-    """The parts of one architecture, read from a module with submodules `core`, `head` and those of `extra_parts`.
+    """The parts of one architecture, read from a module with submodules `core`, `head` and the names in `extra_parts`.
 
     Args:
         architecture: the model's name, for messages.

@@ -214,7 +214,7 @@ class Learner(RowOperations):
 
     @property
     def learning_rate(self) -> float:
-        """The scenario's learning rate (that of node 0) at the start of the run, without its schedule."""
+        """The scenario's learning rate (node 0's) at the start of the run, without its schedule."""
         return self._first_rate
 
     def learning_rates(
@@ -297,9 +297,7 @@ class Learner(RowOperations):
         return self._submit(SimilaritySpec, metric=metric, own=own, peers=tuple(peers), **references)
 
     def resolve(self, jobs: Sequence[Job]) -> list:
-        """Return the results of jobs; those that have not run yet run together. Values leave only through this
-        method.
-        """
+        """Return the results of jobs; the pending ones run together. Values leave only through this method."""
         return self.jobs.values(jobs)
 
     def value(self, job: Job) -> Any:
@@ -337,9 +335,9 @@ class Learner(RowOperations):
         return {name: dict(kinds) for name, kinds in self.backends.taken.items()}
 
     @property
-    def detours(self) -> dict[str, dict[str, int]]:
+    def fallback_counts(self) -> dict[str, dict[str, int]]:
         """Backend -> kind of job and why this backend did not take it -> how often."""
-        return self.backends.detours()
+        return self.backends.fallback_counts()
 
     @property
     def device_s(self) -> dict[str, float]:

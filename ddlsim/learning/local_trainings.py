@@ -176,7 +176,7 @@ class LocalTrainings:
         return PrivateSteps(privacy.clip, privacy.noise_multiplier, expected, seed), batches
 
     def _last_moments(self, local_state: LocalState, model: Model) -> tuple[OptimizerState | None, ...]:
-        """Return the optimizer's state of each part; empty if the optimizer starts afresh."""
+        """Return the optimizer's state of each part; empty for a new optimizer."""
         if not self._state_rows.kept:
             return ()
         return tuple(local_state.moments.get(params.part.name) for params in model)

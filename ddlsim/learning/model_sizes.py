@@ -1,8 +1,8 @@
 """Sizes of a model, measured by running it on zeros: operations of a training step, and latent features.
 
-Algorithms may train extra parts in addition to a model's core and head; their size depends on that of the features.
+Algorithms may train extra parts in addition to a model's core and head; their size depends on the number of features.
 
-The formulas of floating-point operations are those of torch.utils.flop_counter: matrix products, convolutions and
+The formulas of floating-point operations are from torch.utils.flop_counter: matrix products, convolutions and
 attention; the rest is left out. They do not cover the fused kernels of recurrent layers and of attention, so the count
 uses the plain ones, which do the same operations.
 """
@@ -155,7 +155,7 @@ def latent_size_of(
                 return latent_size(module, input_shape, dtype)
             except DdlsimError:
                 raise
-            except Exception as error:  # whatever a module of a user's does with samples that it is not made for
+            except Exception as error:  # any error of a user's module for samples that it does not support
                 raise cannot_take(name, input_shape, dtype, error) from error
 
     return latent

@@ -3,7 +3,7 @@
 Abadi et al., "Deep Learning with Differential Privacy" (CCS 2016), algorithm 1, as Opacus computes it: batches are
 drawn by Poisson sampling (each sample is in a batch with the same chance, so batches differ in size and may be empty),
 and the sum is divided by the expected size of a batch. Later steps (proximal term, `clip_norm`, control variates, the
-optimizer) use the noised gradient alone, so that epsilon is the one of the gradients.
+optimizer) use the noised gradient alone, so they do not change epsilon.
 """
 
 from collections.abc import Callable, Sequence

@@ -75,7 +75,7 @@ class RowOperations:
 
     Args:
         rows: hold the values.
-        jobs: those that are pending.
+        jobs: the queue of pending jobs.
         fitting: checks of shapes.
     """
 

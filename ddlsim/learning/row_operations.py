@@ -244,7 +244,7 @@ def attack(jobs: Sequence[AttackSpec]) -> None:
 
 
 class PoisonedNodes:
-    """Data sets of nodes that train on other samples than their own, placed after those of all nodes.
+    """Data sets of nodes that train on other samples than their own, placed after the nodes' own data sets.
 
     Args:
         attackers: the attacking nodes and their attack.
@@ -445,8 +445,8 @@ def _transmit(jobs: Sequence[CompressSpec], part: Part) -> None:
     if sizes:
         copies = None
         if codec.keeps_copies:
-            copies = _trained(torch.stack([job.copy.values() for job in jobs if job.copy is not None]), columns)
-        encoded = codec.encode(_trained(rows, columns), copies, sizes, seeds)
+            copies = _trained_columns(torch.stack([job.copy.values() for job in jobs if job.copy is not None]), columns)
+        encoded = codec.encode(_trained_columns(rows, columns), copies, sizes, seeds)
         decoded = codec.decode(encoded, copies, sizes, seeds)
         widths = [stop - start for start, stop in columns]
         for (start, stop), values in zip(columns, decoded.split(widths, dim=1), strict=True):
@@ -455,6 +455,6 @@ def _transmit(jobs: Sequence[CompressSpec], part: Part) -> None:
         job.target.values().copy_(row)
 
 
-def _trained(rows: torch.Tensor, columns: Sequence[tuple[int, int]]) -> torch.Tensor:
+def _trained_columns(rows: torch.Tensor, columns: Sequence[tuple[int, int]]) -> torch.Tensor:
     """The trained values of rows, float32 [n, D], a copy."""
     return torch.cat([rows[:, start:stop] for start, stop in columns], dim=1)

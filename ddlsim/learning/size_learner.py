@@ -123,7 +123,7 @@ class SizeLearner:
         self._serials = count()
         self.jobs = EmptyQueue()
         self.backends = None  # nothing is computed
-        self.detours: dict[str, dict[str, int]] = {}
+        self.fallback_counts: dict[str, dict[str, int]] = {}
         self.paths: dict[str, dict[str, int]] = {}
         self.device_s: dict[str, float] = {}
 
@@ -174,7 +174,7 @@ class SizeLearner:
         *_: Any,
         **__: Any,
     ) -> "tuple[Model, LocalState | None, dict[int, Params]]":
-        """Return a model of the same size, and the optimizer's state; with class means, those of all classes."""
+        """Return a model of the same size, and the optimizer's state; if class means are requested, of all classes."""
         check_model("node.train", model)
         if only is None and objective is None:
             serials = self._serials

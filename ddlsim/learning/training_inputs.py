@@ -186,7 +186,7 @@ class TrainingContext(NamedTuple):
         round_num: the round, from 0.
         rounds: of the run.
         steps: mini-batches that this node trains on in the whole run, all its trainings together.
-        proximal: mu of a proximal term, in addition to that of the scenario.
+        proximal: mu of a proximal term, in addition to the scenario's.
         control: handle to a row added to every gradient, over the trained values of a whole model; None adds nothing.
     """
 

@@ -40,7 +40,7 @@ def require(fits: bool, model: str, image_shape: ImageShape, wanted: str) -> Non
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSettings(Part):
-    """Base of the entries of MODELS; a model of your own that derives from it has the key `buffers` as well.
+    """Base of the entries of MODELS; user-defined models that derive from it also have the key `buffers`.
 
     Parameters that `build` has frozen (`requires_grad_(False)`) are one constant for all nodes: they are neither
     trained, merged, compared, sent nor counted.
@@ -75,7 +75,7 @@ class ModelSettings(Part):
         return self
 
     def builders(self, image_shape: ImageShape, num_classes: int) -> "Mapping[str, Callable[[], nn.Module]]":
-        """Per architecture, by a name for messages, what makes a fresh module. Default: `build` alone."""
+        """Return per architecture, by a name for messages, the function that makes a module. Default: `build` alone."""
         return {type(self).__name__: lambda: self.build(image_shape, num_classes)}
 
     def assignment(self, num_nodes: int, seed: int) -> list[str] | None:

@@ -52,7 +52,7 @@ class PythonModel(ModelSettings):
         if isinstance(self.source, nn.Module):
             try:
                 return copy.deepcopy(self.source)
-            except Exception as error:  # whatever its attributes raise
+            except Exception as error:  # any error of its attributes
                 text = f"this {type(self.source).__name__} cannot be copied ({type(error).__name__}: {error!s:.200})"
                 raise ScenarioError(f"model: {text}. Give its class, or a function that makes it.") from error
         known = dict(zip(BUILD_ARGUMENTS, (image_shape, num_classes), strict=True))
@@ -154,6 +154,6 @@ def _is_plain(value: Any) -> bool:
 
 
 def _name(source: Any) -> str:
-    """Return a name for scenarios and folders, which is that of the class or function."""
+    """Return a name for scenarios and folders: the name of the class or function."""
     name = getattr(source, "__name__", type(source).__name__)
     return name if name.isidentifier() else "Model"

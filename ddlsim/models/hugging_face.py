@@ -29,9 +29,9 @@ class HuggingFace(TextModel):
     """A model of Hugging Face's transformers by its kind: gpt2, bert, llama, ...; the head is a linear layer on it.
 
     Args:
-        architecture: a model type, as `model_type` in config.json; null for that of the folder, or gpt2.
+        architecture: a model type, as `model_type` in config.json; null: the folder's, or gpt2.
         config: its configuration, such as {n_layer: 2, n_head: 2, n_embd: 64} of gpt2; the size of the vocabulary is
-            that of the data. With a folder it may only repeat config.json.
+            the data's. With a folder it may only repeat config.json.
         pretrained: none, or a folder with config.json and weights (save_pretrained); nothing is downloaded.
     """
 
@@ -40,7 +40,7 @@ class HuggingFace(TextModel):
     pretrained: str = NONE
 
     def build(self, image_shape: ImageShape, num_classes: int) -> "SplitModel":
-        """Build a fresh model with random weights, or those of the folder.
+        """Build a fresh model with random weights, or the folder's.
 
         Raises:
             ScenarioError: if the kind does not exist, the configuration does not fit it, the folder holds another kind,
@@ -117,11 +117,11 @@ def _read_folder(folder: Path, files: tuple[tuple[str, Any], ...]) -> Any:
             )
     except DataMissing:
         raise
-    except Exception as error:  # damaged files fail in any way they like
+    except Exception as error:  # damaged files raise errors of any type
         raise DataDamaged(f"model.pretrained: {folder} cannot be read: {type(error).__name__}: {error}") from error
     lacking = sorted(name for name in about["missing_keys"] if not name.startswith("pooler."))  # that nothing uses
     if lacking:
-        text = f"{folder} has no weights of {lacking[0]} ({len(lacking)} such), which config.json asks for"
+        text = f"{folder} has no weights of {lacking[0]} ({len(lacking)} such), which config.json requires"
         raise DataDamaged(f"model.pretrained: {text}. Save it again by save_pretrained.")
     return model
 

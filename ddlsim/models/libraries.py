@@ -130,7 +130,7 @@ WRAPPERS = ("state_dict", "model", "model_state_dict", "net")
 
 
 def load_pretrained(net: "nn.Module", pretrained: str, weights: str, last: str) -> None:
-    """Load weights into a network, all but those of its last layer, whose classes differ.
+    """Load weights into a network, except into its last layer, whose classes differ.
 
     Args:
         net: a fresh network of torchvision.
@@ -159,8 +159,8 @@ def load_pretrained(net: "nn.Module", pretrained: str, weights: str, last: str) 
 
 
 def _unwrapped(found: Mapping[str, Any], wanted: Sequence[str], last: str) -> "Mapping[str, torch.Tensor]":
-    """Return the weights in a checkpoint: those under a wrapper's key, without a prefix of all names (module.), if all
-    names then fit; else the checkpoint unchanged.
+    """Return the weights in a checkpoint: the weights under a wrapper's key, without a prefix of all names (module.),
+    if all names then fit; else the checkpoint unchanged.
     """
     for own in (found, *(found[key] for key in WRAPPERS if isinstance(found.get(key), Mapping))):
         ends = [name.removesuffix(wanted[0]) for name in map(str, own) if name.endswith(wanted[0])]
@@ -190,7 +190,7 @@ def _read(pretrained: str, weights: str, state: tuple[int, int, int] | None) -> 
         raise DataMissing(f"model.pretrained: expected none, torchvision or the path of a state dict, got {path}.")
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # a file that torch cannot read fails in any way it likes
+    except Exception as error:  # a file that torch cannot read raises errors of any type
         raise DataDamaged(f"model.pretrained: {path} cannot be read: {type(error).__name__}: {error}") from error
     if not isinstance(found, dict):
         raise DataDamaged(f"model.pretrained: {path} holds {type(found).__name__}, expected a state dict.")
@@ -332,7 +332,7 @@ class Timm(ModelSettings):
 
         Raises:
             ScenarioError: timm refuses the arguments.
-            DataMissing, DataDamaged: the file is not there, or it is no state dict of this network.
+            DataMissing, DataDamaged: the file is missing, or is not a state dict of this network.
         """
         self.check(image_shape)
         try:

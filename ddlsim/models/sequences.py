@@ -136,7 +136,7 @@ class TokensAndPositions(nn.Module):
 
 
 def initialize_as_gpt2(module: nn.Module, layers: int) -> None:
-    """Weights normal with deviation 0.02, those that add to the residual stream 0.02 / sqrt(2 layers); biases 0."""
+    """Draw normal weights of deviation 0.02, or 0.02 / sqrt(2 layers) if they add to the residual stream; biases 0."""
     for name, each in module.named_modules():
         if isinstance(each, nn.Linear | nn.Embedding):
             adds = name.endswith((".out", ".narrow"))

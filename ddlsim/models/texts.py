@@ -30,7 +30,7 @@ class TextModel(ModelSettings):
     """Base of models over token ids.
 
     Args:
-        tokens: number of different tokens; null for that of the data.
+        tokens: number of different tokens; null: the data's.
         predicts: each: an output at every position; last: one, after the last position; null for the one that fits the
             labels.
     """

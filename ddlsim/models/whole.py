@@ -86,7 +86,7 @@ def with_core_and_head(
     name: str,
     sample_shape: Sequence[int],
     dtype: torch.dtype,
-    tell: Callable[[str], None],
+    notify: Callable[[str], None],
     may_be_whole: bool = False,
 ) -> Build:
     """Return a builder of modules with submodules `core` and `head`, from a builder of any modules.
@@ -98,8 +98,8 @@ def with_core_and_head(
         name: of the model, for messages.
         sample_shape: of one sample.
         dtype: of samples.
-        tell: called with one sentence if modules are cut, or are not.
-        may_be_whole: whether a module that cannot be cut is all core; if false, it is refused.
+        notify: called with one sentence on whether modules are cut.
+        may_be_whole: whether a module that cannot be cut is all core; if false, it is an error.
     Returns:
         A function that raises ScenarioError if `build` makes no module, or one that cannot be cut.
     """
@@ -128,7 +128,7 @@ def with_core_and_head(
         if whole is None and not may_be_whole:
             raise _not_cut(module, name, linear)
         tried, is_whole = True, whole is None
-        tell(f"model: {name} has no submodules core and head{_outcome(linear, whole)}.")
+        notify(f"model: {name} has no submodules core and head{_outcome(linear, whole)}.")
         return UncutModel(module) if whole is None else whole
 
     return cut
@@ -204,7 +204,7 @@ _SAMPLES = 4
 """Number of samples of a trial: with one alone, a small core's features may all be positive, and a ReLU after them
 would go unnoticed."""
 _SIZES = (1.0, 10.0, 1000.0)
-"""Of the samples' values: what cuts off those beyond a bound is seen by some."""
+"""Scales of the samples' values, of which some exceed the bound of a function that cuts values off."""
 
 
 def _check_forward(module: nn.Module, name: str, shape: Sequence[int], dtype: torch.dtype) -> None:

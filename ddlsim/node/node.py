@@ -152,7 +152,7 @@ class Node(ParameterOps):
 
     @property
     def learning_rate(self) -> float:
-        """The scenario's learning rate (that of node 0) at the start of the run, the same on all nodes and in all
+        """The scenario's learning rate (node 0's) at the start of the run, the same on all nodes and in all
         rounds, independent of schedules and branches: see `learning_rates`.
         """
         return self._compute.learning_rate

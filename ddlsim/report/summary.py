@@ -20,7 +20,7 @@ from ddlsim.tasks import metrics
 from ddlsim.tasks.base import KNOWN
 
 SCHEMA_VERSION = 1
-PROFILED = ("profile", "device_seconds", "waves", "paths", "detours")  # reported by --profile in addition to results
+PROFILED = ("profile", "device_seconds", "waves", "paths", "fallback_counts")  # reported by --profile
 FAIRNESS = ("fair_accuracy", "demographic_parity", "equalized_odds")
 
 

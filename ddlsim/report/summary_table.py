@@ -62,7 +62,7 @@ def rows(summary: dict) -> list[tuple[str, str]]:
         lines.append((f"waves of {kind}", f"{a_round:.2f} a round, {size:.1f} jobs each"))
     for backend, kinds in summary.get("paths", {}).items():
         lines.append((f"computed {backend}", ", ".join(f"{count} {kind}" for kind, count in kinds.items())))
-    for backend, reasons in summary.get("detours", {}).items():
+    for backend, reasons in summary.get("fallback_counts", {}).items():
         lines += [(f"not {backend}", f"{count} times: {reason}") for reason, count in reasons.items()]
     return lines
 

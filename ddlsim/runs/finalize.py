@@ -174,7 +174,7 @@ def _add_profile(context: RunContext, recording_s: float) -> None:
     learner, manifest = context.learner, context.manifest
     manifest["profile"] = wall_profile(learner.jobs.wall_s, context.setup_s, context.data_s, recording_s, manifest)
     manifest["waves"] = {kind: {"waves": len(jobs), "jobs": sum(jobs)} for kind, jobs in learner.jobs.waves.items()}
-    manifest["paths"], manifest["detours"] = learner.paths, learner.detours
+    manifest["paths"], manifest["fallback_counts"] = learner.paths, learner.fallback_counts
     manifest["device_seconds"] = {kind: round(seconds, 3) for kind, seconds in learner.device_s.items()}
 
 

@@ -45,7 +45,7 @@ def execute(context: RunContext) -> dict:
             context.console.message(f"Ended after round {context.completed} by a callback: {stop}")
         except Exception as error:
             # An interrupt in the middle of compiled code may be raised as another exception.
-            failure, status = (None, "interrupted") if context.interrupts.came else (error, "failed")
+            failure, status = (None, "interrupted") if context.interrupts.signaled else (error, "failed")
         context.interrupts.hold()
     except KeyboardInterrupt:  # a second one while the first is handled
         context.interrupts.hold()
@@ -145,7 +145,7 @@ def _round(context: RunContext, recorder: Recorder, completed: int, time_s: floa
     context.place.check()
     stop, is_new = None, completed > context.completed  # the last exchange is not a new round
     context.completed = completed
-    asked_to_end = context.interrupts.came  # a signal during the checkpoint waits for the next one
+    asked_to_end = context.interrupts.signaled  # a signal during the checkpoint waits for the next one
     if context.repetition is not None:
         if context.repetition.round(time_s):
             context.repetition.end(recorder)

@@ -30,7 +30,7 @@ class Options:
         profile: record where wall time is spent (`profile` in the summary).
         progress: see `Progress`; True means auto, False and None mean none.
         checkpoint_every: time from one checkpoint to the next: 30s, 10m, 50r (rounds), 0 for no checkpoints, or an
-        `Every`; a run that learns nothing makes no checkpoints.
+            `Every`; a run that learns nothing makes no checkpoints.
         checkpoint_keep: number of checkpoints to keep, also after the end of the run, or "all"; None: two until then.
         callbacks: objects of classes that extend `Callback`; not called for a run that is already complete.
         track: trackers that follow the run: tensorboard, wandb, mlflow or trackio, with or without a project

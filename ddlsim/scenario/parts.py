@@ -270,11 +270,11 @@ def _named_part(key: str, value: Any) -> Any:
     if key in LISTED and isinstance(value, list | tuple):
         return [_named_part(key, one) for one in value]
     if isinstance(value, type):
-        return {"name": table(key).name_given(value)}
+        return {"name": table(key).register_class(value)}
     if isinstance(value, dict) and isinstance(value.get("name"), type):
-        return {**value, "name": table(key).name_given(value["name"])}
+        return {**value, "name": table(key).register_class(value["name"])}
     if dataclasses.is_dataclass(value):
-        table(key).name_given(type(value))
+        table(key).register_class(type(value))
         return to_plain(key, value)
     return value
 

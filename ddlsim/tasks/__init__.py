@@ -28,7 +28,7 @@ def task_named(name: str) -> Task:
     """The task of this name, with its default keys.
 
     Raises:
-        ScenarioError: if there is none.
+        ScenarioError: if no task has this name.
     """
     try:
         return TASKS[name]()

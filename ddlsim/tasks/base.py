@@ -1,7 +1,7 @@
 """The contract of a task that a scenario can name.
 
-A task is asked for everything that depends on what is learned: the loss that training lowers, how many outputs a model
-has, what an evaluation counts, what becomes of these counts, and whether more or less of it is better.
+A task defines the loss that training minimizes, the number of a model's outputs, the counts of an evaluation, the
+metrics computed from them, and the better direction of each metric.
 
 Checks of labels return texts for messages.
 
@@ -143,7 +143,7 @@ ROWS = frozenset(
 
 ELSEWHERE = frozenset(
     [
-        *("as_published", "estimated", "step_times", "profile", "device_seconds", "waves", "paths", "detours"),
+        *("as_published", "estimated", "step_times", "profile", "device_seconds", "waves", "paths", "fallback_counts"),
         *("round", "time_s", "bytes", "gco2", "fair_accuracy", "first_s", "median_s", "last_s", "nodes"),  # tables
         *("minority", "majority", "worst_cluster", "best_cluster", "worst_node", "metric"),  # comparisons
         *("schema_version", "status", "scenario", "algorithm", "cluster_sizes", "rounds", "evaluated_round", "seed"),
@@ -156,7 +156,7 @@ ELSEWHERE = frozenset(
 
 
 def rows_of(metrics: Iterable[Metric]) -> frozenset[str]:
-    """Names of the rows of metrics, those of the head that the test set chooses among them."""
+    """Return the names of the rows of metrics, including the rows of the head that the test set chooses."""
     return frozenset(name for each in metrics for name in (each.name, f"{each.name}_lowest_test_loss"))
 
 
@@ -265,13 +265,13 @@ class Task(Part, ABC):
         """Return the number of values that a model returns, per label if a sample has several.
 
         Args:
-            num_classes: what the data set says.
+            num_classes: the data set's.
             label_shape: of one sample's labels; () of a single one.
         """
         return num_classes
 
     def output_shape(self, num_outputs: int, label_shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Of a model's outputs for one sample. Default: a row of values for every label."""
+        """Return the shape of a model's outputs for one sample. Default: a row of values for every label."""
         return (*label_shape, num_outputs)
 
     def wrong_labels(self, labels: np.ndarray, num_classes: int) -> str:

@@ -59,7 +59,7 @@ def over_nodes(values: np.ndarray) -> np.ndarray:
 
 
 def without(values: np.ndarray, nodes: Sequence[int]) -> np.ndarray:
-    """Values per node, [..., N], with nan in the place of those of some nodes, which then do not count."""
+    """Return values per node, [..., N], with nan for some nodes, which then do not count."""
     if not len(nodes):
         return values
     kept = np.array(values, dtype=float)
@@ -145,8 +145,8 @@ def sampling_error(share: Floats, samples: int, population: int) -> np.ndarray:
     """Return the largest error of a share from a simple random sample, at 95 % confidence.
 
     The further end of Wilson's score interval ("Probable inference, the law of succession, and statistical inference",
-    JASA 1927), which holds near 0 and 1 as well, with n (N - 1) / (N - n) samples in the place of n: the variance is
-    that of a finite population (Cochran, "Sampling Techniques", 3rd edition, chapter 3).
+    JASA 1927), which holds near 0 and 1 as well, with n (N - 1) / (N - n) samples in place of n, which gives
+    the variance of a finite population (Cochran, "Sampling Techniques", 3rd edition, chapter 3).
 
     Args:
         share: p, found on the sample, 0 to 1, [...].
@@ -168,7 +168,7 @@ def sampling_error(share: Floats, samples: int, population: int) -> np.ndarray:
 def first_reaching(curve: Floats, target: float, falling: bool = False) -> int | None:
     """Index of the first evaluation that is as good as the target or better, or None.
 
-    Means are rounded: that of three nodes at 0.7 each is 2e-16 below it, and reaches it all the same.
+    Means are rounded: the mean of three nodes at 0.7 each is 2e-16 below 0.7, and still reaches it.
 
     Args:
         curve: accuracy (or an error) per evaluation, [E]; nan never reaches.
@@ -281,4 +281,4 @@ METRICS = {
     "settlement": settlement,
     "head_counts": head_counts,
 }
-"""Name -> function, for `ddlsim list metrics`; a function's first docstring line says what it measures."""
+"""Name -> function, for `ddlsim list metrics`; a function's first docstring line describes its measure."""

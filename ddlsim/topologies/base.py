@@ -189,7 +189,7 @@ def misdrawn(graph: "nx.Graph", directed: bool) -> str:
         cure = "" if graph.is_directed() == directed else f". Set `directed = {not directed}` in the class"
         return f"returns {kind_of(graph)}, expected {expected}{cure}"
     if any(node in others for node, others in graph.adj.items()):
-        return "returns a graph with self-loops; a node is no neighbor of its own"
+        return "returns a graph with self-loops, expected none"
     return ""
 
 

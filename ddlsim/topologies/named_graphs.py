@@ -126,7 +126,7 @@ class Tree(StaticTopology):
 
 Argument = bool | int | float | str | None
 DRAWN_IN_NO_TIME = 100
-"""Nodes."""
+"""Number of nodes up to which a check of a scenario draws the graph."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,7 +171,7 @@ class FromNetworkx(RandomTopology):
 
         make, arguments = self._call(num_nodes, seed)
         try:
-            found = _made(make, arguments)
+            found = _generated(make, arguments)
         except Exception as error:  # generators check their arguments in many ways
             shown = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
             text = f"networkx.{make.__name__}({shown}): {type(error).__name__}: {error}"
@@ -200,7 +200,7 @@ class FromNetworkx(RandomTopology):
         return make, arguments
 
 
-def _made(make: Any, arguments: dict[str, Any]) -> Any:
+def _generated(make: Any, arguments: dict[str, Any]) -> Any:
     """Return the generator's graph; generators that seed numpy's old generator take no seed of more than 32 bits."""
     try:
         return make(**arguments)

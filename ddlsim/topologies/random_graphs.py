@@ -120,7 +120,7 @@ Drawn = TypeVar("Drawn")
 SMALL = 32
 """Regular graphs of up to this many nodes are drawn directly for any degree."""
 LARGE, LARGE_IF_DENSE = 2_000, 20_000
-"""Regular graphs of more nodes than this are drawn by pairing (large.py), in a tenth of networkx's time. Dense graphs,
+"""Regular graphs of more nodes than this are drawn by pairing, in a tenth of networkx's time. Dense graphs,
 of a degree above the square root of the nodes, only from the second size on, since pairing leaves many edges to repair
 in them."""
 

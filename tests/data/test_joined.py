@@ -70,7 +70,7 @@ def test_number_of_clusters_equals_the_number_of_sets():
     "sets, text",
     [
         (("mnist", "fashion"), r"unknown data set 'fashion'"),
-        (("mnist", "npz"), "npz needs keys of its own"),
+        (("mnist", "npz"), "npz needs keys and cannot be joined"),
         (("mnist", "cifar10"), "must have one shape"),
         (("mnist", "imagenette"), r"must have one shape, these have \[\(1, 28, 28\), \(3, 64, 64\)\]"),
         (("mnist", "ag_news"), "images of a known shape, .* got ag_news"),

@@ -22,4 +22,4 @@ def assert_equal_models(found, expected):
 
 def fallback_reasons(learner) -> dict[str, int]:
     """Return the reasons why jobs were not stacked."""
-    return learner.detours.get("stacked", {})
+    return learner.fallback_counts.get("stacked", {})

@@ -101,7 +101,7 @@ def test_training_equals_pytorch(make_learner, as_on_a_gpu, stacked):
 def test_a_model_with_frozen_layers_has_no_native_plan(make_learner):
     learner = make_learner(builders={"net": lambda: SplitModel(nn.Flatten(), half_frozen())})
     learner.jobs.force_params(learner.train(0, learner.init_models(0, whole=True)[0], 1, rng(0)))
-    assert learner.detours == {"native": {"training: some of its parameters are frozen: head.0.weight": 1}}
+    assert learner.fallback_counts == {"native": {"training: some of its parameters are frozen: head.0.weight": 1}}
 
 
 def half_frozen() -> nn.Module:

@@ -44,7 +44,7 @@ def test_batch_normalization_equals_pytorch(isa, make_learner, monkeypatch, buff
         layout = learner.architecture_of(0).layout
         local = {entry.name: entry.view(kept.local.values()) for entry in layout.local.entries}
         found.append((flat, losses, local))
-        assert ("native" in learner.detours) == (native_training == "0"), learner.detours
+        assert ("native" in learner.fallback_counts) == (native_training == "0"), learner.fallback_counts
     torch.testing.assert_close(found[0][0], found[1][0], rtol=1e-3, atol=1e-4)
     assert found[0][1] == pytest.approx(found[1][1], rel=1e-3)
     for name, values in found[0][2].items():

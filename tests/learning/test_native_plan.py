@@ -217,7 +217,7 @@ def test_runs_with_and_without_plans_see_the_same_batches(make_learner, monkeypa
         losses = learner.losses(0, [model, (model[0], learner.init_models(1)[0][1])], 4, rng, common=True)
         test = learner.test([model], 0)
         learner.jobs.force([losses, test])
-        assert (not learner.detours) == (switch == "1")
+        assert (not learner.fallback_counts) == (switch == "1")
         found.append((torch.cat([params.values() for params in model]), losses.value, test.value[0]))
     torch.testing.assert_close(found[0][0], found[1][0], rtol=1e-4, atol=1e-4)
     assert found[0][1] == pytest.approx(found[1][1], rel=1e-4)

@@ -188,7 +188,7 @@ def test_native_plans_draw_pytorchs_masks(make_learner, monkeypatch, core, head,
         trained = learner.train(0, learner.init_models(0)[0], 7, rng(0), only)
         learner.jobs.force_params(trained)
         flats.append(torch.cat([params.values() for params in trained]))
-        assert ("native" in learner.detours) == (native == "0")
+        assert ("native" in learner.fallback_counts) == (native == "0")
     torch.testing.assert_close(*flats, rtol=1e-4, atol=1e-5)
 
 
@@ -198,7 +198,7 @@ def test_pytorch_computes_dropout_before_a_convolution(make_learner):
     )
     learner = make_learner(builders={"net": build})
     learner.jobs.force_params(learner.train(0, learner.init_models(0)[0], 2, rng(0)))
-    assert "comes after the images are flattened" in str(learner.detours)
+    assert "comes after the images are flattened" in str(learner.fallback_counts)
 
 
 @pytest.mark.parametrize("kind", ["crop_flip", "color"])
@@ -210,7 +210,7 @@ def test_native_plans_and_pytorch_see_the_same_augmented_images(make_learner, mo
         trained = learner.train(0, learner.init_models(0)[0], 7, rng(0))
         learner.jobs.force_params(trained)
         flats.append(torch.cat([params.values() for params in trained]))
-        assert ("native" in learner.detours) == (native == "0")
+        assert ("native" in learner.fallback_counts) == (native == "0")
     torch.testing.assert_close(*flats, rtol=1e-4, atol=1e-5)
 
 

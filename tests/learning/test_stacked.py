@@ -53,7 +53,7 @@ class OtherwiseStacked(nn.Module):
 def test_waves_are_stacked_and_reported(pair):
     plain, stacked = pair()
     assert_equal_models(train_all(stacked), train_all(plain))
-    assert not stacked.detours
+    assert not stacked.fallback_counts
 
 
 class Residual(SplitModel):
@@ -215,7 +215,7 @@ def test_one_matching_batch_suffices_to_train_layer_by_layer(pair, monkeypatch, 
     monkeypatch.setattr(StackedModels, "_same_step", same)
     plain, stacked = pair()
     assert_equal_models(train_all(stacked), train_all(plain))
-    assert not stacked.detours
+    assert not stacked.fallback_counts
     assert {way.name for way, *_ in looks} == ({"layer by layer"} if unlucky < 4 else {way.name for way in METHODS})
     assert not any(torch.equal(one[2], other[2]) for one, other in combinations(looks[:4], 2))
 

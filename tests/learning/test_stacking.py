@@ -261,7 +261,7 @@ def test_functions_without_a_rule_use_vmap():
         models.step(images, labels, way)
         return True
 
-    assert models.stacked._found_out(TRAINING, same) == ""
+    assert models.stacked._tried_methods(TRAINING, same) == ""
     assert models.stacked._method(TRAINING).name == "torch.func.vmap"
     assert models.stacked.reasons["training, layer by layer"] == "layer by layer: NotStackable: no rule for cumsum"
 

@@ -81,7 +81,7 @@ def test_deterministic_transform_takes_the_whole_batch(pictures):
         ),
         (
             {"name": "Normalize", "mean": [0.5], "std": [0.5]},
-            "Normalize is no augmentation here.*mean and std of the data",
+            "Normalize is not supported as an augmentation.*mean and std of the data",
         ),
         ({"name": "JPEG", "quality": 50}, "JPEG cannot take a float tensor"),
     ],

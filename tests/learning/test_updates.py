@@ -117,7 +117,7 @@ def test_gradients_are_treated_as_in_torchs_loop(make_learner, tiny_net, as_on_a
     trained = [learner.train(node, starts[node], 6, rng(node)) for node in range(2)]
     torch.testing.assert_close(values(learner, trained[0]), expected, rtol=1e-4, atol=1e-5)
     if stacked:
-        assert not any(name == "stacked" for name in learner.detours)
+        assert not any(name == "stacked" for name in learner.fallback_counts)
 
 
 @pytest.mark.parametrize("stacked", [False, True])
@@ -164,7 +164,7 @@ def test_proximal_term_and_control_variate_are_added_to_every_gradient(
     terms = TrainingContext(proximal=1.5, control=control)
     trained = [learner.train_towards(i, starts[i], 6, rng(i), None, None, None, terms)[0] for i in range(2)]
     torch.testing.assert_close(values(learner, trained[0]), expected, rtol=1e-4, atol=1e-5)
-    assert not {"native", "stacked"} & set(learner.detours) or way == "one by one"
+    assert not {"native", "stacked"} & set(learner.fallback_counts) or way == "one by one"
 
 
 def test_clipping_scales_every_model_by_its_norm():
@@ -226,7 +226,7 @@ class Signs(torch.optim.Optimizer):
 
 
 def test_state_of_a_user_defined_optimizer_is_kept(make_learner, tiny_net):
-    name = OPTIMIZERS.name_given(Signs)
+    name = OPTIMIZERS.register_class(Signs)
     learner = make_learner(optimizer={"name": name, "share": 0.25}, optimizer_state="kept")
     model, kept, stream = learner.init_models(0)[0], None, rng()
     module = module_with(learner, tiny_net, model)
@@ -264,7 +264,7 @@ class Bare(torch.optim.Optimizer):
 
 
 def test_user_defined_optimizer_needs_no_rate_in_its_groups(make_learner, tiny_net):
-    learner = make_learner(optimizer={"name": OPTIMIZERS.name_given(Bare)}, learning_rate=0.1)
+    learner = make_learner(optimizer={"name": OPTIMIZERS.register_class(Bare)}, learning_rate=0.1)
     model = learner.init_models(0)[0]
     expected = plain_loop(learner, module_with(learner, tiny_net, model), Bare, steps=4)
     found = values(learner, learner.train(0, model, 4, rng()))
@@ -272,7 +272,7 @@ def test_user_defined_optimizer_needs_no_rate_in_its_groups(make_learner, tiny_n
 
 
 def test_group_rates_of_a_user_defined_optimizer_scale_with_the_schedule(make_learner, tiny_net, monkeypatch):
-    name = OPTIMIZERS.name_given(Layered)
+    name = OPTIMIZERS.register_class(Layered)
     learner = make_learner(optimizer={"name": name, "share": 0.25}, learning_rate=0.1)
     model = learner.init_models(0)[0]
     module = module_with(learner, tiny_net, model)

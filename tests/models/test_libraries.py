@@ -134,7 +134,7 @@ def test_missing_weights_of_a_folder_are_an_error(saved):
 
     about = json.loads((saved / "config.json").read_text())
     (saved / "config.json").write_text(json.dumps({**about, "n_layer": 5}))
-    with pytest.raises(DataDamaged, match=r"no weights of h\.\d\..* which config.json asks for"):
+    with pytest.raises(DataDamaged, match=r"no weights of h\.\d\..* which config.json requires"):
         HuggingFace(pretrained=str(saved)).fitted(30, (12,)).build((12,), 30)
 
 

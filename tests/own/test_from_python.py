@@ -97,7 +97,7 @@ def test_rule_without_combine_is_refused():
     half = dataclass(frozen=True, kw_only=True)(type("Half", (Aggregation,), {"__module__": __name__}))
     text = "Half does not define combine; ddlsim.aggregation.base.Aggregation says what"
     with pytest.raises(ScenarioError, match=re.escape(text)):
-        parts.table("aggregation").name_given(half)
+        parts.table("aggregation").register_class(half)
 
 
 def test_manifest_contains_the_digest_of_the_class(tmp_path):

@@ -113,7 +113,7 @@ def test_run_records_the_file_of_the_module(model):
         ("{name: ./nets.py:Net, width: x}", r"model.width: expected a whole number, got 'x'"),
         ("{name: ./nets.py:net}", r"model.depth: required key 'depth' is missing"),
         ("{name: ./nets.py:taken}", r"taken takes buffers, which cannot be a key"),
-        ("{name: ./nets.py:three}", r"nets.py has a int, no class, of the name three"),
+        ("{name: ./nets.py:three}", r"nets.py: expected the class three, got"),
         ("{name: 'nets_nix:Net'}", r"unknown name 'nets_nix:Net'.*No module named 'nets_nix'.*\./mine\.py:Mine"),
         ("{name: 'json:Net'}", r"json has no class Net"),
     ],

@@ -76,7 +76,7 @@ def test_waves_of_a_gpu_give_the_same_run(tmp_path, kind, monkeypatch):
     monkeypatch.setattr(learner, "make_backends", partial(make_backends, stacked=True))
     stacked = runs.run(scenario(kind, "facade", rounds=1), out=tmp_path / "b", profile=True)
     assert stacked[MAIN[kind]]["all"] == pytest.approx(one_by_one[MAIN[kind]]["all"], rel=0.02)
-    assert set(stacked["paths"]) == {"rows", "stacked"}, stacked["detours"]  # nothing was computed one by one
+    assert set(stacked["paths"]) == {"rows", "stacked"}, stacked["fallback_counts"]  # nothing was computed one by one
 
 
 def test_reports_name_undefined_measures_and_show_the_metric_of_the_task(tmp_path):

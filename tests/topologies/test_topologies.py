@@ -321,7 +321,7 @@ def test_graph_with_other_nodes_is_refused(drawn, got):
     [
         (DICYCLE, f"returns a DiGraph, expected an undirected {GRAPH}. Set `directed = True` in the class."),
         (nx.MultiGraph([(0, 1), (0, 1), (1, 2)]), f"returns a MultiGraph, expected an undirected {GRAPH}."),
-        (nx.Graph([(0, 1), (1, 2), (2, 2)]), "returns a graph with self-loops; a node is no neighbor of its own."),
+        (nx.Graph([(0, 1), (1, 2), (2, 2)]), "returns a graph with self-loops, expected none."),
     ],
 )
 def test_directed_links_and_self_loops_are_errors(drawn, expected):

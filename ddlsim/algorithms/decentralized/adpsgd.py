@@ -12,7 +12,7 @@ from the paper:
 - A half is lost with its answer: by network.on_drop drop, after protocol.deadline_s, or if i leaves. It counts among
   the lost, aborted and unused bytes of the run. With network.compression, privacy or an aggregation rule the halves
   differ, and the sum is preserved only as far as these preserve it.
-- A node takes local_steps steps in a row, then averages. Buffers (BatchNorm statistics) are those of its last training
+- A node takes local_steps steps in a row, then averages. Buffers (BatchNorm statistics) come from its last training
   or averaging.
 - A node that joins a running simulation, or has lost its state, starts from the model of a neighbor, and does not
   average before. In the paper all nodes are online from the start to the end.

@@ -13,7 +13,7 @@ to one other in each round, 1, 2, 4, ... places further in the order of ids. Dif
 
 - A node keeps and sends (z, w) in place of (x, w), so that a model is trained, sent and served. The sums are the same:
   x = w z, and the new z is the mean of the received z, weighted by the received shares of w.
-- More than one local step: x changes by the change of z in training. Buffers (BatchNorm statistics) are those of the
+- More than one local step: x changes by the change of z in training. Buffers (BatchNorm statistics) come from the
   trained model.
 - Nodes wait for the shares of a round, as in the paper without overlap (tau = 0); in `mode: async` for none.
 

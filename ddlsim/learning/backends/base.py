@@ -53,7 +53,7 @@ class Dispatcher:
         rows: of the run.
         backends: in the order in which they are asked; the last one takes everything.
         reasons: per architecture the results of a backend's trials, which it keeps; a resumed run starts with them.
-        asynchronous: whether `run` returns before the work is done, which a GPU does meanwhile.
+        asynchronous: whether `run` returns before a GPU has done the work.
         device_time: measures waves; None if waves are over when their call returns.
     """
 
@@ -112,7 +112,7 @@ class Dispatcher:
     def about_end(self) -> Mapping[str, Any]:
         return {}
 
-    def detours(self) -> dict[str, dict[str, int]]:
+    def fallback_counts(self) -> dict[str, dict[str, int]]:
         """Backend -> kind and reason -> how many jobs it passed on."""
         return {name: dict(found) for name, found in self.passed_on.items() if found}
 

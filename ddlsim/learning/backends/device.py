@@ -5,8 +5,8 @@ activations, waves of training by the memory that the first models took. A size 
 again: the next pass, and the next wave, start with a size that fitted.
 
 Time is counted per kind of work, separated from the host's. Launching returns before the work is done, and the next
-wait would be charged for it. The device passes marks in its own
-queue, before and after each wave; between them is the work of this wave only.
+wait would be charged for it. The device passes marks in its own queue, before and after each wave; between them is
+the work of this wave only.
 """
 
 from collections import defaultdict, deque
@@ -25,8 +25,8 @@ class DeviceTime:
     """Device time by kind of work.
 
     Args:
-        mark: puts a mark (torch.cuda.Event) after all work that has been launched; None if the device has no queue of
-        its own.
+        mark: puts a mark (torch.cuda.Event) after all work that has been launched; None if the device has no
+            queue.
     """
 
     def __init__(self, mark: Callable[[], Any] | None):

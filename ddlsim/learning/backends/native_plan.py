@@ -177,7 +177,7 @@ def network_of(module: nn.Module, layout: Layout) -> Network:
 
 
 def _is_of_batch_norm(module: nn.Module, buffer: str) -> bool:
-    """Whether a buffer is one of those that native batch normalization keeps."""
+    """Whether native batch normalization keeps a buffer."""
     owner, _, name = buffer.rpartition(".")
     known = ("running_mean", "running_var", "num_batches_tracked")
     return type(module.get_submodule(owner)) is nn.BatchNorm2d and name in known

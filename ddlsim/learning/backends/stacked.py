@@ -107,7 +107,7 @@ def _part(images: Inputs, start: int, stop: int) -> Inputs:
 
 
 NUM_TRIED = 2
-"""Models, and steps of each or for evaluations images, on which it is seen whether an architecture can be stacked."""
+"""Models, and steps of each (or images, for evaluations), with which the stacking of an architecture is tried."""
 
 
 class StackedBackend(Backend):
@@ -169,7 +169,7 @@ class StackedBackend(Backend):
             self._train_stacked(models, jobs)
         except torch.OutOfMemoryError:
             raise
-        except Exception as error:  # other shapes than those that were looked at first
+        except Exception as error:  # other shapes than the first ones
             models.cannot(TRAINING, error)
             self._alone.run(TrainSpec.kind, jobs)
 
@@ -202,7 +202,7 @@ class StackedBackend(Backend):
             pool = self._pool.pool_of[job.node]
             rates = None if self._rates_are_column else job.rates
             key: tuple = (job.architecture, pool, sizes, job.only, len(job.sizes), steps, rates, job.proximal)
-            key += (job.control is None, self._own_way(job))
+            key += (job.control is None, self._reason_alone(job))
             found[key].append(place)
         return list(found.values())
 
@@ -222,7 +222,7 @@ class StackedBackend(Backend):
         shares = np.array([job.rates for job in jobs]).T / most
         return [most] * len(shares), uploaded(shares.astype(np.float32), self._device)
 
-    def _own_way(self, job: TrainSpec) -> str:
+    def _reason_alone(self, job: TrainSpec) -> str:
         """Return the reason why a job trains alone with any model; empty if there is no such reason."""
         if job.private is not None:
             return "private training clips the gradient of every sample"
@@ -237,8 +237,8 @@ class StackedBackend(Backend):
         return "its parts have trained for different numbers of steps" if job.only is None and len(steps) > 1 else ""
 
     def _why_not_train(self, group: Sequence[TrainSpec]) -> str:
-        if own_way := self._own_way(group[0]):
-            return own_way
+        if reason_alone := self._reason_alone(group[0]):
+            return reason_alone
         models = self._stacked[group[0].architecture]
         if not group[0].batches or not models.trained_entries(group[0].only):
             return "there is nothing to train"
@@ -272,7 +272,7 @@ class StackedBackend(Backend):
         updates.finish()
         whole[:, trained] = weights
         models.buffers.write(buffers, only, whole, local)
-        allocate_outputs(jobs)  # only now: a wave that runs out of memory begins again
+        allocate_outputs(jobs)  # only now, because a wave that runs out of memory starts again
         _store(jobs, whole, local)
         if state is not None:
             state.store([job.new_moments for job in jobs])

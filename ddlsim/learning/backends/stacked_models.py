@@ -39,7 +39,7 @@ the start a factor of zero may switch parts of the network off, and a second mod
 NEAR_ZERO = 1e-4
 
 OUTPUTS_HELD = 3
-"""Outputs, their logarithms, and what is summed of these, where a head has many outputs."""
+"""Copies of a head's outputs in memory: outputs, logarithms, and the terms of the loss."""
 
 TRAINING, EVALUATION = "training", "evaluation"
 
@@ -143,8 +143,7 @@ class StackedModels:
         return self.reasons.get(TRAINING if training else EVALUATION)
 
     def why_not_train(self, jobs: Sequence[TrainSpec], batches: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> str:
-        """Return the reason why these models have to be trained one by one; empty if they need not. The answer is
-        cached.
+        """Return the reason why these models must be trained one by one; empty if they need not. The answer is cached.
 
         It is enough if one batch agrees, unchanged or mirrored: if two pixels of a maximum are equal up to rounding,
         the gradient passes through one or the other, and two correct results differ widely.
@@ -154,22 +153,22 @@ class StackedModels:
             batches: images [N, b, C, H, W] and labels [N, b] of a few steps of each of them.
         """
         tries = [pair for x, y in batches for pair in ((x, y), (x.flip(-1), y))]
-        return self._found_out(TRAINING, lambda method: any(self._same_step(method, jobs, x, y) for x, y in tries))
+        return self._tried_methods(TRAINING, lambda method: any(self._same_step(method, jobs, x, y) for x, y in tries))
 
     def why_not_evaluate(self, models: Sequence[tuple[Row, ...]], images: torch.Tensor) -> str:
-        """Return the reason why these models have to be evaluated one by one; empty if they need not. It is cached.
+        """Return the reason why these models must be evaluated one by one; empty if they need not. It is cached.
 
         Args:
             models: two or more, already computed.
             images: a few that each of them sees, [N, b, C, H, W].
         """
-        return self._found_out(EVALUATION, lambda method: self._same_outputs(method, models, images))
+        return self._tried_methods(EVALUATION, lambda method: self._same_outputs(method, models, images))
 
     def cannot(self, about: str, error: Exception) -> None:
         """Record that an architecture found stackable cannot be stacked for other shapes."""
         self.reasons[about] = f"{type(error).__name__}: {textwrap.shorten(str(error), 100, placeholder=' ...')}"
 
-    def _found_out(self, about: str, same: Callable[[Method], bool]) -> str:
+    def _tried_methods(self, about: str, same: Callable[[Method], bool]) -> str:
         if about not in self.reasons:
             for method in METHODS:
                 self.reasons[_against(method, about)] = reason = _reason(method, same)
@@ -302,6 +301,6 @@ def _reason(method: Method, same: Callable[[Method], bool]) -> str:
         return "" if same(method) else "stacked it computes something else"
     except torch.OutOfMemoryError:
         raise
-    except Exception as error:  # whatever a module of a user's does that cannot be done stacked
+    except Exception as error:  # any error of a user's module that cannot be stacked
         text = textwrap.shorten(str(error), 100, placeholder=" ...")
         return f"{method.name}: {type(error).__name__}: {text}"

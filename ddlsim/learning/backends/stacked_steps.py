@@ -5,8 +5,7 @@ module) and the counters of dropout. A training reads them into two matrices, on
 [N, F] and whole numbers [N, I]. A step takes both and returns new ones, so that it can be repeated and recorded.
 
 `LayerRules` calls the module with stacked tensors (learning/stacking) and takes plain autograd's gradients of the sum
-of
-all losses: rows never mix, so these are every model's own. `VmapFallback` is torch.func.vmap, which knows more
+of all losses: rows never mix, so these are every model's own. `VmapFallback` is torch.func.vmap, which supports more
 operations and needs about four times as many kernels for a step.
 """
 
@@ -92,8 +91,8 @@ class StackedBuffers:
         self.found.append(Buffer(name, shape, dtype, slice(start, stop), source, entry))
 
     def local(self, rows: Sequence[Row | None]) -> torch.Tensor:
-        """Return the nodes' own buffers, [N, P_local], from their rows; None in place of a row gives those of a fresh
-        module.
+        """Return the nodes' own buffers, [N, P_local], from their rows; None in place of a row gives a fresh
+        module's.
         """
         return torch.stack([self._workspace.values_of_local(row) for row in rows])
 

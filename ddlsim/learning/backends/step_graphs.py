@@ -29,8 +29,7 @@ MOST_BYTES = 2**28
 """Inputs beyond this keep the device busy without a graph, and would be held twice."""
 SAME = 1e-3
 """Largest accepted difference of a graph's first result from the plain steps, or of stacked models from one model
-alone,
-relative to the largest value; a wrong result differs by far more."""
+alone, relative to the largest value; a wrong result differs by far more."""
 
 
 class StepGraphs:
@@ -123,7 +122,7 @@ def _with_rows(tensor: torch.Tensor, rows: int) -> torch.Tensor:
 
 
 def is_close(found: torch.Tensor, expected: torch.Tensor, most: float = SAME) -> bool:
-    """Whether two results differ by at most a share of the largest finite value; whole numbers have to be equal."""
+    """Whether two results differ by at most a share of the largest finite value; whole numbers must be equal."""
     if not expected.is_floating_point():
         return found.equal(expected)
     finite = expected[expected.isfinite()]

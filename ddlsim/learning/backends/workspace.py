@@ -77,7 +77,7 @@ class ModelWorkspace:
 
     @torch.no_grad()
     def load_local(self, local: Row | RowValues | None) -> None:
-        """Load a node's own buffers; None, or a row of another architecture, loads those of a fresh module."""
+        """Load a node's own buffers; None, or a row of another architecture, loads a fresh module's."""
         if self.layout.local.size:
             self.local.copy_(self.values_of_local(local))
 
@@ -139,7 +139,7 @@ class ModelWorkspace:
         return outputs if precision == "float32" else outputs.float()
 
     def trained(self, only: str | None = None) -> list[nn.Parameter]:
-        """Return the parameters to train: all that are not frozen, or those of one part only."""
+        """Return the parameters to train: all that are not frozen, or only those in one part."""
         for name, parameter, _ in self._parameters:
             parameter.requires_grad_(only is None or name.startswith(only + "."))
         return [parameter for _, parameter, _ in self._parameters if parameter.requires_grad]
@@ -149,8 +149,8 @@ class ModelWorkspace:
         return [(name, columns, parameter) for name, parameter, columns in self._parameters if parameter.requires_grad]
 
     def buffers_outside(self, only: str | None) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """Buffers of the parts that are not trained, and their values: running statistics move in train mode, so they
-        are put back.
+        """Return the buffers of untrained parts and their values, which are restored after the training, because train
+        mode changes running statistics.
         """
         if only is None:
             return []
@@ -216,7 +216,7 @@ def local_steps(
         settings: scenario section `training`.
         loss_of: the loss that is minimized, see loss_function.
         only: "core", "head", ... to train that part and keep the others, their statistics included.
-        state: the optimizer's state, changed in place; None if it starts afresh.
+        state: the optimizer's state, changed in place; None for a new optimizer.
         rates: learning rate per update.
         proximal: mu of the proximal term.
         control: [W] added to the gradient of the trained values of the whole model; None if nothing is added.

@@ -41,7 +41,7 @@ class LocalState:
 
     Args:
         moments: of the model's parts, by name.
-        local: the buffers that are the node's own; None if they are those of a fresh module, or there are none.
+        local: the node's own buffers; None: a fresh module's, or there are none.
         batches: mini-batches that the node has trained on so far.
     """
 
@@ -63,7 +63,7 @@ class StateRows:
         self._found: dict[Part, tuple[Part, ...]] = {}
 
     def of(self, part: Part) -> tuple[Part, ...]:
-        """Return the layout of each row; empty if an optimizer starts afresh.
+        """Return the layout of each row; empty if every training has a new optimizer.
 
         Raises:
             ScenarioError: if the optimizer does not take the part's parameters, or its state cannot be kept.
@@ -106,7 +106,7 @@ def state_part(optimizer: Optimizer, part: Part, kept: bool = True) -> Part:
         for tensor in tensors.values():
             tensor.grad = torch.zeros_like(tensor)
         made.step()
-    except Exception as error:  # whatever an optimizer does with shapes that it is not made for
+    except Exception as error:  # any error of an optimizer for shapes that it does not support
         text = " ".join(str(error).split())
         place = f"{optimizer.name} cannot train the {part.name} of {part.architecture}"
         raise ScenarioError(f"training.optimizer: {place}: {type(error).__name__}: {text:.200}") from error

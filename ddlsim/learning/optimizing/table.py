@@ -1,4 +1,4 @@
-"""The table of optimizers: those of torch.optim, by name, and user-defined classes.
+"""The table of optimizers: torch.optim's by name, and user-defined classes.
 
 A class's signature is its schema: each keyword except the parameters and `lr` is a key, with torch's default, and the
 class itself checks the values. Keywords that choose torch's implementation (foreach, fused, ...), not the result, are
@@ -74,7 +74,7 @@ class Optimizer(Part):
 
 @dataclass(frozen=True, kw_only=True)
 class SGD(Optimizer):
-    """Stochastic gradient descent, with momentum if wanted (torch.optim.SGD).
+    """Stochastic gradient descent with optional momentum (torch.optim.SGD).
 
     Args:
         momentum: 0 up to below 1.
@@ -194,7 +194,7 @@ class OptimizerTable(Registry):
         names = [*self._entries, *self._find_plugins(), *_of_torch()]
         return iter(dict.fromkeys(names))
 
-    def name_given(self, cls: type) -> str:
+    def register_class(self, cls: type) -> str:
         """Register a torch.optim.Optimizer class."""
         made = cls if issubclass(cls, Optimizer) else _checked(cls.__name__, cls)
         found = self._known_name(made)
@@ -278,7 +278,7 @@ def part_of(torch_class: Any) -> type[Optimizer]:
     is_torch = torch_class.__module__.startswith("torch.")
     about = f"{'torch.optim.' if is_torch else ''}{torch_class.__name__}"
     namespace = {
-        "__doc__": f"{about}; keys and defaults are those of the class.",
+        "__doc__": f"{about}; keys and defaults are the class's.",
         "__post_init__": _try,
         "torch_class": lambda _: torch_class,
         "by_value": torch_class.__module__.startswith("torch.") and torch_class.__name__ in BY_VALUE,
@@ -295,7 +295,7 @@ def _class_of(cls: Any) -> Any:
 
 
 def _type_of(keyword: inspect.Parameter) -> Any:
-    """Return the type of a key's value, which is that of its default; floats also accept whole numbers."""
+    """Return the type of a key's value: its default's; floats also accept whole numbers."""
     default = keyword.default
     if isinstance(default, bool):
         return bool
@@ -323,6 +323,6 @@ def _try(self: Optimizer) -> None:
 
     try:
         self.make([torch.zeros(2, 2, requires_grad=True)], 0.1)
-    except Exception as error:  # whatever a class of a user's raises
+    except Exception as error:  # any error of a user's class
         text = " ".join(str(error).split())
         raise ScenarioError(f"{self.name} refuses these keys: {type(error).__name__}: {text:.200}") from error

@@ -39,8 +39,8 @@ class Updates:
         rates: learning rate per update.
         proximal: mu; 0 for no proximal term.
         control: per tensor row added to its gradient; None if nothing is added.
-        state: the optimizer's state; None if it starts afresh.
-        stacked: whether the first dimension of every tensor is that of models.
+        state: the optimizer's state; None for a new optimizer.
+        stacked: whether the first dimension of every tensor counts models.
         shares: with stacked models, the rate of each model as a share of the update's rate, [updates, N]; None: all
             models have the update's rate. For optimizers whose step is proportional to the rate.
     """
@@ -143,7 +143,7 @@ class Updates:
         return gradients
 
     def _groups(self) -> "list[torch.Tensor] | list[dict]":
-        """All parameters, or those that decay and those that do not."""
+        """Return one group of all parameters, or a group that decays and one that does not."""
         if self._settings.weight_decay_on == "all":
             return self._parameters
         decays = [tensor.dim() - self._stacked > 1 for tensor in self._parameters]

@@ -23,7 +23,7 @@ Ref = Any
 
 
 Block = tuple[tuple[int, np.ndarray, np.ndarray], ...]
-"""Rows being sent, those of one part together: number of the part, numbers of n rows int64 [n], their values float32
+"""Rows being sent, grouped by part: number of the part, numbers of n rows int64 [n], their values float32
 [n, P]."""
 
 
@@ -50,7 +50,7 @@ class Wave:
     Args:
         kind: of all jobs.
         specs: the jobs.
-        outputs: numbers of the rows that they fill, of those that something holds, and of their parts.
+        outputs: numbers of the rows that they fill, if something holds them, and of their parts.
         drawn: rows that it has to draw first.
         released: rows that nothing holds any more.
         parts: those whose numbers the worker does not know yet.
@@ -110,7 +110,7 @@ class RemoteRows(Rows):
 
     Attributes:
         moved_bytes: from worker to worker, by (source, target).
-        owners: number of a data set in addition to those of all nodes -> the node that trains on it.
+        owners: number of an additional data set -> the node that trains on it.
     """
 
     def __init__(self, workers: Workers, worker_of: Sequence[int]):
@@ -189,7 +189,7 @@ class RemoteRows(Rows):
         self._holders[row.number] = self._holders.get(row.number, 0) | 1 << worker
 
     def drawn(self, numbers: Iterable[int]) -> tuple[Drawn, ...]:
-        """Return the recipes of those rows that are drawn and that no worker holds yet."""
+        """Return the recipes of rows that are drawn and that no worker holds yet."""
         alike: dict[tuple[str, int, int], list[tuple[int, int, int]]] = defaultdict(list)
         for number in numbers:
             if self._holders[number]:

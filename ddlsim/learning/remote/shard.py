@@ -108,7 +108,7 @@ class Shard:
         """
         return {
             "taken": {name: dict(kinds) for name, kinds in self._learner.backends.taken.items()},
-            "detours": self._learner.backends.detours(),
+            "fallback_counts": self._learner.backends.fallback_counts(),
             "wall_s": dict(self._wall_s),
             "device_s": self._learner.backends.device_s(),
             "rows": len(self._rows),
@@ -125,7 +125,7 @@ class Shard:
         """
         for number in numbers:
             if number not in self._rows:
-                raise WorkerLost(f"a worker was lost: row {number}, which it was to send, has not come.")
+                raise WorkerLost(f"a worker was lost: row {number}, which it was to send, is missing.")
 
     def _draw(self, drawn: Drawn) -> None:
         architecture = self._learner.architectures[drawn.architecture]

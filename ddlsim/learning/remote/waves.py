@@ -136,7 +136,7 @@ class RemoteWaves:
     def _wait(self, ref: Ref) -> Any:
         """Return the result of a call.
 
-        A failed call also makes calls of other workers fail; the first failure is raised, not those that follow.
+        A failed call also makes calls of other workers fail; the first failure is raised.
         """
         try:
             return self._workers.wait(ref)
@@ -167,8 +167,8 @@ class RemoteWaves:
     def taken(self) -> dict[str, dict[str, int]]:
         return _summed(report["taken"] for report in self.reports())
 
-    def detours(self) -> dict[str, dict[str, int]]:
-        return _summed(report["detours"] for report in self.reports())
+    def fallback_counts(self) -> dict[str, dict[str, int]]:
+        return _summed(report["fallback_counts"] for report in self.reports())
 
     def device_s(self) -> dict[str, float]:
         """Return the device seconds by kind, summed over workers."""

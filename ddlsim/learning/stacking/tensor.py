@@ -3,7 +3,7 @@
 `rows`, [N, *shape], suits batched matrix products. `channels`, [b, N * C, ...], suits convolutions with N groups, group
 normalization with N times as many groups and batch normalization over N times as many channels: the models are adjacent
 channels of the same images, and no activation is moved between layers. A module computes with such tensors as with
-those of one model: it sees the shape of one.
+one model's tensors: it sees the shape of one.
 
 Elementwise functions compute in whichever layout their arguments have.
 """

@@ -98,7 +98,7 @@ def register(arguments: Mapping[str, Any]) -> dict[str, Any]:
     found = {key: part_of(key, value) for key, value in arguments.items() if value is not None}
     for key, part in found.items():
         if not isinstance(part, str) and not _is_mapping(part):
-            parts.table(key).name_given(part if isinstance(part, type) else type(part))
+            parts.table(key).register_class(part if isinstance(part, type) else type(part))
     return found
 
 
