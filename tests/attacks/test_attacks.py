@@ -166,7 +166,7 @@ def test_invalid_attacks_are_reported_with_their_place(attacks, words):
 
 @pytest.mark.parametrize("name", ["alie", "flooding", "withholding"])
 def test_attacks_on_messages_need_a_sending_algorithm(name):
-    with pytest.raises(ScenarioError, match="sends nothing"):
+    with pytest.raises(ScenarioError, match="sends none"):
         load(SMOKE, (f"attacks=[{{name: {name}, nodes: 0.2}}]", "algorithm={name: local}"))
     for other in ("label_flip", "withholding, delay_s: 1.0"):  # which act on training
         load(SMOKE, (f"attacks=[{{name: {other}, nodes: 0.2}}]", "algorithm={name: local}"))
