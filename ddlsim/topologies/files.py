@@ -119,7 +119,7 @@ def _add_edge(graph: "nx.Graph", one: int, other: int, attributes: dict[str, Any
 
 
 @dataclass(frozen=True, kw_only=True)
-class GivenGraphs(Topology):
+class UserGraphs(Topology):
     """Base of graphs that the user supplies: one for all rounds, or several, one per round, from the first again after
     the last.
 
@@ -195,7 +195,7 @@ def check_node_ids(key: str, label: str, graph: "nx.Graph", num_nodes: int) -> N
 
 
 @dataclass(frozen=True, kw_only=True)
-class File(GivenGraphs):
+class File(UserGraphs):
     """A graph read from a file, or one file per round.
 
     An edge list has one edge per line: `node node`, `node node weight`, `node node bandwidth_mbps latency_ms`, or
@@ -233,7 +233,7 @@ EdgeInList = tuple[int, int] | tuple[int, int, dict[str, float]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Edges(GivenGraphs):
+class Edges(UserGraphs):
     """Graphs as lists of edges, as Python passes them: one graph, or one per round.
 
     In Python, `topology=graph` and `topology=[graph, ...]` with graphs of networkx are this part.
