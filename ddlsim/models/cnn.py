@@ -31,7 +31,7 @@ Flickr-Mammals (Biswas et al., SaTML 2025), whose heads hold blocks 2 and 3 and 
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, cast
 
 from annotated_types import Ge, Lt
 
@@ -186,7 +186,7 @@ class VGG11(ImageModel):
         for layer in layers:
             if isinstance(layer, nn.Conv2d):
                 nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
-                nn.init.zeros_(layer.bias)
+                nn.init.zeros_(cast("nn.Parameter", layer.bias))
         return nn.Sequential(*layers), nn.Linear(512, num_classes)
 
 

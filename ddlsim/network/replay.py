@@ -14,7 +14,7 @@ from ddlsim.network.access_links import read_links
 from ddlsim.network.link_table import LinkTable
 from ddlsim.network.messages.message import Message
 from ddlsim.network.network import Network
-from ddlsim.network.routed_links import Format, Routed
+from ddlsim.network.routed_links import Routed
 from ddlsim.network.tcp import Tcp
 
 FLOW_COLUMNS = {
@@ -144,9 +144,8 @@ def _table(
     access_s = ms_to_s(latency_ms)
     if physical_path is None:
         return LinkTable(uplinks, downlinks, access_s)
-    kind: Format = "graphml" if physical_path.endswith(".graphml") else "edge_list"
     try:
-        physical = Routed(file=physical_path, format=kind, hosts=nodes).draw(len(nodes), seed=0)
+        physical = Routed(path=physical_path, hosts=nodes).draw(len(nodes), seed=0)
     except ScenarioError as error:  # names a scenario's key
         raise ScenarioError(f"--physical: {str(error).partition(': ')[2]}") from error
     between_s = physical.latency_s

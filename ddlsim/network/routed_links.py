@@ -111,7 +111,7 @@ class Routed(Links):
             unknown = sorted(named - set(graph))
             if unknown:
                 raise ScenarioError(f"links.{key}: {self.path or 'the topology'} has no node {unknown[0]}.")
-        ways = (graph, graph.reverse()) if graph.is_directed() else (graph,)
+        ways = (graph, graph.reverse()) if isinstance(graph, nx.DiGraph) else (graph,)
         for apart in ({*hosts, *server} - {hosts[0], *nx.descendants(way, hosts[0])} for way in ways):
             if apart:
                 ends = f"between {hosts[0]} and" if graph.is_directed() else f"from {hosts[0]} to"

@@ -239,14 +239,15 @@ def _secure(scenario: Scenario) -> Wrong:
 
 def _network(scenario: Scenario) -> Wrong:
     """Check settings of the network that exclude each other, and properties of edges that the network does not use."""
-    network, unused = scenario.network, ()
+    network = scenario.network
+    unused: list[str] = []
     if network.tcp is not None and network.fidelity != "tcp":
         yield "network.tcp", f"needs network.fidelity tcp, which is {network.fidelity}"
     if network.loss_bursts is not None and network.drop_probability:
         yield "network.drop_probability", "network.loss_bursts also sets the losses of messages; leave one out"
     if scenario.algorithm.uses_topology and not network.links.has_graph:
         with suppress(ScenarioError):  # the topology reports it
-            unused = scenario.topology.unused(scenario.nodes.count, scenario.seed)
+            unused = [name for name in scenario.topology.edge_attributes(scenario.nodes.count) if name != "weight"]
     if unused:
         text = f"edges have {' and '.join(unused)}, which network.links does not use. Set network.links to "
         yield "topology", f"{text}{{name: routed}}, or remove them from the graph"

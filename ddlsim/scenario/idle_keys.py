@@ -47,7 +47,11 @@ def _of_graph(scenario: Scenario) -> list[str]:
 def _of_weights(scenario: Scenario) -> list[str]:
     """Return notes on the use of attributes of the topology's edges."""
     found, algorithm, links = [], scenario.algorithm, scenario.network.links
-    if algorithm.uses_topology and scenario.topology.weighted and algorithm.graphs in ("undirected", "directed"):
+    attributes = scenario.topology.edge_attributes(scenario.nodes.count) if algorithm.uses_topology else ()
+    if "weight" in attributes and not scenario.topology.weighted:
+        text = "if they are the weights of senders in a receiver's new model, set topology.weighted to true"
+        found.append(f"NOTE: the attribute weight of the topology's edges has no effect; {text}.")
+    elif algorithm.uses_topology and scenario.topology.weighted and algorithm.graphs in ("undirected", "directed"):
         found.append(f"NOTE: weights of the topology's edges have no effect: {scenario.algorithm_name} uses none.")
     if links.uses_topology:
         text = "bandwidth_mbps in each direction, and latency_ms one way"

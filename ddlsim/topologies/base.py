@@ -48,8 +48,10 @@ class Receivers(tuple[tuple[int, ...], ...]):
 
 def receivers_of(graph: "nx.Graph", weighted: bool) -> Receivers:
     """Return the receivers of a graph of nodes 0..n-1, with senders and weights; see the head of this module."""
+    import networkx as nx
+
     nodes = range(len(graph))
-    to, back = (graph.succ, graph.pred) if graph.is_directed() else (graph.adj, graph.adj)
+    to, back = graph.adj, (graph.reverse() if isinstance(graph, nx.DiGraph) else graph).adj
     found = Receivers(tuple(sorted(map(int, to[node]))) for node in nodes)
     found.senders = tuple(tuple(sorted(map(int, back[node]))) for node in nodes)
 
@@ -76,7 +78,7 @@ def _check_weights(weights: Mapping[int, float], where: str) -> None:
         raise ScenarioError(f"topology: expected weights of 0 to 1 on edges {where}, of sum 1 at most, got {got}.")
 
 
-def among(graph: Neighbors, joins: Sequence[bool]) -> Sequence[Sequence[int]]:
+def among(graph: Sequence[Sequence[int]], joins: Sequence[bool]) -> Sequence[Sequence[int]]:
     """Return a graph without the edges of nodes that do not join; weights of other edges are unchanged."""
 
     def cut(rows: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
@@ -147,8 +149,8 @@ class Topology(Part, ABC):
         self.check(num_nodes)
         return iter(())
 
-    def unused(self, num_nodes: int, seed: int) -> tuple[str, ...]:
-        """Names of edge attributes of links, which no topology uses. Default: none."""
+    def edge_attributes(self, num_nodes: int) -> tuple[str, ...]:
+        """Names of the attributes weight, bandwidth_mbps and latency_ms that edges of user-supplied graphs have."""
         return ()
 
     @abstractmethod

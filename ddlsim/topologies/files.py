@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from annotated_types import MinLen
 
@@ -37,17 +37,17 @@ def read_graph(path: str, form: Format, directed: bool = False, key: str = "topo
     """
     if not Path(path).is_file():
         raise ScenarioError(f"{key}: no file {path} (looked in {Path.cwd()}).")
-    form = {".graphml": "graphml", ".gml": "gml"}.get(Path(path).suffix, "edge_list") if form == "auto" else form
-    if form == "edge_list":
+    kind: str = {".graphml": "graphml", ".gml": "gml"}.get(Path(path).suffix, "edge_list") if form == "auto" else form
+    if kind == "edge_list":
         return _read_edge_list(path, directed, key)
     import xml.etree.ElementTree as ElementTree
 
     import networkx as nx
 
     try:
-        found = nx.read_gml(path, label="id") if form == "gml" else nx.read_graphml(path, node_type=int)
+        found = nx.read_gml(path, label="id") if kind == "gml" else nx.read_graphml(path, node_type=int)
     except (OSError, ElementTree.ParseError, nx.NetworkXError, KeyError, ValueError) as error:
-        name = {"gml": "GML", "graphml": "GraphML"}[form]
+        name = {"gml": "GML", "graphml": "GraphML"}[kind]
         text = f"{path} is not a {name} file that networkx can read, with whole numbers as node ids"
         raise ScenarioError(f"{key}: {text}: {error}") from error
     if found.is_directed() and not directed:
@@ -131,9 +131,15 @@ class UserGraphs(Topology):
             other cannot reach) are an error.
     """
 
+    key: ClassVar[str]
     directed: bool = False
     weighted: bool = False
     connected: bool = True
+
+    @property
+    @abstractmethod
+    def label(self) -> str:
+        """Name of the graphs in errors."""
 
     @property
     @abstractmethod
@@ -154,7 +160,7 @@ class UserGraphs(Topology):
         """
         import networkx as nx
 
-        union = nx.compose_all(self.graph(num_nodes, number, 0) for number in range(self.count))
+        union: Any = nx.compose_all(self.graph(num_nodes, number, 0) for number in range(self.count))
         whole = nx.is_strongly_connected(union) if self.directed else nx.is_connected(union)
         if self.connected and not whole:
             pieces = nx.number_strongly_connected_components if self.directed else nx.number_connected_components
@@ -162,11 +168,10 @@ class UserGraphs(Topology):
             text += " without a way back" if self.directed else ""
             raise ScenarioError(f"topology.{self.key}: {text}. Join them, or set topology.connected: false.")
 
-    def unused(self, num_nodes: int, seed: int) -> tuple[str, ...]:
-        edges = [
-            each for number in range(self.count) for _, _, each in self.graph(num_nodes, number, 0).edges(data=True)
-        ]
-        return tuple(name for name in EDGE_ATTRIBUTES if any(name in each for each in edges))
+    def edge_attributes(self, num_nodes: int) -> tuple[str, ...]:
+        edges = (self.graph(num_nodes, number, 0).edges(data=True) for number in range(self.count))
+        found = {name for each in edges for _, _, attributes in each for name in attributes}
+        return tuple(name for name in KEPT_ATTRIBUTES if name in found)
 
     def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.Graph":
         """Return the graph of the round.
@@ -209,12 +214,9 @@ class File(UserGraphs):
         format: edge_list, graphml or gml; auto: by the ending .graphml or .gml, otherwise an edge list.
     """
 
+    key: ClassVar[str] = "path"
     path: str | Annotated[tuple[str, ...], MinLen(1)]
     format: Format = "auto"
-
-    @property
-    def key(self) -> str:
-        return "path"
 
     @property
     def label(self) -> str:
@@ -242,11 +244,8 @@ class Edges(UserGraphs):
         graphs: for each graph its edges, `[node, node]` or `[node, node, {weight, bandwidth_mbps, latency_ms}]`.
     """
 
+    key: ClassVar[str] = "graphs"
     graphs: Annotated[tuple[tuple[EdgeInList, ...], ...], MinLen(1)] = field(hash=False)
-
-    @property
-    def key(self) -> str:
-        return "graphs"
 
     @property
     def label(self) -> str:

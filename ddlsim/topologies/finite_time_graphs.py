@@ -85,7 +85,7 @@ class Hypercube(Topology):
         import networkx as nx
 
         self.check(num_nodes)
-        digits = range(num_nodes.bit_length() - 1)
+        digits = list(range(num_nodes.bit_length() - 1))
         if self.dynamic and digits:
             digits = [round_num % len(digits)]
         graph = nx.empty_graph(num_nodes)
