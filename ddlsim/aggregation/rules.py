@@ -145,7 +145,7 @@ class Bridge(Aggregation):
     variant: Literal["T", "M", "K"] = "T"
     byzantine: Tolerated = 1
 
-    def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
+    def unused_keys(self, rounds: int) -> Iterator[tuple[str, str]]:
         if self.variant == "M":
             yield "byzantine", "variant M is the median of all"
 
@@ -222,7 +222,7 @@ class ClippedGossip(Aggregation):
     byzantine: Tolerated = 1
     radius: Annotated[float, Gt(0)] | None = None
 
-    def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
+    def unused_keys(self, rounds: int) -> Iterator[tuple[str, str]]:
         if self.radius is not None:
             yield "byzantine", "radius is given, and does not adapt"
 

@@ -267,7 +267,7 @@ class SimilarityPull(GossipPull):
     def __post_init__(self) -> None:
         self.similarity_measure(None).check()
 
-    def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
+    def unused_keys(self, rounds: int) -> Iterator[tuple[str, str]]:
         if self.similarity != "inverse_loss":
             yield "loss_batches", f"similarity is {self.similarity}, which uses no samples"
 

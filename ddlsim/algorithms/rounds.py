@@ -76,8 +76,8 @@ class ServerRounds(Algorithm):
     for the server's result, up to protocol.deadline_s.
 
     Client sampling: the nodes that the server draws for a round fetch its result, train, and send theirs. All others
-    wait for the end of the round and exchange nothing, also those that join or return. If all nodes share the server's
-    model, they are tested with it.
+    wait for the end of the round and exchange nothing, including nodes that join or return. If all nodes share the
+    server's model, they are tested with it.
 
     Args:
         clients_per_round: nodes that take part in a round, drawn among the nodes that are online: a number, or a share
@@ -127,7 +127,7 @@ class ServerRounds(Algorithm):
             if isinstance(count, int) and count > most:
                 raise ScenarioError(f"algorithm.{key}: there are {most} nodes, got {count}. Give at most that many.")
 
-    def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
+    def unused_keys(self, rounds: int) -> Iterator[tuple[str, str]]:
         if self.clients_per_round is None:
             yield from (("min_clients", "all nodes take part"), ("sample_by", "all nodes take part"))
         elif isinstance(self.clients_per_round, int):

@@ -39,7 +39,7 @@ def check(
     """
     from ddlsim.scenario import by_name, digest, load
     from ddlsim.scenario.files import is_matrix, is_sweep
-    from ddlsim.scenario.idle_keys import idle_notes
+    from ddlsim.scenario.unused_keys import unused_key_notes
 
     failed = False
     for path in scenarios:
@@ -63,7 +63,7 @@ def check(
                 f"{path}: ok. {scenario.name}: {scenario.algorithm_name} on {scenario.data_name}, "
                 f"{scenario.nodes.count} nodes, {scenario.rounds} rounds{fallback} [{digest(scenario)}]"
             )
-            for note in idle_notes(scenario):
+            for note in unused_key_notes(scenario):
                 typer.echo(f"{path}: {note}")
     if failed:
         raise typer.Exit(ScenarioError.exit_code)

@@ -194,7 +194,7 @@ class ClassClusters(Partition):
         if self.draw == "uniform" and self.spread >= self.samples_per_class:
             raise ScenarioError(f"spread: expected less than samples_per_class, got {self.spread}.")
 
-    def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
+    def unused_keys(self, rounds: int) -> Iterator[tuple[str, str]]:
         if not self.spread:
             yield "draw", "spread is 0"
 

@@ -73,7 +73,7 @@ class Shakespeare(DataSettings):
         if self.text == "leaf" and (self.unit != "characters" or self.stride is not None or self.test_fraction != 0.2):
             raise ScenarioError("text: leaf fixes unit, stride and test_fraction. Leave them out, or use text: full.")
 
-    def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
+    def unused_keys(self, rounds: int) -> Iterator[tuple[str, str]]:
         if self.unit == "characters":
             yield "vocabulary", "unit is characters"
 

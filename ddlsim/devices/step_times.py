@@ -186,7 +186,7 @@ class LogNormal(Devices):
     def base_step_s(self, architecture: str, work: StepWork) -> float:
         return PRESETS[self.device].step_s(work.training_flops)
 
-    def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
+    def unused_keys(self, rounds: int) -> Iterator[tuple[str, str]]:
         """Return the device as unused if the median is set."""
         if not self.scales:
             yield "device", "median_step_time_s is given"

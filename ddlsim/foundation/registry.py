@@ -39,7 +39,7 @@ class Part:
         """
         return iter(())
 
-    def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
+    def unused_keys(self, rounds: int) -> Iterator[tuple[str, str]]:
         """Yield keys that have no effect given the other keys, and the reason, in a run of `rounds` rounds.
 
         A scenario that sets one gets a note. Default: none.

@@ -33,7 +33,7 @@ from ddlsim.runs.loop import execute
 from ddlsim.runs.options import Options
 from ddlsim.runs.progress import Progress
 from ddlsim.scenario import Scenario, load
-from ddlsim.scenario.idle_keys import idle_notes
+from ddlsim.scenario.unused_keys import unused_key_notes
 
 Outcome = TypeVar("Outcome")
 
@@ -276,7 +276,7 @@ def _start(
             return path, continue_run(path, options)
         if missing:
             console.message(f"{missing}\nFALLBACK: running on {scenario.data_name} instead.")
-        for note in idle_notes(scenario):
+        for note in unused_key_notes(scenario):
             console.message(note)
         prepared = prepare(loaded)
         for note in prepared.about.get("notes", ()):

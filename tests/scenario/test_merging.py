@@ -10,7 +10,7 @@ from ddlsim.foundation.errors import ScenarioError
 from ddlsim.network.access_links import Uniform
 from ddlsim.runs.sweeps.axes import parse_grid
 from ddlsim.scenario import from_python, json_schema, load, with_fallback
-from ddlsim.scenario.idle_keys import idle_notes
+from ddlsim.scenario.unused_keys import unused_key_notes
 from ddlsim.topologies.named_graphs import Ring
 from ddlsim.topologies.random_graphs import RandomRegular
 
@@ -165,9 +165,9 @@ def test_override_of_a_key_holds_if_the_fallback_names_the_same_part(write):
 def test_fallback_keys_of_a_replaced_part_are_dropped_with_a_note(write, change, part):
     fallback = "fallback: {algorithm: {warmup_rounds: 3}, model: {hidden: [8]}, rounds: 9}"
     scenario = load(write(more=fallback), [change])
-    (note,) = [note for note in idle_notes(scenario) if "fallback" in note]
+    (note,) = [note for note in unused_key_notes(scenario) if "fallback" in note]
     assert note.endswith(f"is dropped: {part} now.")
-    assert idle_notes(with_fallback(scenario))[0] == note
+    assert unused_key_notes(with_fallback(scenario))[0] == note
     other = {"algorithm": "model", "model": "algorithm"}[change.split(".")[0]]
     assert set(scenario.fallback) == {other, "rounds"} and with_fallback(scenario).rounds == 9
 

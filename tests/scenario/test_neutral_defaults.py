@@ -10,7 +10,7 @@ from ddlsim import runs
 from ddlsim.algorithms import ALGORITHMS
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.scenario import load
-from ddlsim.scenario.idle_keys import idle_notes
+from ddlsim.scenario.unused_keys import unused_key_notes
 
 TINY = ["rounds=1", "training.local_steps=1", "evaluation.every=1"]
 
@@ -64,7 +64,9 @@ def test_init_below_an_algorithm_is_an_error_that_names_its_place():
     ],
 )
 def test_unsupported_graph_of_an_algorithm_is_reported(algorithm, dynamic, words):
-    notes = idle_notes(load("smoke", [f"algorithm={{name: {algorithm}}}", f"topology.dynamic={str(dynamic).lower()}"]))
+    notes = unused_key_notes(
+        load("smoke", [f"algorithm={{name: {algorithm}}}", f"topology.dynamic={str(dynamic).lower()}"])
+    )
     found = [note for note in notes if "graph" in note]
     assert len(found) == (words is not None)
     if words is not None:

@@ -60,7 +60,7 @@ class Oracle(RandomGossip):
     deluded_cluster: CountOrZero = 0
     delusion_start: CountOrZero = 50
 
-    def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
+    def unused_keys(self, rounds: int) -> Iterator[tuple[str, str]]:
         if not self.deluded:
             for key in ("deluded_cluster", "delusion_start"):
                 yield key, "deluded is 0"

@@ -37,7 +37,7 @@ class EpidemicLearning(WithFinalAllReduce, SharedModel):
     variant: Literal["oracle", "local"] = "oracle"
     fanout: Count = 4
 
-    def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
+    def unused_keys(self, rounds: int) -> Iterator[tuple[str, str]]:
         if self.variant == "oracle":
             yield "fanout", "with variant oracle the topology determines the receivers"
 

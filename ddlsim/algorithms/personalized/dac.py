@@ -175,14 +175,14 @@ class DAC(SimilarityPull):
                 f"remote_scoring: peers can score a model on their data by inverse_loss only, not by {self.similarity}."
             )
 
-    def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
+    def unused_keys(self, rounds: int) -> Iterator[tuple[str, str]]:
         if self.tau_schedule != "sigmoid":
             yield "tau_growth", f"tau_schedule is {self.tau_schedule}"
         if self.merge != "fedsim":
             yield "fedsim_weights", f"merge is {self.merge}"
         if self.two_hop == "none":
             yield "chained_estimates", "two_hop is none"
-        yield from super().idle(rounds)
+        yield from super().unused_keys(rounds)
         if self.remote_scoring:
             yield "loss_batches", "remote_scoring: peers score a model on all their samples"
 

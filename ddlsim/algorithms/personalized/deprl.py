@@ -49,7 +49,7 @@ class DePRL(WithFinalAllReduce):
     local_training: Literal["steps", "epochs"] = "steps"
     core_steps: StepCount = 1
 
-    def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
+    def unused_keys(self, rounds: int) -> Iterator[tuple[str, str]]:
         if self.local_training == "epochs":
             yield "core_steps", "local_training is epochs"
 

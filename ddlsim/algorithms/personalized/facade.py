@@ -106,7 +106,7 @@ class Facade(WithFinalAllReduce):
             published = self.variant == "code" and self.selection_batches is None
             object.__setattr__(self, "thorough_every", THOROUGH_EVERY if published else 0)
 
-    def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
+    def unused_keys(self, rounds: int) -> Iterator[tuple[str, str]]:
         if self.heads == 1:
             for key in ("common_batches", "warmup_rounds"):
                 yield key, "there is one head, and nothing to pick"

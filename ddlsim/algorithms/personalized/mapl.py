@@ -116,7 +116,7 @@ class MAPL(Algorithm):
     candidates: Literal["all", "neighbors"] = "all"
     share_backbone: bool = False
 
-    def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
+    def unused_keys(self, rounds: int) -> Iterator[tuple[str, str]]:
         if not (self.contrastive or self.prototype or self.uniformity):
             yield "temperature", "contrastive, prototype and uniformity are 0"
         if not self.mu2:

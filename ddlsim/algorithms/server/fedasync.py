@@ -75,7 +75,7 @@ class AsynchronousServer(Algorithm):
     def tests_server_model(self) -> bool:
         return True
 
-    def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
+    def unused_keys(self, rounds: int) -> Iterator[tuple[str, str]]:
         if self.concurrency is None:
             yield "retry_s", "concurrency is null: every request gets a task"
 
@@ -131,8 +131,8 @@ class FedAsync(AsynchronousServer):
     b: Annotated[int, Ge(0)] = 4
     rho: Annotated[float, Ge(0), Le(1e30)] = 0.005
 
-    def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
-        yield from super().idle(rounds)
+    def unused_keys(self, rounds: int) -> Iterator[tuple[str, str]]:
+        yield from super().unused_keys(rounds)
         if self.staleness == "constant":
             yield "a", "staleness is constant"
         if self.staleness != "hinge":

@@ -42,8 +42,8 @@ class FedClassAvg(FedSim):
     def as_published(self) -> tuple[str, ...]:
         return ("variant code",) if self.variant == "code" else ()
 
-    def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
-        yield from super().idle(rounds)
+    def unused_keys(self, rounds: int) -> Iterator[tuple[str, str]]:
+        yield from super().unused_keys(rounds)
         if not self.contrastive:
             for key in ("temperature", "variant"):
                 yield key, "contrastive is 0"

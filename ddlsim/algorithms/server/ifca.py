@@ -3,7 +3,7 @@
 Source: Ghosh, Chung, Yin, Ramchandran, "An efficient framework for clustered federated learning", NeurIPS 2020,
 Algorithm 1 with model averaging. The server sends all k models; a node computes their losses on its training samples,
 trains the best one, and sends it with its number. The server averages the models of each number, by samples as in
-FedAvg; a model that no node has chosen stays as it is. A node is tested with the model that it chose last, as averaged
+FedAvg; a model that no node has chosen is unchanged. A node is tested with the model that it chose last, as averaged
 since. Nodes that are offline are left out of the averages. `facade` is IFCA for heads, without a server.
 """
 

@@ -93,7 +93,7 @@ class SGD(Optimizer):
         if self.nesterov and (not self.momentum or self.dampening):
             raise ValueError("nesterov needs momentum above 0 and no dampening")
 
-    def idle(self, rounds: int) -> Iterator[tuple[str, str]]:
+    def unused_keys(self, rounds: int) -> Iterator[tuple[str, str]]:
         if not self.momentum:
             yield "dampening", "momentum is 0"
 

@@ -1,7 +1,7 @@
 """Notes on keys that are set and have no effect given the other keys, for `ddlsim check` and every run.
 
-They are not errors, because a sweep sets keys for all runs that only some runs use. The method `idle` of a part reports
-the keys of this part.
+They are not errors, because a sweep sets keys for all runs that only some runs use. The method `unused_keys` of a part
+reports the keys of this part.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ Row = tuple[str, bool, str]
 """A dotted key, whether it has no effect, and the reason."""
 
 
-def idle_notes(scenario: Scenario) -> list[str]:
+def unused_key_notes(scenario: Scenario) -> list[str]:
     """Return a note on each key without effect or dropped from the fallback, and on a graph that does not fit."""
     found = [*_of_parts(scenario), *_of_sections(scenario)]
     given = [(".".join(map(str, place)), why) for place, why in found if _is_set(scenario, place)]
@@ -69,7 +69,7 @@ def _of_parts(scenario: Scenario) -> Iterator[tuple[Place, str]]:
         (("devices",), scenario.devices),
     ):
         if part is not None:
-            yield from (((*place, key), why) for key, why in part.idle(scenario.rounds))
+            yield from (((*place, key), why) for key, why in part.unused_keys(scenario.rounds))
 
 
 def _of_sections(scenario: Scenario) -> Iterator[tuple[Place, str]]:

@@ -5,7 +5,7 @@ from typer.testing import CliRunner
 
 from ddlsim.cli import app
 from ddlsim.scenario import load
-from ddlsim.scenario.idle_keys import idle_notes
+from ddlsim.scenario.unused_keys import unused_key_notes
 
 COUNTED = "attacks[0] has no effect except that it is counted: "
 NOTES = [
@@ -68,7 +68,7 @@ NOTES = [
 @pytest.mark.parametrize(("change", "message"), NOTES)
 def test_key_without_effect_gets_a_note(change, message):
     changes = ["topology.dynamic=false", *([change] if isinstance(change, str) else change)]
-    (note,) = [note for note in idle_notes(load("smoke", changes)) if " is defined for " not in note]
+    (note,) = [note for note in unused_key_notes(load("smoke", changes)) if " is defined for " not in note]
     assert note.startswith(f"NOTE: {message}") and note.endswith(".")
 
 
@@ -92,7 +92,7 @@ def test_key_without_effect_gets_a_note(change, message):
     ],
 )
 def test_effective_or_default_keys_get_no_note(changes):
-    assert idle_notes(load("smoke", changes)) == []
+    assert unused_key_notes(load("smoke", changes)) == []
 
 
 def test_check_and_runs_note_unused_keys(tmp_path):
