@@ -10,7 +10,7 @@ from quadratic_runs import quadratic_run
 from ddlsim.aggregation.base import metropolis_hastings
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.scenario import from_mapping
-from ddlsim.scenario.idle_keys import idle_notes
+from ddlsim.scenario.unused_keys import unused_key_notes
 from ddlsim.topologies import TOPOLOGIES
 from ddlsim.topologies.base import Receivers, StaticTopology, mixing_weights, neighbors
 from ddlsim.topologies.files import edges_of
@@ -156,7 +156,7 @@ def test_weights_of_edges_are_mixing_weights_if_declared(tmp_path):
     by_hand = [[0.75, 0.25, 0], [0.25, 0.25, 0.5], [0, 0.5, 0.5]]
     assert matrix(TOPOLOGIES["file"](path=path, weighted=True), 3, 0).tolist() == by_hand
     assert matrix(TOPOLOGIES["file"](path=path), 3, 0) == pytest.approx(matrix(edges_of(nx.path_graph(3)), 3, 0))
-    notes = idle_notes(scenario({"name": "file", "path": path}, nodes={"clusters": [3]}))
+    notes = unused_key_notes(scenario({"name": "file", "path": path}, nodes={"clusters": [3]}))
     assert any("set topology.weighted to true" in note for note in notes)
     with pytest.raises(ScenarioError, match=r"edges to node 1, of sum 1 at most, got a sum of 1\.25"):
         neighbors(TOPOLOGIES["file"](path=str(tmp_path / "heavy.txt"), weighted=True), 3, 0, 0)
