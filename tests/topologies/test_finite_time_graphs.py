@@ -123,7 +123,7 @@ def scenario(topology, algorithm="dpsgd", **keys):
     )
 
 
-@pytest.mark.parametrize("algorithm", ["adpsgd", "facade"])
+@pytest.mark.parametrize("algorithm", ["adpsgd", "d2"])
 def test_algorithms_that_need_both_directions_refuse_directed_graphs(algorithm):
     text = f"topology: this topology is directed, and {algorithm} needs a graph in which both nodes of an edge exchange"
     with pytest.raises(ScenarioError, match=text):

@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import numpy as np
 from annotated_types import Ge, Le
 
-from ddlsim.algorithms.base import GraphKind
+from ddlsim.algorithms.base import GraphKind, Graphs
 from ddlsim.algorithms.rounds import WithFinalAllReduce
 from ddlsim.foundation.units import CountOrZero, StepCount
 from ddlsim.node.candidates import SELECTION_BATCHES, Choice, EvaluationCandidates
@@ -88,6 +88,7 @@ class Facade(WithFinalAllReduce):
     }
 
     expects_graph: ClassVar[GraphKind] = "dynamic"
+    graphs: ClassVar[Graphs] = "directed"
     may_change: ClassVar[frozenset[str]] = frozenset(
         {"warmup_rounds", "common_batches", "selection_batches", "thorough_every", "thorough_takes_time"}
     )
