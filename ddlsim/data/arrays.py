@@ -36,8 +36,8 @@ _datasets: "weakref.WeakValueDictionary[str, Dataset]" = weakref.WeakValueDictio
 class Arrays(DataSettings):
     """Arrays or PyTorch data sets from Python: ddlsim.data.Arrays(train=(x, y), test=(x, y)).
 
-    Samples and labels are numpy arrays or torch tensors; a split may also be a torch Dataset, or anything else with
-    `len` and `[i]` that gives pairs (sample, label), which is read once as a whole; pictures that are neither gray nor
+    Samples and labels are numpy arrays or torch tensors. A split may also be a torch Dataset, or anything else with
+    `len` and `[i]` that gives pairs (sample, label), which is read once as a whole. Pictures that are neither gray nor
     RGB are converted to RGB. Arrays are as in `npz`: images uint8 [N, H, W] or [N, H, W, C], features floating [N, F]
     or as images, token ids of another integer type [N, ...]; tensors have their channels first, [N, C, H, W]. Labels
     are whole numbers [N] or [N, T], of a regression numbers [N].

@@ -80,14 +80,14 @@ def outline(
         classes, labels = dataset.num_classes, dataset.train_labels.shape[1:]
         sizes = [len(dataset.samples(split)[1]) for split in dataset.splits]
     if dataset is None or partition is None or partition.deals_apart:
-        samples = _expected(sizes, validation, partition, nodes.clusters, classes)
+        samples = _expected_samples(sizes, validation, partition, nodes.clusters, classes)
     else:
-        samples = _counted(dataset, validation, partition, node_cluster, len(nodes.clusters), split_by)
+        samples = _count_samples(dataset, validation, partition, node_cluster, len(nodes.clusters), split_by)
     outputs, about = learned.num_outputs(classes, labels), {"origin": "not read"}
     return DatasetSpec(node_cluster, outputs, tuple(shape), samples, about, learned, dtype, tokens, labels)
 
 
-def _expected(
+def _expected_samples(
     sizes: Sequence[int], validation: Validation, partition: Partition | None, clusters: Sequence[int], num_classes: int
 ) -> dict[str, int]:
     """Return the expected samples per node from prepare(), for data with these split sizes and equally many samples per
@@ -123,7 +123,7 @@ def _seen_share(partition: Partition, clusters: Sequence[int], num_classes: int)
     return sum(n * len(own) for n, own in zip(clusters, labels, strict=True)) / (sum(clusters) * num_classes)
 
 
-def _counted(
+def _count_samples(
     dataset: Dataset,
     validation: Validation,
     partition: Partition,

@@ -109,7 +109,7 @@ class HuggingFace(DataSettings):
             if place is None:
                 return self._of_hub(datasets, name, search)
             if place.is_dir() and ((place / "dataset_dict.json").is_file() or (place / "state.json").is_file()):
-                return _saved(datasets, place, name)
+                return _load_saved(datasets, place, name)
             if place.is_dir():
                 return datasets.load_dataset(str(place), split=name)
             keys = {"sep": "\t"} if place.suffix == ".tsv" else {}
@@ -198,7 +198,7 @@ class HuggingFace(DataSettings):
         return tuple(sorted({label for rows in read.values() for label in rows[self.label][:]}))
 
 
-def _saved(datasets: Any, place: Path, name: str) -> Any:
+def _load_saved(datasets: Any, place: Path, name: str) -> Any:
     found = datasets.load_from_disk(str(place))
     splits = found if isinstance(found, Mapping) else {"train": found}
     if name not in splits:

@@ -64,8 +64,8 @@ class Partition(Part, ABC):
         `samples_per_node`.
 
         Args:
-            pool: how many are dealt.
-            held_out: how many more there are, held out for validation.
+            pool: number of samples to deal.
+            held_out: number of further samples, held out for validation.
             clusters: number of nodes of each cluster.
             num_classes: of the data set.
         """
@@ -356,7 +356,7 @@ class Shards(_OfClasses):
     All samples are dealt; shard sizes differ by one at most.
 
     Args:
-        shards_per_node: how many; about as many labels per node.
+        shards_per_node: number of shards of a node, which has about as many labels.
     """
 
     deals_apart: ClassVar[bool] = True

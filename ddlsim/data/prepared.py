@@ -140,7 +140,7 @@ def _keep_a_part(owned: list[np.ndarray], fraction: float, seed: int) -> tuple[l
 @dataclass
 class PreparedData:
     """Samples of a run for training and evaluation. Images are float32 [n, C, H, W], contiguous, or Uint8Images that
-    return these; other samples keep their shape, and integers (token ids) their type; samples in a memory-mapped file
+    return these. Other samples keep their shape, and integers (token ids) their type. Samples in a memory-mapped file
     are MappedSamples. Labels are int64 [n] or [n, ...], of a regression float32 [n].
 
     Args:

@@ -87,7 +87,7 @@ class Shift(Part, ABC):
         """Check, on no samples at all, that the shift fits the clusters and the samples.
 
         Args:
-            num_clusters: how many clusters there are.
+            num_clusters: number of clusters.
             image_shape: of one sample, (C, H, W).
         Raises:
             ScenarioError: if not.

@@ -86,7 +86,7 @@ class _Standard(DataSettings):
         cls, wanted = _class_named(self.torchvision_class), [f"{self.name}.npz", f"{self.folder}/"]
         splits, root = {}, ""
         for split in ("train", "test"):
-            found, root = _opened(cls, {"train": split == "train"}, search, self.name, wanted, layout)
+            found, root = _open(cls, {"train": split == "train"}, search, self.name, wanted, layout)
             images = as_samples(root, f"x_{split}", np.asarray(found.data), False)
             splits[split] = images, np.asarray(found.targets, np.int64)
         return splits, root
@@ -178,7 +178,7 @@ class Torchvision(DataSettings):
         layout = f"the files that {where}(root=...) reads."
         splits = {}
         for split, more in (by_split or {"train": {}}).items():
-            found, _ = _opened(cls, {**self.arguments, **more}, search, self.dataset, [self.dataset], layout)
+            found, _ = _open(cls, {**self.arguments, **more}, search, self.dataset, [self.dataset], layout)
             splits[split] = self._read(where, split, found)
         if not by_split:
             x, y = splits["train"]
@@ -209,7 +209,7 @@ def _class_named(name: str) -> Any:
     return cls
 
 
-def _opened(
+def _open(
     cls: Any, arguments: Mapping[str, Any], search: DataSearch, name: str, wanted: Sequence[str], layout: str
 ) -> tuple[Any, str]:
     """Return a data set of torchvision, from the first data folder that has it, else downloaded into the first; and

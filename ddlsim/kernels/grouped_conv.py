@@ -298,7 +298,7 @@ def grouped_conv2d(
 
 
 MOST_VALUES = 2**31 - 1
-"""Of a tensor: places in it are counted in 32 bits."""
+"""Largest number of values of a tensor, since kernels count places in 32 bits."""
 FEWEST_MODELS = 2
 """One model alone is an ordinary convolution, at which cuDNN is faster."""
 MOST_MODELS = 2**15

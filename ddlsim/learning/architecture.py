@@ -40,13 +40,13 @@ def check_task(task: Task, outputs: torch.Tensor, labels: torch.Tensor) -> None:
             place.
     """
     with torch.enable_grad():
-        mean = _tried(task, "loss", outputs.detach().clone().requires_grad_(), labels)
+        mean = _call_method(task, "loss", outputs.detach().clone().requires_grad_(), labels)
     if not isinstance(mean, torch.Tensor) or mean.dim() or not mean.requires_grad:
         raise _wrong(task, "loss", mean, "with reduction 'mean', expected a scalar with a gradient")
-    each = _tried(task, "loss", outputs, labels, "none")
+    each = _call_method(task, "loss", outputs, labels, "none")
     if not isinstance(each, torch.Tensor) or each.shape != (1,):
         raise _wrong(task, "loss", each, "with reduction 'none', expected one value per sample, [n]")
-    counted = _tried(task, "statistics", outputs[None], labels[None])
+    counted = _call_method(task, "statistics", outputs[None], labels[None])
     shape = counted.shape if isinstance(counted, torch.Tensor) else ()
     if shape[:1] != (1,) or (task.keeps_samples and shape[1:2] != (1,)):
         row = "a tensor [1, 1, ...]: one row per sample" if task.keeps_samples else "a tensor [1, ...]: one row"
@@ -54,7 +54,7 @@ def check_task(task: Task, outputs: torch.Tensor, labels: torch.Tensor) -> None:
     if task.has_classes and (len(shape) != 3 or shape[1] != shape[2] or counted.dtype != torch.int64):
         expected = "int64 [1, C, C], confusion matrices: has_classes is True (else: has_classes: ClassVar = False)"
         raise _wrong(task, "statistics", counted, f"for one model, expected {expected}")
-    _check_measures(task, _tried(task, "measures", counted[0].numpy(), float(each.sum())))
+    _check_measures(task, _call_method(task, "measures", counted[0].numpy(), float(each.sum())))
 
 
 def _check_measures(task: Task, found: Any) -> None:
@@ -71,7 +71,7 @@ def _check_measures(task: Task, found: Any) -> None:
             raise _wrong(task, "measures", found.get(name), f"for {name}, expected a number for each of {names}")
 
 
-def _tried(task: Task, method: str, *arguments: Any) -> Any:
+def _call_method(task: Task, method: str, *arguments: Any) -> Any:
     try:
         return getattr(task, method)(*arguments)
     except Exception as error:  # any error of a user's method for inputs that it does not support

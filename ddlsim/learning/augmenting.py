@@ -64,8 +64,8 @@ class Transforms:
         samples = torch.rand(2, *shape, generator=torch.Generator().manual_seed(0))
         for each in callables(augmentation):
             name = getattr(each, "__name__", type(each).__name__)
-            first, drawn = self._tried(name, each, samples)
-            again, _ = self._tried(name, each, samples)
+            first, drawn = self._try_transform(name, each, samples)
+            again, _ = self._try_transform(name, each, samples)
             if not torch.equal(first, again):
                 text = f"{name} draws from a separate generator, so runs could not be repeated"
                 raise ScenarioError(f"training.augmentation: {text}. Draw from a global generator.")
@@ -77,7 +77,7 @@ class Transforms:
             samples = each(samples) if batched else torch.stack([each(sample) for sample in samples])
         return samples
 
-    def _tried(self, name: str, each: Callable[[Any], Any], samples: torch.Tensor) -> tuple[torch.Tensor, bool]:
+    def _try_transform(self, name: str, each: Callable[[Any], Any], samples: torch.Tensor) -> tuple[torch.Tensor, bool]:
         """Return the transform's result for samples from seed 0, and whether it draws."""
         with drawing(0, _CPU):
             before = _states()

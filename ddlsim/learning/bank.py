@@ -223,7 +223,7 @@ class Rows:
             architecture: of the models.
             parts: parts of a model.
             seed: of these draws alone.
-            count: how many.
+            count: number of models.
             node: the node that they are for.
             known: false if their values are loaded later, see jobs.py.
         """

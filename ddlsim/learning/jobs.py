@@ -250,7 +250,7 @@ class EagerWaves:
 
     Args:
         jobs: the queue.
-        num_training: how many nodes there are now that train.
+        num_training: current number of nodes that train.
     """
 
     def __init__(self, jobs: Jobs, num_training: Callable[[], int]):
@@ -302,7 +302,7 @@ class Cut:
         num_jobs: enqueued so far.
         num_rows: rows with a number.
         pending: numbers of the jobs that have not run.
-        num_old: how many of them were pending at the last flush.
+        num_old: number of them that were pending at the last flush.
     """
 
     num_jobs: int

@@ -146,7 +146,7 @@ class Learner(RowOperations):
 
         Args:
             seed: of these draws alone.
-            count: how many.
+            count: number of models.
             whole: one row per model, (model,); otherwise one per part, (core, head) and what else there is.
             node: the node that has the architecture.
         """

@@ -48,7 +48,7 @@ def count_step(
         with torch.device(device):
             (module,) = draw(build, 0)
             inputs = torch.zeros((batch_size, *shape), dtype=dtype)
-        forward, backward = _counted(module.train(), inputs)
+        forward, backward = _count_operations(module.train(), inputs)
     except Exception:  # any error of a user's module for zeros; the run itself reports it
         forward, backward = 0, 0
     if not forward or not backward:
@@ -77,7 +77,7 @@ class _Counter(TorchDispatchMode):
         return found
 
 
-def _counted(module: nn.Module, inputs: torch.Tensor) -> tuple[int, int]:
+def _count_operations(module: nn.Module, inputs: torch.Tensor) -> tuple[int, int]:
     """Operations of a forward and of a backward pass."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 

@@ -48,7 +48,7 @@ def aggregate(jobs: Sequence[AggregateSpec]) -> None:
         sums: list[tuple[Row, list[Row], list[float]]] = []
         trims: list[tuple[Row, list[Row], int, Row | None]] = []
         for job in (jobs[place] for place in places):
-            rows, combination = _combined(job)
+            rows, combination = _combine(job)
             if isinstance(combination, torch.Tensor):
                 job.target.allocate()
                 job.target.values().copy_(combination)
@@ -68,7 +68,7 @@ def aggregate(jobs: Sequence[AggregateSpec]) -> None:
         _trim(bank, trims)
 
 
-def _combined(job: AggregateSpec) -> tuple[list[Row], Combination | torch.Tensor]:
+def _combine(job: AggregateSpec) -> tuple[list[Row], Combination | torch.Tensor]:
     """Return the rows that count (the start last, if it counts) and their combination, or its values.
 
     Raises:
@@ -175,7 +175,7 @@ def apply(jobs: Sequence[ApplySpec]) -> None:
         for some in (work[start : start + at_once] for start in range(0, len(work), at_once)):
             if len(some) == 1 or not _apply_together(some):
                 for job in some:
-                    job.target.values().copy_(_applied(job))
+                    job.target.values().copy_(_apply(job))
 
 
 def _identity(function: Callable[..., Any]) -> Hashable:
@@ -195,7 +195,7 @@ def _apply_together(jobs: Sequence[ApplySpec]) -> bool:
     arguments = [stacked_rows(rows) for rows in zip(*(job.sources for job in jobs), strict=True)]
     try:
         found = torch.func.vmap(jobs[0].function)(*arguments)
-    except Exception:  # control flow that depends on values, for example; a fault of the function is raised by _applied
+    except Exception:  # control flow that depends on values, for example; a fault of the function is raised by _apply
         return False
     if wrong_tensor(found, arguments[0]):
         return False
@@ -203,7 +203,7 @@ def _apply_together(jobs: Sequence[ApplySpec]) -> bool:
     return True
 
 
-def _applied(job: ApplySpec) -> torch.Tensor:
+def _apply(job: ApplySpec) -> torch.Tensor:
     """Return the function of one node's rows, whose copies it may change."""
     arguments, threads = [row.values().clone() for row in job.sources], torch.get_num_threads()
     torch.set_num_threads(1)  # sums depend on the number of threads
@@ -269,7 +269,7 @@ class PoisonedNodes:
                 for place, one in enumerate(poisons):
                     if one.start_round <= first:
                         rng = stream(seed, "poisoned samples", node, place)
-                        inputs, labels = _poisoned(one, inputs, labels, data, rng)
+                        inputs, labels = _poison(one, inputs, labels, data, rng)
                 self._of.setdefault(node, []).append((first, len(data.train)))
                 self.owners[len(data.train)] = node
                 data.train.append((inputs, labels))
@@ -282,7 +282,7 @@ class PoisonedNodes:
         return next((number for first, number in reversed(self._of.get(node, [])) if round_num >= first), node)
 
 
-def _poisoned(
+def _poison(
     attack: Any, inputs: torch.Tensor, labels: torch.Tensor, data: NodeDatasets, rng: "np.random.Generator"
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the samples after an attack."""

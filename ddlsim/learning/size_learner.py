@@ -219,7 +219,7 @@ class SizeLearner:
 
     def class_cosine(self, own: "Params", others: "Sequence[Params]") -> "Job":
         """Return the cosine 1 for every classifier."""
-        return _finished([1.0] * len(others))
+        return _finished_job([1.0] * len(others))
 
     def _classifier_sizes(self, head: "SizedPart | Part") -> tuple[int, int]:
         """Values of the last linear layer's weights and bias, which it may not have: weights are the more."""
@@ -238,15 +238,15 @@ class SizeLearner:
         """Return the same loss for every model."""
         for model in models:
             check_model("losses", model)
-        return _finished([self._loss] * len(models))
+        return _finished_job([self._loss] * len(models))
 
     def test(self, models: "Sequence[Model]", *_: Any, **__: Any) -> "Job":
         """Return the same loss for every model, and no predictions."""
-        return _finished([((), self._loss, None)] * len(models))
+        return _finished_job([((), self._loss, None)] * len(models))
 
     def compare(self, metric: str, own: "Model", peers: "Sequence[Model]", *_: Any, **__: Any) -> "Job":
         """Return the same similarity for every peer."""
-        return _finished([1.0] * len(peers))
+        return _finished_job([1.0] * len(peers))
 
     draws_numbers = False
 
@@ -286,7 +286,7 @@ class SizeLearner:
         return _sized(part, next(self._serials))
 
 
-def _finished(value: list[Any]) -> "Job":
+def _finished_job(value: list[Any]) -> "Job":
     return cast("Job", FinishedJob(value))
 
 

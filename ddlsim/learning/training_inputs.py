@@ -101,7 +101,7 @@ def draw_batches(
 
     Args:
         rng: the node's stream; two calls with equal streams give equal batches.
-        num_samples: how many samples the node holds, >= 1.
+        num_samples: number of the node's samples, at least 1.
         batch_size: samples per batch.
         count: number of batches.
         drop_last: whether a smaller last batch of a pass is left out, unless it is the only one.

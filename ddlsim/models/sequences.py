@@ -42,7 +42,7 @@ class LSTMLayers(nn.Module):
     Args:
         inputs: D.
         units: per layer.
-        layers: how many.
+        layers: number of layers.
     """
 
     def __init__(self, inputs: int, units: int, layers: int):
@@ -122,7 +122,7 @@ class TokensAndPositions(nn.Module):
     """Token ids [n, T] -> learned embeddings of tokens and positions, added, [n, T, width].
 
     Args:
-        tokens: how many different ones.
+        tokens: number of different tokens.
         context: most positions.
         width: of the features.
     """

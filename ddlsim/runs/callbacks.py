@@ -163,7 +163,7 @@ class Callbacks:
             except StopRun as stop:
                 reason = reason or str(stop)
             except Exception as error:
-                raise _failed(each, hook, error) from error
+                raise _callback_error(each, hook, error) from error
         return reason
 
     def end(self, summary: dict[str, Any]) -> CallbackFailed | None:
@@ -174,7 +174,7 @@ class Callbacks:
                 with suppress(StopRun):
                     each.on_end(copy.deepcopy(summary))
             except Exception as error:
-                failure = failure or _failed(each, "on_end", error)
+                failure = failure or _callback_error(each, "on_end", error)
         return failure
 
 
@@ -187,7 +187,7 @@ def _same_torch() -> AbstractContextManager[None]:
     return same_defaults("it")
 
 
-def _failed(callback: Callback, hook: str, error: Exception) -> CallbackFailed:
+def _callback_error(callback: Callback, hook: str, error: Exception) -> CallbackFailed:
     """Return the error for an exception of a callback, with the line in the callback's file."""
     files = {frame.filename for frame in traceback.extract_tb(error.__traceback__)}
     line = own_code.user_frame(error, files - {__file__}) or f"{type(error).__name__}: {error}"

@@ -70,7 +70,7 @@ def plugin_problems(scenario: Scenario, notify: Callable[[str], None] = lambda _
         try:
             found += [] if found else problems
         except Exception as error:
-            found.append(_located(error, plugins, small.nodes.count))
+            found.append(_with_place(error, plugins, small.nodes.count))
     return found
 
 
@@ -123,7 +123,7 @@ def _round_problems(
     """Run two rounds of a few nodes; with a plug-in algorithm, also two rounds of all nodes without learning."""
     try:
         yield from _data_problems(small, plugins)
-        prepared = _prepared(small, plugins)
+        prepared = _trial_data(small, plugins)
     except DataMissing as error:
         notify(f"The data is not available, so plug-ins could not be tried in rounds: {error}")
         return
@@ -182,7 +182,7 @@ def _data_problems(small: Scenario, plugins: Mapping[str, Any]) -> Iterator[str]
             yield f"{place} returns data whose {key} is {value}, but the class says {stated}"
 
 
-def _prepared(small: Scenario, plugins: Mapping[str, Any]) -> PreparedData | DatasetSpec:
+def _trial_data(small: Scenario, plugins: Mapping[str, Any]) -> PreparedData | DatasetSpec:
     """Return the samples of a trial: real ones if a plug-in provides or deals them, else zeros of their shape."""
     if plugins.keys() & DEALING:
         real = small.model_copy(update={"learning": "real"})
@@ -270,7 +270,7 @@ def _trial(scenario: Scenario, clusters: Sequence[int], plugins: Mapping[str, An
     return scenario.model_copy(update=changes)
 
 
-def _located(error: Exception, plugins: Mapping[str, Any], nodes: int) -> str:
+def _with_place(error: Exception, plugins: Mapping[str, Any], nodes: int) -> str:
     """Return an error's text with the user's line that raised it, or the plug-in class that it concerns."""
     bases = [cls for part in plugins.values() for cls in type(part).__mro__]
     custom = [cls for cls in bases if cls.__module__.split(".")[0] not in ("ddlsim", "builtins", "abc", "torch")]

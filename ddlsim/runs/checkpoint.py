@@ -78,7 +78,7 @@ class Checkpoints:
 
     Args:
         directory: of the run.
-        every: how often.
+        every: frequency of checkpoints.
         learner: of the run.
         recorder: writes metrics.jsonl.
         last_round: number of rounds of each node.

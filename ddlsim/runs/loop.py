@@ -30,7 +30,7 @@ def execute(context: RunContext) -> dict:
     try:
         try:
             simulation = _make(context)
-            _stop_if(context.callbacks.call("on_start", _started(context)))
+            _stop_if(context.callbacks.call("on_start", _description(context)))
             simulation.run()
             if context.repetition is not None:
                 raise ReplayFailed(f"it ended before round {context.repetition.state.rounds}.")
@@ -208,7 +208,7 @@ def _evaluation(context: RunContext, recorder: Recorder, outcome: Evaluated) -> 
     _stop_if(context.callbacks.call("on_evaluation", event))
 
 
-def _started(context: RunContext) -> Started:
+def _description(context: RunContext) -> Started:
     """Describe the run for callbacks."""
     after = context.repetition.state.rounds if context.repetition else 0
     return Started(context.path, to_plain(context.scenario), context.scenario.rounds, context.node_cluster, after)

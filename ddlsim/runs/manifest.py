@@ -39,7 +39,7 @@ _KEYS = ("path", "file", "changes", "uplinks", "downlinks", "pretrained")
 
 def file_digests(*scenarios: Scenario) -> dict[str, str]:
     """Return the SHA-256 of each existing file that scenarios name, by "key path"."""
-    named = (each for scenario in scenarios for each in _named("", to_plain(scenario)))
+    named = (each for scenario in scenarios for each in _named_files("", to_plain(scenario)))
     return {f"{key} {path}": _digest(found) for key, path, found in named}
 
 
@@ -77,14 +77,14 @@ def same_files(directory: Path, *scenarios: Scenario) -> bool:
     return then is not None and all(then.get(name, digest) == digest for name, digest in now)
 
 
-def _named(key: str, value: Any) -> Iterator[tuple[str, str, Path]]:
+def _named_files(key: str, value: Any) -> Iterator[tuple[str, str, Path]]:
     """Yield the dotted key, text and path of each existing file, or folder, that is named below a key."""
     if isinstance(value, Mapping):
         for name, below in value.items():
-            yield from _named(f"{key}.{name}" if key else name, below)
+            yield from _named_files(f"{key}.{name}" if key else name, below)
     elif isinstance(value, list):
         for below in value:
-            yield from _named(key, below)
+            yield from _named_files(key, below)
     elif isinstance(value, str) and (last := key.rpartition(".")[2]) in _KEYS:
         path = Path(value).expanduser()
         if path.is_file() or (last == "pretrained" and path.is_dir()):

@@ -127,7 +127,7 @@ class Progress:
 
     @contextmanager
     def _until_broken(self) -> Iterator[None]:
-        """Silence from here on if the stream fails; OSError: no reader or no room; ValueError: it was closed."""
+        """End the output if the stream fails, by OSError (no reader or no room) or ValueError (it was closed)."""
         try:
             yield
         except (OSError, ValueError):

@@ -39,15 +39,15 @@ def cross_problems(scenario: Scenario) -> Iterator[tuple[Place, str]]:
         _secure,
         _network,
         _graph,
-        _compared,
-        _aggregated,
+        _comparisons,
+        _aggregation,
         _validation,
     ):
         yield from ((_path(key), text) for key, text in section(scenario))
     for number, attack in enumerate(scenario.attacks):
         place = ("attacks", number)
         yield from _misfits(place, attack, scenario)
-        yield from (((*place, *_path(key)), text) for key, text in _attacked(attack, scenario))
+        yield from (((*place, *_path(key)), text) for key, text in _attack(attack, scenario))
     links: list[Part] = []
     yield from _refusal(("network", "links"), lambda: links.append(scenario.links))
     for path, part in (
@@ -273,7 +273,7 @@ def _graph(scenario: Scenario) -> Wrong:
         yield "topology", f"{name} needs mixing {text}. Choose sgp, which needs no such weights, or another topology"
 
 
-def _compared(scenario: Scenario) -> Wrong:
+def _comparisons(scenario: Scenario) -> Wrong:
     """Check that similarities have equal initial models, and nodes that compare models."""
     chosen, algorithm, last = scenario.records.true_similarities, scenario.algorithm, scenario.nodes.count - 1
     for i, node in enumerate(chosen):
@@ -288,7 +288,7 @@ def _compared(scenario: Scenario) -> Wrong:
         yield "records.true_similarities", f"{text}Choose dac, pens, panm, random, oracle or local"
 
 
-def _aggregated(scenario: Scenario) -> Wrong:
+def _aggregation(scenario: Scenario) -> Wrong:
     """Check that the algorithm can use the rule for averages."""
     rule, algorithm = scenario.aggregation, scenario.algorithm
     if rule is None or rule.is_plain:
@@ -300,7 +300,7 @@ def _aggregated(scenario: Scenario) -> Wrong:
         yield "aggregation.name", f"{text}Use one of: median, trimmed_mean, krum, multi_krum, geometric_median"
 
 
-def _attacked(attack: Any, scenario: Scenario) -> Wrong:
+def _attack(attack: Any, scenario: Scenario) -> Wrong:
     """Check that the nodes, rounds, classes or messages exist that an attack needs."""
     cluster, clusters = attack.only_cluster, len(scenario.nodes.clusters)
     if cluster is not None and cluster >= clusters:

@@ -39,7 +39,7 @@ class Scenario(Section):
         participation: probability with which a node joins a round, drawn from the seed for each node and round. A node
             that does not join trains and sends nothing in that round, keeps its model, and is idle as long as its local
             training would take; no other node waits for it or sends to it. 1: all nodes join all rounds.
-        protocol: how long a node waits, and the handling of late messages.
+        protocol: deadlines, and the handling of late messages.
         learning: real: nodes train; none: only the network is simulated: models are sizes, no data is needed, and no
             node stops early.
         init: initial models: shared: equal for all nodes of an architecture; own: different for each node.

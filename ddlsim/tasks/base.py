@@ -29,7 +29,7 @@ def not_classes(labels: np.ndarray, num_classes: int, shape: tuple[int, ...] | N
 
     Args:
         labels: of any shape.
-        num_classes: how many there are.
+        num_classes: number of classes.
         shape: of all labels, if these are only some.
     """
     shape = labels.shape if shape is None else shape
@@ -185,7 +185,7 @@ def loss_rows(metric: Metric, records_loss: bool) -> tuple[str, ...]:
     """The rows whose value is not finite where a node's training has diverged.
 
     Args:
-        metric: what nodes are judged by.
+        metric: metric that nodes are judged by.
         records_loss: whether the loss has its own rows; if not, an error metric is used instead.
     """
     if records_loss:

@@ -276,7 +276,7 @@ def auroc(scores: np.ndarray, labels: np.ndarray) -> float:
 
 
 def _area(scores: np.ndarray, labels: np.ndarray) -> float | None:
-    """Of one label, by the rank sum of its positive samples (Mann and Whitney, 1947)."""
+    """Return the area of one label, by the rank sum of its positive samples (Mann and Whitney, 1947)."""
     positives = int(labels.sum())
     negatives = len(labels) - positives
     if not positives or not negatives:

@@ -195,5 +195,5 @@ def test_validation_rows_use_validation_samples(tmp_path):
 def test_cluster_without_a_joined_node_counts_as_the_worst():
     objective = Objective("worst_cluster", ACCURACY, "accuracy", "worst cluster")
     about = SimpleNamespace(node_cluster=np.array([0, 0, 1]), judged_clusters=[0, 1])
-    assert objective._judged(np.array([0.5, 0.7, 0.4]), about) == pytest.approx(0.4)
-    assert objective._judged(np.array([0.5, 0.7, np.nan]), about) == -np.inf
+    assert objective._value_of(np.array([0.5, 0.7, 0.4]), about) == pytest.approx(0.4)
+    assert objective._value_of(np.array([0.5, 0.7, np.nan]), about) == -np.inf

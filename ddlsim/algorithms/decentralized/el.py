@@ -4,7 +4,7 @@ Source: de Vos, Farhadkhani, Guerraoui, Kermarrec, Pires, Sharma, "Epidemic Lear
 with Randomized Communication", NeurIPS 2023. `oracle` uses the topology's graph of the round, known to all (with the
 topology random_regular this is EL-Oracle, called EL in the FACADE paper). `local` lets every node draw its own `fanout`
 receivers; as in the authors' code, the other nodes get an empty notice, so that a receiver knows when a round is
-complete; in `mode: async` no node waits for notices, and none are sent. With `protocol.late_messages: keep` a notice
+complete. In `mode: async` no node waits for notices, and none are sent. With `protocol.late_messages: keep` a notice
 of the round takes precedence over a late model of an earlier one. Models of peers that are offline, and lost or late
 models, are left out of the mean.
 

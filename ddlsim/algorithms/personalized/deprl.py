@@ -4,7 +4,7 @@ Source: Xiong, Yan, Wang, Li, "DePRL: Achieving Linear Convergence Speedup in Pe
 Shared Representations", AAAI 2024, as the FACADE paper's code ran it: `steps` mode trains the head with the core frozen
 for the local steps, then the core with the head frozen for one; `epochs` mode does one pass over the data each (the
 published CIFAR-10 setting, with batches of 100). The whole model travels, only cores are merged, with
-Metropolis-Hastings weights, which on a regular graph are the plain mean. The DePRL paper's topology is static; FACADE's
+Metropolis-Hastings weights, which on a regular graph are the plain mean. The DePRL paper's topology is static, FACADE's
 code uses a new graph each round; the scenario's topology chooses. Weights of peers that are offline, or whose message
 is lost or too late, are added to the weight of the node's core.
 """

@@ -62,7 +62,7 @@ class StepGraphs:
             key: which function it is; together with the inputs' shapes it decides which graph serves.
             function: the function to call.
             count: N, of all inputs.
-            steps: how often it will be called.
+            steps: number of calls.
         """
         if self._record is None:
             return function

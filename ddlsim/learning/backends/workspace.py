@@ -30,7 +30,7 @@ class ModelWorkspace:
     """A module of one architecture over a flat float32 vector [P]: loading a model is one copy per part.
 
     Args:
-        architecture: how the module is made, and its layout.
+        architecture: builder and layout of the module.
         device: device of the module.
     """
 

@@ -53,7 +53,7 @@ class Wave:
         outputs: numbers of the rows that they fill, if something holds them, and of their parts.
         drawn: rows that it has to draw first.
         released: rows that nothing holds any more.
-        parts: those whose numbers the worker does not know yet.
+        parts: parts whose numbers the worker does not know yet.
     """
 
     kind: str

@@ -43,7 +43,7 @@ class Shard:
 
     Args:
         learner: of the whole scenario, on the worker's device.
-        nodes: those whose samples it keeps; it computes for no others.
+        nodes: nodes whose samples it keeps; it computes for no others.
     """
 
     def __init__(self, learner: Learner, nodes: Collection[int]):

@@ -10,7 +10,7 @@ Quantization (float16; int8 with one scale per tensor) encodes the parameters th
 messages. Sparsification (top-k with error feedback, random-k) encodes differences to a copy that the receivers hold.
 
 Parameters with most values missing cannot be merged, so a message contains a change of a copy. A sender and all its
-receivers keep the same copy of the sender's parameters; a message lists the k values that change, and their new values;
+receivers keep the same copy of the sender's parameters. A message lists the k values that change, and their new values;
 the receiver merges its copy. Values that were not sent remain in the difference between parameters and copy, compete
 again in the next message, and so are sent sooner or later. This is error feedback in the form of Richtarik, Sokolov,
 Fatkhullin, "EF21: A New, Simpler, Theoretically Better, and Practically Faster Error Feedback" (NeurIPS 2021), which

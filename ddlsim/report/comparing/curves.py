@@ -113,7 +113,9 @@ def mean_curve(group: Group, x: Axis, y: str | None = None, band: Band = "std") 
 
 
 def quantile_975(freedom: int) -> float:
-    """Of Student's t; above 10 degrees of freedom by its first terms in 1 / freedom, right to 0.001."""
+    """Return the quantile of Student's t; above 10 degrees of freedom by the first terms in 1 / freedom, within
+    0.001.
+    """
     large = 1.95996 + 2.37227 / freedom + 2.8225 / freedom**2 + 2.556 / freedom**3
     return _T975[freedom - 1] if freedom <= len(_T975) else large
 

@@ -41,7 +41,7 @@ class Group:
 
     @property
     def seeds(self) -> list[int]:
-        """Of its runs."""
+        """Seeds of its runs."""
         return [records.scenario.get("seed", 0) for records in self.runs]
 
     @property

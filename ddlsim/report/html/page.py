@@ -99,7 +99,7 @@ def write(page: Page, path: str | Path, option: str = "-o") -> Path:
     """Write a page. An existing file is replaced once the new one is complete.
 
     Args:
-        page: what it shows.
+        page: its contents.
         path: the file; folders above it are created.
         option: of the command line, which an error names.
     Raises:

@@ -51,7 +51,7 @@ class Run:
 
     @property
     def status(self) -> str:
-        """done; stopped (by a callback), interrupted or failed; or running."""
+        """done, stopped (by a callback), interrupted, failed or running."""
         return self.records.status
 
     @property

@@ -212,7 +212,7 @@ def run(
         resume_torn=resume,
         **options,
     )
-    return _ended(directory, summary)
+    return _finished_run(directory, summary)
 
 
 def check(
@@ -313,7 +313,7 @@ def resume(
         source, anyway=anyway, from_round=until, set=changes, out=place if branches else None, **options
     )
     del held  # which keeps arrays alive until here
-    return _ended(place, summary)
+    return _finished_run(place, summary)
 
 
 def _overrides(set: Mapping[str, Any] | Sequence[str] | None) -> list[str]:
@@ -338,7 +338,7 @@ def load(directory: str | Path, *, trust: bool = False) -> Run:
     return found
 
 
-def _ended(directory: Path, summary: dict[str, Any]) -> Run:
+def _finished_run(directory: Path, summary: dict[str, Any]) -> Run:
     found = Run(directory, trust=True)
     found.__dict__["summary"] = summary  # as the property would read it
     if summary["status"] == "interrupted":

@@ -277,7 +277,7 @@ def deal(
 
     Args:
         shards: contiguous: blocks of node ids; clusters: nodes of a cluster together; graph: neighbors together.
-        workers: how many.
+        workers: number of workers.
         node_cluster: int [N].
         neighbors: returns the neighbors of every node in the graph of the first round.
     """

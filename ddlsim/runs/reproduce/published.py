@@ -153,7 +153,7 @@ class Shape(Section):
     """One claim of the paper; exactly one of `order` and `near` is given.
 
     Args:
-        claim: what the figure shows or the text says.
+        claim: statement of the figure or the text.
         order: cells from the highest value to the lowest; a list of cells in the place of one: these in any order.
         margin: by how much each must be above the next at least; below 0: how far under it it may be.
         near: cells whose values lie within `within` of each other.

@@ -232,7 +232,7 @@ def run_points(
         try:
             while under_way:
                 (ended,), _ = ray.wait(list(under_way), num_returns=1)
-                yield _ended(ray, ended, under_way.pop(ended))
+                yield _end_of(ray, ended, under_way.pop(ended))
         finally:
             for ref in under_way:
                 ray.cancel(ref, force=True)
@@ -274,7 +274,7 @@ def _files(directory: Path) -> dict[str, bytes]:
     return {str(path.relative_to(directory)): path.read_bytes() for path in paths}
 
 
-def _ended(ray: Any, ref: Any, point: Point) -> Ended:
+def _end_of(ray: Any, ref: Any, point: Point) -> Ended:
     """Return the end of a run, and write its directory."""
     try:
         code, cause, files = ray.get(ref)

@@ -73,12 +73,12 @@ class Objective:
             return []
         if self.rows not in evaluations.values:
             raise ScenarioError(f"--metric {self.name}: runs of {records.scenario.get('name')} do not record it.")
-        found = [self._judged(each, records) for each in evaluations.honest(self.rows)]
+        found = [self._value_of(each, records) for each in evaluations.honest(self.rows)]
         curve = [(int(number), value) for number, value in zip(evaluations.round, found, strict=True)]
         half = any(np.isnan(values[-1]).any() for values in evaluations.values.values())
         return curve[:-1] if half and not ended else curve
 
-    def _judged(self, values: np.ndarray, records: Records) -> float:
+    def _value_of(self, values: np.ndarray, records: Records) -> float:
         """Return the value of one evaluation; infinity in the worse direction if the run has diverged."""
         clusters = metrics.over_clusters(values, records.node_cluster)
         if self.over == "nodes":
