@@ -10,14 +10,16 @@ waits for the end of the instant.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import simpy
 
 from ddlsim.engine.forging import JUNK, ForgingPacker
 from ddlsim.engine.transport import NetworkTransport
+from ddlsim.foundation.errors import DdlsimError
 from ddlsim.network.messages.encoder import Payload
 from ddlsim.network.messages.message import EXCHANGE, PUSH, RESPONSE, SCORE_REQUEST, Message, Nodes
+from ddlsim.node.ports import CollectiveCall
 
 
 @dataclass(eq=False)
@@ -169,6 +171,13 @@ class AttackedTransport(NetworkTransport):
         self.packer.withheld = self._withheld
 
     # -- the port --------------------------------------------------------------------------------------------------
+
+    def collective(self, node: int, call: CollectiveCall, content: Any, wire_bytes: int | None) -> NoReturn:
+        """Refuse collectives, whose members see sums."""
+        text = (
+            "expected a run without attacks, since members of a collective see sums, which attackers cannot forge here"
+        )
+        raise DdlsimError(f"node.{call.verb}: {text}. Remove attacks, or choose an algorithm that sends models.")
 
     def publish(self, node: int, round_num: int, stage: int | None, payload: dict[str, Any]) -> None:
         """Answer pulls with the attacked form of this payload from now on."""

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ddlsim.foundation.errors import DdlsimError
 from ddlsim.network.messages.encoder import MessageEncoder, Payload, content_bytes, payload_sizes
 from ddlsim.network.messages.gaussian import PrivateSender
 from ddlsim.network.messages.message import Keys, Message, Nodes
@@ -78,6 +79,20 @@ class MessagePacker:
         sizes = payload_sizes(payload)
         size = sum(num_bytes for _, num_bytes in sizes)
         return [Message(sender, receivers, round_num, kind, payload, size, header_bytes, keys=keys, sizes=sizes)]
+
+    def contribution(self, sender: int, payload: Payload) -> tuple[Payload, int]:
+        """Return a payload as the members of a collective receive it, and its bytes.
+
+        Raises:
+            DdlsimError: the compression sends changes of a receiver's copy.
+        """
+        if self._encoders is None:
+            return payload, sum(num_bytes for _, num_bytes in payload_sizes(payload))
+        packed = self._encoders[sender].pack(payload)
+        if packed.copies:
+            text = "this network.compression sends changes of a receiver's copy, and a collective has no fixed receiver"
+            raise DdlsimError(f"node.{next(iter(payload))}: {text}. Choose float16, int8 or none.")
+        return packed.payload, packed.bytes_to(sender)
 
     def forget(self, node: int) -> None:
         """Forget a node's releases, and its and others' copies of each other's parameters, because it has lost its

@@ -176,6 +176,7 @@ class Simulation:
             except simpy.Interrupt:
                 steps.close()
                 member.node.restart_round()
+                member.node.stay += 1
                 yield from self.presence.until_returned(member)
                 joins = joins or self.presence.state_lost or algorithm.rejoins_after_absence
                 continue

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Any
 import simpy
 
 from ddlsim.engine.answers import ANSWER_TO, AnswerService
+from ddlsim.engine.collectives import Collectives
 from ddlsim.engine.secure_rounds import SecureRounds
+from ddlsim.foundation.errors import DdlsimError
 from ddlsim.network.messages.encoder import Payload
 from ddlsim.network.messages.message import (
+    COLLECTIVE,
     EXCHANGE,
     MOST_NODES,
     PUSH,
@@ -25,7 +28,7 @@ from ddlsim.network.messages.message import (
     PayloadBreakdown,
     to_one,
 )
-from ddlsim.node.ports import Ports
+from ddlsim.node.ports import CollectiveCall, Ports
 
 if TYPE_CHECKING:
     from ddlsim.engine.packing import MessagePacker
@@ -70,6 +73,7 @@ class NetworkTransport:
         self._members, self._run, self._clock = parts.members, parts.run, parts.clock
         self.use_protocol(protocol)
         self.answers = AnswerService(parts, packer, self._send, self.fail)
+        self._collectives = Collectives(parts, self._send)
         self._mailboxes = self.network.use_mailboxes()
         self._secure: SecureRounds | None = None
         if secure is not None:
@@ -113,6 +117,22 @@ class NetworkTransport:
         """Offer the payload to peers; each answers when it arrives."""
         self._ask(EXCHANGE, node, tuple(peers), round_num, payload)
 
+    def collective(
+        self, node: int, call: CollectiveCall, content: Any, wire_bytes: int | None
+    ) -> tuple[simpy.Event, Callable[[], dict[int, Any]]]:
+        """Start a member's part of a collective; return the event of its end, and the contents by node."""
+        if self._secure is not None:
+            text = "expected an algorithm without collectives, since secure aggregation protects sums of messages"
+            raise DdlsimError(f"node.{call.verb}: {text}. Remove secure_aggregation.")
+        others = tuple(member for member in call.group if member != node)
+        num_bytes = None
+        if content is not None:
+            released = self._released(node, others, call.round_num, {call.verb: content})
+            packed, num_bytes = self.packer.contribution(node, released)
+            content, num_bytes = packed[call.verb], num_bytes if wire_bytes is None else wire_bytes
+        event, running = self._collectives.start(node, call, content, num_bytes)
+        return event, running.result
+
     def wait(self, node: int, kind: str, round_num: int, senders: Iterable[int]) -> simpy.Event:
         """Return an event that happens when all messages that can still arrive have arrived, or at the deadline."""
         if self._run.participation < 1 and self._run.in_step:
@@ -152,6 +172,7 @@ class NetworkTransport:
     def round_closed(self, node: int, next_round: int | None) -> None:
         """Close a round of a node, which continues with `next_round`; None: it never pushes again."""
         self._mailboxes.closed(node, next_round)
+        self._collectives.round_closed(node, next_round)
         if self._secure is not None:
             self._secure.reconsider(node)
 
@@ -162,6 +183,7 @@ class NetworkTransport:
     def finished(self, node: int) -> None:
         """Finish a node without rounds left: later messages to it are unused, and it publishes nothing more."""
         self._mailboxes.close(node)
+        self._collectives.round_closed(node, None)
         self.answers.turn_away(node)
         if self._secure is not None:
             self._secure.aggregator_left(node)
@@ -175,6 +197,7 @@ class NetworkTransport:
         if self._secure is not None:
             self._secure.aggregator_left(node)
         aborted = self.network.remove_node(node)
+        self._collectives.left(node)
         if self._secure is not None:
             self._secure.user_left(node)
         self.answers.turn_away(node)
@@ -202,13 +225,15 @@ class NetworkTransport:
             (what, round_num, senders)
             for kind, what in ((PUSH, "messages"), (RESPONSE, "answers to its pulls"), (SCORE, "scores"))
             for round_num, senders in sorted(self._mailboxes.waiting_for(node, kind).items())
-        ]
+        ] + self._collectives.waiting_for(node)
 
     def fail(self, message: Message) -> None:
         """End the wait for a message that will never arrive, or for the answer to it."""
         if message.kind == SECURE:
             if self._secure is not None:
                 self._secure.failed(message)
+        elif message.kind == COLLECTIVE:
+            self._collectives.failed(message)
         elif message.kind in ANSWER_TO:
             self._mailboxes.fail(message.src, ANSWER_TO[message.kind], message.receiver, message.round_num)
         else:
@@ -266,6 +291,8 @@ class NetworkTransport:
             copies.reached(message.receiver, version)
         if message.kind == SECURE and self._secure is not None:
             self._secure.arrived(message)
+        elif message.kind == COLLECTIVE:
+            self._collectives.arrived(message)
         elif message.kind in ANSWER_TO:
             self.answers.handle(message)
         else:  # the mailbox knows which messages are too late

@@ -129,7 +129,7 @@ class RowOperations:
 
     def trained_values(self, params: Params) -> Params:
         """The trained values alone, without buffers (BatchNorm statistics)."""
-        return self._slice(params, params.part.trainable_columns)
+        return self.columns(params, params.part.trainable_columns)
 
     def with_trained_values(self, params: Params, values: Params) -> Params:
         """`params` with other trained values and its own buffers."""
@@ -147,7 +147,7 @@ class RowOperations:
             DdlsimError: if the head does not end in a linear layer.
         """
         weights = self._shapes.classifier(head.part)
-        return self._slice(head, ((weights.start, weights.stop),))
+        return self.columns(head, ((weights.start, weights.stop),))
 
     def compress(self, codec: Any, params: Params, copy: Params | None, seed: int) -> Params:
         """Return the parameters that receivers of a message decode."""
@@ -180,8 +180,8 @@ class RowOperations:
             self._submit(kind, sources=tuple(sources), target=computed, **others)
         return computed
 
-    def _slice(self, params: Params, columns: tuple[tuple[int, int], ...]) -> Params:
-        """A row of these columns, range [start, stop) after range."""
+    def columns(self, params: Params, columns: tuple[tuple[int, int], ...]) -> Params:
+        """Return a row of these columns, range [start, stop) after range."""
         key = (params.part, columns)
         if key not in self._slices:
             size = sum(stop - start for start, stop in columns)

@@ -205,6 +205,11 @@ class SizeLearner:
         """Return a row of the same size."""
         return self._params(params.part)
 
+    def columns(self, params: "Params", columns: Sequence[tuple[int, int]]) -> "Params":
+        """Return a row of these columns, range [start, stop) after range."""
+        size = sum(stop - start for start, stop in columns)
+        return self._params(SizedPart(f"{params.part.name} columns", size, (size,)))
+
     def classifier(self, head: "Params") -> "Params":
         """The weights of a head's last linear layer.
 

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from ddlsim.network.link_table import Route
-from ddlsim.network.messages.message import EXCHANGE, PUSH, REQUEST, RESPONSE, SCORE, SCORE_REQUEST, SECURE
+from ddlsim.network.messages.message import COLLECTIVE, EXCHANGE, PUSH, REQUEST, RESPONSE, SCORE, SCORE_REQUEST, SECURE
 
-KINDS = {PUSH: 0, REQUEST: 1, RESPONSE: 2, SCORE_REQUEST: 1, SCORE: 2, SECURE: 0, EXCHANGE: 1}
+KINDS = {PUSH: 0, REQUEST: 1, RESPONSE: 2, SCORE_REQUEST: 1, SCORE: 2, SECURE: 0, EXCHANGE: 1, COLLECTIVE: 0}
 """Kind of message -> category of its bytes, a Fate of csrc/flow/link_use.h; other kinds are not distinguished."""
 
 

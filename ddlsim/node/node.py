@@ -6,7 +6,7 @@ on a device is negligible (handing messages to the network, merging, recording) 
 the node continues.
 """
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from operator import index
 from typing import TYPE_CHECKING, Any
@@ -16,11 +16,12 @@ from ddlsim.learning.training_inputs import TrainingContext, no_samples
 from ddlsim.network.messages.encoder import as_sent
 from ddlsim.network.messages.message import PUSH, RESPONSE, SCORE
 from ddlsim.node import arguments
-from ddlsim.node.parameters import Deferred, ParameterOps
+from ddlsim.node.collective_verbs import CollectiveVerbs, Verb
+from ddlsim.node.collective_verbs import Steps as Steps
+from ddlsim.node.parameters import Deferred
 
 if TYPE_CHECKING:
     import numpy as np
-    import simpy
 
     from ddlsim.learning.bank import Params
     from ddlsim.learning.job_types import Model
@@ -31,14 +32,7 @@ if TYPE_CHECKING:
     from ddlsim.node.ports import Ports
 
 
-Verb = tuple["simpy.Event", Callable[[], Any]]
-"""An operation that takes simulated time: the event of its end, and the function that then returns its outcome."""
-
-Steps = Generator[Verb, Any, None]
-"""A round of an algorithm: a generator of verbs."""
-
-
-class Node(ParameterOps):
+class Node(CollectiveVerbs):
     """One simulated participant: its device, its data (by node id, in the learner).
 
     Args:

@@ -6,7 +6,7 @@ Clock, Transport, RunInfo and Log.
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from ddlsim.network.messages.encoder import Payload
 from ddlsim.network.messages.message import Keys, Message
@@ -39,6 +39,38 @@ class Clock(Protocol):
         """Return the seconds of a node's device for these local steps and forward passes if it starts now."""
 
 
+OnLeave = Literal["rebuild", "continue"]
+"""Effect of a member that leaves during a collective, see engine/collectives.py."""
+
+
+@dataclass(frozen=True)
+class CollectiveCall:
+    """Arguments of a collective operation, equal for all its members.
+
+    Args:
+        verb: all_reduce, reduce_scatter, all_gather or broadcast.
+        group: its members.
+        round_num: the round.
+        algorithm: name of its schedule, see network/collective_schedules.py.
+        on_leave: effect of a member that leaves.
+        root: the member whose content a broadcast sends.
+        sites: members of each site, for the algorithm `hierarchical`.
+    """
+
+    verb: str
+    group: tuple[int, ...]
+    round_num: int
+    algorithm: str
+    on_leave: OnLeave = "rebuild"
+    root: int | None = None
+    sites: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def options(self) -> str:
+        """The arguments that members may have chosen differently, for messages."""
+        return f"algorithm={self.algorithm}, on_leave={self.on_leave}, root={self.root}, sites={list(self.sites)}"
+
+
 class Transport(Protocol):
     """Messages of all nodes, as pushes, and as pulls of a node's publications. Messages are ordered by sender."""
 
@@ -62,6 +94,19 @@ class Transport(Protocol):
     def starts_with(self, node: int, models: "Sequence[Model]") -> None:
         """Register models that a node has drawn, which contain no information on data; private messages contain the
         change since then.
+        """
+
+    def collective(
+        self, node: int, call: CollectiveCall, content: Any, wire_bytes: int | None
+    ) -> "tuple[simpy.Event, Callable[[], dict[int, Any]]]":
+        """Start a member's part of a collective; return the event of its end, and the function that then returns the
+        contents that count, by node.
+
+        Args:
+            node: the member.
+            call: arguments of the collective.
+            content: parameters, or mappings and lists of them; None: it only receives.
+            wire_bytes: their bytes on the wire; None: by type and network.compression.
         """
 
     def wait(self, node: int, kind: str, round_num: int, senders: Iterable[int]) -> "simpy.Event":

@@ -18,6 +18,8 @@ EXCHANGE = "exchange"
 """A request with contents, see `Node.exchange`; the answer is a response."""
 SECURE = "secure aggregation"
 """A message of the protocol of secure aggregation; its content's name is its type."""
+COLLECTIVE = "collective"
+"""One flow of a collective operation, see network/collective_schedules.py; its content's name is the verb."""
 
 Nodes = tuple[int, ...]
 """Ids of nodes."""
