@@ -1,7 +1,7 @@
 """ddlsim compare: several runs in a table, a figure and one HTML page."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -14,12 +14,19 @@ Runs = Annotated[list[Path], typer.Argument(help="Run directories, or folders wi
 def compare(
     context: typer.Context,
     runs: Runs,
-    format: Annotated[Literal["text", "csv", "markdown", "latex", "json"], typer.Option(help="Of the table.")] = "text",
+    format: Annotated[
+        Literal["text", "csv", "markdown", "latex", "siunitx", "json"], typer.Option(help="Of the table.")
+    ] = "text",
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
     group_by: Annotated[
         str | None,
         typer.Option(metavar="KEY,...", help="Keys that make rows and lines; by default all in which runs differ."),
     ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(metavar="NAME,...", help="Columns of the table: accuracy, target_bytes, target_time, ..."),
+    ] = None,
+    units: Annotated[str, typer.Option(metavar="UNIT,...", help="Units of the table, such as GB,s.")] = "",
     at: Annotated[float | None, typer.Option(help="Show the cost of reaching this value, such as 0.7.")] = None,
     y: Annotated[
         str | None,
@@ -37,8 +44,11 @@ def compare(
     ] = False,
     plot: Annotated[Path | None, typer.Option(help="File for a figure (png, pdf, svg).")] = None,
     figure: Annotated[
-        Literal["lines", "merges", "sweep", "fair"],
-        typer.Option(help="A line per setting; quality around merges, or over a setting (--over); fair accuracy."),
+        Literal["lines", "costs", "merges", "sweep", "fair"],
+        typer.Option(
+            help="A line per setting; bars of the cost to the target; quality around merges, or "
+            "over a setting (--over); fair accuracy."
+        ),
     ] = "lines",
     over: Annotated[str, typer.Option(help="Of a sweep, the setting's dotted key.")] = "algorithm.tau",
 ) -> None:
@@ -47,7 +57,7 @@ def compare(
     from ddlsim.report.comparing.rows import Target, compared
     from ddlsim.report.comparing.tables import table_of
     from ddlsim.report.summary import read_all
-    from ddlsim.report.text import printable
+    from ddlsim.report.text import printable, terminal_width
 
     page = output is not None or open_it
     drawing = page or plot is not None
@@ -56,11 +66,12 @@ def compare(
         source = context.get_parameter_source(option)
         if not used and source is not None and source.name == "COMMANDLINE":
             raise ScenarioError(f"--{option}: has no effect on a table. Add --plot FILE.")
-    keys = None if group_by is None else [key.strip() for key in group_by.split(",") if key.strip()]
+    keys, names = (None if text is None else _listed(text) for text in (group_by, columns))
     damaged: list[DdlsimError] = []
     target = None if at is None else Target(at, y)
     found = list(read_all(runs, damaged.append))
-    text = table_of(compared(found, keys, target), "json" if as_json else format, keys is not None, keys)
+    layout: dict[str, Any] = {"columns": names, "units": _listed(units), "width": terminal_width()}
+    text = table_of(compared(found, keys, target), "json" if as_json else format, keys is not None, keys, **layout)
     if text:
         typer.echo(printable(text).rstrip("\n"))
     drawn = Drawn(x, y, keys, band, at)
@@ -77,3 +88,7 @@ def compare(
         for note in save_comparison(runs, plot, figure, over, drawn):
             say(f"{plot}: {note}")
     end_with_damage(damaged)
+
+
+def _listed(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]

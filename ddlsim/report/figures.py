@@ -2,6 +2,7 @@
 
 import io
 import math
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -61,8 +62,10 @@ def draw(figures: Sequence[tuple[str, Figure]], title: str = "") -> "Drawing":
         axes.set_title(name, fontsize=10)
     for axes in places[len(panels) :]:
         axes.set_axis_off()
-    if title:
-        drawing.suptitle(title, fontsize=10)
+    notes = dict.fromkeys(figure.note for _, figure in figures if not isinstance(figure, Heat))
+    characters = int(width * columns / LETTER_INCHES)
+    if lines_above := [textwrap.fill(text, characters) for text in (title, *notes) if text]:
+        drawing.suptitle("\n".join(lines_above), fontsize=9)
     _add_legend(drawing)
     return drawing
 
@@ -187,12 +190,17 @@ def _draw_bars(axes: "Axes", figure: Bars) -> None:
     values = np.asarray(figure.values, dtype=float)
     unit, size = unit_of(figure.unit, [values.sum(1)])
     left, palette = np.zeros(len(values)), colors(len(figure.parts))
+    several = len(figure.parts) > 1
     for part, width, color in zip(figure.parts, values.T / size, palette, strict=False):
-        axes.barh(range(len(width)), width, left=left, color=color, label=part)
+        axes.barh(range(len(width)), width, left=left, color=color, label=part if several else None)
         left = left + width
+    if len(figure.spread):
+        spread = np.asarray(figure.spread) / size
+        low = np.minimum(spread, left)  # a cost is not negative
+        axes.errorbar(left, range(len(left)), xerr=(low, spread), fmt="none", ecolor="0.2", capsize=3)
     axes.set_yticks(range(len(figure.labels)), figure.labels)
     axes.invert_yaxis()
-    axes.set_xlabel(unit)
+    axes.set_xlabel(_with_unit("" if several else figure.parts[0], unit))
 
 
 def colors(count: int) -> Sequence[Any]:

@@ -25,6 +25,7 @@ class Table:
         strong: numbers of emphasized rows.
         title: in a text report, if it is not the section's.
         note: a line below it that explains its cells.
+        best: row and column of the cells that are emphasized.
     """
 
     header: Sequence[str]
@@ -33,6 +34,7 @@ class Table:
     strong: Sequence[int] = ()
     title: str = ""
     note: str = ""
+    best: Sequence[tuple[int, int]] = ()
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,7 @@ class Lines:
         style: line; step: a value holds until the next; bars; points: not connected.
         log: whether the vertical axis is logarithmic.
         from_zero: whether it starts at 0.
+        note: a remark that every picture of it shows.
     """
 
     x: Sequence[Axis]
@@ -111,6 +114,7 @@ class Lines:
     style: Literal["line", "step", "bars", "points"] = "line"
     log: bool = False
     from_zero: bool = False
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -168,12 +172,16 @@ class Bars:
         parts: names of the parts, P of them.
         values: [B, P], not negative.
         unit: format of the values.
+        spread: deviations of the bars' sums, [B]; empty if there are none.
+        note: as of lines.
     """
 
     labels: Sequence[str]
     parts: Sequence[str]
     values: np.ndarray
     unit: Unit = "bytes"
+    spread: Sequence[float] = ()
+    note: str = ""
 
 
 Figure = Lines | Heat | Bars

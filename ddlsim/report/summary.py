@@ -312,7 +312,7 @@ def _diverged(records: Records) -> dict | None:
 
 def _warnings(records: Records) -> list[str]:
     """Return the warnings about the numbers that follow from the records."""
-    found = [*records.lost_rows(), *_sampled(records)]
+    found = [*records.lost_rows(), *sampled_notes(records)]
     if empty := len(records.rows.get("empty", ())):
         rounds = records.scenario["rounds"]
         found.append(f"EMPTY: {empty} of {rounds} rounds had no node: all that were in them had left")
@@ -326,19 +326,31 @@ def _warnings(records: Records) -> list[str]:
     return found
 
 
-def _sampled(records: Records) -> list[str]:
-    """Return a note on sampling error if nodes were tested on some of the test samples (evaluation.samples)."""
+def sampled(records: Records) -> tuple[int, int, float | None] | None:
+    """Return the samples that nodes were tested on, those of a test set, and the half width of the 95 % confidence
+    interval of a node's last accuracy (None if it is not defined); None if all samples were used (evaluation.samples).
+    """
     tested = (records.manifest.get("data") or {}).get("tested") or ()
     taken = [pair for pair in tested if pair[0] < pair[1]]
     if not taken:
-        return []
+        return None
     few, total = min(taken)
-    each = f"{few:,} of {total:,} samples of each test set"
-    sets = each if len(tested) == 1 else f"samples of test sets, at least {few:,}"
     accuracy = records.evaluations.values.get("accuracy")
-    if accuracy is None or few < 2:
+    if accuracy is None or not len(accuracy) or few < 2:
+        return few, total, None
+    return few, total, float(np.nanmax([metrics.sampling_error(accuracy[-1], *pair) for pair in taken]))
+
+
+def sampled_notes(records: Records) -> list[str]:
+    """Return a note on sampling error if nodes were tested on some of the test samples."""
+    found = sampled(records)
+    if found is None:
+        return []
+    few, total, error = found
+    each = f"{few:,} of {total:,} samples of each test set"
+    sets = each if len(records.manifest["data"]["tested"]) == 1 else f"samples of test sets, at least {few:,}"
+    if error is None:
         return [f"SAMPLED: nodes were tested on {sets}"]
-    error = np.nanmax([metrics.sampling_error(accuracy[-1], *pair) for pair in taken])
     return [
         f"SAMPLED: nodes were tested on {sets}; with 95 % confidence a node's last accuracy is within "
         f"{percent_text(error)} points of that on all of them"

@@ -7,7 +7,9 @@ import io
 import json
 import math
 import re
+import shutil
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -18,6 +20,10 @@ JOULES = (1e-3, "mJ"), (1.0, "J"), (1e3, "kJ"), (1e6, "MJ"), (1e9, "GJ"), (1e12,
 GRAMS = (1e-3, "mg"), (1.0, "g"), (1e3, "kg"), (1e6, "t")
 FLOPS = (1.0, "FLOP"), (1e3, "kFLOP"), (1e6, "MFLOP"), (1e9, "GFLOP"), (1e12, "TFLOP"), (1e15, "PFLOP")
 SHORT_SECONDS = (1e-3, "ms"), (1.0, "s")
+SECONDS = *SHORT_SECONDS, (60.0, "min"), (3600.0, "h"), (86400.0, "d")
+UNITS = {"bytes": BYTES, "seconds": SECONDS, "joules": JOULES, "grams": GRAMS}
+DEFAULT_WIDTH = 100
+"""Characters of a line of output that is not a terminal, unless COLUMNS is set."""
 
 
 def prefixed(value: float | None, units: Sequence[tuple[float, str]]) -> str:
@@ -46,7 +52,7 @@ def grams_text(grams: float | None) -> str:
     return prefixed(grams, GRAMS)
 
 
-def unit_of(unit: Unit, values: Sequence[np.ndarray]) -> tuple[str, float]:
+def unit_of(unit: Unit | Literal["grams"], values: Sequence[np.ndarray]) -> tuple[str, float]:
     """Return the unit in which an axis of these values is read best, and its size."""
     if unit in ("number", "count"):
         return "", 1.0
@@ -54,11 +60,8 @@ def unit_of(unit: Unit, values: Sequence[np.ndarray]) -> tuple[str, float]:
         return "%", 0.01
     known = np.concatenate([np.ravel(each) for each in values] or [np.zeros(0)])
     largest = max(known[np.isfinite(known)], default=0.0)
-    if unit == "seconds":
-        long = ("d", 86400.0), ("h", 3600.0), ("min", 60.0)
-        return next((each for each in long if largest >= 2 * each[1]), ("s", 1.0))
-    units = [each for each in (BYTES if unit == "bytes" else JOULES) if each[0] >= 1]
-    size, name = next((each for each in reversed(units) if largest >= each[0]), units[0])
+    units, factor = [each for each in UNITS[unit] if each[0] >= 1], 2 if unit == "seconds" else 1
+    size, name = next((each for each in reversed(units) if largest >= factor * each[0]), units[0])
     return name, size
 
 
@@ -95,13 +98,19 @@ def json_text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
-def columns(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
+def terminal_width() -> int:
+    """Return the characters of a line: COLUMNS, else the terminal's, else `DEFAULT_WIDTH`."""
+    return shutil.get_terminal_size((DEFAULT_WIDTH, 24)).columns
+
+
+def columns(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1, width: int | None = None) -> str:
     """A table as aligned plain text.
 
     Args:
         header: column titles; an empty list for none.
         rows: cells, as many per row as titles.
         left: number of columns from the left that are aligned left; the others are aligned right.
+        width: characters of a line; a wider table is split into blocks of columns, each with the left ones. None: any.
     """
     lines = [*([list(header)] if header else []), *map(list, rows)]
     if not lines:
@@ -109,10 +118,16 @@ def columns(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1)
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
     sides = ["<" if i < left else ">" for i in range(len(widths))]
     cells = [[f"{cell:{side}{w}}" for cell, side, w in zip(line, sides, widths, strict=True)] for line in lines]
-    text = ["  ".join(line).rstrip() for line in cells]
     if header:
-        text.insert(1, "  ".join("-" * width for width in widths))
-    return "\n".join(text)
+        cells.insert(1, ["-" * w for w in widths])
+    blocks, used = [list(range(left))], sum(widths[:left]) + 2 * left
+    for i in range(left, len(widths)):
+        if width is not None and used + widths[i] > width and len(blocks[-1]) > left:
+            blocks.append(list(range(left)))
+            used = sum(widths[:left]) + 2 * left
+        blocks[-1].append(i)
+        used += widths[i] + 2
+    return "\n\n".join("\n".join("  ".join(line[i] for i in block).rstrip() for line in cells) for block in blocks)
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
@@ -132,10 +147,15 @@ _LATEX = str.maketrans(
 )
 
 
-def latex(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
-    """A table as LaTeX, for the package booktabs; `left` as in `columns`."""
-    lines = [" & ".join(" ".join(cell.split()).translate(_LATEX) for cell in line) + r" \\" for line in (header, *rows)]
-    begin = rf"\begin{{tabular}}{{{'l' * left + 'r' * (len(header) - left)}}}"
+def latex_text(text: str) -> str:
+    """Text without LaTeX commands, on one line."""
+    return " ".join(text.split()).translate(_LATEX)
+
+
+def latex(header: Sequence[str], rows: Sequence[Sequence[str]], columns: str) -> str:
+    """A table of LaTeX cells, for the package booktabs; `columns` is its column specification."""
+    lines = [" & ".join(line) + r" \\" for line in (header, *rows)]
+    begin = rf"\begin{{tabular}}{{{columns}}}"
     return "\n".join([begin, r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule", r"\end{tabular}"])
 
 

@@ -111,5 +111,5 @@ def test_a_run_without_evaluations_can_be_compared(make_run):
 
 
 def test_unknown_format_is_an_error_that_lists_the_known(make_run):
-    with pytest.raises(ScenarioError, match="Known: text, csv, markdown, latex, json"):
+    with pytest.raises(ScenarioError, match="Known: text, csv, markdown, latex, siunitx, json"):
         compare([make_run()], "html")

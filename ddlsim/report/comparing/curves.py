@@ -30,6 +30,9 @@ VIEWS = {
 cluster.
 """
 
+LEAST_RUNS = 3
+"""Runs from which on there are confidence intervals and tests."""
+
 _T975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 """Quantiles at 0.975 of Student's t with 1, 2, ... degrees of freedom."""
 
@@ -93,7 +96,7 @@ def mean_curve(group: Group, x: Axis, y: str | None = None, band: Band = "std") 
         group: at least one run.
         x, y: see `curve_of`; at each round, x is the mean over runs as well.
         band: std: the population standard deviation over runs; ci: of the 95 % confidence interval of the mean, by
-            Student's t; none.
+            Student's t, from three runs on; none.
     """
     curves = [curve_of(records, x, y) for records in group.runs]
     rounds = curves[0].round
@@ -107,7 +110,7 @@ def mean_curve(group: Group, x: Axis, y: str | None = None, band: Band = "std") 
     with np.errstate(invalid="ignore"):  # infinite ones, of runs that have diverged
         if count > 1 and band == "std":
             spread = ys.std(0)
-        elif count > 1 and band == "ci":
+        elif count >= LEAST_RUNS and band == "ci":
             spread = quantile_975(count - 1) * ys.std(0, ddof=1) / np.sqrt(count)
     return Curve(rounds, xs.mean(0), ys.mean(0), spread, count)
 

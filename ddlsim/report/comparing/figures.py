@@ -10,18 +10,19 @@ import numpy as np
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.report.comparing.curves import Drawn, check_alike, notes
 from ddlsim.report.comparing.groups import Group, group, settings_of
-from ddlsim.report.comparing.sections import chart
+from ddlsim.report.comparing.rows import Target, compared
+from ddlsim.report.comparing.sections import chart, costs_to_target
 from ddlsim.report.figures import draw, need_matplotlib, save_drawing, written_below
-from ddlsim.report.reading import find_runs, read
 from ddlsim.report.records import Records
 from ddlsim.report.section import Axis, Figure, Lines, Series
 from ddlsim.report.sections.peers import measured_at_merges, merges
+from ddlsim.report.summary import read_all
 from ddlsim.tasks import metrics
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
-FigureName = Literal["lines", "merges", "sweep", "fair"]
+FigureName = Literal["lines", "merges", "sweep", "fair", "costs"]
 Panels = list[tuple[str, Figure]]
 
 
@@ -37,7 +38,7 @@ def save_comparison(
     Args:
         run_dirs: run directories, or folders with runs below them.
         path: the file.
-        figure: lines, merges, sweep, or fair: lines of fair accuracy over rounds.
+        figure: lines; merges; sweep; fair: lines of fair accuracy over rounds; costs: bars of the cost to the target.
         over: of a sweep, the scenario's dotted key.
         drawn: contents of the lines.
     Returns:
@@ -52,12 +53,19 @@ def save_comparison(
     if path.suffix not in (".png", ".pdf", ".svg"):
         found = path.suffix or "no ending"
         raise ScenarioError(f"{path}: expected a file ending in .png, .pdf or .svg, got {found!r}.")
-    runs = [read(run) for run in find_runs(run_dirs)]
+    summarized = list(read_all(run_dirs))
+    runs = [records for records, _ in summarized]
     if figure == "fair":
         drawn = Drawn("rounds", "fair_accuracy", drawn.group_by, drawn.band)
     remarks: list[str] = []
     if figure == "merges":
         drawing = draw(merges_panels(runs))
+    elif figure == "costs":
+        target = None if drawn.at is None else Target(drawn.at, drawn.y)
+        bars = costs_to_target(compared(summarized, drawn.group_by, target))
+        if not bars:
+            raise ScenarioError("--figure costs: no run reached a target. Give one with --at.")
+        drawing = draw([(section.title, section.figure) for section in bars if section.figure is not None])
     elif figure == "sweep":
         drawing = draw(sweep_panels(runs, over))
     else:

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.report.comparing.curves import measure_of, metric_of_measure
+from ddlsim.report.comparing.curves import LEAST_RUNS, measure_of, metric_of_measure, quantile_975
 from ddlsim.report.comparing.groups import Settings, compared_settings, group, parts_without_digest, records_digest
 from ddlsim.report.records import Records
-from ddlsim.report.summary import costs_of, published, quality
+from ddlsim.report.summary import costs_of, published, quality, sampled, sampled_notes
 from ddlsim.report.summary_table import exchange_text
 from ddlsim.tasks import metrics
 from ddlsim.tasks.base import Metric
@@ -59,7 +59,7 @@ class Row:
     published: dict[str, float]
     target: float | None
     reached: int
-    labels: list[str]
+    labels: list[str]  # warnings, without that of sampling
     setting: str = ""  # differences from all other rows
     measure: str = ""  # measure of the target
     mixed: list[str] = field(default_factory=list)  # keys in which its runs differ
@@ -69,6 +69,7 @@ class Row:
     final_exchange: str = ""  # its cost and effect in the first run
     values: Settings = field(default_factory=dict)  # every setting of the first run
     digests: dict[int, str] = field(default_factory=dict)  # seed -> digest of the records, empty if unknown
+    sampled: list[tuple[int, int, float | None]] = field(default_factory=list)  # of its runs, see summary.py
     ended: str = ""  # the last evaluated round, or the range over its runs
 
     @property
@@ -158,7 +159,8 @@ def _row(
         published=_published_of_all([published(one.scenario) for _, one in members]),
         target=summary["target"][metric] if target is None else target.value,
         reached=sum(cost["target_round"] is not None for cost in reaching),
-        labels=[*dict.fromkeys(text for one, _ in members for text in one["labels"]), *_digest_notes(members)],
+        labels=[*dict.fromkeys(text for each in members for text in _labels(*each)), *_digest_notes(members)],
+        sampled=[found for _, one in members if (found := sampled(one))],
         setting=label,
         measure=measure,
         mixed=mixed,
@@ -176,6 +178,11 @@ def _row(
 def _published_of_all(each: list[dict[str, float]]) -> dict[str, float]:
     """Return the published numbers on which all runs agree; a mean over several settings has none."""
     return {name: value for name, value in each[0].items() if all(one.get(name) == value for one in each)}
+
+
+def _labels(summary: dict, records: Records) -> list[str]:
+    """Return the warnings of a run, without that of sampling."""
+    return [text for text in summary["labels"] if text not in sampled_notes(records)]
 
 
 def _digest_notes(members: list[tuple[dict, Records]]) -> list[str]:
@@ -196,18 +203,53 @@ def _flat(summary: dict) -> dict[str, float | None]:
 
 
 def _target_costs(summary: dict, records: Records, target: Target | None) -> dict[str, float | None]:
-    """Costs at the first evaluation that is as good as the target or better; None: the scenario's target."""
+    """Costs where the straight line between evaluations reaches the target; None: the scenario's target."""
     names = ("round", "bytes", "sim_time_s", *(ENERGY if "energy" in summary else ()))
     if target is None:
-        return {f"target_{name}": summary["target"].get(name) for name in names}
+        return {f"target_{name}": summary["target"]["interpolated"].get(name) for name in names}
     metric = metric_of_measure(target.measure or records.metric, records)
     if metric.share and target.value > 1:
         cure = f"Write {target.value / 100:g} for {target.value:g} %."
         raise ScenarioError(f"compare: at {target.value:g}: expected a share, 0 to 1, of {metric.words}. {cure}")
-    first, costs = metrics.first_reaching(measure_of(records, target.measure), target.value, metric.falling), {}
-    if first is not None:
-        costs = {name: float(cost[first]) for name, cost in costs_of(records).items()}
-    return {f"target_{name}": costs.get(name) for name in names}
+    curve, costs = measure_of(records, target.measure), costs_of(records)
+    cost_of = metrics.interpolated_cost_to_target
+    return {
+        f"target_{name}": cost_of(curve, costs[name], target.value, metric.falling) if name in costs else None
+        for name in names
+    }
+
+
+def winner(rows: Sequence[Row], name: str, falling: bool = False) -> tuple[Row, bool] | None:
+    """Return the row with the best mean of a number, and whether its mean differs from that of every other row by
+    Welch's t-test, two-sided at 5 %, with at least three runs in each; None with fewer than two rows.
+
+    Costs to a target are compared between rows whose runs all reached it.
+
+    Args:
+        rows: of one comparison.
+        name: of the number.
+        falling: whether lower is better.
+    """
+    known = [(number, row) for row in rows if (number := row.numbers.get(name))]
+    if name.startswith("target"):
+        known = [(number, row) for number, row in known if row.reached == len(row.seeds)]
+    if len(known) < 2:
+        return None
+    best, row = (min if falling else max)(known, key=lambda pair: pair[0]["mean"])
+    others = [(number, other) for number, other in known if other is not row]
+    return row, len(known) == len(rows) and all(_differ(best, row, *each) for each in others)
+
+
+def _differ(one: dict, row: Row, other: dict, other_row: Row) -> bool:
+    """Whether two means differ by Welch's t-test, with the degrees of freedom rounded down."""
+    counts = [number.get("runs", len(each.seeds)) for number, each in ((one, row), (other, other_row))]
+    if min(counts) < LEAST_RUNS or not np.isfinite([one["mean"], other["mean"]]).all():
+        return False
+    errors = [number["std"] ** 2 / (n - 1) for number, n in zip((one, other), counts, strict=True)]
+    if not sum(errors):
+        return one["mean"] != other["mean"]
+    freedom = sum(errors) ** 2 / sum(error**2 / (n - 1) for error, n in zip(errors, counts, strict=True))
+    return abs(one["mean"] - other["mean"]) > quantile_975(int(freedom)) * sum(errors) ** 0.5
 
 
 def _numbers(runs: list[dict[str, float | None]]) -> dict[str, dict | None]:

@@ -4,21 +4,23 @@ different settings, and the list of runs with their commands.
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from ddlsim.report.comparing import curves
+from ddlsim.report.comparing.cells import words_and_columns
 from ddlsim.report.comparing.curves import Curve, Drawn, mean_curve, metric_of_measure
 from ddlsim.report.comparing.groups import APART, Group, group, settings_of_run
-from ddlsim.report.comparing.rows import Target, compared
-from ddlsim.report.comparing.tables import cells_of, heading, notes_of
+from ddlsim.report.comparing.rows import Row, Target, compared
+from ddlsim.report.comparing.tables import cells, heading, notes_of
 from ddlsim.report.records import Records
 from ddlsim.report.section import Axis, Bars, Lines, Mark, Section, Series, Table, Unit
 from ddlsim.report.sections.about import REPEATS, VERSIONS
 from ddlsim.report.summary import honest_part
 from ddlsim.report.text import bytes_text, json_text, seconds_text
-from ddlsim.tasks.base import ACCURACY
+from ddlsim.tasks.base import ACCURACY, Metric
 
 ABOUT = "The runs"
 MADE_WITH = (*VERSIONS, "device", "cpu", "threads")
@@ -75,7 +77,7 @@ def _facts(records: Records) -> dict[str, str]:
     hidden = [key for key in APART if key != "name"]
     settings = {key: value for key, value in settings_of_run(records).items() if key.partition(".")[0] not in hidden}
     made = {name: records.manifest.get(name) for name in MADE_WITH}
-    made |= {f"data {name}": value for name, value in (records.manifest.get("data") or {}).items()}
+    made |= {f"data {name}": value for name, value in (records.manifest.get("data") or {}).items() if name != "dealt"}
     facts = settings | {f"(made with) {name}": value for name, value in made.items() if value is not None}
     return {key: json_text(value) for key, value in facts.items()}
 
@@ -116,6 +118,11 @@ BANDS: dict[curves.Band, str] = {
     "ci": "; bands are the 95 % confidence interval of the mean over the runs of a setting, by Student's t",
     "none": "",
 }
+TO_TARGET: tuple[tuple[str, str, Unit], ...] = (
+    ("sim_time_s", "Time", "seconds"),
+    ("bytes", "Bytes", "bytes"),
+    ("round", "Rounds", "count"),
+)
 CAUSES = {"payload": "payload", "header": "header", "wasted": "wasted", "in_flight": "in flight at the end"}
 
 
@@ -132,23 +139,57 @@ def sections(runs: Sequence[tuple[Records, dict]], drawn: Drawn) -> list[Section
     curves.check_alike(only)
     groups = group(only, drawn.group_by)
     summaries = {id(records): summary for records, summary in runs}
-    found = [table(runs, drawn), *charts(groups, drawn), timetable(groups, summaries), traffic(groups, summaries)]
+    costs = costs_to_target(_rows(runs, drawn))
+    found = [
+        table(runs, drawn),
+        *costs,
+        *charts(groups, drawn),
+        timetable(groups, summaries),
+        traffic(groups, summaries),
+    ]
     return [*(section for section in found if section is not None), *about_runs(groups, summaries)]
 
 
 def table(runs: Sequence[tuple[Records, dict]], drawn: Drawn) -> Section:
     """A row per setting: quality, fairness, costs, and costs of the target, as `ddlsim compare` prints them."""
-    target = None if drawn.at is None else Target(drawn.at, drawn.y)
-    rows = compared(runs, drawn.group_by, target)
-    remarks = [note for note in notes_of(rows) if not note.startswith("!!")]
-    header, cells = cells_of(rows, True)
-    if len({row.data for row in rows}) == 1:  # shown once, among the common settings of all runs
-        header, cells = [header[0], *header[2:]], [[row[0], *row[2:]] for row in cells]
+    rows = _rows(runs, drawn)
+    words, numbers = words_and_columns(rows, True)
+    shown = cells(rows, words, numbers)
+    remarks = [note for note in notes_of(rows, words) if not note.startswith("!!")]
     about = "A row per setting: means over its runs, with the population standard deviation where there are several."
     about = " ".join([*(f"{line.removeprefix('!! ')}." for line in heading(rows, drawn.group_by)), about])
     about = about[:1].upper() + about[1:]
-    shown = Table(header, [[_unbroken(cell) for cell in row] for row in cells], left=1 + ("data" in header))
+    shown = replace(shown, rows=[[_unbroken(cell) for cell in row] for row in shown.rows])
     return Section("settings", "Settings", GROUP, about, shown, notes=remarks)
+
+
+def _rows(runs: Sequence[tuple[Records, dict]], drawn: Drawn) -> list[Row]:
+    return compared(runs, drawn.group_by, None if drawn.at is None else Target(drawn.at, drawn.y))
+
+
+def costs_to_target(rows: Sequence[Row]) -> list[Section]:
+    """Return bars of the seconds, bytes and rounds that settings took to their target; empty if no run reached it."""
+    found = []
+    for name, words, unit in TO_TARGET:
+        numbers = [row.numbers.get(f"target_{name}") for row in rows]
+        if not any(numbers):
+            continue
+        labels = []
+        for row in rows:
+            some = f", {row.reached} of {len(row.seeds)} runs" if row.reached else ", not reached"
+            labels.append((row.setting or row.algorithm) + some * (row.reached < len(row.seeds)))
+        means, spreads = ([number[part] if number else np.nan for number in numbers] for part in ("mean", "std"))
+        if unit == "count":
+            means, spreads = np.round(means, 1).tolist(), np.round(spreads, 1).tolist()
+        spread = spreads if np.nansum(spreads) else ()
+        aims = dict.fromkeys(f"{row.target_metric.text(row.target)}{' %' * row.target_metric.share}" for row in rows)
+        note = (
+            f"To {' or '.join(aims)}, on the line between evaluations{'; whiskers: one deviation' if spread else ''}."
+        )
+        figure = Bars(labels, [words], np.array(means)[:, None], unit, spread, note)
+        about = "Mean over the runs that reached the target, with one population standard deviation over them."
+        found.append(Section(f"to-target-{name.replace('_', '-')}", f"{words} to target", GROUP, about, figure=figure))
+    return found
 
 
 def _unbroken(cell: str) -> str:
@@ -185,7 +226,7 @@ def chart(groups: Sequence[Group], measure: str, drawn: Drawn, noted: Sequence[R
     series = []
     for index, setting in enumerate(groups):
         of_axes = [mean_curve(setting, name, measure, drawn.band) for name in order]
-        series.append(_line(setting.legend, of_axes, index))
+        series.append(_line(setting.legend, of_axes, index, metric_of_measure(measure, groups[0].runs[0])))
     judged_by = groups[0].runs[0].judged_by
     shown = metric_of_measure(measure, groups[0].runs[0])
     words = shown.words if measure in (judged_by.name, shown.name) else f"{shown.words}, {measure}".replace("_", " ")
@@ -194,18 +235,31 @@ def chart(groups: Sequence[Group], measure: str, drawn: Drawn, noted: Sequence[R
     about = f"{_describe(groups, measure, judged_by.name)}: mean over the runs of a setting{bands}."
     axes = [Axis(AXES[name][0], np.empty(0), AXES[name][1]) for name in order]
     log = shown.falling and bool((values[np.isfinite(values)] > 0).all())
-    figure = Lines(axes, words, series, shown.unit, _marks(groups, measure, drawn), log=log)
+    figure = Lines(axes, words, series, shown.unit, _marks(groups, measure, drawn), log=log, note=_note(groups, drawn))
     remarks = curves.notes(noted, drawn.group_by, None if measure == judged_by.name else measure) if noted else ()
     key = "curve-" + "".join(char if char.isascii() and char.isalnum() else "-" for char in measure)
     return Section(key, words[:1].upper() + words[1:], LEARNING, about, figure=figure, notes=remarks)
 
 
-def _line(label: str, of_axes: Sequence[Curve], index: int) -> Series:
-    """A setting's line; its curves differ in the axis alone."""
+def _line(label: str, of_axes: Sequence[Curve], index: int, metric: Metric) -> Series:
+    """A setting's line; its curves differ in the axis alone, and its band ends where the metric does."""
     one = of_axes[0]
     band = bool(one.spread.any())
+    least, most = 0.0 if metric.share or metric.falling else -np.inf, 1.0 if metric.share else np.inf
     low, high = (one.y - one.spread, one.y + one.spread) if band else (None, None)
+    low, high = (None if each is None else np.clip(each, least, most) for each in (low, high))
     return Series(label, one.y, index, low, high, dash=index, x=[curve.x for curve in of_axes])
+
+
+def _note(groups: Sequence[Group], drawn: Drawn) -> str:
+    """Return what a reader of the lines must know: averaged costs, and bands that are not shown."""
+    several = any(len(setting.runs) > 1 for setting in groups)
+    notes = ["Simulated time and bytes are means over seeds at equal rounds."] if several else []
+    few = [setting.label for setting in groups if len(setting.runs) < curves.LEAST_RUNS]
+    if drawn.band == "ci" and few:
+        whose = "" if len(few) == len(groups) else f" of {', '.join(few)}"
+        notes.append(f"No confidence band{whose}: fewer than {curves.LEAST_RUNS} seeds.")
+    return " ".join(notes)
 
 
 def _is_defined(records: Records, measure: str) -> bool:

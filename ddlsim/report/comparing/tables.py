@@ -3,22 +3,23 @@ JSON.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from ddlsim.foundation.errors import DdlsimError, ScenarioError
 from ddlsim.foundation.strict_json import table_text
 from ddlsim.report import text as formats
+from ddlsim.report.comparing.cells import WORDS, Column, common_words, words_and_columns
 from ddlsim.report.comparing.groups import Settings, part_of
-from ddlsim.report.comparing.rows import COSTS, ENERGY, FALLBACK, Row, Target, compared
+from ddlsim.report.comparing.rows import FALLBACK, Row, Target, compared
+from ddlsim.report.section import Table
 from ddlsim.report.summary import read_all
-from ddlsim.tasks.base import ACCURACY
 
-Format = Literal["text", "csv", "markdown", "latex", "json"]
+Format = Literal["text", "csv", "markdown", "latex", "siunitx", "json"]
 MOST_VALUES, MOST_CHARACTERS = 3, 30
 """Values of a key in a heading, and characters of each."""
-FORMATS = ("text", "csv", "markdown", "latex", "json")
+FORMATS = get_args(Format)
 
 
 def compare(
@@ -36,7 +37,8 @@ def compare(
 
     Args:
         run_dirs: run directories, or folders with runs below them.
-        format: text; markdown (GitHub's); csv or json (both with every number in its own field); latex (booktabs).
+        format: text; markdown (GitHub's); csv or json (both with every number in its own field); latex
+            (booktabs) and siunitx (booktabs with S columns) for papers.
         on_damaged: called with the error of a run that cannot be read, which is then left out; by default it is raised.
         by: dotted keys that separate rows; None for all but the seed.
         target: the value whose cost is shown; None for the target of each scenario.
@@ -48,7 +50,16 @@ def compare(
     return table_of(compared(read_all(run_dirs, on_damaged), by, target), format, by is not None, studied or by)
 
 
-def table_of(rows: list[Row], format: str = "text", by_keys: bool = False, studied: Sequence[str] | None = None) -> str:
+def table_of(
+    rows: list[Row],
+    format: str = "text",
+    by_keys: bool = False,
+    studied: Sequence[str] | None = None,
+    *,
+    columns: Sequence[str] | None = None,
+    units: Sequence[str] = (),
+    width: int | None = None,
+) -> str:
     """Return rows in a format.
 
     Args:
@@ -56,7 +67,13 @@ def table_of(rows: list[Row], format: str = "text", by_keys: bool = False, studi
         format: see `compare`.
         by_keys: whether the user chose the keys that separate rows; their values then replace scenario and algorithm.
         studied: see `heading`.
+        columns, units: see `words_and_columns`.
+        width: characters of a line of text; None: any.
+    Raises:
+        ScenarioError: if a column or a unit is unknown, or the format does not have them.
     """
+    if format in ("csv", "json") and (columns is not None or units):
+        raise ScenarioError(f"compare: {format} has all numbers in base units. Omit --columns and --units.")
     above = heading(rows, studied)
     if format == "json":
         return table_text({"schema_version": 1, "heading": above, "rows": [row.plain() for row in rows]}, indent=2)
@@ -66,67 +83,84 @@ def table_of(rows: list[Row], format: str = "text", by_keys: bool = False, studi
         raise ScenarioError(f"compare: unknown format {format!r}. Known: {', '.join(FORMATS)}.")
     if not rows:
         return ""
-    header, cells = cells_of(rows, by_keys)
-    notes = notes_of(rows)
-    if format == "latex":
-        table = formats.latex(header, cells, left=2 if by_keys else 3)
-        return "\n".join([*(f"% {line}" for line in above), table, *(f"% {note}" for note in notes)])
-    text = (formats.columns if format == "text" else formats.markdown)(header, cells, left=2 if by_keys else 3)
+    words, numbers = words_and_columns(rows, by_keys, columns, units)
+    notes = notes_of(rows, words)
+    if format in ("latex", "siunitx"):
+        table = _latex(rows, words, numbers, format == "siunitx")
+        return "\n".join([*(f"% {line}" for line in above), table, *(f"% {note}" for note in (BOLD, *notes))])
+    found = cells(rows, words, numbers)
+    left = sum(name not in ("seeds", "round") for name in words)
+    if format == "markdown":
+        text = formats.markdown(found.header, found.rows, left)
+    else:
+        text = formats.columns(found.header, found.rows, left, width)
     return "\n".join([*above, *([""] if above else []), text, *([""] if notes else []), *notes])
 
 
-def cells_of(rows: list[Row], by_keys: bool) -> tuple[list[str], list[list[str]]]:
-    """Header and cells of the table for people; see `table_of`."""
-    most = max(row.num_clusters for row in rows)
-    texts: dict[str, tuple[str, Callable]] = {}
-    judged = sorted(dict.fromkeys(row.judged_by for row in rows), key=lambda metric: metric != ACCURACY)
-    for metric in judged:
-        texts[f"{metric.name}_all"] = f"{metric.column} all", metric.text
-        named = "cluster {}" if len(judged) == 1 else metric.column + " {}"
-        if most < 2:
-            continue
-        texts |= {f"{metric.name}_{c}": (named.format(c), metric.text) for c in range(most)}
-        if any(row.judged_by == metric and row.has_fairness for row in rows):
-            texts["fair_accuracy"] = "fair acc", formats.percent_text
-            texts |= {"demographic_parity": ("DP", formats.number_text), "equalized_odds": ("EO", formats.number_text)}
-    texts |= {name: cost for name, cost in _COST_TEXTS.items() if _is_shown(name, rows)}
-    titles = ["setting"] if by_keys else ["scenario", "algorithm"]
-    header = [*titles, "data", "seeds", "round", *(title for title, _ in texts.values())]
-    with_settings = any(row.settings for row in rows)
-    cells = []
+def cells(rows: Sequence[Row], words: Sequence[str], numbers: Sequence[Column]) -> Table:
+    """Return the table of these columns, with the best values."""
+    lines = []
     for row in rows:
-        name = f"{row.algorithm} {row.settings}" if with_settings and row.settings else row.algorithm
-        state = "" if row.status == "done" else f" {row.status}"
-        line = [*([row.setting] if by_keys else [row.scenario, name]), row.data, str(len(row.seeds))]
-        line.append(f"{row.ended or '-'}{state}")
-        cells.append(line + [_cell(row, metric, as_text) for metric, (_, as_text) in texts.items()])
-    return header, cells
+        shown = (column.of(row) for column in numbers)
+        lines.append([*(WORDS[name](row) for name in words), *(_plain(*each) for each in shown)])
+    places = [
+        (i, len(words) + k) for i, row in enumerate(rows) for k, each in enumerate(numbers) if each.is_best(row, rows)
+    ]
+    left = sum(name not in ("seeds", "round") for name in words)
+    return Table([*words, *(column.title for column in numbers)], lines, left, note=BOLD if places else "", best=places)
 
 
-def _is_shown(cost: str, rows: Sequence[Row]) -> bool:
-    """Whether a cost has a column: energy only if a run has counted it."""
-    counted = cost.removeprefix("target_")
-    return counted not in (*ENERGY, "epsilon") or any(row.numbers.get(counted) for row in rows)
+def _plain(mean: str, spread: str, remark: str) -> str:
+    return f"{mean} ± {spread}{remark}" if spread else f"{mean}{remark}"
 
 
-def _cell(row: Row, metric: str, as_text: Callable) -> str:
-    number, to_target = row.numbers.get(metric), metric.startswith("target")
-    counted = metric.removeprefix("target_")
-    if to_target and row.target is not None and not row.reached and row.ended:
-        return "not reached" if counted not in ENERGY or row.numbers.get(counted) else "-"
-    text = as_text(number["mean"] if number else None)
-    if number and number.get("runs", len(row.seeds)) > 1 and (number["std"] or counted not in (*COSTS, "round")):
-        text += f" ± {as_text(number['std'])}"
-    if metric in row.published and not row.data.endswith(FALLBACK):
-        text += f" [{as_text(row.published[metric])}]"
-    if number and "runs" in number:
-        text += f" ({number['runs']}/{len(row.seeds)})"
-    return text
+BOLD = "bold: the best mean as shown, not a test; costs to the target only if all runs reached it"
+SIUNITX = "% \\usepackage{booktabs,siunitx} \\sisetup{separate-uncertainty, detect-weight}"
 
 
-def notes_of(rows: list[Row]) -> list[str]:
-    """Return the notes below that table; lines that start with `!!` must be read before any number."""
+def _latex(rows: Sequence[Row], words: Sequence[str], numbers: Sequence[Column], siunitx: bool) -> str:
+    """Return a table in LaTeX: bold is the best mean; with siunitx numbers are in S columns."""
+    lines, specification = [], "l" * len(words)
+    for row in rows:
+        line = [formats.latex_text(WORDS[name](row)) for name in words]
+        for column in numbers:
+            mean, spread, remark = column.of(row)
+            best = column.is_best(row, rows)
+            if not mean.lstrip("-").replace(".", "").isdigit():
+                line.append(f"{{{mean}{remark}}}" if siunitx else mean + remark)
+            elif siunitx:
+                text, weight = f"{mean} +- {spread}" if spread else mean, "\\bfseries " * best
+                line.append(f"{{{weight}\\num{{{text}}}{remark}}}" if remark else weight + text)
+            else:
+                text = rf"{mean} \pm {spread}" if spread else mean
+                line.append((rf"$\mathbf{{{text}}}$" if best else f"${text}$") + remark)
+        lines.append(line)
+    for column in numbers:
+        specification += _s_column([column.of(row)[:2] for row in rows]) if siunitx else "r"
+    header = [formats.latex_text(title) for title in (*words, *(column.title for column in numbers))]
+    header = [*header[: len(words)], *(f"{{{title}}}" if siunitx else title for title in header[len(words) :])]
+    table = formats.latex(header, lines, specification)
+    return f"{SIUNITX}\n{table}" if siunitx else table
+
+
+def _s_column(texts: Sequence[tuple[str, str]]) -> str:
+    """Return an S column with room for these means and deviations."""
+    means = [mean.partition(".") for mean, _ in texts if mean.lstrip("-").replace(".", "").isdigit()]
+    whole, decimals = (max([len(mean[part]) for mean in means], default=1) for part in (0, 2))
+    digits = max(len(spread.replace(".", "").lstrip("0")) or 1 if spread else 0 for _, spread in texts)
+    return f"S[table-format={whole}.{decimals}{f'({digits})' if digits else ''}]"
+
+
+def notes_of(rows: Sequence[Row], words: Sequence[str] = ()) -> list[str]:
+    """Return the notes below that table; lines that start with `!!` must be read before any number.
+
+    Args:
+        rows: of one comparison.
+        words: columns of words that the table has; others that all rows have in common are a note.
+    """
     notes = []
+    if common := [f"{name} {text}" for name, text in common_words(rows).items() if name not in words]:
+        notes.append(f"all rows: {', '.join(common)}")
     if any(row.published for row in rows):
         notes.append("[ ] published number; ± population standard deviation over seeds; accuracies in percent")
     elif any(len(row.seeds) > 1 for row in rows):
@@ -138,7 +172,7 @@ def notes_of(rows: list[Row]) -> list[str]:
         side = "at or below" if shown.falling else "at or above"
         over = f" over {whose} nodes" if measure == metric and metric == "accuracy" else ""
         unit = " %" if shown.share else ""
-        notes.append(f"to target: first evaluation with {measure}{over} {side} {shown.text(value)}{unit}")
+        notes.append(f"to target: {measure}{over} {side} {shown.text(value)}{unit}, on the line between evaluations")
     if any(0 < row.reached < len(row.seeds) for row in rows):
         notes.append("(k/n): k of n runs reached the target; mean and deviation are over these")
     estimated = list(dict.fromkeys(text for row in rows for text in row.estimated))
@@ -161,10 +195,29 @@ def notes_of(rows: list[Row]) -> list[str]:
             notes.append(f"!! {run}: FALLBACK DATA ({row.data.removesuffix(FALLBACK)}), not comparable with other data")
         if len(set(row.seeds)) < len(row.seeds) and not row.mixed:
             notes.append(f"!! {run}: one seed occurs more than once: {sorted(row.seeds)}")
-        notes += [f"!! {run}: {label}" for label in row.labels]
         if row.status != "done":
             notes.append(f"!! {run}: NOT FINISHED ({row.status})")
-    return list(dict.fromkeys(notes))
+    return [*dict.fromkeys(notes), *(f"!! {text}" for text in _warnings(rows))]
+
+
+def _warnings(rows: Sequence[Row]) -> list[str]:
+    """Return one line per warning of runs, with the settings that have it if not all have."""
+    having: dict[str, list[str]] = {}
+    for row in rows:
+        for label in row.labels:
+            having.setdefault(label, []).append(f"{row.scenario} {row.algorithm} {row.settings}".strip())
+    found = [
+        f"{'all settings' if len(names) == len(rows) > 1 else ', '.join(names)}: {label}"
+        for label, names in having.items()
+    ]
+    pairs = [pair for row in rows for pair in row.sampled]
+    if pairs:
+        few, total = min(pairs)[:2]
+        errors = [100 * error for *_, error in pairs if error is not None]
+        low, high = (f"{of(errors, default=0):.1f}" for of in (min, max))
+        points = f"; ±{low if low == high else f'{low} to {high}'} points per node (95 % confidence)" if errors else ""
+        found.append(f"{len(pairs)} run{'s' * (len(pairs) > 1)}: tested on {few:,} of {total:,} samples{points}")
+    return found
 
 
 def _csv(rows: list[Row]) -> tuple[list[str], list[list]]:
@@ -179,27 +232,8 @@ def _csv(rows: list[Row]) -> tuple[list[str], list[list]]:
         for metric in metrics:
             number = row.numbers.get(metric) or {"mean": None, "std": None}
             line += [number["mean"], number["std"], row.published.get(metric)]
-        lines.append([*line, "; ".join([*row.labels, *row.partial])])
+        lines.append([*line, "; ".join([*_warnings([replace(row, labels=[])]), *row.labels, *row.partial])])
     return [*header, "labels"], lines
-
-
-def _round_text(value: float | None) -> str:
-    return "-" if value is None else f"{value:.0f}" if value == round(value) else f"{value:.1f}"
-
-
-_COST_TEXTS: dict[str, tuple[str, Callable]] = {
-    "bytes": ("bytes", formats.bytes_text),
-    "sim_time_s": ("sim time", formats.seconds_text),
-    "joules": ("energy", formats.joules_text),
-    "gco2": ("CO2e", formats.grams_text),
-    "epsilon": ("epsilon", partial(formats.number_text, digits=2)),
-    "target_round": ("round to target", _round_text),
-    "target_bytes": ("bytes to target", formats.bytes_text),
-    "target_sim_time_s": ("time to target", formats.seconds_text),
-    "target_joules": ("energy to target", formats.joules_text),
-    "target_gco2": ("CO2e to target", formats.grams_text),
-}
-"""Cost -> the title of its column, and how it is written."""
 
 
 def heading(rows: Sequence[Row], studied: Sequence[str] | None = None) -> list[str]:

@@ -45,12 +45,14 @@ class Budget:
 
 def encoded(figure: Figure, budget: Budget) -> tuple[dict[str, Any], list[str]]:
     """Return the figure for the page as plain JSON types, and a sentence on each omission."""
-    if isinstance(figure, Lines):
-        return _lines(figure, budget)
     if isinstance(figure, Heat):
         return _heat(figure, budget)
+    remarks = [figure.note] if figure.note else []
+    if isinstance(figure, Lines):
+        found, notes = _lines(figure, budget)
+        return found, remarks + notes
     values = [_numbers(row) for row in np.asarray(figure.values, dtype=float)]
-    return vars(figure) | {"kind": "bars", "values": values}, []
+    return vars(figure) | {"kind": "bars", "values": values, "spread": _numbers(np.asarray(figure.spread))}, remarks
 
 
 def _lines(figure: Lines, budget: Budget) -> tuple[dict[str, Any], list[str]]:

@@ -11,6 +11,7 @@ import base64
 import hashlib
 import html
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -21,7 +22,7 @@ from typing import Any
 from ddlsim.foundation.errors import DdlsimError, ScenarioError
 from ddlsim.foundation.strict_json import table_text
 from ddlsim.report.comparing.curves import Drawn
-from ddlsim.report.comparing.rows import Row, Target, compared
+from ddlsim.report.comparing.rows import Row, Target, compared, winner
 from ddlsim.report.comparing.sections import sections as comparison_sections
 from ddlsim.report.comparing.tables import identical, notes_of
 from ddlsim.report.figures import written_below
@@ -210,23 +211,29 @@ def _section(section: Section, notes: Sequence[str], figure: str) -> str:
 
 
 def _table(table: Table, title: str, opened: bool) -> str:
-    def line(cells: Sequence[str], names: bool, strong: bool = False) -> str:
-        found = []
+    def line(cells: Sequence[str], number: int = -1) -> str:
+        found, names = [], number < 0
         for index, cell in enumerate(cells):
             tag = "th" if names or index == 0 else "td"
             scope = f' scope="{"col" if names else "row"}"' if tag == "th" else ""
             words = ' class="words"' if index < table.left else ""
-            text = _text(cell).replace("\n", "<br>")
+            text = _breaking_at_dots(_text(cell).replace("\n", "<br>"))
+            text = f"<b>{text}</b>" if (number, index) in table.best else text
             found.append(f"<{tag}{scope}{words}>{text}</{tag}>")
-        mark = ' class="strong"' if strong else ""
+        mark = ' class="strong"' if number in table.strong else ""
         return f"<tr{mark}>{''.join(found)}</tr>"
 
-    head = f"<thead>{line(table.header, True)}</thead>" if table.header else ""
-    rows = "".join(line(row, False, index in table.strong) for index, row in enumerate(table.rows))
+    head = f"<thead>{line(table.header)}</thead>" if table.header else ""
+    rows = "".join(line(row, number) for number, row in enumerate(table.rows))
     text = f"<table>{head}<tbody>{rows}</tbody></table>"
     text += f'<p class="note">{_text(table.note)}</p>' if table.note else ""
     text = f'<div class="scroll whole" tabindex="0" role="region" aria-label="{title}">{text}</div>'
     return text if opened else f"<details><summary>{len(table.rows)} rows</summary>{text}</details>"
+
+
+def _breaking_at_dots(text: str) -> str:
+    """Return HTML whose dotted keys break into lines after a dot."""
+    return re.sub(r"(?<=[a-z_\d])\.(?=[a-z_])", ".<wbr>", text)
 
 
 def _text(text: str) -> str:
@@ -357,9 +364,12 @@ def comparison_page(
     )
 
 
+NO_WINNER = "no winner: not significant (Welch's t, 5 %)"
+
+
 def tiles(rows: Sequence[Row]) -> list[Tile]:
-    """Return the tiles: number of runs and settings, and the best settings in quality, fairness and cost of the
-    target.
+    """Return the tiles: number of runs, and the best means in quality, fairness and cost of the target; a setting is
+    named if its mean differs significantly from all others, see `winner`.
     """
     metric = rows[0].judged_by
     seeds = sorted({seed for row in rows for seed in row.seeds})
@@ -376,11 +386,11 @@ def tiles(rows: Sequence[Row]) -> list[Tile]:
         ("target_joules", "Least energy to target", joules_text, True),
     ]
     for name, title, as_text, falling in bests:
-        reached = [row for row in rows if not name.startswith("target") or row.reached == len(row.seeds)]
-        known = [(number["mean"], row.setting) for row in reached if (number := row.numbers.get(name))]
-        if len(known) > 1 and (name != "fair_accuracy" or all(row.num_clusters > 1 for row in rows)):
-            value, setting = (min if falling else max)(known, key=lambda pair: pair[0])
-            found.append(Tile(title, as_text(value), setting))
+        best = winner(rows, name, falling)
+        if best is not None and (name != "fair_accuracy" or all(row.num_clusters > 1 for row in rows)):
+            row, significant = best
+            remark = row.setting if significant else NO_WINNER
+            found.append(Tile(title, as_text(row.numbers[name]["mean"]), remark))  # type: ignore[index]
     return found
 
 

@@ -7,7 +7,7 @@ function drawBars(host, figure) {
   host.append(chart, scale);
   const tip = tooltip(chart);
   const sums = figure.values.map((parts) => parts.reduce((a, b) => a + b, 0));
-  const most = Math.max(...sums, 1e-300);
+  const most = Math.max(...sums.map((sum, b) => sum + (figure.spread[b] || 0)), 1e-300);
   figure.labels.forEach((label, b) => {
     const row = element("div", "bar");
     const track = element("div", "track");
@@ -23,10 +23,18 @@ function drawBars(host, figure) {
       piece.addEventListener("pointerleave", () => tip.hide());
       track.append(piece);
     });
-    row.append(element("span", "bar-label", label), track, element("b", "", shown(sums[b], figure.unit)));
+    const spread = figure.spread.length ? figure.spread[b] : 0;
+    if (spread) {
+      const whisker = element("i", "whisker");
+      const from = Math.max(0, sums[b] - spread);
+      whisker.style.left = `${(100 * from) / most}%`;
+      whisker.style.width = `${(100 * (sums[b] + spread - from)) / most}%`;
+      track.append(whisker);
+    }
+    row.append(element("span", "bar-label", label), track, element("b", "", shown(figure.values[b][0] === null ? null : sums[b], figure.unit) + (spread ? ` ± ${shown(spread, figure.unit)}` : "")));
     chart.append(row);
   });
-  figure.parts.forEach((part, p) => {
+  if (figure.parts.length > 1) figure.parts.forEach((part, p) => {
     const entry = element("span", "entry");
     entry.append(element("i", `swatch fill-${p % PALETTE_SIZE}`), element("span", "", part));
     scale.append(entry);
@@ -34,8 +42,8 @@ function drawBars(host, figure) {
   return {
     redraw() {},
     table: () => ({
-      header: ["", ...figure.parts, "sum"],
-      rows: figure.labels.map((label, b) => [label, ...figure.values[b].map((v) => shown(v, figure.unit)), shown(sums[b], figure.unit)]),
+      header: ["", ...figure.parts, figure.spread.length ? "deviation" : "sum"],
+      rows: figure.labels.map((label, b) => [label, ...[...figure.values[b], figure.spread.length ? figure.spread[b] : sums[b]].map((v) => shown(v, figure.unit))]),
     }),
   };
 }

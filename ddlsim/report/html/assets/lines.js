@@ -1,6 +1,7 @@
 // Curves, by uPlot: zoom by dragging or keys, values under the pointer, axes to choose from.
 const DASHES = [[], [8, 4], [2, 3], [10, 3, 2, 3]];
 const MOST_POINTS_MARKED = 60;
+const WHOLE_STEPS = [...Array(12).keys()].flatMap((power) => [1, 2, 5].map((step) => step * 10 ** power));
 
 function drawLines(host, figure) {
   let plot = null;
@@ -109,8 +110,8 @@ function drawLines(host, figure) {
         cursor: { drag: { x: true, y: false, setScale: true }, points: { size: 7 }, dataIdx: nearest },
         scales: { x: { time: false, range: xRange }, y: { distr: figure.log ? 3 : 1, range: figure.log ? undefined : yRange } },
         axes: [
-          { ...axisStyle, label: figure.x[axis].name, size: 32, values: (_, splits) => ticks(splits, figure.x[axis].unit), space: 70 },
-          { ...axisStyle, size: 66, values: (_, splits) => ticks(splits.map((v) => (figure.log && !isPower(v) ? null : v)), figure.unit) },
+          { ...axisStyle, label: figure.x[axis].name, size: 32, ...whole(figure.x[axis].unit), values: (_, splits) => ticks(splits, figure.x[axis].unit), space: 70 },
+          { ...axisStyle, size: 66, ...whole(figure.unit), values: (_, splits) => ticks(splits.map((v) => (figure.log && !isPower(v) ? null : v)), figure.unit) },
         ],
         series,
         bands,
@@ -121,6 +122,10 @@ function drawLines(host, figure) {
     );
     plot.axis = axis;
     if (kept && kept.min !== null) plot.setScale("x", { min: kept.min, max: kept.max });
+  }
+
+  function whole(unit) {
+    return unit === "count" ? { incrs: WHOLE_STEPS } : {};
   }
 
   function isPower(v) {
