@@ -1,6 +1,7 @@
 """Signals end a run with KeyboardInterrupt, until it starts to write its final records, which complete.
 
-A run that makes checkpoints ends with one: the first signal waits for the end of the round, a later one does not.
+A run that makes checkpoints ends with one: the first signal waits for the end of the round or evaluation, but at most
+GRACE_S. A later signal does not wait.
 """
 
 import os
@@ -17,7 +18,10 @@ ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP")
 SAME_S = 0.5
 """Signals within this time count as one, because a terminal and a parent program may both send one."""
 
-_AFTER_THE_ROUND = b"Ending after this round, with a checkpoint; another signal ends the run at once.\n"
+GRACE_S = 5.0
+"""Longest time that a signal waits: batch systems and containers kill a process some ten seconds after SIGTERM."""
+
+_AFTER_THE_ROUND = b"Ending after this round, at most in 5 s; another signal ends the run at once.\n"
 _STILL_WRITING = b"Writing the records; another signal changes nothing (kill -9 ends it at once).\n"
 
 
@@ -33,6 +37,8 @@ class Interrupts:
         self._held = False
         self._wait = False
         self._first_s = 0.0
+        self._reminder: threading.Thread | None = None
+        self._over = threading.Event()
 
     def wait_for_round(self) -> None:
         """Let the first signal wait for the next `check` from now on."""
@@ -41,6 +47,7 @@ class Interrupts:
     def hold(self) -> None:
         """Let signals only print a message from now on."""
         self._held = True
+        self.end()
 
     def check(self) -> None:
         """Raise KeyboardInterrupt if one was lost, because Python ignores exceptions of destructors and callbacks."""
@@ -55,8 +62,24 @@ class Interrupts:
         waits = self._wait and now_s - self._first_s < SAME_S
         if not self._held and not waits:
             raise KeyboardInterrupt
+        if waits and self._reminder is None and not self._held:
+            self._reminder = threading.Thread(target=self._remind, args=(number,), daemon=True)
+            self._reminder.start()
         with suppress(OSError):  # the terminal may have gone
             os.write(2, _STILL_WRITING if self._held else _AFTER_THE_ROUND)
+
+    def end(self) -> None:
+        """Send no further signals."""
+        self._over.set()
+        if self._reminder is not None:
+            self._reminder.join()
+
+    def _remind(self, number: int) -> None:
+        """Send the signal again after GRACE_S, and every second if Python has lost its exception."""
+        delay_s, main = GRACE_S, threading.main_thread().ident
+        while main is not None and not self._over.wait(delay_s):
+            signal.pthread_kill(main, number)
+            delay_s = 1.0
 
 
 @contextmanager
@@ -75,6 +98,7 @@ def interruptible() -> Iterator[Interrupts]:
     try:
         yield interrupts
     finally:
+        interrupts.end()
         for number in heard:
             signal.signal(number, before[number])
 

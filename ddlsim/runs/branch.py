@@ -72,7 +72,7 @@ class Branch:
     def fits(self, state: State) -> bool:
         """Whether the branch can start with a checkpoint of the earlier run."""
         old, new = self.before[-1].rounds, self.scenario.rounds
-        if state.completed > self.from_round:
+        if state.completed + bool(state.evaluations) > self.from_round:  # an evaluation follows the end of the round
             return False
         # The number of rounds influences ddlsim's algorithms only in the last round, but schedules and user-defined
         # parts in all rounds.

@@ -1,4 +1,4 @@
-"""Checkpoints of a run, and its repetition up to one; checkpoint_files.py has their format.
+"""Checkpoints of a run, at ends of rounds or evaluations, and its repetition up to one; see checkpoint_files.py.
 
 A resumed run first repeats the events up to the checkpoint and writes its records again. They go into another file,
 which replaces metrics.jsonl at the checkpoint: until then nothing in the directory changes, so a process that is killed
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddlsim.foundation.errors import RecordsFailed, ReplayFailed, ScenarioError
+from ddlsim.foundation.interrupts import GRACE_S
 from ddlsim.runs import checkpoint_files as files
 from ddlsim.runs.recorder import Recorder
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 
 KEPT = 2
+WRITING = 0.05
+"""Largest share of the time that additional checkpoints of slow runs may take."""
 ALL = sys.maxsize
 
 _EVERY = re.compile(r"(\d+(?:\.\d+)?)\s*([smhr])$", re.ASCII)
@@ -85,8 +88,11 @@ class Checkpoints:
         made_with: see State.
         wall_s: returns the wall seconds of the run so far.
         warn: prints a warning about a checkpoint that could not be written.
-        rounds: ends of rounds so far.
+        rounds, evaluations: ends of rounds and evaluations so far.
         log_bytes: valid bytes of the log.
+
+    Attributes:
+        slow: whether a signal may not wait for the next checkpoint, so they are made whenever they take little time.
     """
 
     def __init__(
@@ -100,6 +106,7 @@ class Checkpoints:
         wall_s: Callable[[], float],
         warn: Callable[[str], None],
         rounds: int = 0,
+        evaluations: int = 0,
         log_bytes: int = 0,
     ):
         self._folder = directory / files.FOLDER
@@ -108,7 +115,10 @@ class Checkpoints:
         self._made_with, self._wall_s, self._warn = made_with, wall_s, warn
         self._log = files.ValueLog(self._folder / files.LOG, log_bytes)
         self._rounds = self._last_rounds = rounds
-        self._last_s = time.monotonic()
+        self._evaluations = evaluations
+        self._last_s = self._step_s = time.monotonic()
+        self._writing_s = 0.0
+        self.slow = False
         self._failing = False
         learner.jobs.on_values = self._log.add
 
@@ -122,6 +132,9 @@ class Checkpoints:
         """
         self._rounds += 1
         every, due = self._every, now
+        self._measure_step()
+        if self.slow and every.keep is None:
+            due |= (time.monotonic() - self._last_s) * WRITING >= self._writing_s
         if every.rounds is not None:
             due |= self._rounds - self._last_rounds >= every.rounds
         if every.wall_s is not None:
@@ -129,12 +142,26 @@ class Checkpoints:
         if every.keep is not None:  # from here the run can be extended; nodes are rarely two rounds apart
             due |= self._last_round - 3 <= furthest < self._last_round - 1
         if due:
-            self._make(time_s, completed, furthest)
+            self._make(time_s, completed, furthest, 0)
 
-    def _make(self, time_s: float, completed: int, furthest: int) -> None:
+    def evaluated(self, time_s: float, completed: int, furthest: int, now: bool) -> None:
+        """Count an evaluation, and make a checkpoint if the run ends `now` and has none since the end of the round."""
+        self._evaluations += 1
+        self._measure_step()
+        if now and (self._last_rounds < self._rounds or not self._rounds):
+            self._make(time_s, completed, furthest, self._evaluations)
+
+    def _measure_step(self) -> None:
+        now_s = time.monotonic()
+        self.slow |= now_s - self._step_s > GRACE_S
+        self._step_s = now_s
+
+    def _make(self, time_s: float, completed: int, furthest: int, evaluations: int) -> None:
+        started_s = time.monotonic()
         try:
-            self._write(time_s, completed, furthest)
+            self._write(time_s, completed, furthest, evaluations)
             self._failing = False
+            self._writing_s = time.monotonic() - started_s
         except OSError as error:
             if not self._failing:
                 self._warn(
@@ -142,9 +169,10 @@ class Checkpoints:
                     "The run continues; earlier checkpoints are kept."
                 )
             self._failing = True
-        self._last_rounds, self._last_s = self._rounds, time.monotonic()
+        self._last_rounds = self._rounds
+        self._last_s = self._step_s = time.monotonic()
 
-    def _write(self, time_s: float, completed: int, furthest: int) -> None:
+    def _write(self, time_s: float, completed: int, furthest: int, evaluations: int) -> None:
         from ddlsim.learning.jobs import computed_rows, current_cut
 
         jobs, rows = self._learner.jobs, self._learner.rows
@@ -162,6 +190,7 @@ class Checkpoints:
             wall_s=self._wall_s(),
             reasons={name: dict(found) for name, found in self._learner.backends.reasons.items()},
             made_with=self._made_with,
+            evaluations=evaluations,
         )
         files.write_checkpoint(self._folder, state, computed_rows(rows), rows)
         for old in files.checkpoints_of(self._folder.parent)[self._every.keep or KEPT :]:
@@ -183,6 +212,9 @@ class ReplayToCheckpoint:
         checkpoint: its folder.
         state: of the checkpoint.
         learner: takes logged values in place of computing until the checkpoint.
+
+    Attributes:
+        evaluations: evaluations repeated so far.
     """
 
     def __init__(self, checkpoint: Path, state: files.State, learner: "Learner"):
@@ -193,7 +225,7 @@ class ReplayToCheckpoint:
         self._learner = learner
         self._cut = files.cut_of(state)
         self._rows = files.StoredRows(checkpoint, state)
-        self._rounds = 0
+        self._rounds = self.evaluations = 0
         log = files.read_log(self._directory / files.FOLDER / files.LOG, state.log_bytes)
         learner.jobs.past = LoggedPast(self._cut, log)
 
@@ -207,7 +239,12 @@ class ReplayToCheckpoint:
         self._rounds += 1
         if self._rounds == self.state.rounds and time_s != self.state.time_s:
             raise ReplayFailed(f"round {self._rounds} ends at {time_s} s, not at {self.state.time_s} s.")
-        return self._rounds == self.state.rounds
+        return self._rounds == self.state.rounds and not self.state.evaluations
+
+    def evaluated(self) -> bool:
+        """Count a repeated evaluation; return whether the checkpoint is reached."""
+        self.evaluations += 1
+        return self.evaluations == self.state.evaluations
 
     def end(self, recorder: Recorder) -> None:
         """Load parameters and move the records to their place.

@@ -141,6 +141,7 @@ class State:
         wall_s: wall seconds of the run so far.
         reasons: results of backends about architectures, see learning/backends/base.py: Dispatcher.
         made_with: versions and settings that must be equal for equal bits, see manifest.py: made_with.
+        evaluations: evaluations so far if the checkpoint follows one; 0: it follows the end of a round.
         files: files with parameters, and the CRC-32 of each.
     """
 
@@ -154,6 +155,7 @@ class State:
     wall_s: float
     reasons: dict[str, dict[str, str]]
     made_with: dict[str, str | None]
+    evaluations: int = 0
     files: dict[str, int] = field(default_factory=dict)
 
 

@@ -135,6 +135,7 @@ def _start_checkpoints(context: RunContext, recorder: Recorder) -> None:
         lambda: context.earlier_s + time.perf_counter() - context.started,
         context.console.message,
         start.rounds if start else 0,
+        context.repetition.evaluations if context.repetition else 0,
         start.log_bytes if start else 0,
     )
     context.interrupts.wait_for_round()
@@ -148,11 +149,7 @@ def _round(context: RunContext, recorder: Recorder, completed: int, time_s: floa
     asked_to_end = context.interrupts.signaled  # a signal during the checkpoint waits for the next one
     if context.repetition is not None:
         if context.repetition.round(time_s):
-            context.repetition.end(recorder)
-            directories.write_samples(context.path, context.samples)  # they may have been damaged meanwhile
-            _start_checkpoints(context, recorder)
-            context.repetition = None
-            directories.write_json(context.path / "manifest.json", context.manifest)
+            _end_repetition(context, recorder)
     else:
         if is_new:
             event = Completed(completed, context.scenario.rounds, time_s, bytes_sent)
@@ -169,6 +166,16 @@ def _round(context: RunContext, recorder: Recorder, completed: int, time_s: floa
     _stop_if(stop)
 
 
+def _end_repetition(context: RunContext, recorder: Recorder) -> None:
+    """Continue the run from its checkpoint, which the repetition has reached."""
+    assert context.repetition is not None
+    context.repetition.end(recorder)
+    directories.write_samples(context.path, context.samples)  # they may have been damaged meanwhile
+    _start_checkpoints(context, recorder)
+    context.repetition = None
+    directories.write_json(context.path / "manifest.json", context.manifest)
+
+
 def _next_stages(context: RunContext, recorder: Recorder) -> None:
     """Change to the next scenario, if a branched run has completed a stage."""
     while context.stages and context.simulation and context.simulation.completed_by_all >= context.stages[0].until:
@@ -181,8 +188,11 @@ def _next_stages(context: RunContext, recorder: Recorder) -> None:
 def _evaluation(context: RunContext, recorder: Recorder, outcome: Evaluated) -> None:
     """Handle an evaluation; print a warning at the first one that finds diverged models."""
     diverged = sorted(recorder.diverged)
+    asked_to_end = context.interrupts.came
     if context.repetition is not None:
         context.warned = bool(diverged)
+        if context.repetition.evaluated():
+            _end_repetition(context, recorder)
         return
     completed = min(outcome.completed, context.scenario.rounds)  # readers do not count the last exchange as a round
     clusters = metrics.over_clusters(outcome.honest, context.node_cluster).tolist()
@@ -205,7 +215,13 @@ def _evaluation(context: RunContext, recorder: Recorder, outcome: Evaluated) -> 
         context.node_cluster,
         outcome.attacked,
     )
-    _stop_if(context.callbacks.call("on_evaluation", event))
+    stop = context.callbacks.call("on_evaluation", event)
+    if context.checkpoints is not None and context.simulation is not None:
+        reached = context.simulation.completed_by_all, context.simulation.furthest
+        context.checkpoints.evaluated(outcome.time_s, *reached, asked_to_end or stop is not None)
+    if asked_to_end:
+        context.interrupts.check()
+    _stop_if(stop)
 
 
 def _description(context: RunContext) -> Started:

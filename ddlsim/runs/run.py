@@ -212,8 +212,8 @@ def run_in_directory(
     """Run a scenario and leave a run directory.
 
     Ctrl-C, SIGTERM and SIGHUP end the run after its round, with a checkpoint, complete records and a summary (status
-    `interrupted`). A second signal does not wait for the round. A lost worker of a cluster costs the rounds since the
-    last checkpoint.
+    `interrupted`). After some seconds, or a second signal, the run does not wait for the round. A lost worker of a
+    cluster costs the rounds since the last checkpoint.
 
     Args:
         scenario: of the run.

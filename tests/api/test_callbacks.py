@@ -81,8 +81,9 @@ def test_callback_can_end_the_run_and_the_summary_reports_it(scenario, tmp_path,
     assert "status stopped, ended after round 2 by a callback: enough" in table(run.summary)
 
 
-def test_run_ended_in_a_round_resumes_to_the_same_result(finished, tmp_path):
-    run = ddlsim.run(finished.scenario, out=tmp_path / "run", callbacks=[Until("on_round", 1, stop)])
+@pytest.mark.parametrize("hook", ["on_round", "on_evaluation"])
+def test_run_ended_by_a_callback_resumes_to_the_same_result(finished, tmp_path, hook):
+    run = ddlsim.run(finished.scenario, out=tmp_path / "run", callbacks=[Until(hook, 1, stop)])
     diary = Diary()
     assert ddlsim.resume(run.dir, callbacks=[diary]).summary["stopped"] is None
     assert (run.dir / "metrics.jsonl").read_bytes() == (finished.dir / "metrics.jsonl").read_bytes()

@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, TypeVar
 
@@ -61,6 +61,7 @@ class Workers:
         self._local = threading.local()
         self._threads = threads
         self._worth: dict[Hashable, int] = {}  # by kind of job how many threads it keeps busy
+        self._ending = False  # after an interrupt: no job starts another pass of a model
         self._pool = None
         if device.type == "cpu":
             self._pool = ThreadPoolExecutor(threads, "wave", initializer=torch.set_num_threads, initargs=(1,))
@@ -77,6 +78,7 @@ class Workers:
         found: dict[int, Found] = {}
         failed: dict[int, Exception] = {}
         left = deque(range(len(jobs)))  # a future for each job would cost more than the training of a small model
+        self._ending = False
 
         def compute() -> float:
             """One job after the other, until none is left; returns the thread's own time."""
@@ -95,7 +97,13 @@ class Workers:
             compute()
         elif jobs:
             threads = [self._pool.submit(compute) for _ in range(min(self._worth.get(kind, self._threads), len(jobs)))]
-            own_s = sum(thread.result() for thread in threads)
+            try:
+                own_s = sum(map(_result, threads))
+            except KeyboardInterrupt:
+                left.clear()
+                self._ending = True
+                wait(threads)
+                raise
             self._worth[kind] = max(1, min(self._threads, round(own_s / len(jobs) / HELD_S)))
         if failed:
             raise failed[min(failed)]
@@ -103,6 +111,8 @@ class Workers:
 
     def workspace(self, architecture: str) -> ModelWorkspace:
         """This thread's module of an architecture."""
+        if self._ending:
+            raise CancelledError
         workspaces = self._local.__dict__.setdefault("workspaces", {})
         if architecture not in workspaces:
             workspaces[architecture] = ModelWorkspace(self.architectures[architecture], self.device)
@@ -112,6 +122,13 @@ class Workers:
         """End the threads."""
         if self._pool:
             self._pool.shutdown(cancel_futures=True)
+
+
+def _result(thread: "Future[float]") -> float:
+    """Wait for a thread's result; Python handles a signal that came just before a wait only at the end of the wait."""
+    while True:
+        with suppress(TimeoutError):
+            return thread.result(1.0)
 
 
 @torch.no_grad()
