@@ -16,6 +16,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ddlsim.algorithms.rounds import with_sum
 from ddlsim.algorithms.server import fedavg
 
 if TYPE_CHECKING:
@@ -47,6 +48,5 @@ class FedNova(fedavg.FedAvg):
             for m in inbox
             for scale in [common / work[m.src] if work[m.src] else 0.0]
         }
-        moved = node.merge([before, node.aggregate(changes, shares)], [1.0, 1.0])
-        state.average = node.with_trained_values(state.model[0], node.trained_values(moved))
+        state.average = with_sum(node, state.model[0], [before, node.aggregate(changes, shares)], [1.0, 1.0])
         state.model = (state.average,)

@@ -44,7 +44,10 @@ class FedPer(ServerRounds):
         return False
 
     def start(self, node: "Node") -> State:
-        return State() if node.is_server else State(*node.init_models())
+        if node.is_server:
+            return State()
+        (model,) = node.init_models()
+        return State(model)
 
     def local_update(self, node: "Node", state: State) -> "Generator[Verb, Any, dict[str, Any]]":
         state.model = yield node.train(state.model)
