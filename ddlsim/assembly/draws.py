@@ -159,15 +159,15 @@ def _in_order(what: str, absent: Iterable[Any]) -> Iterator[tuple[float, float]]
 
 
 def _numbers(
-    what: str, given: Any, shape: tuple[int, ...] | None, *, infinite: bool = False, of: str = "node"
+    what: str, values: Any, shape: tuple[int, ...] | None, *, infinite: bool = False, of: str = "node"
 ) -> np.ndarray:
     """Return checked numbers of at least 0, of this shape."""
     try:
-        found = np.asarray(() if given is None else given, dtype=float)
+        found = np.asarray(() if values is None else values, dtype=float)
     except (TypeError, ValueError):
         found = None
-    if found is None or given is None:
-        raise ScenarioError(f"{what}: expected numbers, got {kind_of(given)}.") from None
+    if found is None or values is None:
+        raise ScenarioError(f"{what}: expected numbers, got {kind_of(values)}.") from None
     if shape is not None and found.shape != shape:
         raise ScenarioError(f"{what}: expected an array {list(shape)}, one number per node, got {list(found.shape)}.")
     wrong = ~(found >= 0) | (np.isinf(found) & (not infinite))

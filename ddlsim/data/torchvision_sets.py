@@ -262,11 +262,13 @@ def _parameters(cls: Any) -> list[str]:
     return [name for name in dict.fromkeys(found) if name != "self"]
 
 
-def _split_arguments(parameters: list[str], given: dict[str, Any], train: str, test: str) -> dict[str, dict[str, Any]]:
+def _split_arguments(
+    parameters: list[str], arguments: dict[str, Any], train: str, test: str
+) -> dict[str, dict[str, Any]]:
     """Return the arguments by which a class selects each split; empty if it has only one."""
-    if "train" in parameters and "train" not in given:
+    if "train" in parameters and "train" not in arguments:
         return {"train": {"train": True}, "test": {"train": False}}
     for key in ("split", "image_set"):
-        if key in parameters and key not in given:
+        if key in parameters and key not in arguments:
             return {"train": {key: train}, "test": {key: test}}
     return {}

@@ -141,9 +141,9 @@ class ForgingPacker(MessagePacker):
     ) -> "Params":
         """Return the forgery of parameters; the same parameters of a sender give the same forgery."""
         follows = any(isinstance(attack, Sybil) and sender != nodes[0] for attack, nodes in forging)
-        made = {} if follows else self._forged.setdefault(own, {})
+        forgeries = {} if follows else self._forged.setdefault(own, {})
         key = sender, receiver, tuple(id(attack) for attack, _ in forging)
-        found = made.get(key)
+        found = forgeries.get(key)
         if found is None:
             place, found = (path, own.size), own
             start = self._members[sender].node.started_from(own)
@@ -158,7 +158,7 @@ class ForgingPacker(MessagePacker):
                 view = {"known": known, "start": start, "receiver": center}
                 found = self._compute.attack(attack, found, **view, seed=seed, sizes=sizes)
             if found is not own:  # of the first sybil, which would keep its own models forever
-                made[key] = found
+                forgeries[key] = found
             self._forged_last.setdefault(place, {})[sender] = found
         return found
 

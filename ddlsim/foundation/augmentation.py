@@ -93,11 +93,11 @@ def callables(value: Any) -> list[Callable[[Any], Any]]:
             )
         return flattened([_given[keys["sha256"]]])
     if own_code.is_place(name):
-        made = own_code.load_object(name)
+        target = own_code.load_object(name)
     else:
         v2 = needed("torchvision.transforms.v2", "vision", "training.augmentation")
-        made = getattr(v2, name, None)
-        if not isinstance(made, type):
+        target = getattr(v2, name, None)
+        if not isinstance(target, type):
             meant = did_you_mean(name, [*BUILT_IN, *dir(v2)])
             raise ScenarioError(
                 f"unknown name {name!r}.{meant} Known: {', '.join(BUILT_IN)}, classes of torchvision.transforms.v2, "
@@ -105,7 +105,7 @@ def callables(value: Any) -> list[Callable[[Any], Any]]:
             )
     try:
         inner = {key: _inner(each) for key, each in keys.items()}
-        return flattened([made(**inner) if isinstance(made, type) else partial(made, **inner)])
+        return flattened([target(**inner) if isinstance(target, type) else partial(target, **inner)])
     except (TypeError, ValueError) as error:
         raise ScenarioError(f"{name}: {error}") from error
 

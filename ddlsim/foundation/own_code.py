@@ -93,17 +93,17 @@ def load_object(place: str) -> Any:
         file, module = str(path), _module(path)
     else:
         module = _imported(file, place)
-    made = getattr(module, name, None)
-    if not callable(made):
+    target = getattr(module, name, None)
+    if not callable(target):
         own = [
             key for key, each in vars(module).items() if isinstance(each, type) and each.__module__ == module.__name__
         ]
         where = shown_path(file)
-        what = f" has no class {name}" if made is None else f": expected the class {name}, got {kind_of(made)}"
+        what = f" has no class {name}" if target is None else f": expected the class {name}, got {kind_of(target)}"
         raise ScenarioError(f"{where}{what}. Classes in it: {', '.join(own) or 'none'}.")
-    if not str(getattr(made, "__module__", "")).startswith("ddlsim."):
-        _places[made] = f"{file}:{name}"
-    return made
+    if not str(getattr(target, "__module__", "")).startswith("ddlsim."):
+        _places[target] = f"{file}:{name}"
+    return target
 
 
 def _imported(name: str, place: str) -> ModuleType:
@@ -217,9 +217,9 @@ def _module(path: Path) -> ModuleType:
             f"{shown_path(path)}: {what}. The path is relative to the scenario's file, or with --set to the working "
             "directory."
         ) from error
-    made = provide(path, source)
+    target = provide(path, source)
     _refuse_neighbors_of_others(path, source)
-    return made
+    return target
 
 
 def texts() -> dict[str, bytes]:

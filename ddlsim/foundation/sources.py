@@ -31,8 +31,8 @@ def about(cls: type) -> dict[str, Any]:
 
     A class with the attributes `written_as` and `code` stands for another class or function, with this digest.
     """
-    place, made = own_code.place_of(cls), getattr(cls, "written_as", cls)
-    file = own_code.file_of(place) if place else own_code.source_file(made)
+    place, definition = own_code.place_of(cls), getattr(cls, "written_as", cls)
+    file = own_code.file_of(place) if place else own_code.source_file(definition)
     path = Path(file) if file and (place or Path(file).is_file()) else None
     found = {
         "path": path and str(path),
@@ -41,35 +41,37 @@ def about(cls: type) -> dict[str, Any]:
     }
     if place:
         return found
-    return {**found, "source": None if path and "site-packages" in path.parts else source_of(made)}
+    return {**found, "source": None if path and "site-packages" in path.parts else source_of(definition)}
 
 
-def source_of(made: Any) -> str | None:
+def source_of(definition: Any) -> str | None:
     """Return the source text of a class or function, or None if Python does not keep it."""
     try:
-        return inspect.getsource(made)
+        return inspect.getsource(definition)
     except (OSError, TypeError):
         return None
 
 
-def digest_of(made: Any) -> str | None:
+def digest_of(definition: Any) -> str | None:
     """Return the SHA-256, in hex, of the source file of a class or function and of the user's modules that it imports.
 
     Returns:
         None if a file alone does not define it: it is from a notebook or prompt, a lambda, or made inside a function.
     """
-    place = own_code.place_of(made)
-    module = own_code.module_of(place) if place else str(getattr(made, "__module__", ""))
-    if not place and not _is_in(module, made):
+    place = own_code.place_of(definition)
+    module = own_code.module_of(place) if place else str(getattr(definition, "__module__", ""))
+    if not place and not _is_in(module, definition):
         return None
     text = own_code.text_of(place) if place and not module else _text(module)
     return None if text is None else _digest_of_text(text, _package_of(module))
 
 
-def _is_in(module: str, made: Any) -> bool:
+def _is_in(module: str, definition: Any) -> bool:
     """Whether a module defines a class or function under its qualified name."""
     with suppress(AttributeError):
-        return attrgetter(made.__qualname__)(sys.modules[module]) is made if module in sys.modules else False
+        return (
+            attrgetter(definition.__qualname__)(sys.modules[module]) is definition if module in sys.modules else False
+        )
     return False
 
 

@@ -67,8 +67,8 @@ def _of_opacus(releases: tuple[Releases, ...], delta: float, accountant: Account
 
     from opacus.accountants import PRVAccountant, RDPAccountant
 
-    made = PRVAccountant() if accountant == "prv" else RDPAccountant()
-    made.history = [astuple(one) for one in releases]
+    calculator = PRVAccountant() if accountant == "prv" else RDPAccountant()
+    calculator.history = [astuple(one) for one in releases]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # on orders at the end of its range: the bound holds all the same
-        return float(made.get_epsilon(delta=delta))
+        return float(calculator.get_epsilon(delta=delta))

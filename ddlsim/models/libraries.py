@@ -53,34 +53,34 @@ class ModelTable(Registry):
     """Registry of models, which also accepts classes and functions that make modules."""
 
     def _load_place(self, place: str) -> type:
-        made = own_code.load_object(place)
-        if isinstance(made, type) and (issubclass(made, Part) or not _makes_modules(made)):
-            return made  # its error is reported later
-        return settings_of(made)
+        factory = own_code.load_object(place)
+        if isinstance(factory, type) and (issubclass(factory, Part) or not _makes_modules(factory)):
+            return factory  # its error is reported later
+        return settings_of(factory)
 
 
-def _makes_modules(made: type) -> bool:
+def _makes_modules(factory: type) -> bool:
     """Whether a class is one of torch.nn.Module; a file without torch has none."""
     torch = sys.modules.get("torch")
-    return torch is not None and issubclass(made, torch.nn.Module)
+    return torch is not None and issubclass(factory, torch.nn.Module)
 
 
 @cache
-def settings_of(made: "Callable[..., nn.Module]") -> type[ModelSettings]:
+def settings_of(factory: "Callable[..., nn.Module]") -> type[ModelSettings]:
     """Return the model of a class or function; its keys are the arguments of the class or function.
 
     Raises:
         ScenarioError: if an argument has the name of a key of all models.
     """
     fields: list[Any] = []
-    for key, argument in _signature(made).parameters.items():
+    for key, argument in _signature(factory).parameters.items():
         if key in BUILD_ARGUMENTS or argument.kind in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD):
             continue
         if (
             key in {each.name for each in dataclasses.fields(ModelSettings)}
             or argument.kind is argument.POSITIONAL_ONLY
         ):
-            raise ScenarioError(f"{made.__qualname__} takes {key}, which cannot be a key. Give it another name.")
+            raise ScenarioError(f"{factory.__qualname__} takes {key}, which cannot be a key. Give it another name.")
         kind = argument.annotation if argument.annotation in PLAIN else Any
         default = argument.default
         if default is argument.empty:
@@ -92,36 +92,38 @@ def settings_of(made: "Callable[..., nn.Module]") -> type[ModelSettings]:
         fields.append(
             (key, kind, field(default_factory=partial(copy, default)) if is_shared else field(default=default))
         )
-    namespace = {"made": staticmethod(made), "build": _build, "__module__": made.__module__}
-    namespace["__doc__"] = made.__doc__ or ""
+    namespace = {"module_factory": staticmethod(factory), "build": _build, "__module__": factory.__module__}
+    namespace["__doc__"] = factory.__doc__ or ""
     bases = (ModelSettings,)
-    cls = dataclasses.make_dataclass(made.__name__, fields, bases=bases, frozen=True, kw_only=True, namespace=namespace)
-    if place := own_code.place_of(made):
+    cls = dataclasses.make_dataclass(
+        factory.__name__, fields, bases=bases, frozen=True, kw_only=True, namespace=namespace
+    )
+    if place := own_code.place_of(factory):
         own_code.know(cls, place)
     return cls
 
 
 def _build(self: Any, image_shape: ImageShape, num_classes: int) -> "nn.Module":
     """Build a fresh module, as ModelSettings.build does."""
-    arguments = _signature(self.made).parameters
+    arguments = _signature(self.module_factory).parameters
     anything = any(each.kind is each.VAR_KEYWORD for each in arguments.values())  # torchvision's functions pass it on
-    anything &= not _has_no_init(self.made)
+    anything &= not _has_no_init(self.module_factory)
     shapes: dict[str, Any] = {"image_shape": image_shape} if "image_shape" in arguments else {}
     shapes |= {"num_classes": num_classes} if "num_classes" in arguments or anything else {}
     keys = {each.name for each in dataclasses.fields(self)} - {each.name for each in dataclasses.fields(ModelSettings)}
-    return self.made(**{key: getattr(self, key) for key in keys}, **shapes)
+    return self.module_factory(**{key: getattr(self, key) for key in keys}, **shapes)
 
 
-def _has_no_init(made: "Callable[..., nn.Module]") -> bool:
+def _has_no_init(factory: "Callable[..., nn.Module]") -> bool:
     """Whether a class leaves its making to torch.nn.Module, which seems to take any argument and refuses them all."""
-    return isinstance(made, type) and made.__init__.__module__ == "torch.nn.modules.module"  # type: ignore[misc]
+    return isinstance(factory, type) and factory.__init__.__module__ == "torch.nn.modules.module"  # type: ignore[misc]
 
 
-def _signature(made: Callable[..., Any]) -> inspect.Signature:
+def _signature(factory: Callable[..., Any]) -> inspect.Signature:
     try:
-        return inspect.signature(made, eval_str=True)
+        return inspect.signature(factory, eval_str=True)
     except (NameError, TypeError):
-        return inspect.signature(made)
+        return inspect.signature(factory)
 
 
 NONE, TORCHVISION = "none", "torchvision"

@@ -26,7 +26,7 @@ from ddlsim.runs.checkpoint import Checkpoints, ReplayToCheckpoint
 from ddlsim.runs.checkpoint_files import checkpoints_of, remove_checkpoints
 from ddlsim.runs.directory import RunDirectory, samples_of
 from ddlsim.runs.manifest import finish_manifest, wall_profile
-from ddlsim.runs.models import MODELS, KeptModels, write_models
+from ddlsim.runs.models import MODELS, StoredModels, write_models
 from ddlsim.runs.options import Options
 from ddlsim.runs.progress import Progress
 from ddlsim.scenario import Scenario
@@ -68,7 +68,7 @@ class RunContext:
     earlier_s: float = 0.0
     stages: tuple[Stage, ...] = ()
     recorder: recorders.Recorder | None = None
-    models: KeptModels | None = None
+    models: StoredModels | None = None
     simulation: Simulation | None = None
     checkpoints: Checkpoints | None = None
     contacts: recorders.ContactsFile | None = None
@@ -193,12 +193,12 @@ def _last_records(context: RunContext, traffic: Callable[[], Any]) -> list[Calla
         meter = simulation.meter
         if meter is not None:
             writes.append(lambda: recorders.write_energy(path / "energy.jsonl", meter.rows(traffic()), detail))
-    if context.models is not None and context.models.held:
+    if context.models is not None and context.models.by_node:
         writes.append(partial(_write_models, context, context.models))
     return writes
 
 
-def _write_models(context: RunContext, models: KeptModels) -> None:
+def _write_models(context: RunContext, models: StoredModels) -> None:
     try:
         write_models(context.path, models, context.learner)
     except OSError as error:

@@ -17,7 +17,7 @@ from ddlsim.runs.checkpoint import Checkpoints
 from ddlsim.runs.directory import LOCK
 from ddlsim.runs.finalize import RunContext, finalize, how_to_resume
 from ddlsim.runs.manifest import made_with
-from ddlsim.runs.models import KeptModels, which_models
+from ddlsim.runs.models import StoredModels, which_models
 from ddlsim.runs.recorder import ContactsFile, Recorder, unwritten
 from ddlsim.scenario.model import to_plain
 from ddlsim.tasks import metrics
@@ -84,7 +84,7 @@ def _make(context: RunContext) -> Simulation:
     else:
         recorder = context.recorder = Recorder(context.repetition.records, losses)
     which, context.manifest["models"] = which_models(scenario, context.learner)
-    context.models = None if which == "none" else KeptModels(which)
+    context.models = None if which == "none" else StoredModels(which)
     simulation = context.simulation = build_simulation(
         context.followed[0],
         context.prepared,

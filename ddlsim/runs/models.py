@@ -40,22 +40,22 @@ MOST_BYTES = 256_000_000
 
 
 @dataclass
-class KeptModels:
+class StoredModels:
     """The models of evaluated nodes.
 
     Args:
         which: last: the model of the last evaluation; best: the node's best by validation loss, if it has one.
-        held: node -> its model and its local state in the learner.
+        by_node: node -> its model and its local state in the learner.
     """
 
     which: Literal["last", "best"]
-    held: "dict[int, tuple[Model, Any]]" = field(default_factory=dict)
+    by_node: "dict[int, tuple[Model, Any]]" = field(default_factory=dict)
 
-    def take(self, node: int, snapshot: Snapshot, tested: "Model", kept: Any) -> None:
+    def take(self, node: int, snapshot: Snapshot, tested: "Model", local_state: Any) -> None:
         """Keep a model of a node that was evaluated."""
         if self.which == "best" and snapshot.best is not None:
-            tested, kept = snapshot.best, snapshot.best_local_state
-        self.held[node] = tested, kept
+            tested, local_state = snapshot.best, snapshot.best_local_state
+        self.by_node[node] = tested, local_state
 
 
 def which_models(scenario: Scenario, learner: "Learner") -> tuple[Literal["none", "last", "best"], str]:
@@ -72,7 +72,7 @@ def which_models(scenario: Scenario, learner: "Learner") -> tuple[Literal["none"
     return "none", f"none: {num_bytes / 1e6:.3g} MB are above {MOST_BYTES // 10**6} MB; records.models: last keeps them"
 
 
-def write_models(directory: Path, kept: KeptModels, learner: "Learner") -> None:
+def write_models(directory: Path, models: StoredModels, learner: "Learner") -> None:
     """Write models.safetensors.
 
     Raises:
@@ -83,7 +83,7 @@ def write_models(directory: Path, kept: KeptModels, learner: "Learner") -> None:
     tensors: dict[str, torch.Tensor] = {}
     same: dict[str, str] = {}
     first: dict[tuple, str] = {}
-    for node, (model, local_state) in sorted(kept.held.items()):
+    for node, (model, local_state) in sorted(models.by_node.items()):
         for name, values in _state(learner, node, model, local_state).items():
             own = f"{node}/{name}"
             digest = hashlib.blake2b(values.numpy().tobytes(), digest_size=16).digest()
@@ -92,8 +92,8 @@ def write_models(directory: Path, kept: KeptModels, learner: "Learner") -> None:
                 tensors[own] = values
             else:
                 same[own] = written
-    extra = {part for node in kept.held for part in learner.architecture_of(node).layout.names} - {"core", "head"}
-    about = {"which": kept.which, "extra_parts": sorted(extra), "same": same}
+    extra = {part for node in models.by_node for part in learner.architecture_of(node).layout.names} - {"core", "head"}
+    about = {"which": models.which, "extra_parts": sorted(extra), "same": same}
     write_whole(directory / MODELS, save(tensors, {"ddlsim": table_text(about, separators=(",", ":"))}))
 
 
@@ -105,7 +105,7 @@ def read_model(directory: Path, node: int, with_extra_parts: bool = False) -> "d
         node: its number.
         with_extra_parts: also parts that an algorithm trained in addition, such as MAPL's projection.
     Raises:
-        ScenarioError: if the run kept no models, or none of this node.
+        ScenarioError: if the run stored no models, or none of this node.
         RecordsDamaged: if the file cannot be read.
     """
     from safetensors import SafetensorError, safe_open
@@ -132,7 +132,7 @@ def read_model(directory: Path, node: int, with_extra_parts: bool = False) -> "d
 
 
 def model_of(directory: Path, node: int) -> "nn.Module":
-    """Build the module of a node with the values that the run kept, on the CPU, in evaluation mode.
+    """Build the module of a node with the values that the run stored, on the CPU, in evaluation mode.
 
     Args:
         directory: of the run.

@@ -142,32 +142,32 @@ def read_tree(file: Path) -> Tree:
     return tree
 
 
-def from_python(given: "str | Path | Mapping[str, Any] | Scenario", changes: Mapping[str, Any]) -> Scenario:
+def from_python(source: "str | Path | Mapping[str, Any] | Scenario", changes: Mapping[str, Any]) -> Scenario:
     """Check a scenario from Python code in any form, with some keys changed.
 
     Args:
-        given: a file or its bare name, as for `load`; a mapping, as for `from_mapping`, whose `extends` is a path from
+        source: a file or its bare name, as for `load`; a mapping, as for `from_mapping`, whose `extends` is a path from
             the working directory or a bare name; or a Scenario.
         changes: dotted key -> value, plain or with parts as objects or classes.
     Raises:
         ScenarioError: every problem at once.
     """
-    if isinstance(given, Scenario):
-        tree, name = from_plain(to_plain(given), Mark("scenario")), given.name
-    elif isinstance(given, Mapping):
-        found, name = dict(given), "scenario"
+    if isinstance(source, Scenario):
+        tree, name = from_plain(to_plain(source), Mark("scenario")), source.name
+    elif isinstance(source, Mapping):
+        found, name = dict(source), "scenario"
         base = found.pop("extends", None)
         tree = _tree_of(found, "scenario")
         if base is not None:
             file = find(base)
             below = read_tree(file)
             tree, name = without_stale_numbers(below, merge(below, tree)), file.stem
-    elif isinstance(given, str | Path):
-        file = find(given)
+    elif isinstance(source, str | Path):
+        file = find(source)
         tree, name = read_tree(file), file.stem
     else:
         raise ScenarioError(
-            f"scenario: expected a path, the name of a scenario, a mapping or a Scenario, got a {type(given).__name__}."
+            f"scenario: expected a path, a scenario's name, a mapping or a Scenario, got a {type(source).__name__}."
         )
     return finish(changed(tree, [_change(key, value) for key, value in changes.items()]), name)
 

@@ -144,7 +144,7 @@ def _checker(cls: type) -> TypeAdapter:
         raise ScenarioError(" ".join(text.split())) from error
 
 
-def _check_defaults(part: Any, given: Mapping[str, Any]) -> None:
+def _check_defaults(part: Any, keys: Mapping[str, Any]) -> None:
     """Raise ScenarioError if a user-defined class has a default that its annotation forbids, because the scenario that
     a run writes, with all keys, could not be read."""
     if not own_code.is_from_outside(part):
@@ -155,7 +155,7 @@ def _check_defaults(part: Any, given: Mapping[str, Any]) -> None:
         key, text = error.errors()[0]["loc"][0], error.errors()[0]["msg"]
         value, place = getattr(part, str(key)), own_code.where(type(part))
         head = f"{f'{place}: ' if place else ''}{key} of {type(part).__qualname__} is {value!r}"
-        found = "" if key in given else " by default, or as __post_init__ leaves it"
+        found = "" if key in keys else " by default, or as __post_init__ leaves it"
         hint = f" Write `{key}: ... | None = None`." if value is None else ""
         raise ScenarioError(f"{head}{found}, which its annotation does not allow: {text}.{hint}") from error
 

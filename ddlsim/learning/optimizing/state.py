@@ -102,10 +102,10 @@ def state_part(optimizer: Optimizer, part: Part, kept: bool = True) -> Part:
     if not tensors:
         return Part(part.architecture, f"{part.name} state", ())
     try:
-        made = optimizer.make(list(tensors.values()), 0.1)
+        torch_optimizer = optimizer.make(list(tensors.values()), 0.1)
         for tensor in tensors.values():
             tensor.grad = torch.zeros_like(tensor)
-        made.step()
+        torch_optimizer.step()
     except Exception as error:  # any error of an optimizer for shapes that it does not support
         text = " ".join(str(error).split())
         place = f"{optimizer.name} cannot train the {part.name} of {part.architecture}"
@@ -113,7 +113,7 @@ def state_part(optimizer: Optimizer, part: Part, kept: bool = True) -> Part:
     entries: list[Entry] = []
     start = 0
     for name, tensor in tensors.items() if kept else ():
-        for key, value in made.state[tensor].items():
+        for key, value in torch_optimizer.state[tensor].items():
             if value is None:
                 continue
             values = _as_tensor(value)
@@ -169,7 +169,9 @@ class LiveState:
             column -= size
         raise IndexError(column)
 
-    def put_into(self, made: torch.optim.Optimizer, parameters: Sequence[tuple[str, slice, torch.Tensor]]) -> None:
+    def put_into(
+        self, torch_optimizer: torch.optim.Optimizer, parameters: Sequence[tuple[str, slice, torch.Tensor]]
+    ) -> None:
         """Load an optimizer's memory of parameters: name in the module, columns of the flat vector, tensor.
 
         Moments are views, which its steps change in place.
@@ -177,7 +179,7 @@ class LiveState:
         if self._optimizer.moments is not None:
             for _, columns, parameter in parameters:
                 moments = [flat[columns].view(parameter.shape) for flat in self.flats]
-                made.state[parameter] = torch_state(self._optimizer, self.steps_at(columns.start), moments)
+                torch_optimizer.state[parameter] = torch_state(self._optimizer, self.steps_at(columns.start), moments)
             return
         found: dict[str, dict[str, Any]] = {}
         for kept in self._before:
@@ -189,16 +191,18 @@ class LiveState:
                 found.setdefault(name, {})[key] = entry.view(row.values()).clone()
         for name, _, parameter in parameters:
             if name in found:
-                made.state[parameter] = {
+                torch_optimizer.state[parameter] = {
                     key: value if value.dtype not in (torch.int64, torch.float64) or value.dim() else value.item()
                     for key, value in found[name].items()
                 }
 
-    def take_from(self, made: torch.optim.Optimizer, parameters: Sequence[tuple[str, slice, torch.Tensor]]) -> None:
+    def take_from(
+        self, torch_optimizer: torch.optim.Optimizer, parameters: Sequence[tuple[str, slice, torch.Tensor]]
+    ) -> None:
         """Take the memory back after the last step."""
         if self._optimizer.moments is None:
             for name, _, parameter in parameters:
-                for key, value in made.state[parameter].items():
+                for key, value in torch_optimizer.state[parameter].items():
                     self._values[f"{name}:{key}"] = _as_tensor(value)
 
     def store(self, outputs: Sequence[Row | None]) -> None:
@@ -258,13 +262,17 @@ class StackedState:
         ]
         self.flats = [whole[:, trained] for whole in self._whole]
 
-    def put_into(self, made: torch.optim.Optimizer, parameters: Sequence[tuple[str, slice, torch.Tensor]]) -> None:
+    def put_into(
+        self, torch_optimizer: torch.optim.Optimizer, parameters: Sequence[tuple[str, slice, torch.Tensor]]
+    ) -> None:
         """Load the memory as LiveState does; tensors hold a row per model."""
         for _, columns, parameter in parameters:
             moments = [flat[:, columns].view(parameter.shape) for flat in self.flats]
-            made.state[parameter] = torch_state(self._optimizer, self._steps, moments)
+            torch_optimizer.state[parameter] = torch_state(self._optimizer, self._steps, moments)
 
-    def take_from(self, made: torch.optim.Optimizer, parameters: Sequence[tuple[str, slice, torch.Tensor]]) -> None:
+    def take_from(
+        self, torch_optimizer: torch.optim.Optimizer, parameters: Sequence[tuple[str, slice, torch.Tensor]]
+    ) -> None:
         """Steps have changed the moments in place."""
 
     def store(self, outputs: Sequence[Sequence[Row | None]]) -> None:

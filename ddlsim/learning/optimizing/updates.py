@@ -70,14 +70,14 @@ class Updates:
         self._summed = 0
         optimizer = settings.optimizer
         self._plain = optimizer.moments == () and not optimizer.weight_decay  # one fused update without state
-        self._made: torch.optim.Optimizer | None = None
+        self._torch_optimizer: torch.optim.Optimizer | None = None
         if not self._plain:
             first = of_node(settings.learning_rate, 0)
-            self._made = optimizer.make(self._groups(), first)
-            rates_made = [group.get("lr") for group in self._made.param_groups]
+            self._torch_optimizer = optimizer.make(self._groups(), first)
+            rates_made = [group.get("lr") for group in self._torch_optimizer.param_groups]
             self._shares = [1.0 if rate is None else float(rate) / first for rate in rates_made]
             if state is not None:
-                state.put_into(self._made, self._named)
+                state.put_into(self._torch_optimizer, self._named)
 
     @torch.no_grad()
     def take(self, gradients: Sequence[torch.Tensor]) -> None:
@@ -99,8 +99,8 @@ class Updates:
         """After the last mini-batch."""
         if self._summed:
             self._step_on_sums()
-        if self._made is not None and self._state is not None:
-            self._state.take_from(self._made, self._named)
+        if self._torch_optimizer is not None and self._state is not None:
+            self._state.take_from(self._torch_optimizer, self._named)
 
     def _step_on_sums(self) -> None:
         torch._foreach_div_(self._sums, self._summed)
@@ -120,14 +120,14 @@ class Updates:
         self._done += 1
 
     def _step_by(self, gradients: list[torch.Tensor], rate: float) -> None:
-        if self._made is None:
+        if self._torch_optimizer is None:
             torch._foreach_add_(self._parameters, gradients, alpha=-rate)
             return
-        for group, share in zip(self._made.param_groups, self._shares, strict=True):
+        for group, share in zip(self._torch_optimizer.param_groups, self._shares, strict=True):
             group["lr"] = rate * share
         for parameter, gradient in zip(self._parameters, gradients, strict=True):
             parameter.grad = gradient
-        self._made.step()
+        self._torch_optimizer.step()
 
     def _corrected(self, gradients: list[torch.Tensor]) -> list[torch.Tensor]:
         settings = self._settings

@@ -41,10 +41,10 @@ class StackedTensor(torch.Tensor):
         shape = plain.shape[1:]
         if joined:
             shape = torch.Size((len(plain), plain.shape[1] // count, *plain.shape[2:]))
-        made = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=plain.dtype, device=plain.device)
-        made.plain, made.count, made.joined = plain, count, joined
-        made.related = []
-        return made
+        stacked = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=plain.dtype, device=plain.device)
+        stacked.plain, stacked.count, stacked.joined = plain, count, joined
+        stacked.related = []
+        return stacked
 
     def __init__(self, plain: torch.Tensor, count: int, joined: bool = False):
         """Do nothing; `__new__` does all, since it sets a tensor's shape."""

@@ -74,8 +74,8 @@ def walk(value: Any, visit: Callable[[Any, Path], Any], path: Path = ()) -> Any:
     if isinstance(value, Mapping):
         return {key: walk(child, visit, (*path, key)) for key, child in value.items()}
     if isinstance(value, (list, tuple)):
-        made = (walk(child, visit, (*path, i)) for i, child in enumerate(value))
-        return type(value)._make(made) if hasattr(value, "_make") else type(value)(made)
+        children = (walk(child, visit, (*path, i)) for i, child in enumerate(value))
+        return type(value)._make(children) if hasattr(value, "_make") else type(value)(children)
     return visit(value, path)
 
 
@@ -115,9 +115,9 @@ def _leaf_as_sent(leaf: Any, path: Path) -> Any:
     if hasattr(leaf, "wire_bytes"):  # a deferred value, or an object that has a size
         return leaf
     if isinstance(leaf, np.ndarray) and not leaf.dtype.hasobject:
-        made = leaf.copy()
-        made.setflags(write=False)
-        return made
+        copy = leaf.copy()
+        copy.setflags(write=False)
+        return copy
     if _is_tensor(leaf):
         return leaf.detach().clone()
     if isinstance(leaf, bytearray):

@@ -78,20 +78,20 @@ def executor_of(text: str = "local", **chosen: Any) -> Executor:
         host, _, port = address.rpartition(":")
         if not host or not port.isdecimal():
             raise ScenarioError(f"--executor {text:.60}: expected ray:HOST:PORT, such as ray:10.0.0.1:6379.")
-    given = {key: value for key, value in chosen.items() if value is not None}
-    if name == "local" and given:
-        option = next(iter(given)).replace("_", "-")
+    options = {key: value for key, value in chosen.items() if value is not None}
+    if name == "local" and options:
+        option = next(iter(options)).replace("_", "-")
         raise ScenarioError(f"--{option}: is an option of Ray's workers. Add --executor ray, or leave it out.")
-    shards = given.get("shards", "contiguous")
+    shards = options.get("shards", "contiguous")
     if shards not in get_args(Shards):
         raise ScenarioError(f"--shards {shards!s:.40}: expected {', '.join(get_args(Shards))}.")
     for key, least in (("workers", 1), ("cpus_per_worker", 1), ("gpus_per_worker", 0)):
-        value = given.get(key, least)
+        value = options.get(key, least)
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise ScenarioError(f"--{key.replace('_', '-')} {value!s:.40}: expected a whole number from {least} on.")
-    if not given.get("object_store_gb", 1) >= 0.1:
-        raise ScenarioError(f"--object-store-gb {given['object_store_gb']}: expected at least 0.1.")
-    return Executor(name=name, address=address or None, **given)
+    if not options.get("object_store_gb", 1) >= 0.1:
+        raise ScenarioError(f"--object-store-gb {options['object_store_gb']}: expected at least 0.1.")
+    return Executor(name=name, address=address or None, **options)
 
 
 ANSWER_S = 10.0
