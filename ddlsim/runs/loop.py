@@ -188,7 +188,7 @@ def _next_stages(context: RunContext, recorder: Recorder) -> None:
 def _evaluation(context: RunContext, recorder: Recorder, outcome: Evaluated) -> None:
     """Handle an evaluation; print a warning at the first one that finds diverged models."""
     diverged = sorted(recorder.diverged)
-    asked_to_end = context.interrupts.came
+    asked_to_end = context.interrupts.signaled
     if context.repetition is not None:
         context.warned = bool(diverged)
         if context.repetition.evaluated():
