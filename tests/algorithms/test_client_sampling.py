@@ -18,12 +18,12 @@ ROUNDS = 6
 
 
 def make_run(online, seed=0):
-    run = Run(seed, 4000, np.zeros(8, int), lambda _: (), lambda steps: steps, has_server=True)
+    run = Run(seed, 1000, np.zeros(8, int), lambda _: (), lambda steps: steps, has_server=True)
     run.online = lambda: list(online)
     return run
 
 
-def frequencies(samples, count, rounds=4000):
+def frequencies(samples, count, rounds=1000):
     run, found = make_run([0, 2, 3, 7]), np.zeros(8)
     for round_num in range(rounds):
         found[list(run.clients(round_num, lambda online: count, samples))] += 1
@@ -31,12 +31,12 @@ def frequencies(samples, count, rounds=4000):
 
 
 def test_online_nodes_are_drawn_with_equal_probability():
-    assert frequencies(None, 2) == pytest.approx([0.5, 0, 0.5, 0.5, 0, 0, 0, 0.5], abs=0.03)
+    assert frequencies(None, 2) == pytest.approx([0.5, 0, 0.5, 0.5, 0, 0, 0, 0.5], abs=0.05)
 
 
 def test_nodes_can_be_drawn_by_their_samples():
     expected = np.array([1, 0, 3, 4, 0, 0, 0, 8]) / 16
-    assert frequencies(lambda node: node + 1, 1) == pytest.approx(expected, abs=0.03)
+    assert frequencies(lambda node: node + 1, 1) == pytest.approx(expected, abs=0.05)
 
 
 def test_draws_follow_from_the_seed_and_are_the_same_for_all_that_ask():

@@ -211,7 +211,7 @@ def test_no_more_nodes_train_at_a_time_than_the_concurrency():
 
         compute.train_towards = noted
 
-    server, _, _ = simulate("fedbuff, concurrency: 1, retry_s: 0.01, buffer_size: 1", *IDEAL, adapt=noting)
+    server, _, _ = simulate("fedbuff, concurrency: 1, retry_s: 0.2, buffer_size: 1", *IDEAL, adapt=noting)
     assert server.version == NODES * ROUNDS == len(starts)
     x = np.zeros(2)
     for node in starts:  # one after the other, so that no change is stale

@@ -50,8 +50,12 @@ class Ditto(fedavg.FedAvg):
         payload = yield from super().local_update(node, state)
         # lambda (v - w) = lambda (v - v_0) + lambda (v_0 - w), v_0 being the model at the start of the training
         towards = node.trained_values(node.merge([personal, common], [self.pull, -self.pull]))
-        state.personal = yield node.train((personal,), proximal=self.pull, control=towards)
+        of_run = 2 * node.rounds * node.local_steps
+        state.personal = yield node.train((personal,), proximal=self.pull, control=towards, steps_of_run=of_run)
         return payload
+
+    def local_training(self, node: "Node", state: Any) -> "Verb":
+        return node.train(state.model, steps_of_run=2 * node.rounds * node.local_steps)
 
     def tested_model(self, state: Any) -> "Model":
         return state.personal
