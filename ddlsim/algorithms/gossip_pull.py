@@ -14,7 +14,7 @@ other is drawn in its place.
 
 A node that early stopping has ended continues to answer pulls, in the rounds after the one in which it stopped. By the
 text of Hagander's thesis (chapter 3) it serves its best model by validation loss; in the code that produced the
-thesis's numbers only DAC's peers get the best model, and those of all other algorithms get the last. `stopped_serves`
+thesis's numbers only DAC's peers get the best model, and peers of all other algorithms get the last. `stopped_serves`
 chooses. The node's memory keeps the last model, which is monitored (true similarities, accuracies of merges) and, under
 evaluation.evaluated_model last, tested.
 

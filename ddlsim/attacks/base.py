@@ -80,7 +80,7 @@ class Attack(Part):
 
     Args:
         nodes: attacked nodes: a share of all (0.2, drawn by the seed; the same share draws the same nodes in every
-            attack, a smaller one some of them), their ids ([3, 7]), or those of a cluster ({cluster: 1}, {cluster: 1,
+            attack, a smaller one some of them), their ids ([3, 7]), or a cluster's nodes ({cluster: 1}, {cluster: 1,
             share: 0.5}).
         start_round: first round of the attack, from 0.
     """

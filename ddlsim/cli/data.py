@@ -38,7 +38,7 @@ def list_data(data_dir: DataDir = None, as_json: AsJson = False) -> None:
 def check_data(
     names: Annotated[list[str], typer.Argument(help="Data sets.", metavar="NAME...")],
     data_dir: DataDir = None,
-    download: Annotated[bool, typer.Option("--download/--no-download", help="Download what is missing.")] = False,
+    download: Annotated[bool, typer.Option("--download/--no-download", help="Download missing data.")] = False,
 ) -> None:
     """Read data sets whole and print their sizes and digests; exit code 3 if one is missing or damaged."""
     from ddlsim.data import DATASETS, DataSearch

@@ -147,7 +147,7 @@ def _data(data_dir: Path | None) -> Iterator[Finding]:
     here, missing = names["here"], names["missing"]
     yield Finding("data here", "ok" if here else "bad", ", ".join(here) or "none", "" if here else "reinstall ddlsim")
     for name in names["damaged"]:
-        yield Finding(f"data {name}", "bad", "damaged", f"`ddlsim data check {name}` says what is wrong")
+        yield Finding(f"data {name}", "bad", "damaged", f"`ddlsim data check {name}` shows the fault")
     if missing:
         cure = "a run downloads what torchvision can; `ddlsim data list` shows the folders of data"
         yield Finding("data missing", "note", ", ".join(missing), cure)

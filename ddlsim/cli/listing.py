@@ -68,7 +68,7 @@ def show(
 
     key = TABLE_OF.get(_plural(kind))
     if key is None:
-        raise ScenarioError(f"show {kind}: has no keys. `ddlsim list {_plural(kind)}` lists all there is.")
+        raise ScenarioError(f"show {kind}: has no keys. Use `ddlsim list {_plural(kind)}`.")
     table = parts.table(key)
     try:
         cls = table[name]
@@ -93,7 +93,7 @@ def _plural(word: str) -> str:
     """Return the kind of a word in the singular or plural, or of the key of a scenario.
 
     Raises:
-        ScenarioError: it is none; the text names the command that shows it, if it is the name of a part.
+        ScenarioError: it is not a kind; if it is the name of a part, the text names the command that shows the part.
     """
     from ddlsim.foundation.errors import ScenarioError, did_you_mean
     from ddlsim.scenario import parts

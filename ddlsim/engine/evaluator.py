@@ -191,7 +191,7 @@ class Evaluator:
                 if taken is None or is_server:
                     later = None if is_server else self._next_of(node)
                     snapshots[node] = later or population.snapshot(node, completed)
-                elif taken.of_server:  # one model at one time, not those of each node's completion
+                elif taken.of_server:  # one model at one time, not at each node's completion
                     snapshots[node] = replace(taken, serving=population.served(node))
             outcome = self._evaluate(completed, dict(sorted(snapshots.items())))
             if outcome is None:
@@ -200,7 +200,7 @@ class Evaluator:
             self.target_reached |= self._stop_at is not None and outcome.reaches(self._stop_at)
 
     def has_measured(self, node: int, snapshot: Snapshot) -> bool:
-        """Whether the tested models of a node are those of its last test."""
+        """Whether a node was last tested with the same models."""
         if snapshot.serving is None:
             return True
         models, _ = self._candidates(snapshot, snapshot.serving)

@@ -12,7 +12,7 @@ The privacy meter computes every node's epsilon from its releases so far.
 
 A training counts as a release when it ends, a message when it is sent. Nodes that complete a round at one instant may
 have started the next round at the same instant, depending on the order of events. So an evaluation counts all earlier
-releases, and of the releases at its own instant only those of rounds that it evaluates.
+releases, and of the releases at its own instant only releases of rounds that it evaluates.
 """
 
 import math

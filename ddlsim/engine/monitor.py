@@ -1,8 +1,8 @@
 """Records of completed rounds: times of rounds in network-only runs, and true similarities at evaluations.
 
-True similarities are those that chosen nodes would measure of all others at every evaluation, without simulated time
-and bytes; no estimates. Source: Listo Zec et al., FL-IJCAI 2022, and Hagander's code, which compare a few nodes' true
-similarities with those that the nodes know. Models are compared when the evaluated round is completed.
+True similarities are the similarities to all other nodes that chosen nodes would measure at every evaluation, without
+simulated time and bytes; no estimates. Source: Listo Zec et al., FL-IJCAI 2022, and Hagander's code, which compare a
+few nodes' true similarities with those that the nodes know. Models are compared when the evaluated round is completed.
 """
 
 from array import array
@@ -99,7 +99,7 @@ NAME = "true_similarity_{}"
 """Name of rows, with the peer's id."""
 
 Compare = Callable[[int, Any, Mapping[int, Any], np.random.Generator], Callable[[], Mapping[int, float]]]
-"""(node, its compared state, that of the others, random numbers of mini-batches) -> deferred similarities, see
+"""(node, its compared state, the others' compared state, random numbers of mini-batches) -> deferred similarities, see
 Algorithm.similarities_of.
 """
 

@@ -62,7 +62,7 @@ def checked(value: Any) -> Any:
     """Return an augmentation if it is valid.
 
     Raises:
-        ScenarioError: it names nothing that can be called, or does not fit what it names.
+        ScenarioError: its name is not a callable's, or its keys do not fit the callable.
     """
     if value not in BUILT_IN:
         with suppress(DataMissing):  # reported on use: the records of a run can be read without it

@@ -189,7 +189,7 @@ class Registry(Mapping[str, type]):
         """Return a user-defined class that keeps the contract.
 
         Raises:
-            ScenarioError: the class does not keep it; the text says what is missing.
+            ScenarioError: the class does not keep it; the text names what the class lacks.
         """
         if self.contract is None:
             return cls

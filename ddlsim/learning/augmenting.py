@@ -83,7 +83,7 @@ class Transforms:
             before = _states()
             try:
                 found = [each(sample.clone()) for sample in samples]
-            except Exception as error:  # whatever a transform raises
+            except Exception as error:  # any error of a transform
                 text = f"{name} cannot take a float tensor {list(samples.shape[1:])} of values 0 to 1"
                 why = f"{type(error).__name__}: {' '.join(str(error).split()):.200}"
                 raise ScenarioError(f"training.augmentation: {text}: {why}") from error

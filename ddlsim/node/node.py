@@ -222,7 +222,7 @@ class Node(CollectiveVerbs):
 
         Args:
             round_num: the round.
-            senders: the nodes whose messages are waited for; None: those of the round's graph (`senders`).
+            senders: the nodes whose messages are waited for; None: the senders of the round's graph (`senders`).
             wait: true: as in synchronous runs, whatever the mode; false: as in asynchronous runs; None: by the mode.
         """
         if not (self._run.synchronous if wait is None else wait):

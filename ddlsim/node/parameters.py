@@ -184,7 +184,7 @@ class ParameterOps(NodeInfo):
 
         Args:
             models: by node id, this node's own among them unless it has none (a server).
-            weights: weights of the same nodes, summing to 1; a rule leaves out those of weight 0, except this node's
+            weights: weights of the same nodes, summing to 1; a rule leaves out models of weight 0, except this node's
                 own.
 
         Returns:
@@ -233,7 +233,7 @@ class ParameterOps(NodeInfo):
     def mix(self, own: "Params", received: "Mapping[int, Params]", round_num: int) -> "Params":
         """Mix by this node's row of the round's mixing matrix, or by the scenario's `aggregation` of the same models.
 
-        The weights are Metropolis-Hastings (aggregation/base.py), or those of a directed or weighted graph
+        The weights are Metropolis-Hastings (aggregation/base.py), or the weights of a directed or weighted graph
         (topologies/base.py), which must be doubly stochastic.
 
         Weights of neighbors whose message did not arrive are added to the weight of the node's own parameters.

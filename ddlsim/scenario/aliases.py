@@ -36,14 +36,14 @@ def real_key(key: str, path: tuple[str, ...], name: Tree | None = None) -> str:
 
 
 def with_real_keys(tree: Tree, path: tuple[str, ...], below: Tree | None = None) -> Tree:
-    """Return the value at a path without aliases; null and {name: none} become the one that is written.
+    """Return the value at a path without aliases; null and {name: none} become the form that is written.
 
     Args:
         tree: the value; the values below its keys are unchanged.
         path: its path.
-        below: what it will be merged over; its name is that of a part without a name.
+        below: the value that it will be merged over, whose name also applies to a part without a name.
     Raises:
-        ScenarioProblems: a key and its alias are both given.
+        ScenarioProblems: a key and its alias are both set.
     """
     key, name = path[-1] if path else "", tree.child("name")
     if key in parts.OPTIONAL and name is not None and name.value == "none":

@@ -1,6 +1,6 @@
 """Training settings of each node: one number for all nodes, a list, a distribution, or a column of a CSV file.
 
-Every node draws from its own stream, so adding a node changes no other node's value. The names are those of devices
+Every node draws from its own stream, so adding a node changes no other node's value. The names are as with devices
 (lognormal, table), uniform and choice.
 """
 

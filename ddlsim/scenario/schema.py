@@ -106,7 +106,7 @@ def _part(key: str) -> Schema:
 
 
 def _optimizer(known: Registry) -> Schema:
-    """Return the schema of optimizers; those of torch are not listed, because that would import torch."""
+    """Return the schema of optimizers; torch's are not listed, because that would import torch."""
     about = f"{', '.join(known.own_names)}, any other of torch.optim, or a class in a file, ./mine.py:Mine."
     branches: list[Schema] = []
     for name in known.own_names:

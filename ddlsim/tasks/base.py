@@ -247,7 +247,7 @@ class Task(Part, ABC):
         """The metric of that name.
 
         Raises:
-            ScenarioError: if there is none.
+            ScenarioError: if the task does not measure it.
         """
         found = next((each for each in self.measured if self.metric in (None, each.name)), None)
         if found is None:

@@ -51,7 +51,7 @@ class GossipLearning(SharedModel):
         self._merge(node, state, inbox)
 
     def _merge(self, node: Node, state: State, inbox: Sequence[Message]) -> None:
-        """Merge the models; the result's age is that of its oldest input."""
+        """Merge the models; the result is as old as its oldest input."""
         models = {node.id: state.model} | {m.src: m.payload["model"] for m in inbox}
         ages = {node.id: state.age} | {m.src: m.payload["age"] for m in inbox}
         weights = ages if self.merge == "age" else dict.fromkeys(models, 1)

@@ -58,7 +58,7 @@ class State:
     """A node's memory.
 
     Args:
-        model: (core, head, projection, prototypes) that the next round starts from, mixed with those of peers.
+        model: (core, head, projection, prototypes) that the next round starts from, mixed with peers' parts.
         trained: the same parts after its last training; tested.
         weights: its row of the graph.
         samples: number of samples of other nodes.
@@ -88,7 +88,7 @@ class MAPL(Algorithm):
         mu1: weight of similarity and confidence.
         mu2: weight of the regularizer.
         beta: weight of the row's norm in it; a larger value gives more peers.
-        candidates: nodes that a node compares itself with: all, or those of positive weight.
+        candidates: nodes that a node compares itself with: all, or nodes of positive weight.
         share_backbone: MAPL+: mix the cores as well.
     """
 

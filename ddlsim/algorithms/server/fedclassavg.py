@@ -3,7 +3,7 @@
 Source: Jang, Ha, Jung, Yoon, "FedClassAvg: Local representation learning for personalized federated learning on
 heterogeneous neural networks", ICPP 2022, as MAPL's code runs it (Mukherjee, 2023): supervised contrastive loss on the
 features of both views, cross-entropy on the first, and proximal / 2 times the mean squared distance of the head's
-tensors from those of the round's start. fedsim.py defines the round.
+tensors from their values at the round's start. fedsim.py defines the round.
 """
 
 from collections.abc import Iterator

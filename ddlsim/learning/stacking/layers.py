@@ -4,7 +4,7 @@ Layers of many models are one call each: grouped convolutions, batched products,
 rows never mix, and each model gets the same numbers as alone, up to the order of sums.
 
 torch hands every call with a stacked tensor among its arguments to `__torch_function__`, before autograd sees it. The
-rules call plain functions of plain tensors, so gradients are those of plain autograd. Functions that rearrange values,
+rules call plain functions of plain tensors, so gradients are plain autograd's. Functions that rearrange values,
 reduce dimensions or compute losses need no rule: torch.func.vmap applies them to each model's tensor.
 """
 

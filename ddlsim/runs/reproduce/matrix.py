@@ -235,7 +235,7 @@ def reproduce(
     add: Callable[[Run, dict[str, Any]], None] = lambda *_: None,
     stored: Mapping[str, Collection[int]] = MappingProxyType({}),
 ) -> Outcome:
-    """Run what is missing.
+    """Run the missing runs.
 
     Args:
         runs: see `runs_of`.

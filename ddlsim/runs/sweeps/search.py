@@ -186,7 +186,7 @@ class Search:
         scenario: the checked common scenario.
         space: key -> distribution.
         objective: the objective.
-        trials: number of runs, including those of earlier commands.
+        trials: number of runs, including the runs of earlier commands.
         pruner: median (worse than the median of the others at that round), hyperband or none.
         options: further arguments of `ddlsim run`.
     """
