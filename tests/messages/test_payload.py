@@ -66,7 +66,7 @@ def test_bytes_of_leaves_follow_their_types(leaf, num_bytes):
     ("leaf", "what"), [({1, 2}, "a set"), ([object()], "a object"), (np.array([None]), "an array of objects")]
 )
 def test_leaf_of_unknown_size_is_an_error_that_names_its_content(leaf, what):
-    with pytest.raises(DdlsimError, match=rf"content table: expected parameters, .*, got {what}, whose bytes"):
+    with pytest.raises(DdlsimError, match=rf"content table: expected parameters, .*, got {what}. Give it"):
         as_sent({"table": leaf})
 
 

@@ -152,7 +152,7 @@ def checked(**methods):
         ({"loss": lambda self, x, y, reduction="mean": x}, r"a tensor float32 \[1, 3\] with .*, expected a scalar"),
         ({"loss": lambda self, x, y, reduction="mean": x.detach().sum()}, "expected a scalar with a gradient"),
         ({"loss": lambda self, x, y, reduction="mean": x.sum()}, "'none', expected one value per sample"),
-        ({"loss": lambda self, x, y, reduction="mean": x.sum()[0]}, "raises IndexError.*Choose the task"),
+        ({"loss": lambda self, x, y, reduction="mean": x.sum()[0]}, "raises IndexError.*Choose another task"),
         ({"statistics": lambda self, x, y: x.sum()}, r"expected a tensor \[1, ...\]"),
         ({"has_classes": True}, r"expected int64 \[1, C, C\], confusion matrices: has_classes is True"),
         ({"measures": lambda self, s, loss: {"misses": 1.0}}, r"returns nothing \(None\) for hits, expected a number"),
