@@ -51,7 +51,8 @@ def check_task(task: Task, outputs: torch.Tensor, labels: torch.Tensor) -> None:
     if shape[:1] != (1,) or (task.keeps_samples and shape[1:2] != (1,)):
         row = "a tensor [1, 1, ...]: one row per sample" if task.keeps_samples else "a tensor [1, ...]: one row"
         raise _wrong(task, "statistics", counted, f"for one model, expected {row} per model")
-    if task.has_classes and (len(shape) != 3 or shape[1] != shape[2] or counted.dtype != torch.int64):
+    confusion = _call_method(task, "confusion", counted[0].cpu().numpy())
+    if confusion is not None and (confusion.ndim != 2 or len({*confusion.shape}) > 1 or confusion.dtype != np.int64):
         expected = "int64 [1, C, C], confusion matrices: has_classes is True (else: has_classes: ClassVar = False)"
         raise _wrong(task, "statistics", counted, f"for one model, expected {expected}")
     _check_measures(task, _call_method(task, "measures", counted[0].numpy(), float(each.sum())))
@@ -74,6 +75,8 @@ def _check_measures(task: Task, found: Any) -> None:
 def _call_method(task: Task, method: str, *arguments: Any) -> Any:
     try:
         return getattr(task, method)(*arguments)
+    except DdlsimError:  # its message is complete
+        raise
     except Exception as error:  # any error of a user's method for inputs that it does not support
         inputs = ", ".join(_type_text(each) for each in arguments if isinstance(each, torch.Tensor))
         text = " ".join(str(error).split())

@@ -174,8 +174,7 @@ class MetricSum:
             found = []
             for own, total in zip(statistics(), losses().tolist(), strict=True):
                 loss = total / samples
-                confusion = own if self._task.has_classes else None
-                found.append(EvalResult(self._task.values(own, loss), loss, confusion))
+                found.append(EvalResult(self._task.values(own, loss), loss, self._task.confusion(own)))
             return found
 
         return get

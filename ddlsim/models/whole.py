@@ -7,6 +7,7 @@ import copy
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -103,10 +104,10 @@ def with_core_and_head(
     Returns:
         A function that raises ScenarioError if `build` makes no module, or one that cannot be cut.
     """
-    tried = is_whole = False
+    tried = is_whole = has_logits = False
 
     def cut() -> nn.Module:
-        nonlocal tried, is_whole
+        nonlocal tried, is_whole, has_logits
         module = build()
         if not isinstance(module, nn.Module):
             raise ScenarioError(f"model: build of {name} returns {kind_of(module)}, expected a torch.nn.Module.")
@@ -118,6 +119,11 @@ def with_core_and_head(
                 _check_forward(module, name, sample_shape, dtype)
             tried = True
             return module
+        if not tried:
+            outputs = _outputs(module, sample_shape, dtype)
+            has_logits = logits_of(outputs) is not outputs
+        if has_logits:
+            module.register_forward_hook(lambda _module, _inputs, outputs: logits_of(outputs))
         if is_whole:
             return UncutModel(module)
         linears = [key for key, each in module.named_modules() if isinstance(each, nn.Linear)]
@@ -132,6 +138,11 @@ def with_core_and_head(
         return UncutModel(module) if whole is None else whole
 
     return cut
+
+
+def logits_of(outputs: Any) -> Any:
+    """Return the logits in the outputs of a model of Hugging Face; other outputs unchanged."""
+    return getattr(outputs, "logits", outputs)
 
 
 def _first_cut(

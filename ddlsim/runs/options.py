@@ -10,11 +10,14 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
+from pydantic import BaseModel
+
 from ddlsim.foundation.errors import ScenarioError, kind_of
 from ddlsim.runs.callbacks import Callback, Callbacks, Tracked
 from ddlsim.runs.checkpoint import Every, parse_every
 from ddlsim.runs.cluster.cluster import Executor, executor_of
 from ddlsim.runs.progress import Mode
+from ddlsim.scenario.parts import TABLES
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -112,16 +115,27 @@ class Options:
         return Callbacks(found)
 
 
-def shows_options(function: Function) -> Function:
-    """Show the fields of `Options` in the signature of a function that takes them as `**options`."""
-    signature = inspect.signature(function)
-    named = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
-    named += [
-        inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=each.type)
-        for each in fields(Options)
-    ]
-    function.__signature__ = signature.replace(parameters=named)  # type: ignore[attr-defined]
-    return function
+def shows_options(scenario: type[BaseModel] | None = None) -> Callable[[Function], Function]:
+    """Show the fields of `Options` in the signature of a function that takes them as `**options`.
+
+    Args:
+        scenario: the model of scenarios, whose keys the function takes as well; None: it takes none.
+    """
+    shown: dict[str, tuple[Any, Any]] = {each.name: (each.default, each.type) for each in fields(Options)}
+    if scenario is not None:
+        hints = {key: Any if key in TABLES else field.annotation for key, field in scenario.model_fields.items()}
+        shown |= {key: (..., hint) for key, hint in hints.items()}
+
+    def show(function: Function) -> Function:
+        signature = inspect.signature(function)
+        named = {key: each for key, each in signature.parameters.items() if each.kind is not each.VAR_KEYWORD}
+        for key, (default, hint) in shown.items():
+            added = inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+            named.setdefault(key, added)
+        function.__signature__ = signature.replace(parameters=[*named.values()])  # type: ignore[attr-defined]
+        return function
+
+    return show
 
 
 def path_of(argument: str, value: Any) -> Path:

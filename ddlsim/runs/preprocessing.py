@@ -110,6 +110,7 @@ def evaluate(inputs: Mapping[str, Any], scenario: Scenario, model: "nn.Module", 
     import torch
 
     from ddlsim.learning.losses import MetricSum
+    from ddlsim.models.whole import logits_of
 
     task = scenario.learned
     layout = "signals" if len(inputs["shape"]) == 2 and inputs["dtype"] == "float32" else None
@@ -125,7 +126,7 @@ def evaluate(inputs: Mapping[str, Any], scenario: Scenario, model: "nn.Module", 
         for start in range(0, len(y), scenario.evaluation.batch_size):
             part = slice(start, start + scenario.evaluation.batch_size)
             labels = torch.as_tensor(y[part])
-            outputs = model(preprocess(inputs, x[part]))
+            outputs = logits_of(model(preprocess(inputs, x[part])))
             tally.add(outputs[None], labels[None], task.loss(outputs, labels, reduction="sum")[None])
     (tested,) = tally.results()
     names = [metric.name for metric in task.metrics]

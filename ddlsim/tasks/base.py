@@ -312,6 +312,10 @@ class Task(Part, ABC):
             Name of each of `measured` -> value; nan: not defined on these samples.
         """
 
+    def confusion(self, statistics: np.ndarray) -> np.ndarray | None:
+        """Return the confusion matrix int64 [C, C] in the statistics of one model; None without classes."""
+        return statistics if self.has_classes else None
+
     def values(self, statistics: np.ndarray, loss: float) -> tuple[float, ...]:
         """`measures` in the order of `metrics`, as they are recorded: with a loss that is not a finite number the model
         has diverged, see Metric.number.

@@ -17,7 +17,7 @@ from ddlsim.report.comparing.tables import table_of
 from ddlsim.report.html.page import comparison_page, write
 from ddlsim.report.reading import find_runs
 from ddlsim.runs.api.run import Run
-from ddlsim.runs.api.start import KEYS, part_of
+from ddlsim.runs.api.start import NAMED, flat, part_of, sections_of
 from ddlsim.runs.options import listed, path_of
 from ddlsim.runs.sweeps.axes import label_of, numbered
 from ddlsim.runs.sweeps.points import refuse_same_scenarios
@@ -179,8 +179,8 @@ def sweep(
         grid: dotted key -> values: {"algorithm": ["el", Facade(heads=2)], "training.learning_rate": [0.1, 0.01]}.
         seeds: per combination; None: the scenario's own.
         out: folder of the runs; by default runs/sweep-<scenario>.
-        options: further arguments of `ddlsim.run`, the same for all: `data`, `force`, ...; algorithm, model, data,
-            topology or seed not where the grid has them.
+        options: further arguments of `ddlsim.run`, the same for all: `data`, `metrics`, `rounds`, `force`, ...; not
+            keys of the grid.
     Returns:
         All runs, grouped by the keys of the grid.
     Raises:
@@ -198,12 +198,14 @@ def sweep(
     if empty or not drawn:
         raise ScenarioError(f"sweep: {', '.join(empty) or 'seeds'}: expected at least one value.")
     points = [(seed, dict(zip(axes, values, strict=True))) for seed in drawn for values in product(*axes.values())]
-    given = {key: options.pop(key) for key in (*KEYS, "seed") if options.get(key) is not None}
+    metrics = options.pop("metrics", None)
+    named = {key: value for key in NAMED if (value := options.pop(key, None)) is not None}
+    given = {key: value for each in (named | sections_of(options)).items() for key, value in flat(*each)}
     twice = [key for key in axes if key in given] + ["seed"] * (seeds is not None and "seed" in {*axes, *given})
     if twice:
         raise ScenarioError(f"sweep: {twice[0]} is given twice. Give it once, in the grid or as an argument.")
     changed = {**(set or {}), **given}
-    checked = [resolve(scenario, {**changed, **changes}, seed=seed) for seed, changes in points]
+    checked = [resolve(scenario, {**changed, **changes}, metrics, seed=seed) for seed, changes in points]
     folder = path_of("out", out) if out is not None else Path("runs") / f"sweep-{checked[0].name}"
     names = [numbered([f"{key}={label_of(value)}" for value in values]) for key, values in axes.items()]
     labels = [",".join(label) for label in product(*names)] * len(drawn)

@@ -4,7 +4,8 @@ Arguments that are objects, classes, modules or arrays become parts of a scenari
 """
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,17 @@ from ddlsim.foundation.registry import Part
 from ddlsim.report.reading import read_yaml
 from ddlsim.runs.api.run import Run
 from ddlsim.runs.branch import plan_branch
-from ddlsim.runs.options import listed, path_of, shows_options, warn
+from ddlsim.runs.options import Options, listed, path_of, shows_options, warn
 from ddlsim.scenario import Scenario, from_python, parts
 from ddlsim.scenario.load import as_overrides
+from ddlsim.scenario.synonyms import suggestion
+from ddlsim.tasks import TASKS
+from ddlsim.tasks.measured import with_metrics
 
 KEYS = ("algorithm", "model", "data", "topology")
 """Parts with a separate argument."""
+NAMED = (*KEYS, "seed", "compute_device")
+"""Keys whose argument None means unchanged; None for another one is null."""
 
 
 def part_of(key: str, value: Any) -> Any:
@@ -72,6 +78,27 @@ def _arrays(arguments: Mapping[Any, Any]) -> Any:
 def changes_of(changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return changes by dotted key, with parts in place of arguments."""
     return {key: part_of(key, value) if key in KEYS else value for key, value in changes.items()}
+
+
+def sections_of(options: dict[str, Any]) -> dict[str, Any]:
+    """Take the keys of a scenario out of the arguments of a call.
+
+    Raises:
+        TypeError: if an argument is neither a key nor an option of a run.
+    """
+    known = [*Scenario.model_fields, *(field.name for field in fields(Options))]
+    for name in options.keys() - known:
+        raise TypeError(f"unexpected keyword argument {name!r}.{suggestion(name, known)}")
+    return {key: options.pop(key) for key in Scenario.model_fields if key in options}
+
+
+def flat(key: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the dotted keys and values of an argument: a mapping without a name changes only the keys that it has."""
+    if not isinstance(value, Mapping) or not value or {"name", "train", "test"} & value.keys():
+        yield key, value
+        return
+    for inner, child in value.items():
+        yield from flat(f"{key}.{inner}", child)
 
 
 def scenario_of(mapping: Mapping[str, Any]) -> dict[str, Any]:
@@ -136,7 +163,7 @@ class Interrupted(KeyboardInterrupt):
         self.run = run
 
 
-@shows_options
+@shows_options(Scenario)
 def run(
     scenario: str | Path | Mapping[str, Any] | Scenario,
     *,
@@ -146,6 +173,7 @@ def run(
     model: Any = None,
     data: Any = None,
     topology: Any = None,
+    metrics: Mapping[str, Callable[..., Any]] | None = None,
     out: str | Path | None = None,
     fallback: bool = True,
     force: bool = False,
@@ -169,6 +197,8 @@ def run(
             the arguments of `ddlsim.data.Arrays`.
         topology: likewise; or a networkx.Graph or DiGraph (edges lead from sender to receiver) of nodes 0, 1, ..., or
             a list of graphs, one per round and from the first again.
+        metrics: name -> function of predictions (a model's outputs, float32 [n, ...]) and targets (labels [n, ...]) of
+            all test samples of a node, arrays of NumPy. Every evaluation records the number that it returns.
         out: the run directory; by default runs/<scenario>/<algorithm>-s<seed>-<digest> below the working directory, as
             with the command line.
         fallback: whether the scenario's fallback may replace it if its data is missing.
@@ -193,6 +223,8 @@ def run(
         cpus_per_worker, gpus_per_worker, shards, object_store_gb: of Ray's workers, see `ddlsim run --help`.
         threads: threads of this process; None: the number of usable cores.
         command: for the manifest; None: the program's arguments.
+        rounds, partition, churn, training, ...: any other key at the top level of a scenario, with None for null. A
+            section or part may be a mapping of the keys to change, {"batch_size": 16}.
     Returns:
         The run; its status is `stopped` if a callback has ended it.
     Raises:
@@ -202,8 +234,11 @@ def run(
     """
     from ddlsim import runs
 
-    keys = {"algorithm": algorithm, "model": model, "data": data, "topology": topology}
-    checked = resolve(scenario, set, seed=seed, compute_device=options.pop("device", None), **keys)
+    given = sections_of(options)
+    given |= {"algorithm": algorithm, "model": model, "data": data, "topology": topology, "seed": seed}
+    if "device" in options:
+        given["compute_device"] = options.pop("device")
+    checked = resolve(scenario, set, metrics, **given)
     directory, summary = runs.run_in_directory(
         checked,
         out=None if out is None else path_of("out", out),
@@ -216,40 +251,49 @@ def run(
 
 
 def check(
-    scenario: str | Path | Mapping[str, Any] | Scenario, set: Mapping[str, Any] | None = None, **given: Any
+    scenario: str | Path | Mapping[str, Any] | Scenario,
+    set: Mapping[str, Any] | None = None,
+    metrics: Mapping[str, Callable[..., Any]] | None = None,
+    **given: Any,
 ) -> None:
     """Check the arguments of `run`, as `ddlsim check` does: a few nodes try user-defined parts for two rounds.
 
     Args:
-        scenario, set: see `run`.
-        given: seed, algorithm, model, data or topology, see `run`.
+        scenario, set, metrics: see `run`.
+        given: keys of the scenario, see `run`.
     Raises:
         ScenarioError: every problem at once, with its place.
     """
     from ddlsim.runs.check import plugin_problems
 
-    found = plugin_problems(resolve(scenario, set, **given), warn)
+    found = plugin_problems(resolve(scenario, set, metrics, **given), warn)
     if found:
         raise ScenarioError("\n".join(found))
 
 
 def resolve(
-    scenario: str | Path | Mapping[str, Any] | Scenario, set: Mapping[str, Any] | None = None, **given: Any
+    scenario: str | Path | Mapping[str, Any] | Scenario,
+    set: Mapping[str, Any] | None = None,
+    metrics: Mapping[str, Any] | None = None,
+    **given: Any,
 ) -> Scenario:
     """Return the checked Scenario for arguments of `run`.
 
     Args:
-        scenario, set: see `run`.
-        given: keys of the scenario, see `run`; None: unchanged.
+        scenario, set, metrics: see `run`.
+        given: keys of the scenario, see `run`.
     Raises:
         ScenarioError: every problem at once.
     """
     if set is not None and not isinstance(set, Mapping):
         raise ScenarioError(f"set: expected a mapping of dotted keys to values, got a {type(set).__name__}.")
-    chosen = {key: value for key, value in given.items() if value is not None}
+    chosen = {key: value for key, value in given.items() if value is not None or key not in NAMED}
     whole = scenario_of(scenario) if isinstance(scenario, Mapping) else scenario
-    changes = changes_of({**(set or {}), **chosen})
+    changes = changes_of({**(set or {}), **dict(pair for each in chosen.items() for pair in flat(*each))})
     checked = from_python(whole, changes)
+    if metrics:
+        changes["task"] = with_metrics(checked.learned, metrics)
+        checked = from_python(whole, changes)
     data = changes.get("data") or (whole.get("data") if isinstance(whole, Mapping) else None)
     augment = getattr(data, "augmentation", None)
     if augment in (None, checked.training.augmentation):
@@ -259,7 +303,7 @@ def resolve(
     return from_python(whole, {**changes, "training.augmentation": augment})
 
 
-@shows_options
+@shows_options()
 def resume(
     directory: str | Path,
     *,
@@ -267,6 +311,7 @@ def resume(
     model: Any = None,
     data: Any = None,
     topology: Any = None,
+    metrics: Mapping[str, Callable[..., Any]] | None = None,
     anyway: bool = False,
     from_round: int | None = None,
     set: Mapping[str, Any] | Sequence[str] | None = None,
@@ -282,6 +327,7 @@ def resume(
         directory: of the run.
         algorithm, model, data, topology: the class or object that Python code passed to the run, if no file and no
             package names it.
+        metrics: the functions of the run, if it has any.
         anyway: continue although code, libraries or device have changed.
         from_round: branch the run when all nodes have completed this round; None: the last one that it completed.
         set: dotted keys and their values from there on, such as {"network.links.uplink_mbps": 10}; or texts of the form
@@ -304,6 +350,8 @@ def resume(
     until = None if from_round is None else int(from_round)
     held = register({"algorithm": algorithm, "model": model, "data": data, "topology": topology})
     source = place = path_of("directory", directory)
+    if metrics:
+        held |= register({"task": _measured_task(source, metrics)})
     refuse_other_values(source, held)
     changes = _overrides(set)
     branches = until is not None or bool(changes) or out is not None
@@ -314,6 +362,17 @@ def resume(
     )
     del held  # which keeps arrays alive until here
     return _finished_run(place, summary)
+
+
+def _measured_task(directory: Path, metrics: Mapping[str, Callable[..., Any]]) -> Any:
+    """Return the task of a run whose metrics come from Python."""
+    path = directory / "scenario.yaml"
+    task = (read_yaml(path) if path.is_file() else {}).get("task") or {}
+    if "of" not in task:
+        raise ScenarioError(f"metrics: the run in {directory} has no metrics from Python. Leave the argument out.")
+    plain = TASKS[task["of"]]
+    keys = {field.name: task[field.name] for field in parts.keys_of(plain) if field.name in task}
+    return with_metrics(plain(**keys), metrics)
 
 
 def _overrides(set: Mapping[str, Any] | Sequence[str] | None) -> list[str]:
