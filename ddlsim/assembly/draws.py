@@ -66,6 +66,13 @@ def step_times_of(scenario: "Scenario", learner: Compute) -> NodeStepTimes:
         "flops": {name: each.training_flops for name, each in work.items()},
         "counted": all(each.counted for each in work.values()),
     }
+    tokens = [devices.tokens(work[name].times(factor)) for name, factor in each]
+    if any(tokens):
+        about["language_model"] = {
+            "tokens_per_step": tokens,
+            "step_s": seconds.tolist(),
+            "parameters": [work[name].parameters for name in names],
+        }
     return NodeStepTimes(seconds, [work[name].forward_share for name in names], about)
 
 

@@ -1,6 +1,8 @@
 """Build the Compute port of a scenario: models, data and waves of all nodes."""
 
+import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, cast
 
@@ -132,19 +134,22 @@ def _step_work(
     """
     batch_size, shape, dtype = of_node(scenario.node_training.batch_size, 0), prepared.image_shape, prepared.dtype
     is_sequence = prepared.num_tokens is not None
+    tokens = batch_size * math.prod(shape) if is_sequence else 0
 
     @cache
     def counted() -> "Mapping[str, StepWork]":
         if not builders:
-            return {name: StepWork.of_size(size, batch_size) for name, size in sizes.items()}
-        import torch
+            found = {name: StepWork.of_size(size, tokens or batch_size) for name, size in sizes.items()}
+        else:
+            import torch
 
-        from ddlsim.learning.model_sizes import count_step
+            from ddlsim.learning.model_sizes import count_step
 
-        return {
-            name: count_step(build, shape, getattr(torch, dtype), batch_size, is_sequence, sizes[name])
-            for name, build in builders.items()
-        }
+            found = {
+                name: count_step(build, shape, getattr(torch, dtype), batch_size, is_sequence, sizes[name])
+                for name, build in builders.items()
+            }
+        return {name: replace(each, parameters=sizes[name], tokens=tokens) for name, each in found.items()}
 
     return counted
 

@@ -7,6 +7,7 @@ The algorithm's options change from the first round that no node has started, so
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -156,7 +157,10 @@ def meter_of(scenario: "Scenario", env: simpy.Environment, network: Network, ser
     """Build the meter of the nodes' energy, or None if the scenario has no section energy."""
     if scenario.energy is None:
         return None
-    return EnergyMeter(network.num_nodes, server, scenario.energy.costs, lambda: env.now, network)
+    costs, watts = scenario.energy.costs, scenario.devices.watts
+    if costs.watts is None and costs.j_per_step is None and watts is not None:
+        costs = replace(costs, watts=watts)
+    return EnergyMeter(network.num_nodes, server, costs, lambda: env.now, network)
 
 
 def privacy_meter_of(

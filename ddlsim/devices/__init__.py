@@ -10,6 +10,7 @@ DEVICES = Registry(
     __name__,
     {
         "estimated": ".step_times:Estimated",
+        "language_model": ".language_models:LanguageModel",
         "calibrated": ".step_times:Calibrated",
         "constant": ".step_times:Constant",
         "per_node": ".step_times:PerNode",

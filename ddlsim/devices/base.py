@@ -49,11 +49,15 @@ class StepWork:
         forward_flops: operations of a forward pass.
         training_flops: operations of a training step, including the forward pass.
         counted: whether operations were counted; false: FLOPS_PER_VALUE for every value and sample.
+        parameters: number of parameters of the architecture.
+        tokens: tokens of the mini-batch; 0 if samples are not sequences of tokens.
     """
 
     forward_flops: float
     training_flops: float
     counted: bool = True
+    parameters: int = 0
+    tokens: int = 0
 
     @classmethod
     def of_size(cls, size: int, samples: int) -> "StepWork":
@@ -63,11 +67,10 @@ class StepWork:
 
     def times(self, factor: float) -> "StepWork":
         """Return the work on a mini-batch that is larger by a factor."""
-        return (
-            self
-            if factor == 1
-            else replace(self, forward_flops=factor * self.forward_flops, training_flops=factor * self.training_flops)
-        )
+        if factor == 1:
+            return self
+        forward, training = factor * self.forward_flops, factor * self.training_flops
+        return replace(self, forward_flops=forward, training_flops=training, tokens=round(factor * self.tokens))
 
     @property
     def forward_share(self) -> float:
@@ -131,6 +134,15 @@ class Devices(Part, ABC):
     def source(self) -> tuple[str | None, str]:
         """The device's name (None: the part's own) and the source of step times: given, estimated or measured."""
         return None, "given"
+
+    @property
+    def watts(self) -> float | None:
+        """Power of a node's device while it computes, W, unless the section `energy` sets it. Default: unknown."""
+        return None
+
+    def tokens(self, work: StepWork) -> int:
+        """Return the tokens of a local step, by which a run reports tokens per second. Default: 0, not reported."""
+        return 0
 
     @abstractmethod
     def draw(self, num_nodes: int, seed: int) -> np.ndarray | StepTimeTrace:

@@ -22,6 +22,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ddlsim.devices.language_models import GPUS
+
 J_PER_KWH = 3.6e6
 PARTS = ("compute_j", "idle_j", "upload_j", "download_j")
 
@@ -126,7 +128,14 @@ DEVICES = {
     "jetson_nano_5w": Preset("NVIDIA Jetson Nano in its 5 W mode (power budget, NVIDIA)", {"watts": 5.0}),
     "jetson_nano_10w": Preset("NVIDIA Jetson Nano in its 10 W mode (power budget, NVIDIA)", {"watts": 10.0}),
     "t4": Preset("NVIDIA T4 (board power limit, NVIDIA's data sheet)", {"watts": 70.0}),
-    "a100_sxm": Preset("NVIDIA A100 SXM (board power limit, NVIDIA's data sheet)", {"watts": 400.0}),
+    **{
+        name: Preset(
+            f"{name.replace('_', ' ').upper()} (power limit, see ddlsim/devices/language_models.py)",
+            {"watts": gpu.watts},
+        )
+        for name, gpu in GPUS.items()
+        if gpu.watts is not None
+    },
 }
 LINKS = {
     "lte_2012": _radio("LTE radio of a phone", 438.39, 51.97),

@@ -197,7 +197,7 @@ class LogNormal(Devices):
         Raises:
             ScenarioError: a node's step time exceeds the representable range.
         """
-        factors = _normal(num_nodes, seed)
+        factors = normal_draws(num_nodes, seed)
         median = 1.0 if self.median_step_time_s is None else self.median_step_time_s
         logarithms = np.log(median) + self.sigma * factors
         if max(logarithms, default=0.0) >= np.log(MAX_STEP_S):
@@ -207,7 +207,7 @@ class LogNormal(Devices):
 
 
 @functools.lru_cache(maxsize=1)
-def _normal(num_nodes: int, seed: int) -> np.ndarray:
+def normal_draws(num_nodes: int, seed: int) -> np.ndarray:
     """Return standard normal numbers, one of each node's own stream [N]; cached from the check of a scenario to its
     run.
     """

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from annotated_types import Ge, Lt
+from pydantic import BeforeValidator
 
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.registry import Part
@@ -135,17 +136,22 @@ class ImageModel(ModelSettings):
         raise NotImplementedError
 
 
+def _whole(value: object) -> object:
+    """Return a whole number written as 7e9 as an integer."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 @dataclass(frozen=True, kw_only=True)
 class Sizes(ModelSettings):
     """No model, only how large it is; for `learning: none`.
 
     Args:
-        core: number of float32 values of the core, 4 bytes each on the wire.
+        core: number of float32 values of the core, 4 bytes each on the wire; 7e9 is a number too.
         head: number of float32 values of the head.
     """
 
-    core: Annotated[int, Ge(0), Lt(2**40)] = 79_584
-    head: Annotated[int, Ge(0), Lt(2**40)] = 10_250
+    core: Annotated[int, Ge(0), Lt(2**40), BeforeValidator(_whole)] = 79_584
+    head: Annotated[int, Ge(0), Lt(2**40), BeforeValidator(_whole)] = 10_250
 
     only_size: ClassVar[bool] = True
 

@@ -238,7 +238,8 @@ def _secure(scenario: Scenario) -> Wrong:
 
 
 def _network(scenario: Scenario) -> Wrong:
-    """Check settings of the network that exclude each other, and properties of edges that the network does not use."""
+    """Check settings of the network that exclude each other, properties of edges that the network does not use, and
+    energy without a cost."""
     network = scenario.network
     unused: list[str] = []
     if network.tcp is not None and network.fidelity != "tcp":
@@ -248,6 +249,9 @@ def _network(scenario: Scenario) -> Wrong:
     if scenario.algorithm.uses_topology and not network.links.has_graph:
         with suppress(ScenarioError):  # the topology reports it
             unused = [name for name in scenario.topology.edge_attributes(scenario.nodes.count) if name != "weight"]
+    if scenario.energy is not None and scenario.energy.is_free and scenario.devices.watts is None:
+        text = "no cost is set. Set a device or watts, a link or j_per_byte_up, idle_w, ..., or leave it out"
+        yield "energy", text
     if unused:
         text = f"edges have {' and '.join(unused)}, which network.links does not use. Set network.links to "
         yield "topology", f"{text}{{name: routed}}, or remove them from the graph"

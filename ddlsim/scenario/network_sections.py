@@ -1,6 +1,7 @@
 """The sections of a scenario on communication and its costs: network, privacy, secure aggregation and energy."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
@@ -25,7 +26,7 @@ class Energy(Section):
         link: preset of j_per_byte_up and j_per_byte_down; null: none.
         grid: preset of gco2_per_kwh; null: none.
         j_per_step: joules of one local step on every node; a forward pass costs a third. Excludes watts.
-        watts: power of a node's device while it computes, W.
+        watts: power of a node's device while it computes, W; null: that of `device`, or else of devices language_model.
         idle_w: power of an online node that does not compute and has rounds left, W. Offline nodes use no energy.
         j_per_byte_up: joules per byte on a node's uplink, including wasted bytes.
         j_per_byte_down: joules per byte on a node's downlink, including wasted bytes.
@@ -56,17 +57,17 @@ class Energy(Section):
 
     @model_validator(mode="after")
     def _adds_up(self) -> "Energy":
-        text = None
         if self.j_per_step is not None and (self.watts is not None or self.device is not None):
             other = "watts" if self.watts is not None else "device"
             text = f"computing costs j_per_step or {other}; leave one out"
-        elif not any((self.costs.j_per_step, self.costs.watts, self.idle_w, self.server_w)) and not (
-            self.costs.j_per_byte_up or self.costs.j_per_byte_down
-        ):
-            text = "no cost is set. Set a device or watts, a link or j_per_byte_up, idle_w, ..., or leave it out"
-        if text:
             raise PydanticCustomError("refused", "{text}", {"text": text})
         return self
+
+    @property
+    def is_free(self) -> bool:
+        """Whether no cost is set."""
+        costs = replace(self.costs, gco2_per_kwh=None)
+        return not any(vars(costs).values())
 
     @property
     def costs(self) -> Costs:

@@ -1,0 +1,115 @@
+"""Step times of language models, by hand: tokens x 6 x parameters over GPUs x peak x utilization."""
+
+import pytest
+
+from ddlsim import assembly, runs
+from ddlsim.devices.base import StepWork
+from ddlsim.devices.language_models import LanguageModel
+from ddlsim.foundation.errors import ScenarioError
+from ddlsim.runs import load_data, prepare
+from ddlsim.scenario import load
+from ddlsim.scenario.tree import ScenarioProblems
+
+SCENARIO = """
+seed: 1
+rounds: 2
+learning: none
+nodes: {clusters: [2]}
+algorithm: {name: dpsgd}
+model: {name: sizes, core: 1e9, head: 0}
+data: {name: shakespeare}
+partition: {name: random}
+training: {optimizer: sgd, learning_rate: 0.1, batch_size: 4, local_steps: 10}
+topology: {name: complete}
+network: {header_bytes: 0, links: {name: uniform, uplink_mbps: 800, downlink_mbps: 800, latency_ms: 0}}
+devices: {name: language_model, device: a100_sxm, tokens_per_step: 16384}
+"""
+
+
+@pytest.fixture
+def scenario(tmp_path):
+    path = tmp_path / "scenario.yaml"
+    path.write_text(SCENARIO)
+    return lambda *changes: load(path, changes)
+
+
+def of_size(parameters, tokens=0):
+    return StepWork(2.0, 6.0, counted=False, parameters=parameters, tokens=tokens)
+
+
+@pytest.mark.parametrize(
+    ("devices", "parameters", "seconds"),
+    [
+        (LanguageModel(gpus_per_worker=8, tokens_per_step=2**20), 7_000_000_000, 13.915632),
+        (LanguageModel(device="a100_sxm", tokens_per_step=16_384), 1_000_000_000, 0.7876923),
+        (
+            LanguageModel(device="rtx_4090", gpus_per_worker=4, tokens_per_step=16_384, inner_gbps=100),
+            1_000_000_000,
+            0.3719128 + 0.24,  # 2 x 3/4 x 2 GB of gradients at 12.5 GB/s
+        ),
+        (LanguageModel(gpus_per_worker=64, tokens_per_step=2**22), 100_000_000_000, 99.397371),
+    ],
+    ids=["7B on 8 H100", "1B on A100", "1B on 4 RTX 4090", "100B on 64 H100"],
+)
+def test_step_times_by_hand(devices, parameters, seconds):
+    assert devices.base_step_s("", of_size(parameters)) == pytest.approx(seconds, rel=1e-6)
+
+
+def test_throughput_of_llama_8b_on_h100_agrees_with_a_measurement():
+    """torchtitan, docs/performance.md: 6,667 tokens/s per GPU at 39 % on 8 H100; 7.5e9 parameters without embedding."""
+    devices = LanguageModel(
+        gpus_per_worker=8, utilization=0.39, tokens_per_step=131_072, layers=32, width=4096, context=8192
+    )
+    assert 131_072 / 8 / devices.base_step_s("", of_size(7_505_000_000)) == pytest.approx(6667, rel=0.01)
+
+
+def test_counted_operations_of_a_gpt_give_its_step_time(scenario):
+    """Per token 6 operations a weight of all matrices but the embeddings; attention over all 80 positions 12 L d s."""
+    found = scenario("model={name: gpt, layers: 2, heads: 2, width: 32}", "devices={name: language_model}")
+    prepared = prepare(load_data(found))
+    learner = assembly.build_learner(found, prepared, "none")
+    (length,), classes = prepared.image_shape, prepared.num_classes
+    per_token = 6 * (2 * 12 * 32 * 32 + 32 * classes) + 12 * 2 * 32 * length
+    seconds = assembly.step_times_of(found, learner).seconds
+    assert seconds == pytest.approx(4 * length * per_token / (989e12 * 0.4), rel=1e-9)
+
+
+def test_size_alone_takes_six_operations_per_parameter_and_token_of_the_data(scenario):
+    found = scenario("devices.tokens_per_step=null")
+    prepared = prepare(load_data(found))
+    seconds = assembly.step_times_of(found, assembly.build_learner(found, prepared, "none")).seconds
+    assert seconds == pytest.approx(4 * prepared.image_shape[0] * 6e9 / (312e12 * 0.4))
+
+
+def test_models_of_a_hundred_billion_parameters_run_as_sizes(scenario, tmp_path):
+    changes = "model.core=100e9", "devices.gpus_per_worker=64", "rounds=1", "energy={}"
+    summary = runs.run(scenario(*changes), out=tmp_path / "run")
+    step_s = 16384 * 6e11 / (64 * 312e12 * 0.4)
+    assert summary["sim_time_s"] == pytest.approx(10 * step_s + 4e11 / 1e8)
+    assert summary["bytes"]["total"] == 2 * 400_000_000_000
+    assert summary["energy"]["compute_j"] == pytest.approx(2 * 64 * 400 * 10 * step_s)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ("devices.gpus_per_worker=1", "take 400 GB in bf16, got 1 x 80 GB of a100_sxm. Set at least 5."),
+        ("data={name: fashion-mnist-mini}", "devices.tokens_per_step: expected a number"),
+    ],
+)
+def test_impossible_devices_are_refused_with_a_cure(scenario, change, text):
+    found = scenario(
+        "model.core=100e9", "devices.gpus_per_worker=5", "devices.tokens_per_step=null", "partition={name: uniform}"
+        if "fashion" in change else "seed=1", change,
+    )  # fmt: skip
+    learner = assembly.build_learner(found, prepare(load_data(found)), "none")
+    with pytest.raises(ScenarioError, match=text):
+        assembly.step_times_of(found, learner)
+
+
+def test_attention_needs_all_three_sizes_and_a_model_without_counted_operations(scenario):
+    with pytest.raises(ScenarioProblems, match="width: expected layers, width and context together"):
+        scenario("devices.layers=32", "devices.context=2048")
+    shaped = LanguageModel(tokens_per_step=1, layers=1, width=1, context=1)
+    with pytest.raises(ScenarioError, match="attention included"):
+        shaped.base_step_s("GPT", StepWork(1.0, 3.0, parameters=1, tokens=1))
