@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ddlsim.cli.exits import FAILED, INTERRUPTED
+from ddlsim.cli.exits import FAILED, INTERRUPTED, say
 from ddlsim.cli.report import Live, live_server
+from ddlsim.foundation.own_code import shown_path
 from ddlsim.foundation.strict_json import table_text
 
 if TYPE_CHECKING:
@@ -87,13 +88,14 @@ Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")]
 Profile = Annotated[bool, typer.Option("--profile", help="Record where wall time is spent.")]
 
 
-def _show_tracebacks(ctx: typer.Context, wanted: bool) -> None:
+def _show_tracebacks(ctx: typer.Context, wanted: bool) -> bool:
     if wanted and ctx.parent is not None:
         ctx.parent.params["verbose"] = True
+    return wanted
 
 
 Verbose = Annotated[
-    bool, typer.Option("-v", "--verbose", callback=_show_tracebacks, help="Show the traceback of an unexpected error.")
+    bool, typer.Option("-v", "--verbose", callback=_show_tracebacks, help="Show all rows and tracebacks.")
 ]
 
 Jobs = Annotated[int, typer.Option(min=1, help="Number of simultaneous processes, each with its cores.")]
@@ -151,24 +153,27 @@ def makes_run(command: "Callable[..., Run]") -> Callable[..., None]:
 
     @wraps(command)
     def wrapped(**words: Any) -> None:
-        as_json, quiet, live, _ = (words.pop(name) for name in CONSOLE_OPTIONS)
+        as_json, quiet, live, verbose = (words.pop(name) for name in CONSOLE_OPTIONS)
         words["progress"] = "none" if quiet else "log"
         if live is not None:
             from ddlsim.runs.callbacks import LiveReport
 
             words["callbacks"] = [LiveReport(live_server(live))]
         try:
-            summary = command(**words, command=["ddlsim", *sys.argv[1:]]).summary
+            run = command(**words, command=["ddlsim", *sys.argv[1:]])
         except KeyboardInterrupt as stop:
             if not hasattr(stop, "run"):
                 raise
-            summary = stop.run.summary
+            run = stop.run
+        summary = run.summary
         if as_json:
             typer.echo(table_text(summary))
         else:
             from ddlsim.report.summary_table import table
 
-            typer.echo(table(summary))
+            typer.echo(table(summary, short=not verbose))
+            if not (verbose or quiet):
+                say(f"More: ddlsim report {shown_path(run.dir)}")
         if summary["status"] != "done":
             raise typer.Exit(INTERRUPTED if summary["status"] == "interrupted" else FAILED)
 

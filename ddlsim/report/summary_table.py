@@ -261,7 +261,22 @@ def settlement_text(settlement: dict) -> str:
     return f"{chosen}; {apart}; {100 * settlement['agreement']:.0f} % agree with their cluster; {since}"
 
 
-def table(summary: dict) -> str:
+MOST_SHORT = 8
+"""Rows of the short summary, which docs/start.md explains."""
+
+
+def short_rows(summary: dict) -> list[tuple[str, str]]:
+    """Return the rows for a first look: run, quality of all nodes and clusters, costs, target and self-checks."""
+    head = f"{Metric(**summary['judged_by']).head}, "
+    starts = ("scenario", head, "nodes through the last round", "bytes sent", "simulated time", "target", "self-checks")
+    found = [(name, value) for name, value in rows(summary) if name.startswith(starts)]
+    clusters = [row for row in found if row[0].startswith(f"{head}cluster")]
+    surplus = clusters[len(clusters) - max(0, len(found) - MOST_SHORT) :]
+    return [row for row in found if row not in surplus][:MOST_SHORT]
+
+
+def table(summary: dict, short: bool = False) -> str:
     """A run's summary for the console, from `summarize`: warnings, and aligned names and values."""
     loud = [f"!! {line}" for line in loud_lines(summary)]
-    return formats.printable("\n".join([*loud, formats.columns([], rows(summary), left=2)]))
+    shown = short_rows(summary) if short else rows(summary)
+    return formats.printable("\n".join([*loud, formats.columns([], shown, left=2)]))

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 Mode = Literal["auto", "log", "plain", "none"]
 
+ESTIMATE_S = 3.0
+"""Wall seconds of rounds from which the duration of the run is estimated."""
 HEARTBEAT_S = 60.0
 """Plain lines are written at each evaluation and at least this often (wall seconds)."""
 
@@ -47,6 +49,7 @@ class Progress:
         self._shows_lines = mode in ("log", "plain")
         self._first: tuple[int, float] | None = None
         self._last_line_s = clock()
+        self._estimated = False
         self._quality = ""
         self._bar: Bar | None = None
         terminal = self._stream is not None and self._stream.isatty()
@@ -119,11 +122,23 @@ class Progress:
             if self._bar is not None:
                 self._bar.set_postfix_str("  ".join(status), refresh=False)
                 self._bar.update(completed - self._bar.n)
-            elif due:
+                return
+            if self._shows_lines:
+                self._estimate(completed, now)
+            if due:
                 self._last_line_s = now
                 if self._shows_lines:
                     status += self._speed(completed, now)
                     self._print(f"round {completed}/{self._rounds}  {'  '.join(status)}")
+
+    def _estimate(self, completed: int, now: float) -> None:
+        """Print the expected duration once; the first round, which also compiles, does not count."""
+        speed = self._speed(completed, now)
+        if self._estimated or not speed or self._first is None or now - self._first[1] < ESTIMATE_S:
+            return
+        self._estimated = True
+        if completed < self._rounds:
+            self._print(f"{self._rounds:,} rounds, {speed[0]}: about {speed[1].removeprefix('ETA ')} left")
 
     @contextmanager
     def _until_broken(self) -> Iterator[None]:

@@ -154,7 +154,7 @@ def test_list_shows_every_name_with_its_keys(ddlsim, kind):
 def test_show_prints_source_keys_and_an_example_that_is_a_scenario(ddlsim):
     text = ddlsim("show", "algorithm", "fedprox").stdout
     assert "Federated optimization in heterogeneous networks" in text and "File: " in text
-    assert "mu       number >= 0 and <= 1e+30, default 0.01. weight of the term" in text
+    assert "mu number >= 0 and <= 1e+30, default 0.01. weight of the term" in " ".join(text.split())
     example = YAML(typ="safe").load(text.partition("Example:\n")[2])
     assert ddlsim("check", SMOKE, "--set", f"algorithm={json.dumps(example['algorithm'])}").exit_code == 0
     erdos = ddlsim("show", "topologies", "er").stdout

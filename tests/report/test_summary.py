@@ -1,4 +1,6 @@
 import json
+import re
+from pathlib import Path
 
 import pytest
 
@@ -8,7 +10,7 @@ from ddlsim.report.reading import read
 from ddlsim.report.sections.quality import fairness
 from ddlsim.report.sections.tables import curve
 from ddlsim.report.summary import summarize
-from ddlsim.report.summary_table import loud_lines, table
+from ddlsim.report.summary_table import MOST_SHORT, loud_lines, rows, short_rows, table
 from ddlsim.runs.reproduce.published import MEASURES
 from ddlsim.runs.sweeps.search import Objective
 from ddlsim.tasks.base import ACCURACY
@@ -37,6 +39,18 @@ def test_fairness_by_hand(make_run):
     # Cluster 0: both nodes together predict both classes equally often, as cluster 1 does.
     assert summary["demographic_parity"] == pytest.approx(0)
     assert summary["equalized_odds"] == pytest.approx(0.3 + 0.3)
+
+
+def test_short_summary_has_eight_of_the_rows_and_docs_explain_each(make_run):
+    summary = summarize(make_run())
+    page = (Path(__file__).parents[2] / "docs" / "start.md").read_text()
+    explained = re.findall(r"^\| (\w[\w-]+).*\|$", page, re.M)
+    shown = short_rows(summary)
+    assert len(shown) <= MOST_SHORT == 8 and set(shown) < set(rows(summary))
+    assert {re.match(r"[\w-]+", name)[0] for name, _ in shown} <= set(explained)
+    assert ("accuracy %, cluster 1 (1)", "60.00") in shown
+    many = summary | {"cluster_sizes": [1] * 9, "accuracy": summary["accuracy"] | {"clusters": [0.5] * 9}}
+    assert len(short_rows(many)) == MOST_SHORT and short_rows(many)[-1][0].startswith("target")
 
 
 def test_bytes_by_cause(make_run):

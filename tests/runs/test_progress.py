@@ -32,6 +32,7 @@ def test_plain_evaluation_line_has_all_values(clock):
         clock.now = 190.0
         progress.evaluation(400, 3720.0, 9_800_000_000, 0.5812, [0.586, 0.497])
     assert out.getvalue() == (
+        "1,200 rounds, 2.1 round/s: about 6m21s left\n"
         "round 400/1200  sim 1h02m  9.8 GB  acc 0.581 (clusters 0.586 0.497)  2.1 round/s  ETA 6m21s\n"
     )
 
@@ -44,13 +45,15 @@ def test_progress_of_a_fallback_counts_its_rounds(clock):
     assert out.getvalue().startswith("round 10/40 ")
 
 
-def test_rounds_are_silent_until_a_minute_without_a_line(clock):
+def test_rounds_are_silent_after_the_estimate_until_a_minute_without_a_line(clock):
     out = io.StringIO()
     progress = Progress("tiny", 100, "plain", out, clock)
     for completed in range(1, 8):
         clock.now += 10
         progress.round(completed, completed, 1000)
-    assert out.getvalue() == "round 6/100  sim 6.0s  1 kB  10.0 s/round  ETA 15m40s\n"
+    estimate, line = out.getvalue().splitlines()
+    assert estimate == "100 rounds, 10.0 s/round: about 16m20s left"
+    assert line == "round 6/100  sim 6.0s  1 kB  10.0 s/round  ETA 15m40s"
 
 
 def test_evaluation_line_restarts_the_minute(clock):
@@ -60,7 +63,7 @@ def test_evaluation_line_restarts_the_minute(clock):
     progress.evaluation(1, 1.0, 1000, 0.1, [0.1])
     clock.now = 70
     progress.round(2, 2.0, 2000)
-    assert len(out.getvalue().splitlines()) == 1
+    assert len(out.getvalue().splitlines()) == 2  # of the evaluation, and the estimate
 
 
 def test_log_without_a_terminal_is_plain(clock):
