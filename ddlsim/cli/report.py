@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from os.path import commonpath
 from pathlib import Path
 from threading import Event
@@ -60,19 +61,21 @@ def live_server(port: int) -> "LiveServer":
     """
     from ddlsim.report.html.live import LiveServer
 
-    server = LiveServer(page_of, None if port == ANY_PORT else port)
+    server = LiveServer(partial(page_of, live=True), None if port == ANY_PORT else port)
     typer.echo(f"Live report: {server.address} (this machine alone)", err=True)
     return server
 
 
-def page_of(directory: Path, trust: bool = False) -> "Page":
+def page_of(directory: Path, trust: bool = False, live: bool = False) -> "Page":
     """Return the page of a run directory, with the defaults of its keys and the published numbers of its matrix cell.
 
     Args:
         directory: of the run.
         trust: whether code that the scenario names may be imported, for the defaults of its keys.
+        live: whether the page is served during the run.
     """
     from ddlsim.foundation import own_code
+    from ddlsim.report.html.live import live_page
     from ddlsim.report.html.page import run_page
     from ddlsim.report.reading import read
 
@@ -80,7 +83,8 @@ def page_of(directory: Path, trust: bool = False) -> "Page":
     if not records.scenario.get("paper") and (paper := published_of(records.scenario)) is not None:
         records = replace(records, scenario={**records.scenario, "paper": paper})
     with own_code.foreign_code(trust):
-        return run_page(records, defaults_of(records.scenario))
+        page = run_page(records, defaults_of(records.scenario))
+    return live_page(page, records) if live else page
 
 
 def report(
@@ -175,7 +179,8 @@ def _part_defaults(key: str, path: str, value: Any, usual: dict | None) -> Itera
 
 
 def published_of(resolved: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the published numbers of a scenario's matrix cell, in the form of the key `paper`; None without a cell.
+    """Return the published numbers of a scenario's matrix cell, in the form of the key `paper`; None without a cell, or
+    if the run has other data or nodes than the cell.
 
     The name of the scenario is <matrix>-<cell>; a note lists settings in which the run differs from the cell.
     """
@@ -196,7 +201,7 @@ def published_of(resolved: dict[str, Any]) -> dict[str, Any] | None:
     return None
 
 
-def _as_paper(matrix: "Matrix", cell: Any, resolved: dict[str, Any]) -> dict[str, Any]:
+def _as_paper(matrix: "Matrix", cell: Any, resolved: dict[str, Any]) -> dict[str, Any] | None:
     from ddlsim.report.comparing.groups import APART, settings_of
     from ddlsim.scenario.model import to_plain
 
@@ -210,6 +215,8 @@ def _as_paper(matrix: "Matrix", cell: Any, resolved: dict[str, Any]) -> dict[str
     paper |= {name: published.measure(name).mean for name in published.measures}
     settings, of_cell = settings_of(resolved), settings_of(to_plain(cell.scenario))
     differing = [key for key, value in of_cell.items() if settings.get(key) != value]
+    if any(key.split(".")[0] in ("data", "nodes") for key in differing):
+        return None
     apart = (*APART, "compute_device")
     shown = [f"{key} {settings.get(key)} (there {of_cell[key]})" for key in differing if key.split(".")[0] not in apart]
     if shown:

@@ -3,6 +3,8 @@
 from ddlsim.report import text as formats
 from ddlsim.tasks.base import Metric
 
+UNFINISHED = "NOT FINISHED"
+"""Start of the warning about a run that has not ended."""
 PURPOSES = {"compute_j": "computing", "idle_j": "idle", "upload_j": "sending", "download_j": "receiving"}
 """Columns of energy.jsonl -> words."""
 
@@ -23,7 +25,7 @@ def loud_lines(summary: dict) -> list[str]:
         until = "never evaluated" if reached is None else f"evaluated up to round {reached}"
         stopped = summary.get("stopped")
         why = f", ended after round {stopped['round']} by a callback: {stopped['reason']}" if stopped else ""
-        lines.append(f"NOT FINISHED: status {summary['status']}{why}, {until}")
+        lines.append(f"{UNFINISHED}: status {summary['status']}{why}, {until}")
     return lines
 
 

@@ -92,6 +92,15 @@ def test_notebook_escapes_html_in_the_summary(finished, monkeypatch):
     assert "<script>" not in shown and "&lt;script&gt;" in shown and "NOTE: &lt;b&gt;x" in shown
 
 
+def test_notebook_shows_tables_of_a_comparison_and_of_its_runs(finished):
+    comparison = ddlsim.compare(finished, group_by="algorithm.name")
+    comparison.rows[0].labels.append("<b>x")
+    accuracy = f"{100 * finished.summary['accuracy']['all']:.2f}"
+    shown, listed = comparison._repr_html_(), comparison.runs._repr_html_()
+    assert "<table>" in shown and f"<td>{accuracy}</td>" in shown and "&lt;b&gt;x" in shown
+    assert listed.count("<tr>") == 2 and f"<td>{accuracy}</td>" in listed
+
+
 def test_figure_is_displayed_in_a_notebook(finished):
     pytest.importorskip("matplotlib")
     figure = finished.plot(x="bytes", y="worst_cluster")

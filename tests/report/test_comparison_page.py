@@ -103,6 +103,13 @@ def test_differences_have_a_column_per_setting(make):
     ]
 
 
+def test_digests_are_no_differences(make_run):
+    for seed in (0, 1):
+        data = {"name": "cifar10", "fallback": False, "dealt": str(seed) * 64}
+        path = make_run(str(seed), seed=seed, data=data)
+    assert by_key(list(read_all([path.parent])))["differences"].table is None
+
+
 def test_differences_have_a_row_per_setting_if_settings_outnumber_keys(make):
     table = by_key(make(["facade, heads: 2", "facade, heads: 3", "facade, heads: 4"]))["differences"].table
     assert table.header == ["setting", "algorithm.heads"]

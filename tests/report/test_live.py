@@ -1,6 +1,7 @@
 """The live page of a run: loopback only, new versions only, no other host names."""
 
 import http.client
+import os
 import socket
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from ddlsim.cli.report import with_port
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.report.html import live
-from ddlsim.report.html.live import LivePage, LiveServer
+from ddlsim.report.html.live import LivePage, LiveServer, live_page
 from ddlsim.report.html.page import Page, run_page
 from ddlsim.report.reading import read
 
@@ -93,3 +94,24 @@ def test_port_may_be_left_out():
     assert with_port(["run", "x.yaml", "--live", "8000"]) == ["run", "x.yaml", "--live", "8000"]
     assert with_port([]) == []
     assert with_port(["run", "x.yaml", "--live"]) == ["run", "x.yaml", "--live=-1"]
+
+
+@pytest.mark.parametrize("earlier", [[], [1]])
+def test_page_of_a_living_process_has_round_and_remaining_time_and_no_warning(make_run, earlier):
+    rows = [row for row in make_run.rows() if row["round"] <= 2]
+    process = {"pid": os.getpid(), "host": socket.gethostname()}
+    directory = make_run(rows=rows, status="running", process=process, resumed_after_rounds=earlier, wall_s=None)
+    for path in directory.iterdir():
+        os.utime(path, (1030, 1030))
+    os.utime(directory / "manifest.json", (1000, 1000))
+    page = live_page(made(directory), read(directory))
+    # 30 seconds for two rounds, or for one since the resume; two rounds are left
+    left = "about 1m00s left" if earlier else "about 30.0s left"
+    assert [(tile.value, tile.remark) for tile in page.tiles if tile.name == "Round"] == [("2 of 4", left)]
+    assert not page.loud and "wall" not in repr(page.tiles)
+
+
+def test_page_of_a_dead_process_keeps_its_warning(make_run):
+    directory = make_run(status="running", process={"pid": 2**22 + 1, "host": socket.gethostname()})
+    page = live_page(made(directory), read(directory))
+    assert page.loud[0].startswith("NOT FINISHED") and "4 of 4" in [tile.value for tile in page.tiles]

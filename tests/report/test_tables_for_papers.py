@@ -145,8 +145,8 @@ def test_bands_end_at_100_percent_and_need_three_seeds(make):
 
 
 def test_page_tables_break_keys_at_dots():
-    from ddlsim.report.html.page import _table
+    from ddlsim.report.html.page import html_table
     from ddlsim.report.section import Table
 
-    text = _table(Table(["key", "value"], [["algorithm.name", "0.5"]], best=[(0, 1)]), "t", True)
+    text = html_table(Table(["key", "value"], [["algorithm.name", "0.5"]], best=[(0, 1)]))
     assert "algorithm.<wbr>name" in text and "<b>0.5</b>" in text

@@ -32,8 +32,7 @@ def about_runs(groups: Sequence[Group], summaries: dict[int, dict]) -> list[Sect
     """The sections, which every comparison has."""
     differing, common = _settings(groups)
     runs = [(setting, records) for setting in groups for records in setting.runs]
-    top = os.path.commonpath([records.directory.resolve().parent for _, records in runs])
-    names = {id(records): Path(os.path.relpath(records.directory.resolve(), top)).as_posix() for _, records in runs}
+    names = _names(runs)
     about, table = "Nothing: the runs differ in their seeds alone.", None
     if differing:
         about = "Keys of the scenario as resolved, and what runs were made with, that are not the same in all runs."
@@ -43,7 +42,7 @@ def about_runs(groups: Sequence[Group], summaries: dict[int, dict]) -> list[Sect
     return [
         Section("differences", "Differences between the settings", ABOUT, about, table),
         Section("common", "Common settings of all runs", ABOUT, about_shared, shared, open=False),
-        _list(runs, summaries, names),
+        run_list(groups, summaries),
         commands(runs, names),
     ]
 
@@ -82,18 +81,24 @@ def _facts(records: Records) -> dict[str, str]:
     return {key: json_text(value) for key, value in facts.items()}
 
 
-def _list(runs: Runs, summaries: dict[int, dict], names: dict[int, str]) -> Section:
+def _names(runs: Runs) -> dict[int, str]:
+    """Return the paths of the runs below their common folder."""
+    top = os.path.commonpath([records.directory.resolve().parent for _, records in runs])
+    return {id(records): Path(os.path.relpath(records.directory.resolve(), top)).as_posix() for _, records in runs}
+
+
+def run_list(groups: Sequence[Group], summaries: dict[int, dict]) -> Section:
     """A row per run."""
-    metric = runs[0][1].judged_by
-    rows = []
+    runs = [(setting, records) for setting in groups for records in setting.runs]
+    rows, names, heads = [], _names(runs), dict.fromkeys(records.judged_by.head for _, records in runs)
     for setting, records in runs:
         summary = summaries[id(records)]
-        quality = metric.text(honest_part(summary)[metric.name]["all"])
+        quality = records.judged_by.text(honest_part(summary)[records.metric]["all"])
         costs = bytes_text(summary["bytes"]["total"]), seconds_text(summary["sim_time_s"])
         completed = ABSENT if summary["evaluated_round"] is None else str(summary["evaluated_round"])
         state = [summary["status"], str(summary["seed"]), completed]
         rows.append([names[id(records)], setting.label, *state, quality, *costs, seconds_text(summary["wall_s"])])
-    header = ["run", "setting", "status", "seed", "round", metric.head, "bytes", "sim time", "wall time"]
+    header = ["run", "setting", "status", "seed", "round", " or ".join(heads), "bytes", "sim time", "wall time"]
     return Section("runs", "Runs", ABOUT, "Numbers of each run.", Table(header, rows, left=3))
 
 

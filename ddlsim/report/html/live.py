@@ -5,16 +5,21 @@ and at most a twentieth of the time is spent on making pages, since the process 
 """
 
 import hashlib
+import socket
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 from ddlsim.foundation.errors import DdlsimError, ScenarioError
-from ddlsim.report.html.page import Page, printed
+from ddlsim.report.html.page import Page, Tile, printed
+from ddlsim.report.records import Records
+from ddlsim.report.summary_table import UNFINISHED
+from ddlsim.report.text import seconds_text
 
 HOST = "127.0.0.1"
 DEFAULT_PORT = 8484
@@ -33,6 +38,42 @@ SAFE_HEADERS = {
 STARTING = """<!doctype html><html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="2">
 <title>ddlsim</title></head><body><p>The run is starting.</p></body></html>
 """
+
+
+def live_page(page: Page, records: Records) -> Page:
+    """Return a page with the remaining time and without the warning that the run has not finished, if the run's process
+    is alive; else the page itself.
+    """
+    if records.status != "running" or not _is_alive(records.manifest.get("process") or {}):
+        return page
+    rounds, done = records.manifest["rounds"], _completed(records)
+    left_s = _remaining_s(records, done)
+    remark = "" if left_s is None else f"about {seconds_text(left_s)} left"
+    tiles = [Tile("Round", f"{done} of {rounds}", remark) if tile.name == "Rounds" else tile for tile in page.tiles]
+    footer = f"{page.footer} Bytes by cause and use of links are written at the end of the run."
+    loud = [line for line in page.loud if not line.startswith(UNFINISHED)]
+    return replace(page, tiles=tiles, loud=loud, footer=footer)
+
+
+def _is_alive(process: dict) -> bool:
+    """Whether this machine runs the process."""
+    return process.get("host") == socket.gethostname() and Path(f"/proc/{process['pid']}").exists()
+
+
+def _completed(records: Records) -> int:
+    """Return the rounds that all nodes have completed, as far as they were written."""
+    written = [0, *records.evaluations.round[-1:], *([] if records.contacts is None else records.contacts.round[-1:])]
+    return int(max(written))
+
+
+def _remaining_s(records: Records, done: int) -> float | None:
+    """Return the wall time that is left if all rounds take as long as those since the start or the last resume."""
+    earlier = (records.manifest.get("resumed_after_rounds") or [0])[-1]
+    if done <= earlier:
+        return None
+    written = [path.stat().st_mtime for path in records.directory.glob("*.jsonl")]
+    took_s = max(written) - (records.directory / "manifest.json").stat().st_mtime
+    return took_s / (done - earlier) * (records.manifest["rounds"] - done)
 
 
 class LivePage:

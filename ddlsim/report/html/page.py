@@ -201,7 +201,7 @@ def _section(section: Section, notes: Sequence[str], figure: str) -> str:
             f'<div class="scroll" tabindex="0" role="region" aria-label="Table: {title}"></div></details></figure>'
         )
     else:
-        body = "" if section.table is None else _table(section.table, title, section.open)
+        body = "" if section.table is None else html_table(section.table, title, section.open)
     if section.code:
         body = f"<pre><code data-copy>{_text(section.code)}</code></pre>{body}"
     inside = f"<h3>{title}</h3>{about}{body}{note_list}"
@@ -210,7 +210,9 @@ def _section(section: Section, notes: Sequence[str], figure: str) -> str:
     return f'<section id="{section.key}"{long} data-hash="{mark}">{inside}</section>\n'
 
 
-def _table(table: Table, title: str, opened: bool) -> str:
+def html_table(table: Table, title: str = "", opened: bool = True) -> str:
+    """Return a table as HTML; `title` is HTML, and one that is not open is folded."""
+
     def line(cells: Sequence[str], number: int = -1) -> str:
         found, names = [], number < 0
         for index, cell in enumerate(cells):
@@ -303,9 +305,11 @@ def run_tiles(summary: dict) -> list[Tile]:
             remark = f"DP {number_text(of['demographic_parity'])}, EO {number_text(of['equalized_odds'])}"
             found.append(Tile("Fair accuracy", f"{percent_text(of['fair_accuracy'])} %", remark))
     rounds, reached = summary["rounds"], summary["evaluated_round"]
-    found.append(Tile("Rounds", f"{rounds:,}" if rounds else "-", f"evaluated up to {reached}" if reached else ""))
-    remark = ("estimated, " if "sim_time_s" in summary["estimated"] else "") + f"wall {seconds_text(summary['wall_s'])}"
-    found.append(Tile("Simulated time", seconds_text(summary["sim_time_s"]), remark))
+    count = f"{rounds:,}" if summary["status"] == "done" else f"{reached or 0:,} of {rounds:,}"
+    found.append(Tile("Rounds", count, f"evaluated up to {reached}" if reached else ""))
+    remarks = ["estimated"] if "sim_time_s" in summary["estimated"] else []
+    remarks += [] if summary["wall_s"] is None else [f"wall {seconds_text(summary['wall_s'])}"]
+    found.append(Tile("Simulated time", seconds_text(summary["sim_time_s"]), ", ".join(remarks)))
     wasted = summary["bytes"]["wasted"]
     remark = "" if wasted is None else f"{bytes_text(wasted)} wasted"
     found.append(Tile("Bytes sent", bytes_text(summary["bytes"]["total"]), remark))

@@ -1,5 +1,6 @@
 """Several runs from Python: ddlsim.compare and ddlsim.sweep."""
 
+import html
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from numbers import Real
@@ -11,11 +12,15 @@ import numpy as np
 
 from ddlsim.foundation.errors import ScenarioError, kind_of
 from ddlsim.report import columns as frames
+from ddlsim.report.comparing.cells import words_and_columns
 from ddlsim.report.comparing.curves import Axis, Band, Drawn
+from ddlsim.report.comparing.groups import group
 from ddlsim.report.comparing.rows import Row, Target, compared
-from ddlsim.report.comparing.tables import table_of
-from ddlsim.report.html.page import comparison_page, write
+from ddlsim.report.comparing.sections import run_list
+from ddlsim.report.comparing.tables import cells, heading, notes_of, table_of
+from ddlsim.report.html.page import comparison_page, html_table, write
 from ddlsim.report.reading import find_runs
+from ddlsim.report.text import terminal_width
 from ddlsim.runs.api.run import Run
 from ddlsim.runs.api.start import NAMED, flat, part_of, sections_of
 from ddlsim.runs.options import listed, path_of
@@ -23,8 +28,23 @@ from ddlsim.runs.sweeps.axes import label_of, numbered
 from ddlsim.runs.sweeps.points import refuse_same_scenarios
 from ddlsim.scenario import Scenario
 
+NOTEBOOK = "<style>.ddlsim .words {{ text-align: left }}</style><div class='ddlsim'>{}</div>"
+"""What a notebook shows of tables, which are formatted into it."""
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+class Runs(list[Run]):
+    """Runs; a notebook shows a table with a row per run."""
+
+    def _repr_html_(self) -> str:
+        if not self:
+            return "[]"
+        summaries = {id(run.records): run.summary for run in self}
+        table = run_list(group([run.records for run in self]), summaries).table
+        assert table is not None
+        return NOTEBOOK.format(html_table(table))
 
 
 class Comparison:
@@ -47,7 +67,7 @@ class Comparison:
         if at is not None and (not isinstance(at, Real) or isinstance(at, bool)):
             raise ScenarioError(f"compare: at: expected a number, such as 0.3, got {kind_of(at)}.")
         keys = None if group_by is None else listed("compare: group_by", group_by, '["algorithm.name"]', str)
-        self.runs = list(runs)
+        self.runs = Runs(runs)
         self.group_by, self.at, self.y = keys, at, None if y is None else str(y)
 
     @cached_property
@@ -82,9 +102,16 @@ class Comparison:
                 columns[f"{name}_runs"] = having
         return frames.frame({name: np.array(values) for name, values in columns.items()})
 
-    def table(self, format: str = "text") -> str:
-        """Return the rows as text, markdown, latex (booktabs), csv or json."""
-        return table_of(self.rows, format, self.group_by is not None)
+    def table(self, format: str = "text", *, columns: Sequence[str] | None = None, units: Sequence[str] = ()) -> str:
+        """Return the rows as text (as wide as the terminal), markdown, latex, siunitx, csv or json.
+
+        Args:
+            format: of the table.
+            columns: names of columns after the setting: accuracy, target_bytes, target_time, ...; None: all.
+            units: such as ["GB", "s"]; by default the unit of a column's largest mean.
+        """
+        by_keys, width = self.group_by is not None, terminal_width()
+        return table_of(self.rows, format, by_keys, columns=columns, units=units, width=width)
 
     def plot(self, x: Axis = "time", y: str | None = None, band: Band = "std") -> "Figure":
         """Return a figure with a line per setting: the mean over its runs, with a band and a mark at every evaluation.
@@ -126,10 +153,11 @@ class Comparison:
         return self.table()
 
     def _repr_html_(self) -> str:
-        """Return the table for a notebook."""
-        import html
-
-        return f"<pre>{html.escape(self.table())}</pre>"
+        """Return the table for a notebook, between the lines above and below it."""
+        words, numbers = words_and_columns(self.rows, self.group_by is not None)
+        lines = heading(self.rows, self.group_by), notes_of(self.rows, words)
+        above, below = ("".join(f"<div>{html.escape(text)}</div>" for text in each) for each in lines)
+        return NOTEBOOK.format(above + html_table(cells(self.rows, words, numbers)) + below)
 
 
 def compare(

@@ -1,6 +1,6 @@
 // Horizontal bars made of parts.
 function drawBars(host, figure) {
-  const chart = element("div", "chart bars");
+  const chart = element("div", `chart bars${figure.spread.length ? " spread" : ""}`);
   chart.setAttribute("role", "img");
   chart.setAttribute("aria-label", `${host.dataset.title}. The same numbers are in the table below.`);
   const scale = element("div", "scale");

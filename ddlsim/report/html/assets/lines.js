@@ -74,7 +74,7 @@ function drawLines(host, figure) {
         width: one.thin ? 1 : 2,
         dash: DASHES[one.dash % DASHES.length],
         spanGaps: figure.style === "line",
-        points: { show: figure.style === "points" || (ownPoints ? one.values.length <= MOST_POINTS_MARKED : undefined), size: figure.style === "points" ? 8 : 5, fill: stroke },
+        points: { show: figure.style === "points" || one.values.length === 1 || (ownPoints ? one.values.length <= MOST_POINTS_MARKED : undefined), size: figure.style === "points" ? 8 : 5, fill: stroke },
         paths: pathsOf(figure.style),
         fill: figure.style === "bars" ? `${stroke}99` : undefined,
       });
