@@ -28,12 +28,14 @@ from ddlsim.engine.monitor import OracleSimilarities, Records, RoundTimes
 from ddlsim.engine.packing import MessagePacker
 from ddlsim.engine.run_info import Run, RunParts, SimulatedClock
 from ddlsim.engine.simulation import Simulation
+from ddlsim.engine.time_use import Timeline, TimeUse
 from ddlsim.engine.transport import EnginePorts, NetworkTransport
 from ddlsim.foundation.units import mbps_to_bytes_per_s
 from ddlsim.learning.accounting import Releases
 from ddlsim.network.link_settings import Bursts, Losses
 from ddlsim.network.link_table import LinkTable, star, with_server
 from ddlsim.network.messages.compression import Codec, NoCompression
+from ddlsim.network.messages.message import MOST_NODES
 from ddlsim.network.network import Network
 from ddlsim.network.tcp import Tcp
 from ddlsim.node.candidates import BestModel, Snapshot
@@ -242,7 +244,10 @@ def build_simulation(
     members = build_members(scenario, run)
     meter = meter_of(scenario, env, network, run.server)
     times = step_times_of(scenario, learner)
-    clock = SimulatedClock(env, times.seconds, meter, times.forward_share, times.about)
+    window_s = scenario.records.timeline
+    has_timeline = window_s is not None or network.num_nodes <= MOST_NODES
+    use = TimeUse(network.num_nodes, env, Timeline(env, window_s) if has_timeline else None)
+    clock = SimulatedClock(env, times.seconds, meter, times.forward_share, times.about, use)
     attackers = attackers_of(scenario, run.node_cluster)
     privacy_meter = privacy_meter_of(scenario, env, learner, lambda node: transport.packer.sent_in_clear(node))
     transport = build_transport(scenario, network, members, run, clock, learner, recorder, attackers, privacy_meter)
@@ -250,7 +255,8 @@ def build_simulation(
     ended = privacy_meter.released if privacy_meter is not None and trains_privately else None
     aggregation = None if rule is None or rule.is_plain else rule
     measurements = Measurements(learner, recorder, scenario.learned.judged_by)
-    log = Log(recorder.row, measurements.take, rows_of(scenario.learned.metrics)) if learns else Log()
+    rows = recorder.row, measurements.take, rows_of(scenario.learned.metrics), measurements.losses.take
+    log = Log(*rows) if learns else Log()
 
     def on_outcome(outcome: Evaluated) -> None:
         for own in (meter, privacy_meter):

@@ -235,12 +235,17 @@ def export(
     ] = None,
     out: Annotated[Path | None, typer.Option("-o", "--out", help="The model's file, or a folder for records.")] = None,
     all_parts: Annotated[bool, typer.Option("--all-parts", help="Also parts that the algorithm added.")] = False,
+    trace: Annotated[Path | None, typer.Option(help="File for the timeline, which ui.perfetto.dev shows.")] = None,
 ) -> None:
-    """Write a node's model to a file, or the records of a run to another tool.
+    """Write a node's model to a file, the records of a run to another tool, or its timeline for Perfetto.
 
     A model is a file that `module.load_state_dict(safetensors.torch.load_file(FILE))` takes. Its metadata describe the
     preparation of inputs: layout, dtype, mean, std and classes.
     """
+    if trace is not None:
+        _write_trace(run, trace)
+        if node is None and to is None:
+            return
     if to is not None and node is None:
         from ddlsim.report.reading import read
         from ddlsim.report.trackers import export_run
@@ -250,8 +255,20 @@ def export(
         typer.echo("\n".join(map(str, files)) or f"{run}: written to {name}")
         return
     if node is None or to is not None or out is None:
-        raise ScenarioError("export: expected --node NUMBER -o FILE for a model, or --to TOOL for the records.")
+        raise ScenarioError(
+            "export: expected --node NUMBER -o FILE for a model, --to TOOL for the records, or --trace FILE."
+        )
     from ddlsim.runs.models import export_model
 
     count, inputs = export_model(run, node, out, all_parts)
     typer.echo(f"{out}: {count} tensors of node {node}\n{out}: {inputs}")
+
+
+def _write_trace(run: Path, file: Path) -> None:
+    from ddlsim.report.figures import written_below
+    from ddlsim.report.reading import read
+    from ddlsim.report.sections.timeline import trace
+
+    with written_below(file.parent, "--trace"):
+        file.write_text(trace(read(run)), encoding="utf-8")
+    typer.echo(f"{file}: open it in https://ui.perfetto.dev or chrome://tracing")

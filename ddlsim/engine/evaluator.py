@@ -14,9 +14,10 @@ import numpy as np
 
 from ddlsim.attacks.forgeries import BACKDOOR
 from ddlsim.engine.monitor import RoundTimes
+from ddlsim.learning.training_inputs import NOT_COMPUTED
 from ddlsim.node.candidates import SELECTION_BATCHES, EvaluationCandidates, Snapshot
 from ddlsim.tasks import Task, metrics
-from ddlsim.tasks.base import VALIDATION, VALIDATION_LOSS, Metric
+from ddlsim.tasks.base import CONSENSUS, TRAIN_LOSS, VALIDATION, VALIDATION_LOSS, Metric
 
 if TYPE_CHECKING:
     from ddlsim.attacks.node_attacks import Attackers
@@ -28,6 +29,46 @@ if TYPE_CHECKING:
     from ddlsim.learning.optimizing.state import LocalState
     from ddlsim.node.ports import Compute
     from ddlsim.scenario.sections import Evaluation
+
+
+MOST_OPEN = 20_000
+"""Number of training losses that are held before they are written between evaluations."""
+
+
+class TrainingLosses:
+    """Mean losses over the local steps of each node and round. Backends compute them while they train; they are read at
+    evaluations, so that no wave of trainings runs earlier for them.
+
+    Args:
+        learner: reads losses.
+        recorder: destination of rows.
+    """
+
+    def __init__(self, learner: "Compute", recorder: "Records"):
+        self._learner, self._recorder = learner, recorder
+        self._open: list[tuple[int, int, float, int, Sequence[Params]]] = []  # round, node, time, steps, losses
+
+    def take(self, time_s: float, node: int, completed: int, steps: int, losses: "Sequence[Params]") -> None:
+        """Note a finished training, of as many pieces of equal length as there are losses."""
+        self._open.append((completed, node, time_s, steps, losses))
+
+    def write(self, completed: int, least: int = 0) -> None:
+        """Write the losses of these completed rounds, if at least `least` are held."""
+        if len(self._open) <= least:
+            return
+        due = [one for one in self._open if one[0] <= completed]
+        self._open = [one for one in self._open if one[0] > completed]
+        handles = [loss for *_, losses in due for loss in losses]
+        values = iter(self._learner.value(self._learner.training_losses(handles)) if handles else ())
+        sums: dict[tuple[int, int], list[float]] = {}  # round and node -> time, steps, sum of losses
+        for round_num, node, time_s, steps, losses in due:
+            loss = sum(next(values) for _ in losses) / len(losses)
+            before = sums.get((round_num, node), (0, 0, 0.0))
+            sums[round_num, node] = [time_s, before[1] + steps, before[2] + steps * loss]
+        for (round_num, node), (time_s, total, loss) in sorted(sums.items()):
+            if loss != NOT_COMPUTED:
+                mean = math.inf if math.isnan(loss) else loss / total  # a mean must not skip a diverged model
+                self._recorder.training_row(time_s, node, round_num, TRAIN_LOSS, mean)
 
 
 class Measurements:
@@ -44,6 +85,7 @@ class Measurements:
         self._recorder = recorder
         self._metric = metric
         self._open: list[tuple[float, int, int, str, Job]] = []
+        self.losses = TrainingLosses(learner, recorder)
 
     def take(
         self, time_s: float, node: int, completed: int, name: str, model: "Model", local_state: "LocalState | None"
@@ -128,6 +170,7 @@ class Evaluator:
     Attributes:
         evaluated: completed rounds at the last evaluation.
         target_reached: whether the run should end now.
+        measures_start: whether models are tested before the first round.
         compares_models: whether snapshots need the compared state, see Algorithm.seen.
     """
 
@@ -147,6 +190,7 @@ class Evaluator:
 
     def __post_init__(self) -> None:
         self.evaluated, self.target_reached = 0, False
+        self.measures_start = self.evaluation.initial
         self._schedules: list[tuple[int, int, int]] = []  # first round, rounds between evaluations, rounds of the run
         self.use(self.evaluation, self.rounds, -1, self.similarities)
         self._metrics = self.task.metrics
@@ -168,6 +212,7 @@ class Evaluator:
     def write_measurements(self) -> None:
         """Write the measurements between evaluations."""
         self.measurements.write()
+        self.measurements.losses.write(self.evaluated, MOST_OPEN)
 
     def completed(self, node: int, completed: int, population: "Population") -> None:
         """Take the snapshot of a node that has completed a due round."""
@@ -245,6 +290,8 @@ class Evaluator:
         for node in taken.keys() - snapshots.keys():  # a server has bytes, but no model
             self.recorder.row(taken[node].time_s, node, completed, "bytes_sent", taken[node].bytes_sent)
         self.similarities.write(completed, snapshots)
+        self.measurements.losses.write(completed)
+        self._write_consensus(completed, snapshots, tested_models)
         self.recorder.flush()
         if not snapshots:  # a server alone: no node has joined yet
             return None
@@ -276,6 +323,18 @@ class Evaluator:
             for metric, value in zip(self._metrics, values, strict=True):
                 self.recorder.row(time_s, node, completed, f"{VALIDATION}{metric.name}", value)
             self.recorder.row(time_s, node, completed, VALIDATION_LOSS, math.inf if math.isnan(loss) else loss)
+
+    def _write_consensus(
+        self, completed: int, snapshots: dict[int, Snapshot], models: "Mapping[int, tuple[Model, Any]]"
+    ) -> None:
+        """Write each honest node's squared distance to the average of their tested models."""
+        attackers = () if self.attackers is None else self.attackers.nodes
+        honest = [node for node in models if node not in attackers]
+        if not self.evaluation.consensus_distance or len(honest) < 2:
+            return
+        job = self.compute.consensus_distances([models[node][0] for node in honest])
+        for node, value in zip(honest, self.compute.value(job) if job else (), strict=False):
+            self.recorder.training_row(snapshots[node].time_s, node, completed, CONSENSUS, value)
 
     def _candidates(self, snapshot: Snapshot, serving: EvaluationCandidates) -> tuple[EvaluationCandidates, Any]:
         """Return the tested models of a node, and the learner's state of its trainings."""

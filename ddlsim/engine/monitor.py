@@ -22,6 +22,9 @@ class Records(Protocol):
     def row(self, time_s: float, node: int | None, round_num: int, name: str, value: Any) -> None:
         """Write one row; `round_num` counts completed rounds."""
 
+    def training_row(self, time_s: float, node: int, round_num: int, name: str, value: float) -> None:
+        """Write one row of training.jsonl, which results do not depend on."""
+
     def flush(self) -> None:
         """Hand written rows to the operating system."""
 
@@ -58,7 +61,7 @@ class RoundTimes:
     """
 
     target_reached = False
-    compares_models = False
+    compares_models = measures_start = False
 
     def __init__(self, recorder: Records, num_nodes: int):
         self.evaluated = 0  # the last round written

@@ -150,6 +150,7 @@ class Presence:
         self._returned[member.id] = self._env.event()
         if self._meter is not None:
             self._meter.devices[member.id].left(self._env.now)
+        self._transport.times.left(member.id)
         aborted = self._transport.leaves(member.id)
         if aborted:
             self._row(member, "aborted", aborted)
@@ -182,6 +183,7 @@ class Presence:
     def _return_to_network(self, member: Member) -> None:
         self._membership.returned(member)
         self._transport.returns(member.id)
+        self._transport.times.came(member.id)
         self._row(member, "online", 1)
 
     def _lose_state(self, member: Member) -> None:

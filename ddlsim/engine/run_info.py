@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from ddlsim.engine.membership import Member
     from ddlsim.engine.meters import EnergyMeter
+    from ddlsim.engine.time_use import TimeUse
     from ddlsim.network.network import Network
     from ddlsim.node.ports import Compute
 
@@ -205,9 +206,21 @@ class SimulatedClock:
         meter: energy meter, see meters.py; None: no meter.
         forward_share: cost of a forward pass as a share of a local step, per node [N]; None: FORWARD_SHARE.
         about: the manifest's remark on step times.
+        times: counts the use of simulated time, see time_use.py; None: nothing does.
     """
 
-    __slots__ = ("_begun_s", "_env", "_event", "_forward_share", "_seconds", "_step_time_s", "_trace", "about", "meter")
+    __slots__ = (
+        "_begun_s",
+        "_env",
+        "_event",
+        "_forward_share",
+        "_seconds",
+        "_step_time_s",
+        "_trace",
+        "about",
+        "meter",
+        "times",
+    )
 
     def __init__(
         self,
@@ -216,9 +229,10 @@ class SimulatedClock:
         meter: "EnergyMeter | None" = None,
         forward_share: "Sequence[float] | None" = None,
         about: "dict[str, Any] | None" = None,
+        times: "TimeUse | None" = None,
     ):
         self._env = env
-        self.meter = meter
+        self.meter, self.times = meter, times
         self._begun_s, self._seconds = -1.0, -1.0
         self._event = env.event()  # last event, with its start and delay
         self.use(step_time_s, forward_share, about)
@@ -234,6 +248,11 @@ class SimulatedClock:
         # Python's floats: numpy's would spread through SimPy's queue, where comparing them takes several times as long.
         self._step_time_s = [] if self._trace else np.asarray(step_time_s, dtype=float).tolist()
         self._forward_share, self.about = forward_share, about
+
+    @property
+    def env(self) -> "simpy.Environment":
+        """SimPy's environment."""
+        return self._env
 
     @property
     def now_s(self) -> float:
@@ -275,6 +294,14 @@ class SimulatedClock:
         duration_s = self.steps_s(node, steps)
         if self.meter is not None:
             self.meter.devices[node].computes(steps, self._env.now, duration_s)
+        times = self.times
+        if times is not None:
+            now_s = self._env.now
+            if times.recording is None and times.busy_until_s[node] <= now_s:
+                times.computing_s[node] += duration_s
+                times.busy_until_s[node] = now_s + duration_s
+            else:
+                times.computes(node, now_s, duration_s)
         return duration_s
 
     def steps_s(self, node: int, steps: float) -> float:

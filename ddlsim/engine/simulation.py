@@ -147,6 +147,7 @@ class Simulation:
             yield from self.presence.until_returned(member)
         else:
             self._reset_state(member)
+            self._measure_start(member)
         if member.is_server and not self._run.in_step:
             self.membership.only_answers(member)
             return
@@ -373,6 +374,18 @@ class Simulation:
         member = self.members[node]
         tests_server = self.algorithm.tests_server_model and not member.is_server
         return candidates(self.algorithm, member.node, self.members[-1].state if tests_server else member.state)
+
+    def _measure_start(self, member: Member) -> None:
+        """Take the snapshot of a node before its first round, if the start is evaluated."""
+        if not self.monitor.measures_start or self.env.now > 0:
+            return
+        is_last = member is next(one for one in reversed(self.members) if one.joined)
+        of_server = self.algorithm.tests_server_model  # which starts last
+        for one in [each for each in self.members if each.joined] if of_server and is_last else [member]:
+            if is_last or not of_server:
+                self.monitor.completed(one.id, 0, self)
+        if is_last:
+            self._measure_complete()
 
     def _measure_complete(self) -> None:
         self.monitor.close_complete(self)

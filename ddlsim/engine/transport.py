@@ -9,6 +9,7 @@ import simpy
 from ddlsim.engine.answers import ANSWER_TO, AnswerService
 from ddlsim.engine.collectives import Collectives
 from ddlsim.engine.secure_rounds import SecureRounds
+from ddlsim.engine.time_use import TimeUse, end_period_of
 from ddlsim.foundation.errors import DdlsimError
 from ddlsim.network.messages.encoder import Payload
 from ddlsim.network.messages.message import (
@@ -54,6 +55,7 @@ class NetworkTransport:
         contacts: messages of pairs by round, see network/messages/message.py; None if there are too many nodes.
         packer: makes messages from payloads.
         answers: answers to requests.
+        times: use of simulated time.
         starts_with: registers models that a node has drawn, see MessagePacker.
     """
 
@@ -71,6 +73,8 @@ class NetworkTransport:
         self.packer = packer
         self.starts_with = packer.starts_with
         self._members, self._run, self._clock = parts.members, parts.run, parts.clock
+        self._env = parts.clock.env
+        self.times = parts.clock.times = parts.clock.times or TimeUse(len(parts.members), parts.clock.env)
         self.use_protocol(protocol)
         self.answers = AnswerService(parts, packer, self._send, self.fail)
         self._collectives = Collectives(parts, self._send)
@@ -133,20 +137,23 @@ class NetworkTransport:
         event, running = self._collectives.start(node, call, content, num_bytes)
         return event, running.result
 
-    def wait(self, node: int, kind: str, round_num: int, senders: Iterable[int]) -> simpy.Event:
+    def wait(self, node: int, kind: str, round_num: int, senders: Sequence[int]) -> simpy.Event:
         """Return an event that happens when all messages that can still arrive have arrived, or at the deadline."""
         if self._run.participation < 1 and self._run.in_step:
             senders = tuple(sender for sender in senders if self._run.takes_part(sender, round_num))
         if self._secure is not None and kind == PUSH:
             senders = tuple(senders)
             self._secure.waits(node, round_num, senders)
+        self.times.waits[node] = self._env.now, senders
         return self._mailboxes.wait(node, kind, round_num, senders, self._deadline_s)
 
     def take(self, node: int, kind: str, round_num: int) -> list[Message]:
         """Return the messages of a round after the wait for it."""
         if self._secure is not None and kind == PUSH:
             self._secure.taken(node, round_num)
-        return self._mailboxes.take(node, kind, round_num, self._keep_late)
+        messages = self._mailboxes.take(node, kind, round_num, self._keep_late)
+        self.times.received(node, messages, self._deadline_s)
+        return messages
 
     def has_taken(self, node: int, round_num: int) -> bool:
         """Whether a node has taken pushed messages of this round."""
@@ -229,6 +236,7 @@ class NetworkTransport:
 
     def fail(self, message: Message) -> None:
         """End the wait for a message that will never arrive, or for the answer to it."""
+        end_period_of(message)
         if message.kind == SECURE:
             if self._secure is not None:
                 self._secure.failed(message)
@@ -266,6 +274,10 @@ class NetworkTransport:
         self.contents.count(messages)
         if self.contacts is not None:
             self.contacts.count(messages)
+        times = self.times
+        times.last_sent_s = self._env.now
+        if times.recording is not None:
+            times.recording.follow(messages)
         self.network.send(messages)
 
     def _to_reachable(self, message: Message) -> Message | None:

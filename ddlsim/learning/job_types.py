@@ -81,7 +81,6 @@ class TrainSpec(JobSpec):
         objective: the loss, without its targets; None for the task's loss.
         targets: its targets by label.
         seed: of the augmentation of images and of dropout; None without both.
-        skipped: samples of each step of the training before this piece of it.
         rates: learning rate per update.
         proximal: mu of the proximal term; 0: none.
         control: row added to every gradient, over the trained values of the whole model; None if nothing is added.
@@ -90,11 +89,13 @@ class TrainSpec(JobSpec):
         local: the node's own buffers before; None: a fresh module's.
         new_local: its own buffers afterwards; None if the architecture has none.
         private: clipping and noise of the gradients; None without them.
+        loss: the mean over steps of the loss that they minimize, without the proximal term; NOT_COMPUTED if the
+            backend does not compute it.
     """
 
     kind = "training"
     reads_in = ("model", "moments", "targets", "local", "control")
-    writes_in = ("trained", "new_moments", "means", "new_local")
+    writes_in = ("trained", "new_moments", "means", "new_local", "loss")
 
     node: int
     architecture: str
@@ -108,7 +109,6 @@ class TrainSpec(JobSpec):
     objective: Objective | None = None
     targets: Mapping[int, RowRef] = dataclasses.field(default_factory=dict)
     seed: int | None = None
-    skipped: tuple[int, ...] = ()
     rates: tuple[float, ...] = ()
     proximal: float = 0.0
     control: RowRef | None = None
@@ -117,6 +117,7 @@ class TrainSpec(JobSpec):
     local: RowRef | None = None
     new_local: RowRef | None = None
     private: PrivateSteps | None = None
+    loss: RowRef | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -352,6 +353,34 @@ class SimilaritySpec(JobSpec):
     alpha: float = 0.0
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ReadSpec(JobSpec):
+    """Reads rows of one value each; value: a list of floats.
+
+    Args:
+        sources: rows of one part.
+    """
+
+    kind = "reading"
+    reads_in = ("sources",)
+
+    sources: tuple[RowRef, ...]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ConsensusSpec(JobSpec):
+    """Squared distance of each node's parameters to their average; value: a list of floats, one per source.
+
+    Args:
+        sources: rows of one shape.
+    """
+
+    kind = "consensus"
+    reads_in = ("sources",)
+
+    sources: tuple[RowRef, ...]
+
+
 KINDS: tuple[type[JobSpec], ...] = (
     CopySpec,
     MergeSpec,
@@ -364,6 +393,8 @@ KINDS: tuple[type[JobSpec], ...] = (
     SimilaritySpec,
     LossSpec,
     TestSpec,
+    ReadSpec,
+    ConsensusSpec,
 )
 """Kinds of jobs in the order in which they run if several are ready: first the cheap ones, which make others ready."""
 

@@ -21,7 +21,16 @@ from ddlsim.learning.backends.base import Dispatcher
 from ddlsim.learning.backends.stacked import make_backends
 from ddlsim.learning.bank import Params, Rows
 from ddlsim.learning.datasets import NodeDatasets
-from ddlsim.learning.job_types import KINDS, ClassCosineSpec, LossSpec, Model, SimilaritySpec, TestSpec
+from ddlsim.learning.job_types import (
+    KINDS,
+    ClassCosineSpec,
+    ConsensusSpec,
+    LossSpec,
+    Model,
+    ReadSpec,
+    SimilaritySpec,
+    TestSpec,
+)
 from ddlsim.learning.jobs import EagerWaves, Job, Jobs
 from ddlsim.learning.layout import Buffers
 from ddlsim.learning.local_trainings import LocalTrainings
@@ -281,6 +290,17 @@ class Learner(RowOperations):
         return self._submit(
             TestSpec, models=tuple(models), split=split, cluster=test_set, local=local, precision=precision
         )
+
+    def training_losses(self, losses: Sequence[Params]) -> Job:
+        """Read the mean losses of trainings, see LocalState; NOT_COMPUTED where a backend does not compute it."""
+        return self._submit(ReadSpec, sources=tuple(losses))
+
+    def consensus_distances(self, models: Sequence[Model]) -> Job | None:
+        """Squared distances of models, of their cores if they have parts, to the average; None if shapes differ."""
+        shared = [model[0] for model in models]
+        if len({params.part.signature for params in shared}) > 1:
+            return None
+        return self._submit(ConsensusSpec, sources=tuple(shared))
 
     def class_cosine(self, own: Params, others: Sequence[Params]) -> Job:
         """Mean over classes of the cosine between the rows of classifiers, own to each other."""

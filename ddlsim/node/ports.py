@@ -214,11 +214,14 @@ class Log:
         measure: (time_s, node, completed, name, model, local_state) ; writes rows of a model's accuracy and loss on the
             node's validation samples, once they are known.
         measured: names of the rows of the run's metrics, which nodes may not write.
+        trained: (time_s, node, completed, steps, losses) ; notes the losses of a finished training, of as many pieces
+            as it was cut into, and its steps in all.
     """
 
     row: Callable[..., None] = lambda *_: None
     measure: Callable[..., None] = lambda *_: None
     measured: Collection[str] = ()
+    trained: Callable[..., None] = lambda *_: None
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,8 @@ def rounds(records: "Records") -> Columns:
         honest = found.honest(metric)[:, : records.num_nodes]
         columns[metric] = metrics.over_nodes(honest)
         with np.errstate(invalid="ignore"):  # infinite ones, of nodes that have diverged
-            columns[f"{metric}_std"] = np.array([np.std(row[~np.isnan(row)]) for row in honest])
+            known = [row[~np.isnan(row)] for row in honest]
+            columns[f"{metric}_std"] = np.array([row.std() if len(row) else np.nan for row in known])
         of_clusters = metrics.over_clusters(honest, records.node_cluster)
         columns |= {f"{metric}_{cluster}": curve for cluster, curve in enumerate(of_clusters.T)}
         if metric == "accuracy":

@@ -32,7 +32,9 @@ def read(run_dir: str | Path) -> Records:
     check_run(directory)
     manifest = _read_manifest(directory / MANIFEST)
     attacked = sorted({node for attack in manifest.get("attacks") or () for node in attack["nodes"]})
-    found = _read_metrics(directory / "metrics.jsonl", np.asarray(manifest["node_cluster"]), attacked)
+    clusters = np.asarray(manifest["node_cluster"])
+    found = _read_metrics(directory / "metrics.jsonl", clusters, attacked)
+    found.rows |= _read_metrics(directory / "training.jsonl", clusters).rows
     with damage_of(directory):
         return Records(
             directory=directory,

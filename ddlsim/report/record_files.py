@@ -239,6 +239,48 @@ def read_contents(directory: Path) -> tuple[np.ndarray, dict[str, np.ndarray]] |
     return rounds, dict(sorted(found.items(), key=lambda item: (-item[1].sum(), item[0])))
 
 
+TIME_USES = ("computing", "waiting", "transfer", "offline", "other")
+"""Uses of simulated time, see engine/time_use.py."""
+
+
+def read_time_use(directory: Path) -> list[dict] | None:
+    """Return the rows of time_use.jsonl: one per node, a server last; or the sums, and the node that was waited for the
+    longest. None if the run has not ended.
+    """
+    kinds: Kinds = {"node": MAYBE_NODE, "waits_held_up": int, "held_up_s": NUMBER}
+    kinds |= {f"{name}_s": NUMBER for name in TIME_USES}
+    return list(json_lines(directory / "time_use.jsonl", kinds)) or None
+
+
+def time_summary(rows: list[dict] | None, num_nodes: int) -> dict | None:
+    """Return the shares of time by use over all nodes, without a server, and the node that was waited for the longest.
+
+    Args:
+        rows: see `read_time_use`.
+        num_nodes: without a server.
+    """
+    if not rows:
+        return None
+    by_node = rows[0]["node"] is not None
+    sums = {name: sum(row[f"{name}_s"] for row in (rows[:num_nodes] if by_node else rows[:1])) for name in TIME_USES}
+    longest = max(rows if by_node else rows[1:], key=lambda row: row["held_up_s"])
+    waits = sum(row["waits_held_up"] for row in (rows if by_node else rows[:1]))
+    waited_for = {"node": longest["node"], "waits": longest["waits_held_up"], "seconds": longest["held_up_s"]}
+    total = sum(sums.values())
+    return {
+        "shares": {name: value / total if total else None for name, value in sums.items()},
+        "waits": waits,
+        "waited_for": waited_for if longest["waits_held_up"] else None,
+    }
+
+
+def read_timeline(directory: Path) -> tuple[tuple[float, float], list[dict]] | None:
+    """Return the window of timeline.jsonl in seconds, and its periods; None if the run has not ended."""
+    kinds: Kinds = {"what": str, "node": MAYBE_NODE, "start_s": NUMBER, "end_s": NUMBER}
+    rows = list(json_lines(directory / "timeline.jsonl", kinds))
+    return ((rows[0]["start_s"], rows[0]["end_s"]), rows[1:]) if rows else None
+
+
 def read_samples(directory: Path) -> np.ndarray | None:
     """Training samples per node and class, int [N, C]; of a regression [N, 1]; None if they were not recorded."""
     path = directory / "samples.jsonl"

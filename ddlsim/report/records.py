@@ -9,7 +9,7 @@ import numpy as np
 
 from ddlsim.report.record_files import Contacts, Energy, Links, grid_of, torn_line
 from ddlsim.tasks import metrics
-from ddlsim.tasks.base import VALIDATION, VALIDATION_LOSS, Metric, loss_rows, metric_of
+from ddlsim.tasks.base import CONSENSUS, TRAIN_LOSS, VALIDATION, VALIDATION_LOSS, Metric, loss_rows, metric_of
 
 
 @dataclass(frozen=True)
@@ -274,7 +274,15 @@ class Records:
             return none
         measured_names = [metric.name for metric in (self.judged_by, *self.also_measured)]
         names = [*measured_names, *(f"{VALIDATION}{name}" for name in measured_names), VALIDATION_LOSS, "test_loss"]
-        names += ["bytes_sent", f"{self.metric}_lowest_test_loss", "joules", "epsilon", "backdoor_success"]
+        names += [
+            TRAIN_LOSS,
+            CONSENSUS,
+            "bytes_sent",
+            f"{self.metric}_lowest_test_loss",
+            "joules",
+            "epsilon",
+            "backdoor_success",
+        ]
         values = {name: self._on_grid(self.rows[name], rounds) for name in names if name in self.rows}
         time_s = np.array([measured.time_s[measured.round == completed].max() for completed in rounds], dtype=float)
         return Evaluations(rounds, time_s, values, self.metric, tuple(np.flatnonzero(self.attacked).tolist()))

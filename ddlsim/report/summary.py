@@ -4,7 +4,7 @@ Published numbers under `paper` in a scenario are converted to the names of ddls
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,9 @@ import numpy as np
 from ddlsim.devices.energy import grams
 from ddlsim.foundation.errors import DdlsimError
 from ddlsim.report.reading import find_runs, read
-from ddlsim.report.record_files import CAUSES, KINDS, damage_of, emitted
+from ddlsim.report.record_files import CAUSES, KINDS, damage_of, emitted, read_time_use, time_summary
 from ddlsim.report.records import Evaluations, Records
+from ddlsim.report.text import percent_text
 from ddlsim.tasks import metrics
 from ddlsim.tasks.base import KNOWN
 
@@ -69,6 +70,7 @@ def summary_of(records: Records) -> dict:
             "timetable": _timetable(records),
             "bytes": _bytes(records),
             "links": None if records.links is None else records.links.summary(),
+            "time_use": time_summary(read_time_use(records.directory), records.num_nodes),
             **({"energy": _energy(records)} if records.scenario.get("energy") else {}),
             **({"privacy": _privacy(records)} if records.scenario.get("privacy") else {}),
             **({"secure_aggregation": _secure(records)} if records.scenario.get("secure_aggregation") else {}),
@@ -311,9 +313,7 @@ def _diverged(records: Records) -> dict | None:
 
 def _warnings(records: Records) -> list[str]:
     """Return the warnings about the numbers that follow from the records."""
-    found, part = records.lost_rows(), sampled(records)
-    if part is not None:
-        found.append(f"SAMPLED: {sampled_text([part])}")
+    found = [*records.lost_rows(), *sampled_notes(records)]
     if empty := len(records.rows.get("empty", ())):
         rounds = records.scenario["rounds"]
         found.append(f"EMPTY: {empty} of {rounds} rounds had no node: all that were in them had left")
@@ -342,17 +342,20 @@ def sampled(records: Records) -> tuple[int, int, float | None] | None:
     return few, total, float(np.nanmax([metrics.sampling_error(accuracy[-1], *pair) for pair in taken]))
 
 
-def sampled_text(found: Sequence[tuple[int, int, float | None]]) -> str:
-    """Return a note on the samples that runs were tested on.
-
-    Args:
-        found: what `sampled` returned of each, at least one.
-    """
-    few, total = min(pair[:2] for pair in found)
-    errors = [error for *_, error in found if error is not None]
-    points = " to ".join(dict.fromkeys(f"{100 * of(errors):.1f}" for of in (min, max) if errors))
-    error = f"; ±{points} points per node (95 % confidence)" if points else ""
-    return f"tested on {few:,} of {total:,} samples{error}"
+def sampled_notes(records: Records) -> list[str]:
+    """Return a note on sampling error if nodes were tested on some of the test samples."""
+    found = sampled(records)
+    if found is None:
+        return []
+    few, total, error = found
+    each = f"{few:,} of {total:,} samples of each test set"
+    sets = each if len(records.manifest["data"]["tested"]) == 1 else f"samples of test sets, at least {few:,}"
+    if error is None:
+        return [f"SAMPLED: nodes were tested on {sets}"]
+    return [
+        f"SAMPLED: nodes were tested on {sets}; with 95 % confidence a node's last accuracy is within "
+        f"{percent_text(error)} points of that on all of them"
+    ]
 
 
 def _plain(value: Any) -> Any:

@@ -46,6 +46,7 @@ def rows(summary: dict) -> list[tuple[str, str]]:
         *_secure_lines(summary.get("secure_aggregation")),
         *([("device", step_times_text(summary["step_times"]))] if summary.get("step_times") else []),
         ("simulated time", formats.seconds_text(summary["sim_time_s"]) + _mark("sim_time_s", summary)),
+        *_time_lines(summary.get("time_use")),
         ("wall time", formats.seconds_text(summary["wall_s"])),
         *([("self-checks", str(summary["checks"]))] if summary.get("checks") else []),
     ]
@@ -183,6 +184,19 @@ def _timetable_lines(summary: dict) -> list[tuple[str, str]]:
         ("nodes that completed the last round", f"{through} ({last['nodes']:.0f} nodes)"),
         ("bytes per node", formats.bytes_text(None if sent is None else sent / summary["nodes"])),
     ]
+
+
+def _time_lines(time_use: dict | None) -> list[tuple[str, str]]:
+    if time_use is None or time_use["shares"]["computing"] is None:
+        return []
+    shares = [f"{name} {formats.percent_text(share)} %" for name, share in time_use["shares"].items() if share >= 5e-5]
+    held_up, longest = time_use["waited_for"], ""
+    if held_up:
+        seconds = formats.seconds_text(held_up["seconds"])
+        longest = (
+            f"; waited longest for node {held_up['node']}: {seconds}, {held_up['waits']} of {time_use['waits']} waits"
+        )
+    return [("where the time went", ", ".join(shares) + longest)]
 
 
 def _bytes_line(traffic: dict) -> str:

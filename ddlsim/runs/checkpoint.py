@@ -201,6 +201,7 @@ REPEATED = "metrics.repeated"
 LAST_FILES = (
     *("summary.json", "models.safetensors"),
     *("communication.jsonl", "links.jsonl", "contents.jsonl", "energy.jsonl"),
+    *("time_use.jsonl", "timeline.jsonl"),
 )
 """Files that an interrupted run wrote at its end; the resumed run writes them again."""
 

@@ -34,7 +34,7 @@ _NO_LOCKS_HERE = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
 
 FIRST_FILES = {
     *(LOCK, "manifest.json", "manifest.draft", "scenario.yaml", "log.txt"),
-    *("samples.jsonl", "metrics.jsonl", "contacts.jsonl"),
+    *("samples.jsonl", "metrics.jsonl", "contacts.jsonl", "training.jsonl"),
 }
 """Files that a run may leave that ended early."""
 

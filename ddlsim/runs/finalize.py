@@ -71,7 +71,8 @@ class RunContext:
     models: StoredModels | None = None
     simulation: Simulation | None = None
     checkpoints: Checkpoints | None = None
-    contacts: recorders.ContactsFile | None = None
+    contacts: recorders.AppendedFile | None = None
+    training: recorders.AppendedFile | None = None
     setup_s: float = 0.0
     completed: int = 0
     warned: bool = False
@@ -94,6 +95,12 @@ class RunContext:
             rows = counted.take(completed)
             if self.contacts is not None:
                 self.contacts.add(rows, hold=self.repetition is not None)
+
+    def write_training(self) -> None:
+        """Write the training losses and consensus distances that are known."""
+        if self.recorder is not None and self.training is not None:
+            rows, self.recorder.training_rows = self.recorder.training_rows, []
+            self.training.add(rows, hold=self.repetition is not None)
 
 
 PASSED = "all passed (bytes, clock, messages, parameters)"
@@ -186,9 +193,11 @@ def _last_records(context: RunContext, traffic: Callable[[], Any]) -> list[Calla
         network = simulation.network
         writes += [
             context.write_contacts,
+            context.write_training,
             lambda: recorders.write_records(path / "communication.jsonl", traffic(), detail),
             lambda: recorders.write_records(path / "links.jsonl", network.use(traffic()), detail),
             lambda: recorders.write_rows(path / "contents.jsonl", simulation.transport.contents.rows()),
+            lambda: recorders.write_time_use(path, simulation.transport.times, detail),
         ]
         meter = simulation.meter
         if meter is not None:

@@ -18,7 +18,7 @@ from ddlsim.runs.directory import LOCK
 from ddlsim.runs.finalize import RunContext, finalize, how_to_resume
 from ddlsim.runs.manifest import made_with
 from ddlsim.runs.models import StoredModels, which_models
-from ddlsim.runs.recorder import ContactsFile, Recorder, unwritten
+from ddlsim.runs.recorder import AppendedFile, Recorder, unwritten
 from ddlsim.scenario.model import to_plain
 from ddlsim.tasks import metrics
 from ddlsim.tasks.base import loss_rows
@@ -76,7 +76,9 @@ def _make(context: RunContext) -> Simulation:
     scenario = context.scenario
     losses = loss_rows(scenario.learned.judged_by, scenario.learned.records_loss)
     if scenario.records.detail == "full":
-        context.contacts = ContactsFile(context.path / "contacts.jsonl")
+        context.contacts = AppendedFile(context.path / "contacts.jsonl")
+    if scenario.learning != "none":
+        context.training = AppendedFile(context.path / "training.jsonl")
     if context.repetition is None:
         write_first_files(context)
         recorder = context.recorder = Recorder(context.path / "metrics.jsonl", losses)
@@ -158,6 +160,7 @@ def _round(context: RunContext, recorder: Recorder, completed: int, time_s: floa
             reached = context.simulation.completed_by_all, context.simulation.furthest
             context.checkpoints.round(time_s, *reached, now=asked_to_end or stop is not None)
     context.write_contacts(completed)
+    context.write_training()
     if asked_to_end or context.checkpoints is None:
         context.interrupts.check()
     _next_stages(context, recorder)

@@ -8,6 +8,7 @@ from mmap import mmap
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
+from ddlsim.engine.time_use import TimeUse
 from ddlsim.foundation.errors import RecordsFailed
 from ddlsim.foundation.strict_json import row_text
 from ddlsim.network.link_use import NodeUse, Traffic
@@ -23,12 +24,14 @@ class Recorder:
     Attributes:
         wall_s: wall seconds of writing so far, for `--profile`.
         diverged: node -> completed rounds at the first evaluation with a loss that is not finite.
+        training_rows: rows of training.jsonl that have not been written.
     """
 
     def __init__(self, path: Path | None = None, losses: Sequence[str] = ()):
         self.rows: list[dict[str, Any]] = []
         self.wall_s = 0.0
         self.diverged: dict[int, int] = {}
+        self.training_rows: list[dict[str, Any]] = []
         self._losses = frozenset(losses)
         self._path = Path() if path is None else path
         self._file: TextIO | None = None
@@ -54,6 +57,12 @@ class Recorder:
             except OSError as error:
                 raise unwritten(error, self._path) from error
         self.wall_s += time.perf_counter() - start
+
+    def training_row(self, time_s: float, node: int, round_num: int, name: str, value: float) -> None:
+        """Add a row of training.jsonl."""
+        self.training_rows.append(
+            {"time_s": float(time_s), "node": node, "round": round_num, "name": name, "value": value}
+        )
 
     def flush(self) -> None:
         """Write buffered rows to the file."""
@@ -84,8 +93,9 @@ class Recorder:
                 _cut_torn_line(self._path)
 
 
-class ContactsFile:
-    """Writes contacts.jsonl: one object per round and the messages of all pairs in it; see network/messages/message.py.
+class AppendedFile:
+    """Writes contacts.jsonl (one object per round with the messages of all pairs, see network/messages/message.py) or
+    training.jsonl (training losses and consensus distances, as rows of metrics.jsonl).
 
     A resumed run replaces the file of the earlier process when it writes its first rows.
 
@@ -132,6 +142,22 @@ def write_energy(path: Path, rows: list[dict[str, Any]], detail: Literal["full",
         sums = {name: sum(row[name] for row in rows) for name in rows[0] if name != "node"}
         rows = [{"node": None, **sums, "nodes": len(rows)}]
     write_rows(path, rows)
+
+
+def write_time_use(directory: Path, times: TimeUse, detail: Literal["full", "total"] = "full") -> None:
+    """Write timeline.jsonl, and time_use.jsonl: one object per node, see engine/time_use.py.
+
+    With detail `total` it holds one object for all nodes, and one for the node that was waited for the longest.
+    """
+    rows = times.rows()
+    if detail == "total":
+        sums = {name: sum(row[name] for row in rows) for name in rows[0] if name != "node"}
+        longest = max(rows, key=lambda row: row["held_up_s"])
+        rows = [{"node": None, **sums, "nodes": len(rows)}, longest]
+    write_rows(directory / "time_use.jsonl", rows)
+    periods = times.periods()
+    if periods is not None:
+        write_rows(directory / "timeline.jsonl", periods)
 
 
 def write_rows(path: Path, rows: Iterable[dict]) -> None:

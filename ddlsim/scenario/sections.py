@@ -236,6 +236,9 @@ class Evaluation(Section):
             the lowest validation loss.
         validation: whether evaluations also measure the models on validation samples (rows validation_accuracy, or of
             another metric of the task, and loss_validation). A search chooses by them.
+        initial: whether the models are also tested before the first round (round 0).
+        consensus_distance: whether evaluations measure the nodes' squared distances to their average model. With
+            executor ray the models travel to one worker for it.
     """
 
     why: ClassVar[Mapping[str, str]] = {
@@ -249,6 +252,8 @@ class Evaluation(Section):
         "precision": "what papers report",
         "evaluated_model": "the model that a node would use, without validation data",
         "validation": "it costs time",
+        "initial": "papers begin their curves with the first evaluation",
+        "consensus_distance": "it costs little and shows whether nodes agree",
     }
 
     every: Count = 40
@@ -262,6 +267,8 @@ class Evaluation(Section):
     precision: Literal["float32", "bf16"] = "float32"
     evaluated_model: Literal["last", "best"] = "last"
     validation: bool = False
+    initial: bool = False
+    consensus_distance: bool = True
 
     @property
     def wanted(self) -> float | None:
@@ -280,8 +287,12 @@ class Records(Section):
             no simulated time.
         models: the stored model of every node: last: of the last evaluation; best: the best by validation loss; none;
             null: last if all models fit into 256 MB.
+        timeline: start and end, in simulated seconds, of the window for which timeline.jsonl holds every period of
+            computing, waiting and being offline, and every message; at most 500,000. null: the first 1,000 of a run
+            of at most 256 nodes.
     """
 
     detail: Literal["full", "total"] = "full"
     true_similarities: tuple[CountOrZero, ...] = ()
     models: Literal["none", "last", "best"] | None = None
+    timeline: tuple[Annotated[float, Ge(0)], Annotated[float, Ge(0)]] | None = None

@@ -121,6 +121,11 @@ KNOWN = {metric.name: metric for metric in (ACCURACY, MSE, PERPLEXITY, TOKEN_ACC
 VALIDATION, VALIDATION_LOSS = "validation_", "loss_validation"
 """Before the name of a metric: its rows on validation samples; and the rows of the loss on them."""
 
+TRAIN_LOSS, CONSENSUS = "train_loss", "consensus_distance"
+"""Rows of training.jsonl: a node's mean loss over the local steps of a round, and the squared distance of its model to
+the average of all.
+"""
+
 ROWS = frozenset(
     [
         *("test_loss", "validation_loss", VALIDATION_LOSS, "confusion", "bytes_sent", "evaluated_head"),
@@ -136,7 +141,7 @@ ROWS = frozenset(
             "stopped",
             "secure_sum",
         ),
-        *("secure_dropouts", "round_first_s", "round_median_s", "round_last_s", "round_nodes"),
+        *("secure_dropouts", "round_first_s", "round_median_s", "round_last_s", "round_nodes", TRAIN_LOSS, CONSENSUS),
     ]
 )
 """Names of further rows that the simulator writes and reports read."""

@@ -1,5 +1,6 @@
 """The report of a long run in a real browser: drawn, without errors or requests, with hover, keys and slider."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,20 @@ def test_keys_move_through_a_chart_and_zoom(shown):
     heat.focus()
     heat.press("ArrowDown")
     assert page.locator("#nodes [aria-live]").inner_text().startswith("node 0, round 40")
+
+
+@pytest.mark.full
+def test_timeline_shows_activities_at_the_pointer_and_by_keys(shown):
+    page = shown()
+    chart = page.locator("#timeline canvas")
+    chart.hover(position={"x": 60, "y": 60})
+    assert "computing" in page.locator("#timeline .tooltip").inner_text()
+    chart.focus()
+    chart.press("ArrowDown")
+    node, time_s, activity = re.fullmatch(
+        r"node (\d+), simulated time ([\d.]+)s, .*?(\w+)", page.locator("#timeline [aria-live]").inner_text()
+    ).groups()
+    assert (activity, float(time_s) < float(node)) == ("computing", True)  # node n computes for n seconds
 
 
 @pytest.mark.full

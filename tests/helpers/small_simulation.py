@@ -59,7 +59,7 @@ class NoLearning:
 class NoMonitor:
     """Measures nothing."""
 
-    evaluated, target_reached, compares_models = 0, False, False
+    evaluated, target_reached, compares_models, measures_start = 0, False, False, False
 
     def due(self, completed):
         return False
@@ -129,7 +129,7 @@ def assemble(
     monitor = NoMonitor()
     if evaluated:
         similarities = OracleSimilarities((), None, records, run.rng_after)
-        section, tested = Evaluation(every=100), np.zeros(num_nodes, int)
+        section, tested = Evaluation(every=100, consensus_distance=False), np.zeros(num_nodes, int)
         monitor = Evaluator(compute, records, section, rounds, tested, task, run.rng_after, measurements, similarities)
     ports = EnginePorts(clock, transport, compute, run, Log())
     made = Simulation(env, algorithm, ports, members, dict(absences), state_lost, monitor, records)

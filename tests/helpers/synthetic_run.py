@@ -50,7 +50,17 @@ def write_run(directory: Path, nodes: int, rounds: int, *, every: int = 40, name
     )
     _write(directory / "contents.jsonl", contents)
     _write_traffic(directory, rng, nodes, rounds)
+    _write(directory / "timeline.jsonl", _periods(nodes))
     return directory
+
+
+def _periods(nodes):
+    """Return ten seconds: node n computes for n seconds, then sends for a second to the next node."""
+    yield {"what": "window", "node": None, "start_s": 0.0, "end_s": 10.0}
+    for node in range(nodes):
+        end_s = min(10.0, node)
+        yield {"what": "computing", "node": node, "start_s": 0.0, "end_s": end_s}
+        yield {"what": "message", "node": node, "start_s": end_s, "end_s": end_s + 1, "peer": (node + 1) % nodes}
 
 
 _LINK = {

@@ -93,6 +93,9 @@ class Rows(list):
     def row(self, *row):
         self.append(row)
 
+    def training_row(self, *_):
+        pass
+
     def flush(self):
         pass
 
@@ -125,7 +128,7 @@ def test_waves_do_not_wait_for_offline_nodes(run_aside):
 
 def test_learner_waits_only_for_needed_values(run_aside):
     device, _, _ = run_aside("evaluation.every=1", "validation={source: node, fraction: 0.2}")
-    assert {kind for kind, _ in device.waited} == {"head losses", "evaluation"}
+    assert {kind for kind, _ in device.waited} == {"head losses", "evaluation", "consensus", "reading"}
     assert all(resolving for _, resolving in device.waited)
 
 

@@ -42,7 +42,7 @@ class Models:
         self.buffers = self.stacked.buffers.read(self.rows, self.local, [5 + node for node in range(NODES)])
 
     def step(self, images, labels, way=BY_LAYERS, only=None):
-        """Return gradients and buffers of all models, stacked."""
+        """Return gradients, buffers and losses of all models, stacked."""
         _, weights, others = self.stacked.split(only, self.rows)
         return self.stacked._make_gradients(only, way)(weights, others, *self.buffers, images, labels)
 
@@ -60,7 +60,7 @@ class Models:
         found = torch.autograd.grad(loss, trained, materialize_grads=True)
         none = torch.empty(0)
         moved = self.stacked.buffers.gathered(named_tensors(module), none, none.long())
-        return torch.cat([each.flatten() for each in found]), *(each.clone() for each in moved)
+        return torch.cat([each.flatten() for each in found]), *(each.clone() for each in moved), loss.detach()
 
 
 def images_net(*layers, features, head=None):
@@ -268,7 +268,7 @@ def test_functions_without_a_rule_use_vmap():
 
 def test_counters_of_dropout_continue():
     models = Models(images_net(lambda: nn.Dropout(0.5), features=72))
-    _, _, numbers = models.step(torch.randn(NODES, BATCH, *ALL), torch.randint(0, 3, (NODES, BATCH)))
+    _, _, numbers, _ = models.step(torch.randn(NODES, BATCH, *ALL), torch.randint(0, 3, (NODES, BATCH)))
     for node in range(NODES):
         assert numbers[node].item() != first_counters(1, 5 + node)[0]
 

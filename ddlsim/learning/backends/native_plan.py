@@ -102,8 +102,9 @@ class NativePlan:
         proximal: float = 0.0,
         control: torch.Tensor | None = None,
         dropout_keys: Sequence[int] = (),
-    ) -> None:
-        """Steps of mean cross-entropy on the flat vector, in place; see workspace.py: local_steps.
+    ) -> float | None:
+        """Train with mean cross-entropy on the flat vector, in place; return the mean loss over steps, or None if the
+        compiled module does not compute it. See workspace.py: local_steps.
 
         Args:
             images: [n, C, H, W], of which `batches` holds rows.
@@ -140,8 +141,9 @@ class NativePlan:
             steps=[moments.steps_at(column) if moments else 0 for column in (0, first_head)],
         )
         addresses = [tensor.data_ptr() for tensor in (self._flat, images, labels)]
-        self._plan.train(*addresses, len(labels), batches.rows, batches.sizes, optimizer, list(dropout_keys))
+        loss = self._plan.train(*addresses, len(labels), batches.rows, batches.sizes, optimizer, list(dropout_keys))
         self._stale = {CORE, HEAD}
+        return loss
 
     def _load(self) -> None:
         if self._stale:

@@ -12,8 +12,11 @@ from ddlsim import kernels
 from ddlsim.kernels.matrices import downloaded
 from ddlsim.learning import job_types
 from ddlsim.learning.backends.base import OTHER_KIND, Backend
-from ddlsim.learning.bank import by_bank
+from ddlsim.learning.bank import by_bank, stacked_rows
 from ddlsim.learning.row_operations import Values, aggregate, apply, attack, compare, compress, values_of_jobs
+
+MOST_VALUES = 1 << 22
+"""Number of parameters that a step of a consensus distance copies."""
 
 
 class RowArithmetic(Backend):
@@ -61,6 +64,24 @@ def _class_cosines(jobs: Sequence[job_types.ClassCosineSpec]) -> list[Any]:
     return values_of_jobs([len(job.others) for job in jobs], groups, jobs[0].own.bank.device)
 
 
+def _read(jobs: Sequence[job_types.ReadSpec]) -> list[Any]:
+    groups = [((place,), downloaded(stacked_rows(job.sources).flatten())) for place, job in enumerate(jobs)]
+    return values_of_jobs([len(job.sources) for job in jobs], groups, jobs[0].sources[0].bank.device)
+
+
+def _distances(jobs: Sequence[job_types.ConsensusSpec]) -> list[Any]:
+    """Sum in double precision, some rows at a time, so that no second copy of all models is needed."""
+    groups = []
+    for place, job in enumerate(jobs):
+        few, count = max(1, MOST_VALUES // job.sources[0].size), len(job.sources)
+        pieces = [job.sources[first : first + few] for first in range(0, count, few)]
+        sums = [stacked_rows(rows).sum(0, dtype=torch.float64) for rows in pieces]
+        mean = (torch.stack(sums).sum(0) / count).float()
+        squares = [(stacked_rows(rows) - mean).square().sum(1, dtype=torch.float64) for rows in pieces]
+        groups.append(((place,), downloaded(torch.cat(squares))))
+    return values_of_jobs([len(job.sources) for job in jobs], groups, jobs[0].sources[0].bank.device)
+
+
 _RUNNERS: dict[str, Callable[[Sequence[Any]], list | None]] = {
     job_types.CopySpec.kind: _copy,
     job_types.MergeSpec.kind: _merge,
@@ -70,4 +91,6 @@ _RUNNERS: dict[str, Callable[[Sequence[Any]], list | None]] = {
     job_types.CompressSpec.kind: compress,
     job_types.ClassCosineSpec.kind: _class_cosines,
     job_types.SimilaritySpec.kind: compare,
+    job_types.ReadSpec.kind: _read,
+    job_types.ConsensusSpec.kind: _distances,
 }

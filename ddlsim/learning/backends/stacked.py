@@ -252,7 +252,7 @@ class StackedBackend(Backend):
         whole, only = stack_models([job.model for job in jobs]), jobs[0].only
         trained, weights, others = models.split(only, whole)
         local = models.buffers.local([job.local for job in jobs])
-        buffers = models.buffers.read(whole, local, jobs)
+        buffers = models.buffers.read(whole, local, [job.seed for job in jobs])
         state = self._open_state(models, jobs, trained) if jobs[0].moments else None
         apart = self._training.weight_decay_on == "weights"  # else one tensor, which is quicker
         views = partial(models.views, only, apart)
@@ -265,23 +265,26 @@ class StackedBackend(Backend):
         updates = Updates(self._training, named, rates, jobs[0].proximal, control, state, True, shares)
         key, steps = (models.layout.architecture, only), len(jobs[0].batches)
         gradients = self._graphs.wave(key, models.gradients(only), len(jobs), steps)
+        total = torch.zeros(len(jobs), device=self._device)
         for images, labels in self._batches(jobs):
-            found, floats, numbers = gradients(weights, others, *buffers, images, labels)
+            found, floats, numbers, losses = gradients(weights, others, *buffers, images, labels)
             buffers = floats, numbers
+            total = total + losses
             updates.take(views(found))
         updates.finish()
         whole[:, trained] = weights
         models.buffers.write(buffers, only, whole, local)
         allocate_outputs(jobs)  # only now, because a wave that runs out of memory starts again
         _store(jobs, whole, local)
+        store_rows([job.loss for job in jobs], total[:, None] / steps)
         if state is not None:
             state.store([job.new_moments for job in jobs])
 
     def _batches(self, jobs: Sequence[TrainSpec]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """The images [N, b, C, H, W] and labels [N, b] of every step."""
         kind = self._training.augmentation
-        augmented = [] if kind == "none" else [job for job in jobs if job.seed is not None]
-        augmenters = [self._data.augmenter(kind, job.seed, job.node, job.skipped) for job in augmented]
+        seeds = [] if kind == "none" else [job.seed for job in jobs if job.seed is not None]
+        augmenters = [self._data.augmenter(kind, seed) for seed in seeds]
         for rows in self._pool.rows([job.node for job in jobs], [job.batches for job in jobs]):
             images, labels = self._pool.gather(jobs[0].node, rows)
             yield augment_together(augmenters, images) if augmenters else images, labels

@@ -16,13 +16,12 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from torch.func import functional_call, grad, vmap
+from torch.func import functional_call, grad_and_value, vmap
 
 from ddlsim.kernels.matrices import uploaded
 from ddlsim.learning.backends.workspace import ModelWorkspace, autocast
 from ddlsim.learning.bank import Row
 from ddlsim.learning.dropout import first_counters
-from ddlsim.learning.job_types import TrainSpec
 from ddlsim.learning.layout import LOCAL, Entry
 from ddlsim.learning.losses import Loss
 from ddlsim.learning.stacking.layers import Stacked
@@ -97,13 +96,13 @@ class StackedBuffers:
         """
         return torch.stack([self._workspace.values_of_local(row) for row in rows])
 
-    def read(self, whole: torch.Tensor, local: torch.Tensor, jobs: Sequence[TrainSpec]) -> Matrices:
+    def read(self, whole: torch.Tensor, local: torch.Tensor, seeds: Sequence[int | None]) -> Matrices:
         """The buffers of models at the start of a training.
 
         Args:
             whole: their values, [N, P].
             local: the nodes' own buffers, as from `local`.
-            jobs: their trainings, which seed their dropout.
+            seeds: seeds of their dropout; None if they have no dropout.
         """
         device = whole.device
         floats, numbers = [whole[:, :0]], [torch.empty(len(whole), 0, dtype=torch.int64, device=device)]
@@ -113,8 +112,7 @@ class StackedBuffers:
                 (floats if buffer.is_float else numbers).append(_of_type(rows, buffer.entry))
         if self._dropouts:
             counters = [
-                [0] * self._dropouts if job.seed is None else first_counters(self._dropouts, job.seed, len(job.skipped))
-                for job in jobs
+                [0] * self._dropouts if seed is None else first_counters(self._dropouts, seed) for seed in seeds
             ]
             numbers.append(uploaded(np.array(counters, dtype=np.int64), device))
         return torch.cat(floats, dim=1), torch.cat([each.long() for each in numbers], dim=1)
@@ -185,7 +183,7 @@ def _as_words(values: torch.Tensor, entry: Entry) -> torch.Tensor:
 
 Gradients = Callable[..., tuple[torch.Tensor, ...]]
 """(trained values [N, W], untrained parameters [N, V], buffers [N, F] and [N, I], images
-[N, b, C, H, W], labels [N, b]) -> gradients [N, W], and the buffers after the step."""
+[N, b, C, H, W], labels [N, b]) -> gradients [N, W], the buffers after the step, and losses [N]."""
 
 
 @dataclass(frozen=True)
@@ -228,12 +226,11 @@ class LayerRules:
                     outputs = functional_call(step.module.train(), tensors, (Stacked(images, count),))
                     losses = step.loss(outputs, Stacked(labels, count))
                 found = torch.autograd.grad(
-                    expand_rows(losses, count).sum(), list(leaves.values()), materialize_grads=True
+                    (of_rows := expand_rows(losses, count)).sum(), list(leaves.values()), materialize_grads=True
                 )
             moved = {name: expand_rows(each.detach(), count) for name, each in tensors.items() if name not in leaves}
-            return torch.cat([each.flatten(1) for each in found], dim=1), *step.buffers.stacked_gathered(
-                moved, floats, numbers
-            )
+            buffers = step.buffers.stacked_gathered(moved, floats, numbers)
+            return torch.cat([each.flatten(1) for each in found], dim=1), *buffers, of_rows.detach().float()
 
         return gradients
 
@@ -267,13 +264,13 @@ class VmapFallback:
             outputs = functional_call(step.module, tensors, (images,))  # leaves the buffers' new values in `tensors`
             return step.loss(outputs, labels), step.buffers.gathered(tensors, floats, numbers)
 
-        stacked = vmap(grad(loss, has_aux=True))
+        stacked = vmap(grad_and_value(loss, has_aux=True))
 
         def gradients(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
             step.module.train()
             with autocast(step.training.precision, inputs[0].device):
-                found, moved = stacked(*inputs)
-            return found, *moved
+                found, (losses, moved) = stacked(*inputs)
+            return found, *moved, losses.float()
 
         return gradients
 

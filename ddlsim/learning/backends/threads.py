@@ -33,7 +33,7 @@ from ddlsim.learning.losses import EvalResult, MetricSum
 from ddlsim.learning.optimizing.state import LiveState
 from ddlsim.learning.optimizing.updates import training_loss
 from ddlsim.learning.private_steps import PrivateGradients
-from ddlsim.learning.training_inputs import Batches
+from ddlsim.learning.training_inputs import NOT_COMPUTED, Batches
 from ddlsim.scenario.sections import Training
 from ddlsim.tasks.builtin import Classification
 
@@ -223,7 +223,7 @@ class OneByOneBackend(ThreadsBackend):
         workspace = workspace_of(job.architecture)
         moments = load_start(workspace, job, self._training)
         if job.seed is not None:
-            seed_dropouts(workspace.dropouts.values(), job.seed, len(job.skipped))
+            seed_dropouts(workspace.dropouts.values(), job.seed)
         task_loss = training_loss(self._data.loss, self._training.label_smoothing)
         means = ClassMeans(job.means, len(job.batches) - job.last_pass)
         loss_of = loss_function(workspace, job.objective, job.targets, task_loss, means)
@@ -232,18 +232,18 @@ class OneByOneBackend(ThreadsBackend):
             private = PrivateGradients(job.private, workspace.module, task_loss, device, not workspace.dropouts)
         control = None if job.control is None else job.control.values()
         steps = self._batches(job), self._training, loss_of, job.only, moments, job.rates, job.proximal, control
-        seed = job.seed + len(job.skipped) if workspace.draws_shared and job.seed is not None else None
+        seed = job.seed if workspace.draws_shared else None
         with explain_batch_of_one(job), nullcontext() if seed is None else drawing(seed, device):
-            local_steps(workspace, *steps, private)
+            losses = local_steps(workspace, *steps, private)
         means.store(job.means)
         store_outcome(workspace, job, moments)
+        if losses and job.loss is not None:
+            job.loss.values().copy_(torch.stack(losses).mean())
 
     def _batches(self, job: TrainSpec) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """The samples and labels of every step, as many views of each as the objective wants."""
         views, kind = job.objective.views if job.objective else 1, self._training.augmentation
-        augment = None
-        if kind != "none" and job.seed is not None:
-            augment = self._data.augmenter(kind, job.seed, job.node, job.skipped, views)
+        augment = None if kind == "none" or job.seed is None else self._data.augmenter(kind, job.seed)
         inputs, labels = self._data.train[job.node]
         for batch in job.batches:
             places = torch.from_numpy(batch).to(inputs.device)
@@ -266,10 +266,12 @@ def explain_batch_of_one(job: TrainSpec) -> Iterator[None]:
 def allocate_outputs(jobs: Sequence[TrainSpec]) -> None:
     """Allocate places for all rows to be filled; banks may grow here, so it is done before views of them are taken."""
     for job in jobs:
-        outputs: list[Row | None] = [*job.trained, *job.new_moments, *job.means.values(), job.new_local]
+        outputs: list[Row | None] = [*job.trained, *job.new_moments, *job.means.values(), job.new_local, job.loss]
         for row in outputs:
             if row is not None:
                 row.allocate()
+        if job.loss is not None:
+            job.loss.values().fill_(NOT_COMPUTED)
 
 
 def load_start(workspace: ModelWorkspace, job: TrainSpec, training: Training) -> LiveState | None:
@@ -322,25 +324,27 @@ class NativeBackend(ThreadsBackend):
         inputs, labels, batches = self._samples(job)
         plan = workspace.plan(inputs)
         assert plan is not None, "why_not has found that there is one"
-        keys = [] if job.seed is None else dropout_keys(len(workspace.dropouts), job.seed, len(job.skipped))
+        keys = [] if job.seed is None else dropout_keys(len(workspace.dropouts), job.seed)
         control = None if job.control is None else workspace.over_all_columns(job.control.values())
         kept = workspace.buffers_outside(job.only)
         steps = (inputs, labels, batches, self._training, job.only, moments, job.rates, job.proximal, control, keys)
         with explain_batch_of_one(job):
-            plan.train(*steps)
+            loss = plan.train(*steps)
         for layer in workspace.module.modules():
             if isinstance(layer, torch.nn.BatchNorm2d) and layer.num_batches_tracked is not None:
                 layer.num_batches_tracked.add_(len(batches))
         for columns, values in kept:
             columns.copy_(values)
         store_outcome(workspace, job, moments)
+        if loss is not None and job.loss is not None:
+            job.loss.values().fill_(loss)
 
     def _samples(self, job: TrainSpec) -> tuple[torch.Tensor, torch.Tensor, Batches]:
         """Return the samples that the batches index: all samples of the node, or augmented ones, batch after batch."""
         inputs, labels = self._data.train[job.node]
         if self._training.augmentation == "none" or job.seed is None:
             return gathered(inputs, labels, job.batches)
-        augment = self._data.augmenter(self._training.augmentation, job.seed, job.node, job.skipped)
+        augment = self._data.augmenter(self._training.augmentation, job.seed)
         places = [torch.from_numpy(batch) for batch in job.batches]
         images = torch.cat([augment(inputs[rows]) for rows in places]).contiguous()  # crops come channel by channel
         return images, labels[torch.cat(places)], Batches(np.arange(len(images)), job.batches.ends)

@@ -208,8 +208,8 @@ def local_steps(
     proximal: float = 0.0,
     control: torch.Tensor | None = None,
     private: PrivateGradients | None = None,
-) -> None:
-    """Local training on mini-batches, in place on the workspace; see optimizing/updates.py.
+) -> list[torch.Tensor]:
+    """Train on mini-batches, in place on the workspace; return the loss of each. See optimizing/updates.py.
 
     Args:
         batches: (images [b, C, H, W], labels [b]) per step.
@@ -220,33 +220,34 @@ def local_steps(
         rates: learning rate per update.
         proximal: mu of the proximal term.
         control: [W] added to the gradient of the trained values of the whole model; None if nothing is added.
-        private: computes gradients instead of `loss_of`; None if gradients are not private.
+        private: computes gradients instead of `loss_of`, and no losses; None if gradients are not private.
     """
     parameters = workspace.trained(only)
     kept = workspace.buffers_outside(only)
     workspace.module.train()
     if not parameters:  # a part of frozen parameters: only its statistics move
         with torch.no_grad():
-            for images, labels in batches:
-                loss_of(images, labels)
-        return
+            return [loss_of(images, labels) for images, labels in batches]
     offsets = None
     if control is not None:
         each = control.split([parameter.numel() for parameter in parameters])
         offsets = [values.view(parameter.shape) for values, parameter in zip(each, parameters, strict=True)]
     updates = Updates(settings, workspace.named_trained(), rates, proximal, offsets, state)
+    losses: list[torch.Tensor] = []
     for images, labels in batches:
         if private is not None:
             updates.take(private(images, labels, parameters))
             continue
         with autocast(settings.precision, images.device):
             loss = loss_of(images, labels)
+        losses.append(loss.detach())
         # a loss may leave a part out
         updates.take(torch.autograd.grad(loss, parameters, materialize_grads=True))
     updates.finish()
     workspace.gather_buffers()
     for columns, values in kept:
         columns.copy_(values)
+    return losses
 
 
 def autocast(precision: str, device: torch.device) -> AbstractContextManager:

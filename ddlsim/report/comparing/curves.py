@@ -66,7 +66,11 @@ def metric_of_measure(measure: str, records: Records) -> Metric:
         return Metric(measure, share=True)
     if measure in (judged_by.name, *VIEWS) or measure.startswith("cluster_"):
         return judged_by
-    return Metric(measure, higher_is_better=False, digits=4) if measure.endswith("loss") else metric_named(measure)
+    return (
+        Metric(measure, higher_is_better=False, digits=4)
+        if measure.endswith(("loss", "distance"))
+        else metric_named(measure)
+    )
 
 
 def curve_of(records: Records, x: Axis, y: str | None = None) -> Curve:

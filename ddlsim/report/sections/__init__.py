@@ -12,6 +12,7 @@ from ddlsim.report.sections.about import about_run
 from ddlsim.report.sections.churn import churn_sections, energy_sections
 from ddlsim.report.sections.peers import peer_sections
 from ddlsim.report.sections.quality import quality_sections
+from ddlsim.report.sections.timeline import time_sections
 from ddlsim.report.sections.traffic import traffic_sections
 
 
@@ -25,6 +26,7 @@ def sections(records: Records, summary: dict, defaults: Mapping[str, Any] | None
     """
     return [
         *quality_sections(records, summary),
+        *time_sections(records, summary),
         *traffic_sections(records),
         *energy_sections(records),
         *churn_sections(records),

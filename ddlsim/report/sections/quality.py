@@ -5,16 +5,18 @@ import numpy as np
 from ddlsim.report.records import Records
 from ddlsim.report.section import Axis, Frame, Lines, Mark, Section, Series, Table, Unit
 from ddlsim.report.sections import tables
-from ddlsim.report.sections.about import axes, blocks_of, cluster_name
+from ddlsim.report.sections.about import axes, blocks_of, cluster_name, cluster_series
 from ddlsim.report.summary import honest_part, published
 from ddlsim.report.summary import quality as flat_quality
 from ddlsim.report.text import number_text, percent_text
 from ddlsim.tasks import metrics
-from ddlsim.tasks.base import KNOWN
+from ddlsim.tasks.base import CONSENSUS, KNOWN, TRAIN_LOSS
 
 GROUP = "Learning"
 FRAMES: dict[str, tuple[str, Unit]] = {
     "test_loss": ("test loss", "number"),
+    TRAIN_LOSS: ("training loss", "number"),
+    CONSENSUS: ("distance to the average model", "number"),
     "bytes_sent": ("bytes sent", "bytes"),
     "joules": ("energy", "joules"),
     "epsilon": ("epsilon", "number"),
@@ -25,7 +27,7 @@ def quality_sections(records: Records, summary: dict) -> list[Section]:
     """The sections, as far as the run was evaluated."""
     found = []
     if len(records.evaluations):
-        found = [over_rounds(records), *fairness(records), nodes(records)]
+        found = [over_rounds(records), *training_loss(records), *fairness(records), *consensus(records), nodes(records)]
     if summary["timetable"]:
         found.append(timetable(summary["timetable"]))
     published_section = published_numbers(records, summary)
@@ -62,6 +64,34 @@ def over_rounds(records: Records) -> Section:
     title = f"{what} of each cluster" if records.has_clusters else what
     about = f"Mean over {whose} on their own test data{bands}."
     return Section("quality", title, GROUP, about, tables.curve(records, target), figure)
+
+
+def training_loss(records: Records) -> list[Section]:
+    """Each cluster's mean training loss in every round."""
+    rows = records.rows.get(TRAIN_LOSS)
+    if rows is None:
+        return []
+    rounds, index = np.unique(rows.round, return_inverse=True)
+    values, time_s = np.full((len(rounds), records.num_nodes), np.nan), np.zeros(len(rounds))
+    values[index, rows.node] = rows.value
+    np.maximum.at(time_s, index, rows.time_s)
+    values[:, records.attacked] = np.nan
+    clusters = metrics.over_clusters(values, records.node_cluster).T
+    series = cluster_series(records, list(clusters))
+    figure = Lines([Axis("round", rounds), Axis("simulated time", time_s, "seconds")], "loss", series)
+    about = f"Mean over {records.judged_nodes} of a cluster and over the local steps of each round."
+    return [Section("training-loss", "Training loss", GROUP, about, figure=figure)]
+
+
+def consensus(records: Records) -> list[Section]:
+    """The mean squared distance of the nodes' models to their average."""
+    values = records.curve.values.get(CONSENSUS)
+    if values is None:
+        return []
+    series = [Series(records.judged_nodes, metrics.over_nodes(values), 0)]
+    about = "Mean squared distance of the tested models to their average; of models in parts, that of their cores."
+    figure = Lines(axes(records), "squared distance", series, from_zero=True)
+    return [Section("consensus", "Consensus distance", GROUP, about, figure=figure)]
 
 
 def fairness(records: Records) -> list[Section]:
