@@ -123,10 +123,16 @@ class TransformAugmenter:
         images = samples.dim() == 4  # others are not normalized
         if images:
             samples = samples * self._std + self._mean
-        seed = int(torch.randint(2**62, (), generator=self._random))
-        with drawing(seed, samples.device):
+        with drawing(self._draw(), samples.device):
             found = self._transforms(samples).as_subclass(torch.Tensor)
         return (found - self._mean) / self._std if images else found
+
+    def skip(self, shape: Sequence[int]) -> None:
+        """Draw the random numbers of a batch of shape [n, ...] without using them."""
+        self._draw()
+
+    def _draw(self) -> int:
+        return int(torch.randint(2**62, (), generator=self._random))
 
 
 def _states() -> tuple[Any, ...]:
@@ -162,6 +168,11 @@ class Augmenter:
         """Augmented copies [views * n, C, H, W], view after view, of normalized images [n, C, H, W]."""
         images = images.repeat(views, 1, 1, 1)
         return images if self._kind == "none" else self._changed(images, self._draw(images.shape))
+
+    def skip(self, shape: Sequence[int]) -> None:
+        """Draw the random numbers of a batch of shape [n, C, H, W] without using them."""
+        if self._kind != "none":
+            self._draw(shape)
 
     def _draw(self, shape: Sequence[int]) -> Drawn:
         """Draw the random numbers for a batch of images of shape [n, C, H, W], in the order of `crop_flip` or

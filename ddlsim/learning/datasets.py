@@ -195,8 +195,10 @@ class NodeDatasets:
             "validation": [to(pair) for pair in prepared.cluster_validation or []],
         }
 
-    def augmenter(self, kind: Any, seed: int) -> Augmenter | TransformAugmenter:
-        """Return the augmenter of the images of one training.
+    def augmenter(
+        self, kind: Any, seed: int, node: int, skipped: Sequence[int] = (), views: int = 1
+    ) -> Augmenter | TransformAugmenter:
+        """Return the augmenter of the images of one training, after these samples of earlier steps.
 
         Raises:
             DdlsimError: if the data are joined from domains with different normalizations.
@@ -204,10 +206,14 @@ class NodeDatasets:
         if self._mean.dim() != 1:
             raise DdlsimError("training.augmentation: only none fits data of several domains.")
         if isinstance(kind, str) and kind in BUILT_IN:
-            return Augmenter(kind, self._mean, self._std, seed)
-        if self._transforms is None:
-            self._transforms = Transforms(kind, self.train[0][0].shape[1:])
-        return TransformAugmenter(self._transforms, self._mean, self._std, seed)
+            made: Augmenter | TransformAugmenter = Augmenter(kind, self._mean, self._std, seed)
+        else:
+            if self._transforms is None:
+                self._transforms = Transforms(kind, self.train[0][0].shape[1:])
+            made = TransformAugmenter(self._transforms, self._mean, self._std, seed)
+        for count in skipped:
+            made.skip((views * count, *self.train[node][0].shape[1:]))
+        return made
 
     def forget_inputs(self) -> None:
         """Keep labels, and only shape and type of inputs, for training that is computed elsewhere."""

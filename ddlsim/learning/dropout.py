@@ -62,14 +62,15 @@ def mask(p: float, counter: torch.Tensor, count: int) -> torch.Tensor:
     return _shifted(drawn, 64 - _BITS) < int((1 - p) * 2**_BITS)
 
 
-def dropout_keys(count: int, seed: int) -> list[int]:
+def dropout_keys(count: int, seed: int, first: int = 0) -> list[int]:
     """The keys of a module's dropouts in a training job.
 
     Args:
         count: of dropouts.
         seed: of the job, 0 to 2^63 - 1.
+        first: number of its first step in the training.
     """
-    return [_mixed((seed ^ APART) + number) for number in range(count)]
+    return [(_mixed((seed ^ APART) + number) + first * GAMMA) % _WORD for number in range(count)]
 
 
 def draws_noise(module: nn.Module) -> bool:
@@ -116,19 +117,20 @@ def replace_dropouts(module: nn.Module, device: torch.device | None = None) -> d
     return made
 
 
-def first_counters(count: int, seed: int) -> list[int]:
+def first_counters(count: int, seed: int, first: int = 0) -> list[int]:
     """The counters of a module's dropouts at the start of a training job: its keys, as int64 has them."""
-    return [_signed(key) for key in dropout_keys(count, seed)]
+    return [_signed(key) for key in dropout_keys(count, seed, first)]
 
 
-def seed_dropouts(dropouts: Collection[CounterDropout], seed: int) -> None:
+def seed_dropouts(dropouts: Collection[CounterDropout], seed: int, first: int = 0) -> None:
     """Restart the random numbers of every dropout, with different numbers for each.
 
     Args:
         dropouts: of one module.
         seed: of one training job, 0 to 2^63 - 1.
+        first: number of its first step in the training.
     """
-    for dropout, counter in zip(dropouts, first_counters(len(dropouts), seed), strict=True):
+    for dropout, counter in zip(dropouts, first_counters(len(dropouts), seed, first), strict=True):
         dropout.counter.fill_(counter)
 
 

@@ -81,6 +81,7 @@ class TrainSpec(JobSpec):
         objective: the loss, without its targets; None for the task's loss.
         targets: its targets by label.
         seed: of the augmentation of images and of dropout; None without both.
+        skipped: samples of each step of the training before this piece of it.
         rates: learning rate per update.
         proximal: mu of the proximal term; 0: none.
         control: row added to every gradient, over the trained values of the whole model; None if nothing is added.
@@ -109,6 +110,7 @@ class TrainSpec(JobSpec):
     objective: Objective | None = None
     targets: Mapping[int, RowRef] = dataclasses.field(default_factory=dict)
     seed: int | None = None
+    skipped: tuple[int, ...] = ()
     rates: tuple[float, ...] = ()
     proximal: float = 0.0
     control: RowRef | None = None

@@ -4,6 +4,7 @@ A request of an algorithm becomes a training job: the rows that it reads, and th
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from ddlsim.learning.jobs import Job
 from ddlsim.learning.layout import Entry, Part
 from ddlsim.learning.model_sizes import latent_size
 from ddlsim.learning.optimizing.schedules import rates
-from ddlsim.learning.optimizing.state import LocalState, OptimizerState, StateRows
+from ddlsim.learning.optimizing.state import LocalState, OptimizerState, StateRows, TrainingPlan
 from ddlsim.learning.optimizing.updates import updates_of
 from ddlsim.learning.private_steps import PrivateSteps, draw_poisson_batches, sample_rate
 from ddlsim.learning.row_operations import PoisonedNodes
@@ -82,25 +83,31 @@ class LocalTrainings:
         """Enqueue a training; for the arguments see Learner.train_towards.
 
         Raises:
-            DdlsimError: if gradients are private and the algorithm defines its own loss.
+            DdlsimError: if gradients are private and the algorithm defines its own loss, or if a training cannot be cut
+                into pieces.
         """
         settings, layout = self._settings, self._architecture_of(node).layout
-        private = None
-        if self._privacy is None:
-            samples = self._data.num_samples("train", node)
-            batches = draw_batches(rng, samples, self.batch_size(node), steps, settings.drop_last)
-        else:
-            private, batches = self._private_steps(self._privacy, node, steps, rng, objective)
-        draws = settings.augmentation != "none" or layout.draws_noise or self._architecture_of(node).draws_shared
-        seed = int(rng.integers(2**63 - 1)) if draws else None
+        of, done = steps if context.of is None else context.of, context.done
+        plan = local_state.unfinished if done else None
+        if plan is None:
+            plan = self._plan(node, of, rng, objective)
+        is_last = done + steps == of
+        if steps < of:
+            self._check_piece(steps, is_last, objective, context)
+        batches = plan.batches.between(done, done + steps)
+        private = plan.private and replace(plan.private, seed=plan.private.seed + done)
         last_pass = min(steps, self.steps_per_epoch(node))
         data = node if self._poisoned is None else self._poisoned.data_of(node, context.round_num)
         rates = self.learning_rates(node, steps, local_state, context)
         moves = [only in (None, params.part.name) for params in model]
         new = self._rows.new
         trained = tuple(new(params.part) if move else params for params, move in zip(model, moves, strict=True))
-        moments = self._new_moments(model, moves)
+        kept = self._state_rows.kept
+        continues, writes_state = kept or done > 0, kept or not is_last
+        keeps = continues or writes_state
+        moments = self._new_moments(model, [move and writes_state for move in moves]) if keeps else [()] * len(model)
         means = self._new_means(node, data, batches[-last_pass:]) if objective and objective.class_means else {}
+        last = local_state.moments if continues else {}
         local = self._rows.new(layout.local) if layout.local.size else None
         loss = self._rows.new(LOSS)
         job = self._submit(
@@ -112,11 +119,12 @@ class LocalTrainings:
             trained=tuple(params if move else None for params, move in zip(trained, moves, strict=True)),
             batches=batches,
             only=only,
-            moments=self._last_moments(local_state, model),
+            moments=tuple([last.get(params.part.name) for params in model]) if keeps else (),
             new_moments=tuple(row for of_part in moments for row in of_part),
             objective=objective and objective.without_targets(),
             targets=objective.targets if objective else {},
-            seed=seed,
+            seed=plan.seed,
+            skipped=tuple(plan.batches.sizes[:done]),
             rates=tuple(rates),
             proximal=settings.proximal + context.proximal,
             control=context.control,
@@ -127,12 +135,13 @@ class LocalTrainings:
             private=private,
             loss=loss,
         )
-        states = dict(local_state.moments)
+        states = dict(last) if writes_state else {}
         for params, move, rows in zip(model, moves, moments, strict=True):
-            if move and self._state_rows.kept:
-                last = local_state.moments.get(params.part.name)
-                states[params.part.name] = OptimizerState(len(rates) + (last.steps if last else 0), rows)
-        return job, trained, LocalState(states, local, local_state.batches + len(batches), loss), means
+            if move and writes_state:
+                before = last.get(params.part.name)
+                states[params.part.name] = OptimizerState(len(rates) + (before.steps if before else 0), rows)
+        unfinished = None if is_last else plan
+        return job, trained, LocalState(states, local, local_state.batches + len(batches), unfinished, loss), means
 
     def batch_size(self, node: int) -> int:
         """Return the samples of a node's mini-batches."""
@@ -167,6 +176,27 @@ class LocalTrainings:
         rate = sample_rate(self._data.num_samples("train", node), self.batch_size(node))
         return Releases(self._privacy.noise_multiplier, rate, 1)
 
+    def _plan(self, node: int, steps: int, rng: np.random.Generator, objective: Objective | None) -> TrainingPlan:
+        """Draw the random choices of a training."""
+        settings, architecture, private = self._settings, self._architecture_of(node), None
+        if self._privacy is None:
+            samples = self._data.num_samples("train", node)
+            batches = draw_batches(rng, samples, self.batch_size(node), steps, settings.drop_last)
+        else:
+            private, batches = self._private_steps(self._privacy, node, steps, rng, objective)
+        draws = settings.augmentation != "none" or architecture.layout.draws_noise or architecture.draws_shared
+        return TrainingPlan(batches, int(rng.integers(2**63 - 1)) if draws else None, private)
+
+    def _check_piece(self, steps: int, is_last: bool, objective: Objective | None, context: TrainingContext) -> None:
+        """Raise DdlsimError if a training cannot be cut after these steps."""
+        settings, text = self._settings, ""
+        if settings.proximal or context.proximal or (objective and (objective.keeps_start or objective.class_means)):
+            text = "a loss without the parameters at the start (training.proximal) and without class means"
+        elif steps % settings.accumulate and not is_last:
+            text = f"a multiple of training.accumulate ({settings.accumulate}) as steps, got {steps}"
+        if text:
+            raise DdlsimError(f"node.train: of: expected {text}. Train all steps in one call.")
+
     def _private_steps(
         self, privacy: Privacy, node: int, steps: int, rng: np.random.Generator, objective: Objective | None
     ) -> tuple[PrivateSteps, Batches]:
@@ -178,12 +208,6 @@ class LocalTrainings:
         batches = draw_poisson_batches(rng, samples, batch_size, steps)
         expected, seed = samples * sample_rate(samples, batch_size), int(rng.integers(2**63 - 1))
         return PrivateSteps(privacy.clip, privacy.noise_multiplier, expected, seed), batches
-
-    def _last_moments(self, local_state: LocalState, model: Model) -> tuple[OptimizerState | None, ...]:
-        """Return the optimizer's state of each part; empty for a new optimizer."""
-        if not self._state_rows.kept:
-            return ()
-        return tuple(local_state.moments.get(params.part.name) for params in model)
 
     def _new_moments(self, model: Model, moves: Sequence[bool]) -> list[tuple[Params | None, ...]]:
         """Return the rows of each part's moments after the training; None for parts that are not trained."""

@@ -75,6 +75,12 @@ class Batches(Sequence[np.ndarray]):
         ends = np.cumsum([len(batch) for batch in batches]).tolist()
         return cls(np.concatenate(batches) if batches else np.empty(0, np.int64), tuple(ends))
 
+    def between(self, start: int, stop: int) -> "Batches":
+        """Return the mini-batches from `start` to `stop`, which share the array."""
+        first = self.ends[start - 1] if start else 0
+        ends = self.ends[start:stop]
+        return Batches(self.rows[first : ends[-1] if ends else first], tuple(end - first for end in ends))
+
     @property
     def sizes(self) -> list[int]:
         """Samples of each."""
@@ -192,6 +198,8 @@ class TrainingContext(NamedTuple):
         steps: mini-batches that this node trains on in the whole run, all its trainings together.
         proximal: mu of a proximal term, in addition to the scenario's.
         control: handle to a row added to every gradient, over the trained values of a whole model; None adds nothing.
+        of: mini-batches of the training that this is a piece of; None: it is a whole training.
+        done: mini-batches of its earlier pieces.
     """
 
     round_num: int = 0
@@ -199,3 +207,5 @@ class TrainingContext(NamedTuple):
     steps: int = 1
     proximal: float = 0.0
     control: Any = None
+    of: int | None = None
+    done: int = 0

@@ -57,6 +57,7 @@ class Node(CollectiveVerbs):
         self._sent = arguments.SendGuard(node_id, ports.transport)
         self.round_num, self.last_received_round, self.open_verbs = 0, -1, 0
         self.local_state: LocalState | None = None
+        self._pieces: tuple[int, Model] | None = None  # of an unfinished training the steps done, and the start
         self.awaited: Sequence[int] = ()
         self.received_from: set[int] = set()
         self.unanswered = False
@@ -66,7 +67,7 @@ class Node(CollectiveVerbs):
         engine.
         """
         self._sent.forget()
-        self.open_verbs = 0
+        self.open_verbs, self._pieces = 0, None
 
     def settings_changed(self) -> None:
         """Discard values derived from settings, because the run continues with other settings. Called by the engine."""
@@ -84,6 +85,7 @@ class Node(CollectiveVerbs):
         proximal: float = 0.0,
         control: "Params | None" = None,
         steps_of_run: int | None = None,
+        of: int | None = None,
     ) -> Verb:
         """Run local SGD steps on this node's samples; outcome: the trained model, part by part.
 
@@ -107,23 +109,33 @@ class Node(CollectiveVerbs):
                 (see `trained_values`).
             steps_of_run: mini-batches that the algorithm trains on in all rounds, which give a schedule `per: step`
                 its length; local_steps in each by default.
+            of: mini-batches of a training that is cut into pieces, of which this call computes the next `steps`. It has
+                one optimizer, one order of samples and one series of random numbers, so its pieces compute the same as
+                one call. A node that leaves starts it again.
 
         Raises:
-            DdlsimError: the model has no part `only`, or steps is not a whole number, or the node is a server.
+            DdlsimError: the model has no part `only`, the training has fewer steps left than `steps`, or steps is not a
+                whole number, or the node is a server.
         """
         arguments.check_has_samples(self.id, self.is_server, "train")
         if only is not None:
             arguments.check_part(only, model)
         compute = self._compute
         steps = self.local_steps if steps is None else arguments.step_count(steps)
-        batches = 0 if self._best is None else compute.batches_in("validation", self.id)
+        done, start = self._pieces if of is not None and self._pieces else (0, model)
+        of = steps if of is None else arguments.step_count(of)
+        if done + steps > of or (of != steps and after_step is not None):
+            text = f"expected at most {of - done} more steps of {of}, and no after_step, got {steps} steps"
+            raise DdlsimError(f"node.train: of: {text}. Cut the training into pieces that sum to it.")
+        is_last = done + steps == of
+        batches = compute.batches_in("validation", self.id) if self._best is not None and is_last else 0
         passes = steps * (1 if objective is None else objective.views)
         duration_s = self._clock.computing_s(self.id, passes, batches)
         if self._attack is not None:
             duration_s += self._attack.delay_s(self.round_num)
             if self._attack.idles(self.round_num) and not (objective is not None and objective.class_means):
                 return self._after(duration_s, lambda: model)
-        rng, terms = self._batch_rng("training batches"), self._loss_terms(proximal, control, steps_of_run)
+        rng, terms = self._batch_rng("training batches"), self._loss_terms(proximal, control, steps_of_run, of, done)
         if after_step is None:
             trained, local_state, means = compute.train_towards(
                 self.id, model, steps, rng, only, self.local_state, objective, terms
@@ -140,13 +152,14 @@ class Node(CollectiveVerbs):
                 if local_state is not None:
                     losses.append(local_state.loss)
         validation = None
-        if self._best is not None:
+        if self._best is not None and is_last:
             validation = compute.losses(self.id, [trained], batches, None, split="validation", local_state=local_state)
         outcome = (trained, means) if objective is not None and objective.class_means else trained
         if self._starts is not None:
-            self._starts.trained(trained, model)
-        ends = partial(self._finish_training, outcome, trained, local_state, validation, steps, losses)
-        return self._after(duration_s, ends)
+            self._starts.trained(trained, start)
+        pieces = None if is_last else (done + steps, start)
+        finish = partial(self._finish_training, outcome, trained, local_state, validation, steps, pieces, losses)
+        return self._after(duration_s, finish)
 
     @property
     def learning_rate(self) -> float:
@@ -360,12 +373,16 @@ class Node(CollectiveVerbs):
     # --------------------------------------------------------------------------------------------------------------
 
     def _loss_terms(
-        self, proximal: float = 0.0, control: "Params | None" = None, of_run: int | None = None
+        self,
+        proximal: float = 0.0,
+        control: "Params | None" = None,
+        of_run: int | None = None,
+        of: int | None = None,
+        done: int = 0,
     ) -> TrainingContext:
         rounds = self._run.rounds
-        return TrainingContext(
-            self.round_num, rounds, rounds * self.local_steps if of_run is None else of_run, proximal, control
-        )
+        of_run = rounds * self.local_steps if of_run is None else of_run
+        return TrainingContext(self.round_num, rounds, of_run, proximal, control, of, done)
 
     def _batch_rng(self, purpose: str) -> "np.random.Generator | None":
         """Return the stream that draws mini-batches; None if there are no samples to draw."""
@@ -378,15 +395,16 @@ class Node(CollectiveVerbs):
         local_state: "LocalState | None",
         validation: Any,
         steps: int,
+        pieces: "tuple[int, Model] | None",
         losses: "list[Params | None]",
     ) -> Any:
-        """Finish a training; return its outcome."""
-        self.local_state = local_state
+        """Finish a training, or a piece of one; return its outcome."""
+        self.local_state, self._pieces = local_state, pieces
         if losses and steps:
             self._log.trained(self._clock.now_s, self.id, self.round_num + 1, steps, losses)
         if self._released is not None:
             self._released(self.id, self.round_num, steps)
-        if self._best is not None:
+        if self._best is not None and validation is not None:
             self._best.trained(trained, validation, local_state)
         return outcome
 

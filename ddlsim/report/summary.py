@@ -4,7 +4,7 @@ Published numbers under `paper` in a scenario are converted to the names of ddls
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ from ddlsim.foundation.errors import DdlsimError
 from ddlsim.report.reading import find_runs, read
 from ddlsim.report.record_files import CAUSES, KINDS, damage_of, emitted, read_time_use, time_summary
 from ddlsim.report.records import Evaluations, Records
-from ddlsim.report.text import percent_text
 from ddlsim.tasks import metrics
 from ddlsim.tasks.base import KNOWN
 
@@ -313,7 +312,9 @@ def _diverged(records: Records) -> dict | None:
 
 def _warnings(records: Records) -> list[str]:
     """Return the warnings about the numbers that follow from the records."""
-    found = [*records.lost_rows(), *sampled_notes(records)]
+    found, part = records.lost_rows(), sampled(records)
+    if part is not None:
+        found.append(f"SAMPLED: {sampled_text([part])}")
     if empty := len(records.rows.get("empty", ())):
         rounds = records.scenario["rounds"]
         found.append(f"EMPTY: {empty} of {rounds} rounds had no node: all that were in them had left")
@@ -342,20 +343,17 @@ def sampled(records: Records) -> tuple[int, int, float | None] | None:
     return few, total, float(np.nanmax([metrics.sampling_error(accuracy[-1], *pair) for pair in taken]))
 
 
-def sampled_notes(records: Records) -> list[str]:
-    """Return a note on sampling error if nodes were tested on some of the test samples."""
-    found = sampled(records)
-    if found is None:
-        return []
-    few, total, error = found
-    each = f"{few:,} of {total:,} samples of each test set"
-    sets = each if len(records.manifest["data"]["tested"]) == 1 else f"samples of test sets, at least {few:,}"
-    if error is None:
-        return [f"SAMPLED: nodes were tested on {sets}"]
-    return [
-        f"SAMPLED: nodes were tested on {sets}; with 95 % confidence a node's last accuracy is within "
-        f"{percent_text(error)} points of that on all of them"
-    ]
+def sampled_text(found: Sequence[tuple[int, int, float | None]]) -> str:
+    """Return a note on the samples that runs were tested on.
+
+    Args:
+        found: what `sampled` returned of each, at least one.
+    """
+    few, total = min(pair[:2] for pair in found)
+    errors = [error for *_, error in found if error is not None]
+    points = " to ".join(dict.fromkeys(f"{100 * of(errors):.1f}" for of in (min, max) if errors))
+    error = f"; ±{points} points per node (95 % confidence)" if points else ""
+    return f"tested on {few:,} of {total:,} samples{error}"
 
 
 def _plain(value: Any) -> Any:

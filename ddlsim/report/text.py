@@ -152,10 +152,10 @@ def latex_text(text: str) -> str:
     return " ".join(text.split()).translate(_LATEX)
 
 
-def latex(header: Sequence[str], rows: Sequence[Sequence[str]], columns: str) -> str:
-    """A table of LaTeX cells, for the package booktabs; `columns` is its column specification."""
-    lines = [" & ".join(line) + r" \\" for line in (header, *rows)]
-    begin = rf"\begin{{tabular}}{{{columns}}}"
+def latex(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
+    """A table of LaTeX cells below a header of text, for the package booktabs; `left` as in `columns`."""
+    lines = [" & ".join(line) + r" \\" for line in (map(latex_text, header), *rows)]
+    begin = rf"\begin{{tabular}}{{{'l' * left + 'r' * (len(header) - left)}}}"
     return "\n".join([begin, r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule", r"\end{tabular}"])
 
 

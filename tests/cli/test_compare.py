@@ -27,19 +27,27 @@ def compare(*words):
 
 def test_every_line_option_draws_a_file(runs, tmp_path):
     pytest.importorskip("matplotlib")
-    for number, words in enumerate(
-        [[], ["--x", "bytes", "--y", "minority"], ["--band", "ci", "--at", "0.3"], ["--figure", "fair"]]
+    for number, (words, bands) in enumerate(
+        [
+            ([], 2),
+            (["--x", "bytes", "--y", "minority"], 2),
+            (["--band", "ci", "--at", "0.3"], 0),  # two seeds have no confidence band
+            (["--figure", "fair"], 2),
+            (["--figure", "costs", "--at", "0.01"], 0),
+        ]
     ):
         code, _, err = compare(runs, "--plot", tmp_path / f"{number}.svg", *words)
         assert code == 0, err
         text = (tmp_path / f"{number}.svg").read_text()
-        assert text.count('id="FillBetween') == 2
+        assert text.count('id="FillBetween') == bands
 
 
 def test_rows_are_grouped_and_the_cost_of_a_value_is_shown(runs):
     code, out, _ = compare(runs, "--group-by", "algorithm.name", "--at", "0.0001", "--y", "worst_node")
-    assert code == 0 and "first evaluation with worst_node at or above 0.01 %" in out
+    assert code == 0 and "to target: worst_node at or above 0.01 %, on the line between evaluations" in out
     assert [line.split()[0] for line in out.splitlines()[4:6]] == ["dpsgd", "local"]
+    narrow = CliRunner().invoke(app, ["compare", str(runs)], env={"COLUMNS": "60"}).stdout.splitlines()
+    assert max(map(len, narrow[2 : narrow.index(next(line for line in narrow if line.startswith("all rows")))])) <= 60
 
 
 @pytest.mark.parametrize("format", ["text", "csv", "markdown", "latex", "json"])

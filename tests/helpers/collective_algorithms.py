@@ -34,3 +34,15 @@ class LocalSGD(Algorithm):
 
     def serving(self, node, state):
         return EvaluationCandidates([state.model])
+
+
+@dataclass(frozen=True, kw_only=True)
+class InPieces(LocalSGD):
+    """Local SGD whose local training is cut into pieces of these numbers of steps."""
+
+    pieces: tuple[int, ...]
+
+    def round(self, node, state, round_num):
+        for steps in self.pieces:
+            state.model = yield node.train(state.model, steps, of=sum(self.pieces))
+        state.model = yield node.all_reduce(state.model, range(node.num_nodes), round_num)

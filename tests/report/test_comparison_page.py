@@ -51,7 +51,7 @@ def test_table_has_a_row_per_setting_with_the_costs_of_the_chosen_value(make):
     first, second = (dict(zip(table.header, row, strict=True)) for row in table.rows)
     assert (first["setting"], second["setting"]) == ("el", "dac")
     # seed 0 starts above 0.45 with 603 bytes; seed 1 goes from 13/30 to 21/30 and 1203 bytes, and meets it at 1/16
-    assert first["acc all"] == "75.00 ±\u00a05.00" and first["bytes to target (B)"] == "622 ±\u00a019"
+    assert first["accuracy (%)"] == "75.00 ±\u00a05.00" and first["bytes to target (B)"] == "622 ±\u00a019"
 
 
 def test_charts_show_all_nodes_the_minority_and_fair_accuracy(make):
@@ -147,14 +147,14 @@ def test_warnings_are_at_the_head_of_the_page(make):
 
 def test_tiles_name_the_best_settings_reaching_the_target_in_every_run(make):
     tiles = {tile.name: tile for tile in comparison_page(make(["el", "dac"], (0, 2)), Drawn(at=0.55)).tiles}
-    assert tiles["Runs"].value == "4" and tiles["Highest accuracy"].value == "70.00 %"
+    assert tiles["Runs"].value == "4" and tiles["Highest accuracy (%)"].value == "70.00"
     # seed 0 meets 0.55 at 1/16 of the way from 603 to 1203 bytes, seed 2 (0.2 lower) at 13/16
-    assert tiles["Fewest bytes to target"].value == "866 B"
+    assert tiles["Lowest bytes to target (B)"].value == "866"
 
 
 def test_tiles_skip_targets_missed_by_some_runs(make):
     page = comparison_page(make(["el", "dac"], (0, 2)), Drawn(at=0.65))
-    assert [tile.name for tile in page.tiles] == ["Runs", "Highest accuracy", "Highest fair accuracy"]
+    assert [tile.name for tile in page.tiles] == ["Runs", "Highest accuracy (%)", "Highest fair acc (%)"]
 
 
 def test_runs_of_different_metrics_are_one_clear_error(make):

@@ -116,7 +116,7 @@ def test_a_run_in_the_middle_of_its_first_evaluation_is_summarized_without_numbe
     run = make_run(rows=[*begun, peeked, *f1_rows], traffic=None, status="interrupted", data=data, also_measured=[f1])
     summary = summarize(run)
     assert (summary["evaluated_round"], summary["accuracy"]["all"], summary["f1_macro"]["all"]) == (None, None, None)
-    assert summary["labels"] == ["SAMPLED: nodes were tested on 10 of 100 samples of each test set"]
+    assert summary["labels"] == ["SAMPLED: tested on 10 of 100 samples"]
 
 
 def test_spread_of_a_cluster_is_over_its_nodes(make_run):

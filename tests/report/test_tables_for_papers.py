@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from ddlsim.foundation.errors import ScenarioError
+from ddlsim.report.comparing.cells import columns_of
 from ddlsim.report.comparing.curves import Drawn
 from ddlsim.report.comparing.groups import group
-from ddlsim.report.comparing.rows import Target, compared, winner
+from ddlsim.report.comparing.rows import Target, compared
 from ddlsim.report.comparing.sections import chart, costs_to_target
 from ddlsim.report.comparing.tables import table_of
 from ddlsim.report.html.page import tiles
@@ -49,20 +50,18 @@ def test_latex_has_chosen_columns_in_fixed_units_with_the_best_in_bold(make):
     # 0.1 better at 1/16, 640.5 and 23.25.
     rows = compared(make(dac=(0.0, 0.0)), None, Target(0.65))
     text = table_of(rows, "latex", **CHOSEN)
-    assert r"setting & acc all & bytes to target (kB) & time to target (s)" in text
+    assert r"setting & accuracy (\%) & bytes to target (kB) & time to target (s)" in text
     assert body(text) == [
         r"dac & $80.00 \pm 0.00$ & $0.866 \pm 0.000$ & $30.8 \pm 0.0$",
         r"el & $\mathbf{85.00 \pm 5.00}$ & $\mathbf{0.753 \pm 0.113}$ & $\mathbf{27.0 \pm 3.8}$",
     ]
 
 
-def test_siunitx_has_columns_of_the_width_of_the_numbers(make):
+def test_siunitx_has_numbers_as_its_commands(make):
     rows = compared(make(dac=(0.0, -0.3)), None, Target(0.65))
-    text = table_of(rows, "siunitx", **CHOSEN)
-    assert "{lS[table-format=2.2(4)]S[table-format=1.3(3)]S[table-format=2.1(2)]}" in text
-    assert body(text) == [
-        r"dac & 65.00 +- 15.00 & {\num{0.866} (1/2)} & {\num{30.8} (1/2)}",
-        r"el & \bfseries 85.00 +- 5.00 & 0.753 +- 0.113 & 27.0 +- 3.8",
+    assert body(table_of(rows, "siunitx", **CHOSEN)) == [
+        r"dac & \num{65.00 +- 15.00} & \num{0.866} (1/2) & \num{30.8} (1/2)",
+        r"el & {\bfseries \num{85.00 +- 5.00}} & \num{0.753 +- 0.113} & \num{27.0 +- 3.8}",
     ]
 
 
@@ -110,20 +109,20 @@ def test_warning_of_several_settings_is_one_line(make):
 )
 def test_winner_is_named_only_if_welchs_test_says_so(make, el, dac, significant):
     rows = compared(make(el, dac))
-    best, found = winner(rows, "accuracy_all")
+    best, found = columns_of(rows)["accuracy"].winner(rows)
     assert (best.setting, found) == ("el", significant)
     if len(el) > 2:
         stats = pytest.importorskip("scipy.stats")
         assert (stats.ttest_ind(el, dac, equal_var=False).pvalue < 0.05) == significant
-    tile = next(tile for tile in tiles(rows) if tile.name == "Highest accuracy")
+    tile = next(tile for tile in tiles(rows) if tile.name == "Highest accuracy (%)")
     assert tile.remark == ("el" if significant else "no winner: not significant (Welch's t, 5 %)")
 
 
 def test_equal_costs_over_seeds_differ_only_by_their_means(make):
     rows = compared(make((0.0,) * 3, (0.0,) * 3), None, Target(0.65))
-    assert not winner(rows, "target_bytes", True)[1]
+    assert not columns_of(rows)["target_bytes"].winner(rows)[1]
     slower = replace(rows[1], numbers=rows[1].numbers | {"target_bytes": {"mean": 900.0, "std": 0.0}})
-    assert winner([rows[0], slower], "target_bytes", True) == (rows[0], True)
+    assert columns_of(rows)["target_bytes"].winner([rows[0], slower]) == (rows[0], True)
 
 
 def test_costs_to_the_target_are_bars_with_deviations(make):

@@ -252,7 +252,7 @@ class StackedBackend(Backend):
         whole, only = stack_models([job.model for job in jobs]), jobs[0].only
         trained, weights, others = models.split(only, whole)
         local = models.buffers.local([job.local for job in jobs])
-        buffers = models.buffers.read(whole, local, [job.seed for job in jobs])
+        buffers = models.buffers.read(whole, local, jobs)
         state = self._open_state(models, jobs, trained) if jobs[0].moments else None
         apart = self._training.weight_decay_on == "weights"  # else one tensor, which is quicker
         views = partial(models.views, only, apart)
@@ -283,8 +283,8 @@ class StackedBackend(Backend):
     def _batches(self, jobs: Sequence[TrainSpec]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """The images [N, b, C, H, W] and labels [N, b] of every step."""
         kind = self._training.augmentation
-        seeds = [] if kind == "none" else [job.seed for job in jobs if job.seed is not None]
-        augmenters = [self._data.augmenter(kind, seed) for seed in seeds]
+        augmented = [] if kind == "none" else [job for job in jobs if job.seed is not None]
+        augmenters = [self._data.augmenter(kind, job.seed, job.node, job.skipped) for job in augmented]
         for rows in self._pool.rows([job.node for job in jobs], [job.batches for job in jobs]):
             images, labels = self._pool.gather(jobs[0].node, rows)
             yield augment_together(augmenters, images) if augmenters else images, labels

@@ -203,7 +203,7 @@ class StackedModels:
         columns, weights, _ = self.split(None, whole)
         whole[:, columns] = _perturbed(weights)
         _, weights, others = self.split(None, whole)
-        buffers = self.buffers.read(whole, local, [job.seed for job in jobs])
+        buffers = self.buffers.read(whole, local, jobs)
         stacked = self._make_gradients(None, method)(weights, others, *buffers, images, labels)
         most = SAME if self._training.precision == "float32" else SAME_BF16
         for job, values, x, y, *rows in zip(jobs, whole, images, labels, *stacked, strict=True):
@@ -222,7 +222,7 @@ class StackedModels:
         workspace.load([RowValues(self.layout.parts[MODEL], values)])
         workspace.load_local(job.local)
         if job.seed is not None:
-            seed_dropouts(workspace.dropouts.values(), job.seed)
+            seed_dropouts(workspace.dropouts.values(), job.seed, len(job.skipped))
         parameters = workspace.trained()
         with autocast(self._training.precision, images.device):
             loss = self._loss(workspace.module.train()(images), labels)

@@ -22,6 +22,7 @@ from ddlsim.kernels.matrices import uploaded
 from ddlsim.learning.backends.workspace import ModelWorkspace, autocast
 from ddlsim.learning.bank import Row
 from ddlsim.learning.dropout import first_counters
+from ddlsim.learning.job_types import TrainSpec
 from ddlsim.learning.layout import LOCAL, Entry
 from ddlsim.learning.losses import Loss
 from ddlsim.learning.stacking.layers import Stacked
@@ -96,13 +97,13 @@ class StackedBuffers:
         """
         return torch.stack([self._workspace.values_of_local(row) for row in rows])
 
-    def read(self, whole: torch.Tensor, local: torch.Tensor, seeds: Sequence[int | None]) -> Matrices:
+    def read(self, whole: torch.Tensor, local: torch.Tensor, jobs: Sequence[TrainSpec]) -> Matrices:
         """The buffers of models at the start of a training.
 
         Args:
             whole: their values, [N, P].
             local: the nodes' own buffers, as from `local`.
-            seeds: seeds of their dropout; None if they have no dropout.
+            jobs: their trainings, which seed their dropout.
         """
         device = whole.device
         floats, numbers = [whole[:, :0]], [torch.empty(len(whole), 0, dtype=torch.int64, device=device)]
@@ -112,7 +113,8 @@ class StackedBuffers:
                 (floats if buffer.is_float else numbers).append(_of_type(rows, buffer.entry))
         if self._dropouts:
             counters = [
-                [0] * self._dropouts if seed is None else first_counters(self._dropouts, seed) for seed in seeds
+                [0] * self._dropouts if job.seed is None else first_counters(self._dropouts, job.seed, len(job.skipped))
+                for job in jobs
             ]
             numbers.append(uploaded(np.array(counters, dtype=np.int64), device))
         return torch.cat(floats, dim=1), torch.cat([each.long() for each in numbers], dim=1)

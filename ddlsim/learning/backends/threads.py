@@ -223,7 +223,7 @@ class OneByOneBackend(ThreadsBackend):
         workspace = workspace_of(job.architecture)
         moments = load_start(workspace, job, self._training)
         if job.seed is not None:
-            seed_dropouts(workspace.dropouts.values(), job.seed)
+            seed_dropouts(workspace.dropouts.values(), job.seed, len(job.skipped))
         task_loss = training_loss(self._data.loss, self._training.label_smoothing)
         means = ClassMeans(job.means, len(job.batches) - job.last_pass)
         loss_of = loss_function(workspace, job.objective, job.targets, task_loss, means)
@@ -232,7 +232,7 @@ class OneByOneBackend(ThreadsBackend):
             private = PrivateGradients(job.private, workspace.module, task_loss, device, not workspace.dropouts)
         control = None if job.control is None else job.control.values()
         steps = self._batches(job), self._training, loss_of, job.only, moments, job.rates, job.proximal, control
-        seed = job.seed if workspace.draws_shared else None
+        seed = job.seed + len(job.skipped) if workspace.draws_shared and job.seed is not None else None
         with explain_batch_of_one(job), nullcontext() if seed is None else drawing(seed, device):
             losses = local_steps(workspace, *steps, private)
         means.store(job.means)
@@ -243,7 +243,9 @@ class OneByOneBackend(ThreadsBackend):
     def _batches(self, job: TrainSpec) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """The samples and labels of every step, as many views of each as the objective wants."""
         views, kind = job.objective.views if job.objective else 1, self._training.augmentation
-        augment = None if kind == "none" or job.seed is None else self._data.augmenter(kind, job.seed)
+        augment = None
+        if kind != "none" and job.seed is not None:
+            augment = self._data.augmenter(kind, job.seed, job.node, job.skipped, views)
         inputs, labels = self._data.train[job.node]
         for batch in job.batches:
             places = torch.from_numpy(batch).to(inputs.device)
@@ -324,7 +326,7 @@ class NativeBackend(ThreadsBackend):
         inputs, labels, batches = self._samples(job)
         plan = workspace.plan(inputs)
         assert plan is not None, "why_not has found that there is one"
-        keys = [] if job.seed is None else dropout_keys(len(workspace.dropouts), job.seed)
+        keys = [] if job.seed is None else dropout_keys(len(workspace.dropouts), job.seed, len(job.skipped))
         control = None if job.control is None else workspace.over_all_columns(job.control.values())
         kept = workspace.buffers_outside(job.only)
         steps = (inputs, labels, batches, self._training, job.only, moments, job.rates, job.proximal, control, keys)
@@ -344,7 +346,7 @@ class NativeBackend(ThreadsBackend):
         inputs, labels = self._data.train[job.node]
         if self._training.augmentation == "none" or job.seed is None:
             return gathered(inputs, labels, job.batches)
-        augment = self._data.augmenter(self._training.augmentation, job.seed)
+        augment = self._data.augmenter(self._training.augmentation, job.seed, job.node, job.skipped)
         places = [torch.from_numpy(batch) for batch in job.batches]
         images = torch.cat([augment(inputs[rows]) for rows in places]).contiguous()  # crops come channel by channel
         return images, labels[torch.cat(places)], Batches(np.arange(len(images)), job.batches.ends)

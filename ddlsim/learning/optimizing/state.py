@@ -18,6 +18,8 @@ from ddlsim.kernels.matrices import uploaded
 from ddlsim.learning.bank import Params, Row, stacked_rows, store_rows
 from ddlsim.learning.layout import WORD, Entry, Part
 from ddlsim.learning.optimizing.table import Optimizer
+from ddlsim.learning.private_steps import PrivateSteps
+from ddlsim.learning.training_inputs import Batches
 from ddlsim.scenario.sections import Training
 
 
@@ -36,6 +38,21 @@ class OptimizerState:
 
 
 @dataclass(frozen=True)
+class TrainingPlan:
+    """Random choices of a training, drawn at its start.
+
+    Args:
+        batches: all its mini-batches.
+        seed: of augmentation and dropout; None without both.
+        private: clipping and noise of the gradients; None without them.
+    """
+
+    batches: Batches
+    seed: int | None
+    private: PrivateSteps | None
+
+
+@dataclass(frozen=True)
 class LocalState:
     """State that one training leaves to the next evaluations and trainings of the same node; it is never sent.
 
@@ -43,12 +60,14 @@ class LocalState:
         moments: of the model's parts, by name.
         local: the node's own buffers; None: a fresh module's, or there are none.
         batches: mini-batches that the node has trained on so far.
+        unfinished: of a training in pieces all its mini-batches and random numbers; None: there is none.
         loss: the mean loss over the steps of that training.
     """
 
     moments: Mapping[str, OptimizerState] = field(default_factory=dict)
     local: Params | None = None
     batches: int = 0
+    unfinished: "TrainingPlan | None" = None
     loss: Params | None = None
 
 
@@ -65,13 +84,11 @@ class StateRows:
         self._found: dict[Part, tuple[Part, ...]] = {}
 
     def of(self, part: Part) -> tuple[Part, ...]:
-        """Return the layout of each row; empty if every training has a new optimizer.
+        """Return the layout of each row.
 
         Raises:
             ScenarioError: if the optimizer does not take the part's parameters, or its state cannot be kept.
         """
-        if not self.kept:
-            return ()
         if self._optimizer.moments is not None:
             return (part,) * len(self._optimizer.moments)
         if part not in self._found:

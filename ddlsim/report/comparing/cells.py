@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ddlsim.foundation.errors import ScenarioError
+from ddlsim.report.comparing.curves import LEAST_RUNS, quantile_975
 from ddlsim.report.comparing.rows import COSTS, ENERGY, FALLBACK, Row
 from ddlsim.report.text import UNITS, unit_of
 from ddlsim.tasks.base import ACCURACY
@@ -20,6 +21,8 @@ WORDS: dict[str, Callable[[Row], str]] = {
     "round": lambda row: f"{row.ended or '-'}" + ("" if row.status == "done" else f" {row.status}"),
 }
 """Columns that are no measurements, and their text."""
+LEFT = ("scenario", "algorithm", "setting", "data")
+"""Those that are aligned left."""
 COST_NAMES = {"bytes": "bytes", "time": "sim_time_s", "energy": "joules", "co2": "gco2", "epsilon": "epsilon"}
 TARGET_NAMES = {"target_round": "target_round"} | {
     f"target_{name}": f"target_{COST_NAMES[name]}" for name in COST_NAMES
@@ -67,17 +70,37 @@ class Column:
         return self._text(number["mean"]), self._text(number["std"]) if self.spread and runs > 1 else "", remark
 
     def is_best(self, row: Row, rows: Sequence[Row]) -> bool:
-        """Whether no row has a better mean as it is shown; a cost counts if all runs of its row reached the target."""
-        known = [other for other in rows if self._counts(other)]
-        if self.best is None or len(known) < 2 or row not in known:
-            return False
-        best = self.best(known, key=lambda other: other.numbers[self.key]["mean"])
-        return self.of(row)[0] == self.of(best)[0]
+        """Whether no row has a better mean as it is shown."""
+        best = self.winner(rows)
+        return best is not None and row in self._known(rows) and self.of(row)[0] == self.of(best[0])[0]
 
-    def _counts(self, row: Row) -> bool:
-        number = row.numbers.get(self.key)
-        whole = not self.key.startswith("target") or row.reached == len(row.seeds)
-        return number is not None and whole and math.isfinite(number["mean"])
+    def winner(self, rows: Sequence[Row]) -> tuple[Row, bool] | None:
+        """Return the row with the best mean, and whether this mean differs from every other row's by Welch's t-test, at
+        5 % (two-sided) and with at least three runs each; None with fewer than two rows.
+        """
+        known = self._known(rows)
+        if self.best is None or len(known) < 2:
+            return None
+        best = self.best(known, key=lambda row: row.numbers[self.key]["mean"])
+        return best, len(known) == len(rows) and all(self._differ(best, row) for row in known if row is not best)
+
+    def _known(self, rows: Sequence[Row]) -> list[Row]:
+        """Return the rows with a finite mean; of a cost to the target those whose runs all reached it."""
+        whole = [row for row in rows if not self.key.startswith("target") or row.reached == len(row.seeds)]
+        return [row for row in whole if (number := row.numbers.get(self.key)) and math.isfinite(number["mean"])]
+
+    def _differ(self, *rows: Row) -> bool:
+        """Whether two means differ by Welch's t-test, with the degrees of freedom rounded down."""
+        numbers = [row.numbers[self.key] or {} for row in rows]
+        free = [number.get("runs", len(row.seeds)) - 1 for number, row in zip(numbers, rows, strict=True)]
+        if min(free) < LEAST_RUNS - 1:
+            return False
+        apart = abs(numbers[0]["mean"] - numbers[1]["mean"])
+        errors = [number["std"] ** 2 / n for number, n in zip(numbers, free, strict=True)]
+        if not sum(errors):
+            return apart > 0
+        freedom = sum(errors) ** 2 / sum(error**2 / n for error, n in zip(errors, free, strict=True))
+        return apart > quantile_975(int(freedom)) * sum(errors) ** 0.5
 
     def _text(self, value: float) -> str:
         return "-" if math.isnan(value) else f"{value / self.size:.{self.digits}f}"
@@ -101,7 +124,7 @@ def words_and_columns(
         if not any(unit == name for kind in UNITS.values() for _, name in kind):
             known = ", ".join(name for kind in UNITS.values() for _, name in kind)
             raise ScenarioError(f"--units {unit}: unknown unit. Known: {known}.")
-    numbers = _numbers(rows, units)
+    numbers = columns_of(rows, units)
     if chosen is not None:
         by_name = numbers | {column.key: column for column in numbers.values()}
         for name in chosen:
@@ -120,13 +143,13 @@ def common_words(rows: Sequence[Row]) -> dict[str, str]:
     return {name: WORDS[name](rows[0]) for name in names if len({WORDS[name](row) for row in rows}) == 1}
 
 
-def _numbers(rows: Sequence[Row], units: Sequence[str]) -> dict[str, Column]:
+def columns_of(rows: Sequence[Row], units: Sequence[str] = ()) -> dict[str, Column]:
     """Return the columns that the rows have, by their names."""
     most, found = max(row.num_clusters for row in rows), {}
     judged = sorted(dict.fromkeys(row.judged_by for row in rows), key=lambda metric: metric != ACCURACY)
     for metric in judged:
         form, best = (1 / metric.scale, 2 if metric.share else metric.digits), min if metric.falling else max
-        title = f"{metric.column} all" if most > 1 else metric.words + " (%)" * metric.share
+        title = metric.name.replace("_", " ") + " (%)" * metric.share
         found[metric.name] = Column(f"{metric.name}_all", title, *form, best, True)
         if most < 2:
             continue
@@ -135,7 +158,7 @@ def _numbers(rows: Sequence[Row], units: Sequence[str]) -> dict[str, Column]:
             title = f"cluster {cluster}" if len(judged) == 1 else f"{metric.column} {cluster}"
             found[name] = Column(f"{metric.name}_{cluster}", title, *form, best, True)
         if any(row.judged_by == metric and row.has_fairness for row in rows):
-            found["fair_accuracy"] = Column("fair_accuracy", "fair acc", 0.01, 2, max, True)
+            found["fair_accuracy"] = Column("fair_accuracy", "fair acc (%)", 0.01, 2, max, True)
             found["demographic_parity"] = Column("demographic_parity", "DP", 1, 4, min, True)
             found["equalized_odds"] = Column("equalized_odds", "EO", 1, 4, min, True)
     for name, key in (COST_NAMES | TARGET_NAMES).items():

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.report.comparing.curves import LEAST_RUNS, measure_of, metric_of_measure, quantile_975
+from ddlsim.report.comparing.curves import measure_of, metric_of_measure
 from ddlsim.report.comparing.groups import Settings, compared_settings, group, parts_without_digest, records_digest
 from ddlsim.report.records import Records
-from ddlsim.report.summary import costs_of, published, quality, sampled, sampled_notes
+from ddlsim.report.summary import costs_of, published, quality, sampled, sampled_text
 from ddlsim.report.summary_table import exchange_text
 from ddlsim.tasks import metrics
 from ddlsim.tasks.base import Metric
@@ -182,7 +182,8 @@ def _published_of_all(each: list[dict[str, float]]) -> dict[str, float]:
 
 def _labels(summary: dict, records: Records) -> list[str]:
     """Return the warnings of a run, without that of sampling."""
-    return [text for text in summary["labels"] if text not in sampled_notes(records)]
+    found = sampled(records)
+    return [text for text in summary["labels"] if found is None or text != f"SAMPLED: {sampled_text([found])}"]
 
 
 def _digest_notes(members: list[tuple[dict, Records]]) -> list[str]:
@@ -217,39 +218,6 @@ def _target_costs(summary: dict, records: Records, target: Target | None) -> dic
         f"target_{name}": cost_of(curve, costs[name], target.value, metric.falling) if name in costs else None
         for name in names
     }
-
-
-def winner(rows: Sequence[Row], name: str, falling: bool = False) -> tuple[Row, bool] | None:
-    """Return the row with the best mean of a number, and whether its mean differs from that of every other row by
-    Welch's t-test, two-sided at 5 %, with at least three runs in each; None with fewer than two rows.
-
-    Costs to a target are compared between rows whose runs all reached it.
-
-    Args:
-        rows: of one comparison.
-        name: of the number.
-        falling: whether lower is better.
-    """
-    known = [(number, row) for row in rows if (number := row.numbers.get(name))]
-    if name.startswith("target"):
-        known = [(number, row) for number, row in known if row.reached == len(row.seeds)]
-    if len(known) < 2:
-        return None
-    best, row = (min if falling else max)(known, key=lambda pair: pair[0]["mean"])
-    others = [(number, other) for number, other in known if other is not row]
-    return row, len(known) == len(rows) and all(_differ(best, row, *each) for each in others)
-
-
-def _differ(one: dict, row: Row, other: dict, other_row: Row) -> bool:
-    """Whether two means differ by Welch's t-test, with the degrees of freedom rounded down."""
-    counts = [number.get("runs", len(each.seeds)) for number, each in ((one, row), (other, other_row))]
-    if min(counts) < LEAST_RUNS or not np.isfinite([one["mean"], other["mean"]]).all():
-        return False
-    errors = [number["std"] ** 2 / (n - 1) for number, n in zip((one, other), counts, strict=True)]
-    if not sum(errors):
-        return one["mean"] != other["mean"]
-    freedom = sum(errors) ** 2 / sum(error**2 / (n - 1) for error, n in zip(errors, counts, strict=True))
-    return abs(one["mean"] - other["mean"]) > quantile_975(int(freedom)) * sum(errors) ** 0.5
 
 
 def _numbers(runs: list[dict[str, float | None]]) -> dict[str, dict | None]:

@@ -10,11 +10,11 @@ from typing import Literal, get_args
 from ddlsim.foundation.errors import DdlsimError, ScenarioError
 from ddlsim.foundation.strict_json import table_text
 from ddlsim.report import text as formats
-from ddlsim.report.comparing.cells import WORDS, Column, common_words, words_and_columns
+from ddlsim.report.comparing.cells import LEFT, WORDS, Column, common_words, words_and_columns
 from ddlsim.report.comparing.groups import Settings, part_of
 from ddlsim.report.comparing.rows import FALLBACK, Row, Target, compared
 from ddlsim.report.section import Table
-from ddlsim.report.summary import read_all
+from ddlsim.report.summary import read_all, sampled_text
 
 Format = Literal["text", "csv", "markdown", "latex", "siunitx", "json"]
 MOST_VALUES, MOST_CHARACTERS = 3, 30
@@ -85,11 +85,11 @@ def table_of(
         return ""
     words, numbers = words_and_columns(rows, by_keys, columns, units)
     notes = notes_of(rows, words)
-    if format in ("latex", "siunitx"):
-        table = _latex(rows, words, numbers, format == "siunitx")
-        return "\n".join([*(f"% {line}" for line in above), table, *(f"% {note}" for note in (BOLD, *notes))])
-    found = cells(rows, words, numbers)
-    left = sum(name not in ("seeds", "round") for name in words)
+    found, left = cells(rows, words, numbers, FORMS.get(format, _plain)), sum(name in LEFT for name in words)
+    if format in LATEX:
+        lines = [[*map(formats.latex_text, row[: len(words)]), *row[len(words) :]] for row in found.rows]
+        text = formats.latex(found.header, lines, left)
+        return "\n".join([*(f"% {line}" for line in (*above, LATEX[format])), text, *(f"% {note}" for note in notes)])
     if format == "markdown":
         text = formats.markdown(found.header, found.rows, left)
     else:
@@ -97,58 +97,40 @@ def table_of(
     return "\n".join([*above, *([""] if above else []), text, *([""] if notes else []), *notes])
 
 
-def cells(rows: Sequence[Row], words: Sequence[str], numbers: Sequence[Column]) -> Table:
-    """Return the table of these columns, with the best values."""
-    lines = []
-    for row in rows:
-        shown = (column.of(row) for column in numbers)
-        lines.append([*(WORDS[name](row) for name in words), *(_plain(*each) for each in shown)])
-    places = [
-        (i, len(words) + k) for i, row in enumerate(rows) for k, each in enumerate(numbers) if each.is_best(row, rows)
-    ]
-    left = sum(name not in ("seeds", "round") for name in words)
-    return Table([*words, *(column.title for column in numbers)], lines, left, note=BOLD if places else "", best=places)
-
-
-def _plain(mean: str, spread: str, remark: str) -> str:
+def _plain(mean: str, spread: str, remark: str, best: bool) -> str:
     return f"{mean} ± {spread}{remark}" if spread else f"{mean}{remark}"
 
 
+def _math(mean: str, spread: str, remark: str, best: bool) -> str:
+    text = rf"{mean} \pm {spread}" if spread else mean
+    return (rf"$\mathbf{{{text}}}$" if best else f"${text}$" if mean[-1].isdigit() else mean) + remark
+
+
+def _siunitx(mean: str, spread: str, remark: str, best: bool) -> str:
+    text = rf"\num{{{mean} +- {spread}}}" if spread else rf"\num{{{mean}}}" if mean[-1].isdigit() else mean
+    return (rf"{{\bfseries {text}}}" if best else text) + remark
+
+
+FORMS = {"latex": _math, "siunitx": _siunitx}
+LATEX = {
+    "latex": r"\usepackage{booktabs}; bold: the best mean",
+    "siunitx": r"\usepackage{booktabs,siunitx} \sisetup{separate-uncertainty, detect-weight}; bold: the best mean",
+}
+"""Line above a table in LaTeX, as a comment."""
 BOLD = "bold: the best mean as shown, not a test; costs to the target only if all runs reached it"
-SIUNITX = "% \\usepackage{booktabs,siunitx} \\sisetup{separate-uncertainty, detect-weight}"
 
 
-def _latex(rows: Sequence[Row], words: Sequence[str], numbers: Sequence[Column], siunitx: bool) -> str:
-    """Return a table in LaTeX: bold is the best mean; with siunitx numbers are in S columns."""
-    lines, specification = [], "l" * len(words)
-    for row in rows:
-        line = [formats.latex_text(WORDS[name](row)) for name in words]
+def cells(rows: Sequence[Row], words: Sequence[str], numbers: Sequence[Column], form: Callable = _plain) -> Table:
+    """Return the table of these columns, with the best values; `form` joins mean, deviation and remark."""
+    lines, places = [], []
+    for i, row in enumerate(rows):
+        lines.append([WORDS[name](row) for name in words])
         for column in numbers:
-            mean, spread, remark = column.of(row)
             best = column.is_best(row, rows)
-            if not mean.lstrip("-").replace(".", "").isdigit():
-                line.append(f"{{{mean}{remark}}}" if siunitx else mean + remark)
-            elif siunitx:
-                text, weight = f"{mean} +- {spread}" if spread else mean, "\\bfseries " * best
-                line.append(f"{{{weight}\\num{{{text}}}{remark}}}" if remark else weight + text)
-            else:
-                text = rf"{mean} \pm {spread}" if spread else mean
-                line.append((rf"$\mathbf{{{text}}}$" if best else f"${text}$") + remark)
-        lines.append(line)
-    for column in numbers:
-        specification += _s_column([column.of(row)[:2] for row in rows]) if siunitx else "r"
-    header = [formats.latex_text(title) for title in (*words, *(column.title for column in numbers))]
-    header = [*header[: len(words)], *(f"{{{title}}}" if siunitx else title for title in header[len(words) :])]
-    table = formats.latex(header, lines, specification)
-    return f"{SIUNITX}\n{table}" if siunitx else table
-
-
-def _s_column(texts: Sequence[tuple[str, str]]) -> str:
-    """Return an S column with room for these means and deviations."""
-    means = [mean.partition(".") for mean, _ in texts if mean.lstrip("-").replace(".", "").isdigit()]
-    whole, decimals = (max([len(mean[part]) for mean in means], default=1) for part in (0, 2))
-    digits = max(len(spread.replace(".", "").lstrip("0")) or 1 if spread else 0 for _, spread in texts)
-    return f"S[table-format={whole}.{decimals}{f'({digits})' if digits else ''}]"
+            places += [(i, len(lines[i]))] * best
+            lines[i].append(form(*column.of(row), best))
+    header, left = [*words, *(column.title for column in numbers)], sum(name in LEFT for name in words)
+    return Table(header, lines, left, note=BOLD if places else "", best=places)
 
 
 def notes_of(rows: Sequence[Row], words: Sequence[str] = ()) -> list[str]:
@@ -211,13 +193,7 @@ def _warnings(rows: Sequence[Row]) -> list[str]:
         for label, names in having.items()
     ]
     pairs = [pair for row in rows for pair in row.sampled]
-    if pairs:
-        few, total = min(pairs)[:2]
-        errors = [100 * error for *_, error in pairs if error is not None]
-        low, high = (f"{of(errors, default=0):.1f}" for of in (min, max))
-        points = f"; ±{low if low == high else f'{low} to {high}'} points per node (95 % confidence)" if errors else ""
-        found.append(f"{len(pairs)} run{'s' * (len(pairs) > 1)}: tested on {few:,} of {total:,} samples{points}")
-    return found
+    return [*found, *([f"{len(pairs)} run{'s' * (len(pairs) > 1)}: {sampled_text(pairs)}"] if pairs else [])]
 
 
 def _csv(rows: list[Row]) -> tuple[list[str], list[list]]:

@@ -21,8 +21,9 @@ from typing import Any
 
 from ddlsim.foundation.errors import DdlsimError, ScenarioError
 from ddlsim.foundation.strict_json import table_text
+from ddlsim.report.comparing.cells import columns_of
 from ddlsim.report.comparing.curves import Drawn
-from ddlsim.report.comparing.rows import Row, Target, compared, winner
+from ddlsim.report.comparing.rows import Row, Target, compared
 from ddlsim.report.comparing.sections import sections as comparison_sections
 from ddlsim.report.comparing.tables import identical, notes_of
 from ddlsim.report.figures import written_below
@@ -373,28 +374,19 @@ NO_WINNER = "no winner: not significant (Welch's t, 5 %)"
 
 def tiles(rows: Sequence[Row]) -> list[Tile]:
     """Return the tiles: number of runs, and the best means in quality, fairness and cost of the target; a setting is
-    named if its mean differs significantly from all others, see `winner`.
+    named if its mean differs significantly from all others, see `Column.winner`.
     """
     metric = rows[0].judged_by
     seeds = sorted({seed for row in rows for seed in row.seeds})
     shown = ", ".join(map(str, seeds[:6])) + (", ..." if len(seeds) > 6 else "")
     count = sum(len(row.seeds) for row in rows)
     found = [Tile("Runs", str(count), f"seed{'s' if len(seeds) > 1 else ''} {shown}")]
-    unit = " %" if metric.share else ""
-    lead = "Lowest" if metric.falling else "Highest"
-    bests = [
-        (f"{metric.name}_all", f"{lead} {metric.words}", lambda value: metric.text(value) + unit, metric.falling),
-        ("fair_accuracy", "Highest fair accuracy", lambda value: f"{100 * value:.2f} %", False),
-        ("target_bytes", "Fewest bytes to target", bytes_text, True),
-        ("target_sim_time_s", "Least time to target", seconds_text, True),
-        ("target_joules", "Least energy to target", joules_text, True),
-    ]
-    for name, title, as_text, falling in bests:
-        best = winner(rows, name, falling)
-        if best is not None and (name != "fair_accuracy" or all(row.num_clusters > 1 for row in rows)):
+    columns = columns_of(rows)
+    for name in (metric.name, "fair_accuracy", "target_bytes", "target_time", "target_energy"):
+        if name in columns and (best := columns[name].winner(rows)):
             row, significant = best
-            remark = row.setting if significant else NO_WINNER
-            found.append(Tile(title, as_text(row.numbers[name]["mean"]), remark))  # type: ignore[index]
+            title = f"{'Lowest' if columns[name].best is min else 'Highest'} {columns[name].title}"
+            found.append(Tile(title, columns[name].of(row)[0], row.setting if significant else NO_WINNER))
     return found
 
 
