@@ -5,6 +5,7 @@ something holds them: the part, or a scenario with it. A file .npz has Keras's l
 y_test, and optionally columns such as speaker_train.
 """
 
+import hashlib
 import struct
 import weakref
 import zipfile
@@ -18,8 +19,8 @@ import numpy as np
 from annotated_types import Gt
 
 from ddlsim.data import from_arrays
-from ddlsim.data.dataset import Dataset, DataSettings, Pair, Task, finite
-from ddlsim.data.from_arrays import as_labels, as_samples, dataset_from_arrays, is_tensor
+from ddlsim.data.dataset import Dataset, DataSettings, Pair, Task, finite, split_off
+from ddlsim.data.from_arrays import as_labels, as_samples, as_texts, dataset_from_arrays, is_tensor
 from ddlsim.data.pixels import is_mapped
 from ddlsim.data.search import DOWNLOAD_AGAIN, DataSearch, damaged
 from ddlsim.foundation import augmentation
@@ -40,7 +41,8 @@ class Arrays(DataSettings):
     `len` and `[i]` that gives pairs (sample, label), which is read once as a whole. Pictures that are neither gray nor
     RGB are converted to RGB. Arrays are as in `npz`: images uint8 [N, H, W] or [N, H, W, C], features floating [N, F]
     or as images, token ids of another integer type [N, ...]; tensors have their channels first, [N, C, H, W]. Labels
-    are whole numbers [N] or [N, T], of a regression numbers [N].
+    are whole numbers [N] or [N, T], of a regression numbers [N]. Words as labels become classes in alphabetical order.
+    Without `test`, `test_fraction` of each class of `train` is the test set, the same for every seed.
 
     The data are copied, so that their SHA-256 stays valid if the arrays change later. Only memory-mapped arrays are not
     copied; their digest is computed again wherever they are loaded, once per run.
@@ -70,8 +72,11 @@ class Arrays(DataSettings):
     columns: InitVar[Mapping[str, Any] | None] = None
     layout: InitVar[Literal["channels_first", "channels_last", "signals"] | None] = None
     augment: InitVar[Any] = None
+    test_fraction: InitVar[float] = 0.2
 
-    def __post_init__(self, train: Any, test: Any, validation: Any, columns: Any, layout: Any, augment: Any) -> None:
+    def __post_init__(
+        self, train: Any, test: Any, validation: Any, columns: Any, layout: Any, augment: Any, test_fraction: float
+    ) -> None:
         object.__setattr__(self, "_augmentation", None if augment is None else augmentation.as_text(augment))
         from_arrays.refuse_classes_of_regression(self.task, self.num_classes)
         if train is None and test is None:
@@ -79,7 +84,10 @@ class Arrays(DataSettings):
                 raise ScenarioError("data: arrays come from Python: ddlsim.data.Arrays(train=(x, y), test=(x, y)).")
             object.__setattr__(self, "_held", _datasets.get(self.sha256))
             return
-        if train is None or test is None or layout not in LAYOUTS:
+        if isinstance(train, Dataset):
+            self._hold(train)
+            return
+        if train is None or layout not in LAYOUTS:
             raise ScenarioError(f"{WHERE}: expected train=(x, y), test=(x, y) and a layout of {LAYOUTS}, got {layout}.")
         for key, value, kind, expected in (
             ("num_classes", self.num_classes, Integral, "a whole number"),
@@ -91,15 +99,25 @@ class Arrays(DataSettings):
                 raise ScenarioError(f"{WHERE}: {key}: expected {expected}, got a {type(value).__name__}.")
         named = {"train": train, "test": test, "validation": validation}
         splits = {key: read_split(key, data, self.task, layout) for key, data in named.items() if data is not None}
+        kept = _columns(columns or {})
+        if test is None:
+            rows = dict(zip(("train", "test"), split_off(WHERE, splits["train"][1], test_fraction), strict=True))
+            x, y = splits["train"]
+            splits |= {split: (x[own], y[own]) for split, own in rows.items()}
+            kept = kept and {key: {s: each["train"][own] for s, own in rows.items()} for key, each in kept.items()}
+        splits, names = from_arrays.number_classes(WHERE, splits)
         task = self.task
         if task == "classification" and any(y.dtype == np.float32 for _, y in splits.values()):
             task = "regression"  # the scenario's task may be; `load` knows
             splits = {name: (x, y.astype(np.float32)) for name, (x, y) in splits.items()}
         classes = None if task == "regression" else self.num_classes
         scale = self.mean, self.std
-        found = dataset_from_arrays("arrays", WHERE, splits, task, classes, *scale, _columns(columns or {}))
-        object.__setattr__(self, "sha256", found.sha256)
-        object.__setattr__(self, "_held", _datasets.setdefault(found.sha256, found))
+        found = dataset_from_arrays("arrays", WHERE, splits, task, classes, *scale, kept)
+        self._hold(replace(found, class_names=names))
+
+    def _hold(self, found: Dataset) -> None:
+        object.__setattr__(self, "sha256", _digest(found))
+        object.__setattr__(self, "_held", _datasets.setdefault(self.sha256, found))
 
     @property
     def augmentation(self) -> Any:
@@ -111,6 +129,10 @@ class Arrays(DataSettings):
         """Whether a validation set was provided; true also for samples that are not available in this process."""
         held: Dataset | None = vars(self)["_held"]
         return held is None or held.validation_labels is not None
+
+    def domains_for(self, num_clusters: int) -> int | None:
+        held: Dataset | None = vars(self)["_held"]
+        return None if held is None or held.domains is None else held.num_domains
 
     def load(self, search: DataSearch) -> Dataset:
         """Return the data set.
@@ -130,8 +152,10 @@ class Arrays(DataSettings):
         found = dataset_from_arrays(
             "arrays", "given from Python", splits, self.task, self.num_classes, self.mean, self.std, held.columns
         )
+        about = {key: getattr(held, key) for key in ("class_names", "features", "domains")}
+        found = replace(found, **about, notes=tuple(dict.fromkeys((*held.notes, *found.notes))))
         if any(is_mapped(array) for pair in splits.values() for array in pair):
-            now = replace(held).sha256  # of the values that are there now
+            now = _digest(replace(held))  # of the values that are there now
             if now != self.sha256:
                 change = f"expected samples of SHA-256 {self.sha256}, got {now}"
                 raise DataDamaged(f"{WHERE}: a memory-mapped array has changed: {change}. Make the Arrays again.")
@@ -147,7 +171,7 @@ def read_split(split: str, data: Any, task: str, layout: str | None) -> Pair:
     """
     x, y, layout = _raw_split(split, data, layout)
     channels_first = layout == "channels_first" or (layout is None and is_tensor(x))
-    x, y = from_arrays.as_array(WHERE, f"x_{split}", x), from_arrays.as_array(WHERE, f"y_{split}", y)
+    x, y = from_arrays.as_array(WHERE, f"x_{split}", x), from_arrays.as_array(WHERE, f"y_{split}", as_texts(y))
     if x.ndim == 4 and channels_first:
         x = np.moveaxis(x, 1, 3)
     elif x.ndim == 4 and layout is None and x.shape[1] in (1, 3) and x.shape[3] > 4 and x.dtype.kind in "uf":
@@ -158,7 +182,8 @@ def read_split(split: str, data: Any, task: str, layout: str | None) -> Pair:
         raise DataDamaged(f"{WHERE}: {split}: expected at least one sample and as many labels, got {shapes}.")
     if task == "classification" and np.issubdtype(y.dtype, np.floating) and y.size == len(y):
         task = "regression"
-    labels = _separate(as_labels(WHERE, f"y_{split}", y, task), y)
+    are_words = task == "classification" and y.dtype.kind == "U" and y.ndim == 1
+    labels = y.copy() if are_words else _separate(as_labels(WHERE, f"y_{split}", y, task), y)
     if layout != "signals":
         return _separate(as_samples(WHERE, f"x_{split}", x), x), labels
     if x.ndim != 3 or not np.issubdtype(x.dtype, np.floating):
@@ -204,12 +229,14 @@ def _columns(columns: Mapping[str, Any]) -> dict[str, dict[str, np.ndarray]] | N
 
 
 def _column(name: str, column: Any) -> np.ndarray:
-    """The values of a column: numbers, or texts, of which pandas and NumPy also make arrays of objects."""
-    is_of_pandas = hasattr(column, "__array__") and not isinstance(column, np.ndarray) and not is_tensor(column)
-    values = np.asarray(column) if is_of_pandas else column
-    if isinstance(values, np.ndarray) and values.dtype == object and all(isinstance(each, str) for each in values):
-        values = values.astype(str)
-    return from_arrays.as_array(WHERE, f"columns: {name}", values).copy()
+    return from_arrays.as_array(WHERE, f"columns: {name}", as_texts(column)).copy()
+
+
+def _digest(dataset: Dataset) -> str:
+    """Return the SHA-256 of samples, labels and, if any, the names of classes and features."""
+    named = [dataset.class_names, dataset.features, dataset.domains and dataset.domains["train"].tolist()]
+    text = f"{dataset.sha256} {named}"
+    return hashlib.sha256(text.encode()).hexdigest() if any(named) else dataset.sha256
 
 
 KERAS_KEYS = ("x_train", "y_train", "x_test", "y_test")

@@ -197,6 +197,31 @@ def as_array(where: str, key: str, value: Any) -> np.ndarray:
     return found
 
 
+def as_texts(values: Any) -> Any:
+    """Return texts, of which pandas and NumPy also make arrays of objects, as an array of texts; others unchanged."""
+    is_of_pandas = hasattr(values, "__array__") and not isinstance(values, np.ndarray) and not is_tensor(values)
+    found = np.asarray(values) if is_of_pandas else values
+    is_text = (
+        isinstance(found, np.ndarray) and found.dtype.kind in "OS" and all(isinstance(x, str | bytes) for x in found)
+    )
+    return found.astype(str) if is_text and len(found) else found
+
+
+def number_classes(where: str, splits: Mapping[str, Pair]) -> tuple[dict[str, Pair], tuple[str, ...]]:
+    """Number labels that are words in alphabetical order over all splits; return the splits, and the words.
+
+    Raises:
+        DataDamaged: if only some splits have words.
+    """
+    kinds = {y.dtype.kind == "U" for _, y in splits.values()}
+    if kinds == {False}:
+        return dict(splits), ()
+    if len(kinds) > 1:
+        raise DataDamaged(f"{where}: expected words or numbers as labels of all splits, got both. Use one of them.")
+    names = np.unique(np.concatenate([y for _, y in splits.values()]))
+    return {split: (x, np.searchsorted(names, y)) for split, (x, y) in splits.items()}, tuple(names.tolist())
+
+
 def is_tensor(value: Any) -> bool:
     """Whether it is a torch tensor, found without importing torch."""
     torch = sys.modules.get("torch")

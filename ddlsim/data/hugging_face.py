@@ -85,13 +85,20 @@ class HuggingFace(DataSettings):
             DataDamaged: if a column is missing or of another kind. ScenarioError: if a split does not exist.
         """
         named = {"train": self.train, "test": self.test, "validation": self.validation}
-        read = {split: self._split(name, search) for split, name in named.items() if name is not None}
+        return self.dataset({split: self._split(name, search) for split, name in named.items() if name is not None})
+
+    def dataset(self, read: Mapping[str, Any]) -> Dataset:
+        """Return the data set of splits, each a datasets.Dataset.
+
+        Raises:
+            DataDamaged: if a column is missing or of another kind.
+        """
         for split, rows in read.items():
             self._check_columns(split, rows)
         x = {split: self._inputs(split, rows) for split, rows in read.items()}
         y = self._labels(read)
         columns = {name: {split: np.asarray(rows[name][:]) for split, rows in read.items()} for name in self.columns}
-        if self.test is None:
+        if "test" not in read:
             train, test = split_off(self.path, y["train"], self.test_fraction)
             for by_split in (x, y, *columns.values()):
                 by_split["test"], by_split["train"] = by_split["train"][test], by_split["train"][train]

@@ -184,8 +184,8 @@ class Table(DataSettings):
         path = search.find(self.path, "table", "a CSV file with a line of names.")
         return self.dataset("table", str(path), read_columns(path))
 
-    def dataset(self, name: str, origin: str, cells: Columns) -> Dataset:
-        """Return the data set of a table that has been read."""
+    def dataset(self, name: str, origin: str, cells: Columns, test: np.ndarray | None = None) -> Dataset:
+        """Return the data set of a table that has been read, with a mask of its test rows; None: they are drawn."""
         named = {"label": [self.label], "domain": [self.domain] if self.domain else []}
         for key, columns in {**named, "leave_out": self.leave_out, "categorical": self.categorical}.items():
             unknown = [column for column in columns if column not in cells]
@@ -205,7 +205,7 @@ class Table(DataSettings):
             if wrong:
                 text = f"expected at least two rows of each value and no empty cell, got {listing(wrong)}"
                 raise DataDamaged(f"{origin}: column {self.domain}, the domain: {text}. Take these rows out.")
-        test = _test_rows(domains, self.test_fraction, self.split_seed)
+        test = _test_rows(domains, self.test_fraction, self.split_seed) if test is None else test[kept]
         apart = {self.label, self.domain, *self.leave_out}
         inputs = {column: own for column, own in cells.items() if column not in apart}
         features, about = _features(origin, inputs, ~test, self.categorical)

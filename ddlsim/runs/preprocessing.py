@@ -114,11 +114,18 @@ def evaluate(inputs: Mapping[str, Any], scenario: Scenario, model: "nn.Module", 
 
     task = scenario.learned
     layout = "signals" if len(inputs["shape"]) == 2 and inputs["dtype"] == "float32" else None
-    kind = "regression" if task.label_dtype == "float32" else label_of(task)
+    kind = "classification" if task.has_classes else "regression" if task.label_dtype == "float32" else label_of(task)
     if isinstance(dataset, tuple) and len(dataset) == 2 and _has_columns(inputs, dataset[0]):
         dataset = preprocess(inputs, dataset[0]).numpy()[:, 0, :, 0], dataset[1]
     x, y = read_split("dataset", dataset, kind, layout)
-    classes = inputs["classes"] if isinstance(inputs["classes"], int) else len(inputs["classes"])
+    names = [] if isinstance(inputs["classes"], int) else sorted(map(str, inputs["classes"]))
+    classes = len(names) or inputs["classes"]
+    if y.dtype.kind == "U":
+        if unknown := sorted({*y.tolist()} - {*names}):
+            raise DataDamaged(
+                f"evaluate: expected labels {', '.join(names) or 'that are numbers'}, got {unknown[0]!r}."
+            )
+        y = np.searchsorted(names, y)
     if wrong := task.wrong_labels(y, classes):
         raise DataDamaged(f"evaluate: labels {wrong}.")
     tally = MetricSum(task, 1, torch.device("cpu"))

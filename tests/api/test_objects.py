@@ -127,3 +127,93 @@ def test_outputs_with_logits_train_as_the_logits_alone(tmp_path, monkeypatch, st
         assert ("stacked" in run.summary["paths"]) == stacked
         found.append((run.evaluations().to_numpy().tolist(), run.summary["paths"], run.evaluate(DATA[1])))
     assert found[0] == found[1]
+
+
+def frame(pandas, rows=60):
+    """Return a data frame of numbers, words and a missing cell, with words as labels."""
+    kind = np.array(["no", "perhaps", "yes"])[LABELS[:rows]]
+    found = pandas.DataFrame(
+        {
+            "a": FEATURES[:rows, 0].astype(float),
+            "b": FEATURES[:rows, 1].astype(float),
+            "site": ["x", "y"] * (rows // 2),
+            "kind": kind,
+        }
+    )
+    found.loc[3, "a"] = np.nan
+    return found
+
+
+def test_data_frame_is_read_as_a_csv_file_with_its_cells(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    whole = frame(pandas)
+    whole.to_csv(tmp_path / "t.csv", index=False)
+    read = ddlsim.data.DATASETS["table"](path=str(tmp_path / "t.csv"), label="kind", test_fraction=0.3).load(
+        ddlsim.data.DataSearch(download=False)
+    )
+    found = resolve(TINY, data={"train": whole, "label": "kind", "test_fraction": 0.3}).data.load(None)
+    assert np.array_equal(found.train_images, read.train_images) and np.array_equal(found.test_labels, read.test_labels)
+    assert found.class_names == ("no", "perhaps", "yes") and found.inputs == read.inputs
+    apart = resolve(TINY, data=tuple(each.rename(columns={"kind": "label"}) for each in (whole[:40], whole[40:]))).data
+    assert len(apart.load(None).test_labels) == 20 and apart.load(None).columns["site"]["train"][1] == "y"
+    with pytest.raises(ScenarioError, match="of labels, got a, b, site, kind"):
+        resolve(TINY, data=whole)
+
+
+def test_run_of_a_data_frame_is_reused_while_its_cells_are_the_same(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    run = ddlsim.run(TINY, data={"train": frame(pandas), "label": "kind"}, out=tmp_path / "run")
+    before = (tmp_path / "run" / "summary.json").stat().st_mtime_ns
+    ddlsim.run(TINY, data={"train": frame(pandas), "label": "kind"}, out=tmp_path / "run")
+    assert (tmp_path / "run" / "summary.json").stat().st_mtime_ns == before
+    scores = run.evaluate((frame(pandas).drop(columns="kind"), frame(pandas)["kind"]))
+    assert 0 < scores["accuracy"] <= 1
+    other = frame(pandas)
+    other.loc[0, "b"] += 1
+    one, same, changed = (
+        resolve(TINY, data={"train": each, "label": "kind"}).data.sha256 for each in (frame(pandas),) * 2 + (other,)
+    )
+    assert one == same != changed
+    swept = ddlsim.sweep(TINY, {"data": [{"train": other, "label": "kind"}, DATA]}, rounds=1, out=tmp_path / "sweep")
+    assert len(swept.runs) == 2
+
+
+def test_data_sets_of_hugging_face_are_taken_as_objects():
+    datasets = pytest.importorskip("datasets")
+    rows = {"x": FEATURES[:, :2].tolist(), "label": [["b", "a", "c"][label] for label in LABELS]}
+
+    def part(start, end):
+        table = datasets.table.InMemoryTable.from_pydict({name: values[start:end] for name, values in rows.items()})
+        return datasets.Dataset(table, fingerprint="0")
+
+    found = resolve(TINY, data=part(0, 120)).data.load(None)
+    assert found.class_names == ("a", "b", "c") and len(found.test_labels) == 24
+    parts = datasets.DatasetDict(train=part(0, 90), test=part(90, 120))
+    found = resolve(TINY, data=parts).data.load(None)
+    assert np.array_equal(found.test_images[:, 0, :, 0], FEATURES[90:, :2])
+    assert found.test_labels[:3].tolist() == [[1, 0, 2][label] for label in LABELS[90:93]]
+    assert np.array_equal(
+        resolve(TINY, data=(parts["train"], parts["test"])).data.load(None).test_labels, found.test_labels
+    )
+
+
+def test_words_as_labels_are_classes_in_alphabetical_order(tmp_path):
+    words = np.array(["zebra", "ant", "cat"])[LABELS]
+    data = (FEATURES[:90], list(words[:90])), (FEATURES[90:], words[90:].astype(object))
+    found = resolve(TINY, data=data).data.load(None)
+    assert found.class_names == ("ant", "cat", "zebra")
+    assert found.test_labels[:4].tolist() == [[2, 0, 1][label] for label in LABELS[90:94]]
+    run = ddlsim.run(TINY, data=data, out=tmp_path / "run")
+    assert run.evaluate((FEATURES[90:], words[90:])) == run.evaluate((FEATURES[90:], found.test_labels))
+    with pytest.raises(ddlsim.DataDamaged, match="expected labels ant, cat, zebra, got 'dog'"):
+        run.evaluate((FEATURES[:2], ["ant", "dog"]))
+
+
+def test_one_torch_data_set_gives_a_part_of_each_class_to_the_test_set():
+    whole = torch.utils.data.TensorDataset(torch.from_numpy(FEATURES), torch.from_numpy(LABELS))
+    found = resolve(TINY, data={"train": whole, "test_fraction": 0.25}).data.load(None)
+    expected = [round(0.25 * count) for count in np.bincount(LABELS)]
+    assert np.bincount(found.test_labels).tolist() == expected
+    assert len(resolve(TINY, data=whole).data.load(None).train_labels) == 120 - sum(
+        round(0.2 * n) for n in np.bincount(LABELS)
+    )

@@ -256,7 +256,7 @@ def _axes(grid: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
         raise ScenarioError(f"sweep: grid: expected a mapping such as {example}, got {kind_of(grid)}.")
     axes = {key: listed(f"sweep: grid: {key}", values, f"that in {example}") for key, values in grid.items()}
     if "data" in axes:
-        axes["data"] = [part_of("data", one) if isinstance(one, tuple | Mapping) else one for one in axes["data"]]
+        axes["data"] = [part_of("data", one) for one in axes["data"]]
     return axes
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ddlsim.data import Arrays
+from ddlsim.data.objects import arrays_of
 from ddlsim.foundation.errors import ScenarioError, kind_of
 from ddlsim.foundation.registry import Part
 from ddlsim.report.reading import read_yaml
@@ -35,8 +36,7 @@ def part_of(key: str, value: Any) -> Any:
     Args:
         key: such as model.
         value: a name; a mapping with a name; a part or its class; for a model also a torch.nn.Module, or a class or
-            function that makes modules; for data also a pair of splits (train, test), each a pair of arrays or tensors
-            (x, y) or a torch data set, or a mapping with the arguments of `ddlsim.data.Arrays`.
+            function that makes modules; for data also a set or pair of sets, see `run`.
     Raises:
         ScenarioError: if the type is unsupported.
     """
@@ -52,10 +52,10 @@ def part_of(key: str, value: Any) -> Any:
         from ddlsim.models.from_python import model_from_python
 
         return model_from_python(value)
-    if key == "data" and isinstance(value, Mapping):
-        return _arrays(value)
     if key == "data" and isinstance(value, tuple) and len(value) == 2:
         return _arrays(dict(zip(("train", "test"), value, strict=True)))
+    if key == "data" and hasattr(value, "__getitem__"):
+        return _arrays(value if isinstance(value, Mapping) else {"train": value})
     also = {
         "model": ", a function that makes a torch.nn.Module",
         "data": ", ((x, y), (x_test, y_test))",
@@ -67,11 +67,19 @@ def part_of(key: str, value: Any) -> Any:
 
 
 def _arrays(arguments: Mapping[Any, Any]) -> Any:
-    """Return the data set of arrays with these arguments."""
+    """Return the data set of arrays with these arguments, or of data frames and the like with keys of their readers."""
+    splits = {key: arguments[key] for key in ("train", "test", "validation") if arguments.get(key) is not None}
     try:
+        found = (
+            arrays_of(splits, {k: v for k, v in arguments.items() if k not in splits}) if "train" in splits else None
+        )
+        if found is not None:
+            return found
         inspect.signature(Arrays).bind(**arguments)
     except TypeError as error:
-        raise ScenarioError(f"data: expected the arguments of ddlsim.data.Arrays: {error}.") from error
+        raise ScenarioError(
+            f"data: expected arguments of ddlsim.data.Arrays, or keys of table or hf: {error}."
+        ) from error
     return Arrays(**arguments)
 
 
@@ -193,8 +201,9 @@ def run(
             class, also one defined in a notebook.
         model: likewise; or a torch.nn.Module, with whose values every node starts; or a class or function that makes
             modules, without arguments or with `image_shape` and `num_classes`.
-        data: likewise; or (train, test), each a pair of arrays or tensors (x, y) or a torch data set; or a mapping with
-            the arguments of `ddlsim.data.Arrays`.
+        data: likewise; or (train, test), each a pair of arrays or tensors (x, y), a torch data set, a pandas.DataFrame
+            or a datasets.Dataset; one such set, a part of which becomes the test set; or a mapping, {"train": ...,
+            "test": ..., "label": "kind"}, with arguments of `ddlsim.data.Arrays` or keys of `table` or `hf`.
         topology: likewise; or a networkx.Graph or DiGraph (edges lead from sender to receiver) of nodes 0, 1, ..., or
             a list of graphs, one per round and from the first again.
         metrics: name -> function of predictions (a model's outputs, float32 [n, ...]) and targets (labels [n, ...]) of
