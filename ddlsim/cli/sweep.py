@@ -106,10 +106,10 @@ def sweep(
     done = [point.directory for point in points if point.summary() is not None]
     if done:
         from ddlsim.report.comparing.tables import compare
-        from ddlsim.report.text import printable
+        from ddlsim.report.text import printable, terminal_width
 
         studied = [text.partition("=")[0].strip() for text in grid] or None
-        typer.echo(printable(compare(done, studied=studied)))
+        typer.echo(printable(compare(done, studied=studied, width=terminal_width())))
     end_with_failures([*refused, *failed], len(points))
 
 

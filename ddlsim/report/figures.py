@@ -75,7 +75,7 @@ def _add_legend(drawing: "Drawing") -> None:
     handles: dict[str, Any] = {}
     for axes in drawing.axes:
         handles |= {label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-    if handles:
+    if len(handles) > 1:
         columns = max(1, int(drawing.get_figwidth() / (0.6 + LETTER_INCHES * max(map(len, handles)))))
         drawing.set_figheight(drawing.get_figheight() + 0.19 * math.ceil(len(handles) / columns))
         place: Any = "outside lower center"
@@ -115,6 +115,8 @@ def _draw_lines(axes: "Axes", figure: Lines, number: int) -> None:
         axes.text(0.5, 0.5, "no values", transform=axes.transAxes, ha="center", color="0.4")
     elif figure.log:
         axes.set_yscale("log")
+    elif figure.unit == "count":
+        axes.locator_params(axis="y", integer=True)
     if figure.from_zero:
         axes.axhline(0, color="0.4", linewidth=0.8)
     _label_axis(axes, axis, x_unit)
@@ -127,7 +129,8 @@ def _draw_series(axes: "Axes", figure: Lines, one: Series, x: np.ndarray, y_size
     if figure.style == "bars":
         axes.bar(x, y, width=np.diff(x).min() if len(x) > 1 else 1, color=color, label=one.label)
         return
-    style: dict[str, Any] = {"color": color, "label": one.label, "linewidth": 0.8 if one.thin else 1.4}
+    label = one.label if np.isfinite(y).any() else None  # a run without values has no entry in the legend
+    style: dict[str, Any] = {"color": color, "label": label, "linewidth": 0.8 if one.thin else 1.4}
     style |= {"marker": MARKERS[one.color % len(MARKERS)] if len(x) <= MOST_MARKERS else None, "markersize": 3}
     connected = figure.style != "points"
     style |= {"linestyle": DASHES[one.dash % len(DASHES)] if connected else "none"}
@@ -171,7 +174,9 @@ def _draw_heat(axes: "Axes", figure: Heat, frame: Frame, scale: np.ndarray) -> N
         low = 0 if frame.unit in ("count", "bytes") else min(known, default=0)
         kind = {"vmin": low, "vmax": max(known, default=1)}
     image = axes.imshow(shown, aspect=aspect, interpolation="nearest", **kind)
-    axes.figure.colorbar(image, ax=axes, **bar)
+    drawn = axes.figure.colorbar(image, ax=axes, **bar)
+    if frame.unit == "count" and not figure.categories:
+        drawn.ax.locator_params(axis="y", integer=True)
     for border in figure.borders:
         axes.axhline(border - 0.5, color="black", linewidth=0.8)
         if figure.square:

@@ -29,6 +29,7 @@ def compare(
     by: Sequence[str] | None = None,
     target: Target | None = None,
     studied: Sequence[str] | None = None,
+    width: int | None = None,
 ) -> str:
     """Return a table of runs; runs that differ only in their seed share a row with mean and population standard
     deviation.
@@ -43,11 +44,14 @@ def compare(
         by: dotted keys that separate rows; None for all but the seed.
         target: the value whose cost is shown; None for the target of each scenario.
         studied: see `heading`.
+        width: characters of a line of text; None: any.
     Raises:
         ScenarioError: if a path is not a run and holds none, or the format is unknown.
         RecordsDamaged: see `on_damaged`.
     """
-    return table_of(compared(read_all(run_dirs, on_damaged), by, target), format, by is not None, studied or by)
+    return table_of(
+        compared(read_all(run_dirs, on_damaged), by, target), format, by is not None, studied or by, width=width
+    )
 
 
 def table_of(
