@@ -55,7 +55,8 @@ def step_times_of(scenario: "Scenario", learner: Compute) -> NodeStepTimes:
     batch_sizes = scenario.node_training.batch_size
     factors = [of_node(batch_sizes, node) / of_node(batch_sizes, 0) for node in range(num_nodes)]
     each = list(zip(names, factors, strict=True))
-    base_s = {(name, factor): devices.base_step_s(name, work[name].times(factor)) for name, factor in set(each)}
+    of_step = {(name, factor): devices.step_work(name, work[name].times(factor)) for name, factor in set(each)}
+    base_s = {(name, factor): devices.base_step_s(name, one) for (name, factor), one in of_step.items()}
     seconds = found * [base_s[of_one] for of_one in each]
     if (seconds >= MAX_STEP_S).any():
         raise ScenarioError(
@@ -63,16 +64,13 @@ def step_times_of(scenario: "Scenario", learner: Compute) -> NodeStepTimes:
         )
     about |= {
         "step_s": _range(seconds),
-        "flops": {name: each.training_flops for name, each in work.items()},
+        "flops": {name: devices.step_work(name, each).training_flops for name, each in work.items()},
         "counted": all(each.counted for each in work.values()),
     }
-    tokens = [devices.tokens(work[name].times(factor)) for name, factor in each]
-    if any(tokens):
-        about["language_model"] = {
-            "tokens_per_step": tokens,
-            "step_s": seconds.tolist(),
-            "parameters": [work[name].parameters for name in names],
-        }
+    if devices.counts_tokens:
+        steps = [of_step[of_one] for of_one in each]
+        about["tokens"], about["parameters"] = [one.tokens for one in steps], [one.parameters for one in steps]
+        about["node_step_s"] = seconds.tolist()
     return NodeStepTimes(seconds, [work[name].forward_share for name in names], about)
 
 

@@ -20,7 +20,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 from annotated_types import Gt, Lt
@@ -140,9 +140,12 @@ class Devices(Part, ABC):
         """Power of a node's device while it computes, W, unless the section `energy` sets it. Default: unknown."""
         return None
 
-    def tokens(self, work: StepWork) -> int:
-        """Return the tokens of a local step, by which a run reports tokens per second. Default: 0, not reported."""
-        return 0
+    counts_tokens: ClassVar[bool] = False
+    """Whether runs report compute utilization, tokens per second and bandwidth."""
+
+    def step_work(self, architecture: str, work: StepWork) -> StepWork:
+        """Return the work of a local step on these devices, from that on a mini-batch. Default: the same."""
+        return work
 
     @abstractmethod
     def draw(self, num_nodes: int, seed: int) -> np.ndarray | StepTimeTrace:

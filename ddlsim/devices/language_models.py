@@ -20,14 +20,15 @@ the white papers of GA102 and Ada for RTX 3090 and 4090 (accumulation in float32
 TPUs, and Lockwood (glennklockwood.com/garden/tpuv4) for the power of TPU v4. Google publishes none for v5e and v5p.
 """
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Ge, Gt, Le
 
-from ddlsim.devices.base import StepWork
+from ddlsim.devices.base import FLOPS_PER_VALUE, FORWARD_SHARE, StepWork
 from ddlsim.devices.step_times import ModelWork, normal_draws
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.units import BITS_PER_BYTE, Count, UnitCount
@@ -103,6 +104,8 @@ class LanguageModel(ModelWork):
     inner_gbps: Annotated[float, Gt(0)] | None = None
     sigma: Annotated[float, Ge(0), Le(10)] = 0.0
 
+    counts_tokens: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         shape = {"layers": self.layers, "width": self.width, "context": self.context}
         missing = [key for key, value in shape.items() if value is None]
@@ -119,34 +122,37 @@ class LanguageModel(ModelWork):
         watts = GPUS[self.device].watts
         return None if watts is None else self.gpus_per_worker * watts
 
-    def tokens(self, work: StepWork) -> int:
-        """Return the tokens of a node's local step.
+    def step_work(self, architecture: str, work: StepWork) -> StepWork:
+        """Return the work on `tokens_per_step` tokens, with attention.
 
         Raises:
-            ScenarioError: neither the scenario nor the data defines them.
+            ScenarioError: the tokens are unknown, or attention would count twice.
         """
-        found = self.tokens_per_step or work.tokens
-        if not found:
+        tokens = self.tokens_per_step or work.tokens
+        if not tokens:
             text = "expected a number, because the data's samples are not sequences of tokens, got null"
             raise ScenarioError(f"devices.tokens_per_step: {text}. Set it to batch size x sequence length.")
-        return found
+        if work.counted and self.layers is not None:
+            text = f"the operations of {architecture} are counted, attention included"
+            raise ScenarioError(f"devices.layers: {text}. Leave out layers, width and context.")
+        is_counted = work.counted and work.tokens > 0
+        per_token = work.training_flops / work.tokens if is_counted else float(FLOPS_PER_VALUE * work.parameters)
+        if self.layers is not None and self.width is not None and self.context is not None:
+            per_token += 12.0 * self.layers * self.width * self.context
+        flops = tokens * per_token
+        forward_flops = flops * (work.forward_share if is_counted else FORWARD_SHARE)
+        return replace(work, forward_flops=forward_flops, training_flops=flops, counted=is_counted, tokens=tokens)
 
     def base_step_s(self, architecture: str, work: StepWork) -> float:
         gpu, size, count = GPUS[self.device], work.parameters, self.gpus_per_worker
         if 2 * BF16_BYTES * size > count * gpu.memory_gb * 1e9:
-            least = -int(-2 * BF16_BYTES * size // (gpu.memory_gb * 1e9))
+            least = math.ceil(2 * BF16_BYTES * size / (gpu.memory_gb * 1e9))
             text = (
                 f"{architecture} has {size:.3g} parameters; they and their gradients take {4e-9 * size:.3g} GB in bf16"
             )
             got = f"{count} x {gpu.memory_gb:g} GB of {self.device}"
             raise ScenarioError(f"devices.gpus_per_worker: {text}, got {got}. Set at least {least}.")
-        if work.counted and self.layers is not None:
-            text = f"the operations of {architecture} are counted, attention included"
-            raise ScenarioError(f"devices.layers: {text}. Leave out layers, width and context.")
-        per_token = work.training_flops / work.tokens if work.counted and work.tokens else 6.0 * size
-        if self.layers is not None and self.width is not None and self.context is not None:
-            per_token += 12.0 * self.layers * self.width * self.context
-        computing_s = self.tokens(work) * per_token / (count * gpu.peak_flops_per_s * self.utilization)
+        computing_s = work.training_flops / (count * gpu.peak_flops_per_s * self.utilization)
         if self.inner_gbps is None:
             return computing_s
         num_bytes = 2 * (count - 1) / count * BF16_BYTES * size

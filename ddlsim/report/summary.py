@@ -12,6 +12,7 @@ import numpy as np
 
 from ddlsim.devices.energy import grams
 from ddlsim.foundation.errors import DdlsimError
+from ddlsim.report.language_models import language_model_use
 from ddlsim.report.reading import find_runs, read
 from ddlsim.report.record_files import CAUSES, KINDS, damage_of, emitted, read_time_use, time_summary
 from ddlsim.report.records import Evaluations, Records
@@ -73,6 +74,7 @@ def summary_of(records: Records) -> dict:
             **({"energy": _energy(records)} if records.scenario.get("energy") else {}),
             **({"privacy": _privacy(records)} if records.scenario.get("privacy") else {}),
             **({"secure_aggregation": _secure(records)} if records.scenario.get("secure_aggregation") else {}),
+            **({} if (use := language_model_use(records)) is None else {"language_model": use}),
             "sim_time_s": max((rows.time_s.max() for rows in records.rows.values()), default=None),
             "wall_s": manifest.get("wall_s"),
             "target": _target(records),

@@ -1,5 +1,6 @@
 """The summary of a run as the lines of one small table, warnings first."""
 
+from ddlsim.foundation.units import BITS_PER_BYTE
 from ddlsim.report import text as formats
 from ddlsim.tasks.base import Metric
 
@@ -45,6 +46,7 @@ def rows(summary: dict) -> list[tuple[str, str]]:
         *_privacy_lines(summary.get("privacy")),
         *_secure_lines(summary.get("secure_aggregation")),
         *([("device", step_times_text(summary["step_times"]))] if summary.get("step_times") else []),
+        *_language_model_lines(summary.get("language_model")),
         ("simulated time", formats.seconds_text(summary["sim_time_s"]) + _mark("sim_time_s", summary)),
         *_time_lines(summary.get("time_use")),
         ("wall time", formats.seconds_text(summary["wall_s"])),
@@ -84,8 +86,23 @@ def step_times_text(step_times: dict) -> str:
     fewest, most = formats.prefixed(min(flops), formats.FLOPS), formats.prefixed(max(flops), formats.FLOPS)
     operations = fewest if fewest == most else f"{fewest} to {most}"
     how = f"{operations}, {step_times['source']}" + ("" if step_times["counted"] else " from the model's size")
-    cure = "; run `ddlsim calibrate` for your device" if step_times["source"] == "estimated" else ""
+    by_default = step_times["source"] == "estimated" and "tokens" not in step_times
+    cure = "; run `ddlsim calibrate` for your device" if by_default else ""
     return f"{text} ({how}){cure}"
+
+
+def _language_model_lines(use: dict | None) -> list[tuple[str, str]]:
+    """Return the lines on devices and uplinks of runs that count tokens."""
+    if use is None:
+        return []
+    rates = [use[f"uplink_{name}_bytes_per_s"] for name in ("mean", "peak")]
+    mean, peak = (formats.prefixed(rate and BITS_PER_BYTE * rate, formats.RATES) for rate in rates)
+    return [
+        ("compute utilization", f"{formats.percent_text(use['compute_utilization'])} %"),
+        ("tokens", f"{use['tokens_per_s'] or 0:,.0f} per second, {use['tokens']:,.0f} in all"),
+        ("bits per parameter and step", formats.number_text(use["bits_per_parameter_and_step"])),
+        ("bandwidth per uplink", f"mean {mean}, peak {peak}"),
+    ]
 
 
 def has_clusters(summary: dict) -> bool:
@@ -284,7 +301,16 @@ MOST_SHORT = 8
 def short_rows(summary: dict) -> list[tuple[str, str]]:
     """Return the rows for a first look: run, quality of all nodes and clusters, costs, target and self-checks."""
     head = f"{Metric(**summary['judged_by']).head}, "
-    starts = ("scenario", head, "nodes through the last round", "bytes sent", "simulated time", "target", "self-checks")
+    starts = (
+        "scenario",
+        head,
+        "nodes through the last round",
+        "bytes sent",
+        "compute utilization",
+        "simulated time",
+        "target",
+        "self-checks",
+    )
     found = [(name, value) for name, value in rows(summary) if name.startswith(starts)]
     clusters = [row for row in found if row[0].startswith(f"{head}cluster")]
     surplus = clusters[len(clusters) - max(0, len(found) - MOST_SHORT) :]

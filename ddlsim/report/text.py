@@ -17,6 +17,7 @@ from ddlsim.report.section import Unit
 
 BYTES = (1.0, "B"), (1e3, "kB"), (1e6, "MB"), (1e9, "GB"), (1e12, "TB")
 JOULES = (1e-3, "mJ"), (1.0, "J"), (1e3, "kJ"), (1e6, "MJ"), (1e9, "GJ"), (1e12, "TJ")
+RATES = (1.0, "bit/s"), (1e3, "kbit/s"), (1e6, "Mbit/s"), (1e9, "Gbit/s"), (1e12, "Tbit/s")
 GRAMS = (1e-3, "mg"), (1.0, "g"), (1e3, "kg"), (1e6, "t")
 FLOPS = (1.0, "FLOP"), (1e3, "kFLOP"), (1e6, "MFLOP"), (1e9, "GFLOP"), (1e12, "TFLOP"), (1e15, "PFLOP")
 SHORT_SECONDS = (1e-3, "ms"), (1.0, "s")

@@ -6,6 +6,7 @@ from ddlsim import assembly, runs
 from ddlsim.devices.base import StepWork
 from ddlsim.devices.language_models import LanguageModel
 from ddlsim.foundation.errors import ScenarioError
+from ddlsim.report.summary_table import rows
 from ddlsim.runs import load_data, prepare
 from ddlsim.scenario import load
 from ddlsim.scenario.tree import ScenarioProblems
@@ -33,8 +34,9 @@ def scenario(tmp_path):
     return lambda *changes: load(path, changes)
 
 
-def of_size(parameters, tokens=0):
-    return StepWork(2.0, 6.0, counted=False, parameters=parameters, tokens=tokens)
+def step_s(devices, parameters):
+    work = StepWork(2.0, 6.0, counted=False, parameters=parameters)
+    return devices.base_step_s("", devices.step_work("", work))
 
 
 @pytest.mark.parametrize(
@@ -52,7 +54,7 @@ def of_size(parameters, tokens=0):
     ids=["7B on 8 H100", "1B on A100", "1B on 4 RTX 4090", "100B on 64 H100"],
 )
 def test_step_times_by_hand(devices, parameters, seconds):
-    assert devices.base_step_s("", of_size(parameters)) == pytest.approx(seconds, rel=1e-6)
+    assert step_s(devices, parameters) == pytest.approx(seconds, rel=1e-6)
 
 
 def test_throughput_of_llama_8b_on_h100_agrees_with_a_measurement():
@@ -60,7 +62,7 @@ def test_throughput_of_llama_8b_on_h100_agrees_with_a_measurement():
     devices = LanguageModel(
         gpus_per_worker=8, utilization=0.39, tokens_per_step=131_072, layers=32, width=4096, context=8192
     )
-    assert 131_072 / 8 / devices.base_step_s("", of_size(7_505_000_000)) == pytest.approx(6667, rel=0.01)
+    assert 131_072 / 8 / step_s(devices, 7_505_000_000) == pytest.approx(6667, rel=0.01)
 
 
 def test_counted_operations_of_a_gpt_give_its_step_time(scenario):
@@ -90,6 +92,24 @@ def test_models_of_a_hundred_billion_parameters_run_as_sizes(scenario, tmp_path)
     assert summary["energy"]["compute_j"] == pytest.approx(2 * 64 * 400 * 10 * step_s)
 
 
+def test_utilization_tokens_and_bandwidth_of_two_nodes_by_hand(scenario, tmp_path):
+    """Per round ten steps of 16,384 x 6e9 / (312e12 x 0.4) s, and 4 GB to the other node at 100 MB/s."""
+    summary = runs.run(scenario(), out=tmp_path / "run")
+    computing_s = 10 * 16384 * 6e9 / (312e12 * 0.4)
+    round_s, use = computing_s + 4e9 / 100e6, summary["language_model"]
+    assert use["compute_utilization"] == pytest.approx(computing_s / round_s)
+    assert use["tokens"] == pytest.approx(2 * 2 * 10 * 16384)
+    assert use["tokens_per_s"] == pytest.approx(2 * 10 * 16384 / round_s)
+    assert use["bits_per_parameter_and_step"] == pytest.approx(32 / 10)
+    assert use["uplink_mean_bytes_per_s"] == pytest.approx(4e9 / round_s)
+    assert use["uplink_peak_bytes_per_s"] == pytest.approx(100e6)
+    lines = dict(rows(summary))
+    assert lines["compute utilization"] == "16.45 %" and lines["tokens"] == "6,844 per second, 655,360 in all"
+    assert lines["bandwidth per uplink"] == "mean 668 Mbit/s, peak 800 Mbit/s"
+    assert lines["device"] == "a100_sxm at 40 %, 788 ms per step (98.3 TFLOP, estimated from the model's size)"
+    assert not (tmp_path / "run" / "energy.jsonl").exists()
+
+
 @pytest.mark.parametrize(
     ("change", "text"),
     [
@@ -112,4 +132,4 @@ def test_attention_needs_all_three_sizes_and_a_model_without_counted_operations(
         scenario("devices.layers=32", "devices.context=2048")
     shaped = LanguageModel(tokens_per_step=1, layers=1, width=1, context=1)
     with pytest.raises(ScenarioError, match="attention included"):
-        shaped.base_step_s("GPT", StepWork(1.0, 3.0, parameters=1, tokens=1))
+        shaped.step_work("GPT", StepWork(1.0, 3.0, parameters=1, tokens=1))

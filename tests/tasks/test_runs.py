@@ -91,9 +91,16 @@ def test_reports_name_undefined_measures_and_show_the_metric_of_the_task(tmp_pat
 
 def test_a_target_of_perplexity_is_reached_from_above(tmp_path):
     stops = {"every": 1, "target": 70.0, "stop_at_target": True}
-    summary = runs.run(scenario("gpt", "el", rounds=30, evaluation=stops), out=tmp_path / "run")
-    assert summary["target"]["reached"] and summary["perplexity"]["all"] <= 70
-    assert summary["evaluated_round"] < 30
+    devices = {"name": "language_model", "device": "rtx_4090"}
+    changes = {"rounds": 30, "evaluation": stops, "devices": devices, "energy": {}}
+    summary = runs.run(scenario("gpt", "el", **changes), out=tmp_path / "run")
+    target, use = summary["target"], summary["language_model"]
+    assert target["reached"] and summary["perplexity"]["all"] <= 70
+    assert target["round"] == summary["evaluated_round"] < 30
+    assert target["bytes"] == summary["bytes"]["total"] and target["sim_time_s"] == summary["sim_time_s"]
+    tokens_per_step = 12 * 8
+    assert use["tokens"] == pytest.approx(target["round"] * 4 * 2 * tokens_per_step)
+    assert target["joules"] == pytest.approx(450 * 4 * 2 * target["round"] * summary["step_times"]["step_s"][0])
 
 
 @pytest.mark.parametrize(
