@@ -10,7 +10,10 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+import numpy as np
+
 from ddlsim.learning.bank import Params, Row, Rows
+from ddlsim.learning.fragments import Ranges
 from ddlsim.learning.optimizing.state import OptimizerState
 from ddlsim.learning.private_steps import PrivateSteps
 from ddlsim.learning.training_inputs import Batches, Objective
@@ -177,21 +180,23 @@ class TestSpec(JobSpec):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CopySpec(JobSpec):
-    """Builds a row from columns of others.
+    """Takes columns of a row, or puts a row in the place of columns of another.
 
     Args:
-        sources: in their order in the new row.
-        columns: per source [start, stop).
+        source: the row that is read.
+        columns: ranges [start, stop), or indices, int64.
         target: the new row.
+        into: row whose columns `source` replaces; None: the new row consists of columns of `source`.
     """
 
     kind = "copying"
-    reads_in = ("sources",)
+    reads_in = ("into", "source")
     writes_in = ("target",)
 
-    sources: tuple[RowRef, ...]
-    columns: tuple[tuple[int, int], ...]
+    source: RowRef
+    columns: Ranges | np.ndarray
     target: RowRef
+    into: RowRef | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

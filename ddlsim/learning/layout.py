@@ -50,6 +50,11 @@ class Entry:
     trainable: bool
     dtype: torch.dtype = torch.float32
 
+    @property
+    def size(self) -> int:
+        """Number of columns."""
+        return self.stop - self.start
+
     def view(self, flat: torch.Tensor) -> torch.Tensor:
         """The tensor inside a flat float32 vector [P] (or a row of it), sharing its memory."""
         columns = flat[self.start : self.stop]
@@ -80,6 +85,11 @@ class Part:
     def signature(self) -> tuple[tuple[int, ...], ...]:
         """The shapes in order; two parts can be merged only when these agree."""
         return tuple(entry.shape for entry in self.entries)
+
+    @property
+    def tensors(self) -> tuple[Entry, ...]:
+        """The entries, as fragments need them."""
+        return self.entries
 
     @cached_property
     def trainable_columns(self) -> tuple[tuple[int, int], ...]:

@@ -5,12 +5,14 @@ Their shapes are checked; errors name the architectures and their nodes.
 
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ddlsim.foundation.errors import DdlsimError
 from ddlsim.learning import job_types
 from ddlsim.learning.bank import Params, Rows
+from ddlsim.learning.fragments import Fragment
 from ddlsim.learning.jobs import Job, Jobs
 from ddlsim.learning.layout import Entry, Part
 
@@ -133,12 +135,23 @@ class RowOperations:
 
     def with_trained_values(self, params: Params, values: Params) -> Params:
         """`params` with other trained values and its own buffers."""
-        pieces, at, taken = [], 0, 0
-        for start, stop in params.part.trainable_columns:  # several in a whole model with buffers: part after part
-            pieces += [(params, at, start), (values, taken, taken + stop - start)]
-            at, taken = stop, taken + stop - start
-        pieces.append((params, at, params.size))
-        return self._copy([piece for piece in pieces if piece[1] < piece[2]], params.part)
+        return self._copy(values, params.part.trainable_columns, params.part, params)
+
+    def take(self, params: Params, fragment: Fragment) -> Params:
+        """Return the values of a fragment, tensor by tensor."""
+        key = (params.part, fragment)
+        if key not in self._slices:
+            entries, name = params.part.entries, f"{params.part.name}[{fragment.name}]"
+            inside = [
+                replace(entries[i], start=at, stop=at + entries[i].size) for i, at in fragment.tensors_in(entries)
+            ]
+            drawn = (Entry("values", (fragment.size,), 0, fragment.size, True),)
+            self._slices[key] = Part(params.part.architecture, name, tuple(inside) if fragment.ranges else drawn)
+        return self._copy(params, fragment.columns, self._slices[key])
+
+    def put(self, params: Params, fragment: Fragment, values: Params) -> Params:
+        """Return parameters with other values of a fragment."""
+        return self._copy(values, fragment.columns, params.part, params)
 
     def classifier(self, head: Params) -> Params:
         """The weights [C, D] of a head's last linear layer, without its bias.
@@ -187,14 +200,12 @@ class RowOperations:
             size = sum(stop - start for start, stop in columns)
             name = f"{params.part.name}[{','.join(f'{start}:{stop}' for start, stop in columns)}]"
             self._slices[key] = Part(params.part.architecture, name, (Entry("values", (size,), 0, size, True),))
-        return self._copy([(params, start, stop) for start, stop in columns], self._slices[key])
+        return self._copy(params, columns, self._slices[key])
 
-    def _copy(self, pieces: Sequence[tuple[Params, int, int]], part: Part) -> Params:
-        """A row of a part, put together from columns [start, stop) of others."""
+    def _copy(self, source: Params, columns: Any, part: Part, into: Params | None = None) -> Params:
+        """Return a row of a part, see CopySpec."""
         copied = self.rows.new(part)
-        sources = tuple(source for source, _, _ in pieces)
-        columns = tuple((start, stop) for _, start, stop in pieces)
-        self._submit(job_types.CopySpec, sources=sources, columns=columns, target=copied)
+        self._submit(job_types.CopySpec, source=source, columns=columns, target=copied, into=into)
         return copied
 
     def _submit(self, kind: type[job_types.JobSpec], **fields: Any) -> Job:

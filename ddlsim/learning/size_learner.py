@@ -13,6 +13,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, cast
 
 from ddlsim.foundation.errors import DdlsimError
+from ddlsim.learning.fragments import Fragment, SizedTensor
 from ddlsim.learning.training_inputs import MODEL, batches_per_pass, check_model, no_core
 from ddlsim.scenario.per_node import of_node
 
@@ -35,11 +36,13 @@ class SizedPart:
         name: core, head or model.
         size: number of float32 values.
         trained_sizes: of these, the trained ones per tensor; the rest are buffers.
+        tensors: its tensors; empty if only sizes are known.
     """
 
     name: str
     size: int
     trained_sizes: tuple[int, ...]
+    tensors: tuple[SizedTensor, ...] = ()
 
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
@@ -205,6 +208,17 @@ class SizeLearner:
         """Return a row of the same size."""
         return self._params(params.part)
 
+    def take(self, params: "Params", fragment: Fragment) -> "Params":
+        """Return the values of a fragment."""
+        name, tensors = f"{params.part.name}[{fragment.name}]", cast("SizedPart", params.part).tensors
+        inside = [tensors[i] for i, _ in fragment.tensors_in(tensors)] if fragment.ranges else []
+        sizes = tuple(each.stop - each.start for each in inside if each.trainable) if inside else (fragment.size,)
+        return self._params(SizedPart(name, fragment.size, sizes))
+
+    def put(self, params: "Params", fragment: Fragment, values: "Params") -> "Params":
+        """Return parameters of the same size."""
+        return self._params(params.part)
+
     def columns(self, params: "Params", columns: Sequence[tuple[int, int]]) -> "Params":
         """Return a row of these columns, range [start, stop) after range."""
         size = sum(stop - start for start, stop in columns)
@@ -296,7 +310,12 @@ def _finished_job(value: list[Any]) -> "Job":
 
 
 def _whole(parts: Sequence[SizedPart]) -> SizedPart:
-    return SizedPart(MODEL, sum(part.size for part in parts), sum((part.trained_sizes for part in parts), ()))
+    tensors, start = [], 0
+    for part in parts:
+        moved = ((each.start + start, each.stop + start) for each in part.tensors)
+        tensors += [each._replace(start=at, stop=to) for each, (at, to) in zip(part.tensors, moved, strict=True)]
+        start += part.size
+    return SizedPart(MODEL, start, sum((part.trained_sizes for part in parts), ()), tuple(tensors))
 
 
 def parts_of_sizes(sizes: Mapping[str, int]) -> dict[str, SizedPart]:
@@ -322,4 +341,8 @@ def parts_of(architecture: str, build: "Build", buffers: "Buffers" = "shared") -
     with torch.device("meta"):
         layout = Layout(architecture, build(), buffers)
     parts = [layout.parts[name] for name in layout.names]
-    return {part.name: SizedPart(part.name, part.size, part.trained_sizes) for part in parts}
+    tensors = {
+        part.name: tuple(SizedTensor(each.name, each.start, each.stop, each.trainable) for each in part.entries)
+        for part in parts
+    }
+    return {part.name: SizedPart(part.name, part.size, part.trained_sizes, tensors[part.name]) for part in parts}

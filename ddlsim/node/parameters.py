@@ -6,11 +6,13 @@ updates. A deferred value is computed when it is needed.
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from operator import index
 from typing import TYPE_CHECKING, Any, overload
 from weakref import WeakKeyDictionary
 
 from ddlsim.aggregation.base import metropolis_hastings
-from ddlsim.foundation.errors import DdlsimError
+from ddlsim.foundation.errors import DdlsimError, listing
+from ddlsim.learning.fragments import Fragment, Order, equal_fragments, fragments_of, layers_of
 from ddlsim.node.arguments import node_ids
 from ddlsim.node.info import NodeInfo
 from ddlsim.topologies.base import Receivers, mixing_weights
@@ -264,6 +266,62 @@ class ParameterOps(NodeInfo):
         if self._starts is not None:
             self._starts.derived(params, result)
         return result
+
+    def fragments(self, params: "Params", count: int | None = None, order: Order = "strided") -> tuple[Fragment, ...]:
+        """Return fragments that together are all of some parameters, see learning/fragments.py.
+
+        Args:
+            params: parameters, such as the node's whole model.
+            count: number of fragments; None: one for each layer.
+            order: strided: the layers in order are dealt to the fragments one after the other; sequential: in blocks.
+
+        Raises:
+            DdlsimError: more fragments than layers. A model of which only sizes are known (`name: sizes`) has no layers
+                and is cut into consecutive fragments of equal size.
+        """
+        part = params.part
+        layers = layers_of(part.tensors)
+        most = len(layers) if layers else params.size
+        wanted = len(layers) if count is None else index(count)
+        if not 1 <= wanted <= most or order not in ("strided", "sequential"):
+            what = f"the layers {listing(list(layers))}" if layers else f"{most} values in unknown layers"
+            raise DdlsimError(
+                f"node.fragments: expected 1 to {most} fragments, strided or sequential, since the {part.name} has "
+                f"{what}, got {count}, {order}. Choose fewer fragments."
+            )
+        return fragments_of(layers, wanted, order) if layers else equal_fragments(params.size, wanted)
+
+    def random_fragment(self, params: "Params", share: float, number: int) -> Fragment:
+        """Return a random share of the columns of parameters, the same on all nodes.
+
+        Args:
+            params: parameters, such as the node's whole model.
+            share: their share, above 0, up to 1; at least one column.
+            number: number of the draw, such as the round or the step.
+        """
+        if not 0 < share <= 1:
+            raise DdlsimError(f"node.random_fragment: share: expected a number above 0, up to 1, got {share}.")
+        size = max(1, round(share * params.size))
+        return Fragment(f"{share:g}", size, drawn=(self.seed, index(number), params.size))
+
+    def take(self, params: "Params", fragment: Fragment) -> "Params":
+        """Return the values of a fragment, to be sent, merged or changed by themselves."""
+        self._check_fragment("take", params, fragment, fragment.size)
+        return self._derive(params, lambda each: self._compute.take(each, fragment))
+
+    def put(self, params: "Params", fragment: Fragment, values: "Params") -> "Params":
+        """Return parameters with other values of a fragment; the start of their training is kept."""
+        self._check_fragment("put", params, fragment, values.size)
+        result = self._compute.put(params, fragment, values)
+        if self._starts is not None:
+            self._starts.derived(params, result)
+        return result
+
+    def _check_fragment(self, method: str, params: "Params", fragment: Fragment, size: int) -> None:
+        fits = params.size == fragment.drawn[2] if fragment.drawn else params.size >= fragment.ranges[-1][1]
+        if not fits or size != fragment.size:
+            text = f"expected a fragment of these parameters, and {fragment.size} values for it"
+            raise DdlsimError(f"node.{method}: {text}, got {size} values and {params.size} parameters.")
 
     def classifier(self, head: "Params") -> "Params":
         """Return the weights [classes, features] of a head's last linear layer, without bias."""

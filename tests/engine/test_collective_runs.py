@@ -61,8 +61,11 @@ def test_all_reduce_of_a_hundred_billion_parameters(tmp_path):
 CHURN = "churn={name: schedule, offline: [{node: 2, start_s: 0.27, end_s: 0.4}]}"
 
 
-def test_resumed_collectives_leave_the_same_bytes(tmp_path, monkeypatch):
-    keys = settings("LocalSGD", CHURN, "evaluation.every=1", "network.compression={name: float16}")
+@pytest.mark.parametrize("name", ["LocalSGD", "Overlapped"])
+def test_resumed_collectives_leave_the_same_bytes(tmp_path, monkeypatch, name):
+    keys = settings(
+        name, CHURN, "evaluation.every=1", "network.compression={name: float16}", "training.optimizer=adamw"
+    )
     whole = run_whole(tmp_path / "whole", keys)
     run_until(tmp_path / "torn", keys, 2, 1, monkeypatch)
     runs.resume(tmp_path / "torn", checkpoint_every=Every(rounds=1))

@@ -46,3 +46,43 @@ class InPieces(LocalSGD):
         for steps in self.pieces:
             state.model = yield node.train(state.model, steps, of=sum(self.pieces))
         state.model = yield node.all_reduce(state.model, range(node.num_nodes), round_num)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InFragments(LocalSGD):
+    """Local SGD whose models are averaged fragment by fragment; `share` averages a random one only."""
+
+    count: int | None = None
+    order: Literal["strided", "sequential"] = "strided"
+    share: float | None = None
+
+    def round(self, node, state, round_num):
+        (model,) = yield node.train(state.model)
+        if self.share is None:
+            fragments = node.fragments(model, self.count, self.order)
+        else:
+            fragments = [node.random_fragment(model, self.share, round_num)]
+        for fragment in fragments:
+            mean = yield node.all_reduce(node.take(model, fragment), range(node.num_nodes), round_num)
+            model = node.put(model, fragment, mean)
+        state.model = (model,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overlapped(LocalSGD):
+    """Two fragments; the mean of each arrives while the other half of the local steps is computed."""
+
+    def start(self, node):
+        state = super().start(node)
+        state.pending = None
+        return state
+
+    def round(self, node, state, round_num):
+        for fragment in node.fragments(state.model[0], 2):
+            (model,) = yield node.train(state.model, 2, of=4)
+            if state.pending is not None:
+                last, handle = state.pending
+                mean = yield node.wait(handle)
+                model = model if mean is None else node.put(model, last, mean)
+            verb = node.all_reduce(node.take(model, fragment), range(node.num_nodes), round_num)
+            state.model, state.pending = (model,), (fragment, node.begin(verb))

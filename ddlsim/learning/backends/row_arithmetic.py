@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from ddlsim import kernels
-from ddlsim.kernels.matrices import downloaded
+from ddlsim.kernels.matrices import downloaded, uploaded
 from ddlsim.learning import job_types
 from ddlsim.learning.backends.base import OTHER_KIND, Backend
 from ddlsim.learning.bank import by_bank, stacked_rows
@@ -34,10 +34,24 @@ class RowArithmetic(Backend):
 def _copy(jobs: Sequence[job_types.CopySpec]) -> None:
     for job in jobs:
         job.target.allocate()
-        offset = 0
-        for source, (start, stop) in zip(job.sources, job.columns, strict=True):
-            job.target.values()[offset : offset + stop - start].copy_(source.values()[start:stop])
-            offset += stop - start
+        source, target, puts = job.source.values(), job.target.values(), job.into is not None
+        if job.into is not None:
+            target.copy_(job.into.values())
+        if isinstance(job.columns, np.ndarray):
+            places = uploaded(job.columns, target.device)
+            if puts:
+                target.index_copy_(0, places, source)
+            else:
+                torch.index_select(source, 0, places, out=target)
+            continue
+        at = 0
+        for start, stop in job.columns:
+            packed = slice(at, at + stop - start)
+            if puts:
+                target[start:stop].copy_(source[packed])
+            else:
+                target[packed].copy_(source[start:stop])
+            at = packed.stop
 
 
 def _merge(jobs: Sequence[job_types.MergeSpec]) -> None:
