@@ -77,7 +77,7 @@ def test_comparisons_and_pages_are_of_honest_nodes(run):
     (row,) = compared([(records, summary)])
     assert row.numbers["accuracy_all"]["mean"] == summary["honest"]["accuracy"]["all"] == flat(summary)["accuracy_all"]
     assert summary["honest"]["accuracy"]["all"] > summary["accuracy"]["all"]
-    assert any("with accuracy over honest nodes at or above" in note for note in notes_of([row]))
+    assert any("to target: accuracy over honest nodes at or above" in note for note in notes_of([row]))
     assert any("honest nodes only; 2 nodes attack them" in note for note in notes_of([row]))
     assert run_tiles(summary)[0].remark.startswith("6 honest nodes, clusters")
 
