@@ -124,7 +124,7 @@ def _radio(about: str, up_mw_per_mbps: float, down_mw_per_mbps: float) -> Preset
     return Preset(f"{about} (Huang et al., MobiSys 2012, table 4; without what the radio draws at any rate)", slopes)
 
 
-DEVICES = {
+DEVICES: dict[str, Preset] = {
     "jetson_nano_5w": Preset("NVIDIA Jetson Nano in its 5 W mode (power budget, NVIDIA)", {"watts": 5.0}),
     "jetson_nano_10w": Preset("NVIDIA Jetson Nano in its 10 W mode (power budget, NVIDIA)", {"watts": 10.0}),
     "t4": Preset("NVIDIA T4 (board power limit, NVIDIA's data sheet)", {"watts": 70.0}),

@@ -110,6 +110,12 @@ def test_utilization_tokens_and_bandwidth_of_two_nodes_by_hand(scenario, tmp_pat
     assert not (tmp_path / "run" / "energy.jsonl").exists()
 
 
+def test_peak_of_an_uplink_is_its_capacity_when_messages_share_it(scenario, tmp_path):
+    use = runs.run(scenario("nodes.clusters=[3]", "rounds=1"), out=tmp_path / "run")["language_model"]
+    assert use["uplink_peak_bytes_per_s"] == pytest.approx(100e6)
+    assert use["bits_per_parameter_and_step"] == pytest.approx(2 * 32 / 10)
+
+
 @pytest.mark.parametrize(
     ("change", "text"),
     [
