@@ -3,7 +3,7 @@
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from operator import index
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import simpy
 
@@ -42,6 +42,19 @@ class Handle:
         return self.verb[0].processed
 
 
+class Options(TypedDict, total=False):
+    """Options of all collectives.
+
+    Args:
+        on_leave: `rebuild` (default): if a member leaves, the others start again without it; `continue`: they go on.
+        wire_bytes: bytes of a member's content, if the algorithm encodes its values; default: 4 a value, or as
+            network.compression says.
+    """
+
+    on_leave: OnLeave
+    wire_bytes: int
+
+
 class CollectiveVerbs(ParameterOps):
     """Collective operations, and verbs that are started now and waited for later.
 
@@ -54,9 +67,7 @@ class CollectiveVerbs(ParameterOps):
         group: its members, this node among them; the order is that of a ring.
         round_num: the round; a member that has completed it without a call is not waited for.
         algorithm: name of the schedule.
-        on_leave: `rebuild`: if a member leaves, the others start again without it; `continue`: they go on.
-        wire_bytes: bytes of a member's content on the wire, if its parameters could be encoded in fewer bytes; None:
-            4 a value, or by network.compression.
+        options: see Options.
     """
 
     open_verbs: int
@@ -71,38 +82,30 @@ class CollectiveVerbs(ParameterOps):
         algorithm: str = "ring",
         *,
         sites: Sequence[Sequence[int]] = (),
-        on_leave: OnLeave = "rebuild",
-        wire_bytes: int | None = None,
+        **options: Unpack[Options],
     ) -> Verb:
         """Average a content over the group; outcome: the mean over the members that are still present.
 
         Args:
-            content, group, round_num, on_leave, wire_bytes: see CollectiveVerbs.
+            content, group, round_num, options: see CollectiveVerbs.
             algorithm: ring, direct, tree, halving_doubling, server (at the first member), or hierarchical.
             sites: for `hierarchical`, the members of each site, its first member being the one that others talk to.
         """
-        call = self._call("all_reduce", group, round_num, algorithm, on_leave, sites=sites)
-        return self._collective(call, content, wire_bytes, lambda contents: self._mean(list(contents.values())))
+        call = self._call("all_reduce", group, round_num, algorithm, options, sites=sites)
+        return self._collective(call, content, options, lambda contents: self._mean(list(contents.values())))
 
     def reduce_scatter(
-        self,
-        content: Any,
-        group: Iterable[int],
-        round_num: int,
-        algorithm: str = "ring",
-        *,
-        on_leave: OnLeave = "rebuild",
-        wire_bytes: int | None = None,
+        self, content: Any, group: Iterable[int], round_num: int, algorithm: str = "ring", **options: Unpack[Options]
     ) -> Verb:
         """Average a content over the group; outcome: this member's part of the mean.
 
         Of n members the i-th gets the i-th of n consecutive parts of nearly equal size of each of the parameters.
 
         Args:
-            content, group, round_num, on_leave, wire_bytes: see CollectiveVerbs.
+            content, group, round_num, options: see CollectiveVerbs.
             algorithm: ring or direct.
         """
-        call = self._call("reduce_scatter", group, round_num, algorithm, on_leave)
+        call = self._call("reduce_scatter", group, round_num, algorithm, options)
 
         def part(contents: dict[int, Any]) -> Any:
             place, count = [member for member in call.group if member in contents].index(self.id), len(contents)
@@ -113,26 +116,19 @@ class CollectiveVerbs(ParameterOps):
 
             return walk(self._mean(list(contents.values())), cut)
 
-        return self._collective(call, content, wire_bytes, part)
+        return self._collective(call, content, options, part)
 
     def all_gather(
-        self,
-        content: Any,
-        group: Iterable[int],
-        round_num: int,
-        algorithm: str = "ring",
-        *,
-        on_leave: OnLeave = "rebuild",
-        wire_bytes: int | None = None,
+        self, content: Any, group: Iterable[int], round_num: int, algorithm: str = "ring", **options: Unpack[Options]
     ) -> Verb:
         """Send a content to all members; outcome: the contents of all members, by node, ascending.
 
         Args:
-            content, group, round_num, on_leave, wire_bytes: see CollectiveVerbs.
+            content, group, round_num, options: see CollectiveVerbs.
             algorithm: ring or direct.
         """
-        call = self._call("all_gather", group, round_num, algorithm, on_leave)
-        return self._collective(call, content, wire_bytes, lambda contents: contents)
+        call = self._call("all_gather", group, round_num, algorithm, options)
+        return self._collective(call, content, options, lambda contents: contents)
 
     def broadcast(
         self,
@@ -141,20 +137,19 @@ class CollectiveVerbs(ParameterOps):
         group: Iterable[int],
         round_num: int,
         algorithm: str = "tree",
-        *,
-        on_leave: OnLeave = "rebuild",
-        wire_bytes: int | None = None,
+        **options: Unpack[Options],
     ) -> Verb:
         """Send a content from one member to all; outcome: the content, or None if the root left before.
 
         Args:
-            content, group, round_num, on_leave, wire_bytes: see CollectiveVerbs; other members' contents are ignored.
+            content, group, round_num, options: see CollectiveVerbs; other members' contents are ignored.
             root: the member that sends.
             algorithm: tree, ring or direct.
         """
-        call = self._call("broadcast", group, round_num, algorithm, on_leave, root=index(root))
-        content = content if self.id == call.root else None
-        return self._collective(call, content, wire_bytes, lambda contents: contents.get(call.root))
+        root = index(root)
+        call = self._call("broadcast", group, round_num, algorithm, options, root=root)
+        content = content if self.id == root else None
+        return self._collective(call, content, options, lambda contents: contents.get(root))
 
     def begin(self, verb: Verb) -> Handle:
         """Continue while a verb runs: `handle = node.begin(node.all_reduce(...))`; `wait` returns its outcome.
@@ -184,7 +179,7 @@ class CollectiveVerbs(ParameterOps):
         group: Iterable[int],
         round_num: int,
         algorithm: str,
-        on_leave: OnLeave,
+        options: Options,
         root: int | None = None,
         sites: Sequence[Sequence[int]] = (),
     ) -> CollectiveCall:
@@ -193,15 +188,16 @@ class CollectiveVerbs(ParameterOps):
         Raises:
             DdlsimError: an invalid one.
         """
-        members = node_ids(group, self._num_members, verb)
-        known = SCHEDULES[verb]
-        wrong = None
+        members, known, wrong = node_ids(group, self._num_members, verb), SCHEDULES[verb], None
+        on_leave = options.get("on_leave", "rebuild")
         if len(set(members)) < len(members) or self.id not in members:
             wrong = f"expected different nodes as group, node {self.id} among them, got {listing(members)}"
         elif algorithm not in known:
             wrong = f"expected the algorithm {', '.join(known)}, got {algorithm!r}"
         elif on_leave not in ("rebuild", "continue"):
             wrong = f"expected on_leave rebuild or continue, got {on_leave!r}"
+        elif unknown := set(options) - set(Options.__annotations__):
+            wrong = f"expected the options {' and '.join(Options.__annotations__)}, got {sorted(unknown)[0]}"
         elif root is not None and root not in members:
             wrong = f"expected a member of the group as root, got {root}"
         elif algorithm == "hierarchical" and sorted(member for site in sites for member in site) != sorted(members):
@@ -212,13 +208,11 @@ class CollectiveVerbs(ParameterOps):
         return CollectiveCall(verb, members, index(round_num), algorithm, on_leave, root, of_sites)
 
     def _collective(
-        self, call: CollectiveCall, content: Any, wire_bytes: int | None, result: Callable[[dict[int, Any]], Any]
+        self, call: CollectiveCall, content: Any, options: Options, result: Callable[[dict[int, Any]], Any]
     ) -> Verb:
-        if content is not None:
+        if content is not None or call.root in (None, self.id):
             walk(content, self._check_parameters)
-        elif self.id == call.root or call.root is None:
-            self._check_parameters(content, ())
-        event, contents = self._transport.collective(self.id, call, content, wire_bytes)
+        event, contents = self._transport.collective(self.id, call, content, options.get("wire_bytes"))
         self.open_verbs += 1
         return event, lambda: result(contents())
 

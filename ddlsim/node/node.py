@@ -16,8 +16,9 @@ from ddlsim.learning.training_inputs import TrainingContext, no_samples
 from ddlsim.network.messages.encoder import as_sent
 from ddlsim.network.messages.message import PUSH, RESPONSE, SCORE
 from ddlsim.node import arguments
-from ddlsim.node.collective_verbs import CollectiveVerbs, Verb
+from ddlsim.node.collective_verbs import CollectiveVerbs
 from ddlsim.node.collective_verbs import Steps as Steps
+from ddlsim.node.collective_verbs import Verb as Verb
 from ddlsim.node.parameters import Deferred
 
 if TYPE_CHECKING:

@@ -221,6 +221,7 @@ def test_group_of_one_ends_at_once_without_bytes():
             r"node.all_reduce: expected different nodes as group, node 0 among them, got 0, 1, 1",
         ),
         ({"group": (0, 7)}, r"node.all_reduce: expected ids of nodes, 0 to 2, got \[0, 7\]"),
+        ({"deadline_s": 3}, r"expected the options on_leave and wire_bytes, got deadline_s"),
         ({"on_leave": "wait"}, r"expected on_leave rebuild or continue, got 'wait'"),
         (
             {"sites": [[0, 1]], "algorithm": "hierarchical"},

@@ -283,8 +283,10 @@ class StackedBackend(Backend):
     def _batches(self, jobs: Sequence[TrainSpec]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """The images [N, b, C, H, W] and labels [N, b] of every step."""
         kind = self._training.augmentation
-        augmented = [] if kind == "none" else [job for job in jobs if job.seed is not None]
-        augmenters = [self._data.augmenter(kind, job.seed, job.node, job.skipped) for job in augmented]
+        augmented = jobs if kind != "none" else ()
+        augmenters = [
+            self._data.augmenter(kind, job.seed, job.node, job.skipped) for job in augmented if job.seed is not None
+        ]
         for rows in self._pool.rows([job.node for job in jobs], [job.batches for job in jobs]):
             images, labels = self._pool.gather(jobs[0].node, rows)
             yield augment_together(augmenters, images) if augmenters else images, labels
