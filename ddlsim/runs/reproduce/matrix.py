@@ -72,6 +72,11 @@ class Matrix:
         return tuple(override for override in self.overrides if not override.startswith("records."))
 
     @property
+    def learns(self) -> bool:
+        """Whether its runs train models; without training (`learning: none`) they have measures alone."""
+        return self.cells[0].scenario.learning != "none"
+
+    @property
     def judged_by(self) -> Metric:
         """The metric of the nodes of all cells."""
         return self.cells[0].scenario.learned.judged_by

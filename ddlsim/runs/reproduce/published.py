@@ -68,6 +68,31 @@ def _at(*path: str, scale: float = 1.0, honest: bool = False) -> Callable[[dict[
     return value
 
 
+def _seconds_per_round(summary: dict[str, Any], directory: Path) -> float | None:
+    """Return the mean time between the ends of rounds, without the first round."""
+    table = summary["timetable"] or ()
+    if len(table) < 2:
+        return None
+    return (table[-1]["last_s"] - table[0]["last_s"]) / (table[-1]["round"] - table[0]["round"])
+
+
+def _computing_s(summary: dict[str, Any], directory: Path) -> float:
+    """Return the seconds of the slowest node's local steps in a round."""
+    from ddlsim.report.reading import read
+
+    return read(directory).scenario["training"]["local_steps"] * summary["step_times"]["step_s"][-1]
+
+
+def _waiting_s(summary: dict[str, Any], directory: Path) -> float | None:
+    seconds = _seconds_per_round(summary, directory)
+    return None if seconds is None else seconds - _computing_s(summary, directory)
+
+
+def _compute_utilization(summary: dict[str, Any], directory: Path) -> float | None:
+    seconds = _seconds_per_round(summary, directory)
+    return None if seconds is None else 100 * _computing_s(summary, directory) / seconds
+
+
 def _peeking(summary: dict[str, Any], directory: Path) -> float | None:
     """Return the accuracy with the head of lowest test loss, or the accuracy if each node has one model."""
     of = honest_part(summary)
@@ -119,6 +144,8 @@ MEASURES: dict[str, Measure] = {
     "gb_per_node_to_target": Measure("GB per node to the target", _gb_per_node, 3),
     "seconds_to_target": Measure("simulated seconds to the target", _at("target", "interpolated", "sim_time_s"), 0),
     "rounds_to_target": Measure("rounds to the target", _at("target", "round"), 0),
+    "waiting_s_per_round": Measure("seconds per round without computation", _waiting_s, 3),
+    "compute_utilization": Measure("compute utilization %", _compute_utilization),
     "before_merges": Measure("cluster 0, validation, before the last merges", _between_merges("before")),
     "after_merges": Measure("cluster 0, validation, after the last merges", _between_merges("after")),
 }

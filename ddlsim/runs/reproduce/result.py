@@ -161,6 +161,8 @@ def read_table(path: Path) -> dict[str, Any]:
 
 CLOSE = 2.0
 """Published standard deviations within which a cell counts as reproduced."""
+CLOSE_PERCENT = 5.0
+"""Percent within which the first published measure of a table without learning counts as reproduced."""
 FAR = 2.0
 """Percentage points beyond which a cell without a published deviation over seeds counts as outside."""
 
@@ -208,6 +210,13 @@ class Result:
             return None
         return difference / published.std
 
+    def relative_error(self, measure: str) -> float | None:
+        """Return the difference of a measure from its published value, in percent."""
+        published = self.cell.published and self.cell.published.measure(measure)
+        if not published or not published.mean or measure not in self.measures:
+            return None
+        return 100 * (self.measures[measure] / published.mean - 1)
+
     def value(self, of: int | str | None) -> float | None:
         """Return the value that a shape compares: the mean (None), a cluster or a measure."""
         if isinstance(of, int):
@@ -244,12 +253,19 @@ def result_of(matrix: Matrix, cell: Cell, own: list[tuple[int, dict[str, Any]]])
         own: seeds with their values, see `run_values`.
     """
     scale = matrix.judged_by.scale
-    valued = [values for _, values in own if _is_whole(values)]
+    valued = [values for _, values in own if _is_whole(values) or not matrix.learns]
     seeds = tuple(seed for seed, _ in own)
     if not valued or len(valued) < len(own):
         return Result(cell, seeds, None, None, ())
+    of_seeds = {name: [v.get("measures", {}).get(name) for v in valued] for name in matrix.content.measures}
+    known = {name: [value for value in values if value is not None] for name, values in of_seeds.items()}
+    measures = {name: float(np.mean(values)) for name, values in known.items() if values}
+    having = {name: len(values) for name, values in known.items() if values}
+    unmeasured = frozenset(name for name in of_seeds if any(name not in v.get("measures", {}) for v in valued))
+    if not matrix.learns:
+        return Result(cell, seeds, None, None, (), measures, having, unmeasured=unmeasured)
     clusters = scale * np.array([values["clusters"] for values in valued], float)  # None is nan
-    average, spread, measures = matrix.content.average, matrix.content.spread, matrix.content.measures
+    average, spread = matrix.content.average, matrix.content.spread
     means = np.nanmean(clusters, 1) if average == "clusters" else scale * np.array([v["all"] for v in valued])
     std = None
     if spread == "clusters":  # as published: of the clusters' means over seeds
@@ -258,18 +274,16 @@ def result_of(matrix: Matrix, cell: Cell, own: list[tuple[int, dict[str, Any]]])
         std = float(scale * np.mean([values["std"] for values in valued]))
     elif len(seeds) > 1:
         std = float(means.std())
-    of_seeds = {name: [values.get("measures", {}).get(name) for values in valued] for name in measures}
-    known = {name: [value for value in own if value is not None] for name, own in of_seeds.items()}
     return Result(
         cell,
         seeds,
         float(means.mean()),
         std,
         tuple(None if np.isnan(mean) else mean for mean in clusters.mean(0).tolist()),
-        {name: float(np.mean(own)) for name, own in known.items() if own},
-        {name: len(own) for name, own in known.items() if own},
+        measures,
+        having,
         tuple(seed for seed, values in own if values.get("diverged")),
-        frozenset(name for name in measures if any(name not in values.get("measures", {}) for values in valued)),
+        unmeasured,
     )
 
 
@@ -292,6 +306,9 @@ def standing(result: Result, matrix: Matrix) -> str:
     """
     if not result.seeds:
         return "not run"
+    if not matrix.learns:
+        errors = [error for name in matrix.content.measures if (error := result.relative_error(name)) is not None]
+        return "no number" if not errors else "reproduced" if abs(errors[0]) <= CLOSE_PERCENT else "outside"
     if result.cell.published is None or result.cell.published.mean is None:
         return "no number"
     if result.mean is None or result.difference is None:  # training has diverged

@@ -30,7 +30,8 @@ def markdown_table(matrix: Matrix, found: Sequence[Result]) -> str:
 
 def _tables(matrix: Matrix, found: Sequence[Result], form: Callable[..., str]) -> Iterator[str]:
     """Yield the tables of cells, measures and shapes in a form."""
-    yield form(*_cells(matrix, found), left=1)
+    if matrix.learns:
+        yield form(*_cells(matrix, found), left=1)
     if matrix.content.measures:
         yield form(*_measures(matrix, found), left=1)
     if matrix.content.shapes:
@@ -63,9 +64,9 @@ def _measures(matrix: Matrix, found: Sequence[Result]) -> tuple[list[str], list[
         row = [result.cell.name]
         for name in matrix.content.measures:
             published = result.cell.published.measure(name) if result.cell.published else None
-            row.append(
-                _with_published(result.measures.get(name), published, MEASURES[name].digits) + _seed_share(result, name)
-            )
+            text = _with_published(result.measures.get(name), published, MEASURES[name].digits)
+            error = None if matrix.learns else result.relative_error(name)
+            row.append(text + ("" if error is None else f" {error:+.1f} %") + _seed_share(result, name))
         rows.append(row)
     return header, rows
 
@@ -110,13 +111,16 @@ def _notes(matrix: Matrix, found: Sequence[Result]) -> list[str]:
     unit = f"{metric.words} in percent" if metric.share else metric.words
     over = "all nodes" if matrix.content.average == "nodes" else "the clusters, each weighing the same"
     over += f"; ± population standard deviation over {matrix.content.spread}"
-    notes = [f"published: {matrix.content.source}", f"{unit}, mean over {over}"]
-    if matrix.content.spread == "seeds":
+    notes = [f"published: {matrix.content.source}"]
+    if matrix.learns:
+        notes.append(f"{unit}, mean over {over}")
+    if matrix.learns and matrix.content.spread == "seeds":
         notes.append("in std: the difference in published standard deviations")
         if matrix.content.common_distance and (distance := common_distance(found)) is not None:
             notes.append(distance.text(_digits(matrix)))
     if any(result.cell.published and result.cell.published.measures for result in found):
-        notes.append("measures: ours, and in brackets the published value")
+        error = "" if matrix.learns else ", and the difference in percent"
+        notes.append(f"measures: ours, and in brackets the published value{error}")
     partly = [(result, name) for result in found for name in matrix.content.measures if _seed_share(result, name)]
     if partly:
         late = any(name in result.unmeasured for result, name in partly)
