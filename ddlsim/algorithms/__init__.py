@@ -51,6 +51,10 @@ ALGORITHMS = Registry(
         "extra": ".decentralized.extra:EXTRA",
         "qgm": ".decentralized.qgm:QGM",
         "relaysgd": ".decentralized.relaysgd:RelaySGD",
+        "data_parallel": ".low_communication.data_parallel:DataParallel",
+        "local_sgd": ".low_communication.local_sgd:LocalSGD",
+        "diloco": ".low_communication.diloco:DiLoCo",
+        "noloco": ".low_communication.noloco:NoLoCo",
     },
     contract=".base:Algorithm",
 )

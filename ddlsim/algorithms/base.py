@@ -51,6 +51,11 @@ class Algorithm(Part, ABC):
     in `start`).
     """
 
+    collective: ClassVar[bool] = False
+    """Whether the rounds of all nodes are joined by collectives (docs/collectives.md): nodes then do their rounds
+    together in either mode, and attacks and compressions that need a receiver's copy are unavailable.
+    """
+
     exchanges: ClassVar[Literal["models", "vectors", "nothing"]] = "models"
     """Content of messages: models or large parts of them, a few vectors, or nothing."""
 
@@ -99,6 +104,13 @@ class Algorithm(Part, ABC):
     def needs_only_sums(self) -> bool:
         """Whether the messages of a round are only used in sums over the awaited nodes, weighted by sender and content,
         so that secure aggregation can hide the terms. Default: false.
+        """
+        return False
+
+    @property
+    def needs_plain_sgd(self) -> bool:
+        """Whether it computes gradients from the changes of single local steps, so that training.optimizer must be sgd
+        without momentum. Default: false.
         """
         return False
 

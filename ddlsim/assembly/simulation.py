@@ -113,6 +113,7 @@ def build_run(scenario: "Scenario", prepared: "PreparedData | DatasetSpec") -> R
         has_final_exchange=scenario.algorithm.has_final_exchange,
         own_starts=scenario.init == "own" and not scenario.algorithm.one_start,
         waits=scenario.algorithm.waits,
+        collective=scenario.algorithm.collective,
     )
 
 

@@ -48,6 +48,7 @@ class Run:
         participation: probability with which a node takes part in a round.
         has_server: whether there is one more node, the last, that serves the others.
         waits: whether a round of a synchronous run waits for messages, see Algorithm.waits.
+        collective: whether collectives join the rounds of all nodes, see Algorithm.
         uses_topology: whether nodes exchange with their neighbors in the graph, see Algorithm.
         has_final_exchange: whether models are exchanged once more after the last round.
         own_starts: whether every node starts from another model.
@@ -56,7 +57,7 @@ class Run:
         completed_by_all: rounds that at least one node has completed, and every node that takes part now; the engine
             updates it. A node that returns may be in an earlier round.
         in_step: whether nodes do their rounds together: with an algorithm that waits, in synchronous runs, and in
-            either mode with a server.
+            either mode with a server or collectives.
         online: returns the nodes that can start a round now, ascending; set by the simulation.
         closed_rounds: rounds that the server has closed.
     """
@@ -70,6 +71,7 @@ class Run:
     participation: float = 1.0
     has_server: bool = False
     waits: bool = True
+    collective: bool = False
     uses_topology: bool = True
     has_final_exchange: bool = False
     own_starts: bool = False
@@ -78,7 +80,7 @@ class Run:
     def __post_init__(self) -> None:
         self.num_nodes = len(self.node_cluster)
         self.server = self.num_nodes if self.has_server else None
-        self.in_step = self.waits and (self.synchronous or self.has_server)
+        self.in_step = self.waits and (self.synchronous or self.has_server or self.collective)
         self.online: Callable[[], list[int]] = list
         self.closed_rounds = 0
         self._clients: dict[int, tuple[int, ...]] = {}

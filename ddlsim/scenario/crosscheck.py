@@ -142,6 +142,10 @@ def _training(scenario: Scenario) -> Wrong:
         yield "training.epochs", "a round has a number of epochs or of local_steps; set the other to null"
     if training.optimizer_state == "kept" and training.optimizer.moments == ():
         yield "training.optimizer_state", "sgd without momentum has no state to keep; expected fresh"
+    sgd = parts.table("optimizer").label_of(training.optimizer) == "sgd" and not training.optimizer.moments
+    if scenario.algorithm.needs_plain_sgd and not sgd:
+        text = "computes gradients from the changes of single steps, for its own optimizer"
+        yield "training.optimizer", f"expected sgd without momentum: {scenario.algorithm_name} {text}"
     if training.weight_decay_on == "weights" and not training.optimizer.decays:
         yield "training.weight_decay_on", f"expected all: {training.optimizer.name} has no weight_decay"
     if training.augmentation != "none" and not scenario.shift.keeps_channels:
@@ -244,6 +248,11 @@ def _network(scenario: Scenario) -> Wrong:
     unused: list[str] = []
     if network.tcp is not None and network.fidelity != "tcp":
         yield "network.tcp", f"needs network.fidelity tcp, which is {network.fidelity}"
+    if scenario.algorithm.collective and getattr(network.compression, "keeps_copies", False):
+        text = (
+            f"sends changes of a receiver's copy, and collectives of {scenario.algorithm_name} have no fixed receiver"
+        )
+        yield "network.compression.name", f"{text}. Use float16 or int8"
     if network.loss_bursts is not None and network.drop_probability:
         yield "network.drop_probability", "network.loss_bursts also sets the losses of messages; leave one out"
     if scenario.algorithm.uses_topology and not network.links.has_graph:
@@ -315,6 +324,8 @@ def _attack(attack: Any, scenario: Scenario) -> Wrong:
         yield "name", f"needs classes, but {_subject(scenario)}"
     if attack.needs_messages and scenario.algorithm.exchanges == "nothing":
         yield "name", f"changes sent messages, and {scenario.algorithm_name} sends none"
+    if scenario.algorithm.collective:
+        yield "name", f"members of the collectives of {scenario.algorithm_name} see sums; leave attacks out"
     if scenario.secure_aggregation is not None and attack.knows == "neighbors":
         yield "knowledge", "expected own or all: secure_aggregation hides the models of neighbors"
 

@@ -113,6 +113,8 @@ def _same_in_either_mode(scenario: Scenario) -> str | None:
         return None
     if algorithm.has_server and algorithm.waits:
         return f"the rounds of {name} wait for its server in either mode"
+    if algorithm.collective:
+        return f"members of the collectives of {name} wait for each other in either mode"
     if algorithm.exchanges == "nothing":
         return f"nodes of {name} exchange nothing"
     return None if algorithm.waits else f"nodes of {name} do not wait for each other in either mode"

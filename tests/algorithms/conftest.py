@@ -4,7 +4,10 @@ import pytest
 
 from ddlsim.algorithms import ALGORITHMS
 
-LIKE_OTHERS = ("fedavgm", "fedadagrad", "fedyogi", "fednova", "feddyn", "fedasync", "ditto", "fedper", "fedrep")
+LIKE_OTHERS = (
+    *("fedavgm", "fedadagrad", "fedyogi", "fednova", "feddyn", "fedasync", "ditto", "fedper", "fedrep"),
+    *("data_parallel", "local_sgd", "noloco"),
+)
 """Algorithms that inherit or repeat the hooks of others; only the complete suite runs with them."""
 
 

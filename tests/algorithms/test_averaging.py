@@ -20,6 +20,8 @@ PRESERVES_MEAN = {  # name: settings; rows of their mixing matrices, or halves o
     "scaffold": [()],
     "hierfavg": [()],
     "ditto": [()],
+    "data_parallel": [],
+    "local_sgd": [()],
 }
 NO_SUCH_PROMISE = {
     "gossip": "merges with what has arrived: each initial model weighs 1/n only in expectation",
@@ -33,6 +35,7 @@ NO_SUCH_PROMISE = {
     **dict.fromkeys(("fedper", "fedrep", "ifca"), "averages parts of models, or models of some nodes"),
     "local": "does not average",
     "fednova": "divides changes by learning rates",
+    **dict.fromkeys(("diloco", "noloco"), "moves models by momentum"),
 }
 CASES = [(name, *keys) for name, settings in PRESERVES_MEAN.items() for keys in settings]
 

@@ -19,7 +19,19 @@ SETTINGS = {
 }
 QUICK = ("model={name: mlp, hidden: [8]}", "evaluation.samples=50")
 UNEQUAL = "devices={name: lognormal, median_step_time_s: 0.05}"
-ONE_PER_SET_OF_HOOKS = ("adpsgd", "dac", "el", "facade", "fedadam", "fedbuff", "fedsim", "mapl", "scaffold", "sgp")
+ONE_PER_SET_OF_HOOKS = (
+    "adpsgd",
+    "dac",
+    "diloco",
+    "el",
+    "facade",
+    "fedadam",
+    "fedbuff",
+    "fedsim",
+    "mapl",
+    "scaffold",
+    "sgp",
+)
 EACH = [
     algorithm if algorithm in ONE_PER_SET_OF_HOOKS else pytest.param(algorithm, marks=pytest.mark.full)
     for algorithm in sorted(ALGORITHMS)
