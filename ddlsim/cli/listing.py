@@ -1,4 +1,4 @@
-"""ddlsim list: names for scenarios; ddlsim show: one of them, with its source, keys, types and defaults."""
+"""ddlsim list: names for scenarios. ddlsim show: a named part with its source, keys, types and defaults."""
 
 import inspect
 import json
@@ -35,7 +35,7 @@ Kind = Annotated[str, typer.Argument(help=f"{', '.join(KINDS)}.", autocompletion
 
 
 def list_names(kind: Kind = "", as_json: AsJson = False) -> None:
-    """List the names of one kind, or all names, for scenarios: a line for each."""
+    """List the names of one kind, or all names, for scenarios, one per line."""
     from ddlsim.report.text import printable
     from ddlsim.scenario import parts
 
@@ -60,7 +60,7 @@ def show(
     kind: Kind,
     name: Annotated[str, typer.Argument(help="A name of this kind (`ddlsim list KIND`), or ./mine.py:Mine.")],
 ) -> None:
-    """Show a part that a scenario can name: its documentation, source, keys and an example."""
+    """Show a named part: its documentation, source, keys and an example."""
     from ddlsim.foundation import own_code
     from ddlsim.foundation.errors import ScenarioError
     from ddlsim.report.text import printable
@@ -93,7 +93,7 @@ def _plural(word: str) -> str:
     """Return the kind of a word in the singular or plural, or of the key of a scenario.
 
     Raises:
-        ScenarioError: it is not a kind; if it is the name of a part, the text names the command that shows the part.
+        ScenarioError: the word is not a kind; for the name of a part, with the command that shows the part.
     """
     from ddlsim.foundation.errors import ScenarioError, did_you_mean
     from ddlsim.scenario import parts
@@ -180,7 +180,7 @@ def _about(path: Path) -> str:
         text = path.read_text(encoding="utf-8")
         description = parse_file(text, str(path)).child("description")
     except (OSError, UnicodeDecodeError, ScenarioError):
-        return "cannot be read; `ddlsim check` says why"
+        return "cannot be read; `ddlsim check` reports the reason"
     if description is not None:
         return str(description.value).partition("\n")[0]
     comments = (line.lstrip("# ") for line in text.splitlines() if line.startswith("#"))

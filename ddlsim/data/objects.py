@@ -1,4 +1,4 @@
-"""Data frames of pandas and data sets of Hugging Face's `datasets` from Python, read as CSV files and files of `hf`."""
+"""Data frames of pandas and data sets of Hugging Face's `datasets` as data sets of the parts `table` and `hf`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,12 +15,12 @@ def arrays_of(splits: Mapping[str, Any], keys: Mapping[str, Any]) -> Arrays | No
     """Return the data set of data frames, or of data sets of Hugging Face; None for other objects.
 
     Args:
-        splits: train and, if it is apart, test; validation.
-        keys: keys of `table` or `hf`, such as label, by default "label"; inputs of `hf` are by default all columns but
-            the label and `columns`.
+        splits: train, and optionally test and validation.
+        keys: keys of `table` or `hf`; default: label "label", and as inputs of `hf` all columns except the label and
+            `columns`.
     Raises:
         ScenarioError, DataDamaged: see Table.dataset and HuggingFace.dataset; also if there is no column of labels.
-        TypeError: if a key is unknown.
+        TypeError: a key is unknown.
     """
     train, keys = splits["train"], {"label": "label", **keys}
     is_frame = hasattr(train, "iloc") and hasattr(train, "columns")
@@ -63,7 +63,7 @@ def _of_frames(splits: Mapping[str, Any], keys: Mapping[str, Any]) -> Arrays:
 
 
 def _cells(frame: Any) -> Columns:
-    """Return the columns of a data frame as a CSV file has them."""
+    """Return the columns of a data frame as texts, as in a CSV file."""
     if not frame.columns.is_unique:
         raise ScenarioError("data: expected a data frame whose columns have different names. Rename them.")
     found = {}

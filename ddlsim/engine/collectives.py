@@ -1,17 +1,17 @@
-"""Collective operations that are in progress: their schedules run as messages between members that come and leave.
+"""Collective operations in progress: their schedules run as messages between members that may leave.
 
-Members call a collective in any order and match it by verb, group, round and the number of the call in that round. A
-flow starts once both of its ends have called, and all flows of their earlier steps have arrived (as large messages of
-MPI wait for the receiver; see network/collective_schedules.py). A member continues when all flows from it and to it
-have arrived. So a straggler delays the members that depend on it, from the first step on at which they do.
+Members call a collective in any order; verb, group, round and the number of the call in that round identify it. A flow
+starts once both of its ends have called, and all flows of their earlier steps have arrived (as large messages of MPI
+wait for the receiver; see network/collective_schedules.py). A member continues when all flows from it and to it have
+arrived. So a straggler delays only members that depend on it, from the first step at which they do.
 
-A member that leaves, or that can no longer call because its round is over, is dropped. Until one member has the result,
-its contribution does not count, and the collective is rebuilt: it starts again with the other members. Bytes sent so
-far are wasted, and parts that are on their way still arrive. With `on_leave: continue` the others go on instead: those
+The collective drops a member that leaves, or whose round has ended without a call. Before any member has the result,
+the dropped member's contribution does not count, and the collective starts again with the other members: bytes sent so
+far are wasted, and flows under way still arrive. With `on_leave: continue` the other members continue instead: members
 that have sent to the dropped member in an earlier step send to its receivers in its place. Once one member has the
-result, its contributions are final, and the others continue in this way in either case.
+result, contributions are final, and the other members continue in this way in either case.
 
-The values are computed from the contributions at the end, one job for all members. The network carries their bytes.
+The result is computed from the contributions at the end, in one job for all members. The network carries the bytes.
 """
 
 from collections import defaultdict
@@ -29,7 +29,7 @@ from ddlsim.network.messages.message import COLLECTIVE, Message
 from ddlsim.node.ports import CollectiveCall
 
 MOST_SENDINGS = 1000
-"""Times that a flow is sent again after a loss, before the run fails."""
+"""Maximum number of times that a flow is sent because of losses, before the run fails."""
 
 
 @dataclass(eq=False, slots=True)
@@ -57,7 +57,7 @@ class Collective:
     Args:
         call: arguments, the same for all members.
         members: nodes that take part, in the order of the group; the root of a broadcast is first.
-        links: sends its flows.
+        links: sender of its flows.
 
     Attributes:
         contributions: contents of the members that have called, by node.
@@ -82,9 +82,9 @@ class Collective:
         Args:
             node: the member.
             call: its arguments.
-            content: its contribution; None: it has none.
-            num_bytes: bytes of the contribution; None: it has none.
-            event: happens when its part has ended.
+            content: its contribution; None if it has none.
+            num_bytes: bytes of the contribution; None if it has none.
+            event: event that succeeds at the end of its part.
 
         Raises:
             DdlsimError: other arguments, or bytes, than those of other members.
@@ -108,7 +108,7 @@ class Collective:
             self._advance([node])
 
     def result(self) -> dict[int, Any]:
-        """Return the contributions that count, by node, ascending."""
+        """Return the contributions in the result, by node, ascending."""
         return {node: self.contributions[node] for node in sorted(self.present or ())}
 
     def has_called(self, node: int) -> bool:
@@ -191,7 +191,7 @@ class Collective:
         self._at = {}
 
     def _advance(self, nodes: Sequence[int]) -> None:
-        """Bring members to their next step with a flow that has not arrived, and send the flows that are ready."""
+        """Move members to their next step with a flow that has not arrived, and send the flows that are ready."""
         if self._num_bytes is None:
             return
         moved = []
@@ -221,7 +221,7 @@ class Collective:
         return -1 if at is None or at == len(steps) else steps[at][0].step
 
     def _end(self, nodes: Iterable[int]) -> None:
-        """End the parts of members; contributions are final from the first one on."""
+        """End the parts of members; contributions are final after the first end."""
         for node in nodes:
             if node in self._ended:
                 continue
@@ -236,7 +236,7 @@ class Collectives:
 
     Args:
         parts: objects of the run.
-        send: hands messages to the network.
+        send: function that passes messages to the network.
     """
 
     def __init__(self, parts: RunParts, send: Callable[[list[Message]], None]):
@@ -287,7 +287,7 @@ class Collectives:
         self._drop(node, lambda _: True)
 
     def round_closed(self, node: int, next_round: int | None) -> None:
-        """Drop a node from the collectives of its earlier rounds that it has not called; None: of all rounds."""
+        """Drop a node from collectives of rounds before `next_round` (None: of all rounds) that it has not called."""
         if not self._open:
             return
         self._drop(
@@ -295,7 +295,7 @@ class Collectives:
         )
 
     def waiting_for(self, node: int) -> list[tuple[str, int, list[int]]]:
-        """Return the verb that a node waits for, its round, and the nodes."""
+        """Return, for each collective that a node waits in, the verb, the round, and the awaited nodes."""
         found = [(f"node.{one.call.verb}", one.call.round_num, one.missing(node)) for one in self._open.values()]
         return [each for each in found if each[2]]
 

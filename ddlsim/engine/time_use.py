@@ -1,12 +1,12 @@
-"""Use of simulated time by every node: computing, waiting, transfer and offline; and a timeline of these periods.
+"""Use of simulated time by every node (computing, waiting, transfer, offline), and a timeline of these periods.
 
-A node that waits for messages waits until the last of them has been sent, and then for its transfer. The sender of that
-message is the node that was waited for. A wait that a deadline or a departure ends was for the nodes whose messages are
-missing, if they were online or left at that instant. The rest of a node's time (after its last round, sleeping) is
-other time, and so are collectives. Work that overlaps (scores for others during a training) counts once, and a wait
-during work counts as work.
+A node that waits for messages waits until the last message has been sent, and then for its transfer; the sender of the
+last message is the awaited node. If a deadline or a departure ends the wait, the awaited nodes are the senders whose
+messages are missing, if they were online or left at that instant. Other time is the rest (after the last round,
+sleeping, collectives). Simultaneous work (scores for other nodes during a training) counts once, and a wait during work
+counts as work.
 
-The timeline holds the first MOST_PERIODS periods, or those of a window of simulated time (records.timeline).
+The timeline holds the first MOST_PERIODS periods, or the periods in a window of simulated time (records.timeline).
 """
 
 import math
@@ -18,8 +18,8 @@ import simpy
 
 from ddlsim.network.messages.message import Message
 
-MOST_PERIODS, MOST_ASKED = 1_000, 500_000
-"""Periods of a timeline by default, and of a window."""
+MOST_PERIODS, MOST_IN_WINDOW = 1_000, 500_000
+"""Maximum number of periods of a timeline by default, and with a window."""
 
 _sent_s = attrgetter("sent_s")
 
@@ -27,11 +27,11 @@ OFFLINE, COMPUTING, WAITING, MESSAGE = "offline", "computing", "waiting", "messa
 
 
 class Timeline:
-    """Periods of nodes and messages in a window of simulated time, in the order in which they are known.
+    """Periods of nodes and messages in a window of simulated time, in the order of their registration.
 
     Args:
         env: SimPy's environment.
-        window_s: its start and end; None: from the start of the run until MOST_PERIODS are known.
+        window_s: start and end; None: from the start of the run until there are MOST_PERIODS periods.
 
     Attributes:
         on_close: called when no further period can be in the window.
@@ -42,7 +42,7 @@ class Timeline:
     def __init__(self, env: simpy.Environment, window_s: tuple[float, float] | None):
         self._env = env
         self._from_s, self._until_s = window_s or (0.0, math.inf)
-        self._most = MOST_PERIODS if window_s is None else MOST_ASKED
+        self._most = MOST_PERIODS if window_s is None else MOST_IN_WINDOW
         self._rows: list[dict[str, Any]] = []
 
     def begin(self, what: str, node: int, start_s: float, end_s: float | None = None, **more: Any) -> dict[str, Any]:
@@ -93,17 +93,17 @@ def end_period_of(message: Message) -> None:
 
 
 class TimeUse:
-    """Seconds of every node by use. Clock and transport write into the lists themselves: calls would cost more.
+    """Seconds of every node by use. For speed, clock and transport write into the lists directly.
 
     Args:
         num_nodes: number of nodes, a server included.
         env: SimPy's environment.
-        timeline: see Timeline; None: there is none.
+        timeline: timeline of the periods, or None.
 
     Attributes:
         computing_s: seconds of work per node, including all of the work in progress.
         busy_until_s: end of each node's work in progress.
-        waits: start of each node's wait, and the nodes whose messages it waits for; None if it does not wait.
+        waits: start of each node's wait, and the awaited nodes; None if it does not wait.
         last_sent_s: when a node last sent a message.
         recording: the timeline; None once it is complete.
     """
@@ -131,7 +131,7 @@ class TimeUse:
                 self._last_work[node] = self.recording.begin(COMPUTING, node, start_s, end_s)
 
     def received(self, node: int, messages: Sequence[Message], deadline_s: float | None) -> None:
-        """Count a node's wait, which these messages have ended."""
+        """Count a node's wait that these messages have ended."""
         begun = self.waits[node]
         now_s = self.env.now
         if begun is None or begun[0] == now_s:
@@ -162,7 +162,7 @@ class TimeUse:
                 self.recording.begin(WAITING, node, since_s, sent_s, peer=last)
 
     def left(self, node: int) -> None:
-        """Cut a node's work and wait, because it has left or is offline at the start."""
+        """End a node's work and wait, because it has left or is offline at the start."""
         now_s, begun = self.env.now, self.waits[node]
         self._left_s[node], self.waits[node] = now_s, None
         if begun is not None:
@@ -199,13 +199,13 @@ class TimeUse:
         return found
 
     def periods(self) -> list[dict[str, Any]] | None:
-        """Return the rows of the timeline, if there is one."""
+        """Return the rows of the timeline, or None without a timeline."""
         return None if self._timeline is None else self._timeline.rows()
 
     def _stop_recording(self) -> None:
         self.recording = None
 
     def _missing(self, senders: Sequence[int], messages: Sequence[Message], is_late: bool) -> list[int]:
-        """Return the senders without a message that have ended a wait now: by a deadline, or by leaving."""
+        """Return the senders of missing messages whose lateness or departure ends a wait now."""
         missing, now_s = {*senders}.difference(message.src for message in messages), self.env.now
         return sorted(one for one in missing if self._left_s[one] == now_s or (is_late and self._left_s[one] is None))

@@ -1,13 +1,13 @@
-"""Fragments: named columns of a model's rows that are sent, merged and stepped like a part.
+"""Fragments: named columns of a model's parameters that nodes send, merge and update like a part.
 
 A layer is a module of the first numbered list in a parameter's name that has several modules with parameters
-(`core.0`, `transformer.h.11`), or else the module that has the parameter. The layers of a part in order are dealt to
-fragments one after the other (`strided`) or in consecutive blocks (`sequential`), as in Douillard et al., "Streaming
-DiLoCo with overlapping communication" (arXiv 2501.18512). BatchNorm statistics belong to their layer.
+(`core.0`, `transformer.h.11`), or else the module that has the parameter. Fragments get the layers of a part in turn
+(`strided`) or in consecutive blocks (`sequential`), as in Douillard et al., "Streaming DiLoCo with overlapping
+communication" (arXiv 2501.18512). BatchNorm statistics belong to their layer.
 
-A random fragment is a share of all columns, drawn without replacement. Beton et al., "Improving the efficiency of
-distributed training using sparse parameter averaging" (SPARTA, 2025), draw each column by itself; a fixed number has
-the same bytes each time.
+A random fragment is a share of all columns, drawn without replacement, so its bytes are always equal. Beton et al.,
+"Improving the efficiency of distributed training using sparse parameter averaging" (SPARTA, 2025), draw each column
+independently.
 """
 
 from collections import defaultdict
@@ -22,14 +22,14 @@ import numpy as np
 from ddlsim.foundation.rng import stream
 
 Order = Literal["strided", "sequential"]
-"""How layers are dealt to fragments."""
+"""Assignment of layers to fragments."""
 
 Ranges = tuple[tuple[int, int], ...]
 """Columns [start, stop), ascending."""
 
 
 class SizedTensor(NamedTuple):
-    """Place of a tensor in a row: what fragments need to know of layout.py's Entry."""
+    """Place of a tensor in a row: the fields of layout.py's Entry that fragments use."""
 
     name: str
     start: int
@@ -61,9 +61,7 @@ class Fragment:
         return self.ranges if self.drawn is None else _drawn(*self.drawn, self.size)
 
     def tensors_in(self, tensors: Sequence) -> list[tuple[int, int]]:
-        """Return for each tensor of the part inside the fragment its position in the part, and its first column in the
-        fragment.
-        """
+        """Return, for each tensor in the fragment, its index in the part and its first column in the fragment."""
         found, at = [], 0
         for start, stop in self.ranges:
             found += [(i, each.start - start + at) for i, each in enumerate(tensors) if start <= each.start < stop]
@@ -89,7 +87,7 @@ def layers_of(tensors: Sequence) -> dict[str, Ranges]:
 
 
 def fragments_of(layers: dict[str, Ranges], count: int, order: Order) -> tuple[Fragment, ...]:
-    """Deal layers to fragments; at most as many fragments as layers."""
+    """Assign layers to fragments, of which there are at most as many as layers."""
     names, found = list(layers), []
     for i in range(count):
         own = names[i::count] if order == "strided" else names[len(names) * i // count : len(names) * (i + 1) // count]
@@ -108,7 +106,7 @@ def equal_fragments(size: int, count: int) -> tuple[Fragment, ...]:
 
 
 def _joined(ranges: Sequence[tuple[int, int]]) -> Ranges:
-    """Return ranges in ascending order; those that touch are one."""
+    """Return ranges in ascending order, with adjacent ranges joined."""
     found: list[tuple[int, int]] = []
     for start, stop in sorted(set(ranges)):
         found.append((found.pop()[0] if found and found[-1][1] >= start else start, stop))

@@ -1,8 +1,8 @@
 """Schedules of collective operations: the flows between the members of a group, step by step.
 
 A schedule is a list of steps, and a step a list of flows (sender, receiver, bytes). Members are numbered 0 .. n-1. A
-flow starts when all flows of earlier steps, from and to its two ends, have arrived; nothing else orders the steps. On
-links of equal bandwidth B and latency L, a content of M bytes takes (tests check each line):
+flow starts when all flows of earlier steps from and to its two ends have arrived. On links of equal bandwidth B and
+latency L, a content of M bytes takes (tests check each line):
 
 =================  ==================================  ==================================================
 all_reduce         ring                                2 (n-1) (M / n / B + L)
@@ -23,8 +23,8 @@ broadcast          tree                                ceil(log2 n) (M / B + L)
 Sources: ring: Patarasuk, Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations" (JPDC 2009).
 Trees, halving and doubling, scatter before a broadcast: Thakur, Rabenseifner, Gropp, "Optimization of collective
 communication operations in MPICH" (IJHPCA 2005). `direct` is the butterfly of Ryabinin et al., "Moshpit SGD" (NeurIPS
-2021): each member reduces one part. `hierarchical` reduces to the first member of each site, then in a ring of these,
-and broadcasts in the sites.
+2021): each member reduces one part. `hierarchical` reduces to the first member of each site, then in a ring of the
+first members, and broadcasts in the sites.
 """
 
 from collections.abc import Callable, Sequence
@@ -45,13 +45,13 @@ def parts(num_bytes: int, count: int) -> list[int]:
 
 
 def ring_reduce_scatter(sizes: Sequence[int]) -> Schedule:
-    """Pass the sums of parts of these sizes around; member i ends with part i."""
+    """Pass the sums of parts of these sizes around the ring; member i ends with part i."""
     n = len(sizes)
     return [[(i, (i + 1) % n, sizes[(i - step - 1) % n]) for i in range(n)] for step in range(n - 1)]
 
 
 def ring_all_gather(sizes: Sequence[int]) -> Schedule:
-    """Pass parts of these sizes around; member i starts with part i, and all end with all parts."""
+    """Pass parts of these sizes around the ring; member i starts with part i, and all members end with all parts."""
     n = len(sizes)
     return [[(i, (i + 1) % n, sizes[(i - step) % n]) for i in range(n)] for step in range(n - 1)]
 
@@ -69,7 +69,7 @@ def direct_all_gather(sizes: Sequence[int]) -> Schedule:
 
 
 def tree_broadcast(n: int, num_bytes: int) -> Schedule:
-    """Send from member 0 along a binomial tree: at each step, all members that have the content send it to another."""
+    """Send from member 0 along a binomial tree: in each step, every member with the content sends it to another."""
     reach = [1 << k for k in range((n - 1).bit_length())]
     return [[(i, i + far, num_bytes) for i in range(far) if i + far < n] for far in reach]
 
@@ -85,8 +85,8 @@ def reverse(schedule: Schedule) -> Schedule:
 
 
 def halving_doubling(n: int, num_bytes: int) -> Schedule:
-    """Reduce by recursive halving, gather by recursive doubling; members above a power of two send to one below it
-    first, and receive the result last.
+    """Reduce by recursive halving, gather by recursive doubling; members above the largest power of two first send to
+    a member below it, and receive the result last.
     """
     p = 1 << (n.bit_length() - 1)
     sizes = parts(num_bytes, p)

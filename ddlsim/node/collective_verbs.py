@@ -1,4 +1,4 @@
-"""Collective operations of a node, and verbs that it starts now and waits for later."""
+"""Collective operations of a node, and verbs that run in the background."""
 
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ddlsim.learning.bank import Params
 
 Verb = tuple[simpy.Event, Callable[[], Any]]
-"""An operation that takes simulated time: the event of its end, and the function that then returns its outcome."""
+"""An operation that takes simulated time: the event of its end, and the function that then returns its result."""
 
 Steps = Generator[Verb, Any, None]
 """A round of an algorithm: a generator of verbs."""
@@ -26,11 +26,11 @@ Steps = Generator[Verb, Any, None]
 
 @dataclass(frozen=True, eq=False)
 class Handle:
-    """A verb that a node has started and not waited for yet, see `Node.begin`.
+    """A verb in the background, see `Node.begin`.
 
     Args:
         verb: the verb.
-        stay: number of the node's stay in which it was started.
+        stay: number of the node's stay at its start.
     """
 
     verb: Verb
@@ -46,9 +46,9 @@ class Options(TypedDict, total=False):
     """Options of all collectives.
 
     Args:
-        on_leave: `rebuild` (default): if a member leaves, the others start again without it; `continue`: they go on.
-        wire_bytes: bytes of a member's content, if the algorithm encodes its values; default: 4 a value, or as
-            network.compression says.
+        on_leave: `rebuild` (default): if a member leaves, the others start again without it; `continue`: they continue.
+        wire_bytes: bytes of a member's content, if the algorithm encodes its values; default: 4 a value, or by
+            network.compression.
     """
 
     on_leave: OnLeave
@@ -56,16 +56,16 @@ class Options(TypedDict, total=False):
 
 
 class CollectiveVerbs(ParameterOps):
-    """Collective operations, and verbs that are started now and waited for later.
+    """Collective operations, and verbs in the background.
 
     The members of `group` call a collective with equal arguments, in any order; the network carries its flows (see
     network/collective_schedules.py for the algorithms, and engine/collectives.py for members that leave). A content is
-    parameters, or a mapping, list or tuple of them (a model, several fragments). A group of one ends at once, without
-    bytes. Arguments of all collectives:
+    parameters, or a mapping, list or tuple of parameters (a model, several fragments). A group of one member ends at
+    once, without bytes. Arguments of all collectives:
 
     Args:
-        group: its members, this node among them; the order is that of a ring.
-        round_num: the round; a member that has completed it without a call is not waited for.
+        group: its members in the order of the ring, including this node.
+        round_num: the round; the collective drops a member that has completed it without a call.
         algorithm: name of the schedule.
         options: see Options.
     """
@@ -84,12 +84,12 @@ class CollectiveVerbs(ParameterOps):
         sites: Sequence[Sequence[int]] = (),
         **options: Unpack[Options],
     ) -> Verb:
-        """Average a content over the group; outcome: the mean over the members that are still present.
+        """Average a content over the group; result: the mean over the remaining members.
 
         Args:
             content, group, round_num, options: see CollectiveVerbs.
             algorithm: ring, direct, tree, halving_doubling, server (at the first member), or hierarchical.
-            sites: for `hierarchical`, the members of each site, its first member being the one that others talk to.
+            sites: for `hierarchical`, the members of each site; the first member exchanges with other sites.
         """
         call = self._call("all_reduce", group, round_num, algorithm, options, sites=sites)
         return self._collective(call, content, options, lambda contents: self._mean(list(contents.values())))
@@ -97,9 +97,9 @@ class CollectiveVerbs(ParameterOps):
     def reduce_scatter(
         self, content: Any, group: Iterable[int], round_num: int, algorithm: str = "ring", **options: Unpack[Options]
     ) -> Verb:
-        """Average a content over the group; outcome: this member's part of the mean.
+        """Average a content over the group; result: this member's part of the mean.
 
-        Of n members the i-th gets the i-th of n consecutive parts of nearly equal size of each of the parameters.
+        The i-th of n members gets the i-th of n consecutive parts, of nearly equal size, of each of the parameters.
 
         Args:
             content, group, round_num, options: see CollectiveVerbs.
@@ -121,7 +121,7 @@ class CollectiveVerbs(ParameterOps):
     def all_gather(
         self, content: Any, group: Iterable[int], round_num: int, algorithm: str = "ring", **options: Unpack[Options]
     ) -> Verb:
-        """Send a content to all members; outcome: the contents of all members, by node, ascending.
+        """Send a content to all members; result: the contents of all members, by node, ascending.
 
         Args:
             content, group, round_num, options: see CollectiveVerbs.
@@ -139,11 +139,11 @@ class CollectiveVerbs(ParameterOps):
         algorithm: str = "tree",
         **options: Unpack[Options],
     ) -> Verb:
-        """Send a content from one member to all; outcome: the content, or None if the root left before.
+        """Send a content from one member to all; result: the content, or None if the root left before.
 
         Args:
             content, group, round_num, options: see CollectiveVerbs; other members' contents are ignored.
-            root: the member that sends.
+            root: the sender.
             algorithm: tree, ring or direct.
         """
         root = index(root)
@@ -152,10 +152,10 @@ class CollectiveVerbs(ParameterOps):
         return self._collective(call, content, options, lambda contents: contents.get(root))
 
     def begin(self, verb: Verb) -> Handle:
-        """Continue while a verb runs: `handle = node.begin(node.all_reduce(...))`; `wait` returns its outcome.
+        """Run a verb in the background: `handle = node.begin(node.all_reduce(...))`.
 
-        The handle may be waited for in a later round. It is meant for messages: a device that computes two verbs at a
-        time takes no longer for either.
+        `wait` returns its result, also in a later round. Use it for messages, since simultaneous trainings on a device
+        take no longer than one.
         """
         if not isinstance(verb, tuple) or len(verb) != 2 or not isinstance(verb[0], simpy.Event):
             text = f"expected a verb of the node, such as node.all_reduce(...), got {kind_of(verb)}"
@@ -164,7 +164,7 @@ class CollectiveVerbs(ParameterOps):
         return Handle(verb, self.stay)
 
     def wait(self, handle: Handle) -> Verb:
-        """Wait for a verb that was started by `begin`; outcome: its own, or None if the node has left since."""
+        """Wait for a verb that `begin` has started; result: the verb's, or None if the node has left since."""
         if not isinstance(handle, Handle):
             text = f"expected the result of node.begin, got {kind_of(handle)}"
             raise DdlsimError(f"node.wait: {text}. Write handle = node.begin(node.all_reduce(...)).")

@@ -11,7 +11,7 @@ from ddlsim.report.records import Records
 
 
 def language_model_use(records: Records) -> dict[str, float | None] | None:
-    """Return figures over all nodes without a server; None if the run has not counted them for every node.
+    """Return figures over all nodes without a server, or None without records of every node.
 
     Steps are seconds of computing over seconds per step, so a forward pass counts as its share of a step.
     """
@@ -36,7 +36,7 @@ def language_model_use(records: Records) -> dict[str, float | None] | None:
 
 
 def _peak_bytes_per_s(records: Records) -> float | None:
-    """Return the highest mean rate of an uplink over one of its busy periods in the timeline; None if it has none."""
+    """Return the highest mean rate of an uplink over one of its busy periods in the timeline, or None."""
     found = read_timeline(records.directory)
     if found is None:
         return None

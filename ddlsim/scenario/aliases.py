@@ -1,6 +1,6 @@
-"""Other spellings of keys, which scenarios may use: a resolved scenario has the names.
+"""Aliases of keys in scenarios; a resolved scenario has the real keys.
 
-Aliases of the names of parts (`full` for complete) are in the tables of the parts.
+The tables of the parts have the aliases of names (`full` for complete).
 """
 
 from ddlsim.foundation.errors import ScenarioError
@@ -16,12 +16,12 @@ ALIASES = {
 
 
 def real_key(key: str, path: tuple[str, ...], name: Tree | None = None) -> str:
-    """Return the key that a key of the mapping at a path stands for.
+    """Return the real key of a key in the mapping at a path.
 
     Args:
-        key: perhaps an alias.
-        path: of the mapping.
-        name: of the part at this path, if any; a part with a key of the alias's name has no such alias.
+        key: a key or an alias.
+        path: path of the mapping.
+        name: name of the part at this path, if any; a part with a key of the alias's name has no such alias.
     """
     if not is_training(path) and (path[1:] if path[:1] == ("fallback",) else path) not in parts.PART_PATHS:
         return key
@@ -36,12 +36,12 @@ def real_key(key: str, path: tuple[str, ...], name: Tree | None = None) -> str:
 
 
 def with_real_keys(tree: Tree, path: tuple[str, ...], below: Tree | None = None) -> Tree:
-    """Return the value at a path without aliases; null and {name: none} become the form that is written.
+    """Return the value at a path without aliases; null and {name: none} become the form of resolved scenarios.
 
     Args:
         tree: the value; the values below its keys are unchanged.
         path: its path.
-        below: the value that it will be merged over, whose name also applies to a part without a name.
+        below: the value that it overrides, whose name also applies to a part without a name.
     Raises:
         ScenarioProblems: a key and its alias are both set.
     """
@@ -57,7 +57,7 @@ def with_real_keys(tree: Tree, path: tuple[str, ...], below: Tree | None = None)
     for written, child in tree.value.items():
         real = real_key(written, path, name)
         if real in found or (real != written and real in tree.value):
-            text = f"stands for {real}, which is given as well; leave one of them out"
+            text = f"alias of {real}, which is also set; remove one of them"
             raise ScenarioProblems([Problem(child.key, ".".join((*path, written)), text)])
         found[real] = child
     return Tree(found, tree.mark, tree.key)

@@ -1,7 +1,6 @@
 """Training settings of each node: one number for all nodes, a list, a distribution, or a column of a CSV file.
 
-Every node draws from its own stream, so adding a node changes no other node's value. The names are as with devices
-(lognormal, table), uniform and choice.
+Every node draws from its own stream, so an additional node changes no other node's value.
 """
 
 import json
@@ -39,7 +38,7 @@ class Values(BaseModel, ABC):
 
 
 class Uniform(Values):
-    """Every value from low to high is equally likely; both are included."""
+    """Equal probability for every value from low to high, bounds included."""
 
     name: Literal["uniform"]
     low: Positive
@@ -56,7 +55,7 @@ class Uniform(Values):
 
 
 class LogNormal(Values):
-    """The logarithm is normal, with this standard deviation, around the median."""
+    """A normal distribution of the logarithm, with standard deviation `sigma`, around the median."""
 
     name: Literal["lognormal"]
     median: Positive
@@ -68,7 +67,7 @@ class LogNormal(Values):
 
 
 class Choice(Values):
-    """Each of the values is equally likely."""
+    """Equal probability for each of the values."""
 
     name: Literal["choice"]
     values: Annotated[list[Positive], MinLen(1)]
@@ -100,9 +99,8 @@ class PerNode:
     """Marks a pydantic field whose value may differ between nodes.
 
     Args:
-        least: smallest value; for numbers that are not whole 0, which is excluded.
         most: largest value.
-        whole: whether values are integers.
+        whole: whether values are integers of 1 or more; false: numbers above 0.
     """
 
     def __init__(self, most: float, whole: bool):
@@ -140,7 +138,7 @@ class PerNode:
         return cls.model_validate_json(json.dumps(value))
 
     def drawn(self, value: Any, key: str, num_nodes: int, seed: int) -> Any:
-        """Return a number that all nodes have, or a tuple with one value per node.
+        """Return one number for all nodes, or a tuple with one value per node.
 
         Raises:
             ScenarioError: the length of a list differs from the number of nodes, or a drawn value is invalid.

@@ -1,4 +1,4 @@
-"""A task with further metrics, which are functions from Python code: ddlsim.run(..., metrics={"top2": f})."""
+"""A task with additional metrics that are Python functions: ddlsim.run(..., metrics={"top2": f})."""
 
 import hashlib
 from collections.abc import Callable, Mapping
@@ -21,10 +21,10 @@ Function = Callable[[np.ndarray, np.ndarray], float]
 
 @dataclass(frozen=True, kw_only=True)
 class Measured(Task):
-    """Base of a task with further metrics; its statistics are the outputs and the label of every sample.
+    """Base of a task with additional metrics; its statistics are the outputs and the label of every sample.
 
     Args:
-        of: name of the task without them.
+        of: name of the task without these metrics.
         sha256: digest of the functions' source texts; null accepts the current one.
     """
 
@@ -77,7 +77,7 @@ class Measured(Task):
         return outputs, labels.astype(self.label_dtype)
 
     def _counts(self, statistics: np.ndarray) -> np.ndarray:
-        """The statistics of the task without further metrics."""
+        """Statistics of the task without additional metrics."""
         import torch
 
         outputs, labels = map(torch.as_tensor, self._separate(statistics))
@@ -85,14 +85,14 @@ class Measured(Task):
 
 
 def with_metrics(task: Task, functions: Mapping[str, Function]) -> Task:
-    """Return a task that also measures functions.
+    """Return the task with functions as additional metrics.
 
     Args:
         task: the task.
         functions: name -> function of the outputs of a model float32 [n, ...] and the labels [n, ...], of all samples
             of an evaluation.
     Raises:
-        ScenarioError: if one is not a function, or its name is that of a metric of the task.
+        ScenarioError: a value is not a function, or a name is invalid or the name of a metric of the task.
     """
     known = [metric.name for metric in task.measured]
     if not isinstance(functions, Mapping):

@@ -1,4 +1,4 @@
-"""The contract of topologies, and the neighbors and mixing weights of every node in a round. __init__.py has the table.
+"""Contract of topologies, and the neighbors and mixing weights of every node in a round. __init__.py has the table.
 
 Models are mixed by a matrix W: a node's new model is the sum over j of W[i, j] times the model of j. An undirected
 graph has Metropolis-Hastings weights, which are symmetric and doubly stochastic (aggregation/base.py). On a directed
@@ -24,7 +24,7 @@ CACHED_ROUNDS, CACHED_NODES = 64, 2_000_000
 """Number of rounds whose graphs are cached, and their maximum total number of nodes."""
 
 ROUNDING = 1e-9
-"""Sums of weights may miss 1 by this much."""
+"""Largest deviation of a sum of weights from 1."""
 
 Neighbors = Sequence[tuple[int, ...]]
 """For each node the ids of its neighbors, ascending; of a directed or weighted graph an object of Receivers."""
@@ -75,7 +75,7 @@ def _check_weights(weights: Mapping[int, float], where: str) -> None:
     total = math.fsum(weights.values())
     if wrong or total > 1 + ROUNDING:
         got = f"{dict(list(wrong.items())[:3])} (by node)" if wrong else f"a sum of {total:g}"
-        raise ScenarioError(f"topology: expected weights of 0 to 1 on edges {where}, of sum 1 at most, got {got}.")
+        raise ScenarioError(f"topology: expected weights of 0 to 1 on edges {where}, with a sum up to 1, got {got}.")
 
 
 def among(graph: Sequence[Sequence[int]], joins: Sequence[bool]) -> Sequence[Sequence[int]]:
@@ -116,8 +116,8 @@ def spanning_tree(neighbors: Sequence[Sequence[int]]) -> Neighbors:
 def mixing_weights(node: int, receivers: Receivers, received: Collection[int]) -> dict[int, float]:
     """Return one node's row of W, ordered by id, with the node's own weight.
 
-    Weights of messages that did not arrive are added to the node's own. Messages of other rounds, whose graphs differ,
-    may come from nodes that are no senders in this one; the weights of all that arrived are then equal.
+    The weights of messages that did not arrive are added to the node's own. If a message of another round comes from a
+    node that is not a sender in this round, all received messages have equal weights.
     """
     row = receivers.weights[node]
     weights = {src: row[src] for src in received} if row.keys() >= set(received) else {}
@@ -127,22 +127,22 @@ def mixing_weights(node: int, receivers: Receivers, received: Collection[int]) -
 
 
 class Topology(Part, ABC):
-    """A rule that gives the pairs of nodes that may exchange messages, for each round; entries of TOPOLOGIES are frozen
+    """Rule for the pairs of nodes that may exchange messages in each round; entries of TOPOLOGIES are frozen
     dataclasses.
 
-    A subclass defines `graph`; `check` if not every number of nodes is valid; `dynamic` if rounds differ; `directed` or
+    A subclass defines `graph`; `check` if some numbers of nodes are invalid; `dynamic` if rounds differ; `directed` or
     `weighted` if its graphs are.
     """
 
     dynamic: bool = True
-    """Whether each round has a new graph; false: one graph serves all rounds."""
+    """Whether each round has a new graph; false: one graph for all rounds."""
     directed: bool = False
     """Whether `graph` returns a networkx.DiGraph, in which an edge leads from the sender to the receiver."""
     weighted: bool = False
     """Whether the edges' attribute `weight` is the weight that the receiver gives to the sender's model."""
 
     def check(self, num_nodes: int) -> None:
-        """Raise ScenarioError if no such graph exists on this many nodes; draws nothing. Default: none."""
+        """Raise ScenarioError if no such graph exists on this many nodes, without random draws. Default: no error."""
 
     def problems(self, num_nodes: int, seed: int) -> Iterator[Problem]:
         """Return the problems found by `check`."""
@@ -185,7 +185,7 @@ class Topology(Part, ABC):
 
 
 def misdrawn(graph: "nx.Graph", directed: bool) -> str:
-    """Return the reason why a graph does not define neighbors, "returns ..., expected ..."; empty if it does."""
+    """Return the reason why a graph does not define neighbors, "returns ..., expected ...", or an empty text."""
     if graph.is_directed() != directed or graph.is_multigraph():
         expected = "a networkx.DiGraph" if directed else "an undirected networkx.Graph"
         cure = "" if graph.is_directed() == directed else f". Set `directed = {not directed}` in the class"

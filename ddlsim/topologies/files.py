@@ -1,7 +1,4 @@
-"""Graphs from files and from Python, with errors that name the file, the line and the expected value.
-
-The topologies `file` and `edges` are user-supplied graphs.
-"""
+"""Graphs provided by the user, in files (`file`) or as lists of edges (`edges`); errors name the file and the line."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -32,8 +29,8 @@ def read_graph(path: str, form: Format, directed: bool = False, key: str = "topo
         directed: whether the result is a DiGraph; an undirected edge of GraphML or GML then leads both ways.
         key: the scenario's key, for errors.
     Raises:
-        ScenarioError: if there is no such file, it is not of the format, it is directed although `directed` is false,
-            or two edges of the same nodes have other values.
+        ScenarioError: the file does not exist or has another format, it is directed although `directed` is false, or
+            two edges of the same nodes have different values.
     """
     if not Path(path).is_file():
         raise ScenarioError(f"{key}: no file {path} (looked in {Path.cwd()}).")
@@ -68,8 +65,7 @@ def _read_edge_list(path: str, directed: bool, key: str) -> "nx.Graph":
     A first line with one number gives the number of nodes, as in DecentralizePy's files.
 
     Raises:
-        ScenarioError: if a line has none of these forms, or other values than an earlier line of the same edge; names
-            the line.
+        ScenarioError: a line has none of these forms, or differs from an earlier line of the same edge; with the line.
     """
     import networkx as nx
 
@@ -102,7 +98,7 @@ def _read_edge_list(path: str, directed: bool, key: str) -> "nx.Graph":
             raise ScenarioError(f"{key}: {path}:{number}: expected {expected}, got {line.strip()!r}.") from error
         for one, other, attributes in edges:
             if stated is not None and max(one, other) >= stated:
-                expected = f"nodes 0..{stated - 1}, as by the first line"
+                expected = f"nodes 0..{stated - 1}, as stated in the first line"
                 raise ScenarioError(f"{key}: {path}:{number}: expected {expected}, got {line.strip()!r}.")
             _add_edge(graph, one, other, attributes, f"{key}: {path}:{number}")
     return graph
@@ -120,15 +116,13 @@ def _add_edge(graph: "nx.Graph", one: int, other: int, attributes: dict[str, Any
 
 @dataclass(frozen=True, kw_only=True)
 class UserGraphs(Topology):
-    """Base of graphs that the user supplies: one for all rounds, or several, one per round, from the first again after
-    the last.
+    """Base of graphs provided by the user: one for all rounds, or one per round, starting again after the last.
 
     Args:
-        directed: whether a line or edge leads one way, from a sender to a receiver; false: both nodes exchange.
-        weighted: whether the edges' `weight` is the mixing weight that a receiver gives to a sender's model, 0 to 1; a
+        directed: whether an edge leads one way, from a sender to a receiver; false: both nodes exchange.
+        weighted: whether the edges' `weight` is the mixing weight of the sender's model in the receiver's, 0 to 1; a
             node's own weight is the rest. False: weights follow from the numbers of neighbors.
-        connected: whether graphs that, taken together, are in several pieces (of directed ones: with a node that some
-            other cannot reach) are an error.
+        connected: whether it is an error if the union of the graphs is not connected (directed: strongly connected).
     """
 
     key: ClassVar[str]
@@ -209,8 +203,8 @@ class File(UserGraphs):
     links if network.links is `{name: routed}`.
 
     Args:
-        path: the file, or a list of files, one per round and from the first again after the last; relative to the
-            folder that the command is started in.
+        path: the file, or a list of files, one per round, starting again after the last; relative to the working
+            directory.
         format: edge_list, graphml or gml; auto: by the ending .graphml or .gml, otherwise an edge list.
     """
 
@@ -236,9 +230,9 @@ EdgeInList = tuple[int, int] | tuple[int, int, dict[str, float]]
 
 @dataclass(frozen=True, kw_only=True)
 class Edges(UserGraphs):
-    """Graphs as lists of edges, as Python passes them: one graph, or one per round.
+    """Graphs as lists of edges, as passed from Python: one graph, or one per round.
 
-    In Python, `topology=graph` and `topology=[graph, ...]` with graphs of networkx are this part.
+    In Python, `topology=graph` and `topology=[graph, ...]` with graphs of networkx create this part.
 
     Args:
         graphs: for each graph its edges, `[node, node]` or `[node, node, {weight, bandwidth_mbps, latency_ms}]`.
@@ -264,13 +258,13 @@ class Edges(UserGraphs):
 
 
 def edges_of(graphs: "nx.Graph | Sequence[nx.Graph]", *, weighted: bool = False, connected: bool = True) -> Edges:
-    """Return the topology of graphs of networkx, of nodes 0..n-1: one, or one per round from the first again.
+    """Return the topology of networkx graphs with nodes 0..n-1: one, or one per round, starting again after the last.
 
     Args:
-        graphs: Graph or DiGraph; of edges' attributes weight, bandwidth_mbps and latency_ms count.
-        weighted, connected: as of Edges.
+        graphs: Graph or DiGraph, with the optional edge attributes weight, bandwidth_mbps and latency_ms.
+        weighted, connected: see Edges.
     Raises:
-        ScenarioError: node ids are no whole numbers, or the graphs are multigraphs or not all directed or undirected.
+        ScenarioError: a node id is not an integer, or the graphs are multigraphs, or directed and undirected.
     """
     import networkx as nx
 

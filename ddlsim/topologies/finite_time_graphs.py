@@ -1,4 +1,4 @@
-"""Graphs on which nodes reach their mean fast, most of them after a known number of rounds, with a new graph per round.
+"""Graphs on which nodes reach their mean fast, mostly after a known number of rounds, with a new graph per round.
 
 Sources: exponential graphs: Assran et al., "Stochastic gradient push", ICML 2019, and Ying, Yuan, Chen, Hu, Pan, Yin,
 "Exponential Graph is Provably Efficient for Decentralized Deep Training", NeurIPS 2021. Base-(k+1) graphs: Takezawa,
@@ -39,9 +39,9 @@ class Exponential(StaticTopology):
 
 @dataclass(frozen=True, kw_only=True)
 class OnePeerExponential(Topology):
-    """Directed: every node sends to one other, 1, 2, 4, ... places further in the order of ids, round after round.
+    """Directed: every node sends to one node, 1, 2, 4, ... places further in the order of ids in successive rounds.
 
-    If the number of nodes is a power of 2, nodes agree on their mean after log2 n rounds; otherwise only in the limit.
+    If the number of nodes is a power of 2, nodes have their mean after log2 n rounds; otherwise only in the limit.
     """
 
     directed = True
@@ -65,8 +65,8 @@ class Hypercube(Topology):
     """Nodes whose ids differ in one binary digit are linked; the number of nodes is a power of 2.
 
     Args:
-        dynamic: whether each round has the edges of one digit, the lowest first: nodes agree on their mean after log2 n
-            rounds; false: the edges of all digits in every round.
+        dynamic: whether each round has the edges of one digit, the lowest first, so that nodes have their mean after
+            log2 n rounds; false: the edges of all digits in every round.
     """
 
     dynamic: bool = False
@@ -95,7 +95,7 @@ class Hypercube(Topology):
 
 @dataclass(frozen=True, kw_only=True)
 class RandomMatching(Topology):
-    """Every node is paired with one other at random in each round; one node has no peer if their number is odd.
+    """Random pairs of nodes in each round; one node has no peer if the number of nodes is odd.
 
     Args:
         seed: seed of the graphs, independent of the scenario's; null: the scenario's seed.
@@ -117,8 +117,8 @@ class RandomMatching(Topology):
 class BaseK(Topology):
     """Base-(k+1) graph: at most k neighbors per node and round, and the exact mean after finitely many rounds.
 
-    For any number of nodes; with k + 1 = 2 and n a power of 2 it is the hypercube with one digit per round. Edges have
-    mixing weights. After its last graph the sequence starts again.
+    It exists for any number n of nodes; with k = 1 and n a power of 2 it is the hypercube with one digit per round.
+    Edges have mixing weights. After its last graph the sequence starts again.
 
     Args:
         max_degree: k, the largest number of neighbors of a node in a round; below the number of nodes.
@@ -129,7 +129,7 @@ class BaseK(Topology):
     max_degree: Count = 1
 
     def check(self, num_nodes: int) -> None:
-        """Raise ScenarioError if a node has fewer than `max_degree` others."""
+        """Raise ScenarioError unless `max_degree` is below the number of nodes."""
         if self.max_degree >= max(2, num_nodes):
             text = f"expected less than the number of nodes ({num_nodes}), got {self.max_degree}"
             raise ScenarioError(f"topology.max_degree: {text}.")
@@ -166,9 +166,9 @@ def base_graphs(num_nodes: int, k: int) -> tuple[tuple[Edge, ...], ...]:
 def _simple(nodes: Sequence[int], k: int) -> list[list[Edge]]:
     """Return the Simple Base-(k+1) graphs (algorithm 2).
 
-    The nodes are dealt to sets by the digits of their number in base k + 1: a digit a at place p is a set of a parts of
-    (k + 1)^p nodes. Every set agrees on its own mean; set after set then gives each node of the later sets the mean of
-    both, by one edge to each of its parts; its parts, whose means are then equal, agree in parallel.
+    The digits of the number of nodes in base k + 1 divide the nodes into sets: a digit a at place p is a set of a parts
+    of (k + 1)^p nodes. Every set averages its nodes. Then set after set gives each node of the later sets the mean of
+    both, by one edge to each of its parts; its parts, whose means are then equal, average in parallel.
     """
     if _factors(len(nodes), k + 1) is not None:
         return _hyper_hypercube(nodes, k)
@@ -197,8 +197,9 @@ def _simple(nodes: Sequence[int], k: int) -> list[list[Edge]]:
 
 
 def _hyper_hypercube(nodes: Sequence[int], k: int) -> list[list[Edge]]:
-    """Return the k-peer hyper-hypercube graphs (algorithm 1): in a round, nodes whose numbers differ in one digit of
-    the mixed base given by the factors of their count are linked, and average."""
+    """Return the k-peer hyper-hypercube graphs (algorithm 1): each round links and averages the nodes whose numbers
+    differ in one digit of the mixed base of the factors of their count.
+    """
     found, stride = [], 1
     factors = _factors(len(nodes), k + 1)
     assert factors is not None

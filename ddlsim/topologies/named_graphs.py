@@ -1,4 +1,4 @@
-"""Graphs by name that are the same in all rounds: ring, complete graph, torus, star, and generators of networkx."""
+"""Named graphs: ring, complete graph, torus, star, tree (the same in all rounds), and generators of networkx."""
 
 import inspect
 import math
@@ -109,7 +109,7 @@ class Star(StaticTopology):
 
 @dataclass(frozen=True, kw_only=True)
 class Tree(StaticTopology):
-    """A balanced tree: node 0 is its root, every node but the last ones has the same number of children.
+    """A balanced tree with root node 0; every node but the last ones has the same number of children.
 
     Args:
         branching: children per node; 1: a chain, 2: a binary tree.
@@ -125,8 +125,8 @@ class Tree(StaticTopology):
 
 
 Argument = bool | int | float | str | None
-DRAWN_IN_NO_TIME = 100
-"""Number of nodes up to which a check of a scenario draws the graph."""
+MAX_CHECKED_NODES = 100
+"""Maximum number of nodes for which the check of a scenario draws the graph."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,8 +134,8 @@ class FromNetworkx(RandomTopology):
     """A graph generator of networkx by its name, with its arguments; by default one graph for all rounds.
 
     The generator's argument `n` is the number of nodes and `seed` follows the scenario's, unless `arguments` has them;
-    other arguments have the generator's own defaults. The graph must be undirected and have as many nodes as the
-    scenario; its nodes are numbered in their order, self-loops are left out.
+    other arguments have the generator's defaults. The graph must be undirected and have as many nodes as the scenario;
+    its nodes are numbered in their order, and self-loops are removed.
 
     Args:
         generator: name of a function of networkx, with or without `_graph` at its end.
@@ -148,13 +148,13 @@ class FromNetworkx(RandomTopology):
     dynamic: bool = False
 
     def check(self, num_nodes: int) -> None:
-        """Raise ScenarioError if there is no such generator, or it does not take the arguments."""
+        """Raise ScenarioError if the generator does not exist or rejects the arguments."""
         self._call(num_nodes, 0)
 
     def problems(self, num_nodes: int, seed: int) -> Iterator[Problem]:
-        """Return the problems; graphs that are quick to draw are drawn for the first round."""
+        """Return the problems, with a draw of the first round's graph if there are few nodes."""
         self.check(num_nodes)
-        if num_nodes <= DRAWN_IN_NO_TIME:
+        if num_nodes <= MAX_CHECKED_NODES:
             self.graph(num_nodes, 0, seed)
         return iter(())
 
@@ -201,7 +201,7 @@ class FromNetworkx(RandomTopology):
 
 
 def _generated(make: Any, arguments: dict[str, Any]) -> Any:
-    """Return the generator's graph; generators that seed numpy's old generator take no seed of more than 32 bits."""
+    """Return the generator's graph; generators with numpy's legacy random numbers need a seed of at most 32 bits."""
     try:
         return make(**arguments)
     except ValueError as error:

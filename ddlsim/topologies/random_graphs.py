@@ -34,8 +34,7 @@ MAX_REPAIRS = 1_000
 
 
 class EqualLists(Sequence[tuple[int, ...]]):
-    """Equally long tuples of node ids, one per node, stored in one array with 4 bytes an entry instead of 40 until
-    requested.
+    """Equally long tuples of node ids, one per node, stored in one array (4 bytes an entry instead of 40) until read.
 
     Args:
         table: int32 [nodes, degree].
@@ -82,13 +81,11 @@ def random_regular(degree: int, num_nodes: int, seed: int) -> EqualLists:
 
 
 def is_connected(graph: EqualLists) -> bool:
-    """Whether every node can be reached from every other: labels decrease to the least neighboring label, with
-    shortcuts.
-    """
+    """Whether the graph is connected: labels decrease to the least neighboring label, with shortcuts."""
     label = np.arange(len(graph), dtype=np.int32)
     while True:
         lower = np.minimum(label, label[graph.table].min(axis=1))
-        # A label that decreases takes the whole tree under its root along.
+        # A label that decreases changes the whole tree under its root.
         np.minimum.at(lower, label, lower)
         while not np.array_equal(lower, lower[lower]):
             lower = lower[lower]
@@ -132,7 +129,7 @@ class RandomTopology(Topology):
     A disconnected draw is repeated from the next stream of the same round, up to 100 times, then it is an error.
 
     Args:
-        dynamic: whether each round has a new graph, or one graph serves all rounds.
+        dynamic: whether each round has a new graph; false: one graph for all rounds.
         seed: seed of the graphs, independent of the scenario's; null: the scenario's seed.
         connected: whether the draw is repeated until the graph is connected; false: use the first draw.
     """
@@ -289,13 +286,13 @@ class BarabasiAlbert(RandomTopology):
     """Scale-free: nodes are added in turn and prefer neighbors of high degree (Barabasi and Albert, 1999).
 
     Args:
-        edges: links that every new node brings; below the number of nodes.
+        edges: links of every new node; below the number of nodes.
     """
 
     edges: Count = 2
 
     def check(self, num_nodes: int) -> None:
-        """Raise ScenarioError if a node brings as many links as there are nodes."""
+        """Raise ScenarioError unless `edges` is below the number of nodes."""
         if self.edges >= num_nodes:
             raise _too_few_nodes("edges", self.edges, num_nodes)
 

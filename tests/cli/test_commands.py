@@ -257,7 +257,7 @@ def test_list_skips_unreadable_scenarios(ddlsim, tmp_path):
     result = ddlsim("list", "scenarios")
     assert result.exit_code == 0, result.output
     assert "latin" in result.stdout and "smoke" in result.stdout
-    assert result.stdout.count("cannot be read; `ddlsim check` says why") == 2
+    assert result.stdout.count("cannot be read; `ddlsim check` reports the reason") == 2
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])

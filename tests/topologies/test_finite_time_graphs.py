@@ -158,7 +158,7 @@ def test_weights_of_edges_are_mixing_weights_if_declared(tmp_path):
     assert matrix(TOPOLOGIES["file"](path=path), 3, 0) == pytest.approx(matrix(edges_of(nx.path_graph(3)), 3, 0))
     notes = unused_key_notes(scenario({"name": "file", "path": path}, nodes={"clusters": [3]}))
     assert any("set topology.weighted to true" in note for note in notes)
-    with pytest.raises(ScenarioError, match=r"edges to node 1, of sum 1 at most, got a sum of 1\.25"):
+    with pytest.raises(ScenarioError, match=r"edges to node 1, with a sum up to 1, got a sum of 1\.25"):
         neighbors(TOPOLOGIES["file"](path=str(tmp_path / "heavy.txt"), weighted=True), 3, 0, 0)
 
 

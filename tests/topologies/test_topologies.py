@@ -188,7 +188,7 @@ def test_file_graphml_keeps_link_attributes(tmp_path):
         ("0 1\n1 2 fast\n", r"net\.txt:2: expected 'node node', "),
         ("0 1\n1 2\n2 2\n", "links node 2 to itself"),
         ("0 1\n3\n1 2\n", r"net\.txt:2: expected 'node node', .* got '3'"),
-        ("2\n0 1\n1 2\n", r"net\.txt:3: expected nodes 0\.\.1, as by the first line, got '1 2'"),
+        ("2\n0 1\n1 2\n", r"net\.txt:3: expected nodes 0\.\.1, as stated in the first line, got '1 2'"),
         (
             "0 1 100 5\n1 2 9 9\n1 0 10 5\n",
             r"net\.txt:3: .* the edge 1 0 .* before, \(100\.0, 5\.0\), got \(10\.0, 5\.0\)",

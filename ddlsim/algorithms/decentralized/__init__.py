@@ -1,1 +1,1 @@
-"""Decentralized algorithms that learn one model for all nodes, one file per paper; and their baselines."""
+"""Decentralized algorithms that learn one model for all nodes, one file per paper, and baselines."""

@@ -1,4 +1,4 @@
-"""D2: decentralized SGD whose variance does not depend on the difference of the nodes' data.
+"""D2: decentralized SGD with a variance that is independent of the difference between the nodes' data.
 
 Source: Tang, Lian, Yan, Zhang, Liu, "D2: Decentralized Training over Decentralized Data", ICML 2018, Algorithm 1:
 
@@ -6,14 +6,13 @@ Source: Tang, Lian, Yan, Zhang, Liu, "D2: Decentralized Training over Decentrali
 
 and x_i(1/2) = x_i(0) - a g_i(0) in the first round. W is symmetric, with Metropolis-Hastings or the topology's weights,
 and the same in all rounds. Its eigenvalues must be above -1/3; a ring of an even number of nodes has one of exactly
--1/3, and a wave between neighbors then never fades (`exact_diffusion` has no such condition).
+-1/3, so an oscillation between neighbors never fades (`exact_diffusion` has no such condition).
 
-With several local steps, x - a g is the result of training, and nodes agree on a point at which the mean of their
-changes is 0, not on the minimum. Buffers (BatchNorm statistics) are mixed, not corrected.
+With several local steps, x - a g is the result of training, and nodes converge to a point at which the mean of their
+changes is 0, not to the minimum. Buffers (BatchNorm statistics) are mixed, not corrected.
 
-Weights of neighbors that are offline, or whose message is lost or too late, are added to the node's weight. But the
-method needs every message: losses, churn and a change of the learning rate disturb the difference that the next round
-continues, and errors may grow.
+The weights of neighbors that are offline, or whose message is lost or late, are added to the node's own weight. But
+losses, churn and changes of the learning rate disturb the difference between rounds, and errors may grow.
 """
 
 from dataclasses import dataclass

@@ -7,8 +7,8 @@ Journal on Optimization, 2015, with V = (I + W) / 2:
 
 A node sends its model before it trains, so messages travel while it computes. W is symmetric, with Metropolis-Hastings
 or the topology's weights, and the same in all rounds. With several local steps, -a g is the change of the model in
-training. Buffers (BatchNorm statistics) come from the trained model. Weights of neighbors that are offline, or whose
-message is lost or too late, are added to the node's weight; as in D2, this disturbs the next rounds (d2.py).
+training. Buffers (BatchNorm statistics) come from the trained model. The weights of neighbors that are offline, or
+whose message is lost or late, are added to the node's own weight; as in D2, this disturbs the next rounds (d2.py).
 """
 
 from dataclasses import dataclass

@@ -6,10 +6,10 @@ Heterogeneous Data", ICML 2021, Algorithm 1 (QG-DSGDm), with one number for beta
     x_i(t+1/2) := x_i(t) - a (b m_i(t-1) + g_i(t));   x_i(t+1) := sum_j w_ij x_j(t+1/2);
     m_i(t) := b m_i(t-1) + (1 - b) (x_i(t) - x_i(t+1)) / a,   m_i(-1) = 0.
 
-Each of several local steps has the momentum of the round before, and the change is divided by their number. Buffers
-(BatchNorm statistics) are mixed with the model and have no momentum. The optimizer's own momentum (training.momentum)
-comes on top, so leave it at 0. The mixing matrix is D-PSGD's; weights of neighbors that are offline, or whose message
-is lost or too late, are added to the node's weight.
+All local steps use the momentum of the previous round, and the change is divided by their number. Buffers (BatchNorm
+statistics) are mixed with the model and have no momentum. The optimizer adds its own momentum (training.momentum), so
+leave it at 0. The mixing matrix is D-PSGD's; the weights of neighbors that are offline, or whose message is lost or
+late, are added to the node's own weight.
 """
 
 import math

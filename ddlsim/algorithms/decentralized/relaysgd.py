@@ -1,4 +1,4 @@
-"""RelaySGD: nodes relay sums of models along a spanning tree, so every model reaches every node with equal weight.
+"""RelaySGD: nodes relay sums of models along a spanning tree, so every model reaches all nodes with equal weight.
 
 Source: Vogels, He, Koloskova, Lin, Karimireddy, Stich, Jaggi, "RelaySum for Decentralized Deep Learning on
 Heterogeneous Data", NeurIPS 2021, Algorithm 1. On a tree, in round t, for each neighbor j of node i:
@@ -7,14 +7,13 @@ Heterogeneous Data", NeurIPS 2021, Algorithm 1. On a tree, in round t, for each 
     m_ij(t) := x_i(t+1/2) + sum of m_ki(t-1) over the other neighbors k;   c_ij(t) := 1 + sum of c_ki(t-1);
     x_i(t+1) := (sum of m_ji(t) + (n - sum of c_ji(t)) x_i(t+1/2)) / n.
 
-A model that is d edges away arrives d - 1 rounds late; the node's own model stands for those that have not arrived, as
-in the authors' description of their code. The tree is the breadth-first spanning tree of the topology's graph from node
-0, known to all nodes; on the topology `tree` it is the graph. The paper's experiments use two binary trees, each for
-half of the model; `tree` is one of them for the whole model: the means are of the same kind, but a node sends up to
-three models in a round instead of two.
+A model that is d edges away arrives d - 1 rounds late; until then the node's own model replaces it, as in the authors'
+description of their code. The tree is the breadth-first spanning tree of the topology's graph from node 0, known to
+all nodes; on the topology `tree` it is the graph. The paper's experiments use two binary trees, each for half of the
+model; with `tree`, one tree for the whole model, a node sends up to three models in a round instead of two.
 
-A message that is lost or late, or of a neighbor that is offline, is left out of sums and counts; in `mode: async` a
-neighbor's last message is used again until the next arrives. Buffers (BatchNorm statistics) are summed with the model.
+Sums and counts leave out lost and late messages, and messages of offline neighbors; in `mode: async` a neighbor's last
+message counts again until the next arrives. Buffers (BatchNorm statistics) are summed with the model.
 """
 
 from dataclasses import dataclass, field
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class State(ModelState):
-    """A node's memory: its model, and neighbor -> the last sum of models that it relayed, with their number."""
+    """A node's memory: its model, and neighbor -> the last relayed sum of models, with their number."""
 
     relayed: "dict[int, tuple[Params, int]]" = field(default_factory=dict)
 

@@ -1,9 +1,9 @@
-"""Ditto: each node trains a personal model that is kept near FedAvg's.
+"""Ditto: each node trains a personal model that stays near FedAvg's.
 
 Source: Li, Hu, Beirami, Smith, "Ditto: Fair and robust federated learning through personalization", ICML 2021,
 Algorithm 1 with FedAvg as its global solver. After its local steps on the server's w, a node takes as many steps from
-its personal v, with the gradient F_k'(v) + lambda (v - w). Only the copy of w is sent; v is tested. Each round takes
-twice the training of FedAvg. Nodes that are offline keep their v; all else is as in fedavg.py.
+its personal v, with the gradient F_k'(v) + lambda (v - w). It sends only its copy of w; evaluations test v. Each round
+takes twice the training of FedAvg. Offline nodes keep their v; all else is as in fedavg.py.
 """
 
 from collections.abc import Generator

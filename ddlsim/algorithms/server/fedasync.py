@@ -1,4 +1,4 @@
-"""FedAsync: the server mixes every model into its own as soon as it arrives; older ones count less.
+"""FedAsync: the server merges every model when it arrives; older models have less weight.
 
 Source: Xie, Koyejo, Gupta, "Asynchronous federated optimization", 2019, Algorithm 1. A node trains from the server's
 model x_tau, with the term rho / 2 |x - x_tau|^2 in its loss. When its model x_new arrives as the t-th, the server sets
@@ -7,11 +7,11 @@ model x_tau, with the term rho / 2 |x - x_tau|^2 in its loss. When its model x_n
 
 with s(d) = 1 (constant), (d + 1)^-a (polynomial), or 1 up to d = b and 1 / (a (d - b) + 1) beyond (hinge).
 
-Common to asynchronous servers: no node waits for another. A node asks the server for a task, trains, sends its result,
-and asks again; each of its rounds is one task. With `concurrency` the server gives out no more tasks at a time, and a
-node without one asks again a little later, as in Papaya (Huba et al., "Papaya: practical, private, and scalable
-federated learning", MLSys 2022). Nodes are tested with the server's current model. A node that goes offline drops its
-task, and asks for a new one when it returns. A round whose messages are lost ends without a result.
+Common to asynchronous servers: nodes never wait for each other. In each round a node requests a task from the server,
+trains, and sends its result. `concurrency` limits the tasks at a time; a node without a task repeats its request a
+little later, as in Papaya (Huba et al., "Papaya: practical, private, and scalable federated learning", MLSys 2022).
+Evaluations test the server's current model on all nodes. A node that goes offline drops its task and requests another
+after its return. A round whose messages are lost ends without a result.
 """
 
 from abc import abstractmethod
@@ -37,8 +37,8 @@ class State:
     Args:
         model: on a node the model of its task; the server's current model.
         version: number of the server's updates in it.
-        tasks: on the server, the nodes that have one.
-        buffer: on the server, changes by node that it has not used yet.
+        tasks: on the server, the nodes with a task.
+        buffer: on the server, the changes that it has not applied yet.
     """
 
     model: "Params"
@@ -53,7 +53,7 @@ class AsynchronousServer(Algorithm):
 
     Args:
         concurrency: maximum number of nodes that train at the same time; null: all.
-        retry_s: a node asks for a task after a random time up to this many simulated seconds.
+        retry_s: a node requests a task after a random time up to this many simulated seconds.
     """
 
     has_server: ClassVar[bool] = True
@@ -97,7 +97,7 @@ class AsynchronousServer(Algorithm):
         yield node.exchange(server, round_num, result=result, version=state.version)
 
     def answer(self, node: "Node", state: State, offer: "Message") -> Mapping[str, Any]:
-        """Merge a node's result, or give a task to a node that asks for one."""
+        """Merge a node's result, or answer its request with a task."""
         if "result" in offer.payload:
             state.tasks.discard(offer.src)
             self.server_update(node, state, offer.payload["result"], offer.payload["version"])
@@ -115,11 +115,11 @@ class AsynchronousServer(Algorithm):
 
 @dataclass(frozen=True, kw_only=True)
 class FedAsync(AsynchronousServer):
-    """Asynchronous federated optimization: every model is mixed in at once.
+    """Asynchronous federated optimization: the server merges every model at once.
 
     Args:
         mixing: alpha: weight of a model that is not stale.
-        staleness: s: how the weight falls with the number of updates since the node's task.
+        staleness: s: decrease of the weight with the number of updates since the node's task.
         a: parameter of polynomial and hinge; the paper's are 0.5 and 10.
         b: parameter of hinge.
         rho: weight of the proximal term.

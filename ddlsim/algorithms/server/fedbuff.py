@@ -6,9 +6,9 @@ model x_tau. When K changes have arrived the server sets
 
     x := x + eta_g / K sum_i D_i / sqrt(1 + t - tau_i),
 
-t and tau being numbers of such updates. fedasync.py describes tasks, `concurrency` (M_c), and nodes that go offline.
-Differences from the paper: buffers (BatchNorm statistics) change like trained values; its experiments add momentum on
-the server, which Algorithm 1 does not have.
+where t and tau count such updates. fedasync.py describes tasks, `concurrency` (M_c), and nodes that go offline.
+Differences from the paper: buffers (BatchNorm statistics) change like trained values; the server has no momentum, as in
+Algorithm 1, unlike in the paper's experiments.
 """
 
 from collections.abc import Generator
@@ -29,7 +29,7 @@ class FedBuff(AsynchronousServer):
     """Buffered asynchronous aggregation.
 
     Args:
-        buffer_size: K: changes of one update of the server.
+        buffer_size: K: changes per update of the server.
         server_rate: eta_g.
     """
 

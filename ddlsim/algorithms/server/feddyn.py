@@ -1,4 +1,4 @@
-"""FedDyn: local losses with a dynamic regularizer, so that their minima agree with the minimum of all nodes.
+"""FedDyn: a dynamic regularizer aligns the minima of local losses with the minimum of all nodes.
 
 Source: Acar, Zhao, Matas Navarro, Mattina, Whatmough, Saligrama, "Federated learning based on dynamic regularization",
 ICLR 2021, Algorithm 1. Node k minimizes L_k(y) - <g_k, y> + alpha / 2 |y - x|^2 from the server's x, then sets g_k :=
@@ -6,9 +6,9 @@ g_k - alpha (y - x). The server, with N nodes of which it has received S, sets
 
     h := h - alpha / N sum_S (y - x),    x := mean_S y - h / alpha.
 
-Here a node keeps c_k = -g_k, a control variate of its gradients, and the server s = -h / alpha. Both start at 0. Nodes
-that are offline, or not drawn, keep their c_k. Buffers (BatchNorm statistics) are averaged. Late nodes are as in
-fedavg.py.
+Here a node keeps c_k = -g_k, a control variate of its gradients, and the server s = -h / alpha. Both start at 0.
+Offline nodes and nodes that are not drawn keep their c_k. Buffers (BatchNorm statistics) are averaged. Late nodes are
+as in fedavg.py.
 """
 
 from collections.abc import Generator, Mapping, Sequence

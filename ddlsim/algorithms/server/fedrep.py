@@ -1,11 +1,11 @@
-"""FedPer and FedRep: a server averages cores, heads stay with their nodes.
+"""FedPer and FedRep: a server averages cores; nodes keep their heads.
 
 Sources: Arivazhagan, Aggarwal, Singh, Choudhary, "Federated learning with personalization layers", 2019 (FedPer: core
 and head are trained together); Collins, Hassani, Mokhtari, Shakkottai, "Exploiting shared representations for
 personalized federated learning", ICML 2021, Algorithm 1 (FedRep: first the head with the core frozen, then the core
-with the head frozen). The mean is weighted by samples, as in FedPer; FedRep's analysis has equal numbers of samples. A
-node is tested with its head and the core that it received last. Nodes that are offline keep their heads and are left
-out of the mean. `deprl` is FedRep without a server.
+with the head frozen). The mean is weighted by samples, as in FedPer; FedRep's analysis has equal numbers of samples.
+Evaluations test a node's head with the core that it received last. The mean leaves out offline nodes, which keep their
+heads. `deprl` is FedRep without a server.
 """
 
 from collections.abc import Generator, Mapping, Sequence

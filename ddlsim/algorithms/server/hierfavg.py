@@ -3,10 +3,10 @@
 Source: Liu, Zhang, Song, Letaief, "Client-edge-cloud hierarchical federated learning", ICC 2020, Algorithm 1:
 kappa_1 is training.local_steps, kappa_2 `edge_rounds`. Edges are the scenario's clusters (nodes.clusters), which this
 algorithm knows. In every round each edge server averages the models of its cluster by samples; in every edge_rounds-th
-round the cloud averages the edges' models by the samples behind them, and nodes receive that average.
+round the cloud averages the edges' models by the numbers of samples, and nodes receive that average.
 
-All edge servers are at the host of the simulation's server: transfers between edges and cloud take no time and are not
-counted. Nodes that are offline or late are left out as in fedavg.py; an edge without any models keeps its own.
+All edge servers run on the host of the simulation's server: transfers between edges and cloud take no time and are not
+counted. Averages leave out offline and late nodes as in fedavg.py; an edge that receives no models keeps its own.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 @dataclass
 class State(fedavg.State):
-    """A node's memory, or the server's: per cluster the edge's model, and the samples behind it since the last average
-    of all edges.
+    """A node's memory, or the server's: per cluster the edge's model, and the number of its samples since the last
+    average of all edges.
     """
 
     edges: "dict[int, Params]" = field(default_factory=dict)
@@ -38,7 +38,7 @@ class HierFAVG(fedavg.FedAvg):
     """Hierarchical federated averaging over clusters.
 
     Args:
-        edge_rounds: rounds of an edge per round of the cloud.
+        edge_rounds: rounds of the edges per round of the cloud.
     """
 
     needs_only_sums: ClassVar[bool] = False

@@ -3,8 +3,8 @@
 Source: Ghosh, Chung, Yin, Ramchandran, "An efficient framework for clustered federated learning", NeurIPS 2020,
 Algorithm 1 with model averaging. The server sends all k models; a node computes their losses on its training samples,
 trains the best one, and sends it with its number. The server averages the models of each number, by samples as in
-FedAvg; a model that no node has chosen is unchanged. A node is tested with the model that it chose last, as averaged
-since. Nodes that are offline are left out of the averages. `facade` is IFCA for heads, without a server.
+FedAvg; a model that no node has chosen is unchanged. Evaluations test the server's current version of the model that a
+node chose last. Averages leave out offline nodes. `facade` is IFCA for heads, without a server.
 """
 
 from collections.abc import Generator, Mapping, Sequence

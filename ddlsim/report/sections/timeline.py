@@ -1,6 +1,4 @@
-"""Sections on simulated time: its use by each cluster, and the activities of nodes in a window of it; and the same
-periods as a trace file for Perfetto.
-"""
+"""Sections on simulated time (its use by each cluster, activities of nodes in a window), and a trace for Perfetto."""
 
 import json
 from collections import defaultdict
@@ -21,13 +19,13 @@ ACTIVITIES = ("waiting", "computing", "sending", "receiving", "sending and recei
 
 
 def time_sections(records: Records, summary: dict) -> list[Section]:
-    """The sections, as far as the run has recorded them."""
+    """Return the sections for which the run has records."""
     found = [uses(records), timeline(records, summary)]
     return [section for section in found if section is not None]
 
 
 def uses(records: Records) -> Section | None:
-    """Seconds of each use, mean over the nodes of a cluster."""
+    """Return a chart of the seconds of each use, mean over the nodes of a cluster."""
     rows = read_time_use(records.directory)
     if rows is None:
         return None
@@ -41,14 +39,14 @@ def uses(records: Records) -> Section | None:
         server = values[records.num_nodes :]
         values, labels = np.vstack([*means, *server]), labels + ["server"] * len(server)
     about = (
-        "Seconds per node: waiting until the last awaited message was sent, then for its transfer; other is the time "
-        "after the last round, or without anything to wait for."
+        "Seconds per node. Waiting ends when the last awaited message is sent, transfer when it arrives; other is the "
+        "time after the last round, asleep or in collectives."
     )
     return Section("time-use", "Where the time went", GROUP, about, figure=Bars(labels, TIME_USES, values, "seconds"))
 
 
 def timeline(records: Records, summary: dict) -> Section | None:
-    """Nodes by parts of a window of simulated time."""
+    """Return a heat map of activities: nodes by parts of a window of simulated time."""
     found = read_timeline(records.directory)
     if found is None or not found[1]:
         return None
@@ -69,12 +67,12 @@ def timeline(records: Records, summary: dict) -> Section | None:
         "middle of a part. A node that computes may also send or receive. records.timeline sets another window; "
         "`ddlsim export RUN --trace FILE` writes all periods for Perfetto."
     )
-    notes = [] if len(nodes) == records.num_nodes else [f"Shown are {len(nodes)} of {records.num_nodes:,} nodes."]
+    notes = [] if len(nodes) == records.num_nodes else [f"The chart shows {len(nodes)} of {records.num_nodes:,} nodes."]
     return Section("timeline", "Timeline", GROUP, about, figure=figure, notes=notes)
 
 
 def activities(periods: list[dict], nodes: np.ndarray, times_s: np.ndarray) -> np.ndarray:
-    """The activity of each of these nodes at each time, int [nodes, times], as a place in ACTIVITIES."""
+    """Return the activity of each of these nodes at each time, int [nodes, times], as an index into ACTIVITIES."""
     row_of = {node: row for row, node in enumerate(nodes.tolist())}
     masks = {name: np.zeros((len(nodes), len(times_s)), dtype=bool) for name in ("computing", "offline", "out", "in")}
     for period in periods:
@@ -91,7 +89,7 @@ def activities(periods: list[dict], nodes: np.ndarray, times_s: np.ndarray) -> n
 
 
 def _chosen(records: Records, summary: dict) -> np.ndarray:
-    """Return the nodes that are drawn, by cluster: all, or evenly spaced ones and the one that was waited for most."""
+    """Return the nodes of the chart, by cluster: all, or evenly spaced nodes and the node with the longest waits."""
     order = np.argsort(records.node_cluster, kind="stable")
     if len(order) <= MOST_ROWS:
         return order
@@ -108,8 +106,8 @@ TRACKS = ("compute", "send", "receive", "wait", "offline")
 def trace(records: Records) -> str:
     """Return the periods as JSON in Chrome's trace event format: a process per node, a thread per track and lane.
 
-    Periods of one track that overlap (messages to several nodes) are in lanes of their own, since slices of a thread
-    may not overlap partly.
+    Overlapping periods of one track (messages to several nodes) have separate lanes, since slices of a thread may not
+    overlap partly.
     """
     found = read_timeline(records.directory)
     slices: dict[tuple[int, int], list[tuple[float, float, str, dict[str, Any]]]] = defaultdict(list)
