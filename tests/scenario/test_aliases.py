@@ -50,9 +50,7 @@ def test_key_and_its_alias_together_are_one_error(base):
     assert (
         str(caught.value)
         .splitlines()[0]
-        .endswith(
-            "base.yaml:7:12: training.lr: alias of learning_rate, which is also set; remove one of them"
-        )
+        .endswith("base.yaml:7:12: training.lr: alias of learning_rate, which is also set; remove one of them")
     )
 
 
