@@ -199,7 +199,7 @@ def build_monitor(
         return RoundTimes(recorder, run.num_nodes)
     test_set = cast("PreparedData", prepared).test_set
     return Evaluator(
-        learner,
+        cast("Learner", learner),
         recorder,
         scenario.evaluation,
         scenario.rounds,
@@ -255,7 +255,7 @@ def build_simulation(
     trains_privately = scenario.privacy is not None and scenario.privacy.kind == "dp_sgd"
     ended = privacy_meter.released if privacy_meter is not None and trains_privately else None
     aggregation = None if rule is None or rule.is_plain else rule
-    measurements = Measurements(learner, recorder, scenario.learned.judged_by)
+    measurements = Measurements(cast("Learner", learner), recorder, scenario.learned.judged_by)
     rows = recorder.row, measurements.take, rows_of(scenario.learned.metrics), measurements.losses.take
     log = Log(*rows) if learns else Log()
 

@@ -1,6 +1,5 @@
 """ddlsim data: data sets on this machine."""
 
-import json
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -82,7 +81,7 @@ def split_data(
     if isinstance(dataset, DatasetSpec):
         raise ScenarioError("learning: none reads no data, so that there is no split. Set learning: real.")
     found = split_indices(dataset, wanted.partition, wanted.validation, wanted.nodes, wanted.seed)
-    out.write_text(json.dumps(found), encoding="utf-8")
+    out.write_text(table_text(found), encoding="utf-8")
     typer.echo(f"{out}: {sum(map(len, found['train']))} samples of {len(found['train'])} nodes")
 
 

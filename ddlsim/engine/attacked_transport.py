@@ -7,7 +7,7 @@ before it hears from the attacker; then the attacker continues. Otherwise (async
 waits for the end of the instant.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
@@ -204,7 +204,7 @@ class AttackedTransport(NetworkTransport):
             send()
         self._has_sent(sender, round_num)
 
-    def wait(self, node: int, kind: str, round_num: int, senders: Iterable[int]) -> simpy.Event:
+    def wait(self, node: int, kind: str, round_num: int, senders: Sequence[int]) -> simpy.Event:
         """Wait as in NetworkTransport; an attacker continues once its messages have been sent."""
         event = super().wait(node, kind, round_num, senders)
         self._holding.waits(node)

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from ddlsim.learning.bank import Params
     from ddlsim.learning.job_types import Model
     from ddlsim.learning.jobs import Job
+    from ddlsim.learning.learner import Learner
     from ddlsim.learning.losses import EvalResult
     from ddlsim.learning.optimizing.state import LocalState
-    from ddlsim.node.ports import Compute
     from ddlsim.scenario.sections import Evaluation
 
 
@@ -44,7 +44,7 @@ class TrainingLosses:
         recorder: destination of rows.
     """
 
-    def __init__(self, learner: "Compute", recorder: "Records"):
+    def __init__(self, learner: "Learner", recorder: "Records"):
         self._learner, self._recorder = learner, recorder
         self._open: list[tuple[int, int, float, int, Sequence[Params]]] = []  # round, node, time, steps, losses
 
@@ -80,7 +80,7 @@ class Measurements:
         metric: metric of the rows.
     """
 
-    def __init__(self, learner: "Compute", recorder: "Records", metric: Metric):
+    def __init__(self, learner: "Learner", recorder: "Records", metric: Metric):
         self._learner = learner
         self._recorder = recorder
         self._metric = metric
@@ -174,7 +174,7 @@ class Evaluator:
         compares_models: whether snapshots need the compared state, see Algorithm.seen.
     """
 
-    compute: "Compute"
+    compute: "Learner"
     recorder: "Records"
     evaluation: "Evaluation"
     rounds: int

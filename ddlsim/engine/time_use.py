@@ -60,9 +60,12 @@ class Timeline:
         """Add the messages sent at this instant; their arrivals end their periods."""
         now_s = self._env.now
         for message in messages:
-            more = {"bytes": message.payload_bytes + (message.header_bytes or 0), "kind": message.kind}
-            peers = [receiver for receiver in message.receivers if receiver != message.src]
-            rows = {peer: self.begin(MESSAGE, message.src, now_s, peer=peer, **more) for peer in peers}
+            size_bytes = message.payload_bytes + (message.header_bytes or 0)
+            rows = {
+                peer: self.begin(MESSAGE, message.src, now_s, peer=peer, bytes=size_bytes, kind=message.kind)
+                for peer in message.receivers
+                if peer != message.src
+            }
             message.streams = (*message.streams, (_Arrivals(rows, self._env), 0))
 
     def rows(self) -> list[dict[str, Any]]:

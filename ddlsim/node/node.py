@@ -409,7 +409,7 @@ class Node(CollectiveVerbs):
             self._best.trained(trained, validation, local_state)
         return outcome
 
-    def _collect(self, kind: str, round_num: int, senders: Iterable[int]) -> Verb:
+    def _collect(self, kind: str, round_num: int, senders: Sequence[int]) -> Verb:
         self.open_verbs += 1
         transport = self._transport
         event = transport.wait(self.id, kind, round_num, senders)

@@ -109,7 +109,7 @@ class Transport(Protocol):
             wire_bytes: their bytes on the wire; None: by type and network.compression.
         """
 
-    def wait(self, node: int, kind: str, round_num: int, senders: Iterable[int]) -> "simpy.Event":
+    def wait(self, node: int, kind: str, round_num: int, senders: Sequence[int]) -> "simpy.Event":
         """Return an event that happens when every message of this round that can still arrive from the senders has
         arrived, or at the round's deadline.
 

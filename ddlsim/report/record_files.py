@@ -247,8 +247,8 @@ def read_time_use(directory: Path) -> list[dict] | None:
     """Return the rows of time_use.jsonl: one per node, a server last; or the sums, and the node that was waited for the
     longest. None if the run has not ended.
     """
-    kinds: Kinds = {"node": MAYBE_NODE, "waits_held_up": int, "held_up_s": NUMBER}
-    kinds |= {f"{name}_s": NUMBER for name in TIME_USES}
+    uses = {f"{name}_s": NUMBER for name in TIME_USES}
+    kinds: Kinds = {"node": MAYBE_NODE, "waits_held_up": int, "held_up_s": NUMBER, **uses}
     return list(json_lines(directory / "time_use.jsonl", kinds)) or None
 
 

@@ -304,7 +304,7 @@ def short_rows(summary: dict) -> list[tuple[str, str]]:
     starts = (
         "scenario",
         head,
-        "nodes through the last round",
+        "nodes that completed the last round",
         "bytes sent",
         "compute utilization",
         "simulated time",

@@ -112,8 +112,8 @@ def _optimizer(known: Registry) -> Schema:
     for name in known.own_names:
         is_it = {"properties": {"name": {"const": name}}, "required": ["name"]}
         branches.append({"if": is_it, "then": part_keys(known[name], name)})
-    name = {"type": "string", "description": about}
-    return {"type": ["object", "string"], "properties": {"name": name}, "allOf": branches}
+    properties = {"name": {"type": "string", "description": about}}
+    return {"type": ["object", "string"], "properties": properties, "allOf": branches}
 
 
 def part_keys(cls: type, name: str) -> Schema:

@@ -137,7 +137,7 @@ def test_monitoring_works_for_algorithms_with_model_comparisons(algorithm):
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"algorithm": {"name": "el"}}, r"records.true_similarities: el compares no models"),
+        ({"algorithm": {"name": "el"}}, r"records.true_similarities: expected no nodes: el compares no models"),
         ({"algorithm": DAC, "records": {"true_similarities": [6]}}, r"true_similarities\[0\]: node ids are 0 to 5"),
     ],
 )

@@ -113,7 +113,7 @@ def trace(records: Records) -> str:
     slices: dict[tuple[int, int], list[tuple[float, float, str, dict[str, Any]]]] = defaultdict(list)
     for row in [] if found is None else found[1]:
         more = {key: value for key, value in row.items() if key not in ("what", "node", "start_s", "end_s", "peer")}
-        span, node, peer = (row["start_s"], row["end_s"]), row["node"], row.get("peer")
+        span, node, peer = (row["start_s"], row["end_s"]), row["node"], row.get("peer", -1)
         if row["what"] == "message":
             slices[node, 1].append((*span, f"to {peer}", {"to": peer, **more}))
             slices[peer, 2].append((*span, f"from {node}", {"from": node, **more}))

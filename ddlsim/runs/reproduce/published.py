@@ -70,7 +70,7 @@ def _at(*path: str, scale: float = 1.0, honest: bool = False) -> Callable[[dict[
 
 def _seconds_per_round(summary: dict[str, Any], directory: Path) -> float | None:
     """Return the mean time between the ends of rounds, without the first round."""
-    table = summary["timetable"] or ()
+    table = summary["timetable"] or []
     if len(table) < 2:
         return None
     return (table[-1]["last_s"] - table[0]["last_s"]) / (table[-1]["round"] - table[0]["round"])
