@@ -54,8 +54,9 @@ std::unique_ptr<Plan> make_plan(std::array<int64_t, 3> image_shape, const std::v
         Network{channels, height, width, convs, linears, num_columns, listed(dropouts), core_linears});
 }
 
-void train(Plan& plan, Address flat, Address images, Address labels, int64_t count, const Longs& rows,
-           const std::vector<int64_t>& batches, const Optimizer& optimizer, const std::vector<uint64_t>& dropout_keys) {
+double train(Plan& plan, Address flat, Address images, Address labels, int64_t count, const Longs& rows,
+             const std::vector<int64_t>& batches, const Optimizer& optimizer,
+             const std::vector<uint64_t>& dropout_keys) {
     int64_t total = 0;
     for (const int64_t size : batches) {
         if (size < 1) throw std::invalid_argument("batches must have at least 1 row each, got " + std::to_string(size));
@@ -67,7 +68,7 @@ void train(Plan& plan, Address flat, Address images, Address labels, int64_t cou
     const Samples samples{at<const float>(images), at<const int64_t>(labels), count};
     const int64_t* const first = rows.data();
     py::gil_scoped_release release;
-    plan.train(at<float>(flat), samples, first, batches, optimizer, dropout_keys);
+    return plan.train(at<float>(flat), samples, first, batches, optimizer, dropout_keys);
 }
 
 Optimizer make_optimizer(bool adam, bool decoupled, std::vector<double> rates, double momentum, double weight_decay,

@@ -130,7 +130,7 @@ class Plan:
         batches: Sequence[int],
         optimizer: Optimizer,
         dropout_keys: Sequence[int],
-    ) -> None: ...
+    ) -> float: ...
 
 RATE_UNITS_PER_BYTE_S: int
 

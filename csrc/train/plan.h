@@ -60,9 +60,10 @@ public:
     void outputs(const float* features, int64_t count, float* out);
 
     // Steps of mean cross-entropy on batches of row numbers, concatenated in `rows`; changes loaded values and `flat`.
+    // Returns the mean over steps of the loss; NaN without steps.
     // Throws std::out_of_range for an invalid row or label, without any change.
-    void train(float* flat, const Samples& samples, const int64_t* rows, const std::vector<int64_t>& batches,
-               const Optimizer& optimizer, const std::vector<uint64_t>& dropout_keys);
+    double train(float* flat, const Samples& samples, const int64_t* rows, const std::vector<int64_t>& batches,
+                 const Optimizer& optimizer, const std::vector<uint64_t>& dropout_keys);
 
 private:
     void reserve(int64_t num_images, bool training);
@@ -91,6 +92,7 @@ private:
     int64_t core_values_, num_values_;                  // packed
     int64_t room_ = 0, conv_room_ = 0;                  // images
     std::vector<std::pair<int64_t, int64_t>> weights_;  // packed [first, stop) of every layer's weights, ascending
+    double loss_ = 0;                                   // of the steps of a training, added up
     Floats values_, gradients_, first_, second_, features_, feature_mask_, start_, control_;
 };
 

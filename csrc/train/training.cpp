@@ -10,8 +10,8 @@
 
 namespace ddlsim::train {
 
-void Plan::train(float* flat, const Samples& samples, const int64_t* rows, const std::vector<int64_t>& batches,
-                 const Optimizer& optimizer, const std::vector<uint64_t>& dropout_keys) {
+double Plan::train(float* flat, const Samples& samples, const int64_t* rows, const std::vector<int64_t>& batches,
+                   const Optimizer& optimizer, const std::vector<uint64_t>& dropout_keys) {
     const int64_t total = std::accumulate(batches.begin(), batches.end(), int64_t{0});
     for (int64_t i = 0; i < total; ++i) {
         if (rows[i] < 0 || rows[i] >= samples.count)
@@ -24,7 +24,8 @@ void Plan::train(float* flat, const Samples& samples, const int64_t* rows, const
     if (optimizer.rates.size() != batches.size())
         throw std::invalid_argument("there must be a rate for each of the " + std::to_string(batches.size()) +
                                     " batches, got " + std::to_string(optimizer.rates.size()));
-    if (batches.empty()) return;
+    if (batches.empty()) return std::nan("");
+    loss_ = 0;
     reserve(*std::max_element(batches.begin(), batches.end()), true);
     if (!gradients_.size())
         gradients_ = Floats(num_values_), first_ = Floats(num_values_), second_ = Floats(num_values_);
@@ -48,6 +49,7 @@ void Plan::train(float* flat, const Samples& samples, const int64_t* rows, const
     for (const Conv& conv : convs_) conv.unpack(values_.data(), flat);
     for (const Linear& linear : linears_) linear.unpack(values_.data(), flat);
     move_optimizer_state(optimizer, false);
+    return loss_ / static_cast<double>(batches.size());
 }
 
 void Plan::move_optimizer_state(const Optimizer& optimizer, bool in) {
@@ -116,6 +118,7 @@ void Plan::drop_features(const Batch& batch, Piece piece) {
 }
 
 // Gradient of the batch mean of -log softmax(outputs)[label]; a share of the target may be spread over all classes.
+// Adds the batch mean to loss_.
 void Plan::loss_gradient(const Batch& batch, Piece piece, double smoothing) {
     const Linear& last = linears_.back();
     const int64_t classes = last.num_outputs();
@@ -131,7 +134,12 @@ void Plan::loss_gradient(const Batch& batch, Piece piece, double smoothing) {
         if (smoothing > 0)
             for (int64_t c = 0; c < classes; ++c)
                 grad[c] -= static_cast<float>(smoothing / static_cast<double>(classes * batch.count));
-        grad[batch.samples.labels[batch.rows[n]]] -= static_cast<float>(1 - smoothing) / static_cast<float>(count);
+        const int64_t label = batch.samples.labels[batch.rows[n]];
+        grad[label] -= static_cast<float>(1 - smoothing) / static_cast<float>(count);
+        double aim = (1 - smoothing) * logits[label];
+        if (smoothing > 0)
+            aim += smoothing * std::accumulate(logits, logits + classes, 0.0) / static_cast<double>(classes);
+        loss_ += (std::log(sum) + largest - aim) / count;
     }
 }
 
