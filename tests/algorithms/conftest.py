@@ -1,4 +1,4 @@
-"""`name`: a test that asks for it runs with every algorithm."""
+"""The fixture `name`: a test with it runs for every algorithm."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Nodes that a server draws for a round: how many, with which probability, among which, and what the others do."""
+"""Client sampling: number and probability of drawn nodes, offline nodes, and nodes that are not drawn."""
 
 import json
 from pathlib import Path
@@ -39,7 +39,7 @@ def test_nodes_can_be_drawn_by_their_samples():
     assert frequencies(lambda node: node + 1, 1) == pytest.approx(expected, abs=0.05)
 
 
-def test_draws_follow_from_the_seed_and_are_the_same_for_all_that_ask():
+def test_drawn_nodes_follow_from_the_seed():
     def draws(seed):
         run = make_run(range(8), seed)
         found = [run.clients(round_num, lambda online: 3, None) for round_num in range(20)]
@@ -65,13 +65,13 @@ def test_number_of_drawn_nodes(keys, online, expected):
     assert FedAvg(**keys).num_clients(online) == expected
 
 
-def test_more_clients_than_nodes_are_refused():
+def test_more_clients_than_nodes_are_an_error():
     with pytest.raises(ScenarioError, match=r"algorithm.clients_per_round: there are 8 nodes, got 9"):
         FedAvg(clients_per_round=9).check([6, 2])
 
 
 def run_sampled(tmp_path, monkeypatch, *keys, algorithm="fedavg, clients_per_round: 3"):
-    """The nodes that train, by round, and the directory of the run."""
+    """Return the nodes that train, by round, and the directory of the run."""
     trained, train = {}, Node.train
 
     def noted(self, *args, **terms):
@@ -105,7 +105,7 @@ def test_offline_nodes_are_not_drawn(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("algorithm", ["scaffold", "fedsim"])
-def test_rounds_end_in_spite_of_deadlines_churn_and_losses(tmp_path, monkeypatch, algorithm):
+def test_rounds_end_under_deadlines_churn_and_losses(tmp_path, monkeypatch, algorithm):
     harsh = (
         "churn={name: schedule, offline: [{node: 2, start_s: 0.35, end_s: 1.5}, {node: 7, start_s: 0.9, end_s: 99}]}",
         "devices={name: lognormal, median_step_time_s: 0.05}",
@@ -117,7 +117,7 @@ def test_rounds_end_in_spite_of_deadlines_churn_and_losses(tmp_path, monkeypatch
     assert max(trained) == ROUNDS - 1
 
 
-def test_all_nodes_are_tested_with_the_servers_model(tmp_path, monkeypatch):
+def test_evaluations_test_the_servers_model_on_all_nodes(tmp_path, monkeypatch):
     _, out = run_sampled(tmp_path, monkeypatch)
     rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     for completed in (2, 4, 6):

@@ -1,4 +1,4 @@
-"""Every algorithm under churn, losses, compression and deadlines, with `learning: none`, where nothing is trained."""
+"""Every algorithm under churn, losses, compression and deadlines, with `learning: none`."""
 
 from collections.abc import Callable
 

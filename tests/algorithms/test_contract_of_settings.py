@@ -1,4 +1,4 @@
-"""Every algorithm with other models, tasks, devices, evaluations and modes: it runs, or the check refuses it."""
+"""Every algorithm with other models, tasks, devices, evaluations and modes runs, or the check reports an error."""
 
 from functools import partial
 from pathlib import Path
@@ -40,12 +40,12 @@ def runs_or_is_refused(tmp_path: Path, name: str, place: str, *overrides: str) -
         assert [problem.path for problem in error.problems] == [place]
 
 
-def test_model_without_core_is_refused_by_check_or_runs(tmp_path, name):
+def test_model_without_core_runs_or_is_an_error(tmp_path, name):
     summary = runs_or_is_refused(tmp_path, name, "model.name", "model={name: linear}", "evaluation.samples=50")
     assert (summary is None) == ALGORITHMS[name].needs_core
 
 
-def test_regression_is_refused_by_check_or_runs(tmp_path, name):
+def test_regression_runs_or_is_an_error(tmp_path, name):
     changes = (
         "data={name: synthetic_regression, test_samples: 20}",
         "shift={name: none}",
@@ -65,7 +65,7 @@ def test_regression_is_refused_by_check_or_runs(tmp_path, name):
     ("mode", "device"),
     [("async", "cpu"), pytest.param("sync", "cuda", marks=needs_cuda), pytest.param("async", "cuda", marks=needs_cuda)],
 )
-def test_waves_of_a_gpu_give_the_same_run(tmp_path, algorithm, mode, device, monkeypatch):
+def test_stacked_waves_give_the_same_run(tmp_path, algorithm, mode, device, monkeypatch):
     """The GPU backend, on a GPU or on the CPU: models are stacked instead of computed one by one."""
     options = (*QUICK, "rounds=2", f"mode={mode}", UNEQUAL, "evaluation.every=1")
     expected, expected_rows = run(tmp_path / "threads", algorithm, *options, "compute_device=cpu")
@@ -83,7 +83,7 @@ LOOKS = {"accuracy", "accuracy_lowest_test_loss", "bytes_sent", "confusion", "ev
 
 
 @pytest.mark.parametrize("algorithm", EACH)
-def test_evaluation_interval_changes_neither_training_nor_clocks(tmp_path, algorithm):
+def test_evaluation_interval_changes_no_other_record(tmp_path, algorithm):
     """All other records are the same to the byte, between evaluations and after the last one."""
     found = []
     mode = "async" if sorted(ALGORITHMS).index(algorithm) % 2 else "sync"
@@ -100,7 +100,7 @@ def test_evaluation_interval_changes_neither_training_nor_clocks(tmp_path, algor
 
 
 @pytest.mark.parametrize("server", sorted(name for name in ALGORITHMS if ALGORITHMS[name].has_server))
-def test_nodes_wait_for_the_answer_of_a_server_in_both_modes(tmp_path, server):
+def test_nodes_wait_for_the_server_in_both_modes(tmp_path, server):
     """A node that does not wait would train a model that late answers overwrite."""
     found = []
     for mode in ("sync", "async"):

@@ -17,7 +17,7 @@ NODES = 6  # of quadratic_run
 
 
 def setting(graph, local_steps=1):
-    """Nodes on a graph, their start [n, P], the gradients of all, and the mixing matrix."""
+    """Return nodes on a graph, their start [n, P], the gradients of all nodes, and the mixing matrix."""
     curvatures, centers = quadratics(len(graph))
     starts = np.random.default_rng(1).normal(size=centers.shape)
     parts = zip(curvatures, centers, starts, strict=True)
@@ -34,7 +34,7 @@ def models_of(states):
 
 
 @pytest.mark.parametrize("name", ["d2", "exact_diffusion"])
-def test_adapting_correcting_and_combining_is_the_textbook_update(name):
+def test_d2_and_exact_diffusion_equal_their_equations(name):
     nodes, x, g, w = setting(CHORDAL)
     w = w if name == "d2" else (np.eye(5) + w) / 2
     before = None
@@ -44,7 +44,7 @@ def test_adapting_correcting_and_combining_is_the_textbook_update(name):
         assert models_of(states) == pytest.approx(x, abs=1e-12)
 
 
-def test_extra_is_the_textbook_update():
+def test_extra_equals_its_equations():
     nodes, x, g, w = setting(CHORDAL)
     before = None
     for states in play(ALGORITHMS["extra"](), nodes, 25):
@@ -57,7 +57,7 @@ def test_extra_is_the_textbook_update():
 
 
 @pytest.mark.parametrize(("local_steps", "nesterov"), [(1, False), (3, False), (1, True), (2, True)])
-def test_quasi_global_momentum_is_the_textbook_update(local_steps, nesterov):
+def test_quasi_global_momentum_equals_its_equations(local_steps, nesterov):
     nodes, x, g, w = setting(CHORDAL, local_steps)
     momentum = np.zeros_like(x)
     for states in play(ALGORITHMS["qgm"](momentum=0.8, nesterov=nesterov), nodes, 25):
@@ -71,7 +71,7 @@ def test_quasi_global_momentum_is_the_textbook_update(local_steps, nesterov):
         assert models_of(states) == pytest.approx(x, abs=1e-12)
 
 
-def test_momentum_follows_learning_rates_that_change():
+def test_quasi_global_momentum_under_changing_learning_rates():
     nodes, x, g, w = setting(CHORDAL)
     momentum = np.zeros_like(x)
 
@@ -87,7 +87,7 @@ def test_momentum_follows_learning_rates_that_change():
 
 
 @pytest.mark.parametrize("graph", [PATH, CHORDAL], ids=["path", "ring with a chord"])
-def test_relaysgd_averages_models_as_many_rounds_late_as_they_are_edges_away(graph):
+def test_relaysgd_delays_models_by_one_round_per_edge(graph):
     nodes, x, g, _ = setting(graph)
     tree = nx.Graph((node, peer) for node, peers in enumerate(spanning_tree(graph)) for peer in peers)
     distance = dict(nx.all_pairs_shortest_path_length(tree))
@@ -101,7 +101,7 @@ def test_relaysgd_averages_models_as_many_rounds_late_as_they_are_edges_away(gra
         assert models_of(states) == pytest.approx(x, abs=1e-12)
 
 
-def test_the_nodes_own_model_stands_for_lost_relays():
+def test_relaysgd_replaces_lost_relays_by_the_nodes_own_model():
     nodes, x, _, _ = setting(PATH)
     for node in nodes:
         node.rate = 0.0
@@ -113,7 +113,7 @@ def test_the_nodes_own_model_stands_for_lost_relays():
     assert models_of(second)[2] == pytest.approx((one + x[0] + three + x[4] + two) / 5)
 
 
-def test_relaysgd_keeps_the_mean_of_equal_models_and_forgets_no_node():
+def test_relaysgd_without_training_reaches_consensus_on_a_mean_of_all_starts():
     starts = np.eye(NODES)
     models = quadratic_run(
         "algorithm={name: relaysgd}", "topology={name: tree}", "rounds=200", rate=0.0, starts=starts

@@ -20,7 +20,7 @@ DRAWN = "clients_per_round: 0.5"
 
 
 def simulate(algorithm, *keys, **settings):
-    """The server's state, the nodes' states, and the nodes that trained, round by round."""
+    """Return the server's state, the nodes' states, and the nodes that trained, by round."""
     keys = (f"algorithm={{name: {algorithm}}}", f"rounds={ROUNDS}", "training.local_steps=3", *keys)
     fixed = {"rate": RATE, "starts": np.zeros((NODES, 2)), "curvatures": CURVATURES, "centers": CENTERS}
     simulation, compute = quadratic_simulation(*keys, **fixed | settings)
@@ -70,7 +70,7 @@ OPTIMIZERS = {
 
 
 @pytest.mark.parametrize("algorithm", OPTIMIZERS)
-def test_server_optimizers_are_algorithm_2(algorithm):
+def test_server_optimizers_equal_algorithm_2(algorithm):
     server, _, trained = simulate(f"{algorithm}, server_rate: 0.5, {DRAWN}")
     x, change, v = np.zeros(2), np.zeros(2), np.full(2, 0.01**2)
     for clients in drawn_rounds(trained):
@@ -89,7 +89,7 @@ def test_fedavg_and_fedprox_average_the_drawn_nodes():
         assert value_of(server.model) == pytest.approx(x, abs=1e-12)
 
 
-def test_scaffold_changes_the_common_variate_by_the_share_of_drawn_nodes():
+def test_scaffold_scales_the_server_variate_by_the_share_of_drawn_nodes():
     server, _, trained = simulate(f"scaffold, {DRAWN}")
     x, c, own = np.zeros(2), np.zeros(2), np.zeros((NODES, 2))
     for clients in drawn_rounds(trained):
@@ -103,7 +103,7 @@ def test_scaffold_changes_the_common_variate_by_the_share_of_drawn_nodes():
     assert server.common.value == pytest.approx(c, abs=1e-12)
 
 
-def test_feddyn_is_algorithm_1():
+def test_feddyn_equals_algorithm_1():
     server, _, trained = simulate(f"feddyn, alpha: 0.3, {DRAWN}")
     x, h, own = np.zeros(2), np.zeros(2), np.zeros((NODES, 2))
     for clients in drawn_rounds(trained):
@@ -151,7 +151,7 @@ def test_hierfavg_averages_clusters_in_every_round_and_all_nodes_in_every_second
 
 
 def arrivals(seconds, rounds=ROUNDS):
-    """Nodes in the order in which they finish a task, if all start at once and no message takes time."""
+    """Return nodes in the order of their finished tasks, if all start at once and messages take no time."""
     queue = [(second, node, 1) for node, second in enumerate(seconds)]
     heapq.heapify(queue)
     while queue:
@@ -173,7 +173,7 @@ IDEAL = ("network.fidelity=ideal", f"devices={{name: per_node, step_times_s: {li
         ("hinge, a: 10, b: 4", lambda delay: 1 if delay <= 4 else 1 / (10 * (delay - 4) + 1)),
     ],
 )
-def test_fedasync_mixes_models_by_their_staleness(staleness, factor):
+def test_fedasync_weighs_models_by_staleness(staleness, factor):
     server, _, _ = simulate(f"fedasync, mixing: 0.5, rho: 0.2, staleness: {staleness}", *IDEAL)
     x, taken = np.zeros(2), dict.fromkeys(range(NODES), (0, np.zeros(2)))
     for t, node in enumerate(arrivals(STEP_TIMES), 1):
@@ -199,7 +199,7 @@ def test_fedbuff_steps_along_the_mean_of_buffered_changes():
     assert value_of(server.model) == pytest.approx(x, abs=1e-12)
 
 
-def test_no_more_nodes_train_at_a_time_than_the_concurrency():
+def test_concurrency_limits_simultaneous_trainings():
     starts = []
 
     def noting(compute):
@@ -219,7 +219,7 @@ def test_no_more_nodes_train_at_a_time_than_the_concurrency():
     assert value_of(server.model) == pytest.approx(x, abs=1e-12)
 
 
-def test_fedper_and_fedrep_send_the_core_alone():
+def test_fedper_and_fedrep_send_only_the_core():
     node = NumberNode(models=((10.0, 1.0),))
     node.is_server = False
     for algorithm, trainings in ((FedPer(), [(None, None)]), (FedRep(head_steps=4), [(4, "head"), (None, "core")])):

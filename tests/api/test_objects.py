@@ -48,7 +48,7 @@ def test_metric_function_gets_outputs_and_labels_of_all_samples():
     assert labels.measures(statistics, 1.0)["positive"] == 3
 
 
-def test_metrics_of_a_run_are_rows_in_the_summary_and_survive_a_resume(tmp_path):
+def test_resumed_run_keeps_its_metric_functions(tmp_path):
     class Stop(ddlsim.Callback):
         def on_round(self, completed):
             raise ddlsim.StopRun
@@ -99,14 +99,14 @@ def test_keywords_are_keys_of_the_scenario():
         ddlsim.run(TINY, data=DATA, lr=0.1)
 
 
-def test_keywords_of_a_sweep_yield_to_its_grid(tmp_path):
+def test_grid_of_a_sweep_overrides_keywords(tmp_path):
     swept = ddlsim.sweep(TINY, {"training.lr": [0.1, 0.2]}, data=DATA, rounds=1, training={"bs": 4}, out=tmp_path / "s")
     rates = [(run.scenario["training"]["learning_rate"], run.scenario["training"]["batch_size"]) for run in swept.runs]
     assert rates == [(0.1, 4), (0.2, 4)] and swept.runs[0].scenario["rounds"] == 1
 
 
 class Logits(nn.Module):
-    """A network with outputs as those of transformers, or with their logits alone."""
+    """A network with outputs like those of transformers, or with plain logits."""
 
     def __init__(self, wraps=True):
         super().__init__()
@@ -118,7 +118,7 @@ class Logits(nn.Module):
 
 
 @pytest.mark.parametrize("stacked", [False, True])
-def test_outputs_with_logits_train_as_the_logits_alone(tmp_path, monkeypatch, stacked):
+def test_outputs_with_logits_train_like_plain_logits(tmp_path, monkeypatch, stacked):
     monkeypatch.setattr(learner, "make_backends", partial(make_backends, stacked=stacked))
     found = []
     for wraps in (True, False):
@@ -160,7 +160,7 @@ def test_data_frame_is_read_as_a_csv_file_with_its_cells(tmp_path):
         resolve(TINY, data=whole)
 
 
-def test_run_of_a_data_frame_is_reused_while_its_cells_are_the_same(tmp_path):
+def test_run_of_an_equal_data_frame_is_loaded(tmp_path):
     pandas = pytest.importorskip("pandas")
     run = ddlsim.run(TINY, data={"train": frame(pandas), "label": "kind"}, out=tmp_path / "run")
     before = (tmp_path / "run" / "summary.json").stat().st_mtime_ns
@@ -178,7 +178,7 @@ def test_run_of_a_data_frame_is_reused_while_its_cells_are_the_same(tmp_path):
     assert len(swept.runs) == 2
 
 
-def test_data_sets_of_hugging_face_are_taken_as_objects():
+def test_hugging_face_data_sets_are_accepted_from_python():
     datasets = pytest.importorskip("datasets")
     rows = {"x": FEATURES[:, :2].tolist(), "label": [["b", "a", "c"][label] for label in LABELS]}
 
@@ -209,7 +209,7 @@ def test_words_as_labels_are_classes_in_alphabetical_order(tmp_path):
         run.evaluate((FEATURES[:2], ["ant", "dog"]))
 
 
-def test_one_torch_data_set_gives_a_part_of_each_class_to_the_test_set():
+def test_single_torch_data_set_is_split_by_class():
     whole = torch.utils.data.TensorDataset(torch.from_numpy(FEATURES), torch.from_numpy(LABELS))
     found = resolve(TINY, data={"train": whole, "test_fraction": 0.25}).data.load(None)
     expected = [round(0.25 * count) for count in np.bincount(LABELS)]

@@ -57,7 +57,7 @@ def test_step_times_by_hand(devices, parameters, seconds):
     assert step_s(devices, parameters) == pytest.approx(seconds, rel=1e-6)
 
 
-def test_throughput_of_llama_8b_on_h100_agrees_with_a_measurement():
+def test_throughput_of_llama_8b_on_h100_equals_a_measurement():
     """torchtitan, docs/performance.md: 6,667 tokens/s per GPU at 39 % on 8 H100; 7.5e9 parameters without embedding."""
     devices = LanguageModel(
         gpus_per_worker=8, utilization=0.39, tokens_per_step=131_072, layers=32, width=4096, context=8192
@@ -65,7 +65,7 @@ def test_throughput_of_llama_8b_on_h100_agrees_with_a_measurement():
     assert 131_072 / 8 / step_s(devices, 7_505_000_000) == pytest.approx(6667, rel=0.01)
 
 
-def test_counted_operations_of_a_gpt_give_its_step_time(scenario):
+def test_step_time_of_a_gpt_from_counted_operations(scenario):
     """Per token 6 operations a weight of all matrices but the embeddings; attention over all 80 positions 12 L d s."""
     found = scenario("model={name: gpt, layers: 2, heads: 2, width: 32}", "devices={name: language_model}")
     prepared = prepare(load_data(found))
@@ -76,7 +76,7 @@ def test_counted_operations_of_a_gpt_give_its_step_time(scenario):
     assert seconds == pytest.approx(4 * length * per_token / (989e12 * 0.4), rel=1e-9)
 
 
-def test_size_alone_takes_six_operations_per_parameter_and_token_of_the_data(scenario):
+def test_sized_model_takes_six_operations_per_parameter_and_token(scenario):
     found = scenario("devices.tokens_per_step=null")
     prepared = prepare(load_data(found))
     seconds = assembly.step_times_of(found, assembly.build_learner(found, prepared, "none")).seconds
@@ -123,7 +123,7 @@ def test_peak_of_an_uplink_is_its_capacity_when_messages_share_it(scenario, tmp_
         ("data={name: fashion-mnist-mini}", "devices.tokens_per_step: expected a number"),
     ],
 )
-def test_impossible_devices_are_refused_with_a_cure(scenario, change, text):
+def test_invalid_devices_are_errors_with_a_remedy(scenario, change, text):
     found = scenario(
         "model.core=100e9", "devices.gpus_per_worker=5", "devices.tokens_per_step=null", "partition={name: uniform}"
         if "fashion" in change else "seed=1", change,

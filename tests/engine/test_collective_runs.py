@@ -25,7 +25,7 @@ def run(out: Path, *overrides: str) -> dict:
     return runs.run(load(SMOKE, overrides), out=out)
 
 
-def test_models_are_equal_after_an_all_reduce_and_their_encoding_sets_its_bytes(tmp_path):
+def test_models_are_equal_after_a_compressed_all_reduce(tmp_path):
     keys = settings("LocalSGD", "network.compression={name: int8}", algorithm="tree")
     finished = ddlsim.run(load(SMOKE, (*keys, "records.models=last")), out=tmp_path)
     values = (784 + 1) * 8 + (8 + 1) * 10
@@ -44,7 +44,7 @@ def test_models_are_equal_after_an_all_reduce_and_their_encoding_sets_its_bytes(
         (("attacks=[{name: sign_flip, nodes: [1]}]",), "node.all_reduce: expected a run without attacks"),
     ],
 )
-def test_runs_in_which_sums_have_no_meaning_are_refused(tmp_path, keys, text):
+def test_unsupported_settings_of_collectives_are_errors(tmp_path, keys, text):
     with pytest.raises(DdlsimError, match=text):
         run(tmp_path, *settings("LocalSGD", *keys))
 
@@ -62,7 +62,7 @@ CHURN = "churn={name: schedule, offline: [{node: 2, start_s: 0.27, end_s: 0.4}]}
 
 
 @pytest.mark.parametrize("name", ["LocalSGD", "Overlapped"])
-def test_resumed_collectives_leave_the_same_bytes(tmp_path, monkeypatch, name):
+def test_resumed_run_with_collectives_has_the_same_bytes(tmp_path, monkeypatch, name):
     keys = settings(
         name, CHURN, "evaluation.every=1", "network.compression={name: float16}", "training.optimizer=adamw"
     )

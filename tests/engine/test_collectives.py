@@ -1,4 +1,4 @@
-"""Collective operations in whole simulations: times against closed forms, bytes, values, and members that leave."""
+"""Collective operations in whole simulations: times by closed forms, bytes, values, and members that leave."""
 
 import numpy as np
 import pytest
@@ -96,7 +96,7 @@ STARTS_S = (0.0, 2.5, 0.3, 11.0)
 
 
 def exchanges(order):
-    """Return when each node has ended, by playing sends (sender, receiver, bytes) in order, one per link at a time."""
+    """Return the end of each node for sends (sender, receiver, bytes) in order, one per link at a time."""
     ready = dict(enumerate(STARTS_S))
     for step in order:
         ends = [
@@ -139,7 +139,7 @@ def plain_network(env):
 
 
 @pytest.mark.parametrize(("on_leave", "end_s", "wasted"), [("rebuild", 7.04, 6 * 960 + 1080), ("continue", 6.3, 1080)])
-def test_members_finish_without_a_member_that_leaves(on_leave, end_s, wasted):
+def test_other_members_finish_after_a_departure(on_leave, end_s, wasted):
     """Parts of 960 bytes: node 3 leaves in the second of six steps, of 0.96 s each.
 
     Rebuilt, the parts have 1280 bytes; 420 bytes of the parts that are on their way to nodes 1 and 2 share their links
@@ -154,21 +154,21 @@ def test_members_finish_without_a_member_that_leaves(on_leave, end_s, wasted):
 
 
 @pytest.mark.parametrize(("left_s", "end_s"), [(0.5, 1 + 4 * 1.28), (3.0, 3 + 4 * 1.28)])
-def test_member_that_never_returns_is_not_waited_for(left_s, end_s):
+def test_members_do_not_wait_for_a_member_that_never_returns(left_s, end_s):
     one = OneCollective("all_reduce", "ring", starts_s=(1.0, 1.0, 1.0, 10.0))
     simulated(one, 4, network=plain_network, absences={3: [(left_s, GONE_S)]})
     assert one.ended_s == pytest.approx(dict.fromkeys(range(3), end_s))
     np.testing.assert_allclose(one.outcomes[0].value, mean_of(0, 1, 2), rtol=1e-12)
 
 
-def test_member_that_returns_is_not_part_of_the_collective_that_it_left():
+def test_returning_member_does_not_rejoin_its_collective():
     one = OneCollective("all_reduce", "ring")
     simulated(one, 4, network=plain_network, absences={3: [(1.5, 2.0)]}, synchronous=False)
     assert one.ended_s == pytest.approx({**dict.fromkeys(range(3), 7.04), 3: 2.0})
     np.testing.assert_allclose(one.outcomes[3].value, mean_of(3))
 
 
-def test_broadcast_of_a_root_that_has_left_is_none():
+def test_broadcast_without_its_root_is_none():
     one = OneCollective("broadcast", "tree", starts_s=(1.0, 1.0, 1.0, 1.0), root=2)
     simulated(one, 4, network=plain_network, absences={2: [(1.5, GONE_S)]})
     assert one.outcomes == {0: None, 1: None, 3: None} and set(one.ended_s.values()) == {1.5}
@@ -200,7 +200,7 @@ class Deadlock(OneCollective):
         yield from super().round(node, state, round_num)
 
 
-def test_member_that_never_calls_is_named():
+def test_error_names_the_member_that_never_calls():
     with pytest.raises(DdlsimError, match=r"node 0 waits for node.all_reduce of round 0 from 2 \(open waits: 4\)"):
         simulated(Deadlock("all_reduce", "ring"), 4)
 
@@ -230,7 +230,7 @@ def test_group_of_one_ends_at_once_without_bytes():
         ({"algorithm": "rings"}, r"expected the algorithm ring, direct, .*, got 'rings'"),
     ],
 )
-def test_wrong_arguments_are_errors(options, text):
+def test_invalid_arguments_of_collectives_are_errors(options, text):
     with pytest.raises(DdlsimError, match=text):
         simulated(OneCollective("all_reduce", **{"algorithm": "ring", **options}), 3)
 
@@ -243,7 +243,7 @@ class Unequal(OneCollective):
         yield from super().round(node, state, round_num)
 
 
-def test_members_with_unequal_arguments_are_named():
+def test_error_names_members_with_unequal_arguments():
     with pytest.raises(
         DdlsimError, match=r"equal arguments from all members, got algorithm=ring.* from node 1 algorithm=tree"
     ):

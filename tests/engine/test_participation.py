@@ -1,4 +1,4 @@
-"""Nodes that do not join a round: three nodes that reach each other, of which node 2 is ten times slower.
+"""Nodes that do not join a round: three connected nodes, of which node 2 is ten times slower.
 
 A step takes 0.1 s on nodes 0 and 1 and 1 s on node 2, a message 0.01 s. Node 2 does not join round 0, node 1 not round
 1; all join round 2.
@@ -21,7 +21,7 @@ ALL = [[1, 2], [0, 2], [0, 1]]
 
 
 class Exchange(Plain):
-    """Stores whose messages a node has received in a round, and when.
+    """Stores the senders and times of the messages that a node has received in a round.
 
     Args:
         how: push: send to the peers and receive; others: send to all other nodes and wait for them; pull: pull from all
@@ -63,7 +63,7 @@ def simulate(how, **settings):
 
 
 @pytest.mark.parametrize("how", ["push", "others"])
-def test_absent_node_neither_sends_nor_keeps_its_neighbors_waiting(how):
+def test_absent_node_neither_sends_nor_delays_its_neighbors(how):
     exchange, simulation = simulate(how)
     assert exchange.got == {
         **{(0, 0): [1], (0, 1): [0]},
@@ -94,7 +94,7 @@ def test_absent_node_of_an_asynchronous_run_is_idle_in_its_rounds():
     assert exchange.at_s[2, 2] == 3.04 and exchange.got[1, 2] == [0, 1]
 
 
-def test_participants_are_drawn_with_the_probability_and_by_the_seed():
+def test_participants_follow_the_probability_and_the_seed():
     def joined(num_nodes, seed):
         run = Run(seed, 300, np.zeros(num_nodes, int), lambda _: [], lambda *_: 1, participation=0.8)
         return np.array([[run.takes_part(node, round_num) for node in range(num_nodes)] for round_num in range(300)])
@@ -119,7 +119,7 @@ def test_absent_node_keeps_its_model(algorithm, tmp_path):
 @pytest.mark.parametrize(
     ("value", "text"), [("0", "a number above 0, got 0"), ("1.2", "a number of at most 1, got 1.2")]
 )
-def test_invalid_participation_is_one_error(value, text):
+def test_invalid_participation_is_an_error(value, text):
     with pytest.raises(ScenarioError, match=f"participation: expected {text}") as error:
         load("smoke", [f"participation={value}"])
     assert len(str(error.value).splitlines()) == 1

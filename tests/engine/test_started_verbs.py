@@ -1,4 +1,4 @@
-"""Verbs that a node starts now and waits for later."""
+"""Verbs in the background: `node.begin` and `node.wait`."""
 
 import pytest
 from small_network import equal_network
@@ -12,7 +12,7 @@ REDUCED_S = 6 * (4 * VALUES / 4 / 1e3 + LATENCY_S)
 
 
 class Overlapping(Plain):
-    """Each node starts an all-reduce in round 0 and trains meanwhile; it waits for it `later` rounds later."""
+    """Each node starts an all-reduce in round 0, trains meanwhile, and waits for the result `later` rounds later."""
 
     def __init__(self, num_steps, later=0):
         self.num_steps, self.later = num_steps, later
@@ -57,7 +57,7 @@ def test_started_verb_may_end_in_a_later_round():
     assert algorithm.outcomes[3].value[0] == 1.5
 
 
-def test_verb_that_was_started_before_an_absence_has_no_outcome():
+def test_verb_started_before_an_absence_returns_none():
     algorithm = Overlapping(4, later=2)
     simulate(algorithm, rounds=4, absences={1: [(0.5, 1.0)]})
     assert algorithm.outcomes[1] is None and algorithm.outcomes[0].value.size == VALUES
@@ -65,7 +65,7 @@ def test_verb_that_was_started_before_an_absence_has_no_outcome():
 
 
 class Wrong(Plain):
-    """Yields or passes something else than a verb or a handle."""
+    """Yields or passes an object that is not a verb or a handle."""
 
     def __init__(self, wrong):
         self.wrong = wrong
@@ -74,7 +74,7 @@ class Wrong(Plain):
         yield self.wrong(node)
 
 
-def test_confused_verbs_and_handles_are_errors():
+def test_swapped_verbs_and_handles_are_errors():
     with pytest.raises(DdlsimError, match=r"node.begin: expected a verb .*, got a list. Do not yield the verb"):
         simulate(Wrong(lambda node: node.begin([])))
     with pytest.raises(DdlsimError, match=r"node.wait: expected the result of node.begin, got a tuple"):

@@ -1,4 +1,4 @@
-"""Use of simulated time by hand: two nodes of unequal speed, departures, deadlines; and the timeline of the periods."""
+"""Use of simulated time by hand (two nodes of unequal speed, departures, deadlines), and timelines."""
 
 import json
 
@@ -33,7 +33,7 @@ PAIR = {
 """A message has 496,000 B, so it takes one second."""
 
 
-def test_shares_of_two_nodes_of_unequal_speed_by_hand(tmp_path):
+def test_time_use_of_a_fast_and_a_slow_node_by_hand(tmp_path):
     """Node 0 computes for 1 s a round, node 1 for 3 s; a message takes 1 s. Node 1 sends at 3, 6 and 9 s, and never
     waits. Node 0 computes until 1, 5 and 8 s, waits until node 1 sends, and has its messages at 4, 7 and 10 s.
     """
@@ -49,7 +49,7 @@ def test_shares_of_two_nodes_of_unequal_speed_by_hand(tmp_path):
     assert found["waited_for"] == {"node": 1, "waits": 3, "seconds": pytest.approx(4)}
 
 
-def test_timeline_holds_every_period_by_hand(tmp_path):
+def test_timeline_of_two_nodes_by_hand(tmp_path):
     runs.run(from_mapping(PAIR | {"records": {"timeline": [0, 5.5]}}), out=tmp_path / "run")
     window, *rows = [json.loads(line) for line in (tmp_path / "run" / "timeline.jsonl").open()]
     assert (window["start_s"], window["end_s"]) == (0, 5.5)
@@ -85,20 +85,20 @@ def simulated(**options):
     return made.transport.times.rows()
 
 
-def test_departure_cuts_work_and_ends_the_wait_for_the_node_that_left():
+def test_departure_ends_work_and_the_waits_of_others():
     rows = simulated(absences={1: [(2.5, 1e9)]})
     assert (rows[1]["computing_s"], rows[1]["offline_s"]) == (2.5, 0)
     assert (rows[0]["computing_s"], rows[0]["waiting_s"]) == (1, 1.5)
     assert (rows[1]["waits_held_up"], rows[1]["held_up_s"]) == (1, 1.5)
 
 
-def test_wait_until_a_deadline_is_for_the_missing_node():
+def test_wait_until_a_deadline_counts_for_the_missing_node():
     rows = simulated(deadline_s=2.0)
     assert (rows[0]["waiting_s"], rows[1]["waits_held_up"], rows[1]["held_up_s"]) == (2, 1, 2)
 
 
 def test_trace_follows_chromes_trace_event_format(tmp_path):
-    """Fields as documented: ph M with process_name and thread_name, ph X with ts and dur in microseconds."""
+    """Fields of the documentation: ph M with process_name and thread_name, ph X with ts and dur in microseconds."""
     runs.run(from_mapping(PAIR | {"nodes": {"clusters": [3]}, "devices": {"name": "constant"}}), out=tmp_path / "run")
     made = json.loads(trace(read(tmp_path / "run")))
     events = made["traceEvents"]

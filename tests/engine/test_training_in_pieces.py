@@ -1,4 +1,4 @@
-"""A local training that is cut into pieces computes the same as one call, byte for byte."""
+"""A local training in pieces equals one call, byte for byte."""
 
 from pathlib import Path
 
@@ -53,20 +53,20 @@ def test_stacked_training_in_pieces_gives_the_same_models(tmp_path, monkeypatch)
         ("[2, 4]", ("training.accumulate=4",), r"expected a multiple of training.accumulate \(4\) as steps, got 2"),
     ],
 )
-def test_trainings_that_cannot_be_cut_are_refused(tmp_path, pieces, keys, text):
+def test_unsupported_trainings_in_pieces_are_errors(tmp_path, pieces, keys, text):
     with pytest.raises(DdlsimError, match=rf"node.train: of: {text}.*\. Train all steps in one call"):
         models(tmp_path, pieces, *keys)
 
 
 class TooMany(InPieces):
-    """Asks for more steps than the training has."""
+    """Requests more steps than the training has."""
 
     def round(self, node, state, round_num):
         yield node.train(state.model, 3, of=4)
         yield node.train(state.model, 3, of=4)
 
 
-def test_more_steps_than_the_training_has_are_refused(tmp_path):
+def test_too_many_steps_in_pieces_are_an_error(tmp_path):
     scenario = load(SMOKE, (f"algorithm={{name: '{__file__}:TooMany', pieces: [1]}}", *QUICK, "learning=none"))
     with pytest.raises(DdlsimError, match=r"node.train: of: expected at most 1 more steps of 4, .* got 3 steps"):
         runs.run(scenario, out=tmp_path)

@@ -38,7 +38,7 @@ class LocalSGD(Algorithm):
 
 @dataclass(frozen=True, kw_only=True)
 class InPieces(LocalSGD):
-    """Local SGD whose local training is cut into pieces of these numbers of steps."""
+    """Local SGD with local training in pieces of these numbers of steps."""
 
     pieces: tuple[int, ...]
 
@@ -50,7 +50,7 @@ class InPieces(LocalSGD):
 
 @dataclass(frozen=True, kw_only=True)
 class InFragments(LocalSGD):
-    """Local SGD whose models are averaged fragment by fragment; `share` averages a random one only."""
+    """Local SGD that averages models fragment by fragment, or one random fragment (`share`)."""
 
     count: int | None = None
     order: Literal["strided", "sequential"] = "strided"
@@ -70,7 +70,7 @@ class InFragments(LocalSGD):
 
 @dataclass(frozen=True, kw_only=True)
 class Overlapped(LocalSGD):
-    """Two fragments; the mean of each arrives while the other half of the local steps is computed."""
+    """Two fragments; the mean of each arrives during the other half of the local steps."""
 
     def start(self, node):
         state = super().start(node)

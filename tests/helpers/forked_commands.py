@@ -1,4 +1,4 @@
-"""Commands in forks of one process that has imported PyTorch, which takes three seconds.
+"""Commands in forks of one process that has imported PyTorch, since the import takes three seconds.
 
 `python forked_commands.py` reads a JSON list [folder, words, output file] per line and prints the exit status.
 """
@@ -45,7 +45,7 @@ class Commands:
 
 
 def execute(words: list[str]) -> None:
-    """Do what `python WORDS` does."""
+    """Execute `python WORDS` in this process."""
     sys.path.insert(0, "")
     if words[0] == "-m":
         sys.argv = words[1:]

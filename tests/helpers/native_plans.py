@@ -1,4 +1,4 @@
-"""Native plans of models with freshly drawn values."""
+"""Native plans of models with random values."""
 
 import torch
 from local_training import local_training

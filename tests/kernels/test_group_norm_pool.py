@@ -60,7 +60,7 @@ def test_inference_has_the_bits_of_training(isa):
     assert torch.equal(alone, group_norm_relu_pool(*inputs, 2))
 
 
-def test_of_equal_pixels_the_first_gets_the_gradient(isa):
+def test_first_of_equal_pixels_gets_the_gradient(isa):
     x = torch.randn(2, 4, 5, 11).repeat_interleave(2, 2).repeat_interleave(2, 3)
     weight, bias, grad_out = torch.ones(4), torch.full((4,), 9.0), torch.rand(2, 4, 5, 11)
     inputs = [tensor.requires_grad_() for tensor in (x, weight, bias)]

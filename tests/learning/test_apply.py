@@ -1,4 +1,4 @@
-"""Functions of parameters: computed node by node or together, resumed, sent to workers, not called without learning."""
+"""Functions of parameters: node by node or together, after a resume, on workers, and without learning."""
 
 from functools import partial
 
@@ -38,7 +38,7 @@ class SignGossip(SharedModel):
 
 @pytest.fixture
 def sign_gossip(tmp_path):
-    """Settings of a run with an algorithm whose nodes move by the signs of their average's change."""
+    """Return settings of a run with an algorithm whose nodes step along the signs of their average's change."""
     path = tmp_path / "sign.py"
     path.write_text(SIGN_GOSSIP)
     return f"algorithm={{name: '{path}:SignGossip'}}", "rounds=4", "evaluation={every: 2, samples: 100}"
@@ -52,7 +52,7 @@ def clipped(values):
     return values / 2 if values.norm() > 1 else values  # control flow that depends on values
 
 
-def test_function_is_computed_on_the_values_when_it_is_needed(make_learner):
+def test_function_is_computed_when_its_result_is_needed(make_learner):
     learner = make_learner()
     (core, _), (other, _) = learner.init_models(3, 2)
     result = learner.apply(torch.atan2, [core, other])
@@ -87,7 +87,7 @@ def test_nodes_computed_together_equal_nodes_computed_one_by_one(make_learner, f
     assert all(torch.equal(a.values(), b.values()) for a, b in zip(alone, targets, strict=True))
 
 
-def test_function_that_cannot_be_mapped_is_left_to_single_calls(make_learner):
+def test_unmappable_function_is_called_node_by_node(make_learner):
     learner = make_learner()
     (core, _), (other, _) = learner.init_models(3, 2)
     target = learner.rows.new(core.part)
@@ -99,7 +99,7 @@ def test_function_that_cannot_be_mapped_is_left_to_single_calls(make_learner):
     ("function", "found"),
     [(torch.sum, r"a tensor \[\] of torch.float32"), (lambda x: x.numpy(), "a ndarray"), (torch.isnan, "torch.bool")],
 )
-def test_function_that_returns_something_else_is_one_error(make_learner, function, found):
+def test_invalid_result_of_a_function_is_an_error(make_learner, function, found):
     learner = make_learner()
     core = learner.init_models(3)[0][0]
     result = learner.apply(function, [core])
@@ -107,7 +107,7 @@ def test_function_that_returns_something_else_is_one_error(make_learner, functio
         learner.jobs.force_params([result])
 
 
-def test_parameters_of_different_sizes_are_refused(make_learner):
+def test_parameters_of_different_sizes_are_an_error(make_learner):
     learner = make_learner()
     with pytest.raises(DdlsimError, match=r"cannot combine the head .* shapes differ"):
         learner.apply(torch.add, learner.init_models(3)[0])
@@ -128,7 +128,7 @@ def test_workers_compute_functions_with_the_same_bytes(tmp_path, monkeypatch, si
     assert outcome(tmp_path / "workers") == whole
 
 
-def test_without_learning_the_function_is_not_called_and_bytes_are_the_same(tmp_path, sign_gossip):
+def test_function_is_not_called_without_learning(tmp_path, sign_gossip):
     for learning in ("real", "none"):
         runs.run(load(SMOKE, (*sign_gossip, f"learning={learning}")), out=tmp_path / learning)
     real, none = ((tmp_path / learning / "communication.jsonl").read_bytes() for learning in ("real", "none"))

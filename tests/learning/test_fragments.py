@@ -1,4 +1,4 @@
-"""Fragments: layers of models, their order, and models that are averaged fragment by fragment."""
+"""Fragments: layers of models, their order, and averages fragment by fragment."""
 
 from pathlib import Path
 
@@ -39,7 +39,7 @@ def test_layers_are_modules_of_the_first_list_with_several_modules():
     }
 
 
-def test_layers_are_dealt_in_strides_or_in_blocks():
+def test_layers_are_assigned_in_turn_or_in_blocks():
     layers = layers_of(tensors(**{f"h.{i}.weight": 10 for i in range(5)}))
     strided, sequential = fragments_of(layers, 2, "strided"), fragments_of(layers, 2, "sequential")
     assert [each.layers for each in strided] == [("h.0", "h.2", "h.4"), ("h.1", "h.3")]
@@ -56,7 +56,7 @@ def run(out, *keys, **options):
 
 
 @pytest.mark.parametrize("options", [{"count": 3}, {"count": 2, "order": "sequential"}, {"share": 1.0}])
-def test_averages_by_fragments_are_those_of_whole_models(tmp_path, options):
+def test_averages_by_fragments_equal_averages_of_whole_models(tmp_path, options):
     whole, parts = run(tmp_path / "whole", MLP), run(tmp_path / "parts", MLP, **options)
     assert outcome(tmp_path / "parts")["models.safetensors"] == outcome(tmp_path / "whole")["models.safetensors"]
     assert parts["bytes"]["payload"] == whole["bytes"]["payload"]
@@ -82,13 +82,13 @@ def test_statistics_of_batch_norm_are_sent_with_their_layer_and_not_encoded(make
     assert sum(values.size - sum(values.part.trained_sizes) for _, values in taken) == 2 * 4  # mean, variance
 
 
-def test_share_of_columns_has_its_bytes_and_sizes_alone_are_cut_evenly(tmp_path):
+def test_bytes_of_a_random_fragment_and_of_equal_fragments(tmp_path):
     sizes = "model={name: sizes, core: 1000, head: 0}"
     assert run(tmp_path / "a", sizes, "learning=none", share=0.05)["bytes"]["payload"] == 2 * 2 * 2 * 50 * 4
     assert run(tmp_path / "b", sizes, "learning=none", count=7)["bytes"]["payload"] == 2 * 2 * 2 * 1000 * 4
 
 
-def test_taken_columns_are_the_same_everywhere_and_put_back(make_learner):
+def test_put_reverses_take(make_learner):
     learner = make_learner()
     (params,) = learner.init_models(0, whole=True)[0]
     fragment = Fragment("0.1", params.size // 10, drawn=(7, 3, params.size))
@@ -122,6 +122,6 @@ def test_taken_columns_are_the_same_everywhere_and_put_back(make_learner):
         ),
     ],
 )
-def test_fragments_that_a_model_does_not_have_are_refused(tmp_path, keys, options, text):
+def test_invalid_fragments_are_errors(tmp_path, keys, options, text):
     with pytest.raises(DdlsimError, match=text):
         run(tmp_path, *keys, "learning=none", **options)

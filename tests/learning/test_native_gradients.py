@@ -126,7 +126,7 @@ def test_convolutions_in_tiles_have_autograds_gradients(isa, size, padding, batc
     check_gradients(workspace, (inputs, *size), batch, 3)
 
 
-def test_of_equal_pixels_the_first_gets_the_gradient(isa):
+def test_first_of_equal_pixels_gets_the_gradient(isa):
     workspace = workspace_of(
         lambda: SplitModel(nn.Sequential(nn.Conv2d(1, 3, 1), nn.MaxPool2d(2), nn.Flatten()), nn.Linear(3 * 4, 2))
     )

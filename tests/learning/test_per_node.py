@@ -59,9 +59,7 @@ def test_each_node_trains_with_its_rate_batch_size_and_steps(make_learner, as_on
 
 
 @pytest.mark.parametrize(("optimizer", "waves"), [("adam", [3]), ("rprop", [1, 1, 1])])
-def test_nodes_with_different_rates_share_a_stacked_wave_if_steps_are_proportional(
-    make_learner, as_on_a_gpu, monkeypatch, optimizer, waves
-):
+def test_nodes_with_different_rates_share_a_stacked_wave(make_learner, as_on_a_gpu, monkeypatch, optimizer, waves):
     found, train = [], StackedBackend._train_stacked
     monkeypatch.setattr(StackedBackend, "_train_stacked", lambda *args: (found.append(len(args[2])), train(*args)))
     learner = as_on_a_gpu(make_learner(learning_rate=list(RATES), optimizer=optimizer))
@@ -70,7 +68,7 @@ def test_nodes_with_different_rates_share_a_stacked_wave_if_steps_are_proportion
     assert found == waves
 
 
-def test_distributions_draw_within_bounds_and_independently_of_other_nodes():
+def test_distributions_draw_within_bounds_for_each_node():
     whole = local_training(
         learning_rate={"name": "lognormal", "median": 0.1, "sigma": 0.5},
         batch_size={"name": "choice", "values": [8, 16]},
@@ -115,7 +113,7 @@ def test_columns_of_one_file_set_steps_and_batch_sizes_of_a_run(tmp_path, learni
         ("learning_rate={name: uniform, low: 3, high: 1}", r"expected low of at most high \(1\), got 3"),
     ],
 )
-def test_invalid_settings_of_nodes_are_one_error(setting, text):
+def test_invalid_settings_of_nodes_are_errors(setting, text):
     with pytest.raises(ScenarioError, match=text) as error:
         load("smoke", [f"training.{setting}"])
     assert len(str(error.value).splitlines()) == 1

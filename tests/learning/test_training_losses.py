@@ -87,7 +87,7 @@ def test_run_records_training_losses_of_all_rounds_and_the_evaluation_before_the
     assert len(np.unique(table["test_loss"])) == 3
 
 
-def test_an_evaluation_before_the_first_round_changes_no_other(tmp_path):
+def test_initial_evaluation_changes_no_other_evaluation(tmp_path):
     for name, initial in (("without", False), ("with", True)):
         runs.run(
             from_mapping(TINY | {"evaluation": {"every": 2, "samples": 50, "initial": initial}}), out=tmp_path / name
@@ -99,7 +99,7 @@ def test_an_evaluation_before_the_first_round_changes_no_other(tmp_path):
     assert without == with_initial
 
 
-def test_unlike_architectures_have_no_consensus_distance(make_learner, tiny_net):
+def test_different_architectures_have_no_consensus_distance(make_learner, tiny_net):
     builders = {"a": tiny_net, "b": lambda: tiny_net(batch_norm=True)}
     learner = make_learner(builders=builders, assigned=["a", "b", "a"])
     models = [learner.init_models(0, node=node)[0] for node in range(2)]

@@ -1,4 +1,4 @@
-"""Tables for papers and terminals, significant winners, bars of costs, and bands; expected values by hand."""
+"""Tables for papers and terminals, significant winners, bars of costs, and bands, with expected values by hand."""
 
 from dataclasses import replace
 
@@ -107,7 +107,7 @@ def test_warning_of_several_settings_is_one_line(make):
         ((0.1, 0.11), (0, 0), False),
     ],
 )
-def test_winner_is_named_only_if_welchs_test_says_so(make, el, dac, significant):
+def test_winner_requires_significance_by_welchs_test(make, el, dac, significant):
     rows = compared(make(el, dac))
     best, found = columns_of(rows)["accuracy"].winner(rows)
     assert (best.setting, found) == ("el", significant)

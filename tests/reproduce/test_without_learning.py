@@ -37,7 +37,7 @@ def measures_of(matrix, cell, tmp_path):
     return measured(point.summary(), point.directory, matrix.content.measures)
 
 
-def test_measures_of_a_table_without_learning_and_their_standing(write, tmp_path):
+def test_measures_of_a_table_without_learning(write, tmp_path):
     cells = "  near: {published: {measures: {waiting_s_per_round: 5.0}}}\n"
     matrix = read_matrix(write(text=TABLE + cells + "  none: {scenario: {training: {local_steps: 1}}}\n"))
     found = measures_of(matrix, "near", tmp_path)

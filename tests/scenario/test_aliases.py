@@ -43,7 +43,7 @@ def test_override_and_extension_replace_a_key_under_either_name(base, tmp_path, 
     assert from_python(base, {key: 0.5}).training.learning_rate == 0.5
 
 
-def test_key_and_its_alias_together_are_one_error(base):
+def test_key_with_its_alias_is_an_error(base):
     base.write_text(BASE.replace("bs: 4", "learning_rate: 1"))
     with pytest.raises(ScenarioError) as caught:
         load(base)
@@ -68,7 +68,7 @@ def test_user_defined_part_keeps_a_key_that_is_an_alias_elsewhere(base, tmp_path
 
 
 @pytest.mark.parametrize("none", [None, {"name": "none"}])
-def test_null_and_none_mean_the_same_part(none):
+def test_null_and_none_are_equal(none):
     plain = {"rounds": 1, "nodes": {"clusters": [6]}, "algorithm": {"name": "el"}, "model": {"name": "mlp"}}
     plain |= {"data": {"name": "fashion-mnist-mini"}, "training": {"learning_rate": 0.1}}
     found = to_plain(from_mapping({**plain, "shift": none, "churn": none, "network": {"compression": none}}))

@@ -1,4 +1,4 @@
-"""A signal ends a run in the middle of an evaluation, and nothing computed before the evaluation is lost."""
+"""A signal ends a run in the middle of an evaluation, without loss of earlier rounds."""
 
 import itertools
 import signal

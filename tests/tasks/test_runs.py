@@ -71,7 +71,7 @@ def test_algorithms_run_on_every_task(tmp_path, kind, algorithm):
     assert {row["node"] for row in rows if row["name"] == MAIN[kind]} == {0, 1, 2, 3}
 
 
-def test_waves_of_a_gpu_give_the_same_run(tmp_path, kind, monkeypatch):
+def test_stacked_waves_give_the_same_run(tmp_path, kind, monkeypatch):
     one_by_one = runs.run(scenario(kind, "facade", rounds=1), out=tmp_path / "a")
     monkeypatch.setattr(learner, "make_backends", partial(make_backends, stacked=True))
     stacked = runs.run(scenario(kind, "facade", rounds=1), out=tmp_path / "b", profile=True)

@@ -1,4 +1,4 @@
-"""Consensus on directed and time-varying graphs: exact after the known number of rounds, in matrices and in runs."""
+"""Consensus on directed and changing graphs: exact after the known number of rounds, in matrices and in runs."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ NODES = 6  # of quadratic_run
 
 
 def matrix(topology, num_nodes, round_num):
-    """The mixing matrix of a round."""
+    """Return the mixing matrix of a round."""
     graph, found = neighbors(topology, num_nodes, round_num, 0), np.zeros((num_nodes, num_nodes))
     for node in range(num_nodes):
         if isinstance(graph, Receivers):
@@ -31,7 +31,7 @@ def matrix(topology, num_nodes, round_num):
 
 
 def mixed(topology, num_nodes, rounds):
-    """The product of the matrices of the first rounds."""
+    """Return the product of the matrices of the first rounds."""
     product = np.eye(num_nodes)
     for round_num in range(rounds):
         product = matrix(topology, num_nodes, round_num) @ product
@@ -39,7 +39,7 @@ def mixed(topology, num_nodes, rounds):
 
 
 @pytest.mark.parametrize("name", ["one_peer_exponential", "hypercube, dynamic"])
-def test_powers_of_two_agree_after_log2_rounds_to_the_last_bit(name):
+def test_powers_of_two_reach_the_exact_mean_after_log2_rounds(name):
     name, *dynamic = name.split(", ")
     topology = TOPOLOGIES[name](**dict.fromkeys(dynamic, True))
     for power in range(1, 7):
@@ -49,7 +49,7 @@ def test_powers_of_two_agree_after_log2_rounds_to_the_last_bit(name):
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 4])
-def test_base_k_graphs_agree_after_their_finite_time_with_at_most_k_peers(k):
+def test_base_k_graphs_reach_the_mean_with_at_most_k_peers(k):
     for num_nodes in range(k + 1, 40):
         topology = TOPOLOGIES["base_k"](max_degree=k)
         rounds = topology.rounds_to_consensus(num_nodes)
@@ -82,7 +82,7 @@ def test_random_matchings_pair_all_nodes_and_differ_by_round():
 
 
 @pytest.mark.parametrize("algorithm", ["dpsgd", "dfedavgm", "gtsgd", "sgp"])
-def test_runs_agree_exactly_after_the_finite_time_of_the_graphs(algorithm):
+def test_runs_reach_the_exact_mean_after_a_finite_time(algorithm):
     models, *_ = quadratic_run(
         "topology={name: base_k}", f"algorithm={{name: {algorithm}}}", "rounds=4", rate=0.0, starts=np.eye(NODES)
     )
@@ -124,20 +124,20 @@ def scenario(topology, algorithm="dpsgd", **keys):
 
 
 @pytest.mark.parametrize("algorithm", ["adpsgd", "d2"])
-def test_algorithms_that_need_both_directions_refuse_directed_graphs(algorithm):
+def test_directed_graph_is_an_error_for_algorithms_with_exchanges(algorithm):
     text = f"topology: this topology is directed, and {algorithm} needs a graph in which both nodes of an edge exchange"
     with pytest.raises(ScenarioError, match=text):
         scenario({"name": "exponential"}, algorithm)
 
 
-def test_mixing_refuses_directed_graphs_that_are_not_doubly_stochastic():
+def test_mixing_needs_a_doubly_stochastic_directed_graph():
     one_way = {"name": "edges", "directed": True, "graphs": [[[0, 1], [1, 2], [2, 3], [3, 0], [0, 2]]]}
     with pytest.raises(ScenarioError, match="dpsgd needs mixing weights that sum to 1 over the senders of each node"):
         scenario(one_way)
     scenario(one_way, "sgp")
 
 
-def test_graphs_of_networkx_are_one_per_round_and_again_from_the_first():
+def test_networkx_graphs_repeat_after_the_last_round():
     pairs = [nx.Graph([(0, 1), (2, 3)]), nx.Graph([(0, 2), (1, 3)])]
     topology = edges_of(pairs)
     assert topology.dynamic and [neighbors(topology, 4, r, 0)[0] for r in range(4)] == [(1,), (2,), (1,), (2,)]
@@ -179,7 +179,7 @@ def test_directed_files_of_every_format_lead_one_way(tmp_path, ending):
         topology.check(3)
 
 
-def test_attributes_of_edges_are_links_by_one_key():
+def test_routed_links_use_the_attributes_of_edges():
     edge = {"bandwidth_mbps": 8, "latency_ms": 100}  # the linear model has 7,850 values of 4 bytes
     graph = edges_of(nx.Graph([(0, 1, edge), (1, 2, edge), (2, 3, edge)]))
     with pytest.raises(ScenarioError, match=r"topology: edges have .* Set network\.links to \{name: routed\}"):
@@ -200,7 +200,7 @@ def load_of(made):
     return from_mapping(to_plain(made))
 
 
-def test_directed_edges_are_links_in_their_direction():
+def test_directed_edges_are_one_way_links():
     edges = [(0, 1, 10), (1, 2, 20), (2, 3, 30), (3, 0, 40)]
     graph = nx.DiGraph((i, j, {"bandwidth_mbps": 8, "latency_ms": ms}) for i, j, ms in edges)
     links = scenario(edges_of(graph), "sgp", network={"links": {"name": "routed"}}).links.draw(4, 0)
