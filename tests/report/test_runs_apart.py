@@ -91,7 +91,7 @@ def test_custom_metric_is_written_as_its_task_defines(run, tmp_path):
     (tmp_path / "own.py").write_text(ERRORS)
     given = [run("rounds=4", "evaluation.every=1", f"task={{name: '{tmp_path / 'own.py'}:Mine'}}")]
     (by_error,), (by_accuracy,) = (
-        compared(given, target=target) for target in (Target(0.7, "error_rate"), Target(0.3))
+        compared(given, target=target) for target in (Target(0.45, "error_rate"), Target(0.55))
     )
     assert by_error.target_metric.falling
     assert by_error.numbers["target_round"] == pytest.approx(by_accuracy.numbers["target_round"])
