@@ -154,7 +154,16 @@ ELSEWHERE = frozenset(
         *("schema_version", "status", "scenario", "algorithm", "cluster_sizes", "rounds", "evaluated_round", "seed"),
         *("device", "data", "task", "judged_by", "also_measured", "honest", "attacked", "attacks", "timetable"),
         *("links", "energy", "privacy", "secure_aggregation", "sim_time_s", "wall_s", "target", "settlement"),
-        *("diverged", "language_model", "labels", "peak_rss_mib", "demographic_parity", "equalized_odds", "checks"),
+        *(
+            "diverged",
+            "language_model",
+            "time_use",
+            "labels",
+            "peak_rss_mib",
+            "demographic_parity",
+            "equalized_odds",
+            "checks",
+        ),
     ]
 )
 """Other names of columns, of views and, from `schema_version` on, of figures of a summary."""

@@ -127,7 +127,7 @@ def test_tracked_gradient_is_scaled_by_the_initial_rate():
     scenario = load("scenarios/smoke.yaml", ("algorithm={name: gtsgd}",))
     learner = assembly.build_learner(scenario, runs.prepare(runs.load_data(scenario)), "cpu")
     learner.use_training(scenario.training.model_copy(update={"learning_rate": 0.5}))
-    assert learner.learning_rate == scenario.training.learning_rate == 0.05
+    assert learner.learning_rate == scenario.training.learning_rate == 0.2
     assert learner.learning_rates(0, 2, None, TrainingContext(0, 1, 2)) == [0.5, 0.5]
     learner.close()
 

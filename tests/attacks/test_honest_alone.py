@@ -41,6 +41,7 @@ def run(tmp_path_factory):
         f"attacks=[{{name: label_flip, nodes: {list(ATTACKED)}}}]",
         f"evaluation={{every: 1, target_accuracy: {TARGET}, stop_at_target: true}}",
         "rounds=40",
+        "training={learning_rate: 0.05, batch_size: 8, local_steps: 5}",
     )
     runs.run(load(SMOKE, settings), out=directory, callbacks=[Told()])
     return read(directory), evaluations

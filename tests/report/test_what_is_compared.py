@@ -46,7 +46,7 @@ def test_other_differences_are_listed_above_the_table(pair, tmp_path):
     own = made(tmp_path, "own", "algorithm={name: dpsgd}", "init=own", "training.batch_size=4")
     text = compare([pair[0], own])
     assert text.splitlines()[0] == (
-        "compared: algorithm.name; the settings also differ in init (shared | own), training.batch_size (8 | 4)"
+        "compared: algorithm.name; the settings also differ in init (shared | own), training.batch_size (64 | 4)"
     )
     assert "computed the same" not in text
 
