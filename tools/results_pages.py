@@ -50,12 +50,14 @@ def write_pages(folder: Path, matrices: Sequence[Path | str]) -> list[Path]:
         The pages.
     """
     rows, outside, missing, pages = [], [], [], []
-    total: Counter[str] = Counter()
+    total: dict[bool, Counter[str]] = {True: Counter(), False: Counter()}  # whether the table learns
+    tables: Counter[bool] = Counter()
     for path in matrices:
         matrix = read_matrix(path)
         found = results(matrix, runs_of(matrix, folder / "none"), folder)
         counts = Counter(standing(result, matrix) for result in found)
-        total += counts
+        total[matrix.learns] += counts
+        tables[matrix.learns] += 1
         if any(result.seeds for result in found):
             pages.append(folder / f"{matrix.name}.md")
             pages[-1].write_text(markdown_table(matrix, found), encoding="utf-8")
@@ -67,8 +69,13 @@ def write_pages(folder: Path, matrices: Sequence[Path | str]) -> list[Path]:
         missing += _missing(matrix, found)
     rows.sort(key=lambda row: -int(row[2]))
     rows += _shortened(folder, matrices, pages)
-    counted = ", ".join(f"{total[name]} {name}" for name in STANDINGS)
-    summary = f"{total.total()} cells of {len(matrices)} tables: {counted}."
+    summary = "\n".join(
+        f"{total[learns].total()} cells of {tables[learns]} tables {kind}"
+        + ", ".join(f"{total[learns][name]} {name}" for name in STANDINGS if learns or total[learns][name])
+        + "."
+        for learns, kind in ((True, "with learning: "), (False, "of simulated time: "))
+        if tables[learns]
+    )
     parts = [INTRODUCTION.format(summary=summary), markdown(["table", "cells", *STANDINGS, "shapes"], rows, left=1)]
     if outside:
         rows = [[f"{matrix}: {cell}", *distance, reason] for matrix, cell, *distance, reason in outside]

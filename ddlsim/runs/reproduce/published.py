@@ -69,11 +69,12 @@ def _at(*path: str, scale: float = 1.0, honest: bool = False) -> Callable[[dict[
 
 
 def _seconds_per_round(summary: dict[str, Any], directory: Path) -> float | None:
-    """Return the mean time between the ends of rounds, without the first round."""
+    """Return the mean duration of rounds in the second half of the run, in which overlapping traffic is steady."""
     table = summary["timetable"] or []
     if len(table) < 2:
         return None
-    return (table[-1]["last_s"] - table[0]["last_s"]) / (table[-1]["round"] - table[0]["round"])
+    first, last = table[len(table) // 2 - 1], table[-1]
+    return (last["last_s"] - first["last_s"]) / (last["round"] - first["round"])
 
 
 def _computing_s(summary: dict[str, Any], directory: Path) -> float:
