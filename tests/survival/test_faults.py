@@ -15,7 +15,7 @@ from torn_runs import SMOKE, Stopped, outcome, resume_until, run_until, run_whol
 
 from ddlsim import runs
 from ddlsim.foundation.errors import RecordsDamaged, ReplayFailed, ScenarioError
-from ddlsim.foundation.interrupts import Interrupts
+from ddlsim.foundation.interrupts import interruptible
 from ddlsim.node.node import Node
 from ddlsim.runs import checkpoint_files
 from ddlsim.runs.branch_history import scenario_digests
@@ -268,16 +268,16 @@ def test_signal_ends_a_run_after_its_round_and_resume_continues(tmp_path):
 def test_simultaneous_signals_wait_for_the_round_and_a_later_signal_does_not(monkeypatch):
     now_s = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
-    interrupts = Interrupts()
-    interrupts.wait_for_round()
-    interrupts.handle(signal.SIGINT, None)
-    now_s[0] += 0.1
-    interrupts.handle(signal.SIGTERM, None)
-    with pytest.raises(KeyboardInterrupt):
-        interrupts.check()
-    now_s[0] += 1.0
-    with pytest.raises(KeyboardInterrupt):
+    with interruptible() as interrupts:
+        interrupts.wait_for_round()
         interrupts.handle(signal.SIGINT, None)
+        now_s[0] += 0.1
+        interrupts.handle(signal.SIGTERM, None)
+        with pytest.raises(KeyboardInterrupt):
+            interrupts.check()
+        now_s[0] += 1.0
+        with pytest.raises(KeyboardInterrupt):
+            interrupts.handle(signal.SIGINT, None)
 
 
 def test_signal_in_the_round_of_a_node_ends_the_run_before_later_rounds(tmp_path, monkeypatch):
