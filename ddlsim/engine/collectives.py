@@ -237,12 +237,15 @@ class Collectives:
     Args:
         parts: objects of the run.
         send: function that passes messages to the network.
+
+    Attributes:
+        in_progress: collectives by verb, group, round and number.
     """
 
     def __init__(self, parts: RunParts, send: Callable[[list[Message]], None]):
         self._members, self._run, self._clock, self._network = parts.members, parts.run, parts.clock, parts.network
         self._send = send
-        self._open: dict[tuple, Collective] = {}
+        self.in_progress: dict[tuple, Collective] = {}
         self._counts: dict[int, dict[tuple, int]] = defaultdict(dict)  # node -> (verb, group, round) -> its calls
 
     def start(
@@ -252,11 +255,11 @@ class Collectives:
         channel = call.verb, call.group, call.round_num
         number = self._counts[node][channel] = self._counts[node].get(channel, 0) + 1
         key = *channel, number
-        found = self._open.get(key)
+        found = self.in_progress.get(key)
         if found is None:
             ordered = sorted(call.group, key=lambda member: member != call.root)  # stable: the root is first
             members = [each for each in ordered if each == node or self._may_call(each, channel, number)]
-            found = self._open[key] = Collective(call, members, self)
+            found = self.in_progress[key] = Collective(call, members, self)
         elif node not in found.members:  # it has returned; the others continue without it
             found = Collective(call, [node], self)
         event = self._clock.event()
@@ -288,15 +291,13 @@ class Collectives:
 
     def round_closed(self, node: int, next_round: int | None) -> None:
         """Drop a node from collectives of rounds before `next_round` (None: of all rounds) that it has not called."""
-        if not self._open:
-            return
         self._drop(
             node, lambda one: not one.has_called(node) and (next_round is None or one.call.round_num < next_round)
         )
 
     def waiting_for(self, node: int) -> list[tuple[str, int, list[int]]]:
         """Return, for each collective that a node waits in, the verb, the round, and the awaited nodes."""
-        found = [(f"node.{one.call.verb}", one.call.round_num, one.missing(node)) for one in self._open.values()]
+        found = [(f"node.{one.call.verb}", one.call.round_num, one.missing(node)) for one in self.in_progress.values()]
         return [each for each in found if each[2]]
 
     def discard(self, message: Message) -> None:
@@ -319,14 +320,14 @@ class Collectives:
         self._send(messages)
 
     def _drop(self, node: int, applies: Callable[[Collective], bool]) -> None:
-        for one in list(self._open.values()):
+        for one in list(self.in_progress.values()):
             if node in one.members and applies(one):
                 one.drop(node)
         self._forget_over()
 
     def _forget_over(self) -> None:
-        for key in [key for key, one in self._open.items() if one.over]:
-            del self._open[key]
+        for key in [key for key, one in self.in_progress.items() if one.over]:
+            del self.in_progress[key]
 
     def _may_call(self, node: int, channel: tuple, number: int) -> bool:
         """Whether a node may still make the call of this number in its round."""

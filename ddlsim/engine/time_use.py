@@ -106,8 +106,12 @@ class TimeUse:
     Attributes:
         computing_s: seconds of work per node, including all of the work in progress.
         busy_until_s: end of each node's work in progress.
+<<<<<<< HEAD
         waits: start of each node's wait, and the awaited nodes; None if it does not wait.
         last_sent_s: when a node last sent a message.
+=======
+        waits: start of each node's wait, and the nodes whose messages it waits for; None if it does not wait.
+>>>>>>> 9691a9aa (Count the use of simulated time with fewer calls per round)
         recording: the timeline; None once it is complete.
     """
 
@@ -115,7 +119,6 @@ class TimeUse:
         self.env, self._timeline, self.recording = env, timeline, timeline
         self.computing_s, self.busy_until_s = [0.0] * num_nodes, [0.0] * num_nodes
         self.waits: list[tuple[float, Sequence[int]] | None] = [None] * num_nodes
-        self.last_sent_s = 0.0
         self._waiting_s, self._transfer_s, self._offline_s = ([0.0] * num_nodes for _ in range(3))
         self._held_up_s, self._waits_held_up = [0.0] * num_nodes, [0] * num_nodes
         self._left_s: list[float | None] = [None] * num_nodes
@@ -133,6 +136,7 @@ class TimeUse:
             if self.recording is not None:
                 self._last_work[node] = self.recording.begin(COMPUTING, node, start_s, end_s)
 
+<<<<<<< HEAD
     def received(self, node: int, messages: Sequence[Message], deadline_s: float | None) -> None:
         """Count a node's wait that these messages have ended."""
         begun = self.waits[node]
@@ -140,10 +144,19 @@ class TimeUse:
         if begun is None or begun[0] == now_s:
             self.waits[node] = None
             return
+=======
+    def received(self, node: int, messages: Sequence[Message], deadline_s: float | None, last_sent_s: float) -> None:
+        """Count a node's wait, which these messages have ended; no node has sent any message after `last_sent_s`."""
+        begun, now_s, busy_until_s = self.waits[node], self.env._now, self.busy_until_s[node]
+>>>>>>> 9691a9aa (Count the use of simulated time with fewer calls per round)
         self.waits[node] = None
-        since_s, senders = max(begun[0], min(now_s, self.busy_until_s[node])), begun[1]
+        if begun is None or begun[0] == now_s:
+            return
+        since_s, senders = begun
+        if busy_until_s > since_s:
+            since_s = min(now_s, busy_until_s)
         sent_s, last = since_s, -1
-        if messages and self.last_sent_s > since_s:
+        if last_sent_s > since_s and messages:
             newest = max(messages, key=_sent_s)
             if newest.sent_s > since_s:
                 sent_s, last = newest.sent_s, newest.src

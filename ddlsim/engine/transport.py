@@ -75,6 +75,7 @@ class NetworkTransport:
         self._members, self._run, self._clock = parts.members, parts.run, parts.clock
         self._env = parts.clock.env
         self.times = parts.clock.times = parts.clock.times or TimeUse(len(parts.members), parts.clock.env)
+        self._waits, self._received = self.times.waits, self.times.received
         self.use_protocol(protocol)
         self.answers = AnswerService(parts, packer, self._send, self.fail)
         self._collectives = Collectives(parts, self._send)
@@ -144,7 +145,7 @@ class NetworkTransport:
         if self._secure is not None and kind == PUSH:
             senders = tuple(senders)
             self._secure.waits(node, round_num, senders)
-        self.times.waits[node] = self._env.now, senders
+        self._waits[node] = self._env._now, senders
         return self._mailboxes.wait(node, kind, round_num, senders, self._deadline_s)
 
     def take(self, node: int, kind: str, round_num: int) -> list[Message]:
@@ -152,7 +153,7 @@ class NetworkTransport:
         if self._secure is not None and kind == PUSH:
             self._secure.taken(node, round_num)
         messages = self._mailboxes.take(node, kind, round_num, self._keep_late)
-        self.times.received(node, messages, self._deadline_s)
+        self._received(node, messages, self._deadline_s, self.network.last_sent_s)
         return messages
 
     def has_taken(self, node: int, round_num: int) -> bool:
@@ -179,7 +180,8 @@ class NetworkTransport:
     def round_closed(self, node: int, next_round: int | None) -> None:
         """Close a round of a node, which continues with `next_round`; None: it never pushes again."""
         self._mailboxes.closed(node, next_round)
-        self._collectives.round_closed(node, next_round)
+        if self._collectives.in_progress:
+            self._collectives.round_closed(node, next_round)
         if self._secure is not None:
             self._secure.reconsider(node)
 
@@ -274,10 +276,8 @@ class NetworkTransport:
         self.contents.count(messages)
         if self.contacts is not None:
             self.contacts.count(messages)
-        times = self.times
-        times.last_sent_s = self._env.now
-        if times.recording is not None:
-            times.recording.follow(messages)
+        if self.times.recording is not None:
+            self.times.recording.follow(messages)
         self.network.send(messages)
 
     def _to_reachable(self, message: Message) -> Message | None:

@@ -61,6 +61,7 @@ class Network:
 
     Attributes:
         num_offline: number of offline nodes.
+        last_sent_s: when messages were last sent.
         num_failed: number of messages that never arrived.
     """
 
@@ -79,7 +80,7 @@ class Network:
     ):
         self.header_bytes = header_bytes
         self.num_nodes = links.num_nodes
-        self.num_offline = 0
+        self.num_offline, self.last_sent_s = 0, 0.0
         self.num_failed = 0
         self._env = env
         self._takes_time = fidelity in ("flow", "tcp")
@@ -124,7 +125,7 @@ class Network:
 
     def send(self, messages: Sequence[Message]) -> None:
         """Send messages at this instant, in this order; a payload for several nodes is best sent as one message."""
-        now_s = self._env.now
+        now_s = self.last_sent_s = self._env.now
         if now_s < self._alarm_s:
             self._look_at(now_s)
         if self._all_alike:
