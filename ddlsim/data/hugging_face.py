@@ -1,4 +1,7 @@
-"""Data sets of Hugging Face's `datasets`: of the hub, of local csv, json, parquet and arrow files, or saved to disk."""
+"""Data sets of Hugging Face's `datasets`: of the hub, of local csv, json, parquet and arrow files, or saved to disk.
+
+From Python: its objects, and data frames of pandas, as data sets of the parts `hf` and `table`.
+"""
 
 import dataclasses
 import os
@@ -10,11 +13,12 @@ from typing import Annotated, Any
 import numpy as np
 from annotated_types import Ge, Gt, Le, Lt, MinLen
 
+from ddlsim.data.arrays import Arrays
 from ddlsim.data.dataset import Dataset, DataSettings, Task, split_off
 from ddlsim.data.from_arrays import as_array, as_labels, as_samples, dataset_from_arrays
 from ddlsim.data.pixels import gray_or_rgb, squared
 from ddlsim.data.search import DataSearch
-from ddlsim.data.table import as_cells, numbers_in_columns, refuse_odd_cells
+from ddlsim.data.table import MISSING, Columns, Table, as_cells, numbers_in_columns, refuse_odd_cells
 from ddlsim.foundation.environment import needed
 from ddlsim.foundation.errors import DataDamaged, DataMissing, ScenarioError
 from ddlsim.foundation.units import Count
@@ -211,3 +215,65 @@ def _load_saved(datasets: Any, place: Path, name: str) -> Any:
     if name not in splits:
         raise ScenarioError(f"data: {place} has no split {name}; it has {', '.join(splits)}. {TEST_CURE}")
     return splits[name]
+
+
+def arrays_of(splits: Mapping[str, Any], keys: Mapping[str, Any]) -> Arrays | None:
+    """Return the data set of data frames, or of data sets of Hugging Face; None for other objects.
+
+    Args:
+        splits: train, and optionally test and validation.
+        keys: keys of `table` or `hf`; default: label "label", and as inputs of `hf` all columns except the label and
+            `columns`.
+
+    Raises:
+        ScenarioError, DataDamaged: see Table.dataset and HuggingFace.dataset; also if there is no column of labels.
+        TypeError: a key is unknown.
+    """
+    train, keys = splits["train"], {"label": "label", **keys}
+    is_frame = hasattr(train, "iloc") and hasattr(train, "columns")
+    if not is_frame and not all(hasattr(train, name) for name in ("column_names", "features", "__len__")):
+        return None
+    names = list(map(str, train.columns)) if is_frame else list(train.column_names)
+    if keys["label"] not in names:
+        example = f'such as data={{"train": ..., "label": {names[-1]!r}}}' if names else "and rows"
+        text = f"expected a column {keys['label']!r} of labels, got {', '.join(names)}"
+        raise ScenarioError(f"data: {text}. Name it, {example}.")
+    if is_frame:
+        return _of_frames(splits, keys)
+    shared = {key: keys[key] for key in ("task", "num_classes", "mean", "std") if key in keys}
+    listed = {
+        key: (keys[key],) if isinstance(keys[key], str) else tuple(keys[key]) for key in ("columns",) if key in keys
+    }
+    inputs = keys.get("inputs") or [name for name in names if name not in (keys["label"], *listed.get("columns", ()))]
+    listed["inputs"] = (inputs,) if isinstance(inputs, str) else tuple(inputs)
+    found = HuggingFace(**{"path": "the data set", **keys, **listed}).dataset(splits)
+    return Arrays(train=found, **shared)
+
+
+def _of_frames(splits: Mapping[str, Any], keys: Mapping[str, Any]) -> Arrays:
+    """Return the data set of data frames with equal columns."""
+    if "validation" in splits:
+        raise ScenarioError("data: a table has no validation set. Set validation.source to train, test or node.")
+    cells = [_cells(frame) for frame in splits.values()]
+    if any(each.keys() != cells[0].keys() for each in cells):
+        raise ScenarioError(
+            f"data: expected a test frame with the columns {', '.join(cells[0])}, got {', '.join(cells[1])}."
+        )
+    test = np.concatenate([np.full(len(frame), split == "test") for split, frame in splits.items()])
+    rows = {name: [cell for each in cells for cell in each[name]] for name in cells[0]}
+    table = Table(**{"path": "", **keys})
+    return Arrays(
+        train=table.dataset("arrays", "the data frame", rows, test if "test" in splits else None), task=table.task
+    )
+
+
+def _cells(frame: Any) -> Columns:
+    """Return the columns of a data frame as texts, as in a CSV file."""
+    if not frame.columns.is_unique:
+        raise ScenarioError("data: expected a data frame whose columns have different names. Rename them.")
+    found = {}
+    for name in frame.columns:
+        texts = (str(value).strip() for value in frame[name])
+        empty = frame[name].isna()
+        found[str(name)] = ["" if none or text in MISSING else text for text, none in zip(texts, empty, strict=True)]
+    return found

@@ -106,12 +106,7 @@ class TimeUse:
     Attributes:
         computing_s: seconds of work per node, including all of the work in progress.
         busy_until_s: end of each node's work in progress.
-<<<<<<< HEAD
         waits: start of each node's wait, and the awaited nodes; None if it does not wait.
-        last_sent_s: when a node last sent a message.
-=======
-        waits: start of each node's wait, and the nodes whose messages it waits for; None if it does not wait.
->>>>>>> 9691a9aa (Count the use of simulated time with fewer calls per round)
         recording: the timeline; None once it is complete.
     """
 
@@ -136,19 +131,9 @@ class TimeUse:
             if self.recording is not None:
                 self._last_work[node] = self.recording.begin(COMPUTING, node, start_s, end_s)
 
-<<<<<<< HEAD
-    def received(self, node: int, messages: Sequence[Message], deadline_s: float | None) -> None:
-        """Count a node's wait that these messages have ended."""
-        begun = self.waits[node]
-        now_s = self.env.now
-        if begun is None or begun[0] == now_s:
-            self.waits[node] = None
-            return
-=======
     def received(self, node: int, messages: Sequence[Message], deadline_s: float | None, last_sent_s: float) -> None:
-        """Count a node's wait, which these messages have ended; no node has sent any message after `last_sent_s`."""
+        """Count a node's wait that these messages have ended; no node has sent any message after `last_sent_s`."""
         begun, now_s, busy_until_s = self.waits[node], self.env._now, self.busy_until_s[node]
->>>>>>> 9691a9aa (Count the use of simulated time with fewer calls per round)
         self.waits[node] = None
         if begun is None or begun[0] == now_s:
             return

@@ -57,6 +57,13 @@ def check_part(only: str, model: "Model") -> None:
         raise DdlsimError(f"node.train: {text}. Models in parts come from node.init_models().")
 
 
+def check_piece(steps: int, done: int, of: int, after_step: bool) -> None:
+    """Raise DdlsimError if a training of `of` steps has fewer left than a piece takes, or has a function after steps."""
+    if done + steps > of or after_step:
+        text = f"expected at most {of - done} more steps of {of}, and no after_step, got {steps} steps"
+        raise DdlsimError(f"node.train: of: {text}. Cut the training into pieces that sum to it.")
+
+
 def check_has_samples(node_id: int, is_server: bool, method: str) -> None:
     """Raise DdlsimError if an operation that needs samples is called on a server."""
     if is_server:

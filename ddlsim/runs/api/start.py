@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ddlsim.data import Arrays
-from ddlsim.data.objects import arrays_of
+from ddlsim.data.hugging_face import arrays_of
 from ddlsim.foundation.errors import ScenarioError, kind_of
 from ddlsim.foundation.registry import Part
 from ddlsim.report.reading import read_yaml
