@@ -278,7 +278,7 @@ class SimulatedClock:
         Raises:
             DdlsimError: the delay is not a valid time.
         """
-        event, now_s = self._event, self._env.now
+        event, now_s = self._event, self._env._now  # env.now would cost as much as the rest
         if seconds == self._seconds and now_s == self._begun_s:
             waiting = event.callbacks
             if waiting is not None and len(waiting) < MOST_WAITING:
@@ -298,7 +298,7 @@ class SimulatedClock:
             self.meter.devices[node].computes(steps, self._env.now, duration_s)
         times = self.times
         if times is not None:
-            now_s, busy_until_s = self._env._now, times.busy_until_s  # env.now would cost as much as the rest
+            now_s, busy_until_s = self._env._now, times.busy_until_s
             if times.recording is None and busy_until_s[node] <= now_s:
                 times.computing_s[node] += duration_s
                 busy_until_s[node] = now_s + duration_s

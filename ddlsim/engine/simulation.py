@@ -15,13 +15,15 @@ from ddlsim.engine.gc_tuning import relaxed_gc
 from ddlsim.engine.membership import Member, Membership
 from ddlsim.engine.monitor import Records
 from ddlsim.engine.presence import Presence
-from ddlsim.engine.steps import candidates, no_verb, start_steps, unused_verb
+from ddlsim.engine.steps import candidates, no_verb, start_steps, stuck_text, unused_verb
 from ddlsim.engine.transport import EnginePorts
-from ddlsim.foundation.errors import DdlsimError, listing
+from ddlsim.foundation.errors import DdlsimError
 from ddlsim.foundation.units import END_OF_TIME_S
 from ddlsim.network.messages.message import Message
 from ddlsim.node.candidates import BestModel, EvaluationCandidates, Snapshot
 from ddlsim.node.node import Node, Steps
+
+SEQUENCES = tuple, list
 
 
 class Simulation:
@@ -112,31 +114,11 @@ class Simulation:
         except RuntimeError as error:
             if not isinstance(error.__context__, EmptySchedule):
                 raise
-            raise DdlsimError(self._stuck_text()) from error
+            raise DdlsimError(stuck_text(self.env.now, self.members, self.transport, self.network)) from error
         except SimPyException as error:
             text = f"at {self.env.now:.3f} simulated seconds the simulation failed ({type(error).__name__})"
             raise DdlsimError(f"{text}, a fault of ddlsim: report it with the scenario and log.txt.") from error
         self.monitor.write_measurements()
-
-    def _stuck_text(self) -> str:
-        if not any(member.online for member in self.members if not member.is_server):
-            return (
-                "churn: all nodes have left permanently before the end of the run. Use a longer trace, a smaller "
-                "time_scale or fewer rounds."
-            )
-        waits = [
-            f"node {one.id} waits for {what} of round {round_num} from {listing(senders)}"
-            for one in self.members
-            if not one.finished
-            for what, round_num, senders in self.transport.waiting_for(one.id)
-        ]
-        first = waits[0] if waits else "nodes wait for events that never happen"
-        return (
-            f"at {self.env.now:.3f} simulated seconds nothing can happen any more: {first} (open waits: {len(waits)}), "
-            f"and {self.network.num_sending} messages are on links without capacity, or with too little for centuries. "
-            "Send a message to every node that waits for one (it may be empty), name the senders as in "
-            "node.receive(round_num, senders), give links more capacity, or set protocol.deadline_s or mode: async."
-        )
 
     # -- lives -----------------------------------------------------------------------------------------------------
 
@@ -164,11 +146,9 @@ class Simulation:
                 steps = self._sit_out(member)
             outcome = None
             try:
-                while (
-                    True
-                ):  # wait for each verb, then hand back its outcome; not in a function: half of all events pass
+                while True:  # wait for each verb, then pass its outcome; no function, since half of all events pass
                     verb = steps.send(outcome)
-                    if not isinstance(verb, tuple | list) or len(verb) != 2 or not isinstance(verb[0], simpy.Event):
+                    if not isinstance(verb, SEQUENCES) or len(verb) != 2 or not isinstance(verb[0], simpy.Event):
                         raise no_verb(algorithm, stage, steps, verb)
                     event, result = verb
                     member.node.open_verbs -= 1
@@ -294,11 +274,12 @@ class Simulation:
     def _complete(self, member: Member) -> None:
         completed = member.round_num = member.round_num + 1
         member.late = False
-        if self.env.now >= END_OF_TIME_S:
+        now_s = self.env.now
+        if now_s >= END_OF_TIME_S:
             text = f"simulated time has passed {END_OF_TIME_S:g} s in round {completed} of node {member.id}"
             raise DdlsimError(f"{text}. Check step times, deadlines, churn, capacities and latencies.")
-        self.clock_errors += self.env.now < self._latest_s
-        self._latest_s = self.env.now
+        self.clock_errors += now_s < self._latest_s
+        self._latest_s = now_s
         monitor = self.monitor
         self.membership.completed(member, completed)
         self._report_rounds()
@@ -314,7 +295,7 @@ class Simulation:
         """Abort the work of a node that has left."""
         if member.finished:
             if self.membership.only_finished_move:
-                raise DdlsimError(self._stuck_text())
+                raise DdlsimError(stuck_text(self.env.now, self.members, self.transport, self.network))
             return
         self._processes[member.id].interrupt()
         self._report_rounds()

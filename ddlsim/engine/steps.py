@@ -1,14 +1,17 @@
-"""Checks of the values that an algorithm returns and yields, and of its source for verbs that are not yielded."""
+"""Checks of the values that an algorithm returns and yields, of its verbs, and of waits that never end."""
 
 import ast
 import inspect
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ddlsim.algorithms.base import Algorithm
+from ddlsim.engine.membership import Member
+from ddlsim.engine.transport import NetworkTransport
 from ddlsim.foundation import own_code
-from ddlsim.foundation.errors import ScenarioError, kind_of
+from ddlsim.foundation.errors import ScenarioError, kind_of, listing
+from ddlsim.network.network import Network
 from ddlsim.node.candidates import EvaluationCandidates
 from ddlsim.node.node import Node, Steps, Verb
 
@@ -41,6 +44,28 @@ def unused_verb(algorithm: Algorithm, method: str) -> ScenarioError:
     found = next(forgotten_yields(cls), f"{f'{place}: ' if place else ''}{method} of {cls.__qualname__} ends")
     text = "A verb of the node was not yielded, so that nothing waits for its end"
     return ScenarioError(f"{found}. {text} and its outcome is lost.")
+
+
+def stuck_text(now_s: float, members: Sequence[Member], transport: NetworkTransport, network: Network) -> str:
+    """Return the error for a run in which nothing can happen any more; it names a wait that never ends."""
+    if not any(member.online for member in members if not member.is_server):
+        return (
+            "churn: all nodes have left permanently before the end of the run. Use a longer trace, a smaller "
+            "time_scale or fewer rounds."
+        )
+    waits = [
+        f"node {one.id} waits for {what} of round {round_num} from {listing(senders)}"
+        for one in members
+        if not one.finished
+        for what, round_num, senders in transport.waiting_for(one.id)
+    ]
+    first = waits[0] if waits else "nodes wait for events that never happen"
+    return (
+        f"at {now_s:.3f} simulated seconds nothing can happen any more: {first} (open waits: {len(waits)}), "
+        f"and {network.num_sending} messages are on links without capacity, or with too little for centuries. "
+        "Send a message to every node that waits for one (it may be empty), name the senders as in "
+        "node.receive(round_num, senders), give links more capacity, or set protocol.deadline_s or mode: async."
+    )
 
 
 def candidates(algorithm: Algorithm, node: Node, state: Any) -> EvaluationCandidates | None:

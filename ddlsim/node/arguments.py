@@ -58,7 +58,7 @@ def check_part(only: str, model: "Model") -> None:
 
 
 def check_piece(steps: int, done: int, of: int, after_step: bool) -> None:
-    """Raise DdlsimError if a training of `of` steps has fewer left than a piece takes, or has a function after steps."""
+    """Raise DdlsimError if a training of `of` steps has fewer left than a piece needs, or a function after each."""
     if done + steps > of or after_step:
         text = f"expected at most {of - done} more steps of {of}, and no after_step, got {steps} steps"
         raise DdlsimError(f"node.train: of: {text}. Cut the training into pieces that sum to it.")
