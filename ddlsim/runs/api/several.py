@@ -21,8 +21,9 @@ from ddlsim.report.comparing.tables import cells, heading, notes_of, table_of
 from ddlsim.report.html.page import comparison_page, html_table, write
 from ddlsim.report.reading import find_runs
 from ddlsim.report.text import terminal_width
+from ddlsim.runs.api.arguments import flat, part_of, sections_of
 from ddlsim.runs.api.run import Run
-from ddlsim.runs.api.start import NAMED, flat, part_of, sections_of
+from ddlsim.runs.api.start import NAMED
 from ddlsim.runs.options import listed, path_of
 from ddlsim.runs.sweeps.axes import label_of, numbered
 from ddlsim.runs.sweeps.points import refuse_same_scenarios

@@ -27,7 +27,8 @@ from pydantic import AfterValidator, Field
 
 from ddlsim.foundation.errors import ScenarioError, did_you_mean
 from ddlsim.scenario.files import find
-from ddlsim.scenario.load import extended, merge, read_file, without_stale_numbers
+from ddlsim.scenario.load import extended, read_file, without_stale_numbers
+from ddlsim.scenario.merging import merge
 from ddlsim.scenario.sections import Section
 from ddlsim.scenario.tree import Mark, Problem, ScenarioProblems, Tree, in_order, parse_value
 from ddlsim.scenario.validate import check_section
