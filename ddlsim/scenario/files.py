@@ -20,10 +20,10 @@ def folders() -> Iterator[Path]:
 
 
 def by_name(matrices: bool = False) -> dict[str, Path]:
-    """Return every scenario that has a bare name; files below base/, which others extend, have none.
+    """Return bare name -> file of all scenarios, without the files below base/, which other files extend.
 
     Args:
-        matrices: the matrices for `ddlsim reproduce` instead.
+        matrices: whether to return the matrices for `ddlsim reproduce` instead.
     """
     found: dict[str, Path] = {}
     for folder in folders():
@@ -34,12 +34,12 @@ def by_name(matrices: bool = False) -> dict[str, Path]:
 
 
 def is_matrix(file: Path) -> bool:
-    """Whether a file holds several scenarios, as a published table or a sweep, and not one."""
+    """Whether a file holds several scenarios: a published table or a sweep."""
     return bool(_table_keys(file) & {"cells", "axes"})
 
 
 def is_sweep(file: Path) -> bool:
-    """Whether a file holds a sweep (it has `axes`, or `cells`, and no published `source`) and not one scenario."""
+    """Whether a file holds a sweep: `axes` or `cells`, without a published `source`."""
     return is_matrix(file) and "source" not in _table_keys(file)
 
 
@@ -54,10 +54,10 @@ def find(path: str | Path, matrices: bool = False) -> Path:
     """Return the file of a path or a bare name.
 
     Args:
-        path: as given.
-        matrices: whether a bare name means a matrix for `ddlsim reproduce` and not a scenario.
+        path: path or bare name.
+        matrices: whether a bare name is that of a matrix for `ddlsim reproduce` instead of a scenario.
     Raises:
-        ScenarioError: no such file.
+        ScenarioError: the file does not exist.
     """
     file = Path(path)
     if file.is_file():

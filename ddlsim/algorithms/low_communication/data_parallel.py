@@ -44,8 +44,8 @@ class DataParallel(Replicas):
     """Data-parallel training: all nodes take every step together, along the mean of their gradients.
 
     Args:
-        adamw_rate: r, learning rate of AdamW on the mean gradient, with training.optimizer sgd; null:
-            training.optimizer takes the steps, each node for itself, and models are averaged.
+        adamw_rate: r, learning rate of AdamW on the mean gradient, with training.optimizer sgd; null: each node steps
+            by training.optimizer, and models are averaged.
         beta1: weight of the previous m in the next one.
         beta2: weight of the previous v in the next one.
         weight_decay: w, relative to adamw_rate.

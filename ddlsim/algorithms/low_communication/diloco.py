@@ -11,8 +11,8 @@ stays with the node (training.optimizer_state: kept). With a = 1 and b = 0 it is
 
 `overlap`: Kale, Douillard, Donchev, "Eager updates for overlapped communication and computation in DiLoCo", arXiv
 2502.12996. The all-reduce of a round's changes runs during the next round. `delayed`: phi takes its step along the mean
-D(t-1) of the round before; `eager`: along D(t-1) + (D_i(t) - D_i(t-1)) / n, with the node's own change of this round in
-place of its older one, so the common models of n nodes differ by the last of these terms.
+D(t-1) of the previous round; `eager`: along D(t-1) + (D_i(t) - D_i(t-1)) / n, with the node's change of this round in
+place of its previous one, so the common models of n nodes differ by the last term.
 
 Buffers (BatchNorm statistics) are averaged, not stepped. Offline nodes are described in replicas.py.
 """
@@ -86,7 +86,7 @@ class DiLoCo(OuterNesterov):
     """DiLoCo: local steps, then an outer Nesterov step along the mean change of all nodes.
 
     Args:
-        overlap: none: nodes wait for the mean; delayed, eager: it is used one round later.
+        overlap: none: nodes wait for the mean; delayed, eager: they apply it one round later.
     """
 
     overlap: Literal["none", "delayed", "eager"] = "none"

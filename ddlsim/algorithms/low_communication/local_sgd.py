@@ -1,4 +1,4 @@
-"""Local SGD and post-local SGD: nodes average their models after H local steps, perhaps only from a later round on.
+"""Local SGD: nodes average their models after H local steps; post-local SGD: only from a later round on.
 
 Sources: Stich, "Local SGD converges fast and communicates little", ICLR 2019. Post-local SGD: Lin, Stich, Patel, Jaggi,
 "Don't use large mini-batches, use local SGD", ICLR 2020 (arXiv 1808.07217): the models are averaged after every step

@@ -7,9 +7,9 @@ random_matching). With means over the group of node and peers,
 
     m_i := b m_i + a mean_g D + c (mean_g phi - phi_i),   phi_i := phi_i + m_i,
 
-where the last term draws the slow models together. The paper bounds c by sqrt(n / (2 (n - 1))) b < c < sqrt(n / (2
-(n - 1)) (2 + b^2)) for groups of n. Buffers (BatchNorm statistics) are averaged. The mean is over the nodes whose
-message has arrived; a node without such a message, because its peers are offline, steps alone.
+where the last term reduces the distance between slow models. The paper bounds c by sqrt(n / (2 (n - 1))) b < c <
+sqrt(n / (2 (n - 1)) (2 + b^2)) for groups of n. Buffers (BatchNorm statistics) are averaged. The means are over the
+node and the peers whose messages have arrived.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
 """Base of methods whose nodes train replicas of one model and combine them by collectives of all nodes.
 
-Rounds are synchronous in either mode: members of a collective wait for each other, without a deadline. Members that
-are offline are left out of it (see `on_leave` and docs/collectives.md). A node that joins or returns first fetches the
-current replica from a random online node; without one it continues with its own.
+Rounds are synchronous in either mode: members of a collective wait for each other, without a deadline. Collectives
+leave out offline members (see `on_leave` and docs/collectives.md). A node that joins or returns first fetches the
+current replica from a random online node; if there is none, it continues with its own.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ class Replicas(SharedModel):
     Args:
         all_reduce: collective that averages: ring, direct, tree, halving_doubling, server (the first node), or
             hierarchical, with the nodes of each cluster as a site.
-        on_leave: rebuild: an all-reduce starts again if a member leaves; continue: the others go on.
+        on_leave: rebuild: an all-reduce starts again if a member leaves; continue: the others continue it.
     """
 
     collective: ClassVar[bool] = True

@@ -20,9 +20,9 @@ WORDS: dict[str, Callable[[Row], str]] = {
     "seeds": lambda row: str(len(row.seeds)),
     "round": lambda row: f"{row.ended or '-'}" + ("" if row.status == "done" else f" {row.status}"),
 }
-"""Columns that are no measurements, and their text."""
+"""Columns without numbers, and their text."""
 LEFT = ("scenario", "algorithm", "setting", "data")
-"""Those that are aligned left."""
+"""Left-aligned columns."""
 COST_NAMES = {"bytes": "bytes", "time": "sim_time_s", "energy": "joules", "co2": "gco2", "epsilon": "epsilon"}
 TARGET_NAMES = {"target_round": "target_round"} | {
     f"target_{name}": f"target_{COST_NAMES[name]}" for name in COST_NAMES
@@ -54,7 +54,7 @@ class Column:
 
     def of(self, row: Row) -> tuple[str, str, str]:
         """Return mean, deviation (empty if not shown) and remark of a row: the published number, and the number of runs
-        with a value if it is not all.
+        with a value if some runs have none.
         """
         number, to_target = row.numbers.get(self.key), self.key.startswith("target")
         counted = self.key.removeprefix("target_")

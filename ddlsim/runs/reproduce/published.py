@@ -1,6 +1,6 @@
 """The keys of a matrix file: a sweep whose cells have published numbers; sweeps/axes.py has the grammar.
 
-    source: whose table, which one
+    source: paper and number of the table
     seeds: [1, 2, 3]
     scenario: {extends: ..., ...}
     axes:
@@ -15,8 +15,8 @@
     shapes:                                  claims of a figure without numbers, checked on our means
       - {claim: the oracle is best, order: [oracle, l2/fedavg]}
 
-A cell's own scenario is laid over its values; a cell whose name is not a value has its own scenario alone. Accuracies
-are in percent, as in published tables.
+A cell's scenario overrides the values in its name; a cell whose name is not a combination of values has only its
+scenario. Accuracies are in percent, as in published tables.
 
 A table can hold other measures than accuracy by name, each a pure function of a run's summary. Fairness as in
 metrics.py. `highest_fair_accuracy` looks at all evaluations of the run, as figure 5 of Biswas et al., "Fair
