@@ -217,7 +217,8 @@ class Tracked(Callback):
     """Trackers of a run, which write every evaluation.
 
     They write the metric that judges the nodes, under the names of an export of the finished run; the export has other
-    values (test_loss, consensus_distance) as well. A tracker that fails is ignored from then on, with one warning.
+    values (test_loss, train_loss, consensus_distance) as well. A tracker that fails is ignored from then on, with one
+    warning.
 
     Args:
         texts: such as "tensorboard" or "wandb:my-project".

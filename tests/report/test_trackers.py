@@ -86,7 +86,7 @@ def test_tracker_receives_during_the_run_the_values_of_the_records(tmp_path, mon
     for live, recorded in zip(calls, points(run.records), strict=True):
         assert isinstance(live, Point) and live.round == recorded.round
         assert live.values == pytest.approx({name: recorded.values[name] for name in live.values})
-        only_exported = ("test_loss", "consensus_distance")
+        only_exported = ("test_loss", "train_loss", "consensus_distance")
         assert all(name.startswith(only_exported) for name in set(recorded.values) - set(live.values))
 
 
