@@ -8,7 +8,8 @@ from ddlsim.learning.remote.shard import Shard
 from ddlsim.runs.cluster.cluster import Executor
 from ddlsim.scenario import load
 
-ROW_BYTES = 4 * 25_450  # the model of smoke.yaml
+LOSS_BYTES, ROW_BYTES = 4, 4 * 25_450  # a float; the model of smoke.yaml
+NO_CONSENSUS = "evaluation.consensus_distance=false"  # which compares all models on one worker
 
 
 def test_each_row_travels_at_most_once_to_each_worker(tmp_path, monkeypatch):
@@ -21,27 +22,29 @@ def test_each_row_travels_at_most_once_to_each_worker(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Shard, "_take", count)
     with workers_here(monkeypatch):
-        scenario = load(SMOKE, ("algorithm={name: dpsgd}", "topology={name: ring}", "rounds=4"))
+        scenario = load(SMOKE, ("algorithm={name: dpsgd}", "topology={name: ring}", "rounds=4", NO_CONSENSUS))
         runs.run(scenario, out=tmp_path / "run", executor=Executor(name="ray", workers=2))
     assert len(received) == len(set(received))
-    # A ring on two workers has two borders, each crossed by two models per direction and round.
-    assert len(received) == 4 * 4
+    # A ring on two workers has two borders, each crossed by one model per direction and round; the training losses of
+    # the second worker's four nodes are read on the first.
+    assert len(received) == 4 * 4 + 4 * 4
 
 
 def test_workers_free_unreferenced_rows(tmp_path, monkeypatch):
     with workers_here(monkeypatch) as made:
         scenario = load(SMOKE, ("algorithm={name: el}", "rounds=12", "evaluation.every=6"))
         runs.run(scenario, out=tmp_path / "run", executor=Executor(name="ray", workers=2))
-    assert all(len(shard._rows) <= 3 * 8 for shard in made[0]._shards)  # of 12 rounds with 8 trained and merged models
+    models = [sum(row.values().numel() > 1 for row in shard._rows.values()) for shard in made[0]._shards]
+    assert max(models) <= 3 * 8  # of 12 rounds with 8 trained and merged models
 
 
 def test_manifest_lists_hosts_and_moved_bytes(tmp_path, monkeypatch):
     import json
 
     with workers_here(monkeypatch):
-        scenario = load(SMOKE, ("algorithm={name: dpsgd}", "topology={name: ring}", "rounds=4"))
+        scenario = load(SMOKE, ("algorithm={name: dpsgd}", "topology={name: ring}", "rounds=4", NO_CONSENSUS))
         runs.run(scenario, out=tmp_path / "run", executor=Executor(name="ray", workers=2))
     executor = json.loads((tmp_path / "run" / "manifest.json").read_text())["executor"]
     assert (executor["name"], [worker["nodes"] for worker in executor["workers"]]) == ("ray", [4, 4])
-    assert executor["moved_bytes"] == 16 * ROW_BYTES
-    assert executor["moved_between"] == [[0, 1, 8 * ROW_BYTES], [1, 0, 8 * ROW_BYTES]]
+    assert executor["moved_bytes"] == 16 * ROW_BYTES + 16 * LOSS_BYTES
+    assert executor["moved_between"] == [[0, 1, 8 * ROW_BYTES], [1, 0, 8 * ROW_BYTES + 16 * LOSS_BYTES]]
