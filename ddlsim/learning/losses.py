@@ -40,15 +40,14 @@ def supervised_contrastive(
     logits = directions @ directions.T / temperature
     itself = torch.eye(len(labels), dtype=torch.bool, device=labels.device)
     positives = (labels[:, None] == labels[None, :]) & ~itself
-    everything = torch.logsumexp(logits.masked_fill(itself, -torch.inf), dim=1)
     has_positives = positives.any(dim=1)
+    counted = has_positives[:, None]  # other rows stay finite, because gradients of infinite ones are NaN
+    everything = torch.logsumexp(logits.masked_fill(itself & counted, -torch.inf), dim=1)
     if variant == "code":
-        alike = torch.logsumexp(logits.masked_fill(~positives, -torch.inf), dim=1)
-        losses = (everything - alike)[has_positives]
+        alike = torch.logsumexp(logits.masked_fill(~positives & counted, -torch.inf), dim=1)
     else:
-        counts = positives.sum(dim=1).clamp(min=1)
-        losses = (everything - (logits * positives).sum(dim=1) / counts)[has_positives]
-    return losses.sum() / len(labels)
+        alike = (logits * positives).sum(dim=1) / positives.sum(dim=1).clamp(min=1)
+    return (everything - alike).masked_fill(~has_positives, 0.0).sum() / len(labels)
 
 
 def prototype_contrast(
@@ -102,11 +101,11 @@ def distance_to_targets(
         return 0 * features.sum()  # with a gradient, of zero
     features = features.float()  # bfloat16 under training.precision bf16
     known = torch.zeros(len(labels), dtype=torch.bool, device=labels.device)
-    aims = features.detach().clone()
+    aims = features.detach()
     for label, target in targets.items():
         own = labels == label
-        known |= own
-        aims[own] = target
+        known = known | own
+        aims = torch.where(own[:, None], target, aims)
     return F.mse_loss(features * known[:, None], aims * known[:, None])
 
 

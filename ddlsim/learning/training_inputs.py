@@ -5,7 +5,7 @@ file, from the terms in losses.py.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -176,6 +176,9 @@ class Objective:
         class_means: whether the training also returns per label the mean of the features that the loss collects in the
             last pass over the samples.
         keeps_start: whether the loss uses the parameters at the start.
+
+    On a GPU, nodes whose objectives have one `identity` train together: the loss may use the step and the attributes of
+    its object, no other values that change.
     """
 
     loss: "Callable[[LocalStep], torch.Tensor]"
@@ -187,6 +190,20 @@ class Objective:
     def without_targets(self) -> "Objective":
         """Return the objective without its targets, which are known only when the training runs."""
         return replace(self, targets={})
+
+    @property
+    def identity(self) -> Hashable:
+        """Key that is equal for objectives of the same loss, in every process; None if the loss may hold values of one
+        node: a closure, a lambda, or a method of an object without a hash.
+        """
+        owner, name = getattr(self.loss, "__self__", None), getattr(self.loss, "__qualname__", "<")
+        try:
+            hash(owner)
+        except TypeError:
+            return None
+        loss = self.loss if owner is None else name
+        known = loss, owner, self.views, self.class_means, self.keeps_start
+        return None if owner is None and "<" in name else known
 
 
 class TrainingContext(NamedTuple):

@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from ddlsim.algorithms.server.fedproto import FedProto
 from ddlsim.learning import losses
 from ddlsim.learning.training_inputs import Objective, draw_batches
 
@@ -50,8 +51,39 @@ def test_grouping_changes_no_bit_of_augmented_training(make_learner, as_on_a_gpu
     together, side_by_side = train_all(one, objective), train_all(two, objective)
     assert all(torch.equal(together[node], side_by_side[node]) for node in range(3))
     assert torch.equal(train_all(alone, objective, (1,))[1], together[1])
-    stacked = as_on_a_gpu(make_learner(True, 1, **settings))
-    torch.testing.assert_close(train_all(stacked, objective)[2], together[2])
+    settings = {"augmentation": augmentation, "learning_rate": 0.01, "drop_last": True}  # no Adam, see above
+    plain, stacked = make_learner(True, 1, **settings), as_on_a_gpu(make_learner(True, 1, **settings))
+    expected, found = train_all(plain, objective), train_all(stacked, objective)
+    assert all(torch.allclose(found[node], expected[node], rtol=1e-5, atol=1e-6) for node in range(3))
+    assert stacked.paths["stacked"] == {"training": 3} and not stacked.fallback_counts
+
+
+def test_prototypes_of_stacked_nodes_equal_those_of_each(make_learner, as_on_a_gpu):
+    """Targets of some labels, and class means of the last pass."""
+    results = []
+    for learner in (make_learner(), as_on_a_gpu(make_learner())):
+        models = {node: learner.init_models(node)[0] for node in range(3)}
+        goals = {}
+        for _ in range(2):
+            objective = Objective(FedProto(proto_weight=0.5).local_loss, targets=goals, class_means=True)
+            done = [
+                learner.train_towards(node, model, 7, rng(node), None, {}, objective) for node, model in models.items()
+            ]
+            models = {node: model for node, (model, _, _) in enumerate(done)}
+            goals = {label: done[0][2][label] for label in (2, 0)}
+        rows = [params for model, _, means in done for params in (*model, *means.values())]
+        learner.jobs.force_params(rows)
+        results.append([params.values().clone() for params in rows])
+    assert learner.paths["stacked"] == {"training": 6} and not learner.fallback_counts
+    for found, expected in zip(*results, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_losses_that_hold_values_of_a_node_train_one_by_one(make_learner, as_on_a_gpu):
+    learner = as_on_a_gpu(make_learner())
+    train_all(learner, Objective(lambda step: step.module(step.images).mean()))
+    ((reason, count),) = learner.fallback_counts["stacked"].items()
+    assert "the loss may hold values of one node" in reason and count == 3
 
 
 def test_class_means_come_from_the_last_pass(make_learner):

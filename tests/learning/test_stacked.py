@@ -56,6 +56,22 @@ def test_waves_are_stacked_and_reported(pair):
     assert not stacked.fallback_counts
 
 
+class Sensitive(SplitModel):
+    """Amplifies the rounding of float32 to differences of whole values."""
+
+    def __init__(self):
+        super().__init__(nn.Sequential(nn.Flatten(), nn.Linear(72, 8)), nn.Linear(8, 3))
+
+    def forward(self, images):
+        return torch.sin(1e7 * super().forward(images))
+
+
+def test_networks_that_amplify_rounding_are_stacked(make_learner, as_on_a_gpu):
+    learner = as_on_a_gpu(make_learner(builders={"net": Sensitive}))
+    train_all(learner)
+    assert not learner.fallback_counts
+
+
 class Residual(SplitModel):
     """Strides, a shortcut, BatchNorm in core and head, and dropout in both."""
 

@@ -1,5 +1,6 @@
 """Layers of many models in one call: equal results to single models, and the number of operators."""
 
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -8,14 +9,18 @@ from counted_operators import CountedOperators
 from torch import nn
 from torch.nn import functional as F
 
+from ddlsim.algorithms.personalized.mapl import MAPL
 from ddlsim.learning.architecture import read_architecture
 from ddlsim.learning.backends.stacked_models import TRAINING, StackedModels
 from ddlsim.learning.backends.stacked_steps import LayerRules, VmapFallback
 from ddlsim.learning.backends.workspace import ModelWorkspace
+from ddlsim.learning.bank import Rows
 from ddlsim.learning.dropout import first_counters, seed_dropouts
 from ddlsim.learning.layout import CORE, HEAD, MODEL, named_tensors
+from ddlsim.learning.model_sizes import with_extra_parts
 from ddlsim.learning.stacking.layers import Stacked
 from ddlsim.learning.stacking.tensor import NotStackable
+from ddlsim.learning.training_inputs import Objective
 from ddlsim.models import MODELS
 from ddlsim.models.sequences import Block, LastPosition, LSTMLayers, MeanOverPositions, TokensAndPositions
 from ddlsim.models.split import ResidualBlock, SplitModel
@@ -23,6 +28,11 @@ from ddlsim.tasks import task_named
 
 NODES, BATCH = 3, 4
 BY_LAYERS = LayerRules()
+
+
+def trained_with(seed, **keys):
+    """Return what a stacked step reads of a training job."""
+    return SimpleNamespace(seed=seed, skipped=(), local=None, targets={}, **keys)
 
 
 class Models:
@@ -39,7 +49,9 @@ class Models:
             if not entry.trainable:
                 self.rows[:, entry.start : entry.stop].abs_().add_(0.5)  # variances
         self.local = self.stacked.buffers.local([None] * NODES)
-        self.buffers = self.stacked.buffers.read(self.rows, self.local, [5 + node for node in range(NODES)])
+        self.buffers = self.stacked.buffers.read(
+            self.rows, self.local, [trained_with(5 + node) for node in range(NODES)]
+        )
 
     def step(self, images, labels, way=BY_LAYERS, only=None):
         """Return gradients, buffers and losses of all models, stacked."""
@@ -223,6 +235,7 @@ def test_cross_entropy_is_the_mean_over_counted_labels():
             torch.testing.assert_close(found.rows[node], F.cross_entropy(outputs[node], labels[node], **kwargs))
 
 
+LARGE_OF_MAPL = ("resnet18", "googlenet")
 LARGE = [pytest.param(name, marks=pytest.mark.slow) for name in ("resnet18", "shufflenet_v2", "googlenet")]
 
 
@@ -234,6 +247,31 @@ def test_shipped_models_are_computed_layer_by_layer(name):
     )
     with torch.no_grad():
         assert_outputs_are_those_of_each(models, torch.randn(NODES, 2, 3, 32, 32))
+
+
+@pytest.mark.parametrize(
+    "name", ["shufflenet_v2", "alexnet_small", *(pytest.param(name, marks=pytest.mark.full) for name in LARGE_OF_MAPL)]
+)
+def test_mapl_loss_of_its_networks_equals_each_model_in_float64(name):
+    algorithm = MAPL(temperature=0.5, projection_units=8)
+    parts = partial(algorithm.extra_parts, num_classes=4)
+    build = with_extra_parts(lambda: MODELS[name](latent=16).build((3, 32, 32), 4), parts, lambda: 16)
+    architecture = read_architecture(name, build)
+    settings = SimpleNamespace(precision="float32")
+    stacked = StackedModels(ModelWorkspace(architecture, torch.device("cpu")), F.cross_entropy, settings)
+    drawn = Rows(torch.device("cpu")).draw(architecture, [architecture.layout.parts[MODEL]], 1, 2, 0, True)
+    objective = Objective(algorithm.local_loss, views=2)
+    jobs = [
+        trained_with(5 + node, model=tuple(params.row for params in model), objective=objective)
+        for node, model in enumerate(drawn)
+    ]
+    images, labels = torch.randn(2, BATCH, 3, 32, 32), torch.tensor([[0, 1, 0, 1], [2, 2, 2, 2]])
+    (gradients, floats, numbers, _), alone = stacked.compared_steps(torch.float64, BY_LAYERS, jobs, images, labels)
+    for node, (gradient, its_floats, its_numbers) in enumerate(alone):
+        assert gradients.dtype == gradient.dtype == torch.float64
+        assert (gradients[node] - gradient).abs().max() <= 5e-15 * gradient.abs().max()
+        torch.testing.assert_close(floats[node], its_floats, rtol=1e-14, atol=1e-14)
+        assert numbers[node].equal(its_numbers)
 
 
 def test_a_step_of_gn_lenet_takes_few_operators():

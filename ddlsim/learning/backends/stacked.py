@@ -6,9 +6,9 @@ own batch, followed by one update of the matrix. Steps whose shapes repeat are l
 (stacked_steps.py), and every node's images are augmented with the node's own random numbers, in one pass. Losses and
 predictions are computed likewise (stacked_evaluation.py).
 
-Jobs that cannot be stacked are passed on: objectives that an algorithm defines, optimizers that do not update each
-value by itself or whose kept state is not one moment or two, models that predict with buffers of the node's own, and
-modules that neither method of stacked_steps.py can compute. `make_backends` lists the backends of each device.
+Jobs that cannot be stacked are passed on: losses that may hold values of one node (closures), optimizers that do not
+update each value by itself or whose kept state is not one moment or two, models that predict with buffers of the node's
+own, and modules that neither method of stacked_steps.py can compute. `make_backends` lists the backends of each device.
 """
 
 from collections import defaultdict
@@ -26,9 +26,9 @@ from ddlsim.learning.backends.base import OTHER_KIND, Backend, Dispatcher
 from ddlsim.learning.backends.device import CudaGauge, Memory, device_time
 from ddlsim.learning.backends.row_arithmetic import RowArithmetic
 from ddlsim.learning.backends.stacked_evaluation import stacked_losses, stacked_predictions
-from ddlsim.learning.backends.stacked_models import EVALUATION, TRAINING, StackedModels, stack_models
+from ddlsim.learning.backends.stacked_models import EVALUATION, StackedModels, about_training, stack_models
 from ddlsim.learning.backends.step_graphs import CudaRecorder, StepGraphs
-from ddlsim.learning.backends.threads import KINDS, NativeBackend, OneByOneBackend, Workers, allocate_outputs
+from ddlsim.learning.backends.threads import KINDS, NativeBackend, OneByOneBackend, Workers, allocate_outputs, repeated
 from ddlsim.learning.bank import Row, Rows, stacked_rows, store_rows
 from ddlsim.learning.datasets import ByteInputs, Inputs, MappedInputs, NodeDatasets, Samples
 from ddlsim.learning.job_types import LossSpec, TestSpec, TrainSpec, architecture_of
@@ -130,7 +130,10 @@ class StackedBackend(Backend):
         self._memory = Memory(CudaGauge(device) if device.type == "cuda" else None)
         self._pool = SamplePool(data.train)
         loss = training_loss(data.loss, training.label_smoothing)
-        self._stacked = {name: StackedModels(workers.workspace(name), loss, training) for name in workers.architectures}
+        self._stacked = {
+            name: StackedModels(workers.workspace(name), loss, training, data.num_classes)
+            for name in workers.architectures
+        }
         self._graphs = self._new_graphs()
         if device.type == "cuda":
             torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
@@ -170,7 +173,7 @@ class StackedBackend(Backend):
         except torch.OutOfMemoryError:
             raise
         except Exception as error:  # other shapes than the first ones
-            models.cannot(TRAINING, error)
+            models.cannot(about_training(jobs[0]), error)
             self._alone.run(TrainSpec.kind, jobs)
 
     def _evaluate(self, kind: str, jobs: Sequence[Any]) -> list[Any]:
@@ -203,6 +206,9 @@ class StackedBackend(Backend):
             rates = None if self._rates_are_column else job.rates
             key: tuple = (job.architecture, pool, sizes, job.only, len(job.sizes), steps, rates, job.proximal)
             key += (job.control is None, self._reason_alone(job))
+            if job.objective is not None:
+                targets = tuple(sorted((label, id(row.bank)) for label, row in job.targets.items()))
+                key += (job.objective.identity, targets, job.last_pass if job.objective.class_means else 0)
             found[key].append(place)
         return list(found.values())
 
@@ -231,8 +237,8 @@ class StackedBackend(Backend):
         optimizer = self._training.optimizer
         if not optimizer.by_value or (job.moments and optimizer.moments is None):
             return f"the optimizer is {optimizer.name}"
-        if job.objective is not None:
-            return "the algorithm defines the loss"
+        if job.objective is not None and job.objective.identity is None:
+            return "the loss may hold values of one node: it is no method or function of a module"
         steps = {0 if kept is None else kept.steps for kept in job.moments}
         return "its parts have trained for different numbers of steps" if job.only is None and len(steps) > 1 else ""
 
@@ -242,11 +248,18 @@ class StackedBackend(Backend):
         models = self._stacked[group[0].architecture]
         if not group[0].batches or not models.trained_entries(group[0].only):
             return "there is nothing to train"
-        if (known := models.known_reason(training=True)) is not None:
+        if (known := models.known_reason(about_training(group[0]))) is not None:
             return known
         few = group[:NUM_TRIED]
         steps = self._pool.rows([job.node for job in few], [job.batches[:NUM_TRIED] for job in few])
-        return models.why_not_train(few, [self._pool.gather(few[0].node, rows) for rows in steps])
+        return models.why_not_train(few, [self._gathered(few[0], rows) for rows in steps])
+
+    def _gathered(self, job: TrainSpec, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return images and labels of rows [N, b] of a pool, as many views of each as the objective of a job wants."""
+        images, labels = self._pool.gather(job.node, rows)
+        if job.objective is None or job.objective.views == 1:
+            return images, labels
+        return repeated(images, job.objective.views, 1), repeated(labels, job.objective.views, 1)
 
     def _train_stacked(self, models: StackedModels, jobs: Sequence[TrainSpec]) -> None:
         whole, only = stack_models([job.model for job in jobs]), jobs[0].only
@@ -263,13 +276,18 @@ class StackedBackend(Backend):
         named = [(name, columns, tensor) for (name, columns), tensor in zip(places, views(weights), strict=True)]
         rates, shares = self._rates(jobs)
         updates = Updates(self._training, named, rates, jobs[0].proximal, control, state, True, shares)
-        key, steps = (models.layout.architecture, only), len(jobs[0].batches)
-        gradients = self._graphs.wave(key, models.gradients(only), len(jobs), steps)
-        total = torch.zeros(len(jobs), device=self._device)
-        for images, labels in self._batches(jobs):
-            found, floats, numbers, losses = gradients(weights, others, *buffers, images, labels)
+        steps, objective = len(jobs[0].batches), jobs[0].objective
+        key = models.layout.architecture, only, objective and objective.identity, tuple(sorted(jobs[0].targets))
+        gradients = self._graphs.wave(key, models.gradients(jobs[0]), len(jobs), steps)
+        further = models.further_inputs(jobs, weights)
+        total: torch.Tensor = torch.zeros(len(jobs), device=self._device)
+        class_sums: torch.Tensor | float = 0.0
+        for step, (images, labels) in enumerate(self._batches(jobs)):
+            found, floats, numbers, losses, *sums = gradients(weights, others, *buffers, images, labels, *further)
             buffers = floats, numbers
             total = total + losses
+            if sums and step >= steps - jobs[0].last_pass:
+                class_sums = class_sums + sums[0]
             updates.take(views(found))
         updates.finish()
         whole[:, trained] = weights
@@ -277,6 +295,8 @@ class StackedBackend(Backend):
         allocate_outputs(jobs)  # only now, because a wave that runs out of memory starts again
         _store(jobs, whole, local)
         store_rows([job.loss for job in jobs], total[:, None] / steps)
+        if isinstance(class_sums, torch.Tensor):
+            _store_means(jobs, class_sums)
         if state is not None:
             state.store([job.new_moments for job in jobs])
 
@@ -284,11 +304,14 @@ class StackedBackend(Backend):
         """The images [N, b, C, H, W] and labels [N, b] of every step."""
         kind = self._training.augmentation
         augmented = jobs if kind != "none" else ()
+        views = jobs[0].objective.views if jobs[0].objective else 1
         augmenters = [
-            self._data.augmenter(kind, job.seed, job.node, job.skipped) for job in augmented if job.seed is not None
+            self._data.augmenter(kind, job.seed, job.node, job.skipped, views)
+            for job in augmented
+            if job.seed is not None
         ]
         for rows in self._pool.rows([job.node for job in jobs], [job.batches for job in jobs]):
-            images, labels = self._pool.gather(jobs[0].node, rows)
+            images, labels = self._gathered(jobs[0], rows)
             yield augment_together(augmenters, images) if augmenters else images, labels
 
     def _open_state(
@@ -313,7 +336,7 @@ class StackedBackend(Backend):
         for job in jobs:
             for model in job.models:
                 name = architecture_of(model)
-                known = self._stacked[name].known_reason(training=False)
+                known = self._stacked[name].known_reason(EVALUATION)
                 if known is not None:
                     found[name] = known
                 else:
@@ -331,6 +354,15 @@ def _store(jobs: Sequence[TrainSpec], whole: torch.Tensor, local: torch.Tensor) 
     for part, values in enumerate(whole.split(jobs[0].sizes, dim=1)):
         store_rows([job.trained[part] for job in jobs], values)
     store_rows([job.new_local for job in jobs], local)
+
+
+def _store_means(jobs: Sequence[TrainSpec], sums: torch.Tensor) -> None:
+    """Write the class means to the rows that the jobs fill, from class sums [N, C, D + 1]."""
+    found = [(place, label, row) for place, job in enumerate(jobs) for label, row in job.means.items()]
+    if found:
+        places, labels, rows = zip(*found, strict=True)
+        chosen = sums[uploaded(np.array(places), sums.device), uploaded(np.array(labels), sums.device)]
+        store_rows(rows, chosen[:, :-1] / chosen[:, -1:].clamp(min=1))
 
 
 def make_backends(

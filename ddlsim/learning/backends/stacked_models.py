@@ -6,9 +6,8 @@ alone (`why_not_train`, `why_not_evaluate`).
 """
 
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from functools import cache
 from itertools import pairwise
 
 import torch
@@ -16,9 +15,9 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 
 from ddlsim.learning.backends.native_plan import gradients_hooked
-from ddlsim.learning.backends.stacked_steps import METHODS, Gradients, Method, StackedBuffers, Step
+from ddlsim.learning.backends.stacked_steps import METHODS, Gradients, Method, ModelLoss, StackedBuffers, Step
 from ddlsim.learning.backends.step_graphs import SAME, is_close
-from ddlsim.learning.backends.workspace import ModelWorkspace, autocast
+from ddlsim.learning.backends.workspace import ClassMeans, ModelWorkspace, autocast, loss_function
 from ddlsim.learning.bank import Row, RowValues, stacked_rows
 from ddlsim.learning.dropout import seed_dropouts
 from ddlsim.learning.job_types import TrainSpec
@@ -49,16 +48,18 @@ class StackedModels:
 
     Args:
         workspace: a module on the device, whose structure is used; models are loaded into it for comparisons.
-        loss: the loss that training minimizes.
+        loss: the task's loss that training minimizes.
         training: scenario section `training`.
+        num_classes: of the data.
     """
 
-    def __init__(self, workspace: ModelWorkspace, loss: Loss, training: Training):
+    def __init__(self, workspace: ModelWorkspace, loss: Loss, training: Training, num_classes: int = 0):
         self.workspace = workspace
+        self._num_classes = num_classes
         self.layout: Layout = workspace.layout
         self._loss = loss
         self._training = training
-        self._gradients_of = cache(self._make_gradients)
+        self._gradients: dict[Hashable, Gradients] = {}
         self._image_bytes: dict[tuple, tuple[int, int]] = {}
         self.buffers = StackedBuffers(workspace)
         self.alone = _why_alone(workspace)
@@ -85,7 +86,7 @@ class StackedModels:
     def use_training(self, loss: Loss, training: Training) -> None:
         """Compute gradients of another loss from now on."""
         self._loss, self._training = loss, training
-        self._gradients_of = cache(self._make_gradients)
+        self._gradients = {}
 
     def places(self, only: str | None, apart: bool) -> list[tuple[str, slice]]:
         """Names and columns, among the trained ones, of every parameter if `apart`, else of all together."""
@@ -103,9 +104,20 @@ class StackedModels:
         each = _side_by_side(self.trained_entries(only))
         return [matrix[:, entry.start : entry.stop].view(len(matrix), *entry.shape) for entry in each]
 
-    def gradients(self, only: str | None) -> Gradients:
-        """Return the function of the gradient of every row's loss on its own batch, by the trained part (None: all)."""
-        return self._gradients_of(only, self._method(TRAINING))
+    def gradients(self, job: TrainSpec) -> Gradients:
+        """Return the function of the gradient of every row's loss on its own batch, for trainings like this one."""
+        method = self._method(about_training(job))
+        key = job.only, job.objective and job.objective.identity, tuple(sorted(job.targets)), method
+        if key not in self._gradients:
+            self._gradients[key] = self._make_gradients(job.only, method, job)
+        return self._gradients[key]
+
+    @staticmethod
+    def further_inputs(jobs: Sequence[TrainSpec], start: torch.Tensor) -> list[torch.Tensor]:
+        """Return what the objective needs, see Gradients, from the trained values at the start [N, W]."""
+        objective = jobs[0].objective
+        found = [start.clone()] if objective and objective.keeps_start else []
+        return found + [stacked_rows([job.targets[label] for job in jobs]) for label in sorted(jobs[0].targets)]
 
     @torch.no_grad()
     def features(self, cores: torch.Tensor, images: torch.Tensor, shared: bool) -> torch.Tensor:
@@ -138,9 +150,9 @@ class StackedModels:
             self._image_bytes[key] = 2 * max(sizes), OUTPUTS_HELD * outputs.nbytes
         return self._image_bytes[key]
 
-    def known_reason(self, training: bool) -> str | None:
-        """The reason found about training or evaluation; None if it has not been examined yet."""
-        return self.reasons.get(TRAINING if training else EVALUATION)
+    def known_reason(self, about: str) -> str | None:
+        """The reason found about a kind of training or EVALUATION; None if it has not been examined yet."""
+        return self.reasons.get(about)
 
     def why_not_train(self, jobs: Sequence[TrainSpec], batches: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> str:
         """Return the reason why these models must be trained one by one; empty if they need not. The answer is cached.
@@ -152,8 +164,9 @@ class StackedModels:
             jobs: whose models are known; of one alone, a second model is made.
             batches: images [N, b, C, H, W] and labels [N, b] of a few steps of each of them.
         """
+        about = about_training(jobs[0])
         tries = [pair for x, y in batches for pair in ((x, y), (x.flip(-1), y))]
-        return self._tried_methods(TRAINING, lambda method: any(self._same_step(method, jobs, x, y) for x, y in tries))
+        return self._tried_methods(about, lambda method: any(self._same_step(method, jobs, x, y) for x, y in tries))
 
     def why_not_evaluate(self, models: Sequence[tuple[Row, ...]], images: torch.Tensor) -> str:
         """Return the reason why these models must be evaluated one by one; empty if they need not. It is cached.
@@ -181,11 +194,13 @@ class StackedModels:
         """Return the first method that has been found to compute the same, else the last."""
         return next((method for method in METHODS if self.reasons.get(_against(method, about)) == ""), METHODS[-1])
 
-    def _make_gradients(self, only: str | None, method: Method) -> Gradients:
+    def _make_gradients(self, only: str | None, method: Method, job: TrainSpec | None = None) -> Gradients:
         chosen = self.trained_entries(only)
         trained = _side_by_side(chosen)
         fixed = _side_by_side([entry for entry in self._parameters() if entry not in chosen])
-        return method.gradients(Step(self.workspace.module, self._loss, self._training, trained, fixed, self.buffers))
+        objective, labels = (job.objective, sorted(job.targets)) if job else (None, [])
+        loss = ModelLoss(self.workspace.module, self._loss, objective, labels, self._num_classes)
+        return method.gradients(Step(loss, self._training, trained, fixed, self.buffers))
 
     def _apply(
         self, method: Method, part: str, flats: torch.Tensor, values: torch.Tensor, shared: bool
@@ -197,42 +212,70 @@ class StackedModels:
         return method.apply(submodule, entries, flats, values, shared)
 
     def _same_step(self, method: Method, jobs: Sequence[TrainSpec], images: torch.Tensor, labels: torch.Tensor) -> bool:
+        """Whether a step agrees in float64, in which right results differ by rounding alone; in float32 if the module
+        computes in no other type.
+        """
+        for dtype in (torch.float64, torch.float32):
+            try:
+                stacked, alone = self.compared_steps(dtype, method, jobs, images, labels)
+                break
+            except Exception as error:
+                if dtype == torch.float32 or isinstance(error, torch.OutOfMemoryError):
+                    raise
+        most = SAME_BF16 if dtype == torch.float32 and self._training.precision != "float32" else SAME
+        return all(
+            is_close(rows[0], one[0], most) and is_close(rows[1], one[1], most) and rows[2].equal(one[2])
+            for *rows, one in zip(*stacked[:3], alone, strict=True)
+        )
+
+    def compared_steps(
+        self, dtype: torch.dtype, method: Method, jobs: Sequence[TrainSpec], images: torch.Tensor, labels: torch.Tensor
+    ) -> tuple[tuple[torch.Tensor, ...], list[tuple[torch.Tensor, ...]]]:
+        """Return the results of a step of changed models, stacked, and gradients and buffers of each model alone."""
         if len(jobs) == 1:
             jobs, images, labels = [*jobs, *jobs], *(torch.cat([each, each.flip(1)]) for each in (images, labels))
         whole, local = stack_models([job.model for job in jobs]), self.buffers.local([job.local for job in jobs])
-        columns, weights, _ = self.split(None, whole)
-        whole[:, columns] = _perturbed(weights)
-        _, weights, others = self.split(None, whole)
-        buffers = self.buffers.read(whole, local, jobs)
-        stacked = self._make_gradients(None, method)(weights, others, *buffers, images, labels)
-        most = SAME if self._training.precision == "float32" else SAME_BF16
-        for job, values, x, y, *rows in zip(jobs, whole, images, labels, *stacked, strict=True):
-            alone = self._step_alone(job, values, x, y)
-            if not (
-                is_close(rows[0], alone[0], most) and is_close(rows[1], alone[1], most) and rows[2].equal(alone[2])
-            ):
-                return False
-        return True
+        columns, start, _ = self.split(None, whole)
+        changed = whole.clone()
+        changed[:, columns] = _perturbed(start)
+        _, weights, others = self.split(None, changed)
+        further = self.further_inputs(jobs, start)
+        inputs = weights, others, *self.buffers.read(changed, local, jobs), images, labels, *further
+        inputs = tuple(each.to(dtype) if each.is_floating_point() else each for each in inputs)
+        stacked = self._make_gradients(None, method, jobs[0])(*inputs)
+        alone = [
+            self._step_alone(dtype, job, *rows) for job, *rows in zip(jobs, whole, changed, *inputs[4:6], strict=True)
+        ]
+        return stacked, alone
 
     def _step_alone(
-        self, job: TrainSpec, values: torch.Tensor, images: torch.Tensor, labels: torch.Tensor
+        self,
+        dtype: torch.dtype,
+        job: TrainSpec,
+        start: torch.Tensor,
+        values: torch.Tensor,
+        images: torch.Tensor,
+        labels: torch.Tensor,
     ) -> tuple[torch.Tensor, ...]:
         """The gradients [W] of a model [P] on one batch and its buffers then, [F] and [I], as PyTorch computes them."""
         workspace = self.workspace
+        targets = {label: row.values().to(dtype) for label, row in job.targets.items()}
+        workspace.load([RowValues(self.layout.parts[MODEL], start)])
+        with workspace.in_type(dtype):
+            loss_of = loss_function(workspace.module, job.objective, targets, self._loss, ClassMeans((), 0))
         workspace.load([RowValues(self.layout.parts[MODEL], values)])
         workspace.load_local(job.local)
         if job.seed is not None:
             seed_dropouts(workspace.dropouts.values(), job.seed, len(job.skipped))
         parameters = workspace.trained()
-        with autocast(self._training.precision, images.device):
-            loss = self._loss(workspace.module.train()(images), labels)
-        alone = torch.autograd.grad(loss, parameters, materialize_grads=True)
-        tensors = named_tensors(workspace.module)
-        none = torch.empty(0, device=images.device)  # samples may be token ids
-        moved = self.buffers.gathered(tensors, none, none.long())
-        found = torch.cat([gradient.reshape(-1) for gradient in alone]), *(each.clone() for each in moved)
-        workspace.gather_buffers()
-        return found
+        with workspace.in_type(dtype):
+            workspace.module.train()
+            with autocast(self._training.precision, images.device):
+                loss = loss_of(images, labels)
+            alone = torch.autograd.grad(loss, parameters, materialize_grads=True)
+            none = torch.empty(0, dtype=dtype, device=images.device)
+            moved = self.buffers.gathered(named_tensors(workspace.module), none, none.long())
+            return torch.cat([gradient.reshape(-1) for gradient in alone]), *(each.clone() for each in moved)
 
     @torch.no_grad()
     def _same_outputs(self, method: Method, models: Sequence[tuple[Row, ...]], images: torch.Tensor) -> bool:
@@ -245,6 +288,11 @@ class StackedModels:
                 if not is_close(outputs, self.workspace.module.eval()(seen if shared else seen[place])):
                     return False
         return True
+
+
+def about_training(job: TrainSpec) -> str:
+    """Return the key of reasons about trainings with the job's loss."""
+    return TRAINING if job.objective is None else f"{TRAINING} with {job.objective.loss.__qualname__}"
 
 
 def stack_models(models: Sequence[tuple[Row, ...]]) -> torch.Tensor:

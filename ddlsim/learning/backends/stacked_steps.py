@@ -11,12 +11,14 @@ operations and needs about four times as many kernels for a step.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 from torch.func import functional_call, grad_and_value, vmap
+from torch.nn import functional as F
 
 from ddlsim.kernels.matrices import uploaded
 from ddlsim.learning.backends.workspace import ModelWorkspace, autocast
@@ -27,7 +29,7 @@ from ddlsim.learning.layout import LOCAL, Entry
 from ddlsim.learning.losses import Loss
 from ddlsim.learning.stacking.layers import Stacked
 from ddlsim.learning.stacking.tensor import expand_rows
-from ddlsim.learning.training_inputs import MODEL
+from ddlsim.learning.training_inputs import MODEL, LocalStep, Objective
 from ddlsim.scenario.sections import Training
 
 Matrices = tuple[torch.Tensor, torch.Tensor]
@@ -140,7 +142,8 @@ class StackedBuffers:
         found = {}
         for buffer in self.found:
             values = (floats if buffer.is_float else numbers)[:, buffer.columns].unflatten(1, buffer.shape or (1,))
-            values = values.clone(memory_format=torch.contiguous_format).to(buffer.dtype)
+            dtype = torch.float64 if buffer.is_float and floats.dtype == torch.float64 else buffer.dtype
+            values = values.clone(memory_format=torch.contiguous_format).to(dtype)
             found[buffer.name] = values.view(len(values), *buffer.shape)
         return found
 
@@ -185,7 +188,67 @@ def _as_words(values: torch.Tensor, entry: Entry) -> torch.Tensor:
 
 Gradients = Callable[..., tuple[torch.Tensor, ...]]
 """(trained values [N, W], untrained parameters [N, V], buffers [N, F] and [N, I], images
-[N, b, C, H, W], labels [N, b]) -> gradients [N, W], the buffers after the step, and losses [N]."""
+[N, b, C, H, W], labels [N, b], and the inputs of an objective: trained values at the start [N, W], targets [N, D] each)
+-> gradients [N, W], the buffers after the step, losses [N], and class sums [N, C, D + 1] if the objective has class
+means."""
+
+
+Tensors = Sequence[torch.Tensor]
+Named = Mapping[str, torch.Tensor]
+
+
+class ModelLoss(nn.Module):
+    """The loss of a model, as a module that holds the model.
+
+    Args:
+        module: the model.
+        loss: (outputs, labels) -> the task's loss.
+        objective: of the algorithm; None for the task's loss.
+        labels: of the objective's targets.
+        classes: number of classes, C.
+    """
+
+    def __init__(self, module: nn.Module, loss: Loss, objective: Objective | None, labels: Sequence[int], classes: int):
+        super().__init__()
+        self.module = module
+        self._task_loss, self._objective, self._labels, self._classes = loss, objective, labels, classes
+
+    def forward(self, images: torch.Tensor, labels: torch.Tensor, start: Named, targets: Tensors) -> Tensors:
+        """Return the loss, and class sums if the objective collects features."""
+        objective = self._objective
+        sums: list[torch.Tensor] = []
+        if objective is None:
+            return (self._task_loss(self.module(images), labels),)
+        aims = dict(zip(self._labels, targets, strict=True))
+        collect = lambda x, y: sums.append(class_sums(x, y, self._classes))  # noqa: E731
+        size = len(labels) // objective.views
+        loss = objective.loss(LocalStep(self.module, images, labels, size, start, aims, self._task_loss, collect))
+        return (loss, torch.stack(sums).sum(dim=0)) if objective.class_means else (loss,)
+
+    def call(self, tensors: dict[str, torch.Tensor], batch: Tensors, further: Tensors, at_start: Callable) -> Tensors:
+        """Return the same for a model of these tensors, by name; buffers that change are replaced in `tensors`.
+
+        Args:
+            tensors: parameters and buffers.
+            batch: images and labels.
+            further: what the objective needs, see Gradients.
+            at_start: returns the trained tensors by name from the trained values at the start.
+        """
+        start: Named = {}
+        targets = further
+        if self._objective is not None and self._objective.keeps_start:
+            start, targets = {**tensors, **at_start(further[0])}, further[1:]
+        named = {f"module.{name}": each for name, each in tensors.items()}
+        found = functional_call(self, named, (*batch, start, targets))
+        tensors.update((name, named[f"module.{name}"]) for name in tensors)
+        return found
+
+
+def class_sums(features: torch.Tensor, labels: torch.Tensor, num_classes: int) -> torch.Tensor:
+    """Sums of features [n, D] by label and, in the last column, numbers of samples: [C, D + 1]."""
+    with torch.no_grad(), torch.autocast(features.device.type, enabled=False):
+        counted = F.pad(features.detach().float(), (0, 1), value=1.0)
+        return (labels[:, None] == torch.arange(num_classes, device=labels.device)).float().T @ counted
 
 
 @dataclass(frozen=True)
@@ -193,16 +256,14 @@ class Step:
     """The computation of a training step.
 
     Args:
-        module: its structure is used.
-        loss: the loss that training minimizes.
+        loss: what training minimizes; the structure of its model is used.
         training: scenario section `training`.
         trained: the trained parameters, with their columns in [N, W].
         fixed: the others, with their columns in [N, V].
         buffers: the buffers and dropout counters, which change as well.
     """
 
-    module: nn.Module
-    loss: Loss
+    loss: ModelLoss
     training: Training
     trained: Sequence[Entry]
     fixed: Sequence[Entry]
@@ -218,21 +279,25 @@ class LayerRules:
         """Return a function that computes the gradient of every row's loss on its own batch."""
 
         def gradients(own: torch.Tensor, others: torch.Tensor, *rest: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            floats, numbers, images, labels = rest
+            floats, numbers, images, labels, *further = rest
             count = len(own)
             leaves = {name: each.requires_grad_() for name, each in _apart(own, step.trained).items()}
             plain = {**leaves, **_apart(others, step.fixed), **step.buffers.stacked_views(floats, numbers)}
             tensors: dict[str, torch.Tensor] = {name: Stacked(each, count) for name, each in plain.items()}
             with torch.enable_grad():
+                batch, needed = ([Stacked(each, count) for each in some] for some in ((images, labels), further))
                 with autocast(step.training.precision, own.device):
-                    outputs = functional_call(step.module.train(), tensors, (Stacked(images, count),))
-                    losses = step.loss(outputs, Stacked(labels, count))
+                    losses, *sums = step.loss.train().call(tensors, batch, needed, at_start)
                 found = torch.autograd.grad(
                     (of_rows := expand_rows(losses, count)).sum(), list(leaves.values()), materialize_grads=True
                 )
             moved = {name: expand_rows(each.detach(), count) for name, each in tensors.items() if name not in leaves}
             buffers = step.buffers.stacked_gathered(moved, floats, numbers)
-            return torch.cat([each.flatten(1) for each in found], dim=1), *buffers, of_rows.detach().float()
+            results = of_rows.detach().float(), *(expand_rows(each, count) for each in sums)
+            return torch.cat([each.flatten(1) for each in found], dim=1), *buffers, *results
+
+        def at_start(values: Stacked) -> dict[str, torch.Tensor]:
+            return {name: values.like(each) for name, each in _apart(values.rows, step.trained).items()}
 
         return gradients
 
@@ -260,19 +325,19 @@ class VmapFallback:
     name = "torch.func.vmap"
 
     def gradients(self, step: Step) -> Gradients:
-        def loss(own: torch.Tensor, others: torch.Tensor, *rest: torch.Tensor) -> tuple[torch.Tensor, Matrices]:
-            floats, numbers, images, labels = rest
+        def loss(own: torch.Tensor, others: torch.Tensor, *rest: torch.Tensor) -> tuple[torch.Tensor, Any]:
+            floats, numbers, images, labels, *further = rest
             tensors = {**_views(step.trained, own), **_views(step.fixed, others), **step.buffers.views(floats, numbers)}
-            outputs = functional_call(step.module, tensors, (images,))  # leaves the buffers' new values in `tensors`
-            return step.loss(outputs, labels), step.buffers.gathered(tensors, floats, numbers)
+            found, *sums = step.loss.call(tensors, (images, labels), further, partial(_views, step.trained))
+            return found, (step.buffers.gathered(tensors, floats, numbers), sums)
 
         stacked = vmap(grad_and_value(loss, has_aux=True))
 
         def gradients(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            step.module.train()
+            step.loss.train()
             with autocast(step.training.precision, inputs[0].device):
-                found, (losses, moved) = stacked(*inputs)
-            return found, *moved, losses.float()
+                found, (losses, (moved, sums)) = stacked(*inputs)
+            return found, *moved, losses.float(), *sums
 
         return gradients
 

@@ -226,7 +226,8 @@ class OneByOneBackend(ThreadsBackend):
             seed_dropouts(workspace.dropouts.values(), job.seed, len(job.skipped))
         task_loss = training_loss(self._data.loss, self._training.label_smoothing)
         means = ClassMeans(job.means, len(job.batches) - job.last_pass)
-        loss_of = loss_function(workspace, job.objective, job.targets, task_loss, means)
+        targets = {label: row.values() for label, row in job.targets.items()}
+        loss_of = loss_function(workspace.module, job.objective, targets, task_loss, means)
         private, device = None, workspace.flat.device
         if job.private is not None:
             private = PrivateGradients(job.private, workspace.module, task_loss, device, not workspace.dropouts)
@@ -249,8 +250,8 @@ class OneByOneBackend(ThreadsBackend):
         inputs, labels = self._data.train[job.node]
         for batch in job.batches:
             places = torch.from_numpy(batch).to(inputs.device)
-            seen = augment(inputs[places], views) if augment else _repeated(inputs[places], views)
-            yield seen, _repeated(labels[places], views)
+            seen = augment(inputs[places], views) if augment else repeated(inputs[places], views)
+            yield seen, repeated(labels[places], views)
 
 
 @contextmanager
@@ -293,9 +294,9 @@ def store_outcome(workspace: ModelWorkspace, job: TrainSpec, moments: LiveState 
         moments.store(job.new_moments)
 
 
-def _repeated(values: torch.Tensor, times: int) -> torch.Tensor:
-    """Repeat a batch [b, ...] several times, [times * b, ...]."""
-    return values.repeat(times, *[1] * (values.dim() - 1))
+def repeated(values: torch.Tensor, times: int, dim: int = 0) -> torch.Tensor:
+    """Repeat a batch several times; `dim` counts its samples."""
+    return values.repeat(*[1] * dim, times, *[1] * (values.dim() - dim - 1))
 
 
 MOST_AUGMENTED_BYTES = 2**28

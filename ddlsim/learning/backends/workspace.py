@@ -3,8 +3,8 @@
 If the module's layers have a native plan (native_plan.py), the plan replaces PyTorch's operators.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch import nn
@@ -172,6 +172,19 @@ class ModelWorkspace:
             start = stop
         return found
 
+    @contextmanager
+    def in_type(self, dtype: torch.dtype) -> Iterator[None]:
+        """Context in which the module's floating-point tensors have another type; they are copied back at its end."""
+        other = {(owner, name): each for owner in self.module.modules() for name, each in owner._buffers.items()}
+        views = {(owner, name) for owner, name, _ in self._buffers}
+        self.module.to(dtype)
+        try:
+            yield
+        finally:
+            self.gather_buffers()
+            for owner, name in other.keys() - views:
+                owner._buffers[name] = other[owner, name]
+
     def gather_buffers(self) -> None:
         """Copy values that the module has put elsewhere, instead of writing into its tensors, back into the flat
         vectors: buffers that it has created, and values that `tensor.data = ...` has replaced.
@@ -260,33 +273,31 @@ def autocast(precision: str, device: torch.device) -> AbstractContextManager:
 
 
 def loss_function(
-    workspace: ModelWorkspace,
+    module: nn.Module,
     objective: Objective | None,
-    targets: Mapping[int, Row],
+    targets: Mapping[int, torch.Tensor],
     task_loss: Loss,
     means: "ClassMeans",
 ) -> StepLoss:
-    """Return the loss of a training, for a workspace that holds the model at its start.
+    """Return the loss of a training.
 
     Args:
+        module: the model at its start.
         objective: of the algorithm; None for the task's loss.
-        targets: by label the rows that the objective compares with.
+        targets: by label the values that the objective compares with.
         task_loss: (outputs, labels) -> loss.
         means: gathers the features that the objective collects.
     """
     if objective is None:
-        return lambda images, labels: task_loss(workspace.module(images), labels)
+        return lambda images, labels: task_loss(module(images), labels)
     start = {}
     if objective.keeps_start:
-        start = {name: parameter.detach().clone() for name, parameter in workspace.module.named_parameters()}
-    aims = {label: row.values() for label, row in targets.items()}
+        start = {name: parameter.detach().clone() for name, parameter in module.named_parameters()}
 
     def loss(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         means.next_step()
         return objective.loss(
-            LocalStep(
-                workspace.module, images, labels, len(labels) // objective.views, start, aims, task_loss, means.collect
-            )
+            LocalStep(module, images, labels, len(labels) // objective.views, start, targets, task_loss, means.collect)
         )
 
     return loss

@@ -176,11 +176,11 @@ OF_ONE = frozenset(f"{_SIZES} {_KINDS}".split())
 """Attributes and methods that concern one of the tensors."""
 OF_ALL = frozenset({"requires_grad", "is_leaf"})
 """Attributes and methods that concern the tensor that holds all models."""
-_ARRANGED = "flatten view reshape unflatten transpose swapaxes permute unsqueeze squeeze expand split chunk unbind"
+_ARRANGED = "flatten view reshape unflatten transpose swapaxes permute unsqueeze squeeze expand split chunk unbind T"
 _AS_IT_IS = "detach contiguous to float type_as"
 VIEWS = frozenset(f"{_ARRANGED} {_AS_IT_IS} __getitem__".split())
 """Functions whose results may share memory with their arguments."""
-_REDUCED = "mean sum amax softmax log_softmax matmul bmm __matmul__ layer_norm"
+_REDUCED = "mean sum amax any softmax log_softmax logsumexp normalize matmul bmm __matmul__ layer_norm"
 _LOSSES = "mse_loss l1_loss smooth_l1_loss huber_loss binary_cross_entropy_with_logits"
 BY_VMAP = frozenset(
     f"{_ARRANGED} embedding new_zeros cat concat stack __getitem__ roll pad dropout {_REDUCED} {_LOSSES}".split()
