@@ -22,6 +22,7 @@ PRESERVES_MEAN = {  # name: settings; rows of their mixing matrices, or halves o
     "ditto": [()],
     "data_parallel": [],
     "local_sgd": [()],
+    "sparta": [],
 }
 NO_SUCH_PROMISE = {
     "gossip": "merges with what has arrived: each initial model weighs 1/n only in expectation",
@@ -34,8 +35,9 @@ NO_SUCH_PROMISE = {
     **dict.fromkeys(("fedasync", "fedbuff"), "merges each model when it arrives"),
     **dict.fromkeys(("fedper", "fedrep", "ifca"), "averages parts of models, or models of some nodes"),
     "local": "does not average",
+    "sparseloco": "moves models by errors of earlier rounds",
     "fednova": "divides changes by learning rates",
-    **dict.fromkeys(("diloco", "noloco"), "moves models by momentum"),
+    **dict.fromkeys(("diloco", "streaming_diloco", "noloco"), "moves models by momentum"),
 }
 CASES = [(name, *keys) for name, settings in PRESERVES_MEAN.items() for keys in settings]
 

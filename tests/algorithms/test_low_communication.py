@@ -6,16 +6,18 @@ Node i has the loss a_i |x - b_i|^2 / 2; the engine, the network and the collect
 import numpy as np
 import pytest
 import torch
-from quadratic_runs import quadratic_simulation
+from quadratic_runs import Vector, quadratic_simulation
 
-NODES, ROUNDS, STEPS, RATE = 4, 6, 3, 0.1
+from ddlsim.foundation.errors import DdlsimError
+
+NODES, SIZE, ROUNDS, STEPS, RATE = 4, 6, 6, 3, 0.1
 rng = np.random.default_rng(5)
-CENTERS, CURVATURES = rng.normal(size=(NODES, 2)), rng.uniform(0.5, 2, NODES)
+CENTERS, CURVATURES = rng.normal(size=(NODES, SIZE)), rng.uniform(0.5, 2, NODES)
 
 
 def simulate(algorithm, *keys, **settings):
     keys = (f"algorithm={{name: {algorithm}}}", f"rounds={ROUNDS}", f"training.local_steps={STEPS}", *keys)
-    fixed = {"rate": RATE, "starts": np.zeros((NODES, 2)), "curvatures": CURVATURES, "centers": CENTERS}
+    fixed = {"rate": RATE, "starts": np.zeros((NODES, SIZE)), "curvatures": CURVATURES, "centers": CENTERS}
     return quadratic_simulation(*keys, **fixed | settings)[0]
 
 
@@ -48,7 +50,7 @@ def nesterov(x, changes, rate, momentum):
 
 @pytest.mark.parametrize("all_reduce", ["ring", "hierarchical"])
 def test_data_parallel_training_follows_the_mean_gradient(all_reduce):
-    x = np.zeros(2)
+    x = np.zeros(SIZE)
     for _ in range(ROUNDS * STEPS):
         x = x - RATE * gradients(x).mean(0)
     found = models(f"data_parallel, all_reduce: {all_reduce}", "nodes.clusters=[3, 1]")
@@ -56,7 +58,7 @@ def test_data_parallel_training_follows_the_mean_gradient(all_reduce):
 
 
 def test_data_parallel_training_with_adamw_is_adamw_on_the_mean_gradient():
-    x = torch.nn.Parameter(torch.zeros(2, dtype=torch.float64))
+    x = torch.nn.Parameter(torch.zeros(SIZE, dtype=torch.float64))
     optimizer = torch.optim.AdamW([x], lr=0.02, betas=(0.9, 0.95), weight_decay=0.1)
     for _ in range(ROUNDS * STEPS):
         x.grad = torch.tensor(gradients(x.detach().numpy()).mean(0))
@@ -66,7 +68,7 @@ def test_data_parallel_training_with_adamw_is_adamw_on_the_mean_gradient():
 
 
 def test_post_local_sgd_averages_after_every_step_and_later_after_all_local_steps():
-    x = np.zeros(2)
+    x = np.zeros(SIZE)
     for round_num in range(ROUNDS):
         for steps in [1] * STEPS if round_num < 2 else [STEPS]:
             x = local(x, steps).mean(0)
@@ -74,13 +76,13 @@ def test_post_local_sgd_averages_after_every_step_and_later_after_all_local_step
 
 
 def test_diloco_takes_outer_nesterov_steps_along_the_mean_change():
-    x = nesterov(np.zeros(2), [lambda x: (local(x) - x).mean(0)] * ROUNDS, 0.7, 0.9)
+    x = nesterov(np.zeros(SIZE), [lambda x: (local(x) - x).mean(0)] * ROUNDS, 0.7, 0.9)
     assert models("diloco") == pytest.approx(np.tile(x, (NODES, 1)), abs=1e-12)
 
 
 @pytest.mark.parametrize("overlap", ["delayed", "eager"])
 def test_overlapped_diloco_uses_the_other_nodes_changes_one_round_later(overlap):
-    x, momentum, before = np.zeros((NODES, 2)), np.zeros((NODES, 2)), np.zeros((NODES, 2))
+    x, momentum, before = np.zeros((NODES, SIZE)), np.zeros((NODES, SIZE)), np.zeros((NODES, SIZE))
     for round_num in range(ROUNDS):
         change = local(x) - x
         if overlap == "eager":
@@ -102,9 +104,91 @@ def test_overlapped_communication_takes_no_time_if_it_is_shorter_than_training()
     assert overlapped == pytest.approx(ROUNDS * STEPS * 0.1, abs=0.01)
 
 
+def rounded(values):
+    """E3M0 by its definition: the nearest power of 2 in the logarithm, of seven, or 0."""
+    powers = np.abs(values).max() * 0.5 ** np.arange(7)
+    found = []
+    for value in values:
+        distances = np.abs(np.log2(np.abs(value) / powers))
+        found.append(np.sign(value) * powers[distances.argmin()] if np.abs(value) > powers[-1] * 0.5**0.5 else 0.0)
+    return np.array(found)
+
+
+@pytest.mark.parametrize(("bits", "overlap_steps"), [(32, 0), (32, 2), (4, 1)])
+def test_streaming_diloco_steps_fragment_by_fragment_while_nodes_train(bits, overlap_steps):
+    keys = f"fragments: 2, bits: {bits}, overlap_steps: {overlap_steps}, mixing: 0.25"
+    found = models(f"streaming_diloco, {keys}", "training.local_steps=4")
+    phi, momentum, theta, on_way = np.zeros(SIZE), np.zeros(SIZE), np.zeros((NODES, SIZE)), []
+    for step in range(1, 4 * ROUNDS + 1):
+        theta = local(theta, 1)
+        part = {2: slice(0, 3), 0: slice(3, 6)}.get(step % 4)
+        for sending in (False, True):
+            if sending and part is not None:
+                changes = [rounded(change) if bits == 4 else change for change in theta[:, part] - phi[part]]
+                on_way.append((step + overlap_steps, part, np.mean(changes, axis=0)))
+            is_last = sending and step == 4 * ROUNDS  # which nodes wait for
+            if on_way and (on_way[0][0] == step or is_last):
+                _, arrived, mean = on_way.pop(0)
+                momentum[arrived] = 0.9 * momentum[arrived] + mean
+                phi[arrived] += 0.7 * (mean + 0.9 * momentum[arrived])
+                theta[:, arrived] = 0.25 * theta[:, arrived] + 0.75 * phi[arrived]
+    assert found == pytest.approx(np.tile(phi, (NODES, 1)), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    "algorithm", ["streaming_diloco, fragments: 7", "streaming_diloco, overlap_steps: 2, fragments: 3"]
+)
+def test_more_fragments_than_values_and_more_overlap_than_steps_are_errors(algorithm):
+    with pytest.raises(DdlsimError, match=r"expected 1 to 6 fragments|local_steps: expected at least 3 x 2"):
+        simulate(algorithm, "training.local_steps=3")
+
+
+@pytest.mark.parametrize("delay", [0, 2])
+def test_sparta_averages_a_random_share_in_every_step(delay):
+    simulation = simulate(f"sparta, share: 0.34, delay: {delay}, outer_step_per_round: true")
+    node, x, momentum, on_way = simulation.members[0].node, np.zeros((NODES, SIZE)), np.zeros(SIZE), []
+    start = Vector(np.zeros(SIZE))
+    for round_num in range(ROUNDS):
+        phi = x
+        for step in range(STEPS):
+            x = local(x, 1)
+            share = node.random_fragment(start, 0.34, round_num * STEPS + step).columns
+            on_way.append((share, x[:, share]))
+            if len(on_way) > delay:
+                share, sent = on_way.pop(0)
+                x[:, share] += sent.mean(0) - sent
+        change = (x - phi).mean(0)
+        momentum = 0.9 * momentum + change
+        x = phi + 0.7 * (change + 0.9 * momentum)
+    assert len(share) == 2
+    found = np.stack([member.state.model.value for member in simulation.members])
+    assert found == pytest.approx(x, abs=1e-12)
+
+
+@pytest.mark.parametrize("bits", [32, 2])
+def test_sparseloco_sends_the_largest_accumulated_changes_and_keeps_the_rest(bits):
+    x, error = np.zeros(SIZE), np.zeros((NODES, SIZE))
+    for _ in range(ROUNDS):
+        error = 0.95 * error + local(x) - x
+        sent = np.zeros_like(error)
+        for row, values in zip(sent, error, strict=True):
+            largest = sorted(range(SIZE), key=lambda i: -abs(values[i]))[:3]
+            low, high = abs(values[largest[-1]]), abs(values[largest[0]])
+            for i in largest:
+                size = low + (high - low) * (0.75 if abs(values[i]) > (low + high) / 2 else 0.25)
+                row[i] = values[i] if bits == 32 else np.sign(values[i]) * size
+        error -= sent
+        x = x + sent.mean(0)
+    simulation = simulate(f"sparseloco, density: 0.5, bits: {bits}", "network.header_bytes=0")
+    found = np.stack([member.state.model.value for member in simulation.members])
+    assert found == pytest.approx(np.tile(x, (NODES, 1)), abs=1e-12)
+    content = 6 + 8 if bits == 2 else 17  # 3 values of 2 + 12 or 32 + 12 bits, and a scale
+    assert simulation.network.all_bytes_sent() == ROUNDS * NODES * 3 * content
+
+
 def test_noloco_steps_along_the_mean_of_random_pairs():
     simulation = simulate("noloco, outer_rate: 0.6, consensus_rate: 0.8", "topology={name: random_matching}")
-    x, momentum = np.zeros((NODES, 2)), np.zeros((NODES, 2))
+    x, momentum = np.zeros((NODES, SIZE)), np.zeros((NODES, SIZE))
     pairs = set()
     for round_num in range(ROUNDS):
         peers = [graph[0] for graph in simulation.members[0].node._run.neighbors(round_num)]
@@ -127,9 +211,9 @@ def test_node_that_returns_fetches_the_replica_and_members_that_never_return_are
 
 
 def test_one_node_alone_takes_outer_steps_without_bytes():
-    start, alone = np.zeros((1, 2)), {"curvatures": np.ones(1), "centers": np.ones((1, 2))}
+    start, alone = np.zeros((1, SIZE)), {"curvatures": np.ones(1), "centers": np.ones((1, SIZE))}
     simulation = simulate("diloco, outer_momentum: 0", "nodes.clusters=[1]", starts=start, **alone)
-    x = np.zeros(2)
+    x = np.zeros(SIZE)
     for _ in range(ROUNDS):
         x = x + 0.7 * (1 - (1 - RATE) ** STEPS) * (1 - x)
     assert simulation.members[0].state.model.value == pytest.approx(x, abs=1e-12)

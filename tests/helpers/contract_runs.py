@@ -15,6 +15,7 @@ SETTINGS = {
     "pens": ", loss_batches: local_steps, sampled_peers: 3, stage1_rounds: 3",
     "panm": ", loss_batches: local_steps, sampled_peers: 2, stage1_rounds: 3",
     "ifca": ", loss_batches: 3",
+    "streaming_diloco": ", bits: 32",
     "dac": ", loss_batches: local_steps, sampled_peers: 3",  # scoring on all samples takes longer than a round here
 }
 QUICK = ("model={name: mlp, hidden: [8]}", "evaluation.samples=50")

@@ -18,6 +18,11 @@ SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
 SERIALS = count()
 
 
+def columns(fragment):
+    """The columns of a fragment."""
+    return np.r_[tuple(slice(*each) for each in fragment.ranges)] if fragment.ranges else fragment.columns
+
+
 class Vector:
     """Parameters with a value."""
 
@@ -66,6 +71,14 @@ class QuadraticCompute(SizeLearner):
 
     def merge(self, sources, weights, node=None):
         return Vector(sum(weight * source.value for source, weight in zip(sources, weights, strict=True)))
+
+    def take(self, params, fragment):
+        return Vector(params.value[columns(fragment)])
+
+    def put(self, params, fragment, values):
+        changed = params.value.copy()
+        changed[columns(fragment)] = values.value
+        return Vector(changed)
 
     @property
     def learning_rate(self):
