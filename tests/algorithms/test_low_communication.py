@@ -8,7 +8,7 @@ import pytest
 import torch
 from quadratic_runs import Vector, quadratic_simulation
 
-from ddlsim.foundation.errors import DdlsimError
+from ddlsim.foundation.errors import DdlsimError, ScenarioError
 
 NODES, SIZE, ROUNDS, STEPS, RATE = 4, 6, 6, 3, 0.1
 rng = np.random.default_rng(5)
@@ -141,6 +141,11 @@ def test_streaming_diloco_steps_fragment_by_fragment_while_nodes_train(bits, ove
 def test_more_fragments_than_values_and_more_overlap_than_steps_are_errors(algorithm):
     with pytest.raises(DdlsimError, match=r"expected 1 to 6 fragments|local_steps: expected at least 3 x 2"):
         simulate(algorithm, "training.local_steps=3")
+
+
+def test_zero_local_steps_are_an_error():
+    with pytest.raises(ScenarioError, match=r"training\.local_steps"):
+        simulate("diloco", "training.local_steps=0")
 
 
 @pytest.mark.parametrize("delay", [0, 2])
