@@ -6,11 +6,11 @@ from ddlsim.foundation.errors import did_you_mean
 
 NAMES: dict[str, dict[str, str]] = {
     "algorithm": {
+        "ddp": "data_parallel",
         "epidemic_learning": "el",
         "fedsgd": "fedavg",
         "gossip_learning": "gossip",
         "gradient_tracking": "gtsgd",
-        "ifca": "facade",
         "push_sum": "sgp",
         "standalone": "local",
     },
@@ -35,11 +35,11 @@ KEYS = {
     "bandwidth": ("network.links",),
     "bs": ("training.batch_size",),
     "clients": ("nodes.clusters",),
-    "clients_per_round": ("participation",),
+    "clients_per_round": ("algorithm.clients_per_round",),
     "dropout": ("participation", "churn"),
     "epochs_per_round": ("training.epochs",),
     "eta": ("training.learning_rate",),
-    "fraction_fit": ("participation",),
+    "fraction_fit": ("algorithm.clients_per_round",),
     "graph": ("topology",),
     "latency": ("network.links",),
     "local_epochs": ("training.epochs",),
