@@ -84,6 +84,11 @@ def reverse(schedule: Schedule) -> Schedule:
     return [[(dst, src, num_bytes) for src, dst, num_bytes in step] for step in reversed(schedule)]
 
 
+def and_back(schedule: Schedule) -> Schedule:
+    """Return a reduction and then, backwards, the broadcast of its result."""
+    return schedule + reverse(schedule)
+
+
 def halving_doubling(n: int, num_bytes: int) -> Schedule:
     """Reduce by recursive halving, gather by recursive doubling; members above the largest power of two first send to
     a member below it, and receive the result last.
@@ -95,7 +100,7 @@ def halving_doubling(n: int, num_bytes: int) -> Schedule:
         blocks = [sum(sizes[start : start + far]) for start in range(0, p, far)]
         halving.append([(i, i ^ far, blocks[(i ^ far) // far]) for i in range(p)])
     outside = [[(i, i - p, num_bytes) for i in range(p, n)]] if n > p else []
-    return outside + halving + reverse(halving) + reverse(outside)
+    return and_back(outside + halving)
 
 
 def hierarchical(num_bytes: int, sites: Sites) -> Schedule:
@@ -129,16 +134,6 @@ def _direct(n: int, num_bytes: int, _: Sites) -> Schedule:
     return direct_reduce_scatter(sizes) + direct_all_gather(sizes)
 
 
-def _tree(n: int, num_bytes: int, _: Sites) -> Schedule:
-    down = tree_broadcast(n, num_bytes)
-    return reverse(down) + down
-
-
-def _server(n: int, num_bytes: int, _: Sites) -> Schedule:
-    up = to_first(n, num_bytes)
-    return up + reverse(up)
-
-
 def _ring_broadcast(n: int, num_bytes: int, _: Sites) -> Schedule:
     sizes = parts(num_bytes, n)
     return [[(0, i, sizes[i]) for i in range(1, n)], *ring_all_gather(sizes)]
@@ -147,9 +142,9 @@ def _ring_broadcast(n: int, num_bytes: int, _: Sites) -> Schedule:
 all_reduce: dict[str, MakeSchedule] = {
     "ring": _ring,
     "direct": _direct,
-    "tree": _tree,
+    "tree": lambda n, num_bytes, _: and_back(reverse(tree_broadcast(n, num_bytes))),
     "halving_doubling": lambda n, num_bytes, _: halving_doubling(n, num_bytes),
-    "server": _server,
+    "server": lambda n, num_bytes, _: and_back(to_first(n, num_bytes)),
     "hierarchical": lambda _, num_bytes, sites: hierarchical(num_bytes, sites),
 }
 

@@ -4,7 +4,7 @@ Published numbers under `paper` in a scenario are converted to the names of ddls
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from ddlsim.report.language_models import language_model_use
 from ddlsim.report.reading import find_runs, read
 from ddlsim.report.record_files import CAUSES, KINDS, damage_of, emitted, read_time_use, time_summary
 from ddlsim.report.records import Evaluations, Records
+from ddlsim.report.text import sampled_text
 from ddlsim.tasks import metrics
 from ddlsim.tasks.base import KNOWN
 
@@ -343,19 +344,6 @@ def sampled(records: Records) -> tuple[int, int, float | None] | None:
     if accuracy is None or not len(accuracy) or few < 2:
         return few, total, None
     return few, total, float(np.nanmax([metrics.sampling_error(accuracy[-1], *pair) for pair in taken]))
-
-
-def sampled_text(found: Sequence[tuple[int, int, float | None]]) -> str:
-    """Return a note on the samples that runs were tested on.
-
-    Args:
-        found: what `sampled` returned of each, at least one.
-    """
-    few, total = min(pair[:2] for pair in found)
-    errors = [error for *_, error in found if error is not None]
-    points = " to ".join(dict.fromkeys(f"{100 * of(errors):.1f}" for of in (min, max) if errors))
-    error = f"; ±{points} points per node (95 % confidence)" if points else ""
-    return f"tested on {few:,} of {total:,} samples{error}"
 
 
 def _plain(value: Any) -> Any:

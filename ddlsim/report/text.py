@@ -190,3 +190,16 @@ def evenly_spaced(count: int, most: int) -> np.ndarray:
     ascending.
     """
     return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(int))
+
+
+def sampled_text(found: Sequence[tuple[int, int, float | None]]) -> str:
+    """Return a note on the samples that runs were tested on.
+
+    Args:
+        found: tested samples, all samples and error (see summary.py) of each run, at least one.
+    """
+    few, total = min(pair[:2] for pair in found)
+    errors = [error for *_, error in found if error is not None]
+    points = " to ".join(dict.fromkeys(f"{100 * of(errors):.1f}" for of in (min, max) if errors))
+    error = f"; ±{points} points per node (95 % confidence)" if points else ""
+    return f"tested on {few:,} of {total:,} samples{error}"

@@ -13,9 +13,8 @@ from typing import Any
 
 from ddlsim.foundation import own_code
 from ddlsim.foundation.errors import ScenarioError, did_you_mean
-from ddlsim.scenario.aliases import real_key
 from ddlsim.scenario.files import by_name, find
-from ddlsim.scenario.merging import applies_to_fallback, is_part, merge, put
+from ddlsim.scenario.merging import applies_to_fallback, is_part, merge, put, real_key
 from ddlsim.scenario.model import DEFAULTS, Scenario, to_plain
 from ddlsim.scenario.parts import LISTED, PART_PATHS, plain, with_named_parts, with_whole_paths
 from ddlsim.scenario.tree import (

@@ -12,8 +12,9 @@ from ddlsim import kernels
 from ddlsim.kernels.matrices import downloaded, uploaded
 from ddlsim.learning import job_types
 from ddlsim.learning.backends.base import OTHER_KIND, Backend
+from ddlsim.learning.backends.row_similarities import Values, compare, values_of_jobs
 from ddlsim.learning.bank import by_bank, stacked_rows
-from ddlsim.learning.row_operations import Values, aggregate, apply, attack, compare, compress, values_of_jobs
+from ddlsim.learning.row_operations import aggregate, apply, attack, compress
 
 MOST_VALUES = 1 << 22
 """Number of parameters that a step of a consensus distance copies."""

@@ -12,8 +12,9 @@ from ddlsim.foundation.errors import ScenarioError
 from ddlsim.report.comparing.curves import measure_of, metric_of_measure
 from ddlsim.report.comparing.groups import Settings, compared_settings, group, parts_without_digest, records_digest
 from ddlsim.report.records import Records
-from ddlsim.report.summary import costs_of, published, quality, sampled, sampled_text
+from ddlsim.report.summary import costs_of, published, quality, sampled
 from ddlsim.report.summary_table import exchange_text
+from ddlsim.report.text import sampled_text
 from ddlsim.tasks import metrics
 from ddlsim.tasks.base import Metric
 

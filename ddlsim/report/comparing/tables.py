@@ -14,7 +14,8 @@ from ddlsim.report.comparing.cells import LEFT, WORDS, Column, common_words, wor
 from ddlsim.report.comparing.groups import Settings, part_of
 from ddlsim.report.comparing.rows import FALLBACK, Row, Target, compared
 from ddlsim.report.section import Table
-from ddlsim.report.summary import read_all, sampled_text
+from ddlsim.report.summary import read_all
+from ddlsim.report.text import sampled_text
 
 Format = Literal["text", "csv", "markdown", "latex", "siunitx", "json"]
 MOST_VALUES, MOST_CHARACTERS = 3, 30
