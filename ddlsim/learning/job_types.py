@@ -335,7 +335,7 @@ class ClassCosineSpec(JobSpec):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SimilaritySpec(JobSpec):
-    """Similarity of a node's model to several others'; see row_operations.py.
+    """Similarity of a node's model to several others'; see backends/row_similarities.py.
 
     Value: list of floats, one per peer.
 
