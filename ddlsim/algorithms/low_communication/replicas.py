@@ -44,7 +44,7 @@ class Replicas(SharedModel):
         fields: Mapping[str, Any] = {name: getattr(state, name) for name in self.shared}
         node.publish(round_num, **{name: value for name, value in fields.items() if value is not None})
 
-    def join(self, node: "Node", state: ModelState, round_num: int) -> "Steps":
+    def join(self, node: "Node", state: Any, round_num: int) -> "Steps":
         """Fetch the current replica; ask the other nodes in random order."""
         node.publish(round_num)  # other nodes that join at the same time do not wait for this one
         for peer in node.rng("replica").permutation(node.others()).tolist():
