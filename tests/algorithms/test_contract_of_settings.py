@@ -26,7 +26,12 @@ def test_another_seed_gives_other_records(tmp_path):
 def test_custom_losses_can_be_computed_in_bfloat16(tmp_path, trains_by_a_loss_of_its_own):
     losses = []
     for precision in ("float32", "bf16"):
-        settings = f"training.precision={precision}", "rounds=2", "evaluation={every: 2, samples: 100}"
+        settings = (
+            f"training.precision={precision}",
+            "training.learning_rate=0.05",
+            "rounds=2",
+            "evaluation={every: 2, samples: 100}",
+        )
         rows = run(tmp_path / precision, trains_by_a_loss_of_its_own, *settings)[1]
         losses.append([row["value"] for row in rows if row["name"] == "test_loss"])
     assert losses[0] != losses[1] and losses[1] == pytest.approx(losses[0], rel=0.05)
