@@ -171,7 +171,7 @@ def makes_run(command: "Callable[..., Run]") -> Callable[..., None]:
         else:
             from ddlsim.report.summary_table import table
 
-            typer.echo(table(summary, short=not verbose))
+            typer.echo(table(summary, short=not (verbose or "profile" in summary)))
             if not (verbose or quiet):
                 say(f"More: ddlsim report {shown_path(run.dir)}")
         if summary["status"] != "done":

@@ -71,7 +71,7 @@ def test_results_are_the_same_bits_on_every_instruction_set_and_in_any_batch():
         ([0, 3], [0, 1], [0], [3], "offsets"),
         ([0, 0], [], [0], [3], "one source or more"),
         ([0, 2], [0, 9], [0], [3], "sources"),
-        ([0, 2], [0, 1], [0], [1], "no sources"),
+        ([0, 2], [0, 1], [0], [1], "not sources"),
         ([0, 2], [0, 1], [0, 0], [3], "for 1 targets"),
     ],
 )

@@ -12,6 +12,12 @@ from ddlsim.node.parameters import TrainingStarts
 from ddlsim.node.ports import Ports
 
 
+class Count(int):
+    """The state of an optimizer: its steps."""
+
+    loss = None
+
+
 class Compute:
     """Models are tuples of one number; a training adds its steps, which are also the optimizer state."""
 
@@ -23,7 +29,7 @@ class Compute:
     def train_towards(self, node, model, steps, rng, only, local_state, objective, terms=None):
         self.calls.append((model, steps, local_state))
         self.terms = terms
-        return (model[0] + steps,), (local_state or 0) + steps, {}
+        return (model[0] + steps,), Count((local_state or 0) + steps), {}
 
     def batches_in(self, split, node):
         return 3
@@ -45,7 +51,8 @@ def node_of(compute, best=None, server=None):
     )
     run = SimpleNamespace(server=server, num_nodes=1, rounds=5, in_step=True, local_steps=lambda node, per_epoch: 4)
     compute.steps_per_epoch = lambda node: 1
-    return Node(0, Ports(clock, None, compute, run, None), best)
+    log = SimpleNamespace(trained=lambda *record: None)
+    return Node(0, Ports(clock, None, compute, run, log), best)
 
 
 def test_steps_without_after_step_are_one_training(compute):
