@@ -47,7 +47,9 @@ def compute():
 def node_of(compute, best=None, server=None):
     """Return a node whose events are durations in steps."""
     clock = SimpleNamespace(
-        computing_s=lambda node, steps, passes=0: steps + passes * FORWARD_SHARE, after=lambda seconds: seconds
+        now_s=0.0,
+        computing_s=lambda node, steps, passes=0: steps + passes * FORWARD_SHARE,
+        after=lambda seconds: seconds,
     )
     run = SimpleNamespace(server=server, num_nodes=1, rounds=5, in_step=True, local_steps=lambda node, per_epoch: 4)
     compute.steps_per_epoch = lambda node: 1
