@@ -74,14 +74,8 @@ def settings_of(algorithm: str, family: str, rounds: int) -> tuple[str, ...]:
     return f"algorithm={{name: {algorithm}{KEYS.get(algorithm, '')}}}", f"rounds={rounds}", *FAMILIES[family]
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "family"),
-    [
-        ("el", "async"),
-        pytest.param("facade", "smoke", marks=pytest.mark.full),
-        pytest.param("dac", "churn", marks=pytest.mark.full),
-    ],
-)
+@pytest.mark.full
+@pytest.mark.parametrize(("algorithm", "family"), [("el", "async"), ("facade", "smoke"), ("dac", "churn")])
 def test_killed_run_is_resumed(processes, tmp_path, algorithm, family):
     settings = settings_of(algorithm, family, 20)
     kill_and_go_on(processes, random.Random(algorithm), tmp_path / "killed", settings, kills=3)

@@ -9,7 +9,7 @@ random_matching). With means over the group of node and peers,
 
 where the last term reduces the distance between slow models. The paper bounds c by sqrt(n / (2 (n - 1))) b < c <
 sqrt(n / (2 (n - 1)) (2 + b^2)) for groups of n. Buffers (BatchNorm statistics) are averaged. The means are over the
-node and the peers whose messages have arrived.
+node and the peers whose messages have arrived. Offline peers are left out.
 """
 
 from dataclasses import dataclass

@@ -274,9 +274,10 @@ def versions() -> dict[str, str | None]:
 
 @cache
 def _code() -> str:
-    """Return the digest of this package's code at the first call."""
-    code = hashlib.sha256()
-    for path in (*sorted(PACKAGE_DIR.rglob("*.py")), Path(str(extension().__file__))):
+    """Return the digest of this package's code at the first call, without the plug-ins of installed scenarios."""
+    code, scenarios = hashlib.sha256(), PACKAGE_DIR / "_scenarios"
+    files = sorted(path for path in PACKAGE_DIR.rglob("*.py") if scenarios not in path.parents)
+    for path in (*files, Path(str(extension().__file__))):
         code.update(path.name.encode())
         code.update(path.read_bytes())
     return code.hexdigest()[:16]
