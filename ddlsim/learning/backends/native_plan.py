@@ -102,7 +102,7 @@ class NativePlan:
         proximal: float = 0.0,
         control: torch.Tensor | None = None,
         dropout_keys: Sequence[int] = (),
-    ) -> float | None:
+    ) -> float:
         """Train with mean cross-entropy on the flat vector, in place; return the mean loss over steps, or None if the
         compiled module does not compute it. See workspace.py: local_steps.
 

@@ -339,7 +339,7 @@ class NativeBackend(ThreadsBackend):
         for columns, values in kept:
             columns.copy_(values)
         store_outcome(workspace, job, moments)
-        if loss is not None and job.loss is not None:
+        if job.loss is not None:
             job.loss.values().fill_(loss)
 
     def _samples(self, job: TrainSpec) -> tuple[torch.Tensor, torch.Tensor, Batches]:
