@@ -6,8 +6,7 @@ The tables of the parts have the aliases of names (`full` for complete).
 from typing import Any
 
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.scenario import parts
-from ddlsim.scenario.parts import LISTED, PART_PATHS, table, with_whole_path
+from ddlsim.scenario.parts import LISTED, OPTIONAL, PART_PATHS, TABLES, keys_of, table, with_whole_path
 from ddlsim.scenario.per_node import PER_NODE
 from ddlsim.scenario.tree import Problem, ScenarioProblems, Tree, is_training, value_at, with_long_names
 
@@ -27,13 +26,13 @@ def real_key(key: str, path: tuple[str, ...], name: Tree | None = None) -> str:
         path: path of the mapping.
         name: name of the part at this path, if any; a part with a key of the alias's name has no such alias.
     """
-    if not is_training(path) and (path[1:] if path[:1] == ("fallback",) else path) not in parts.PART_PATHS:
+    if not is_training(path) and not is_part(path):
         return key
     real = ALIASES.get(path[-1], {}).get(key, key)
     if real == key or name is None or is_training(path):
         return real
     try:
-        own = {field.name for field in parts.keys_of(parts.table(path[-1])[parts.with_whole_path(name).value])}
+        own = {field.name for field in keys_of(table(path[-1])[with_whole_path(name).value])}
     except (KeyError, TypeError, ScenarioError):  # which validation reports
         return real
     return real if real in own and key not in own else key
@@ -50,9 +49,9 @@ def with_real_keys(tree: Tree, path: tuple[str, ...], below: Tree | None = None)
         ScenarioProblems: a key and its alias are both set.
     """
     key, name = path[-1] if path else "", tree.child("name")
-    if key in parts.OPTIONAL and name is not None and name.value == "none":
+    if key in OPTIONAL and name is not None and name.value == "none":
         return Tree(None, tree.mark, tree.key)
-    if tree.value is None and key in {*parts.TABLES} - parts.OPTIONAL and "none" in parts.table(key):
+    if tree.value is None and key in {*TABLES} - OPTIONAL and "none" in table(key):
         return Tree({"name": Tree("none", tree.mark)}, tree.mark, tree.key)
     if not tree.is_mapping:
         return tree
