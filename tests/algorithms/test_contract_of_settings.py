@@ -46,9 +46,10 @@ def runs_or_is_refused(tmp_path: Path, name: str, place: str, *overrides: str) -
 
 
 def test_model_without_core_runs_or_is_an_error(tmp_path, name):
+    changes = ["model={name: linear}", "evaluation.samples=50"]
     if name == "streaming_diloco":
-        pytest.skip("a linear model has one layer, and the scenario two fragments")
-    summary = runs_or_is_refused(tmp_path, name, "model.name", "model={name: linear}", "evaluation.samples=50")
+        changes.append("algorithm.fragments=1")  # the model has one layer
+    summary = runs_or_is_refused(tmp_path, name, "model.name", *changes)
     assert (summary is None) == ALGORITHMS[name].needs_core
 
 

@@ -68,16 +68,12 @@ def check(summary):
     assert np.isfinite(honest["accuracy"]["all"]) and np.isfinite(honest["fair_accuracy"])
 
 
-NO_RULES = ("local", "fedasync", "fedbuff", "relaysgd")
-"""Algorithms that combine no models of several nodes, or by sums that no rule replaces."""
-
-
 @pytest.mark.parametrize(
     ("place", "algorithm"),
     [
         pytest.param(place, name, marks=() if name in ONE_PER_KIND_OF_MESSAGE else pytest.mark.full)
         for place, name in enumerate(
-            sorted(name for name in ALGORITHMS if name not in NO_RULES and not ALGORITHMS[name].collective)
+            sorted(name for name in ALGORITHMS if ALGORITHMS[name].averages and not ALGORITHMS[name].collective)
         )
     ],
 )

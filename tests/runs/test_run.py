@@ -118,8 +118,9 @@ def test_closed_progress_pipe_does_not_end_the_run(tmp_path):
     words = [*COMMAND, "run", SMOKE, "--set", "rounds=3", "--set", EL, "--out", str(tmp_path / "run")]
     read, write = os.pipe()
     os.close(read)
-    subprocess.run(words, stdout=write, stderr=write, env=ENV)  # its exit code tells that the summary was not printed
+    code = subprocess.run(words, stdout=write, stderr=write, env=ENV).returncode
     os.close(write)
+    assert code == 1  # the summary could not be printed
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "done"
 
 
