@@ -6,8 +6,8 @@ Algorithm 1. After H local steps (training.local_steps) from the common model ph
     e_i := b e_i + theta_i - phi,   s_i := Q(TopK(e_i)),   e_i := e_i - s_i,   phi := phi + a mean_i s_i.
 
 TopK takes the values of largest magnitude of each chunk of 4,096 values, and the s_i are gathered by all nodes; a value
-costs 2 bits and its index 12, a chunk 8 bytes for its scale. Q is ours, since the paper's is only described as 2 bits:
-the sign, and one of two magnitudes, the middles of the lower and upper half of the range of kept magnitudes. Chunks
+costs 2 bits and its index 12, a chunk 8 bytes for its scale. Q, of 2 bits as in the paper, is ddlsim's choice: the
+sign, and one of two magnitudes, the middles of the lower and upper half of the range of kept magnitudes. Chunks
 cut the flattened model, not each tensor. Buffers (BatchNorm statistics) stay with the node. Offline nodes are described
 in replicas.py; a node that returns with its state has its old e_i.
 """

@@ -8,7 +8,7 @@ the next fragment p is sent, so each one once in a round:
 
 and tau local steps later theta_i[p] := alpha theta_i[p] + (1 - alpha) phi[p]. Q rounds to E3M0, a sign and three bits
 of exponent: 0 or the largest magnitude of the fragment divided by 2^0, ..., 2^6; ties in the logarithm are rounded to
-even. The paper does not define the scale. Sums are not rounded.
+even; the scale is ddlsim's choice. Sums are not rounded.
 
 Differences: tau is at most H / P, so that one fragment is on its way at a time; the local model theta continues from
 round to round, and phi is evaluated; nodes wait for the last fragment of the run. Offline nodes are described in
