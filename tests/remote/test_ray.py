@@ -195,7 +195,7 @@ def test_runs_of_a_sweep_return_as_they_end_and_report_failures(tmp_path):
     fits = load(SMOKE, ("rounds=1", "seed=3"))
     fails = load(SMOKE, ("rounds=1", "data={name: npz, path: /nowhere.npz}", "fallback=null", "shift={name: none}"))
     points = [Point("fits", tmp_path / "fits", fits), Point("fails", tmp_path / "fails", fails)]
-    ended = {found.job.name: found for found in run_points(points, TWO, Resources(), {"checkpoint_every": Every()})}
+    ended = {found.name: found for found in run_points(points, TWO, Resources(), {"checkpoint_every": Every()})}
     assert (ended["fits"].code, ended["fails"].code) == (0, 3)
     assert "npz is not on this machine" in ended["fails"].cause
     runs.run(fits, out=tmp_path / "here")
