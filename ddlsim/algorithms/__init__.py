@@ -58,6 +58,7 @@ ALGORITHMS = Registry(
         "sparta": ".low_communication.sparta:Sparta",
         "sparseloco": ".low_communication.sparseloco:SparseLoCo",
         "noloco": ".low_communication.noloco:NoLoCo",
+        "async_diloco": ".low_communication.async_diloco:AsyncDiLoCo",
     },
     contract=".base:Algorithm",
 )

@@ -3,6 +3,8 @@
 Node i has the loss a_i |x - b_i|^2 / 2; the engine, the network and the collectives are real.
 """
 
+import heapq
+
 import numpy as np
 import pytest
 import torch
@@ -36,6 +38,11 @@ def local(x, steps=STEPS):
     for _ in range(steps):
         x = x - RATE * gradients(x)
     return x
+
+
+def local_of(node, x, steps):
+    """One node's model after local steps from x, [P]."""
+    return local(np.tile(x, (NODES, 1)), steps)[node]
 
 
 def nesterov(x, changes, rate, momentum):
@@ -143,6 +150,13 @@ def test_more_fragments_than_values_and_more_overlap_than_steps_are_errors(algor
         simulate(algorithm, "training.local_steps=3")
 
 
+def test_more_activation_than_one_over_the_buffer_size_is_an_error():
+    with pytest.raises(
+        ScenarioError, match=r"algorithm\.activation: expected at most 1 / buffer_size = 0\.25, got 0\.3"
+    ):
+        simulate("async_diloco, activation: 0.3")
+
+
 def test_zero_local_steps_are_an_error():
     with pytest.raises(ScenarioError, match=r"training\.local_steps"):
         simulate("diloco", "training.local_steps=0")
@@ -223,3 +237,56 @@ def test_one_node_alone_takes_outer_steps_without_bytes():
         x = x + 0.7 * (1 - (1 - RATE) ** STEPS) * (1 - x)
     assert simulation.members[0].state.model.value == pytest.approx(x, abs=1e-12)
     assert simulation.network.bytes_sent(0) == 0
+
+
+SECONDS = (0.11, 0.13, 0.17, 0.29)
+UNEQUAL = "network.fidelity=ideal", f"devices={{name: per_node, step_times_s: {list(SECONDS)}}}"
+
+
+def arrivals(steps_of):
+    """Nodes in the order in which their changes arrive, with the steps of each; messages take no time.
+
+    Args:
+        steps_of: node, whether it is the first time -> local steps.
+    """
+    queue = [(SECONDS[node] * steps_of(node, True), node, 1) for node in range(NODES)]
+    heapq.heapify(queue)
+    steps = {node: steps_of(node, True) for node in range(NODES)}
+    while queue:
+        now_s, node, done = heapq.heappop(queue)
+        yield node, steps[node]
+        if done < ROUNDS:
+            steps[node] = steps_of(node, False)
+            heapq.heappush(queue, (now_s + SECONDS[node] * steps[node], node, done + 1))
+
+
+def delayed_nesterov(rate, momentum, size, activation, x=0.0, m=0.0, total=0.0):
+    """A generator of models, by the paper's equations, to which changes are sent."""
+    t = 0
+    while True:
+        change = yield x
+        total, t = total + change, t + 1
+        if t % size:
+            x = x + rate * (activation * momentum * m + change / size)
+        else:
+            m, total = momentum * m + total / size, 0.0
+            x = x + rate * ((1 - activation * size + activation) * momentum * m + change / size)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_async_diloco_takes_delayed_nesterov_steps_with_steps_by_device_speed(dynamic):
+    steps, keys = 7, f"buffer_size: 5, activation: 0.1, dynamic_steps: {dynamic}"
+    simulation = simulate(f"async_diloco, outer_rate: 0.6, {keys}", *UNEQUAL, f"training.local_steps={steps}")
+    server = delayed_nesterov(0.6, 0.9, 5, 0.1, np.zeros(SIZE))
+    x, starts, known, taken = next(server), np.zeros((NODES, SIZE)), [], []
+
+    def steps_of(node, first):
+        return steps if first or not dynamic else int(steps * min(known) / SECONDS[node] + 1e-9)
+
+    for node, count in arrivals(steps_of):
+        known.append(SECONDS[node])
+        taken.append(count)
+        x = server.send(local_of(node, starts[node], count) - starts[node])
+        starts[node] = x
+    assert simulation.members[NODES].state.model.value == pytest.approx(x, abs=1e-12)
+    assert set(taken) == ({7, 5, 4, 2} if dynamic else {7})

@@ -220,6 +220,12 @@ RUNS: dict[str, tuple[str, ...]] = {
         "evaluation.target_accuracy=null",
         "training.learning_rate=0.0001",
     ),
+    # Low-communication training
+    "async_diloco, unequal speeds": (
+        "algorithm={name: async_diloco, buffer_size: 3, activation: 0.1, dynamic_steps: true}",
+        SLOW_AND_FAST,
+        CHURN_WITHOUT_STATE,
+    ),
     "dac, true similarities": (algorithm("dac"), "records.true_similarities=[0, 7]"),
 }
 """Name of a run -> its overrides of BASE."""

@@ -1,0 +1,138 @@
+"""Asynchronous DiLoCo: a server steps along each change when it arrives, with momentum after every N changes.
+
+Source: Liu, Chhaparia, Douillard, Kale, Rusu, Shen, Szlam, Ranzato, "Asynchronous local-SGD training for language
+modeling", arXiv 2401.09135. A node takes H local steps (training.local_steps) from the server's model phi, sends its
+change D = theta - phi, and continues from the server's answer, the current phi. Delayed Nesterov: the server sets
+
+    phi := phi + a (D / N + c b m),                                             or, with every N-th change,
+    m := b m + (the sum of the last N changes) / N,   phi := phi + a (D / N + (1 - c N + c) b m).
+
+With N = 1 it is DiLoCo's outer step along single changes. Dynamic local steps: a node whose steps take v times as long
+as the fastest node's takes floor(H / v), so that nodes send equally often; each still does the scenario's rounds. Here
+nodes measure these times: the first round has H steps, and the server knows the lowest time that it has received.
+
+Buffers (BatchNorm statistics) move by D / N. The learning rate depends on a node's rounds, not on the server's updates.
+A node that joins, or returns without its state, fetches phi; one that returns with it repeats its round from an older
+phi. A node without an answer (a lost message, an offline server) continues from its own model.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from annotated_types import Ge, Gt, Le, Lt
+
+from ddlsim.algorithms.rounds import ModelState, SharedModel
+from ddlsim.foundation.errors import ScenarioError
+from ddlsim.node.candidates import EvaluationCandidates
+
+if TYPE_CHECKING:
+    from ddlsim.learning.bank import Params
+    from ddlsim.network.messages.message import Message
+    from ddlsim.node.node import Node, Steps
+
+
+@dataclass
+class State(ModelState):
+    """A node's memory, or a server's.
+
+    Args:
+        model: theta, or the server's phi.
+        momentum: on a server, m; None: 0.
+        buffered: on a server, the sum of the changes since its last change of m; None: 0.
+        updates: on a server, the number of changes so far.
+        step_s: on a server, the lowest seconds per step of its nodes.
+        steps: on a node, its next number of local steps; None: training.local_steps.
+    """
+
+    momentum: "Params | None" = None
+    buffered: "Params | None" = None
+    updates: int = 0
+    step_s: float = float("inf")
+    steps: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class AsyncDiLoCo(SharedModel):
+    """Asynchronous DiLoCo: a server with delayed Nesterov momentum, and local steps by the speed of devices.
+
+    Args:
+        outer_rate: a, learning rate of the server.
+        outer_momentum: b, weight of the previous momentum in the next one.
+        buffer_size: N, changes per change of the momentum; null: the number of nodes.
+        activation: c, weight of the momentum between two changes of it, at most 1 / N.
+        dynamic_steps: whether slower nodes take fewer local steps.
+    """
+
+    state_type: ClassVar[type[ModelState]] = State
+    has_server: ClassVar[bool] = True
+    waits: ClassVar[bool] = False
+    one_start: ClassVar[bool] = True
+    averages: ClassVar[bool] = False
+
+    outer_rate: Annotated[float, Gt(0)] = 0.7
+    outer_momentum: Annotated[float, Ge(0), Lt(1)] = 0.9
+    buffer_size: Annotated[int, Ge(1)] | None = None
+    activation: Annotated[float, Ge(0), Le(1)] = 0.0
+    dynamic_steps: bool = False
+
+    @property
+    def tests_server_model(self) -> bool:
+        return True
+
+    def check(self, clusters: Sequence[int]) -> None:
+        if self.activation > 1 / (size := self.buffer_size or sum(clusters)):
+            text = f"expected at most 1 / buffer_size = {1 / size:g}, got {self.activation:g}"
+            raise ScenarioError(f"algorithm.activation: {text}. Choose a smaller activation.")
+
+    def serving(self, node: "Node", state: State) -> EvaluationCandidates | None:
+        return None if node.is_server else super().serving(node, state)
+
+    def join(self, node: "Node", state: State, round_num: int) -> "Steps":
+        for answer in (yield node.exchange(node.peers(round_num), round_num)):
+            state.model = answer.payload["model"]
+
+    def round(self, node: "Node", state: State, round_num: int) -> "Steps":
+        start_s, steps = node.now_s, node.local_steps if state.steps is None else state.steps
+        (trained,) = yield node.train((state.model,), steps)
+        payload: dict[str, Any] = {"change": node.merge([trained, state.model], [1.0, -1.0])}
+        step_s, state.model = (node.now_s - start_s) / steps, trained
+        if self.dynamic_steps:
+            payload["step_s"] = step_s
+        for answer in (yield node.exchange(node.peers(round_num), round_num, **payload)):
+            self.adopt(node, state, answer.payload, step_s)
+
+    def adopt(self, node: "Node", state: State, answer: Mapping[str, Any], step_s: float) -> None:
+        """Continue from a server's answer."""
+        state.model = answer["model"]
+        if "step_s" in answer:
+            state.steps = max(1, int(node.local_steps * answer["step_s"] / step_s + 1e-9))
+
+    def answer(self, node: "Node", state: State, offer: "Message") -> Mapping[str, Any]:
+        """Step along a node's change, if the offer has one; return the current model."""
+        return self.answer_to(node, state, offer.payload)
+
+    def answer_to(self, node: "Node", state: State, payload: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the answer to the payload of an offer."""
+        if "change" in payload:
+            self.server_update(node, state, payload["change"])
+        if "step_s" not in payload:
+            return {"model": state.model}
+        state.step_s = min(state.step_s, payload["step_s"])
+        return {"model": state.model, "step_s": state.step_s}
+
+    def server_update(self, node: "Node", state: State, change: "Params") -> None:
+        """Take the delayed Nesterov step along a change."""
+        values, b, active = node.trained_values(change), self.outer_momentum, self.activation
+        n = self.buffer_size or node.num_nodes
+        state.buffered = values if state.buffered is None else node.merge([state.buffered, values], [1.0, 1.0])
+        state.updates += 1
+        if state.updates % n == 0:
+            kept = [] if state.momentum is None else [state.momentum]
+            state.momentum = node.merge([*kept, state.buffered], [b] * len(kept) + [1 / n])
+            state.buffered, active = None, 1 - active * n + active
+        moves, weights = [node.trained_values(state.model), values], [1.0, self.outer_rate / n]
+        if state.momentum is not None and active * b:
+            moves, weights = [*moves, state.momentum], [*weights, self.outer_rate * active * b]
+        moved = node.merge([state.model, change], [1.0, 1 / n])
+        state.model = node.with_trained_values(moved, node.merge(moves, weights))
