@@ -14,7 +14,7 @@ TRAFFIC = Path(__file__).parents[2] / "scenarios" / "paper" / "diloco" / "traffi
 TABLE = f"""\
 source: Table 1
 seeds: [0]
-measures: [waiting_s_per_round, compute_utilization]
+measures: [waiting_s_per_round, compute_utilization, simulated_s, mb_per_node]
 scenario:
   learning: none
   rounds: 3
@@ -44,6 +44,8 @@ def test_measures_of_a_table_without_learning(write, tmp_path):
     # 3 rings of 4 members over 1000 bytes/s: 2 x 3/4 x 4 bytes x (400 + 200 + 200) / 1000, and 3 x 6 x 10 ms
     assert found["waiting_s_per_round"] == pytest.approx(4.8 + 0.18, rel=1e-6)
     assert found["compute_utilization"] == pytest.approx(100 / 5.98, rel=1e-6)
+    assert found["simulated_s"] == pytest.approx(3 * 5.98, rel=1e-6)  # 3 rounds; header_bytes is 0
+    assert found["mb_per_node"] == pytest.approx(3 * 4.8e-3, rel=1e-6)
     near, none = results(matrix, runs_of(matrix, tmp_path), None)
     assert (standing(near, matrix), standing(none, matrix)) == ("reproduced", "not run")
     text = console_table(matrix, [near, none])

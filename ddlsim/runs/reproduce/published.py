@@ -106,6 +106,10 @@ def _gb_per_node(summary: dict[str, Any], directory: Path) -> float | None:
     return None if sent is None else sent / BYTES_PER_GB / summary["nodes"]
 
 
+def _mb_per_node(summary: dict[str, Any], directory: Path) -> float:
+    return summary["bytes"]["total"] / 1e6 / summary["nodes"]
+
+
 def _highest_fair_accuracy(summary: dict[str, Any], directory: Path) -> float | None:
     from ddlsim.report.reading import read
 
@@ -144,6 +148,8 @@ MEASURES: dict[str, Measure] = {
     "heads_apart": Measure("runs whose clusters have different heads %", _at("settlement", "apart", scale=100), 0),
     "gb_per_node_to_target": Measure("GB per node to the target", _gb_per_node, 3),
     "seconds_to_target": Measure("simulated seconds to the target", _at("target", "interpolated", "sim_time_s"), 0),
+    "simulated_s": Measure("simulated seconds", _at("sim_time_s"), 1),
+    "mb_per_node": Measure("MB sent per node", _mb_per_node, 1),
     "rounds_to_target": Measure("rounds to the target", _at("target", "round"), 0),
     "waiting_s_per_round": Measure("seconds per round without computation", _waiting_s, 3),
     "compute_utilization": Measure("compute utilization %", _compute_utilization),
