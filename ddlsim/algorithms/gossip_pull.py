@@ -24,7 +24,7 @@ with the model that it has merged since, so its last update contains the merge; 
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Le
 
@@ -33,12 +33,8 @@ from ddlsim.algorithms.rounds import ModelState, SharedModel
 from ddlsim.algorithms.similarity import ComparedModel, Similarity, SimilarityName
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.units import Count, CountOrZero
-
-if TYPE_CHECKING:
-    from ddlsim.learning.bank import Params
-    from ddlsim.learning.job_types import Model
-    from ddlsim.node.node import Node, Steps, Verb
-    from ddlsim.node.parameters import Deferred
+from ddlsim.node.node import Model, Node, Params, Steps, Verb
+from ddlsim.node.parameters import Deferred
 
 Schedule = Literal["immediate", "merge-then-train", "train-then-merge"]
 Order = Literal["turns", "at_once", "newest"]
@@ -70,8 +66,8 @@ class State(ModelState):
         trained: whether it has ever trained.
     """
 
-    start: "Params | None" = None
-    last: "Params | None" = None
+    start: Params | None = None
+    last: Params | None = None
     memory: Any = None
     trained: bool = False
 
@@ -119,32 +115,32 @@ class GossipPull(SharedModel):
     def needs_validation(self) -> tuple[str, ...]:
         return ("record_merges",) if self.record_merges else ()
 
-    def remember(self, node: "Node", state: State) -> Any:
+    def remember(self, node: Node, state: State) -> Any:
         """Return the node's memory before its first round."""
         return None
 
-    def choose(self, node: "Node", state: State, round_num: int) -> Sequence[int]:
+    def choose(self, node: Node, state: State, round_num: int) -> Sequence[int]:
         """Return the peers to pull from."""
         raise NotImplementedError
 
-    def compared_when_stopped(self, state: State) -> "Params | None":
+    def compared_when_stopped(self, state: State) -> Params | None:
         """Return the model of a stopped node that peers compare with theirs; None: the one that it serves. Default: the
         result of its last update, if last updates are compared.
         """
         return None if state.last is None else state.model
 
-    def extras(self, node: "Node", state: State) -> dict[str, Any]:
+    def extras(self, node: Node, state: State) -> dict[str, Any]:
         """Return the payload sent in addition to the model."""
         return {} if state.last is None else {"last": state.last}
 
-    def weigh(self, node: "Node", state: State, received: Received, round_num: int) -> Weighing:
+    def weigh(self, node: Node, state: State, received: Received, round_num: int) -> Weighing:
         """Return the weight of each received model and of the node's own; models without a weight are not merged."""
         return self.merge_weights(node, received)
         yield
 
     # -- the round -------------------------------------------------------------------------------------------------
 
-    def start(self, node: "Node") -> State:
+    def start(self, node: Node) -> State:
         state: State = super().start(node)
         similarity = self.similarity_measure(node)
         if similarity is not None and similarity.needs_common_start:
@@ -154,7 +150,7 @@ class GossipPull(SharedModel):
         state.memory = self.remember(node, state)
         return state
 
-    def round(self, node: "Node", state: State, round_num: int) -> "Steps":
+    def round(self, node: Node, state: State, round_num: int) -> Steps:
         if self.schedule == "train-then-merge" or not state.trained:
             yield from self._train(node, state)
         self._offer(node, state, round_num, 0)
@@ -169,7 +165,7 @@ class GossipPull(SharedModel):
     def seen(self, state: State) -> ComparedModel:
         return ComparedModel(state.model, state.last, state.start)
 
-    def stopped(self, node: "Node", state: State, best: "Model | None", round_num: int) -> None:
+    def stopped(self, node: Node, state: State, best: Model | None, round_num: int) -> None:
         """From the next round on, answer with the model that the stopped node serves."""
         after = round_num + 1
         served, compared = state.model, self.compared_when_stopped(state)
@@ -181,7 +177,7 @@ class GossipPull(SharedModel):
             for name in ("before_merge", "after_merge"):
                 node.measure(name, (state.model,), after)
 
-    def _train(self, node: "Node", state: State) -> "Steps":
+    def _train(self, node: Node, state: State) -> Steps:
         start = state.model
         trainings = node.rounds + (self.schedule != "train-then-merge")
         (state.model,) = yield node.train((state.model,), steps_of_run=trainings * node.local_steps)
@@ -189,13 +185,13 @@ class GossipPull(SharedModel):
         if state.last is not None:
             state.last = start
 
-    def _offer(self, node: "Node", state: State, round_num: int, stage: int, **more: "Params") -> None:
+    def _offer(self, node: Node, state: State, round_num: int, stage: int, **more: Params) -> None:
         payload = {"model": state.model, **self.extras(node, state), **more}
         if self.merge == "fedavg":
             payload["samples"] = node.num_samples
         node.publish(round_num, stage=None if self.order == "newest" else stage, **payload)
 
-    def pull(self, node: "Node", peers: Sequence[int], round_num: int) -> "Generator[Verb, Any, dict[int, dict]]":
+    def pull(self, node: Node, peers: Sequence[int], round_num: int) -> Generator[Verb, Any, dict[int, dict]]:
         """Return the payloads of these peers, by node id."""
         if not peers:
             return {}
@@ -203,7 +199,7 @@ class GossipPull(SharedModel):
         inbox = yield node.pull(sorted(peers), round_num, stages=stages)
         return {message.src: message.payload for message in inbox}
 
-    def measure(self, node: "Node", state: State, received: Received, round_num: int) -> Measuring:
+    def measure(self, node: Node, state: State, received: Received, round_num: int) -> Measuring:
         """Return a deferred mapping from peer to the similarity of its model."""
         peers = {
             peer: ComparedModel(payload.get("compared", payload["model"]), payload.get("last"))
@@ -214,21 +210,21 @@ class GossipPull(SharedModel):
         found = yield from similarity.measure(node, self.seen(state), peers)
         return self._record_similarities(node, found, round_num)
 
-    def _record_similarities(self, node: "Node", measured: "Deferred", round_num: int) -> "Deferred":
+    def _record_similarities(self, node: Node, measured: Deferred, round_num: int) -> Deferred:
         """Return the same mapping; record it if the scenario asks for this node's similarities."""
         if node.id in self.record_similarities:
             for peer, similarity in sorted(measured().items()):
                 node.record(f"similarity_{peer}", similarity, round_num)
         return measured
 
-    def _exchange(self, node: "Node", state: State, round_num: int) -> "Steps":
+    def _exchange(self, node: Node, state: State, round_num: int) -> Steps:
         received = yield from self.pull(node, self.choose(node, state, round_num), round_num)
         weights = yield from self.weigh(node, state, received, round_num)
         self.merge_with(node, state, received, weights, round_num)
         for peer in received:
             node.record("pulled_from", peer, round_num)
 
-    def merge_with(self, node: "Node", state: State, received: Received, weights: Weights, round_num: int) -> None:
+    def merge_with(self, node: Node, state: State, received: Received, weights: Weights, round_num: int) -> None:
         """Replace the node's model by the weighted sum of models, in the order of node ids."""
         before = state.model
         models = {peer: payload["model"] for peer, payload in received.items()} | {node.id: state.model}
@@ -238,7 +234,7 @@ class GossipPull(SharedModel):
             node.measure("before_merge", (before,), round_num)
             node.measure("after_merge", (state.model,), round_num)
 
-    def merge_weights(self, node: "Node", received: Received, scores: Mapping[int, float] | None = None) -> Weights:
+    def merge_weights(self, node: Node, received: Received, scores: Mapping[int, float] | None = None) -> Weights:
         """Return the weights, by `merge`, of received models and the node's own."""
         samples = {peer: payload.get("samples", 1) for peer, payload in received.items()} | {node.id: node.num_samples}
         return merge_weights(self.merge, node.id, samples, scores)
@@ -271,6 +267,6 @@ class SimilarityPull(GossipPull):
         if self.similarity != "inverse_loss":
             yield "loss_batches", f"similarity is {self.similarity}, which uses no samples"
 
-    def similarity_measure(self, node: "Node | None") -> Similarity:
+    def similarity_measure(self, node: Node | None) -> Similarity:
         batches = node.local_steps if node is not None and self.loss_batches == "local_steps" else None
         return Similarity(self.similarity, self.alpha, batches, self.loss_offset)

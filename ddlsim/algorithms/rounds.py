@@ -3,31 +3,25 @@
 from abc import abstractmethod
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
+import numpy as np
 from annotated_types import Ge, Gt, Lt
 
 from ddlsim.algorithms.base import Algorithm
 from ddlsim.algorithms.similarity import ComparedModel
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.node.candidates import EvaluationCandidates
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ddlsim.learning.bank import Params
-    from ddlsim.learning.job_types import Model
-    from ddlsim.network.messages.message import Message
-    from ddlsim.node.node import Node, Steps, Verb
-    from ddlsim.node.parameters import Deferred
-    from ddlsim.node.ports import Compute
+from ddlsim.node.node import Message, Model, Node, Params, Steps, Verb
+from ddlsim.node.parameters import Deferred
+from ddlsim.node.ports import Compute
 
 
 @dataclass
 class ModelState:
     """A node's memory: its model. Subclasses add fields with defaults."""
 
-    model: "Params"
+    model: Params
 
 
 class SharedModel(Algorithm):
@@ -36,26 +30,26 @@ class SharedModel(Algorithm):
     state_type: ClassVar[type[ModelState]] = ModelState
     """Class of a node's state."""
 
-    def start(self, node: "Node") -> Any:
+    def start(self, node: Node) -> Any:
         ((model,),) = node.init_models(whole=True)
         return self.state_type(model)
 
-    def serving(self, node: "Node", state: Any) -> EvaluationCandidates | None:
+    def serving(self, node: Node, state: Any) -> EvaluationCandidates | None:
         return EvaluationCandidates([(state.model,)])
 
     def seen(self, state: Any) -> ComparedModel:
         return ComparedModel(state.model)
 
     def similarities_of(
-        self, node: "Node", own: Any, others: Mapping[int, Any], compute: "Compute", rng: "np.random.Generator"
-    ) -> "Deferred":
+        self, node: Node, own: Any, others: Mapping[int, Any], compute: Compute, rng: np.random.Generator
+    ) -> Deferred:
         similarity = self.similarity_measure(node)
         assert similarity is not None
         peers = {peer: others[peer] for peer in sorted(others)}
         return similarity.look(node.id, own, peers, compute, rng, node.local_state)
 
 
-def with_sum(node: "Node", trained: "Params", sources: "Sequence[Params]", weights: Sequence[float]) -> "Params":
+def with_sum(node: Node, trained: Params, sources: Sequence[Params], weights: Sequence[float]) -> Params:
     """Return a weighted sum of parameters, with the buffers (BatchNorm statistics) of trained ones."""
     return node.with_trained_values(trained, node.trained_values(node.merge(sources, weights)))
 
@@ -94,18 +88,18 @@ class ServerRounds(Algorithm):
     rejoins_after_absence: ClassVar[bool] = True
 
     @abstractmethod
-    def local_update(self, node: "Node", state: Any) -> "Generator[Verb, Any, dict[str, Any]]":
+    def local_update(self, node: Node, state: Any) -> Generator[Verb, Any, dict[str, Any]]:
         """Train; return the payload for the server."""
 
     @abstractmethod
-    def server_update(self, node: "Node", state: Any, inbox: "Sequence[Message]") -> None:
+    def server_update(self, node: Node, state: Any, inbox: Sequence[Message]) -> None:
         """Merge the messages of the nodes, at least one, into the server's state."""
 
     @abstractmethod
     def server_result(self, state: Any) -> dict[str, Any]:
         """Return the payload of the server for nodes; empty if it has no result yet."""
 
-    def result_keys(self, node: "Node", peer: int) -> Sequence[str] | None:
+    def result_keys(self, node: Node, peer: int) -> Sequence[str] | None:
         """Return the keys of the server's result that a node needs. Default: None, all."""
         return None
 
@@ -113,7 +107,7 @@ class ServerRounds(Algorithm):
     def apply_result(self, state: Any, result: Mapping[str, Any]) -> None:
         """Put the server's result into the state of a node."""
 
-    def tested_model(self, state: Any) -> "Model":
+    def tested_model(self, state: Any) -> Model:
         """Return the model that a node serves. Default: `state.model`."""
         return state.model
 
@@ -141,23 +135,23 @@ class ServerRounds(Algorithm):
         wanted = max(self.min_clients, int(drawn * online + 1e-9)) if isinstance(drawn, float) else drawn
         return min(online, wanted)
 
-    def clients(self, node: "Node", round_num: int) -> Sequence[int]:
+    def clients(self, node: Node, round_num: int) -> Sequence[int]:
         """Return the nodes that take part in a round."""
         return node.clients(round_num, self.num_clients, by_samples=self.sample_by == "samples")
 
-    def join(self, node: "Node", state: Any, round_num: int) -> "Steps":
+    def join(self, node: Node, state: Any, round_num: int) -> Steps:
         """Fetch the server's result, if there is one and the server answers in time."""
         if self.clients_per_round is not None:  # it is fetched in the first round for which the node is drawn
             yield node.round_end(round_num - 1)
             return
         yield from self._fetch(node, state, round_num)
 
-    def _fetch(self, node: "Node", state: Any, round_num: int) -> "Steps":
+    def _fetch(self, node: Node, state: Any, round_num: int) -> Steps:
         for answer in (yield node.pull(node.peers(round_num), round_num, self.result_keys(node, node.id))):
             if answer.payload:
                 self.apply_result(state, answer.payload)
 
-    def round(self, node: "Node", state: Any, round_num: int) -> "Steps":
+    def round(self, node: Node, state: Any, round_num: int) -> Steps:
         if self.clients_per_round is not None:
             yield from self._sampled_round(node, state, round_num)
             return
@@ -173,7 +167,7 @@ class ServerRounds(Algorithm):
         for message in (yield node.receive(round_num, wait=True)):
             self.apply_result(state, message.payload)
 
-    def _send_result(self, node: "Node", state: Any, peers: Sequence[int], round_num: int) -> None:
+    def _send_result(self, node: Node, state: Any, peers: Sequence[int], round_num: int) -> None:
         result = self.server_result(state)
         receivers: dict[tuple[str, ...], list[int]] = {}
         for peer in peers:
@@ -182,7 +176,7 @@ class ServerRounds(Algorithm):
         for keys, alike in receivers.items():
             node.send(alike, round_num, **{key: result[key] for key in keys})
 
-    def _sampled_round(self, node: "Node", state: Any, round_num: int) -> "Steps":
+    def _sampled_round(self, node: Node, state: Any, round_num: int) -> Steps:
         clients = self.clients(node, round_num)
         if node.is_server:
             node.publish(round_num, **self.server_result(state))
@@ -196,7 +190,7 @@ class ServerRounds(Algorithm):
             node.send(node.peers(round_num), round_num, **payload)
         yield node.round_end(round_num)
 
-    def serving(self, node: "Node", state: Any) -> EvaluationCandidates | None:
+    def serving(self, node: Node, state: Any) -> EvaluationCandidates | None:
         return None if node.is_server else EvaluationCandidates([self.tested_model(state)])
 
 
@@ -229,11 +223,11 @@ class WithFinalAllReduce(Algorithm):
         """Return the payload for all other nodes. Default: the node's model."""
         return {"model": state.model}
 
-    def merge_final(self, node: "Node", state: Any, inbox: "Sequence[Message]") -> None:
+    def merge_final(self, node: Node, state: Any, inbox: Sequence[Message]) -> None:
         """Merge the payloads of the other nodes. Default: average all models."""
         state.model = node.average(state.model, {m.src: m.payload["model"] for m in inbox if "model" in m.payload})
 
-    def finish(self, node: "Node", state: Any, round_num: int) -> "Steps":
+    def finish(self, node: Node, state: Any, round_num: int) -> Steps:
         node.send(node.others(), round_num, **self.final_contents(state))
         inbox = yield node.receive(round_num, node.others())
         self.merge_final(node, state, inbox)

@@ -34,18 +34,14 @@ measured values. A table travels as a float32 and one bit ("measured") per node.
 import math
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from ddlsim.foundation.errors import ScenarioError
+from ddlsim.node.node import Node, Params, Verb
 from ddlsim.node.parameters import Deferred
-
-if TYPE_CHECKING:
-    from ddlsim.learning.bank import Params
-    from ddlsim.node.node import Node, Verb
-    from ddlsim.node.ports import Compute
-
+from ddlsim.node.ports import Compute
 
 SMALLEST_LOSS = 1e-12
 
@@ -62,9 +58,9 @@ class ComparedModel:
         start: common start of all models; only for cosine_gradients with alpha below 1.
     """
 
-    model: "Params"
-    last: "Params | None" = None
-    start: "Params | None" = None
+    model: Params
+    last: Params | None = None
+    start: Params | None = None
 
 
 @dataclass(frozen=True)
@@ -103,8 +99,8 @@ class Similarity:
             raise ScenarioError(f"alpha is for similarity cosine_gradients; {self.name} expects 0, got {self.alpha:g}.")
 
     def measure(
-        self, node: "Node", own: ComparedModel, peers: Mapping[int, ComparedModel]
-    ) -> "Generator[Verb, Any, Deferred]":
+        self, node: Node, own: ComparedModel, peers: Mapping[int, ComparedModel]
+    ) -> Generator[Verb, Any, Deferred]:
         """Compare peers' models with the node's own; losses take the time of its device.
 
         Args:
@@ -127,8 +123,8 @@ class Similarity:
         node: int,
         own: ComparedModel,
         peers: Mapping[int, ComparedModel],
-        compute: "Compute",
-        rng: "np.random.Generator",
+        compute: Compute,
+        rng: np.random.Generator,
         local_state: Any = None,
     ) -> Deferred:
         """Compare models for monitoring, at no simulated time.
@@ -148,7 +144,7 @@ class Similarity:
             job = compute.compare(self.name, (own.model,), models, **self._references(own, peers))
         return Deferred(lambda: self._similarities(peers, compute.value(job)))
 
-    def _similarities(self, peers: Mapping[int, ComparedModel], found: "list[float]") -> dict[int, float]:
+    def _similarities(self, peers: Mapping[int, ComparedModel], found: list[float]) -> dict[int, float]:
         """Return the similarity by node id, from losses, cosines or inverse distances; the lowest one for NaN."""
         if self.name == "inverse_loss":
             return dict(zip(peers, map(self.of_loss, found), strict=True))

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,10 +14,8 @@ from ddlsim.foundation.units import MAX_STEP_S
 from ddlsim.network.access_links import Links
 from ddlsim.network.link_table import LinkTable
 from ddlsim.node.ports import Compute
+from ddlsim.scenario import Scenario
 from ddlsim.scenario.per_node import of_node
-
-if TYPE_CHECKING:
-    from ddlsim.scenario import Scenario
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,7 @@ class NodeStepTimes:
     about: dict[str, Any]
 
 
-def step_times_of(scenario: "Scenario", learner: Compute) -> NodeStepTimes:
+def step_times_of(scenario: Scenario, learner: Compute) -> NodeStepTimes:
     """Return seconds per local step of all nodes.
 
     Raises:

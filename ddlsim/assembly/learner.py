@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from ddlsim.attacks.node_attacks import Attackers
+from ddlsim.data.dataset_spec import DatasetSpec
+from ddlsim.data.prepared import PreparedData
 from ddlsim.devices.base import StepWork
 from ddlsim.foundation.environment import num_cores
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.rng import stream_seed
 from ddlsim.node.ports import Compute
+from ddlsim.scenario import Scenario
 from ddlsim.scenario.per_node import of_node
 
 if TYPE_CHECKING:
-    from ddlsim.data.dataset_spec import DatasetSpec
-    from ddlsim.data.prepared import PreparedData
     from ddlsim.learning.architecture import Build
     from ddlsim.learning.layout import Layout
     from ddlsim.learning.remote.waves import RemoteWaves
-    from ddlsim.scenario import Scenario
 
 
 def build_learner(
-    scenario: "Scenario",
-    prepared: "PreparedData | DatasetSpec",
+    scenario: Scenario,
+    prepared: PreparedData | DatasetSpec,
     device: str,
     notify: Callable[[str], None] = lambda _: None,
     threads: int | None = None,
@@ -97,7 +97,7 @@ def build_learner(
 
 
 def builders_of(
-    scenario: "Scenario", prepared: "PreparedData | DatasetSpec", notify: Callable[[str], None] = lambda _: None
+    scenario: Scenario, prepared: PreparedData | DatasetSpec, notify: Callable[[str], None] = lambda _: None
 ) -> "dict[str, Build]":
     """Return the builder of each architecture, a module with core, head and extra parts, by a name for messages."""
     model, algorithm = scenario.model.fitted(prepared.num_tokens, prepared.label_shape), scenario.algorithm
@@ -124,11 +124,8 @@ def builders_of(
 
 
 def _step_work(
-    scenario: "Scenario",
-    prepared: "PreparedData | DatasetSpec",
-    builders: "Mapping[str, Build]",
-    sizes: Mapping[str, int],
-) -> "Callable[[], Mapping[str, StepWork]]":
+    scenario: Scenario, prepared: PreparedData | DatasetSpec, builders: "Mapping[str, Build]", sizes: Mapping[str, int]
+) -> Callable[[], Mapping[str, StepWork]]:
     """Return a function that counts the operations of a training step of each architecture, with the batch size of node
     0, at its first call.
     """
@@ -137,7 +134,7 @@ def _step_work(
     tokens = batch_size * math.prod(shape) if is_sequence else 0
 
     @cache
-    def counted() -> "Mapping[str, StepWork]":
+    def counted() -> Mapping[str, StepWork]:
         if not builders:
             found = {name: StepWork.of_size(size, tokens or batch_size) for name, size in sizes.items()}
         else:
@@ -154,7 +151,7 @@ def _step_work(
     return counted
 
 
-def _require_core(scenario: "Scenario", sizes: dict[str, int]) -> None:
+def _require_core(scenario: Scenario, sizes: dict[str, int]) -> None:
     """Require a trained core in every architecture if the algorithm keeps core and head apart.
 
     Raises:
@@ -184,7 +181,7 @@ def _require_no_statistics(layouts: "Mapping[str, Layout]", algorithm: str) -> N
             )
 
 
-def _latent_size_of(name: str, build: "Build", prepared: "PreparedData | DatasetSpec") -> Callable[[], int]:
+def _latent_size_of(name: str, build: "Build", prepared: PreparedData | DatasetSpec) -> Callable[[], int]:
     import torch
 
     from ddlsim.learning.model_sizes import latent_size_of
@@ -192,7 +189,7 @@ def _latent_size_of(name: str, build: "Build", prepared: "PreparedData | Dataset
     return latent_size_of(name, build, prepared.image_shape, getattr(torch, prepared.dtype))
 
 
-def attackers_of(scenario: "Scenario", node_cluster: "np.ndarray") -> Attackers | None:
+def attackers_of(scenario: Scenario, node_cluster: np.ndarray) -> Attackers | None:
     """Return the attackers; None if all nodes are honest."""
     if not scenario.attacks:
         return None

@@ -18,6 +18,8 @@ from ddlsim.assembly.draws import absences_drawn, links_drawn, step_times_of
 from ddlsim.assembly.learner import attackers_of
 from ddlsim.attacks.node_attacks import Attackers
 from ddlsim.churn.schedule import Absences
+from ddlsim.data.dataset_spec import DatasetSpec
+from ddlsim.data.prepared import PreparedData
 from ddlsim.engine.attacked_transport import AttackedTransport
 from ddlsim.engine.evaluator import Evaluated, Evaluator, Measurements, Monitor
 from ddlsim.engine.forging import ForgingPacker
@@ -40,19 +42,16 @@ from ddlsim.network.network import Network
 from ddlsim.network.tcp import Tcp
 from ddlsim.node.candidates import BestModel, Snapshot
 from ddlsim.node.parameters import Deferred
-from ddlsim.node.ports import Compute, Log
+from ddlsim.node.ports import Compute, Log, Model
+from ddlsim.scenario import Scenario
 from ddlsim.tasks.base import rows_of
 from ddlsim.topologies.base import forget, neighbors
 
 if TYPE_CHECKING:
-    from ddlsim.data.dataset_spec import DatasetSpec
-    from ddlsim.data.prepared import PreparedData
-    from ddlsim.learning.job_types import Model
     from ddlsim.learning.learner import Learner
-    from ddlsim.scenario import Scenario
 
 
-def links_of(scenario: "Scenario", has_server: bool) -> LinkTable:
+def links_of(scenario: Scenario, has_server: bool) -> LinkTable:
     """Return the links of all nodes, the server's last."""
     links = links_drawn(scenario.links, scenario.nodes.count, scenario.seed)
     if not has_server:
@@ -60,25 +59,25 @@ def links_of(scenario: "Scenario", has_server: bool) -> LinkTable:
     return with_server(links, float(mbps_to_bytes_per_s(scenario.network.server_mbps)))
 
 
-def codec_of(scenario: "Scenario") -> Codec | None:
+def codec_of(scenario: Scenario) -> Codec | None:
     """Return the compression of parameters in messages, or None."""
     codec = scenario.network.compression
     return None if isinstance(codec, NoCompression) else codec
 
 
-def absences_of(scenario: "Scenario") -> Absences:
+def absences_of(scenario: Scenario) -> Absences:
     """Return the absences of each node."""
     return absences_drawn(scenario.churn, scenario.nodes.count, scenario.seed)
 
 
-def losses_of(scenario: "Scenario") -> Losses:
+def losses_of(scenario: Scenario) -> Losses:
     """Return the losses of messages."""
     network = scenario.network
     bursts = None if network.loss_bursts is None else Bursts(**network.loss_bursts.model_dump(), seed=scenario.seed)
     return Losses(network.drop_probability, bursts, network.on_drop, network.timeout_s)
 
 
-def build_network(scenario: "Scenario", env: simpy.Environment, has_server: bool) -> Network:
+def build_network(scenario: Scenario, env: simpy.Environment, has_server: bool) -> Network:
     """Build the network with the links of all nodes."""
     network = scenario.network
     return Network(
@@ -92,7 +91,7 @@ def build_network(scenario: "Scenario", env: simpy.Environment, has_server: bool
     )
 
 
-def build_run(scenario: "Scenario", prepared: "PreparedData | DatasetSpec") -> Run:
+def build_run(scenario: Scenario, prepared: PreparedData | DatasetSpec) -> Run:
     """Build the facts on the run that all nodes know."""
     num_nodes, has_server = scenario.nodes.count, scenario.algorithm.has_server
     if scenario.algorithm.uses_topology:
@@ -117,7 +116,7 @@ def build_run(scenario: "Scenario", prepared: "PreparedData | DatasetSpec") -> R
     )
 
 
-def build_members(scenario: "Scenario", run: Run) -> list[Member]:
+def build_members(scenario: Scenario, run: Run) -> list[Member]:
     """Build all nodes, the server last, each with the tracker of its best model if models are validated."""
     stopping, learns = scenario.training.early_stopping, scenario.learning != "none"
     validated = stopping is not None or scenario.evaluation.evaluated_model == "best"
@@ -130,7 +129,7 @@ def build_members(scenario: "Scenario", run: Run) -> list[Member]:
 
 
 def build_transport(
-    scenario: "Scenario",
+    scenario: Scenario,
     network: Network,
     members: list[Member],
     run: Run,
@@ -156,7 +155,7 @@ def build_transport(
     return AttackedTransport(parts, ForgingPacker(attackers, *packed), *carried)
 
 
-def meter_of(scenario: "Scenario", env: simpy.Environment, network: Network, server: int | None) -> EnergyMeter | None:
+def meter_of(scenario: Scenario, env: simpy.Environment, network: Network, server: int | None) -> EnergyMeter | None:
     """Build the meter of the nodes' energy, or None if the scenario has no section energy."""
     if scenario.energy is None:
         return None
@@ -167,7 +166,7 @@ def meter_of(scenario: "Scenario", env: simpy.Environment, network: Network, ser
 
 
 def privacy_meter_of(
-    scenario: "Scenario", env: simpy.Environment, learner: Compute, sent_in_clear: Callable[[int], bool]
+    scenario: Scenario, env: simpy.Environment, learner: Compute, sent_in_clear: Callable[[int], bool]
 ) -> PrivacyMeter | None:
     """Build the meter of every node's epsilon, or None without privacy."""
     privacy = scenario.privacy
@@ -183,8 +182,8 @@ def privacy_meter_of(
 
 
 def build_monitor(
-    scenario: "Scenario",
-    prepared: "PreparedData | DatasetSpec",
+    scenario: Scenario,
+    prepared: PreparedData | DatasetSpec,
     learner: Compute,
     recorder: Records,
     run: Run,
@@ -192,7 +191,7 @@ def build_monitor(
     measurements: Measurements,
     attackers: Attackers | None,
     on_evaluated: Callable[[Evaluated], None],
-    on_model: "Callable[[int, Snapshot, Model, Any], None]",
+    on_model: Callable[[int, Snapshot, Model, Any], None],
 ) -> Monitor:
     """Build the monitor of completed rounds: evaluations, or only times in a network-only run."""
     if scenario.learning == "none":
@@ -216,7 +215,7 @@ def build_monitor(
 
 
 def oracle_of(
-    scenario: "Scenario", learner: Compute, recorder: Records, run: Run, members: Sequence[Member]
+    scenario: Scenario, learner: Compute, recorder: Records, run: Run, members: Sequence[Member]
 ) -> OracleSimilarities:
     """Return the true similarities of chosen nodes to all others, computed at every evaluation."""
     algorithm = scenario.algorithm
@@ -228,13 +227,13 @@ def oracle_of(
 
 
 def build_simulation(
-    scenario: "Scenario",
-    prepared: "PreparedData | DatasetSpec",
+    scenario: Scenario,
+    prepared: PreparedData | DatasetSpec,
     learner: Compute,
     recorder: Records,
     on_round: Callable[[int, float, int], None] = lambda *_: None,
     on_evaluated: Callable[[Evaluated], None] = lambda _: None,
-    on_model: "Callable[[int, Snapshot, Model, Any], None]" = lambda *_: None,
+    on_model: Callable[[int, Snapshot, Model, Any], None] = lambda *_: None,
 ) -> Simulation:
     """Build the simulation of one run with all its objects."""
     rule, churn, learns = scenario.aggregation, scenario.churn, scenario.learning != "none"
@@ -281,7 +280,7 @@ def build_simulation(
 
 
 def change_at_once(
-    simulation: Simulation, before: "Scenario", after: "Scenario", learner: Compute, recorder: Records
+    simulation: Simulation, before: Scenario, after: Scenario, learner: Compute, recorder: Records
 ) -> None:
     """Change the simulation to the other scenario at this instant, after the events that are due now.
 
@@ -314,7 +313,7 @@ def change_at_once(
     simulation.env.process(change())
 
 
-def _change_surroundings(simulation: Simulation, before: "Scenario", after: "Scenario", learner: Compute) -> None:
+def _change_surroundings(simulation: Simulation, before: Scenario, after: Scenario, learner: Compute) -> None:
     was, now = before.network, after.network
     network, transport = simulation.network, simulation.transport
     clock = simulation.ports.clock

@@ -36,6 +36,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
+import numpy as np
 from annotated_types import Ge, Gt, Le, Lt
 
 from ddlsim.attacks.base import Attack, AttackInput, Knowledge, mean_of
@@ -43,7 +44,6 @@ from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.units import END_OF_TIME_S, Count, CountOrZero
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
 
 
@@ -298,7 +298,7 @@ class LabelFlip(Attack):
     needs_classes: ClassVar[bool] = True
 
     def poison(
-        self, inputs: "torch.Tensor", labels: "torch.Tensor", num_classes: int, rng: "np.random.Generator"
+        self, inputs: "torch.Tensor", labels: "torch.Tensor", num_classes: int, rng: np.random.Generator
     ) -> "tuple[torch.Tensor, torch.Tensor]":
         return inputs, num_classes - 1 - labels
 
@@ -320,7 +320,7 @@ class Backdoor(Attack):
     size: Count = 3
 
     def poison(
-        self, inputs: "torch.Tensor", labels: "torch.Tensor", num_classes: int, rng: "np.random.Generator"
+        self, inputs: "torch.Tensor", labels: "torch.Tensor", num_classes: int, rng: np.random.Generator
     ) -> "tuple[torch.Tensor, torch.Tensor]":
         import torch
 

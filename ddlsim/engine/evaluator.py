@@ -13,22 +13,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ddlsim.attacks.forgeries import BACKDOOR
-from ddlsim.engine.monitor import RoundTimes
+from ddlsim.attacks.node_attacks import Attackers
+from ddlsim.engine.monitor import OracleSimilarities, Population, Records, RoundTimes
 from ddlsim.learning.training_inputs import NOT_COMPUTED
 from ddlsim.node.candidates import SELECTION_BATCHES, EvaluationCandidates, Snapshot
+from ddlsim.node.ports import Model, Params
+from ddlsim.scenario.sections import Evaluation
 from ddlsim.tasks import Task, metrics
 from ddlsim.tasks.base import CONSENSUS, TRAIN_LOSS, VALIDATION, VALIDATION_LOSS, Metric
 
 if TYPE_CHECKING:
-    from ddlsim.attacks.node_attacks import Attackers
-    from ddlsim.engine.monitor import OracleSimilarities, Population, Records
-    from ddlsim.learning.bank import Params
-    from ddlsim.learning.job_types import Model
     from ddlsim.learning.jobs import Job
     from ddlsim.learning.learner import Learner
     from ddlsim.learning.losses import EvalResult
     from ddlsim.learning.optimizing.state import LocalState
-    from ddlsim.scenario.sections import Evaluation
 
 
 MOST_OPEN = 20_000
@@ -44,11 +42,11 @@ class TrainingLosses:
         recorder: destination of rows.
     """
 
-    def __init__(self, learner: "Learner", recorder: "Records"):
+    def __init__(self, learner: "Learner", recorder: Records):
         self._learner, self._recorder = learner, recorder
         self._open: list[tuple[int, int, float, int, Sequence[Params]]] = []  # round, node, time, steps, losses
 
-    def take(self, time_s: float, node: int, completed: int, steps: int, losses: "Sequence[Params]") -> None:
+    def take(self, time_s: float, node: int, completed: int, steps: int, losses: Sequence[Params]) -> None:
         """Note a finished training, of as many pieces of equal length as there are losses."""
         self._open.append((completed, node, time_s, steps, losses))
 
@@ -80,7 +78,7 @@ class Measurements:
         metric: metric of the rows.
     """
 
-    def __init__(self, learner: "Learner", recorder: "Records", metric: Metric):
+    def __init__(self, learner: "Learner", recorder: Records, metric: Metric):
         self._learner = learner
         self._recorder = recorder
         self._metric = metric
@@ -88,7 +86,7 @@ class Measurements:
         self.losses = TrainingLosses(learner, recorder)
 
     def take(
-        self, time_s: float, node: int, completed: int, name: str, model: "Model", local_state: "LocalState | None"
+        self, time_s: float, node: int, completed: int, name: str, model: Model, local_state: "LocalState | None"
     ) -> None:
         """Measure a model on a node's validation samples; takes no simulated time.
 
@@ -175,17 +173,17 @@ class Evaluator:
     """
 
     compute: "Learner"
-    recorder: "Records"
-    evaluation: "Evaluation"
+    recorder: Records
+    evaluation: Evaluation
     rounds: int
     test_set: np.ndarray
     task: Task
     rng: Callable[[str, int, int], np.random.Generator]
     measurements: Measurements
-    similarities: "OracleSimilarities"
+    similarities: OracleSimilarities
     on_evaluated: Callable[[Evaluated], None] = lambda _: None
-    on_model: "Callable[[int, Snapshot, Model, Any], None]" = lambda *_: None
-    attackers: "Attackers | None" = None
+    on_model: Callable[[int, Snapshot, Model, Any], None] = lambda *_: None
+    attackers: Attackers | None = None
     stops_early: bool = False
 
     def __post_init__(self) -> None:
@@ -202,7 +200,7 @@ class Evaluator:
         every, rounds = next(rest for first, *rest in self._schedules if completed >= first)
         return completed >= rounds or completed % every == 0
 
-    def use(self, evaluation: "Evaluation", rounds: int, after: int, similarities: "OracleSimilarities") -> None:
+    def use(self, evaluation: Evaluation, rounds: int, after: int, similarities: OracleSimilarities) -> None:
         """Replace the target from now on, and the evaluated rounds for more than `after` rounds."""
         self._schedules.insert(0, (after + 1, evaluation.every, rounds))  # newest first
         self._stop_at = evaluation.wanted if evaluation.stop_at_target else None
@@ -214,11 +212,11 @@ class Evaluator:
         self.measurements.write()
         self.measurements.losses.write(self.evaluated, MOST_OPEN)
 
-    def completed(self, node: int, completed: int, population: "Population") -> None:
+    def completed(self, node: int, completed: int, population: Population) -> None:
         """Take the snapshot of a node that has completed a due round."""
         self._open.setdefault(completed, {})[node] = population.snapshot(node, completed)
 
-    def close_complete(self, population: "Population") -> None:
+    def close_complete(self, population: Population) -> None:
         """Evaluate every open round that no node is still on the way to; absent nodes count with their current state.
 
         Nodes that joined or returned in a later round count with their state when they completed that round, if they
@@ -301,7 +299,7 @@ class Evaluator:
         return Evaluated(completed, time_s, bytes_sent, self._metrics[0], values, attacked)
 
     def _write_backdoor(
-        self, completed: int, snapshots: dict[int, Snapshot], models: "Mapping[int, tuple[Model, Any]]"
+        self, completed: int, snapshots: dict[int, Snapshot], models: Mapping[int, tuple[Model, Any]]
     ) -> None:
         """Write each node's share of test samples of other classes that are classified as the backdoor's target."""
         jobs = [
@@ -314,7 +312,7 @@ class Evaluator:
             self.recorder.row(snapshots[node].time_s, node, completed, "backdoor_success", success)
 
     def _write_validation(
-        self, completed: int, snapshots: dict[int, Snapshot], models: "dict[int, tuple[Model, Any]]"
+        self, completed: int, snapshots: dict[int, Snapshot], models: dict[int, tuple[Model, Any]]
     ) -> None:
         """Write metrics and loss of the tested models on each node's validation samples."""
         jobs = [self.compute.test([model], node, "own validation", state) for node, (model, state) in models.items()]
@@ -325,7 +323,7 @@ class Evaluator:
             self.recorder.row(time_s, node, completed, VALIDATION_LOSS, math.inf if math.isnan(loss) else loss)
 
     def _write_consensus(
-        self, completed: int, snapshots: dict[int, Snapshot], models: "Mapping[int, tuple[Model, Any]]"
+        self, completed: int, snapshots: dict[int, Snapshot], models: Mapping[int, tuple[Model, Any]]
     ) -> None:
         """Write each honest node's squared distance to the average of their tested models."""
         attackers = () if self.attackers is None else self.attackers.nodes
@@ -371,7 +369,7 @@ class Evaluator:
         return values[0]
 
 
-def _parts(serving: EvaluationCandidates) -> "list[Params]":
+def _parts(serving: EvaluationCandidates) -> list[Params]:
     """Return all parts of all candidates."""
     return [params for model in serving.models for params in model]
 

@@ -7,19 +7,17 @@ in other rounds that ask it. attacks/base.py describes the attackers' knowledge.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
+from ddlsim.attacks.base import Attack
 from ddlsim.attacks.forgeries import Sybil
+from ddlsim.attacks.node_attacks import Attackers, NodeAttacks
 from ddlsim.engine.packing import MessagePacker
 from ddlsim.network.messages.encoder import Path, Payload, is_parameters, parameters_in, walk
 from ddlsim.network.messages.message import EXCHANGE, PUSH, RESPONSE, SCORE_REQUEST, SECURE, Keys, Message, Nodes
+from ddlsim.node.ports import Params
 from ddlsim.topologies.base import Receivers
-
-if TYPE_CHECKING:
-    from ddlsim.attacks.base import Attack
-    from ddlsim.attacks.node_attacks import Attackers, NodeAttacks
-    from ddlsim.learning.bank import Params
 
 JUNK = "junk"
 FLOODED = (PUSH, RESPONSE, SCORE_REQUEST, SECURE, EXCHANGE)
@@ -47,7 +45,7 @@ class ForgingPacker(MessagePacker):
 
     withheld: Callable[[Message], None]
 
-    def __init__(self, attackers: "Attackers", *args: Any):
+    def __init__(self, attackers: Attackers, *args: Any):
         self.attackers = attackers
         self.knowing = {attack.knows for attack, _ in attackers.attacks if attack.forges}
         self._sent: dict[Place, Known] = {}  # newest parameters that each node would have sent honestly
@@ -133,12 +131,12 @@ class ForgingPacker(MessagePacker):
     def _forge(
         self,
         sender: int,
-        own: "Params",
+        own: Params,
         path: Path,
         receiver: int | None,
         round_num: int,
-        forging: "Sequence[tuple[Attack, Nodes]]",
-    ) -> "Params":
+        forging: Sequence[tuple[Attack, Nodes]],
+    ) -> Params:
         """Return the forgery of parameters; the same parameters of a sender give the same forgery."""
         follows = any(isinstance(attack, Sybil) and sender != nodes[0] for attack, nodes in forging)
         forgeries = {} if follows else self._forged.setdefault(own, {})
@@ -163,8 +161,8 @@ class ForgingPacker(MessagePacker):
         return found
 
     def _known(
-        self, attack: "Attack", nodes: Nodes, sender: int, place: Place, receiver: int | None, round_num: int
-    ) -> "tuple[list[Params], int, Params | None]":
+        self, attack: Attack, nodes: Nodes, sender: int, place: Place, receiver: int | None, round_num: int
+    ) -> tuple[list[Params], int, Params | None]:
         """Return the rows that an attack knows, the accomplices around the receiver, and the receiver's row; the last
         two only for attacks that send each receiver different parameters.
         """
@@ -219,7 +217,7 @@ class ForgingPacker(MessagePacker):
         for path, params in parameters_in(payload):
             known.setdefault((path, params.size), {})[node] = params
 
-    def _not_withheld(self, attacks: "NodeAttacks", receivers: Nodes, round_num: int, kind: str) -> Nodes:
+    def _not_withheld(self, attacks: NodeAttacks, receivers: Nodes, round_num: int, kind: str) -> Nodes:
         """Return the receivers of a message; the others stop waiting for it, at once or at the deadline."""
         chance = attacks.withholds(self.round_of(attacks.node, round_num))
         if not chance:

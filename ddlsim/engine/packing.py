@@ -2,18 +2,15 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from ddlsim.engine.run_info import RunParts
 from ddlsim.foundation.errors import DdlsimError
+from ddlsim.network.messages.compression import Codec
 from ddlsim.network.messages.encoder import MessageEncoder, Payload, content_bytes, payload_sizes
 from ddlsim.network.messages.gaussian import PrivateSender
 from ddlsim.network.messages.message import Keys, Message, Nodes
-
-if TYPE_CHECKING:
-    from ddlsim.engine.run_info import RunParts
-    from ddlsim.learning.job_types import Model
-    from ddlsim.network.messages.compression import Codec
-    from ddlsim.scenario.network_sections import Privacy
+from ddlsim.node.ports import Model
+from ddlsim.scenario.network_sections import Privacy
 
 
 class MessagePacker:
@@ -28,9 +25,9 @@ class MessagePacker:
 
     def __init__(
         self,
-        parts: "RunParts",
-        codec: "Codec | None" = None,
-        privacy: "Privacy | None" = None,
+        parts: RunParts,
+        codec: Codec | None = None,
+        privacy: Privacy | None = None,
         released: Callable[[int, int], None] = lambda *_: None,
     ):
         self._network, self._members, self._run, self._compute = parts.network, parts.members, parts.run, parts.compute
@@ -38,11 +35,11 @@ class MessagePacker:
         self.use_codec(codec)
         self._senders = [] if privacy is None else [self._sender(privacy, node) for node in range(parts.run.num_nodes)]
 
-    def use_codec(self, codec: "Codec | None") -> None:
+    def use_codec(self, codec: Codec | None) -> None:
         """Compress messages from now on with this codec; copies that receivers had cannot be used with it."""
         self._encoders = None if codec is None else [self._encoder(codec, member.id) for member in self._members]
 
-    def starts_with(self, node: int, models: "Sequence[Model]") -> None:
+    def starts_with(self, node: int, models: Sequence[Model]) -> None:
         """Register models that a node has drawn, which contain no information on data."""
         if node < len(self._senders):
             self._senders[node].starts_with(models)
@@ -109,10 +106,10 @@ class MessagePacker:
         """Return the receiver with separate copies of a node's messages; None: all receivers share the same."""
         return None
 
-    def _encoder(self, codec: "Codec", node: int) -> MessageEncoder:
+    def _encoder(self, codec: Codec, node: int) -> MessageEncoder:
         return MessageEncoder(codec, self._compute.compress, lambda: self._draw_seed("compression", node))
 
-    def _sender(self, privacy: "Privacy", node: int) -> PrivateSender:
+    def _sender(self, privacy: Privacy, node: int) -> PrivateSender:
         return PrivateSender(
             privacy.clip,
             privacy.noise_multiplier,

@@ -8,25 +8,21 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import simpy
 
 from ddlsim.devices.base import FORWARD_SHARE, StepTimeTrace
+from ddlsim.engine.membership import Member
+from ddlsim.engine.meters import EnergyMeter
+from ddlsim.engine.time_use import TimeUse
 from ddlsim.foundation import rng
 from ddlsim.foundation.errors import DdlsimError
+from ddlsim.network.network import Network
 from ddlsim.network.scheduled_calls import LATE, ScheduledCall
+from ddlsim.node.ports import Compute
 from ddlsim.topologies.base import among, spanning_tree
-
-if TYPE_CHECKING:
-    import simpy
-
-    from ddlsim.engine.membership import Member
-    from ddlsim.engine.meters import EnergyMeter
-    from ddlsim.engine.time_use import TimeUse
-    from ddlsim.network.network import Network
-    from ddlsim.node.ports import Compute
-
 
 Graph = Sequence[Sequence[int]]
 """Neighbors per node."""
@@ -173,7 +169,7 @@ class Run:
             self._clients[round_num] = found
         return found
 
-    def round_end(self, round_num: int, event: Callable[[], "simpy.Event"]) -> "simpy.Event | None":
+    def round_end(self, round_num: int, event: Callable[[], simpy.Event]) -> simpy.Event | None:
         """Return the event of the end of a server's round; None if it has ended."""
         if round_num < self.closed_rounds:
             return None
@@ -226,12 +222,12 @@ class SimulatedClock:
 
     def __init__(
         self,
-        env: "simpy.Environment",
-        step_time_s: "np.ndarray | StepTimeTrace",
-        meter: "EnergyMeter | None" = None,
-        forward_share: "Sequence[float] | None" = None,
-        about: "dict[str, Any] | None" = None,
-        times: "TimeUse | None" = None,
+        env: simpy.Environment,
+        step_time_s: np.ndarray | StepTimeTrace,
+        meter: EnergyMeter | None = None,
+        forward_share: Sequence[float] | None = None,
+        about: dict[str, Any] | None = None,
+        times: TimeUse | None = None,
     ):
         self._env = env
         self.meter, self.times = meter, times
@@ -241,9 +237,9 @@ class SimulatedClock:
 
     def use(
         self,
-        step_time_s: "np.ndarray | StepTimeTrace",
-        forward_share: "Sequence[float] | None" = None,
-        about: "dict[str, Any] | None" = None,
+        step_time_s: np.ndarray | StepTimeTrace,
+        forward_share: Sequence[float] | None = None,
+        about: dict[str, Any] | None = None,
     ) -> None:
         """Set the devices' durations of work that starts from now on."""
         self._trace = step_time_s if isinstance(step_time_s, StepTimeTrace) else None
@@ -252,7 +248,7 @@ class SimulatedClock:
         self._forward_share, self.about = forward_share, about
 
     @property
-    def env(self) -> "simpy.Environment":
+    def env(self) -> simpy.Environment:
         """SimPy's environment."""
         return self._env
 
@@ -261,15 +257,15 @@ class SimulatedClock:
         """Simulated seconds since the start."""
         return self._env.now
 
-    def at_end_of_instant(self, call: Callable[[], None]) -> "simpy.Event":
+    def at_end_of_instant(self, call: Callable[[], None]) -> simpy.Event:
         """Call once all other events of this instant have happened, except messages that arrive at it."""
         return ScheduledCall(self._env, lambda _: call(), 0.0, LATE)
 
-    def event(self) -> "simpy.Event":
+    def event(self) -> simpy.Event:
         """Return an event that has not happened yet."""
         return self._env.event()
 
-    def after(self, seconds: float) -> "simpy.Event":
+    def after(self, seconds: float) -> simpy.Event:
         """Return an event this number of seconds from now.
 
         Nodes that ask in a row for the same delay at the same instant get the same event, and continue in the order in
@@ -325,8 +321,8 @@ class RunParts:
         compute: encodes and scores models.
     """
 
-    network: "Network"
-    members: "Sequence[Member]"
+    network: Network
+    members: Sequence[Member]
     run: Run
     clock: SimulatedClock
-    compute: "Compute"
+    compute: Compute

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import simpy
 
 from ddlsim.engine.answers import ANSWER_TO, AnswerService
 from ddlsim.engine.collectives import Collectives
+from ddlsim.engine.packing import MessagePacker
+from ddlsim.engine.run_info import Run, RunParts, SimulatedClock
 from ddlsim.engine.secure_rounds import SecureRounds
 from ddlsim.engine.time_use import TimeUse, end_period_of
 from ddlsim.foundation.errors import DdlsimError
@@ -29,14 +31,9 @@ from ddlsim.network.messages.message import (
     PayloadBreakdown,
     to_one,
 )
-from ddlsim.node.ports import CollectiveCall, Ports
-
-if TYPE_CHECKING:
-    from ddlsim.engine.packing import MessagePacker
-    from ddlsim.engine.run_info import Run, RunParts, SimulatedClock
-    from ddlsim.learning.job_types import Model
-    from ddlsim.scenario.network_sections import SecureAggregation
-    from ddlsim.scenario.sections import Protocol
+from ddlsim.node.ports import CollectiveCall, Model, Ports
+from ddlsim.scenario.network_sections import SecureAggregation
+from ddlsim.scenario.sections import Protocol
 
 
 class NetworkTransport:
@@ -61,10 +58,10 @@ class NetworkTransport:
 
     def __init__(
         self,
-        parts: "RunParts",
-        packer: "MessagePacker",
-        protocol: "Protocol",
-        secure: "SecureAggregation | None" = None,
+        parts: RunParts,
+        packer: MessagePacker,
+        protocol: Protocol,
+        secure: SecureAggregation | None = None,
         record: Callable[[int, int, str, int], None] = lambda *_: None,
     ):
         self.contents = PayloadBreakdown()
@@ -85,7 +82,7 @@ class NetworkTransport:
             self._secure = SecureRounds(secure, parts, self._mailboxes, self._send, record)
         self.network.listen(self._delivered, self.fail)
 
-    def use_protocol(self, protocol: "Protocol") -> None:
+    def use_protocol(self, protocol: Protocol) -> None:
         """Set the deadline of waits that start from now on."""
         self._deadline_s, self._keep_late = protocol.deadline_s, protocol.late_messages == "keep"
         self._staleness_s = protocol.staleness_s
@@ -114,7 +111,7 @@ class NetworkTransport:
         else:
             self._send([each for peer in peers for each in requests((peer,), {"stage": stages[peer]})])
 
-    def ask_for_scores(self, node: int, peers: Sequence[int], round_num: int, model: "Model") -> None:
+    def ask_for_scores(self, node: int, peers: Sequence[int], round_num: int, model: Model) -> None:
         """Ask peers for the loss of a model on their training samples."""
         self._ask(SCORE_REQUEST, node, tuple(peers), round_num, {"model": model})
 
@@ -315,6 +312,6 @@ class NetworkTransport:
 class EnginePorts(Ports):
     """Ports with the additional methods that the engine uses, for nodes that join, leave and finish."""
 
-    clock: "SimulatedClock"
+    clock: SimulatedClock
     transport: NetworkTransport
-    run: "Run"
+    run: Run

@@ -7,18 +7,16 @@ import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ddlsim.aggregation.base import Aggregation
+from ddlsim.attacks.base import Attack
 from ddlsim.foundation.errors import DdlsimError
 from ddlsim.learning import job_types
 from ddlsim.learning.bank import Params, Rows
 from ddlsim.learning.fragments import Fragment
 from ddlsim.learning.jobs import Job, Jobs
 from ddlsim.learning.layout import Entry, Part
-
-if TYPE_CHECKING:
-    from ddlsim.aggregation.base import Aggregation
-    from ddlsim.attacks.base import Attack
 
 
 class ShapeChecks:
@@ -102,7 +100,7 @@ class RowOperations:
 
     def aggregate(
         self,
-        rule: "Aggregation",
+        rule: Aggregation,
         sources: Sequence[Params],
         weights: Sequence[float],
         own: int | None,
@@ -168,7 +166,7 @@ class RowOperations:
         self._submit(job_types.CompressSpec, codec=codec, source=params, copy=copy, seed=seed, target=decoded)
         return decoded
 
-    def attack(self, attack: "Attack", own: Params, **view: Any) -> Params:
+    def attack(self, attack: Attack, own: Params, **view: Any) -> Params:
         """Return the parameters that an attacked node sends instead of `own`; `view` are fields of job_types.AttackSpec
         (job_types.py).
         """

@@ -12,20 +12,19 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, cast
 
+from ddlsim.devices.base import StepWork
 from ddlsim.foundation.errors import DdlsimError
 from ddlsim.learning.fragments import Fragment, SizedTensor
-from ddlsim.learning.training_inputs import MODEL, batches_per_pass, check_model, no_core
+from ddlsim.learning.training_inputs import MODEL, Objective, batches_per_pass, check_model, no_core
 from ddlsim.scenario.per_node import of_node
 
 if TYPE_CHECKING:
-    from ddlsim.devices.base import StepWork
     from ddlsim.learning.architecture import Build
     from ddlsim.learning.bank import Params
     from ddlsim.learning.job_types import Model
     from ddlsim.learning.jobs import Job
     from ddlsim.learning.layout import Buffers, Part
     from ddlsim.learning.optimizing.state import LocalState
-    from ddlsim.learning.training_inputs import Objective
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +102,7 @@ class SizeLearner:
             an architecture without one, given as sizes alone, is assumed to have one linear layer as head.
     """
 
-    step_work: "Callable[[], Mapping[str, StepWork]]"
+    step_work: Callable[[], Mapping[str, StepWork]]
     """Operations of a training step per architecture, set by assembly/learner.py."""
 
     def __init__(
@@ -173,7 +172,7 @@ class SizeLearner:
         rng: Any,
         only: str | None,
         local_state: "LocalState | None",
-        objective: "Objective | None",
+        objective: Objective | None,
         *_: Any,
         **__: Any,
     ) -> "tuple[Model, LocalState | None, dict[int, Params]]":
@@ -273,7 +272,7 @@ class SizeLearner:
         """Return the assumed results of jobs."""
         return [job.value for job in jobs]
 
-    def launch_full(self, num_training: "Callable[[], int]") -> None:
+    def launch_full(self, num_training: Callable[[], int]) -> None:
         """Nothing is ever launched."""
 
     def flush(self) -> None:

@@ -7,14 +7,11 @@ since a second one would replace the first.
 import sys
 from collections.abc import Collection, Iterable, Mapping
 from operator import index
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ddlsim.foundation.errors import DdlsimError
+from ddlsim.node.ports import Model, Transport
 from ddlsim.tasks.base import KNOWN, ROWS, rows_of
-
-if TYPE_CHECKING:
-    from ddlsim.learning.job_types import Model
-    from ddlsim.node.ports import Transport
 
 
 def step_count(steps: Any) -> int:
@@ -126,7 +123,7 @@ class SendGuard:
         transport: port that records which messages receivers have taken.
     """
 
-    def __init__(self, node_id: int, transport: "Transport"):
+    def __init__(self, node_id: int, transport: Transport):
         self._node_id, self._transport = node_id, transport
         self.forget()
 

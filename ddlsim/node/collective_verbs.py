@@ -3,7 +3,7 @@
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from operator import index
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 import simpy
 
@@ -12,10 +12,7 @@ from ddlsim.network.collective_schedules import SCHEDULES
 from ddlsim.network.messages.encoder import is_parameters, walk
 from ddlsim.node.arguments import node_ids
 from ddlsim.node.parameters import ParameterOps
-from ddlsim.node.ports import CollectiveCall, OnLeave
-
-if TYPE_CHECKING:
-    from ddlsim.learning.bank import Params
+from ddlsim.node.ports import CollectiveCall, OnLeave, Params
 
 Verb = tuple[simpy.Event, Callable[[], Any]]
 """An operation that takes simulated time: the event of its end, and the function that then returns its result."""

@@ -4,21 +4,18 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ddlsim.foundation.errors import DdlsimError
-from ddlsim.learning.training_inputs import TrainingContext, no_samples
+from ddlsim.learning.training_inputs import Objective, TrainingContext, no_samples
 from ddlsim.node import arguments
+from ddlsim.node.candidates import BestModel
 from ddlsim.node.collective_verbs import CollectiveVerbs, Verb
 from ddlsim.node.parameters import Deferred
+from ddlsim.node.ports import Model, Params, Ports
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from ddlsim.learning.bank import Params
-    from ddlsim.learning.job_types import Model
     from ddlsim.learning.optimizing.state import LocalState
-    from ddlsim.learning.training_inputs import Objective
-    from ddlsim.node.candidates import BestModel
-    from ddlsim.node.ports import Ports
 
 
 class ComputingVerbs(CollectiveVerbs):
@@ -33,7 +30,7 @@ class ComputingVerbs(CollectiveVerbs):
         local_state: the learner's state of the node's trainings.
     """
 
-    def __init__(self, node_id: int, ports: "Ports", best: "BestModel | None" = None, times_lost: int = 0):
+    def __init__(self, node_id: int, ports: Ports, best: BestModel | None = None, times_lost: int = 0):
         super().__init__(node_id, ports, times_lost)
         self._log, self._released, self._best = ports.log, ports.released, best
         self.round_num, self.open_verbs = 0, 0
@@ -45,7 +42,7 @@ class ComputingVerbs(CollectiveVerbs):
         model: "Model",
         steps: int | None = None,
         only: str | None = None,
-        objective: "Objective | None" = None,
+        objective: Objective | None = None,
         after_step: "Callable[[Model], Model] | None" = None,
         proximal: float = 0.0,
         control: "Params | None" = None,
@@ -186,7 +183,7 @@ class ComputingVerbs(CollectiveVerbs):
         of_run = rounds * self.local_steps if of_run is None else of_run
         return TrainingContext(self.round_num, rounds, of_run, proximal, control, of, done)
 
-    def _batch_rng(self, purpose: str) -> "np.random.Generator | None":
+    def _batch_rng(self, purpose: str) -> np.random.Generator | None:
         """Return the stream that draws mini-batches; None if there are no samples to draw."""
         return self.rng(purpose) if self._compute.draws_numbers else None
 

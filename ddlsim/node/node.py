@@ -9,21 +9,19 @@ the node continues.
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from operator import index
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ddlsim.foundation.errors import DdlsimError
 from ddlsim.network.messages.encoder import as_sent
-from ddlsim.network.messages.message import PUSH, RESPONSE, SCORE
+from ddlsim.network.messages.message import PUSH, RESPONSE, SCORE, Message
 from ddlsim.node import arguments
-from ddlsim.node.collective_verbs import Steps as Steps
-from ddlsim.node.collective_verbs import Verb as Verb
+from ddlsim.node.candidates import BestModel
+from ddlsim.node.collective_verbs import Steps, Verb
 from ddlsim.node.computing_verbs import ComputingVerbs
+from ddlsim.node.ports import Model, Params, Ports
 
-if TYPE_CHECKING:
-    from ddlsim.learning.job_types import Model
-    from ddlsim.network.messages.message import Message
-    from ddlsim.node.candidates import BestModel
-    from ddlsim.node.ports import Ports
+__all__ = ["Message", "Model", "Node", "Params", "Steps", "Verb"]
+"""Types in the signatures of algorithms."""
 
 
 class Node(ComputingVerbs):
@@ -43,7 +41,7 @@ class Node(ComputingVerbs):
         open_verbs: number of verbs created and not yet yielded; the engine counts them down.
     """
 
-    def __init__(self, node_id: int, ports: "Ports", best: "BestModel | None" = None, times_lost: int = 0):
+    def __init__(self, node_id: int, ports: Ports, best: BestModel | None = None, times_lost: int = 0):
         super().__init__(node_id, ports, best, times_lost)
         self._sent = arguments.SendGuard(node_id, ports.transport)
         self.last_received_round = -1
@@ -233,7 +231,7 @@ class Node(ComputingVerbs):
             return event, partial(self._take_pushed, round_num)
         return event, partial(transport.take, self.id, kind, round_num)
 
-    def _take_pushed(self, round_num: int) -> "list[Message]":
+    def _take_pushed(self, round_num: int) -> list[Message]:
         self.last_received_round = round_num
         messages = self._transport.take(self.id, PUSH, round_num)
         if self._run.server is not None:

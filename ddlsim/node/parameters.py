@@ -15,14 +15,11 @@ from ddlsim.foundation.errors import DdlsimError, listing
 from ddlsim.learning.fragments import Fragment, Order, equal_fragments, fragments_of, layers_of
 from ddlsim.node.arguments import node_ids
 from ddlsim.node.info import NodeInfo
+from ddlsim.node.ports import Model, Params, Ports
 from ddlsim.topologies.base import Receivers, mixing_weights
 
 if TYPE_CHECKING:
     import torch
-
-    from ddlsim.learning.bank import Params
-    from ddlsim.learning.job_types import Model
-    from ddlsim.node.ports import Ports
 
 
 class Deferred:
@@ -83,7 +80,7 @@ class ParameterOps(NodeInfo):
         times_lost: number of times that the participant has lost its state.
     """
 
-    def __init__(self, node_id: int, ports: "Ports", times_lost: int = 0):
+    def __init__(self, node_id: int, ports: Ports, times_lost: int = 0):
         super().__init__(node_id, ports)
         self._transport, self._aggregation = ports.transport, ports.aggregation
         self._attack = None if ports.attackers is None else ports.attackers.of(node_id)

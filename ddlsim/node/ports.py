@@ -17,9 +17,12 @@ if TYPE_CHECKING:
 
     from ddlsim.aggregation.base import Aggregation
     from ddlsim.attacks.node_attacks import Attackers
-    from ddlsim.learning.job_types import Model
+    from ddlsim.learning.bank import Params as Params
+    from ddlsim.learning.job_types import Model as Model
     from ddlsim.learning.learner import Learner
     from ddlsim.learning.size_learner import SizeLearner
+else:
+    Model = Params = Any  # at run time, so that algorithms do not import torch
 
 
 class Clock(Protocol):

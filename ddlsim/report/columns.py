@@ -1,7 +1,7 @@
 """Tables of a run's records: columns of equal length, as a pandas.DataFrame if pandas is installed, or as files."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -9,12 +9,10 @@ from ddlsim.devices.energy import grams
 from ddlsim.foundation.environment import needed
 from ddlsim.report.figures import written_below
 from ddlsim.report.record_files import NodeColumns
+from ddlsim.report.records import Records
 from ddlsim.report.summary import costs_of
 from ddlsim.report.text import comma_separated
 from ddlsim.tasks import metrics
-
-if TYPE_CHECKING:
-    from ddlsim.report.records import Records
 
 Columns = dict[str, np.ndarray]
 
@@ -33,7 +31,7 @@ def frame(columns: Columns) -> Any:
     return pandas.DataFrame(columns)
 
 
-def evaluations(records: "Records") -> Columns:
+def evaluations(records: Records) -> Columns:
     """A row per evaluation, node and metric; see `Run.evaluations`."""
     found = records.evaluations
     clusters = np.append(records.node_cluster, -1)  # a server is in none
@@ -50,7 +48,7 @@ def evaluations(records: "Records") -> Columns:
     return {name: values[order] for name, values in columns.items()}
 
 
-def rounds(records: "Records") -> Columns:
+def rounds(records: Records) -> Columns:
     """A row per measured round; see `Run.rounds`."""
     if (timetable := records.timetable) is not None:
         return {"round": timetable["round"], "time_s": timetable["last_s"], **timetable}
@@ -73,7 +71,7 @@ def rounds(records: "Records") -> Columns:
     return columns
 
 
-def rows(records: "Records", name: str | None = None) -> Columns:
+def rows(records: Records, name: str | None = None) -> Columns:
     """Everything that was recorded as a number; see `Run.rows`."""
     chosen = {key: found for key, found in records.rows.items() if name in (None, key)}
     columns = {
@@ -86,7 +84,7 @@ def rows(records: "Records", name: str | None = None) -> Columns:
     return {key: np.concatenate(parts) if parts else np.zeros(0) for key, parts in columns.items()}
 
 
-def messages(records: "Records") -> Columns:
+def messages(records: Records) -> Columns:
     """A row per ordered pair of nodes; see `Run.messages`."""
     traffic = records.communication
     names = ("src", "dst", "messages", "payload", "header", "wasted", "in_flight")
@@ -96,12 +94,12 @@ def messages(records: "Records") -> Columns:
     return {title: getattr(traffic, name) for name, title in titles.items()}
 
 
-def links(records: "Records") -> Columns:
+def links(records: Records) -> Columns:
     """A row per node; see `Run.links`."""
     return _by_node(records.links)
 
 
-def energy(records: "Records") -> Columns:
+def energy(records: Records) -> Columns:
     """A row per node; see `Run.energy`."""
     columns = _by_node(records.energy)
     if records.energy is not None:
@@ -121,7 +119,7 @@ def _by_node(found: NodeColumns | None) -> Columns:
 TABLES = {"evaluations": evaluations, "rounds": rounds, "messages": messages, "links": links, "rows": rows}
 
 
-def write_tables(records: "Records", folder: Path, kind: str) -> list[Path]:
+def write_tables(records: Records, folder: Path, kind: str) -> list[Path]:
     """Write the tables of evaluations, rounds, messages, links and rows (everything recorded), if they have rows.
 
     Args:

@@ -14,16 +14,14 @@ from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from ddlsim.foundation.environment import needed
 from ddlsim.foundation.errors import DdlsimError, ScenarioError
 from ddlsim.report.columns import rounds, write_tables
 from ddlsim.report.comparing.groups import settings_of
+from ddlsim.report.records import Records
 from ddlsim.report.summary import honest_part, summary_of
-
-if TYPE_CHECKING:
-    from ddlsim.report.records import Records
 
 Scalar = str | int | float | bool
 
@@ -83,7 +81,7 @@ def about_run(directory: Path, scenario: dict[str, Any], project: str | None = N
     return About(directory, project or "ddlsim", name, f"{label}-s{scenario.get('seed', 0)}", settings_of(scenario))
 
 
-def points(records: "Records") -> Iterator[Point]:
+def points(records: Records) -> Iterator[Point]:
     """The evaluations of a run; of a network-only run its rounds."""
     columns = rounds(records)
     for index, completed in enumerate(columns["round"].tolist()):
@@ -269,7 +267,7 @@ def parse(text: str) -> tuple[str, str | None]:
     return name, project or None
 
 
-def export_run(records: "Records", to: str, out: Path | None = None, project: str | None = None) -> list[Path]:
+def export_run(records: Records, to: str, out: Path | None = None, project: str | None = None) -> list[Path]:
     """Write a run to a tool.
 
     Args:

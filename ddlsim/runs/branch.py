@@ -6,7 +6,7 @@ the simulation continues with the changed scenario (see assembly/simulation.py).
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,8 +29,6 @@ from ddlsim.scenario import Scenario, digest, load
 from ddlsim.scenario.parts import origins
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ddlsim.learning.learner import Learner
 
 
@@ -193,7 +191,7 @@ def _last_round(directory: Path, manifest: Mapping[str, Any], scenario: Scenario
     raise ScenarioError(f"{directory}: has no checkpoint. Name the round to branch at, by --from-round (from_round).")
 
 
-def _usable_checkpoint(planned: Branch, notify: "Callable[[str], None]") -> tuple[Path, State] | None:
+def _usable_checkpoint(planned: Branch, notify: Callable[[str], None]) -> tuple[Path, State] | None:
     """Return the newest checkpoint of the earlier run that the branch can start with, or None."""
     if planned.scenario.learning == "none":
         return None

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from enum import Enum
 from functools import cache
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, NotRequired, get_args, get_type_hints
+from typing import Any, NotRequired, get_args, get_type_hints
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, GetCoreSchemaHandler, TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError, core_schema
 from typing_extensions import TypedDict
 
@@ -23,9 +23,6 @@ from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.registry import Registry
 from ddlsim.scenario.synonyms import suggestion
 from ddlsim.scenario.tree import Tree
-
-if TYPE_CHECKING:
-    from pydantic import GetCoreSchemaHandler
 
 TABLES = {
     "algorithm": "ddlsim.algorithms:ALGORITHMS",
@@ -71,7 +68,7 @@ class NamedPart:
     def __init__(self, key: str):
         self.key = key
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: "GetCoreSchemaHandler") -> core_schema.CoreSchema:
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         return core_schema.no_info_plain_validator_function(self.make)
 
     def make(self, value: Any) -> Any:

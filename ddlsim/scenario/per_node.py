@@ -7,20 +7,17 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from annotated_types import Ge, Gt, Le, MinLen
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError, core_schema
 
 from ddlsim.foundation.errors import ScenarioError, did_you_mean
 from ddlsim.foundation.input_files import Column, rows_by_node
 from ddlsim.foundation.rng import stream
 from ddlsim.foundation.units import MAX_COUNT, MAX_STEPS
-
-if TYPE_CHECKING:
-    from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 
 Positive = Annotated[float, Gt(0), Le(1e30)]
 
@@ -109,10 +106,10 @@ class PerNode:
         self._one = TypeAdapter(kind, config=ConfigDict(strict=True, allow_inf_nan=False))
         self._many = TypeAdapter(tuple[kind, ...], config=ConfigDict(strict=True, allow_inf_nan=False))
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: "GetCoreSchemaHandler") -> core_schema.CoreSchema:
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         return core_schema.no_info_plain_validator_function(self.make)
 
-    def __get_pydantic_json_schema__(self, schema: Any, handler: "GetJsonSchemaHandler") -> dict[str, Any]:
+    def __get_pydantic_json_schema__(self, schema: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         names = {"enum": list(DISTRIBUTIONS)}
         keys: dict[str, Any] = {key: {} for cls in DISTRIBUTIONS.values() for key in cls.model_fields}
         part = {"type": "object", "properties": {**keys, "name": names}, "additionalProperties": False}

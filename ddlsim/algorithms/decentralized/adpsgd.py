@@ -24,16 +24,11 @@ is offline.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from ddlsim.algorithms.base import GraphKind
 from ddlsim.algorithms.rounds import ModelState, SharedModel, with_sum
-
-if TYPE_CHECKING:
-    from ddlsim.learning.bank import Params
-    from ddlsim.learning.job_types import Model
-    from ddlsim.network.messages.message import Message
-    from ddlsim.node.node import Node, Steps
+from ddlsim.node.node import Message, Model, Node, Params, Steps
 
 
 @dataclass
@@ -51,12 +46,12 @@ class ADPSGD(SharedModel):
     expects_graph: ClassVar[GraphKind] = "static"
     waits: ClassVar[bool] = False
 
-    def join(self, node: "Node", state: State, round_num: int) -> "Steps":
+    def join(self, node: Node, state: State, round_num: int) -> Steps:
         """Start from the model of one neighbor, if it answers, because averaging needs similar models."""
         for answer in (yield node.exchange(node.random_peer(round_num), round_num)):
             state.model = answer.payload.get("model", state.model)
 
-    def round(self, node: "Node", state: State, round_num: int) -> "Steps":
+    def round(self, node: Node, state: State, round_num: int) -> Steps:
         state.averages = True
         start = state.model
         (trained,) = yield node.train((start,))
@@ -67,7 +62,7 @@ class ADPSGD(SharedModel):
                 self._add(node, state, offered, node.average(offered, {answer.src: answer.payload["model"]}))
         state.averages = round_num + 1 < node.rounds
 
-    def answer(self, node: "Node", state: State, offer: "Message") -> Mapping[str, Any]:
+    def answer(self, node: Node, state: State, offer: Message) -> Mapping[str, Any]:
         """Return the model before the average; merge the neighbor's model that comes with the offer."""
         if not state.averages:
             return {}
@@ -76,11 +71,11 @@ class ADPSGD(SharedModel):
             state.model = node.average(model, {offer.src: offer.payload["model"]})
         return {"model": model}
 
-    def stopped(self, node: "Node", state: State, best: "Model | None", round_num: int) -> None:
+    def stopped(self, node: Node, state: State, best: Model | None, round_num: int) -> None:
         """Stop averaging with other nodes."""
         state.averages = False
 
-    def _add(self, node: "Node", state: State, base: "Params", changed: "Params") -> None:
+    def _add(self, node: Node, state: State, base: Params, changed: Params) -> None:
         """Add `changed - base` to the model, which other nodes may have averaged since it was `base`."""
         if state.model is base:
             state.model = changed

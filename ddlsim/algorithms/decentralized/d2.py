@@ -15,24 +15,20 @@ The weights of neighbors that are offline, or whose message is lost or late, are
 losses, churn and changes of the learning rate disturb the difference between rounds, and errors may grow.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from ddlsim.algorithms.base import GraphKind, Graphs
 from ddlsim.algorithms.rounds import ModelState, SharedModel, with_sum
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ddlsim.learning.bank import Params
-    from ddlsim.node.node import Node, Steps
+from ddlsim.node.node import Node, Params, Steps
 
 
 @dataclass
 class State(ModelState):
     """A node's memory: its model, and its trained model of the round before, x - a g (None: no round before)."""
 
-    trained: "Params | None" = None
+    trained: Params | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +40,7 @@ class D2(SharedModel):
     graphs: ClassVar[Graphs] = "symmetric"
     needs_only_sums: ClassVar[bool] = True
 
-    def round(self, node: "Node", state: State, round_num: int) -> "Steps":
+    def round(self, node: Node, state: State, round_num: int) -> Steps:
         start, before = state.model, state.trained
         (trained,) = yield node.train((start,))
         half = trained if before is None else with_sum(node, trained, [start, trained, before], [1.0, 1.0, -1.0])
@@ -53,6 +49,6 @@ class D2(SharedModel):
         inbox = yield node.receive(round_num)
         state.model = self.combine(node, half, {m.src: m.payload["model"] for m in inbox}, round_num)
 
-    def combine(self, node: "Node", own: "Params", received: "Mapping[int, Params]", round_num: int) -> "Params":
+    def combine(self, node: Node, own: Params, received: Mapping[int, Params], round_num: int) -> Params:
         """Return the row of W x for this node."""
         return node.mix(own, received, round_num)

@@ -10,21 +10,16 @@ This is D2 with V in place of W; d2.py describes several local steps and offline
 or more, so any symmetric W is valid.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ddlsim.algorithms.decentralized.d2 import D2
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ddlsim.learning.bank import Params
-    from ddlsim.node.node import Node
+from ddlsim.node.node import Node, Params
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExactDiffusion(D2):
     """Exact diffusion: D2 with a mixing matrix that gives each node half of its own model."""
 
-    def combine(self, node: "Node", own: "Params", received: "Mapping[int, Params]", round_num: int) -> "Params":
+    def combine(self, node: Node, own: Params, received: Mapping[int, Params], round_num: int) -> Params:
         return node.merge([own, node.mix(own, received, round_num)], [0.5, 0.5])

@@ -12,21 +12,18 @@ whose message is lost or late, are added to the node's own weight; as in D2, thi
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from ddlsim.algorithms.base import GraphKind, Graphs
 from ddlsim.algorithms.rounds import ModelState, SharedModel, with_sum
-
-if TYPE_CHECKING:
-    from ddlsim.learning.bank import Params
-    from ddlsim.node.node import Node, Steps
+from ddlsim.node.node import Node, Params, Steps
 
 
 @dataclass
 class State(ModelState):
     """A node's memory: its model x, and V x + a g of the round before, less x (None: no round before)."""
 
-    before: "Params | None" = None
+    before: Params | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +35,7 @@ class EXTRA(SharedModel):
     graphs: ClassVar[Graphs] = "symmetric"
     needs_only_sums: ClassVar[bool] = True
 
-    def round(self, node: "Node", state: State, round_num: int) -> "Steps":
+    def round(self, node: Node, state: State, round_num: int) -> Steps:
         start, before = state.model, state.before
         node.send(node.peers(round_num), round_num, model=start)
         (trained,) = yield node.train((start,))

@@ -35,16 +35,11 @@ separately.
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from ddlsim.algorithms.base import Graphs
 from ddlsim.algorithms.rounds import ModelState, SharedModel
-
-if TYPE_CHECKING:
-    from ddlsim.learning.bank import Params
-    from ddlsim.learning.job_types import Model
-    from ddlsim.node.node import Node, Steps
-
+from ddlsim.node.node import Model, Node, Params, Steps
 
 ALL_BUT_ZERO = 1e-7
 """Share of the scenario's rate below which a step changes float32 values only by rounding."""
@@ -56,7 +51,7 @@ class State(ModelState):
     first learning rate.
     """
 
-    correction: "Params | None" = None
+    correction: Params | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,14 +63,14 @@ class GTSGD(SharedModel):
     graphs: ClassVar[Graphs] = "balanced"
     needs_only_sums: ClassVar[bool] = True
 
-    def round(self, node: "Node", state: State, round_num: int) -> "Steps":
+    def round(self, node: Node, state: State, round_num: int) -> Steps:
         unit, steps = node.learning_rate, node.local_steps  # a branch may change them while the node trains
         rates = node.learning_rates(steps)
         mean = math.fsum(rates) / len(rates)
         factor = 1.0 if math.isclose(mean, unit, rel_tol=1e-12) else mean / unit
         start, correction = state.model, state.correction
 
-        def correct(model: "Model") -> "Model":
+        def correct(model: Model) -> Model:
             if correction is None:
                 return model
             corrected = node.merge([model[0], correction], [1.0, -factor])

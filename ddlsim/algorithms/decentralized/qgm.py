@@ -14,24 +14,20 @@ late, are added to the node's own weight.
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated, ClassVar
 
 from annotated_types import Ge, Lt
 
 from ddlsim.algorithms.base import GraphKind, Graphs
 from ddlsim.algorithms.rounds import ModelState, SharedModel
-
-if TYPE_CHECKING:
-    from ddlsim.learning.bank import Params
-    from ddlsim.learning.job_types import Model
-    from ddlsim.node.node import Node, Steps
+from ddlsim.node.node import Model, Node, Params, Steps
 
 
 @dataclass
 class State(ModelState):
     """A node's memory: its model, and its momentum m times the run's first learning rate (None: 0)."""
 
-    momentum: "Params | None" = None
+    momentum: Params | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,13 +49,13 @@ class QGM(SharedModel):
     momentum: Annotated[float, Ge(0), Lt(1)] = 0.9
     nesterov: bool = False
 
-    def round(self, node: "Node", state: State, round_num: int) -> "Steps":
+    def round(self, node: Node, state: State, round_num: int) -> Steps:
         start, past, steps = state.model, state.momentum, node.local_steps
         rates = node.learning_rates(steps)
         factor = math.fsum(rates) / len(rates) / node.learning_rate if node.learning_rate else 1.0
         last, ahead = node.trained_values(start), self.momentum if self.nesterov else 0.0
 
-        def push(model: "Model") -> "Model":
+        def push(model: Model) -> Model:
             nonlocal last
             terms = [(node.trained_values(model[0]), 1.0 + ahead)] + [(last, -ahead)] * self.nesterov
             if past is not None:

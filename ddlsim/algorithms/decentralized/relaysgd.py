@@ -17,21 +17,18 @@ message counts again until the next arrives. Buffers (BatchNorm statistics) are 
 """
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from ddlsim.algorithms.base import GraphKind
 from ddlsim.algorithms.rounds import ModelState, SharedModel
-
-if TYPE_CHECKING:
-    from ddlsim.learning.bank import Params
-    from ddlsim.node.node import Node, Steps
+from ddlsim.node.node import Node, Params, Steps
 
 
 @dataclass
 class State(ModelState):
     """A node's memory: its model, and neighbor -> the last relayed sum of models, with their number."""
 
-    relayed: "dict[int, tuple[Params, int]]" = field(default_factory=dict)
+    relayed: dict[int, tuple[Params, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +39,7 @@ class RelaySGD(SharedModel):
     expects_graph: ClassVar[GraphKind] = "static"
     averages: ClassVar[bool] = False  # by no rule of `aggregation`, since a sum holds models of many nodes
 
-    def round(self, node: "Node", state: State, round_num: int) -> "Steps":
+    def round(self, node: Node, state: State, round_num: int) -> Steps:
         (half,) = yield node.train((state.model,))
         state.model = half  # a node that leaves from here on has trained, without an exchange
         neighbors = node.tree_peers(round_num)

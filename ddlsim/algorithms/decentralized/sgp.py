@@ -28,18 +28,13 @@ changes a little, as the models' mean does in any averaging.
 A node that returns keeps x and w; a node that has lost its state, or joins late, starts with w = 1.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from ddlsim.algorithms.base import Graphs
 from ddlsim.algorithms.rounds import ModelState, SharedModel, with_sum
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ddlsim.learning.bank import Params
-    from ddlsim.network.messages.message import Message
-    from ddlsim.node.node import Node, Steps
+from ddlsim.node.node import Message, Node, Params, Steps
 
 
 @dataclass
@@ -57,7 +52,7 @@ class SGP(SharedModel):
     graphs: ClassVar[Graphs] = "pushes"
     needs_only_sums: ClassVar[bool] = True
 
-    def round(self, node: "Node", state: State, round_num: int) -> "Steps":
+    def round(self, node: Node, state: State, round_num: int) -> Steps:
         (trained,) = yield node.train((state.model,))
         state.model = self._step(node, state, trained)
         shares = node.divide(state.weight, round_num)
@@ -68,14 +63,14 @@ class SGP(SharedModel):
         inbox = yield node.receive(round_num)
         self._mix(node, state, own, len(node.senders(round_num)), inbox)
 
-    def _step(self, node: "Node", state: State, trained: "Params") -> "Params":
+    def _step(self, node: Node, state: State, trained: Params) -> Params:
         """Return z after x has changed by the change of z in training."""
         if state.weight == 1:
             return trained
         scale = 1 / state.weight
         return with_sum(node, trained, [state.model, trained], [1 - scale, scale])
 
-    def _mix(self, node: "Node", state: State, own: float, senders: int, inbox: "Sequence[Message]") -> None:
+    def _mix(self, node: Node, state: State, own: float, senders: int, inbox: Sequence[Message]) -> None:
         """Sum the received shares and the node's own; the module's docstring describes missing and surplus shares."""
         models = {node.id: state.model} | {m.src: m.payload["model"] for m in inbox}
         weights = {node.id: own * (1 + max(0, senders - len(inbox)))} | {m.src: m.payload["weight"] for m in inbox}

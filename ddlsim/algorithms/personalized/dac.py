@@ -44,7 +44,7 @@ measured.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Gt
 
@@ -56,12 +56,8 @@ from ddlsim.algorithms.similarity import Knowledge, Scaling, TwoHop, UnknownPeer
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.rng import stream
 from ddlsim.foundation.units import Count
+from ddlsim.node.node import Node, Params
 from ddlsim.node.parameters import Deferred
-
-if TYPE_CHECKING:
-    from ddlsim.learning.bank import Params
-    from ddlsim.node.node import Node
-
 
 Variant = Literal["listo_zec_2022", "hagander_2024", "text", "facade"]
 
@@ -202,21 +198,21 @@ class DAC(SimilarityPull):
     def loss_offset(self) -> float:
         return 1e-6 if self.variant == "hagander_2024" else 0.0
 
-    def remember(self, node: "Node", state: State) -> Memory:
+    def remember(self, node: Node, state: State) -> Memory:
         nothing = Knowledge.nothing(node.num_nodes)
         return Memory(Deferred(lambda: nothing), {})
 
-    def compared_when_stopped(self, state: State) -> "Params | None":
+    def compared_when_stopped(self, state: State) -> Params | None:
         is_last = self.stopped_compared == "last" and self.similarity != "inverse_loss"
         return state.model if is_last else super().compared_when_stopped(state)
 
-    def extras(self, node: "Node", state: State) -> dict[str, Any]:
+    def extras(self, node: Node, state: State) -> dict[str, Any]:
         found = super().extras(node, state)
         if self.two_hop != "none":
             found["table"] = Deferred(state.memory.knowledge, compared.table_bytes(node.num_nodes))
         return found
 
-    def choose(self, node: "Node", state: State, round_num: int) -> Sequence[int]:
+    def choose(self, node: Node, state: State, round_num: int) -> Sequence[int]:
         assert self.unknown_peers is not None and self.sampled_peers is not None
         others = node.others()
         knowledge: Knowledge = state.memory.knowledge()
@@ -230,7 +226,7 @@ class DAC(SimilarityPull):
         state.memory.drawn = compared.draw_in_turn(rng, others, self.sampled_peers, weights)
         return sorted(state.memory.drawn)
 
-    def weigh(self, node: "Node", state: State, received: Received, round_num: int) -> Weighing:
+    def weigh(self, node: Node, state: State, received: Received, round_num: int) -> Weighing:
         measured = Deferred(dict)
         if received:
             measured = yield from self._measure(node, state, received, round_num)
@@ -241,7 +237,7 @@ class DAC(SimilarityPull):
         scores = {peer: scores[peer] for peer in received if peer in scores}
         return self.merge_weights(node, {peer: received[peer] for peer in scores}, scores)
 
-    def _measure(self, node: "Node", state: State, received: Received, round_num: int) -> Measuring:
+    def _measure(self, node: Node, state: State, received: Received, round_num: int) -> Measuring:
         """Return a deferred mapping from peer to similarity."""
         if not self.remote_scoring:
             return (yield from self.measure(node, state, received, round_num))
@@ -250,7 +246,7 @@ class DAC(SimilarityPull):
         scores = Deferred(lambda: {answer.src: similarity.of_loss(answer.payload["loss"]()) for answer in answers})
         return self._record_similarities(node, scores, round_num)
 
-    def _learn(self, node: "Node", state: State, received: Received, measured: Deferred) -> None:
+    def _learn(self, node: Node, state: State, received: Received, measured: Deferred) -> None:
         before, own, drawn = state.memory.knowledge, node.id, state.memory.drawn
         tables = {peer: payload["table"] for peer, payload in received.items() if "table" in payload}
 

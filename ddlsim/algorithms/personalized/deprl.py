@@ -11,25 +11,21 @@ is lost or too late, are added to the weight of the node's core.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from ddlsim.algorithms.base import GraphKind, Graphs
 from ddlsim.algorithms.rounds import WithFinalAllReduce
 from ddlsim.foundation.units import StepCount
 from ddlsim.node.candidates import EvaluationCandidates
-
-if TYPE_CHECKING:
-    from ddlsim.learning.bank import Params
-    from ddlsim.network.messages.message import Message
-    from ddlsim.node.node import Node, Steps
+from ddlsim.node.node import Message, Node, Params, Steps
 
 
 @dataclass
 class State:
     """A node's memory: its core and its personal head."""
 
-    core: "Params"
-    head: "Params"
+    core: Params
+    head: Params
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,11 +49,11 @@ class DePRL(WithFinalAllReduce):
         if self.local_training == "epochs":
             yield "core_steps", "local_training is epochs"
 
-    def start(self, node: "Node") -> State:
+    def start(self, node: Node) -> State:
         ((core, head),) = node.init_models()
         return State(core, head)
 
-    def round(self, node: "Node", state: State, round_num: int) -> "Steps":
+    def round(self, node: Node, state: State, round_num: int) -> Steps:
         head_steps, core_steps = node.local_steps, self.core_steps
         if self.local_training == "epochs":
             head_steps = core_steps = node.steps_per_epoch
@@ -71,8 +67,8 @@ class DePRL(WithFinalAllReduce):
     def final_contents(self, state: State) -> dict[str, Any]:
         return {"core": state.core, "head": state.head}
 
-    def merge_final(self, node: "Node", state: State, inbox: "Sequence[Message]") -> None:
+    def merge_final(self, node: Node, state: State, inbox: Sequence[Message]) -> None:
         state.core = node.average(state.core, {m.src: m.payload["core"] for m in inbox})
 
-    def serving(self, node: "Node", state: State) -> EvaluationCandidates:
+    def serving(self, node: Node, state: State) -> EvaluationCandidates:
         return EvaluationCandidates([(state.core, state.head)])

@@ -35,7 +35,7 @@ received message trained is unchanged.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Ge, Le
@@ -44,12 +44,7 @@ from ddlsim.algorithms.base import GraphKind, Graphs
 from ddlsim.algorithms.rounds import WithFinalAllReduce
 from ddlsim.foundation.units import CountOrZero, StepCount
 from ddlsim.node.candidates import SELECTION_BATCHES, Choice, EvaluationCandidates
-
-if TYPE_CHECKING:
-    from ddlsim.learning.bank import Params
-    from ddlsim.network.messages.message import Message
-    from ddlsim.node.node import Node, Steps
-
+from ddlsim.node.node import Message, Node, Params, Steps
 
 THOROUGH_EVERY = 40
 """Rounds between two evaluations of the published CIFAR-10 runs (Imagenette: 80, Flickr-Mammals: 300)."""
@@ -59,8 +54,8 @@ THOROUGH_EVERY = 40
 class State:
     """A node's memory: its core, all its heads, and the head it trained last."""
 
-    core: "Params"
-    heads: "list[Params]"
+    core: Params
+    heads: list[Params]
     head_index: int = 0
 
 
@@ -131,13 +126,13 @@ class Facade(WithFinalAllReduce):
     def needs_validation(self) -> tuple[str, ...]:
         return ("evaluation_head",) if self.evaluation_head == "validation_loss" else ()
 
-    def start(self, node: "Node") -> State:
+    def start(self, node: Node) -> State:
         models = node.init_models(self.heads)
         core, first_head = models[0]
         heads = [first_head] * self.heads if self.warmup_rounds else [head for _, head in models]
         return State(core, heads)
 
-    def round(self, node: "Node", state: State, round_num: int) -> "Steps":
+    def round(self, node: Node, state: State, round_num: int) -> Steps:
         warming_up = round_num < self.warmup_rounds
         thorough = self._is_thorough(round_num)
         losses = yield node.losses(
@@ -161,11 +156,11 @@ class Facade(WithFinalAllReduce):
         chosen = state.head_index
         return {"core": state.core, "heads": {chosen: state.heads[chosen]}, "head_index": chosen}
 
-    def merge_final(self, node: "Node", state: State, inbox: "Sequence[Message]") -> None:
+    def merge_final(self, node: Node, state: State, inbox: Sequence[Message]) -> None:
         """Merge by the rules of a round after the warm-up."""
         self._aggregate(node, state, inbox, warming_up=False)
 
-    def serving(self, node: "Node", state: State) -> EvaluationCandidates:
+    def serving(self, node: Node, state: State) -> EvaluationCandidates:
         return EvaluationCandidates([(state.core, head) for head in state.heads], self.evaluation_head)
 
     def _is_thorough(self, round_num: int) -> bool:
@@ -173,13 +168,13 @@ class Facade(WithFinalAllReduce):
         every = self.thorough_every or 0
         return every > 0 and round_num > 0 and round_num % every == 1 % every
 
-    def _batches(self, node: "Node") -> int:
+    def _batches(self, node: Node) -> int:
         """Number of mini-batches that pick the head in all other rounds."""
         if self.selection_batches is not None:
             return self.selection_batches
         return 1 if self.variant == "paper" else node.local_steps
 
-    def _aggregate(self, node: "Node", state: State, inbox: "Sequence[Message]", warming_up: bool) -> None:
+    def _aggregate(self, node: Node, state: State, inbox: Sequence[Message], warming_up: bool) -> None:
         """Average by equations 3 and 4: cores over all nodes; head c over nodes that trained head c, and always the
         node's own head c.
         """
@@ -193,7 +188,7 @@ class Facade(WithFinalAllReduce):
             state.heads[index] = node.average(head, same)
 
 
-def _lowest(losses: Sequence[float], node: "Node") -> int:
+def _lowest(losses: Sequence[float], node: Node) -> int:
     """Return the head of lowest loss; among equal losses, any. NaN (a model that diverged) is the worst."""
     known = np.nan_to_num(np.asarray(losses), nan=np.inf, posinf=np.inf)
     best = np.flatnonzero(known == known.min())

@@ -25,7 +25,7 @@ A peer that is offline, or whose answer is lost or too late, counts as dissimila
 is added to the node's own when prototypes are mixed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -36,17 +36,11 @@ from ddlsim.algorithms.base import Algorithm
 from ddlsim.foundation.units import CountOrZero, UnitCount
 from ddlsim.learning.training_inputs import LocalStep, Objective
 from ddlsim.node.candidates import EvaluationCandidates
+from ddlsim.node.node import Message, Model, Node, Params, Steps, Verb
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Mapping
-
     import torch
     from torch import nn
-
-    from ddlsim.learning.bank import Params
-    from ddlsim.learning.job_types import Model
-    from ddlsim.network.messages.message import Message
-    from ddlsim.node.node import Node, Steps, Verb
 
 
 SMALLEST_WEIGHT = 1e-6
@@ -64,8 +58,8 @@ class State:
         samples: number of samples of other nodes.
     """
 
-    model: "Model"
-    trained: "Model"
+    model: Model
+    trained: Model
     weights: np.ndarray
     samples: dict[int, int] = field(default_factory=dict)
 
@@ -135,11 +129,11 @@ class MAPL(Algorithm):
             "prototypes": Prototypes(num_classes, latent),
         }
 
-    def start(self, node: "Node") -> State:
+    def start(self, node: Node) -> State:
         (model,) = node.init_models()
         return State(model, model, np.full(node.num_nodes, 1 / node.num_nodes), {node.id: node.num_samples})
 
-    def round(self, node: "Node", state: State, round_num: int) -> "Steps":
+    def round(self, node: Node, state: State, round_num: int) -> Steps:
         state.trained = yield node.train(state.model, objective=Objective(self.local_loss, views=2))
         core, head, projection, prototypes = state.trained
         shared = {"prototypes": prototypes}
@@ -159,7 +153,7 @@ class MAPL(Algorithm):
             core = node.with_trained_values(core, mixed)
         state.model = core, head, projection, prototypes
 
-    def serving(self, node: "Node", state: State) -> EvaluationCandidates:
+    def serving(self, node: Node, state: State) -> EvaluationCandidates:
         return EvaluationCandidates([state.trained])
 
     def local_loss(self, step: LocalStep) -> "torch.Tensor":
@@ -184,8 +178,8 @@ class MAPL(Algorithm):
     # -- the collaboration graph -----------------------------------------------------------------------------------
 
     def _pull(
-        self, node: "Node", state: State, peers: "Iterable[int]", keys: tuple[str, ...], round_num: int
-    ) -> "Generator[Verb, Any, dict[int, dict[str, Any]]]":
+        self, node: Node, state: State, peers: Iterable[int], keys: tuple[str, ...], round_num: int
+    ) -> Generator[Verb, Any, dict[int, dict[str, Any]]]:
         """Return the peers' values of these keys, by node id. Also ask peers for their number of samples if it is
         unknown.
         """
@@ -199,7 +193,7 @@ class MAPL(Algorithm):
         state.samples |= {peer: payload["samples"] for peer, payload in received.items() if "samples" in payload}
         return received
 
-    def _learn_graph(self, node: "Node", state: State, classifiers: "Mapping[int, Params]") -> np.ndarray:
+    def _learn_graph(self, node: Node, state: State, classifiers: Mapping[int, Params]) -> np.ndarray:
         """Learn the graph by algorithm 2, lines 1 to 8. Peers that did not answer count as dissimilar; peers with an
         unknown number of samples count with the node's own number.
         """
@@ -236,7 +230,7 @@ class MAPL(Algorithm):
             gradient = gradient / (np.abs(gradient) + 1e-8)
         return weights - self.graph_rate * gradient
 
-    def _mix(self, node: "Node", state: State, own: "Params", received: "Mapping[int, Params]") -> "Params":
+    def _mix(self, node: Node, state: State, own: Params, received: Mapping[int, Params]) -> Params:
         """Mix by algorithm 1, line 15; weights of peers that did not answer are added to the node's own."""
         weights = {peer: float(state.weights[peer]) for peer in received}
         everything = {**received, node.id: own}
@@ -244,7 +238,7 @@ class MAPL(Algorithm):
         return node.aggregate(everything, weights)
 
 
-def _neighbors(node: "Node", weights: np.ndarray) -> "tuple[int, ...]":
+def _neighbors(node: Node, weights: np.ndarray) -> tuple[int, ...]:
     """The other nodes of positive weight, ascending."""
     return tuple(int(peer) for peer in np.flatnonzero(weights) if peer != node.id)
 

@@ -8,22 +8,19 @@ takes twice the training of FedAvg. Offline nodes keep their v; all else is as i
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from annotated_types import Ge, Le
 
 from ddlsim.algorithms.server import fedavg
-
-if TYPE_CHECKING:
-    from ddlsim.learning.job_types import Model
-    from ddlsim.node.node import Node, Verb
+from ddlsim.node.node import Model, Node, Verb
 
 
 @dataclass
 class State(fedavg.State):
     """A node's memory: its copy of the server's model, and its personal model."""
 
-    personal: "Model" = ()
+    personal: Model = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,11 +38,11 @@ class Ditto(fedavg.FedAvg):
     def tests_server_model(self) -> bool:
         return False
 
-    def start(self, node: "Node") -> State:
+    def start(self, node: Node) -> State:
         model = super().start(node).model
         return State(model, personal=model)
 
-    def local_update(self, node: "Node", state: Any) -> "Generator[Verb, Any, dict[str, Any]]":
+    def local_update(self, node: Node, state: Any) -> Generator[Verb, Any, dict[str, Any]]:
         (common,), (personal,) = state.model, state.personal
         payload = yield from super().local_update(node, state)
         # lambda (v - w) = lambda (v - v_0) + lambda (v_0 - w), v_0 being the model at the start of the training
@@ -54,8 +51,8 @@ class Ditto(fedavg.FedAvg):
         state.personal = yield node.train((personal,), proximal=self.pull, control=towards, steps_of_run=of_run)
         return payload
 
-    def local_training(self, node: "Node", state: Any) -> "Verb":
+    def local_training(self, node: Node, state: Any) -> Verb:
         return node.train(state.model, steps_of_run=2 * node.rounds * node.local_steps)
 
-    def tested_model(self, state: Any) -> "Model":
+    def tested_model(self, state: Any) -> Model:
         return state.personal

@@ -17,17 +17,13 @@ after its return. A round whose messages are lost ends without a result.
 from abc import abstractmethod
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Le
 
 from ddlsim.algorithms.base import Algorithm
 from ddlsim.node.candidates import EvaluationCandidates
-
-if TYPE_CHECKING:
-    from ddlsim.learning.bank import Params
-    from ddlsim.network.messages.message import Message
-    from ddlsim.node.node import Node, Steps, Verb
+from ddlsim.node.node import Message, Node, Params, Steps, Verb
 
 
 @dataclass
@@ -41,10 +37,10 @@ class State:
         buffer: on the server, the changes that it has not applied yet.
     """
 
-    model: "Params"
+    model: Params
     version: int = 0
     tasks: set[int] = field(default_factory=set)
-    buffer: "list[Params]" = field(default_factory=list)
+    buffer: list[Params] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,11 +60,11 @@ class AsynchronousServer(Algorithm):
     retry_s: Annotated[float, Gt(0)] = 1.0
 
     @abstractmethod
-    def local_update(self, node: "Node", state: State) -> "Generator[Verb, Any, Params]":
+    def local_update(self, node: Node, state: State) -> Generator[Verb, Any, Params]:
         """Train from the task's model; return the parameters for the server."""
 
     @abstractmethod
-    def server_update(self, node: "Node", state: State, result: "Params", version: int) -> None:
+    def server_update(self, node: Node, state: State, result: Params, version: int) -> None:
         """Merge a result that was computed from this version of the model."""
 
     @property
@@ -79,11 +75,11 @@ class AsynchronousServer(Algorithm):
         if self.concurrency is None:
             yield "retry_s", "concurrency is null: every request gets a task"
 
-    def start(self, node: "Node") -> State:
+    def start(self, node: Node) -> State:
         ((model,),) = node.init_models(whole=True)
         return State(model)
 
-    def round(self, node: "Node", state: State, round_num: int) -> "Steps":
+    def round(self, node: Node, state: State, round_num: int) -> Steps:
         server, task = node.peers(round_num), None
         while not task:
             if self.concurrency is not None:
@@ -96,7 +92,7 @@ class AsynchronousServer(Algorithm):
         result = yield from self.local_update(node, state)
         yield node.exchange(server, round_num, result=result, version=state.version)
 
-    def answer(self, node: "Node", state: State, offer: "Message") -> Mapping[str, Any]:
+    def answer(self, node: Node, state: State, offer: Message) -> Mapping[str, Any]:
         """Merge a node's result, or answer its request with a task."""
         if "result" in offer.payload:
             state.tasks.discard(offer.src)
@@ -109,7 +105,7 @@ class AsynchronousServer(Algorithm):
         state.tasks.add(offer.src)
         return {"model": state.model, "version": state.version}
 
-    def serving(self, node: "Node", state: State) -> EvaluationCandidates | None:
+    def serving(self, node: Node, state: State) -> EvaluationCandidates | None:
         return None if node.is_server else EvaluationCandidates([(state.model,)])
 
 
@@ -138,11 +134,11 @@ class FedAsync(AsynchronousServer):
         if self.staleness != "hinge":
             yield "b", f"staleness is {self.staleness}"
 
-    def local_update(self, node: "Node", state: State) -> "Generator[Verb, Any, Params]":
+    def local_update(self, node: Node, state: State) -> Generator[Verb, Any, Params]:
         (trained,) = yield node.train((state.model,), proximal=self.rho)
         return trained
 
-    def server_update(self, node: "Node", state: State, result: "Params", version: int) -> None:
+    def server_update(self, node: Node, state: State, result: Params, version: int) -> None:
         state.version += 1
         weight = self.mixing * self.factor(state.version - version)
         state.model = node.merge([state.model, result], [1 - weight, weight])

@@ -17,15 +17,10 @@ models, and each average would overwrite a newer model with an older one.
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from ddlsim.algorithms.rounds import ServerRounds
-
-if TYPE_CHECKING:
-    from ddlsim.learning.bank import Params
-    from ddlsim.learning.job_types import Model
-    from ddlsim.network.messages.message import Message
-    from ddlsim.node.node import Node, Verb
+from ddlsim.node.node import Message, Model, Node, Params, Verb
 
 
 @dataclass
@@ -38,8 +33,8 @@ class State:
         average: the server's average.
     """
 
-    model: "Model" = ()
-    average: "Params | None" = None
+    model: Model = ()
+    average: Params | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,25 +51,25 @@ class FedAvg(ServerRounds):
     needs_only_sums: ClassVar[bool] = True
     weights: Literal["samples", "uniform"] = "samples"
 
-    def start(self, node: "Node") -> State:
+    def start(self, node: Node) -> State:
         if node.is_server and not self.tests_server_model:
             return State()
         (model,) = node.init_models(whole=True)
         return State(model)
 
-    def local_update(self, node: "Node", state: State) -> "Generator[Verb, Any, dict[str, Any]]":
+    def local_update(self, node: Node, state: State) -> Generator[Verb, Any, dict[str, Any]]:
         (model,) = state.model = yield self.local_training(node, state)
         return {"model": model, "samples": node.num_samples}
 
-    def local_training(self, node: "Node", state: State) -> "Verb":
+    def local_training(self, node: Node, state: State) -> Verb:
         """Run the local steps of a round."""
         return node.train(state.model)
 
-    def server_update(self, node: "Node", state: State, inbox: "Sequence[Message]") -> None:
+    def server_update(self, node: Node, state: State, inbox: Sequence[Message]) -> None:
         state.average = node.aggregate({m.src: m.payload["model"] for m in inbox}, self.weights_of(inbox))
         state.model = (state.average,)
 
-    def weights_of(self, inbox: "Sequence[Message]") -> dict[int, float]:
+    def weights_of(self, inbox: Sequence[Message]) -> dict[int, float]:
         """Return the weight of each received model; they sum to 1."""
         drawn_by_samples = self.clients_per_round is not None and self.sample_by == "samples"
         by_samples = self.weights == "samples" and not drawn_by_samples

@@ -13,15 +13,12 @@ Algorithm 1, unlike in the paper's experiments.
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from annotated_types import Ge, Gt, Le
 
 from ddlsim.algorithms.server.fedasync import AsynchronousServer, State
-
-if TYPE_CHECKING:
-    from ddlsim.learning.bank import Params
-    from ddlsim.node.node import Node, Verb
+from ddlsim.node.node import Node, Params, Verb
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,11 +33,11 @@ class FedBuff(AsynchronousServer):
     buffer_size: Annotated[int, Ge(1)] = 10
     server_rate: Annotated[float, Gt(0), Le(1000)] = 1.0
 
-    def local_update(self, node: "Node", state: State) -> "Generator[Verb, Any, Params]":
+    def local_update(self, node: Node, state: State) -> Generator[Verb, Any, Params]:
         (trained,) = yield node.train((state.model,))
         return node.merge([trained, state.model], [1.0, -1.0])
 
-    def server_update(self, node: "Node", state: State, result: "Params", version: int) -> None:
+    def server_update(self, node: Node, state: State, result: Params, version: int) -> None:
         weight = (1 + state.version - version) ** -0.5
         state.buffer.append(node.merge([result], [weight]))
         if len(state.buffer) == self.buffer_size:

@@ -13,17 +13,12 @@ as in fedavg.py.
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from annotated_types import Gt, Le
 
 from ddlsim.algorithms.rounds import ServerRounds
-
-if TYPE_CHECKING:
-    from ddlsim.learning.bank import Params
-    from ddlsim.learning.job_types import Model
-    from ddlsim.network.messages.message import Message
-    from ddlsim.node.node import Node, Verb
+from ddlsim.node.node import Message, Model, Node, Params, Verb
 
 
 @dataclass
@@ -35,8 +30,8 @@ class State:
         control: c_k; on the server s; None: 0.
     """
 
-    model: "Params"
-    control: "Params | None" = None
+    model: Params
+    control: Params | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,18 +45,18 @@ class FedDyn(ServerRounds):
     one_start: ClassVar[bool] = True
     alpha: Annotated[float, Gt(0), Le(1000)] = 0.01
 
-    def start(self, node: "Node") -> State:
+    def start(self, node: Node) -> State:
         ((model,),) = node.init_models(whole=True)
         return State(model)
 
-    def local_update(self, node: "Node", state: State) -> "Generator[Verb, Any, dict[str, Any]]":
+    def local_update(self, node: Node, state: State) -> Generator[Verb, Any, dict[str, Any]]:
         start = state.model
         (state.model,) = yield node.train((start,), proximal=self.alpha, control=state.control)
         change = node.trained_values(node.merge([state.model, start], [self.alpha, -self.alpha]))
         state.control = change if state.control is None else node.merge([state.control, change], [1.0, 1.0])
         return {"model": state.model}
 
-    def server_update(self, node: "Node", state: State, inbox: "Sequence[Message]") -> None:
+    def server_update(self, node: Node, state: State, inbox: Sequence[Message]) -> None:
         models = {m.src: m.payload["model"] for m in inbox}
         average = node.aggregate(models, dict.fromkeys(models, 1 / len(models)))
         share = len(models) / node.num_nodes
@@ -76,5 +71,5 @@ class FedDyn(ServerRounds):
     def apply_result(self, state: State, result: Mapping[str, Any]) -> None:
         state.model = result["model"]
 
-    def tested_model(self, state: State) -> "Model":
+    def tested_model(self, state: State) -> Model:
         return (state.model,)

@@ -14,14 +14,11 @@ and late nodes are as in fedavg.py.
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from ddlsim.algorithms.rounds import with_sum
 from ddlsim.algorithms.server import fedavg
-
-if TYPE_CHECKING:
-    from ddlsim.network.messages.message import Message
-    from ddlsim.node.node import Node, Verb
+from ddlsim.node.node import Message, Node, Verb
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,15 +27,15 @@ class FedNova(fedavg.FedAvg):
 
     needs_only_sums: ClassVar[bool] = False
 
-    def start(self, node: "Node") -> fedavg.State:
+    def start(self, node: Node) -> fedavg.State:
         ((model,),) = node.init_models(whole=True)
         return fedavg.State((model,))
 
-    def local_update(self, node: "Node", state: fedavg.State) -> "Generator[Verb, Any, dict[str, Any]]":
+    def local_update(self, node: Node, state: fedavg.State) -> Generator[Verb, Any, dict[str, Any]]:
         work = sum(node.learning_rates())
         return (yield from super().local_update(node, state)) | {"work": work}
 
-    def server_update(self, node: "Node", state: fedavg.State, inbox: "Sequence[Message]") -> None:
+    def server_update(self, node: Node, state: fedavg.State, inbox: Sequence[Message]) -> None:
         (before,) = state.model
         super().server_update(node, state, inbox)  # the average, whose buffers remain
         shares, work = self.weights_of(inbox), {m.src: m.payload["work"] for m in inbox}

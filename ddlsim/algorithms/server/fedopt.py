@@ -24,13 +24,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from annotated_types import Ge, Gt, Le, Lt
 
 from ddlsim.algorithms.server import fedavg
+from ddlsim.node.node import Message, Node, Params
 
 if TYPE_CHECKING:
     import torch
-
-    from ddlsim.learning.bank import Params
-    from ddlsim.network.messages.message import Message
-    from ddlsim.node.node import Node
 
 Beta = Annotated[float, Ge(0), Lt(1)]
 Rate = Annotated[float, Gt(0), Le(1000)]
@@ -45,19 +42,19 @@ class State(fedavg.State):
         second: v; None: tau^2.
     """
 
-    change: "Params | None" = None
-    second: "Params | None" = None
+    change: Params | None = None
+    second: Params | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class FedOpt(fedavg.FedAvg):
     """Base of the methods: FedAvg whose server steps towards the average."""
 
-    def start(self, node: "Node") -> State:
+    def start(self, node: Node) -> State:
         ((model,),) = node.init_models(whole=True)
         return State((model,))
 
-    def server_update(self, node: "Node", state: Any, inbox: "Sequence[Message]") -> None:
+    def server_update(self, node: Node, state: Any, inbox: Sequence[Message]) -> None:
         before = node.trained_values(state.model[0])
         super().server_update(node, state, inbox)
         average = state.model[0]
@@ -66,7 +63,7 @@ class FedOpt(fedavg.FedAvg):
         state.model = (state.average,)
 
     @abstractmethod
-    def step(self, node: "Node", state: State, values: "Params", mean_change: "Params") -> "Params":
+    def step(self, node: Node, state: State, values: Params, mean_change: Params) -> Params:
         """Return the server's next trained values."""
 
 
@@ -82,7 +79,7 @@ class FedAvgM(FedOpt):
     server_rate: Rate = 1.0
     server_momentum: Beta = 0.9
 
-    def step(self, node: "Node", state: State, values: "Params", mean_change: "Params") -> "Params":
+    def step(self, node: Node, state: State, values: Params, mean_change: Params) -> Params:
         known = [] if state.change is None else [state.change]
         state.change = node.merge([*known, mean_change], [*[self.server_momentum] * len(known), 1.0])
         return node.merge([values, state.change], [1.0, self.server_rate])
@@ -102,7 +99,7 @@ class Adaptive(FedOpt):
     beta1: Beta = 0.9
     tau: Annotated[float, Gt(0), Le(1000)] = 1e-3
 
-    def step(self, node: "Node", state: State, values: "Params", mean_change: "Params") -> "Params":
+    def step(self, node: Node, state: State, values: Params, mean_change: Params) -> Params:
         if state.change is None or state.second is None:
             state.change = node.merge([mean_change], [1 - self.beta1])
             state.second = node.apply(partial(_constant, value=self.tau**2), mean_change)

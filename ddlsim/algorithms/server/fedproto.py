@@ -17,22 +17,18 @@ from annotated_types import Ge
 
 from ddlsim.algorithms.rounds import ServerRounds
 from ddlsim.learning.training_inputs import LocalStep, Objective
+from ddlsim.node.node import Message, Model, Node, Params, Verb
 
 if TYPE_CHECKING:
     import torch
-
-    from ddlsim.learning.bank import Params
-    from ddlsim.learning.job_types import Model
-    from ddlsim.network.messages.message import Message
-    from ddlsim.node.node import Node, Verb
 
 
 @dataclass
 class State:
     """A node's memory, and the server's: its model (without parts), and the global prototypes it has."""
 
-    model: "Model" = ()
-    prototypes: "dict[int, Params]" = field(default_factory=dict)
+    model: Model = ()
+    prototypes: dict[int, Params] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,18 +46,18 @@ class FedProto(ServerRounds):
     needs_classes: ClassVar[bool] = True
     proto_weight: Annotated[float, Ge(0)] = 0.1
 
-    def start(self, node: "Node") -> State:
+    def start(self, node: Node) -> State:
         if node.is_server:
             return State()
         (model,) = node.init_models()
         return State(model)
 
-    def local_update(self, node: "Node", state: State) -> "Generator[Verb, Any, dict[str, Any]]":
+    def local_update(self, node: Node, state: State) -> Generator[Verb, Any, dict[str, Any]]:
         objective = Objective(self.local_loss, targets=state.prototypes, class_means=True)
         state.model, means = yield node.train(state.model, objective=objective)
         return {"prototypes": means, "labels": list(means)}
 
-    def server_update(self, node: "Node", state: State, inbox: "Sequence[Message]") -> None:
+    def server_update(self, node: Node, state: State, inbox: Sequence[Message]) -> None:
         """Average the prototypes of each class over the nodes that have the class."""
         received = {m.src: m.payload["prototypes"] for m in inbox}
         state.prototypes = {}

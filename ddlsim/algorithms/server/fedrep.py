@@ -10,25 +10,20 @@ heads. `deprl` is FedRep without a server.
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from annotated_types import Ge
 
 from ddlsim.algorithms.rounds import ServerRounds
-
-if TYPE_CHECKING:
-    from ddlsim.learning.bank import Params
-    from ddlsim.learning.job_types import Model
-    from ddlsim.network.messages.message import Message
-    from ddlsim.node.node import Node, Verb
+from ddlsim.node.node import Message, Model, Node, Params, Verb
 
 
 @dataclass
 class State:
     """A node's memory: its model in parts; the server's: the mean core."""
 
-    model: "Model" = ()
-    mean: "Params | None" = None
+    model: Model = ()
+    mean: Params | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,17 +38,17 @@ class FedPer(ServerRounds):
     def tests_server_model(self) -> bool:
         return False
 
-    def start(self, node: "Node") -> State:
+    def start(self, node: Node) -> State:
         if node.is_server:
             return State()
         (model,) = node.init_models()
         return State(model)
 
-    def local_update(self, node: "Node", state: State) -> "Generator[Verb, Any, dict[str, Any]]":
+    def local_update(self, node: Node, state: State) -> Generator[Verb, Any, dict[str, Any]]:
         state.model = yield node.train(state.model)
         return {"core": state.model[0], "samples": node.num_samples}
 
-    def server_update(self, node: "Node", state: State, inbox: "Sequence[Message]") -> None:
+    def server_update(self, node: Node, state: State, inbox: Sequence[Message]) -> None:
         total = sum(m.payload["samples"] for m in inbox)
         cores = {m.src: m.payload["core"] for m in inbox}
         state.mean = node.aggregate(cores, {m.src: m.payload["samples"] / total for m in inbox})
@@ -75,7 +70,7 @@ class FedRep(FedPer):
 
     head_steps: Annotated[int, Ge(1)] | None = None
 
-    def local_update(self, node: "Node", state: State) -> "Generator[Verb, Any, dict[str, Any]]":
+    def local_update(self, node: Node, state: State) -> Generator[Verb, Any, dict[str, Any]]:
         head_steps = node.local_steps if self.head_steps is None else self.head_steps
         of_run = node.rounds * (head_steps + node.local_steps)
         state.model = yield node.train(state.model, steps=head_steps, only="head", steps_of_run=of_run)

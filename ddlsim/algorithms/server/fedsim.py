@@ -11,16 +11,11 @@ no mean in time first fetches the current mean.
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from ddlsim.algorithms.rounds import ServerRounds
-
-if TYPE_CHECKING:
-    from ddlsim.learning.bank import Params
-    from ddlsim.learning.job_types import Model
-    from ddlsim.learning.training_inputs import Objective
-    from ddlsim.network.messages.message import Message
-    from ddlsim.node.node import Node, Verb
+from ddlsim.learning.training_inputs import Objective
+from ddlsim.node.node import Message, Model, Node, Params, Verb
 
 
 @dataclass
@@ -29,9 +24,9 @@ class State:
     it stores the mean head.
     """
 
-    model: "Model" = ()
-    trained: "Model" = ()
-    mean: "Params | None" = None
+    model: Model = ()
+    trained: Model = ()
+    mean: Params | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,21 +37,21 @@ class FedSim(ServerRounds):
     needs_core: ClassVar[bool] = True
     needs_only_sums: ClassVar[bool] = True
 
-    def objective(self) -> "Objective | None":
+    def objective(self) -> Objective | None:
         """Loss of local training; None: the task's loss."""
         return None
 
-    def start(self, node: "Node") -> State:
+    def start(self, node: Node) -> State:
         if node.is_server:
             return State()
         (model,) = node.init_models()
         return State(model, model)
 
-    def local_update(self, node: "Node", state: State) -> "Generator[Verb, Any, dict[str, Any]]":
+    def local_update(self, node: Node, state: State) -> Generator[Verb, Any, dict[str, Any]]:
         state.model = state.trained = yield node.train(state.model, objective=self.objective())
         return {"head": state.trained[1]}
 
-    def server_update(self, node: "Node", state: State, inbox: "Sequence[Message]") -> None:
+    def server_update(self, node: Node, state: State, inbox: Sequence[Message]) -> None:
         heads = {m.src: m.payload["head"] for m in inbox}
         state.mean = node.aggregate(heads, dict.fromkeys(heads, 1 / len(heads)))
 
@@ -66,5 +61,5 @@ class FedSim(ServerRounds):
     def apply_result(self, state: State, result: Mapping[str, Any]) -> None:
         state.model = state.model[0], result["head"]
 
-    def tested_model(self, state: State) -> "Model":
+    def tested_model(self, state: State) -> Model:
         return state.trained

@@ -11,16 +11,12 @@ counted. Averages leave out offline and late nodes as in fedavg.py; an edge that
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from annotated_types import Ge
 
 from ddlsim.algorithms.server import fedavg
-
-if TYPE_CHECKING:
-    from ddlsim.learning.bank import Params
-    from ddlsim.network.messages.message import Message
-    from ddlsim.node.node import Node
+from ddlsim.node.node import Message, Node, Params
 
 
 @dataclass
@@ -29,7 +25,7 @@ class State(fedavg.State):
     average of all edges.
     """
 
-    edges: "dict[int, Params]" = field(default_factory=dict)
+    edges: dict[int, Params] = field(default_factory=dict)
     samples: dict[int, int] = field(default_factory=dict)
 
 
@@ -48,10 +44,10 @@ class HierFAVG(fedavg.FedAvg):
     def tests_server_model(self) -> bool:
         return False
 
-    def start(self, node: "Node") -> State:
+    def start(self, node: Node) -> State:
         return State(super().start(node).model)
 
-    def server_update(self, node: "Node", state: Any, inbox: "Sequence[Message]") -> None:
+    def server_update(self, node: Node, state: Any, inbox: Sequence[Message]) -> None:
         for cluster, members in node.clusters.items():
             own = [m for m in inbox if m.src in members]
             if own:
@@ -66,7 +62,7 @@ class HierFAVG(fedavg.FedAvg):
     def server_result(self, state: Any) -> dict[str, Any]:
         return {f"edge {cluster}": model for cluster, model in state.edges.items()}
 
-    def result_keys(self, node: "Node", peer: int) -> Sequence[str] | None:
+    def result_keys(self, node: Node, peer: int) -> Sequence[str] | None:
         if peer == node.id:
             return [f"edge {node.true_cluster}"]
         return [f"edge {cluster}" for cluster, members in node.clusters.items() if peer in members]

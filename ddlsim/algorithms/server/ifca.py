@@ -9,24 +9,19 @@ node chose last. Averages leave out offline nodes. `facade` is IFCA for heads, w
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from annotated_types import Ge
 
 from ddlsim.algorithms.rounds import ServerRounds
-
-if TYPE_CHECKING:
-    from ddlsim.learning.bank import Params
-    from ddlsim.learning.job_types import Model
-    from ddlsim.network.messages.message import Message
-    from ddlsim.node.node import Node, Verb
+from ddlsim.node.node import Message, Model, Node, Params, Verb
 
 
 @dataclass
 class State:
     """A node's memory, or the server's: the models of all clusters, by number, and the number that the node chose."""
 
-    models: "dict[int, Params]"
+    models: dict[int, Params]
     chosen: int = 0
 
 
@@ -47,17 +42,17 @@ class IFCA(ServerRounds):
     def tests_server_model(self) -> bool:
         return False
 
-    def start(self, node: "Node") -> State:
+    def start(self, node: Node) -> State:
         return State({number: model for number, (model,) in enumerate(node.init_models(self.models, whole=True))})
 
-    def local_update(self, node: "Node", state: State) -> "Generator[Verb, Any, dict[str, Any]]":
+    def local_update(self, node: Node, state: State) -> Generator[Verb, Any, dict[str, Any]]:
         models = [(model,) for model in state.models.values()]
         losses = yield node.losses(models, self.loss_batches, common=True)
         state.chosen = min(state.models, key=losses.__getitem__)
         (state.models[state.chosen],) = yield node.train(models[state.chosen])
         return {"model": state.models[state.chosen], "number": state.chosen, "samples": node.num_samples}
 
-    def server_update(self, node: "Node", state: State, inbox: "Sequence[Message]") -> None:
+    def server_update(self, node: Node, state: State, inbox: Sequence[Message]) -> None:
         for number in state.models:
             own = [m.payload | {"node": m.src} for m in inbox if m.payload["number"] == number]
             total = sum(sent["samples"] for sent in own)
@@ -71,5 +66,5 @@ class IFCA(ServerRounds):
     def apply_result(self, state: State, result: Mapping[str, Any]) -> None:
         state.models = dict(result["models"])
 
-    def tested_model(self, state: State) -> "Model":
+    def tested_model(self, state: State) -> Model:
         return (state.models[state.chosen],)

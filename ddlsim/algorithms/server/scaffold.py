@@ -32,17 +32,12 @@ complete graph, where its mixing weights are 1 / N, it computes the models of SC
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Gt, Le
 
 from ddlsim.algorithms.rounds import ServerRounds
-
-if TYPE_CHECKING:
-    from ddlsim.learning.bank import Params
-    from ddlsim.learning.job_types import Model
-    from ddlsim.network.messages.message import Message
-    from ddlsim.node.node import Node, Verb
+from ddlsim.node.node import Message, Model, Node, Params, Verb
 
 
 @dataclass
@@ -56,10 +51,10 @@ class State:
         last_controls: on the server, the last received c_i by node.
     """
 
-    model: "Params"
-    control: "Params | None" = None
-    common: "Params | None" = None
-    last_controls: "dict[int, Params]" = field(default_factory=dict)
+    model: Params
+    control: Params | None = None
+    common: Params | None = None
+    last_controls: dict[int, Params] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,11 +75,11 @@ class Scaffold(ServerRounds):
     def needs_only_sums(self) -> bool:
         return self.sends == "changes"
 
-    def start(self, node: "Node") -> State:
+    def start(self, node: Node) -> State:
         ((model,),) = node.init_models(whole=True)
         return State(model)
 
-    def local_update(self, node: "Node", state: State) -> "Generator[Verb, Any, dict[str, Any]]":
+    def local_update(self, node: Node, state: State) -> Generator[Verb, Any, dict[str, Any]]:
         rate_sum, first = sum(node.learning_rates()), state.model
         control, common = state.control, state.common
         terms = [(params, sign) for params, sign in ((common, 1.0), (control, -1.0)) if params is not None]
@@ -97,7 +92,7 @@ class Scaffold(ServerRounds):
         state.control = change if control is None else node.merge([control, change], [1.0, 1.0])
         return {"model": state.model, "control": change if self.sends == "changes" else state.control}
 
-    def server_update(self, node: "Node", state: State, inbox: "Sequence[Message]") -> None:
+    def server_update(self, node: Node, state: State, inbox: Sequence[Message]) -> None:
         moves = {m.src: node.merge([m.payload["model"], state.model], [1.0, -1.0]) for m in inbox}
         state.model = self._updated_model(node, state.model, moves)
         changes = self._changes(node, state, {m.src: m.payload["control"] for m in inbox})
@@ -109,10 +104,10 @@ class Scaffold(ServerRounds):
     def apply_result(self, state: State, result: Mapping[str, Any]) -> None:
         state.model, state.common = result["model"], result.get("control")
 
-    def tested_model(self, state: State) -> "Model":
+    def tested_model(self, state: State) -> Model:
         return (state.model,)
 
-    def _updated_model(self, node: "Node", model: "Params", moves: "dict[int, Params]") -> "Params":
+    def _updated_model(self, node: Node, model: Params, moves: dict[int, Params]) -> Params:
         """Return the server's x after the nodes' changes; eta_g scales only changes of trained values."""
         updated = node.add_deltas(model, moves, self.global_rate / len(moves))
         if self.global_rate == 1:
@@ -120,7 +115,7 @@ class Scaffold(ServerRounds):
         averaged = node.add_deltas(model, moves, 1 / len(moves))
         return node.with_trained_values(averaged, node.trained_values(updated))
 
-    def _changes(self, node: "Node", state: State, sent: "dict[int, Params]") -> "dict[int, Params]":
+    def _changes(self, node: Node, state: State, sent: dict[int, Params]) -> dict[int, Params]:
         """Return the changes of the received c_i."""
         if self.sends == "changes":
             return sent

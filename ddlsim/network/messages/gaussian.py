@@ -23,12 +23,10 @@ import numpy as np
 from ddlsim.foundation.rng import stream
 from ddlsim.foundation.units import FLOAT32_BYTES
 from ddlsim.network.messages.compression import Encoded
-from ddlsim.network.messages.encoder import Path, Payload, is_parameters, walk
+from ddlsim.network.messages.encoder import ParameterPart, Parameters, Path, Payload, is_parameters, walk
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from ddlsim.network.messages.encoder import ParameterPart, Parameters
 
 
 CLIP_EPSILON = 1e-12
@@ -92,7 +90,7 @@ class PrivateSender:
         self._starts: dict[ParameterPart, Parameters] = {}
         self._sent: dict[Hashable, tuple[int, Parameters]] = {}  # place -> (serial of its source, release)
 
-    def starts_with(self, models: "Sequence[Sequence[Parameters]]") -> None:
+    def starts_with(self, models: Sequence[Sequence[Parameters]]) -> None:
         """Register models that the node has drawn, without information on data; the first of each kind counts."""
         for params in (params for model in models for params in model if self.updates and is_parameters(params)):
             self._starts.setdefault(params.part, params)
@@ -110,7 +108,7 @@ class PrivateSender:
         self._sent.clear()
         self._starts.clear()
 
-    def _release(self, params: "Parameters", path: Path) -> "Parameters":
+    def _release(self, params: Parameters, path: Path) -> Parameters:
         place = (path, params.part)
         source, sent = self._sent.get(place, (None, self._starts.get(params.part)))
         if source == params.serial and sent is not None:
