@@ -207,19 +207,6 @@ class SimulatedClock:
         times: counts the use of simulated time, see time_use.py; None: nothing does.
     """
 
-    __slots__ = (
-        "_begun_s",
-        "_env",
-        "_event",
-        "_forward_share",
-        "_seconds",
-        "_step_time_s",
-        "_trace",
-        "about",
-        "meter",
-        "times",
-    )
-
     def __init__(
         self,
         env: simpy.Environment,
@@ -229,7 +216,7 @@ class SimulatedClock:
         about: dict[str, Any] | None = None,
         times: TimeUse | None = None,
     ):
-        self._env = env
+        self.env = env
         self.meter, self.times = meter, times
         self._begun_s, self._seconds = -1.0, -1.0
         self._event = env.event()  # last event, with its start and delay
@@ -248,22 +235,17 @@ class SimulatedClock:
         self._forward_share, self.about = forward_share, about
 
     @property
-    def env(self) -> simpy.Environment:
-        """SimPy's environment."""
-        return self._env
-
-    @property
     def now_s(self) -> float:
         """Simulated seconds since the start."""
-        return self._env.now
+        return self.env.now
 
     def at_end_of_instant(self, call: Callable[[], None]) -> simpy.Event:
         """Call once all other events of this instant have happened, except messages that arrive at it."""
-        return ScheduledCall(self._env, lambda _: call(), 0.0, LATE)
+        return ScheduledCall(self.env, lambda _: call(), 0.0, LATE)
 
     def event(self) -> simpy.Event:
         """Return an event that has not happened yet."""
-        return self._env.event()
+        return self.env.event()
 
     def after(self, seconds: float) -> simpy.Event:
         """Return an event this number of seconds from now.
@@ -274,7 +256,7 @@ class SimulatedClock:
         Raises:
             DdlsimError: the delay is not a valid time.
         """
-        event, now_s = self._event, self._env._now  # env.now would cost as much as the rest
+        event, now_s = self._event, self.env._now  # env.now would cost as much as the rest
         if seconds == self._seconds and now_s == self._begun_s:
             waiting = event.callbacks
             if waiting is not None and len(waiting) < MOST_WAITING:
@@ -282,7 +264,7 @@ class SimulatedClock:
         if not 0 <= seconds < math.inf:
             raise DdlsimError(f"expected simulated seconds of 0 or more, got {seconds}.")
         self._begun_s, self._seconds = now_s, seconds
-        self._event = event = self._env.timeout(seconds)
+        self._event = event = self.env.timeout(seconds)
         return event
 
     def computing_s(self, node: int, steps: float, forward_passes: float = 0) -> float:
@@ -291,10 +273,10 @@ class SimulatedClock:
             steps += forward_passes * (FORWARD_SHARE if self._forward_share is None else self._forward_share[node])
         duration_s = self.steps_s(node, steps)
         if self.meter is not None:
-            self.meter.devices[node].computes(steps, self._env.now, duration_s)
+            self.meter.devices[node].computes(steps, self.env.now, duration_s)
         times = self.times
         if times is not None:
-            now_s, busy_until_s = self._env._now, times.busy_until_s
+            now_s, busy_until_s = self.env._now, times.busy_until_s
             if times.recording is None and busy_until_s[node] <= now_s:
                 times.computing_s[node] += duration_s
                 busy_until_s[node] = now_s + duration_s
@@ -305,7 +287,7 @@ class SimulatedClock:
     def steps_s(self, node: int, steps: float) -> float:
         """Return the seconds that local steps would take a node from now on."""
         if self._trace is not None:
-            return self._trace.duration_s(node, steps, self._env.now)
+            return self._trace.duration_s(node, steps, self.env.now)
         return steps * self._step_time_s[node]
 
 

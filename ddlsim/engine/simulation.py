@@ -82,11 +82,6 @@ class Simulation:
         self.presence.begin()
 
     @property
-    def evaluated(self) -> int:
-        """Completed rounds at the last evaluation."""
-        return self.monitor.evaluated
-
-    @property
     def completed_by_all(self) -> int:
         """Rounds completed by all nodes that took part; a last exchange counts as one."""
         return self._run.completed_by_all

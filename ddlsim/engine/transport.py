@@ -13,24 +13,9 @@ from ddlsim.engine.run_info import Run, RunParts, SimulatedClock
 from ddlsim.engine.secure_rounds import SecureRounds
 from ddlsim.engine.time_use import TimeUse, end_period_of
 from ddlsim.foundation.errors import DdlsimError
+from ddlsim.network.messages import message as kinds
 from ddlsim.network.messages.encoder import Payload
-from ddlsim.network.messages.message import (
-    COLLECTIVE,
-    EXCHANGE,
-    MOST_NODES,
-    PUSH,
-    REQUEST,
-    RESPONSE,
-    SCORE,
-    SCORE_REQUEST,
-    SECURE,
-    Contacts,
-    Keys,
-    Message,
-    Nodes,
-    PayloadBreakdown,
-    to_one,
-)
+from ddlsim.network.messages.message import MOST_NODES, Contacts, Keys, Message, Nodes, PayloadBreakdown, to_one
 from ddlsim.node.ports import CollectiveCall, Model, Ports
 from ddlsim.scenario.network_sections import SecureAggregation
 from ddlsim.scenario.sections import Protocol
@@ -104,7 +89,7 @@ class NetworkTransport:
         """Ask peers for their publications."""
 
         def requests(receivers: Nodes, payload: Payload) -> list[Message]:
-            return self.packer.messages(node, receivers, round_num, REQUEST, payload, keys)
+            return self.packer.messages(node, receivers, round_num, kinds.REQUEST, payload, keys)
 
         if stages is None:
             self._send(requests(tuple(peers), {}))
@@ -113,11 +98,11 @@ class NetworkTransport:
 
     def ask_for_scores(self, node: int, peers: Sequence[int], round_num: int, model: Model) -> None:
         """Ask peers for the loss of a model on their training samples."""
-        self._ask(SCORE_REQUEST, node, tuple(peers), round_num, {"model": model})
+        self._ask(kinds.SCORE_REQUEST, node, tuple(peers), round_num, {"model": model})
 
     def exchange(self, node: int, peers: Sequence[int], round_num: int, payload: Payload) -> None:
         """Offer the payload to peers; each answers when it arrives."""
-        self._ask(EXCHANGE, node, tuple(peers), round_num, payload)
+        self._ask(kinds.EXCHANGE, node, tuple(peers), round_num, payload)
 
     def collective(
         self, node: int, call: CollectiveCall, content: Any, wire_bytes: int | None
@@ -139,7 +124,7 @@ class NetworkTransport:
         """Return an event that happens when all messages that can still arrive have arrived, or at the deadline."""
         if self._run.participation < 1 and self._run.in_step:
             senders = tuple(sender for sender in senders if self._run.takes_part(sender, round_num))
-        if self._secure is not None and kind == PUSH:
+        if self._secure is not None and kind == kinds.PUSH:
             senders = tuple(senders)
             self._secure.waits(node, round_num, senders)
         self._waits[node] = self._env._now, senders
@@ -147,7 +132,7 @@ class NetworkTransport:
 
     def take(self, node: int, kind: str, round_num: int) -> list[Message]:
         """Return the messages of a round after the wait for it."""
-        if self._secure is not None and kind == PUSH:
+        if self._secure is not None and kind == kinds.PUSH:
             self._secure.taken(node, round_num)
         messages = self._mailboxes.take(node, kind, round_num, self._keep_late)
         self._received(node, messages, self._deadline_s, self.network.last_sent_s)
@@ -229,23 +214,27 @@ class NetworkTransport:
         """Return the kind of message that a node waits for, its round, and the nodes."""
         return [
             (what, round_num, senders)
-            for kind, what in ((PUSH, "messages"), (RESPONSE, "answers to its pulls"), (SCORE, "scores"))
+            for kind, what in (
+                (kinds.PUSH, "messages"),
+                (kinds.RESPONSE, "answers to its pulls"),
+                (kinds.SCORE, "scores"),
+            )
             for round_num, senders in sorted(self._mailboxes.waiting_for(node, kind).items())
         ] + self._collectives.waiting_for(node)
 
     def fail(self, message: Message) -> None:
         """End the wait for a message that will never arrive, or for the answer to it."""
         end_period_of(message)
-        if message.kind == SECURE:
+        if message.kind == kinds.SECURE:
             if self._secure is not None:
                 self._secure.failed(message)
-        elif message.kind == COLLECTIVE:
+        elif message.kind == kinds.COLLECTIVE:
             self._collectives.failed(message)
         elif message.kind in ANSWER_TO:
             self._mailboxes.fail(message.src, ANSWER_TO[message.kind], message.receiver, message.round_num)
         else:
             self._mailboxes.fail(message.receiver, message.kind, message.src, message.round_num)
-            if self._secure is not None and message.kind == PUSH:  # withheld: no key was advertised
+            if self._secure is not None and message.kind == kinds.PUSH:  # withheld: no key was advertised
                 self._secure.failed(message)
 
     # -- sending ---------------------------------------------------------------------------------------------------
@@ -263,7 +252,7 @@ class NetworkTransport:
         if self._secure is not None and self._secure.masks(sender):
             self._secure.contribute(sender, receivers, round_num, payload)
         elif receivers:
-            self._send(self.packer.messages(sender, receivers, round_num, PUSH, payload))
+            self._send(self.packer.messages(sender, receivers, round_num, kinds.PUSH, payload))
 
     def _send(self, messages: list[Message]) -> None:
         """Hand messages to the network; nothing can be sent to a node that is offline or does not join the round."""
@@ -298,9 +287,9 @@ class NetworkTransport:
     def _delivered(self, message: Message) -> None:
         for copies, version in message.streams:
             copies.reached(message.receiver, version)
-        if message.kind == SECURE and self._secure is not None:
+        if message.kind == kinds.SECURE and self._secure is not None:
             self._secure.arrived(message)
-        elif message.kind == COLLECTIVE:
+        elif message.kind == kinds.COLLECTIVE:
             self._collectives.arrived(message)
         elif message.kind in ANSWER_TO:
             self.answers.handle(message)

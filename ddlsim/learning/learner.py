@@ -14,23 +14,14 @@ from ddlsim.attacks.node_attacks import Attackers
 from ddlsim.data.prepared import PreparedData
 from ddlsim.devices.base import StepWork
 from ddlsim.foundation.errors import DdlsimError
-from ddlsim.learning import training_inputs
+from ddlsim.learning import job_types, training_inputs
 from ddlsim.learning.accounting import Releases
 from ddlsim.learning.architecture import Architecture, Build, read_architecture
 from ddlsim.learning.backends.base import Dispatcher
 from ddlsim.learning.backends.stacked import make_backends
 from ddlsim.learning.bank import Params, Rows
 from ddlsim.learning.datasets import NodeDatasets
-from ddlsim.learning.job_types import (
-    KINDS,
-    ClassCosineSpec,
-    ConsensusSpec,
-    LossSpec,
-    Model,
-    ReadSpec,
-    SimilaritySpec,
-    TestSpec,
-)
+from ddlsim.learning.job_types import KINDS, Model
 from ddlsim.learning.jobs import EagerWaves, Job, Jobs
 from ddlsim.learning.layout import Buffers
 from ddlsim.learning.local_trainings import LocalTrainings
@@ -87,7 +78,8 @@ class Learner(RowOperations):
         attackers: Attackers | None = None,
     ):
         self._training = training
-        self._first_rate = of_node(training.learning_rate, 0)
+        self.learning_rate = of_node(training.learning_rate, 0)
+        """The scenario's learning rate (node 0's) at the start of the run, without its schedule."""
         self._assigned = assigned
         self.data = NodeDatasets(prepared, device)
         poisoned = None if attackers is None else PoisonedNodes(attackers, self.data, seed)
@@ -221,11 +213,6 @@ class Learner(RowOperations):
         """Return the release of a node's samples by one step of private training."""
         return self._trainings.one_release(node)
 
-    @property
-    def learning_rate(self) -> float:
-        """The scenario's learning rate (node 0's) at the start of the run, without its schedule."""
-        return self._first_rate
-
     def learning_rates(
         self, node: int, steps: int, local_state: LocalState | None, context: TrainingContext
     ) -> list[float]:
@@ -268,7 +255,12 @@ class Learner(RowOperations):
         else:
             batches = tuple(training_inputs.draw_batches(rng, samples, batch_size, num_batches) for _ in models)
         return self._submit(
-            LossSpec, node=node, models=tuple(models), batches=batches, split=split, local=self._local_of(local_state)
+            job_types.LossSpec,
+            node=node,
+            models=tuple(models),
+            batches=batches,
+            split=split,
+            local=self._local_of(local_state),
         )
 
     def test(
@@ -288,23 +280,23 @@ class Learner(RowOperations):
             training_inputs.check_model("serving", model)
         local = self._local_of(local_state)
         return self._submit(
-            TestSpec, models=tuple(models), split=split, cluster=test_set, local=local, precision=precision
+            job_types.TestSpec, models=tuple(models), split=split, cluster=test_set, local=local, precision=precision
         )
 
     def training_losses(self, losses: Sequence[Params]) -> Job:
         """Read the mean losses of trainings, see LocalState; NOT_COMPUTED where a backend does not compute it."""
-        return self._submit(ReadSpec, sources=tuple(losses))
+        return self._submit(job_types.ReadSpec, sources=tuple(losses))
 
     def consensus_distances(self, models: Sequence[Model]) -> Job | None:
         """Squared distances of models, of their cores if they have parts, to the average; None if shapes differ."""
         shared = [model[0] for model in models]
         if len({params.part.signature for params in shared}) > 1:
             return None
-        return self._submit(ConsensusSpec, sources=tuple(shared))
+        return self._submit(job_types.ConsensusSpec, sources=tuple(shared))
 
     def class_cosine(self, own: Params, others: Sequence[Params]) -> Job:
         """Mean over classes of the cosine between the rows of classifiers, own to each other."""
-        return self._submit(ClassCosineSpec, own=own, others=tuple(others), num_classes=self.data.num_classes)
+        return self._submit(job_types.ClassCosineSpec, own=own, others=tuple(others), num_classes=self.data.num_classes)
 
     def compare(self, metric: str, own: Model, peers: Sequence[Model], **references: Any) -> Job:
         """Similarities of a model to others; `references` are fields of SimilaritySpec (job_types.py).
@@ -314,7 +306,7 @@ class Learner(RowOperations):
         """
         for parts in zip(own, *peers, strict=True):
             self._shapes.check("compare", [params.part for params in parts])
-        return self._submit(SimilaritySpec, metric=metric, own=own, peers=tuple(peers), **references)
+        return self._submit(job_types.SimilaritySpec, metric=metric, own=own, peers=tuple(peers), **references)
 
     def resolve(self, jobs: Sequence[Job]) -> list:
         """Return the results of jobs; the pending ones run together. Values leave only through this method."""

@@ -102,6 +102,9 @@ class SizeLearner:
             an architecture without one, given as sizes alone, is assumed to have one linear layer as head.
     """
 
+    learning_rate, draws_numbers = 1.0, False
+    """No gradient is multiplied by the rate, and no number is drawn."""
+
     step_work: Callable[[], Mapping[str, StepWork]]
     """Operations of a training step per architecture, set by assembly/learner.py."""
 
@@ -160,9 +163,8 @@ class SizeLearner:
         """Aggregate parameters to the same size, as `merge` does."""
         return self.merge(sources)
 
-    def apply(self, function: Any, sources: "Sequence[Params]", *_: Any, **__: Any) -> "Params":
-        """Return parameters of the same size, as `merge` does; the function is not called."""
-        return self.merge(sources)
+    apply = aggregate
+    """Apply a function to parameters: neither it nor a rule is called."""
 
     def train_towards(
         self,
@@ -188,11 +190,6 @@ class SizeLearner:
             size = count_latent() if count_latent else self._classifier_sizes(model[1].part)[0] // self._num_classes
             means = {label: self._params(SizedPart("class mean", size, (size,))) for label in range(self._num_classes)}
         return trained, local_state, means
-
-    @property
-    def learning_rate(self) -> float:
-        """1; no gradient is multiplied by it."""
-        return 1.0
 
     def learning_rates(self, node: int, steps: int, *_: Any, **__: Any) -> list[float]:
         """Return equal rates; no gradient is multiplied by them."""
@@ -265,8 +262,6 @@ class SizeLearner:
     def compare(self, metric: str, own: "Model", peers: "Sequence[Model]", *_: Any, **__: Any) -> "Job":
         """Return the same similarity for every peer."""
         return _finished_job([1.0] * len(peers))
-
-    draws_numbers = False
 
     def resolve(self, jobs: "Sequence[Job]") -> list[Any]:
         """Return the assumed results of jobs."""

@@ -15,7 +15,6 @@ from typing import Self
 
 import numpy as np
 
-from ddlsim.devices.energy import KINDS as ENERGY_PRESETS
 from ddlsim.devices.energy import PARTS, grams
 from ddlsim.foundation.errors import DdlsimError, RecordsDamaged
 
@@ -168,14 +167,6 @@ class Energy(NodeColumns):
             "clusters": (np.bincount(node_cluster, of_nodes) / np.bincount(node_cluster)).tolist(),
             "server": float(joules[count]) if len(joules) > count else None,
         }
-
-
-def grid_of(scenario: dict) -> float | None:
-    """Return the grams of CO2 equivalents per kWh of a resolved scenario; None if it sets none."""
-    energy = scenario.get("energy") or {}
-    value = energy.get("gco2_per_kwh")
-    preset = ENERGY_PRESETS["grid"].get(energy.get("grid") or "")
-    return value if value is not None or preset is None else preset.values["gco2_per_kwh"]
 
 
 def emitted(joules: float | None, gco2_per_kwh: float | None) -> float | None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ddlsim.report.record_files import Contacts, Energy, Links, grid_of, torn_line
+from ddlsim.devices.energy import KINDS as ENERGY_PRESETS
+from ddlsim.report.record_files import Contacts, Energy, Links, torn_line
 from ddlsim.tasks import metrics
 from ddlsim.tasks.base import CONSENSUS, TRAIN_LOSS, VALIDATION, VALIDATION_LOSS, Metric, loss_rows, metric_of
 
@@ -239,7 +240,10 @@ class Records:
     @property
     def gco2_per_kwh(self) -> float | None:
         """Grams of CO2 equivalents per kWh of the grid; None if the scenario sets none."""
-        return grid_of(self.scenario)
+        energy = self.scenario.get("energy") or {}
+        preset = ENERGY_PRESETS["grid"].get(energy.get("grid") or "")
+        value = energy.get("gco2_per_kwh")
+        return value if value is not None or preset is None else preset.values["gco2_per_kwh"]
 
     @property
     def metric(self) -> str:

@@ -8,6 +8,7 @@ Tracker, and a line in TRACKERS.
 import hashlib
 import math
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -183,7 +184,8 @@ class MLflow:
         experiment = found.experiment_id if found else self._client.create_experiment(about.project)
         tags = {"ddlsim.directory": str(about.directory.resolve()), "ddlsim.scenario": about.group}
         self._id = self._client.create_run(experiment, run_name=about.name, tags=tags).info.run_id
-        params = [Param(_key(key), str(value)[:MOST_TEXT]) for key, value in about.config.items()]
+        # MLflow's keys have letters, digits and some signs.
+        params = [Param(re.sub(r"[^\w\-. /]", "_", key), str(value)[:MOST_TEXT]) for key, value in about.config.items()]
         for start in range(0, len(params), MOST_PARAMS):
             self._client.log_batch(self._id, params=params[start : start + MOST_PARAMS])
 
@@ -199,11 +201,6 @@ class MLflow:
 
         now_ms = int(1000 * time.time())
         self._client.log_batch(self._id, metrics=[Metric(name, value, now_ms, step) for name, value in values.items()])
-
-
-def _key(key: str) -> str:
-    """A key as MLflow takes it: letters, digits and some signs."""
-    return "".join(char if char.isalnum() or char in "_-. /" else "_" for char in key)
 
 
 class Trackio:

@@ -13,23 +13,12 @@ from typing import Any
 
 from ddlsim.foundation import own_code
 from ddlsim.foundation.errors import ScenarioError, did_you_mean
+from ddlsim.scenario import tree as trees
 from ddlsim.scenario.files import by_name, find
 from ddlsim.scenario.merging import applies_to_fallback, is_part, merge, put, real_key
 from ddlsim.scenario.model import DEFAULTS, Scenario, to_plain
 from ddlsim.scenario.parts import LISTED, PART_PATHS, plain, with_named_parts, with_whole_paths
-from ddlsim.scenario.tree import (
-    Mark,
-    Problem,
-    ScenarioProblems,
-    Tree,
-    from_plain,
-    in_order,
-    long_path,
-    parse_file,
-    parse_value,
-    value_at,
-    without,
-)
+from ddlsim.scenario.tree import Mark, Problem, ScenarioProblems, Tree
 from ddlsim.scenario.validate import validate
 
 OF_PUBLISHED = (("data",), ("nodes",), ("model",), ("task",), ("partition",), ("shift",), ("algorithm", "name"))
@@ -73,7 +62,7 @@ def from_python(source: "str | Path | Mapping[str, Any] | Scenario", changes: Ma
         ScenarioError: every problem at once.
     """
     if isinstance(source, Scenario):
-        tree, name = from_plain(to_plain(source), Mark("scenario")), source.name
+        tree, name = trees.from_plain(to_plain(source), Mark("scenario")), source.name
     elif isinstance(source, Mapping):
         found, name = dict(source), "scenario"
         base = found.pop("extends", None)
@@ -117,7 +106,7 @@ def as_overrides(changes: Mapping[str, Any]) -> list[str]:
 
 def _tree_of(mapping: Mapping[str, Any], where: str) -> Tree:
     """Return the tree of a mapping from Python code."""
-    return from_plain(plain(with_named_parts(dict(mapping))), Mark(where))
+    return trees.from_plain(plain(with_named_parts(dict(mapping))), Mark(where))
 
 
 def from_mapping(mapping: dict[str, Any], name: str = "scenario") -> Scenario:
@@ -138,7 +127,7 @@ def with_fallback(scenario: Scenario) -> Scenario | None:
     if scenario.fallback is None:
         return None
     mark = Mark("fallback")
-    whole = from_plain(to_plain(scenario), mark)
+    whole = trees.from_plain(to_plain(scenario), mark)
     fallback = whole.value.pop("fallback", Tree({}, mark))
     applied, problems = validate(merge(whole, fallback))
     if applied is None:
@@ -157,7 +146,7 @@ def finish(tree: Tree, name: str) -> Scenario:
         ScenarioProblems: every problem at once.
     """
     tree.value.setdefault("name", Tree(name, tree.mark))
-    tree = with_whole_paths(merge(from_plain(DEFAULTS, tree.mark), tree))
+    tree = with_whole_paths(merge(trees.from_plain(DEFAULTS, tree.mark), tree))
     fallback = tree.value.get("fallback")
     main = Tree({key: child for key, child in tree.value.items() if key != "fallback"}, tree.mark)
     scenario, problems = validate(main)
@@ -167,7 +156,7 @@ def finish(tree: Tree, name: str) -> Scenario:
             fallback, notes = _fitting_fallback(main, fallback)
         problems += _fallback_problems(main, fallback, problems)
     if problems:
-        raise ScenarioProblems(in_order(problems))
+        raise ScenarioProblems(trees.in_order(problems))
     assert scenario is not None
     if fallback is None:
         return scenario
@@ -188,12 +177,12 @@ def _fitting_fallback(main: Tree, fallback: Tree) -> tuple[Tree, list[str]]:
         path = tuple(problem.path.split("[")[0].split("."))
         part = next((path[:depth] for depth in (1, 2) if path[:depth] in PART_PATHS and len(path) > depth), ())
         key = path[: len(part) + 1]
-        name = value_at(main, (*part, "name"))
-        given = value_at(fallback, key)
-        if not part or name is None or given is None or value_at(fallback, (*part, "name")) is not None:
+        name = trees.value_at(main, (*part, "name"))
+        given = trees.value_at(fallback, key)
+        if not part or name is None or given is None or trees.value_at(fallback, (*part, "name")) is not None:
             continue
         if given.key.source != name.mark.source:
-            fallback = without(fallback, key)
+            fallback = trees.without(fallback, key)
             notes.append(f"NOTE: fallback.{'.'.join(key)} is dropped: {'.'.join(part)} is {name.value!r} now.")
     return fallback, notes
 
@@ -228,7 +217,7 @@ def _marks(tree: Tree) -> set[Mark]:
 def read_file(file: Path, source: str, above: tuple[Path, ...]) -> Tree:
     """Read a file, merged over the file that it extends."""
     try:
-        tree = parse_file(file.read_text(encoding="utf-8"), source)
+        tree = trees.parse_file(file.read_text(encoding="utf-8"), source)
     except OSError as error:
         raise ScenarioError(f"{source}: cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
@@ -289,8 +278,8 @@ def changed(tree: Tree, changes: Sequence[tuple[tuple[str, ...], Tree]]) -> Tree
         tree = put(tree, path, value)
         # Values from the command line also apply to the fallback, except the data.
         own = path[0] in ("fallback", "data", "extends") or tree.child("fallback") is None
-        if not own and applies_to_fallback(merge(from_plain(DEFAULTS, tree.mark), tree), path):
-            tree = put(tree, ("fallback", *path), from_plain(value.plain(), value.mark))
+        if not own and applies_to_fallback(merge(trees.from_plain(DEFAULTS, tree.mark), tree), path):
+            tree = put(tree, ("fallback", *path), trees.from_plain(value.plain(), value.mark))
     return without_stale_numbers(before, tree)
 
 
@@ -298,7 +287,7 @@ def _real_path(path: tuple[str, ...], tree: Tree) -> tuple[str, ...]:
     """Return a path without aliases in a tree."""
     found: tuple[str, ...] = ()
     for key in path:
-        found += (real_key(key, found, value_at(tree, (*found, "name")) if found else None),)
+        found += (real_key(key, found, trees.value_at(tree, (*found, "name")) if found else None),)
     return found
 
 
@@ -317,7 +306,7 @@ def without_stale_numbers(before: Tree, after: Tree) -> Tree:
 
 
 def _plain_at(tree: Tree, path: tuple[str, ...]) -> Any:
-    found = value_at(merge(from_plain(DEFAULTS, tree.mark), tree), path)
+    found = trees.value_at(merge(trees.from_plain(DEFAULTS, tree.mark), tree), path)
     return None if found is None else found.plain()
 
 
@@ -334,11 +323,11 @@ def parse_override(text: str) -> tuple[tuple[str, ...], Tree]:
         raise ScenarioProblems([Problem(mark, "", "expected KEY=VALUE, e.g. --set algorithm.heads=3")])
     if path[0] == "extends":
         raise ScenarioProblems([Problem(mark, "extends", "can only be set in a file")])
-    given = parse_value(value, mark, ".".join(path))
+    given = trees.parse_value(value, mark, ".".join(path))
     return _long(path, given), given
 
 
 def _long(path: tuple[str, ...], given: Tree) -> tuple[str, ...]:
     """Return the long path of a change: a bare name is a value of `name`, so a part of this name keeps its keys."""
     is_name = isinstance(given.value, str) and is_part(path) and path[-1] not in LISTED
-    return (*path, "name") if is_name else long_path(path)
+    return (*path, "name") if is_name else trees.long_path(path)

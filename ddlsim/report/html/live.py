@@ -44,7 +44,9 @@ def live_page(page: Page, records: Records) -> Page:
     """Return a page with the remaining time and without the warning that the run has not finished, if the run's process
     is alive; else the page itself.
     """
-    if records.status != "running" or not _is_alive(records.manifest.get("process") or {}):
+    process = records.manifest.get("process") or {}
+    runs_here = process.get("host") == socket.gethostname() and Path(f"/proc/{process['pid']}").exists()
+    if records.status != "running" or not runs_here:
         return page
     rounds, done = records.manifest["rounds"], _completed(records)
     left_s = _remaining_s(records, done)
@@ -53,11 +55,6 @@ def live_page(page: Page, records: Records) -> Page:
     footer = f"{page.footer} Bytes by cause and use of links are written at the end of the run."
     loud = [line for line in page.loud if not line.startswith(UNFINISHED)]
     return replace(page, tiles=tiles, loud=loud, footer=footer)
-
-
-def _is_alive(process: dict) -> bool:
-    """Whether this machine runs the process."""
-    return process.get("host") == socket.gethostname() and Path(f"/proc/{process['pid']}").exists()
 
 
 def _completed(records: Records) -> int:

@@ -220,7 +220,7 @@ def html_table(table: Table, title: str = "", opened: bool = True) -> str:
             tag = "th" if names or index == 0 else "td"
             scope = f' scope="{"col" if names else "row"}"' if tag == "th" else ""
             words = ' class="words"' if index < table.left else ""
-            text = _breaking_at_dots(_text(cell).replace("\n", "<br>"))
+            text = re.sub(r"(?<=[a-z_\d])\.(?=[a-z_])", ".<wbr>", _text(cell).replace("\n", "<br>"))  # breaks at dots
             text = f"<b>{text}</b>" if (number, index) in table.best else text
             found.append(f"<{tag}{scope}{words}>{text}</{tag}>")
         mark = ' class="strong"' if number in table.strong else ""
@@ -232,11 +232,6 @@ def html_table(table: Table, title: str = "", opened: bool = True) -> str:
     text += f'<p class="note">{_text(table.note)}</p>' if table.note else ""
     text = f'<div class="scroll whole" tabindex="0" role="region" aria-label="{title}">{text}</div>'
     return text if opened else f"<details><summary>{len(table.rows)} rows</summary>{text}</details>"
-
-
-def _breaking_at_dots(text: str) -> str:
-    """Return HTML whose dotted keys break into lines after a dot."""
-    return re.sub(r"(?<=[a-z_\d])\.(?=[a-z_])", ".<wbr>", text)
 
 
 def _text(text: str) -> str:

@@ -8,11 +8,10 @@ from typing import Any
 
 from ddlsim.report.records import Records
 from ddlsim.report.section import Section
+from ddlsim.report.sections import churn, timeline
 from ddlsim.report.sections.about import about_run
-from ddlsim.report.sections.churn import churn_sections, energy_sections
 from ddlsim.report.sections.peers import peer_sections
 from ddlsim.report.sections.quality import quality_sections
-from ddlsim.report.sections.timeline import time_sections
 from ddlsim.report.sections.traffic import traffic_sections
 
 
@@ -24,12 +23,15 @@ def sections(records: Records, summary: dict, defaults: Mapping[str, Any] | None
         summary: see summary.py.
         defaults: dotted key of the scenario -> its default, of those keys that have one; None if unknown.
     """
-    return [
+    found = [
         *quality_sections(records, summary),
-        *time_sections(records, summary),
+        timeline.uses(records),
+        timeline.timeline(records, summary),
         *traffic_sections(records),
-        *energy_sections(records),
-        *churn_sections(records),
+        churn.energy_over_time(records),
+        churn.energy_by_purpose(records),
+        *churn.churn_sections(records),
         *peer_sections(records),
         *about_run(records, summary, defaults),
     ]
+    return [section for section in found if section is not None]

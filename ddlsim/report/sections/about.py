@@ -23,12 +23,8 @@ NO_SETTINGS = ("paper", "description", "fallback")
 
 def about_run(records: Records, summary: dict, defaults: Mapping[str, Any] | None) -> list[Section]:
     """The sections, which every run has."""
-    return [in_numbers(summary), scenario(records, defaults), command(records), environment(records)]
-
-
-def in_numbers(summary: dict) -> Section:
-    """The table that ends a run on the console."""
-    return Section("summary", "Summary", GROUP, table=Table((), rows(summary), left=2))
+    in_numbers = Section("summary", "Summary", GROUP, table=Table((), rows(summary), left=2))  # as on the console
+    return [in_numbers, scenario(records, defaults), command(records), environment(records)]
 
 
 def scenario(records: Records, defaults: Mapping[str, Any] | None) -> Section:

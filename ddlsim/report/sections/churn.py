@@ -83,13 +83,7 @@ def aborted(records: Records, times: np.ndarray) -> list[Section]:
 ENERGY = "Energy"
 
 
-def energy_sections(records: Records) -> list[Section]:
-    """The sections, as far as energy was counted."""
-    found = [over_time(records), by_purpose(records)]
-    return [section for section in found if section is not None]
-
-
-def over_time(records: Records) -> Section | None:
+def energy_over_time(records: Records) -> Section | None:
     """Joules per node of each cluster over rounds and simulated time."""
     evaluations = records.curve
     recorded = evaluations.values.get("joules")
@@ -103,7 +97,7 @@ def over_time(records: Records) -> Section | None:
     return Section("energy-rounds", "Energy per node", ENERGY, about, figure=Lines(axes, "energy", series, "joules"))
 
 
-def by_purpose(records: Records) -> Section | None:
+def energy_by_purpose(records: Records) -> Section | None:
     """Joules by purpose, per cluster and of a server: means over their nodes."""
     energy, clusters = records.energy, records.node_cluster
     if energy is None:

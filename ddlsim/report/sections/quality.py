@@ -23,15 +23,14 @@ FRAMES: dict[str, tuple[str, Unit]] = {
 }
 
 
-def quality_sections(records: Records, summary: dict) -> list[Section]:
+def quality_sections(records: Records, summary: dict) -> list[Section | None]:
     """The sections, as far as the run was evaluated."""
-    found = []
+    found: list[Section | None] = []
     if len(records.evaluations):
         found = [over_rounds(records), *training_loss(records), *fairness(records), *consensus(records), nodes(records)]
     if summary["timetable"]:
         found.append(timetable(summary["timetable"]))
-    published_section = published_numbers(records, summary)
-    return found if published_section is None else [*found, published_section]
+    return [*found, published_numbers(records, summary)]
 
 
 def over_rounds(records: Records) -> Section:

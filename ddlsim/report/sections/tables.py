@@ -4,18 +4,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from ddlsim.report import text as formats
 from ddlsim.report.record_files import CAUSES, KINDS, Links
 from ddlsim.report.records import Communication, Records
 from ddlsim.report.section import Table
-from ddlsim.report.text import (
-    SHORT_SECONDS,
-    bytes_text,
-    evenly_spaced,
-    joules_text,
-    percent_text,
-    prefixed,
-    seconds_text,
-)
 from ddlsim.tasks import metrics
 from ddlsim.tasks.base import ACCURACY
 
@@ -44,17 +36,17 @@ def curve(records: Records, target: float | None) -> Table:
     reached = None if target is None else metrics.first_reaching(everyone, target, metric.falling)
     columns = {
         "round": [f"{number}{'*' if index == reached else ''}" for index, number in enumerate(evaluations.round)],
-        "sim time": [seconds_text(time_s) for time_s in evaluations.time_s],
-        "bytes": [bytes_text(count) for count in evaluations.bytes_sent],
+        "sim time": [formats.seconds_text(time_s) for time_s in evaluations.time_s],
+        "bytes": [formats.bytes_text(count) for count in evaluations.bytes_sent],
     }
     if evaluations.joules is not None:
-        columns["energy"] = [joules_text(joules) for joules in evaluations.joules]
+        columns["energy"] = [formats.joules_text(joules) for joules in evaluations.joules]
     columns[records.judged_nodes.removesuffix(" nodes")] = [metric.text(value) for value in everyone]
     if records.has_clusters:
         columns |= {f"cluster {c}": [metric.text(value) for value in each] for c, each in enumerate(per_cluster.T)}
     if metric == ACCURACY and records.has_clusters:
         fair = metrics.fair_accuracy(per_cluster[:, records.judged_clusters], records.fair_lambda)
-        columns["fair"] = [percent_text(value) for value in np.atleast_1d(fair)]
+        columns["fair"] = [formats.percent_text(value) for value in np.atleast_1d(fair)]
     rows = [[texts[index] for texts in columns.values()] for index in thinned(len(evaluations), reached)]
     side, unit = "below" if metric.falling else "above", " %" if metric.share else ""
     note = f"* first evaluation at or {side} the target {metric.text(target)}{unit}"
@@ -65,7 +57,7 @@ def curve(records: Records, target: float | None) -> Table:
 
 def thinned(count: int, also: int | None, most: int = MOST_ROWS) -> list[int]:
     """Return the numbers of the shown rows of `count`, and `also`."""
-    chosen = set(evenly_spaced(count, most).tolist())
+    chosen = set(formats.evenly_spaced(count, most).tolist())
     return sorted(chosen if also is None else chosen | {also})
 
 
@@ -74,7 +66,7 @@ def timetable(rounds: list[dict]) -> Table:
     rows = []
     for index in thinned(len(rounds), None):
         row = rounds[index]
-        times = (seconds_text(row[name]) for name in ("first_s", "median_s", "last_s"))
+        times = (formats.seconds_text(row[name]) for name in ("first_s", "median_s", "last_s"))
         rows.append([f"{row['round']}", *times, f"{row['nodes']:.0f}"])
     header = ["round", "first", "median", "last", "nodes"]
     return Table(header, rows, left=0, title="Completion of each round, simulated time")
@@ -105,12 +97,12 @@ def totals(records: Records, traffic: Communication) -> Table:
     per_node = "per node, mean" + (", with its share of the server's" if has_server else "")
     lines = [
         ("messages", f"{traffic.messages.sum():,}"),
-        ("bytes sent", bytes_text(total)),
-        ("  payload", bytes_text(int(traffic.payload.sum()))),
-        ("  header", bytes_text(int(traffic.header.sum()))),
-        ("  wasted", bytes_text(int(traffic.wasted.sum()))),
-        ("  in flight at the end", bytes_text(int(traffic.in_flight.sum()))),
-        (per_node, bytes_text(total / records.num_nodes)),
+        ("bytes sent", formats.bytes_text(total)),
+        ("  payload", formats.bytes_text(int(traffic.payload.sum()))),
+        ("  header", formats.bytes_text(int(traffic.header.sum()))),
+        ("  wasted", formats.bytes_text(int(traffic.wasted.sum()))),
+        ("  in flight at the end", formats.bytes_text(int(traffic.in_flight.sum()))),
+        (per_node, formats.bytes_text(total / records.num_nodes)),
         ("pairs with traffic", f"{traffic.num_pairs} of {ends * (ends - 1)}"),
     ]
     return Table((), lines, title="Communication")
@@ -120,7 +112,7 @@ def between_clusters(records: Records) -> Table:
     """Bytes sent from cluster to cluster."""
     matrix, groups = records.traffic_matrix, records.group_of
     rows = [
-        [name, *(bytes_text(matrix[np.ix_(senders, receivers)].sum()) for receivers in groups.values())]
+        [name, *(formats.bytes_text(matrix[np.ix_(senders, receivers)].sum()) for receivers in groups.values())]
         for name, senders in groups.items()
     ]
     return Table(["from, to", *groups], rows)
@@ -129,7 +121,11 @@ def between_clusters(records: Records) -> Table:
 def contents(num_bytes: Mapping[str, np.ndarray]) -> Table:
     """Bytes by content of messages: sums over rounds, and the mean of the rounds in which the content was sent."""
     rows = [
-        (name, bytes_text(int(values.sum())), bytes_text(float(values[values > 0].mean()) if values.any() else 0))
+        (
+            name,
+            formats.bytes_text(int(values.sum())),
+            formats.bytes_text(float(values[values > 0].mean()) if values.any() else 0),
+        )
         for name, values in num_bytes.items()
     ]
     return Table(["", "sent", "per round"], rows)
@@ -138,14 +134,21 @@ def contents(num_bytes: Mapping[str, np.ndarray]) -> Table:
 def links(found: Links) -> Table:
     """Bytes by kind and cause, use of links, queueing."""
     sums = found.bytes_of(*KINDS, *CAUSES, "in_flight")
-    lines = [(CAUSE_WORDS[name], bytes_text(value)) for name, value in sums.items() if value]
+    lines = [(CAUSE_WORDS[name], formats.bytes_text(value)) for name, value in sums.items() if value]
     for link in ("uplink", "downlink"):
         use = found.utilization(link)
         if use["mean"] is not None:
-            spread = f", median {percent_text(use['median'])}, max {percent_text(use['max'])}" if found.by_node else ""
-            lines.append((f"{link} utilization %", f"mean {percent_text(use['mean'])}{spread}"))
+            spread = (
+                f", median {formats.percent_text(use['median'])}, max {formats.percent_text(use['max'])}"
+                if found.by_node
+                else ""
+            )
+            lines.append((f"{link} utilization %", f"mean {formats.percent_text(use['mean'])}{spread}"))
     queued = found.queueing_s()
     if queued["mean"] is not None:
-        mean, longest = prefixed(queued["mean"], SHORT_SECONDS), prefixed(queued["max"], SHORT_SECONDS)
+        mean, longest = (
+            formats.prefixed(queued["mean"], formats.SHORT_SECONDS),
+            formats.prefixed(queued["max"], formats.SHORT_SECONDS),
+        )
         lines.append(("queueing per message", f"mean {mean}, max {longest}"))
     return Table((), lines, left=2, title="Links")

@@ -18,12 +18,6 @@ BINS = 300
 ACTIVITIES = ("waiting", "computing", "sending", "receiving", "sending and receiving", "offline")
 
 
-def time_sections(records: Records, summary: dict) -> list[Section]:
-    """Return the sections for which the run has records."""
-    found = [uses(records), timeline(records, summary)]
-    return [section for section in found if section is not None]
-
-
 def uses(records: Records) -> Section | None:
     """Return a chart of the seconds of each use, mean over the nodes of a cluster."""
     rows = read_time_use(records.directory)

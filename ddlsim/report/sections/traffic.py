@@ -14,7 +14,7 @@ MOST_CELLS = 100_000
 """Most cells of all node-by-node pictures together, which limits the number of windows of rounds."""
 
 
-def traffic_sections(records: Records) -> list[Section]:
+def traffic_sections(records: Records) -> list[Section | None]:
     """The sections, as far as the run has recorded traffic."""
     found = [pairs_by_round(records), pairs(records), bytes_by_cause(records)]
     if records.communication is not None:
@@ -26,7 +26,7 @@ def traffic_sections(records: Records) -> list[Section]:
     found += contents(records)
     if records.links is not None:
         found.append(Section("link-totals", "Links of all nodes", GROUP, table=tables.links(records.links)))
-    return [section for section in (*found, *links(records)) if section is not None]
+    return [*found, *links(records)]
 
 
 def pairs_by_round(records: Records) -> Section | None:

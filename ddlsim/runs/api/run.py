@@ -32,17 +32,12 @@ class Run:
     """
 
     def __init__(self, dir: str | Path, trust: bool = False):
-        self._dir, self._trust = Path(dir), trust
-
-    @property
-    def dir(self) -> Path:
-        """The run directory."""
-        return self._dir
+        self.dir, self._trust = Path(dir), trust
 
     @cached_property
     def records(self) -> Records:
         """All records as numpy arrays, see ddlsim/report/records.py; of an unfinished run, its records so far."""
-        return read(self._dir)
+        return read(self.dir)
 
     @cached_property
     def summary(self) -> dict[str, Any]:
@@ -129,7 +124,7 @@ class Run:
                 of ddlsim, and the run was loaded without `trust=True`.
         """
         with own_code.foreign_code(self._trust):
-            return model_of(self._dir, node)
+            return model_of(self.dir, node)
 
     def state_dict(self, node: int) -> dict[str, Any]:
         """Return the values of a node's trained module, name -> torch.Tensor.
@@ -137,7 +132,7 @@ class Run:
         Raises:
             ScenarioError: if the run kept no models, or none of this node.
         """
-        return read_model(self._dir, node)
+        return read_model(self.dir, node)
 
     def preprocess(self, samples: Any) -> Any:
         """Prepare samples for the run's models, without the shifts of clusters; return a torch.Tensor.
@@ -147,7 +142,7 @@ class Run:
         """
         from ddlsim.runs.preprocessing import inputs_of, preprocess
 
-        return preprocess(inputs_of(self._dir), samples)
+        return preprocess(inputs_of(self.dir), samples)
 
     def evaluate(self, dataset: Any, node: int = 0) -> dict[str, float]:
         """Evaluate a node's trained model on other samples (accuracy, 0 to 1; test_loss; ...).
@@ -160,7 +155,7 @@ class Run:
 
         model = self.model(node)
         with own_code.foreign_code(self._trust):
-            return evaluate(inputs_of(self._dir), scenario_of_models(self._dir), model, dataset)
+            return evaluate(inputs_of(self.dir), scenario_of_models(self.dir), model, dataset)
 
     def plot(self, x: Axis = "rounds", y: str | None = None) -> "Figure":
         """Return a figure with one line and a mark at every evaluation; `figure.savefig(path)` saves it.
@@ -177,7 +172,7 @@ class Run:
         return lines_figure([self.records], Drawn(x, y))
 
     def __repr__(self) -> str:
-        return f"Run({str(self._dir)!r})"
+        return f"Run({str(self.dir)!r})"
 
     def __str__(self) -> str:
         return table(self.summary)
@@ -190,6 +185,6 @@ class Run:
         loud = "".join(f"<b>{html.escape(line)}</b><br>" for line in loud_lines(self.summary))
         cells = "".join(
             f"<tr><th {left}>{html.escape(what)}</th><td {left}>{html.escape(value)}</td></tr>"
-            for what, value in [*rows(self.summary), ("directory", str(self._dir))]
+            for what, value in [*rows(self.summary), ("directory", str(self.dir))]
         )
         return f"<div>{loud}<table>{cells}</table></div>"

@@ -96,7 +96,7 @@ class Comparison:
             for part in ("mean", "std"):
                 found = [(row.numbers.get(name) or {}).get(part) for row in rows]
                 columns[f"{name}_{part}"] = [np.nan if value is None else value for value in found]
-            having = [_runs_with(row, name) for row in rows]
+            having = [(row.numbers.get(name) or {"runs": 0}).get("runs", len(row.seeds)) for row in rows]
             if not name.startswith("target_") and any(
                 0 < k < len(row.seeds) for k, row in zip(having, rows, strict=True)
             ):
@@ -259,9 +259,3 @@ def _axes(grid: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
     if "data" in axes:
         axes["data"] = [part_of("data", one) for one in axes["data"]]
     return axes
-
-
-def _runs_with(row: Row, name: str) -> int:
-    """Return the number of runs of a row that have a number."""
-    found = row.numbers.get(name)
-    return 0 if found is None else found.get("runs", len(row.seeds))

@@ -18,8 +18,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, get_args
 
-from ddlsim.foundation.environment import num_cores
-from ddlsim.foundation.errors import DataMissing, DdlsimError, ScenarioError
+from ddlsim.foundation.environment import needed, num_cores
+from ddlsim.foundation.errors import DdlsimError, ScenarioError
 from ddlsim.foundation.native import PACKAGE_DIR, extension
 
 Shards = Literal["contiguous", "clusters", "graph"]
@@ -123,13 +123,7 @@ def import_ray() -> ModuleType:
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # a lost worker is reported once, by ddlsim
-    try:
-        import ray
-    except ImportError as error:
-        raise DataMissing(
-            "--executor ray: Ray is not installed. Run `pip install 'ddlsim[ray]'` on all hosts."
-        ) from error
-    return ray
+    return needed("ray", "ray", "--executor ray")
 
 
 @contextmanager

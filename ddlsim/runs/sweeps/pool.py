@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import IO, Any, TypeVar
 
 from ddlsim.foundation import own_code
 from ddlsim.foundation.errors import DataMissing, DdlsimError, ScenarioError
+from ddlsim.foundation.native import PACKAGE_DIR
 from ddlsim.report.summary import honest_part
 from ddlsim.report.text import seconds_text
 from ddlsim.runs.cluster.cluster import Executor, connect, disconnecting, hosts, import_ray, threads_environment
@@ -29,7 +30,6 @@ from ddlsim.tasks.base import Metric
 
 PointType = TypeVar("PointType", bound="Point")
 POLL_S = 0.05
-PACKAGE = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)
@@ -85,11 +85,7 @@ def run_jobs(jobs: Sequence[Job], at_once: int = 1) -> Iterator[Ended]:
             if not ended:
                 time.sleep(POLL_S)
     finally:
-        for started in running.values():
-            started.process.terminate()  # background jobs of a shell ignore SIGINT
-        for started in running.values():
-            started.process.wait()
-            started.stderr.close()
+        end_all(running.values())
 
 
 @dataclass(frozen=True)
@@ -119,7 +115,7 @@ def start(job: Job, cores: set[int]) -> Started:
     """Start a process on these cores; on all if the set is empty."""
     stderr = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115  # closed after reading
     command = [sys.executable, "-m", "ddlsim", *job.words]
-    paths = [str(PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]  # this ddlsim, in any directory
+    paths = [str(PACKAGE_DIR.parent), *filter(None, [os.environ.get("PYTHONPATH")])]  # this ddlsim, in any directory
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -131,6 +127,15 @@ def start(job: Job, cores: set[int]) -> Started:
         with suppress(ProcessLookupError):  # already ended
             os.sched_setaffinity(process.pid, cores)  # before the process starts threads, which inherit it
     return Started(job, process, stderr)
+
+
+def end_all(running: Collection[Started]) -> None:
+    """End processes, and wait for their ends."""
+    for started in running:
+        started.process.terminate()  # background jobs of a shell ignore SIGINT
+    for started in running:
+        started.process.wait()
+        started.stderr.close()
 
 
 def cores(slot: int, at_once: int) -> set[int]:

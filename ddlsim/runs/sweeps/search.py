@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from ddlsim.foundation.environment import needed
 from ddlsim.foundation.errors import DdlsimError, ScenarioError, did_you_mean
 from ddlsim.report.reading import read
 from ddlsim.report.records import Records
@@ -135,12 +136,9 @@ def import_optuna() -> Any:
     """Return the module.
 
     Raises:
-        ScenarioError: Optuna is not installed.
+        DataMissing: Optuna is not installed.
     """
-    try:
-        import optuna
-    except ImportError as error:
-        raise ScenarioError("--search: Optuna is not installed. Run `pip install 'ddlsim[optuna]'`.") from error
+    optuna: Any = needed("optuna", "optuna", "--search")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna
 
@@ -273,11 +271,7 @@ def search(wanted: Search, at_once: int, report: Callable[[Ended, int], None]) -
                     report(_close(study, running.pop(slot)), _count(study))
             time.sleep(pool.POLL_S)
     finally:
-        for one in running.values():
-            one.process.process.terminate()
-        for one in running.values():
-            one.process.process.wait()
-            one.process.stderr.close()
+        pool.end_all([one.process for one in running.values()])
 
 
 def open_study(wanted: Search) -> "optuna.Study":
