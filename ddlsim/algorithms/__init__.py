@@ -58,6 +58,7 @@ ALGORITHMS = Registry(
         "sparta": ".low_communication.sparta:Sparta",
         "sparseloco": ".low_communication.sparseloco:SparseLoCo",
         "noloco": ".low_communication.noloco:NoLoCo",
+        "demo": ".low_communication.demo:DeMo",
         "async_diloco": ".low_communication.async_diloco:AsyncDiLoCo",
     },
     contract=".base:Algorithm",

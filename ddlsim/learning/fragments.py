@@ -29,12 +29,13 @@ Ranges = tuple[tuple[int, int], ...]
 
 
 class SizedTensor(NamedTuple):
-    """Place of a tensor in a row: the fields of layout.py's Entry that fragments use."""
+    """Place and shape of a tensor in a row: the fields of layout.py's Entry that algorithms use."""
 
     name: str
     start: int
     stop: int
     trainable: bool
+    shape: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -336,7 +336,7 @@ def parts_of(architecture: str, build: "Build", buffers: "Buffers" = "shared") -
         layout = Layout(architecture, build(), buffers)
     parts = [layout.parts[name] for name in layout.names]
     tensors = {
-        part.name: tuple(SizedTensor(each.name, each.start, each.stop, each.trainable) for each in part.entries)
+        part.name: tuple(SizedTensor(e.name, e.start, e.stop, e.trainable, e.shape) for e in part.entries)
         for part in parts
     }
     return {part.name: SizedPart(part.name, part.size, part.trained_sizes, tensors[part.name]) for part in parts}

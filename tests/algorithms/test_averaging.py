@@ -36,6 +36,7 @@ NO_SUCH_PROMISE = {
     **dict.fromkeys(("fedper", "fedrep", "ifca"), "averages parts of models, or models of some nodes"),
     "local": "does not average",
     "sparseloco": "moves models by errors of earlier rounds",
+    "demo": "moves models by signs",
     "fednova": "divides changes by learning rates",
     **dict.fromkeys(("diloco", "streaming_diloco", "noloco"), "moves models by momentum"),
 }

@@ -75,7 +75,7 @@ def test_aborted_messages_end_the_wait(tmp_path, name, without_learning):
 
 def test_compressed_messages_take_fewer_bytes_and_less_time(name, without_learning):
     """On a ring peers meet again and keep copies; links are slow if nodes wait, so bytes dominate the time."""
-    if is_silent(name) or name in ("sparseloco", "sparta", "streaming_diloco"):
+    if is_silent(name) or name in ("demo", "sparseloco", "sparta", "streaming_diloco"):
         pytest.skip("sends nothing, encodes it by itself, or sends mostly headers")
     mbps = 1 if ALGORITHMS[name].waits else 50
     settings = f"network.links.uplink_mbps={mbps}", "topology={name: ring}", "rounds=10"

@@ -9,8 +9,12 @@ import numpy as np
 import pytest
 import torch
 from quadratic_runs import Vector, quadratic_simulation
+from scipy.fft import dctn, idctn
 
+from ddlsim.algorithms.low_communication.demo import DeMo
 from ddlsim.foundation.errors import DdlsimError, ScenarioError
+from ddlsim.learning.fragments import SizedTensor
+from ddlsim.learning.size_learner import SizedParams, SizedPart
 
 NODES, SIZE, ROUNDS, STEPS, RATE = 4, 6, 6, 3, 0.1
 rng = np.random.default_rng(5)
@@ -203,6 +207,42 @@ def test_sparseloco_sends_the_largest_accumulated_changes_and_keeps_the_rest(bit
     assert found == pytest.approx(np.tile(x, (NODES, 1)), abs=1e-12)
     content = 6 + 8 if bits == 2 else 17  # 3 values of 2 + 12 or 32 + 12 bits, and a scale
     assert simulation.network.all_bytes_sent() == ROUNDS * NODES * 3 * content
+
+
+def cut(values, chunk):
+    """Chunks of six values as DeMo cuts them, [chunks, height, width]: a matrix of rows of `chunk`, or a vector."""
+    return values.reshape(1, 2, 3) if chunk == 3 else values.reshape(2, 1, 3)
+
+
+@pytest.mark.parametrize("chunk", [3, 4])
+def test_demo_follows_the_sign_of_the_largest_frequencies_of_local_momenta(chunk):
+    x, momentum = np.zeros(SIZE), np.zeros((NODES, SIZE))
+    for _ in range(ROUNDS * STEPS):
+        momentum = 0.9 * momentum + gradients(x)
+        sent = [np.zeros_like(cut(x, chunk)) for _ in range(NODES)]
+        for node in range(NODES):
+            for own, block in zip(sent[node], cut(momentum[node], chunk), strict=True):
+                frequencies = dctn(block, norm="ortho")
+                for place in sorted(np.ndindex(block.shape), key=lambda place: -abs(frequencies[place]))[:2]:
+                    own[place] = frequencies[place]
+            momentum[node] -= np.concatenate([idctn(own, norm="ortho").ravel() for own in sent[node]])
+        mean = np.sum(sent, axis=0) / np.maximum(1, np.count_nonzero(sent, axis=0))
+        x = x - 0.01 * np.sign(np.concatenate([idctn(block, norm="ortho").ravel() for block in mean]))
+    keys = f"rate: 0.01, decay: 0.9, chunk: {chunk}, top: 2, index_bytes: 2"
+    simulation = simulate(f"demo, {keys}", "network.header_bytes=0")
+    found = np.stack([member.state.model.value for member in simulation.members])
+    assert found == pytest.approx(np.tile(x, (NODES, 1)), abs=1e-12)
+    content = 2 * (4 + 2) * len(cut(x, chunk))
+    assert simulation.network.all_bytes_sent() == ROUNDS * STEPS * NODES * 3 * content
+
+
+def test_demo_sends_the_values_and_indices_of_k_frequencies_per_chunk():
+    tensors = (SizedTensor("weight", 0, 12288, True, (128, 96)), SizedTensor("bias", 12288, 12416, True, (128,)))
+    model = SizedParams(SizedPart("model", 12416, (12288, 128), tensors), 0)
+    chunks = DeMo().chunks(model.size, model)
+    assert chunks == ((2, 64, 2, 48), (1, 1, 2, 64))  # 4 chunks of 64 x 48 values, 2 of 64
+    assert DeMo(top=16).wire_bytes(chunks) == (4 + 2) * 16 * (4 + 8)
+    assert DeMo(top=100, index_bytes=2).wire_bytes(chunks) == (4 * 100 + 2 * 64) * (4 + 2)
 
 
 def test_noloco_steps_along_the_mean_of_random_pairs():

@@ -226,6 +226,7 @@ RUNS: dict[str, tuple[str, ...]] = {
         SLOW_AND_FAST,
         CHURN_WITHOUT_STATE,
     ),
+    "demo, node that returns": ("algorithm={name: demo, chunk: 16, top: 4}", CHURN),
     "dac, true similarities": (algorithm("dac"), "records.true_similarities=[0, 7]"),
 }
 """Name of a run -> its overrides of BASE."""
