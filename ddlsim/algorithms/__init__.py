@@ -60,6 +60,7 @@ ALGORITHMS = Registry(
         "noloco": ".low_communication.noloco:NoLoCo",
         "demo": ".low_communication.demo:DeMo",
         "async_diloco": ".low_communication.async_diloco:AsyncDiLoCo",
+        "halos": ".low_communication.halos:HALoS",
     },
     contract=".base:Algorithm",
 )

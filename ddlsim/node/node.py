@@ -187,6 +187,16 @@ class Node(ComputingVerbs):
             )
         self._transport.push(self.id, receivers, round_num, as_sent(payload))
 
+    def offer(self, peers: Iterable[int], round_num: int, **payload: Any) -> None:
+        """Offer a payload to peers, as `exchange` does, without waiting; the content of their answers is ignored.
+
+        Raises:
+            DdlsimError: as `send`.
+        """
+        self._transport.exchange(
+            self.id, arguments.node_ids(peers, self._num_members, "offer"), index(round_num), as_sent(payload)
+        )
+
     def publish(self, round_num: int, *, stage: int | None = None, **payload: Any) -> None:
         """Make this payload available to peers that pull, now and later.
 

@@ -8,7 +8,7 @@ LIKE_OTHERS = (
     *("fedavgm", "fedadagrad", "fedyogi", "fednova", "feddyn", "fedasync", "ditto", "fedper", "fedrep"),
     *("fedprox", "fedclassavg", "hierfavg", "dfedavgm", "qgm", "exact_diffusion", "extra", "random", "oracle"),
     *("data_parallel", "local_sgd", "noloco", "sparseloco", "sparta", "streaming_diloco"),
-    *("async_diloco", "demo"),
+    *("async_diloco", "demo", "halos"),
 )
 """Algorithms that inherit or repeat the hooks of others; only the complete suite runs with them."""
 

@@ -32,7 +32,7 @@ NO_SUCH_PROMISE = {
     "qgm": "moves models by momentum",
     "relaysgd": "models of distant nodes are missing in the first rounds",
     **dict.fromkeys(("fedavgm", "fedadagrad", "fedadam", "fedyogi", "feddyn"), "moves the server's model by its state"),
-    **dict.fromkeys(("fedasync", "fedbuff", "async_diloco"), "merges each model when it arrives"),
+    **dict.fromkeys(("fedasync", "fedbuff", "async_diloco", "halos"), "merges each model when it arrives"),
     **dict.fromkeys(("fedper", "fedrep", "ifca"), "averages parts of models, or models of some nodes"),
     "local": "does not average",
     "sparseloco": "moves models by errors of earlier rounds",

@@ -300,25 +300,26 @@ def arrivals(steps_of):
             heapq.heappush(queue, (now_s + SECONDS[node] * steps[node], node, done + 1))
 
 
-def delayed_nesterov(rate, momentum, size, activation, x=0.0, m=0.0, total=0.0):
-    """A generator of models, by the paper's equations, to which changes are sent."""
-    t = 0
-    while True:
-        change = yield x
+def delayed_nesterov(rate, momentum, size, activation=0.0):
+    """The moves of a server along changes, by the paper's equations."""
+    m = total = t = 0
+
+    def move(change):
+        nonlocal m, total, t
         total, t = total + change, t + 1
         if t % size:
-            x = x + rate * (activation * momentum * m + change / size)
-        else:
-            m, total = momentum * m + total / size, 0.0
-            x = x + rate * ((1 - activation * size + activation) * momentum * m + change / size)
+            return rate * (activation * momentum * m + change / size)
+        m, total = momentum * m + total / size, 0
+        return rate * ((1 - activation * size + activation) * momentum * m + change / size)
+
+    return move
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_async_diloco_takes_delayed_nesterov_steps_with_steps_by_device_speed(dynamic):
     steps, keys = 7, f"buffer_size: 5, activation: 0.1, dynamic_steps: {dynamic}"
     simulation = simulate(f"async_diloco, outer_rate: 0.6, {keys}", *UNEQUAL, f"training.local_steps={steps}")
-    server = delayed_nesterov(0.6, 0.9, 5, 0.1, np.zeros(SIZE))
-    x, starts, known, taken = next(server), np.zeros((NODES, SIZE)), [], []
+    move, x, starts, known, taken = delayed_nesterov(0.6, 0.9, 5, 0.1), np.zeros(SIZE), np.zeros((NODES, SIZE)), [], []
 
     def steps_of(node, first):
         return steps if first or not dynamic else int(steps * min(known) / SECONDS[node] + 1e-9)
@@ -326,7 +327,42 @@ def test_async_diloco_takes_delayed_nesterov_steps_with_steps_by_device_speed(dy
     for node, count in arrivals(steps_of):
         known.append(SECONDS[node])
         taken.append(count)
-        x = server.send(local_of(node, starts[node], count) - starts[node])
-        starts[node] = x
+        x = starts[node] = x + move(local_of(node, starts[node], count) - starts[node])
     assert simulation.members[NODES].state.model.value == pytest.approx(x, abs=1e-12)
     assert set(taken) == ({7, 5, 4, 2} if dynamic else {7})
+
+
+def test_halos_steps_the_servers_of_sites_and_the_global_server_in_the_order_of_messages():
+    """Nodes 0, 1 and 2, 3 are sites; nodes 0 and 2 run their servers. A message takes 40 ms, so a site's server takes
+    steps while its change and the global model are on their way.
+    """
+    latency_s, k, w = 0.04, 3, 0.3
+    keys = f"outer_rate: 0.6, buffer_size: 3, local_rate: 0.5, local_buffer_size: 2, accumulate: {k}, merge_weight: {w}"
+    links = "network={fidelity: latency, links: {name: uniform, latency_ms: 40}}"
+    simulation = simulate(f"halos, {keys}", "nodes.clusters=[2, 2]", links, UNEQUAL[1])
+    x, sent, gathered = np.zeros((2, SIZE)), np.zeros((2, SIZE)), [0, 0]
+    move, move_site = delayed_nesterov(0.6, 0.5, 3), [delayed_nesterov(0.5, 0.9, 2), delayed_nesterov(0.5, 0.9, 2)]
+    phi, starts, done, merges = np.zeros(SIZE), np.zeros((NODES, SIZE)), [0] * NODES, [0, 0]
+    events = [(SECONDS[node] * STEPS + latency_s * (node % 2), "change", node, None) for node in range(NODES)]
+    while min(done) < ROUNDS or events[0][0] <= simulation.env.now:
+        now_s, kind, number, value = heapq.heappop(events)
+        if kind == "change":
+            site = number // 2
+            x[site] = x[site] + move_site[site](local_of(number, starts[number], STEPS) - starts[number])
+            starts[number], done[number], gathered[site] = x[site], done[number] + 1, gathered[site] + 1
+            if gathered[site] == k:
+                heapq.heappush(events, (now_s + latency_s, "push", site, x[site] - sent[site]))
+                sent[site], gathered[site] = x[site], 0
+            if done[number] < ROUNDS:
+                arrival_s = now_s + SECONDS[number] * STEPS + 2 * latency_s * (number % 2)
+                heapq.heappush(events, (arrival_s, "change", number, None))
+        elif kind == "push":
+            phi = phi + move(value)
+            heapq.heappush(events, (now_s + latency_s, "global", number, phi))
+        else:
+            x[number] = (1 - w) * x[number] + w * value
+            sent[number], gathered[number], merges[number] = x[number], 0, merges[number] + 1
+    assert min(merges) > 1
+    for site, member in enumerate(simulation.members[:NODES:2]):
+        assert member.state.site.model.value == pytest.approx(x[site], abs=1e-12)
+    assert simulation.members[NODES].state.model.value == pytest.approx(phi, abs=1e-12)

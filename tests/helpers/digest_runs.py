@@ -227,6 +227,11 @@ RUNS: dict[str, tuple[str, ...]] = {
         CHURN_WITHOUT_STATE,
     ),
     "demo, node that returns": ("algorithm={name: demo, chunk: 16, top: 4}", CHURN),
+    "halos, unequal speeds": (
+        "algorithm={name: halos, accumulate: 2, dynamic_steps: true}",
+        SLOW_AND_FAST,
+        CHURN_WITHOUT_STATE,
+    ),
     "dac, true similarities": (algorithm("dac"), "records.true_similarities=[0, 7]"),
 }
 """Name of a run -> its overrides of BASE."""

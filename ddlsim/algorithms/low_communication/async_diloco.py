@@ -16,7 +16,7 @@ A node that joins, or returns without its state, fetches phi; one that returns w
 phi. A node without an answer (a lost message, an offline server) continues from its own model.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -29,7 +29,7 @@ from ddlsim.node.candidates import EvaluationCandidates
 if TYPE_CHECKING:
     from ddlsim.learning.bank import Params
     from ddlsim.network.messages.message import Message
-    from ddlsim.node.node import Node, Steps
+    from ddlsim.node.node import Node, Steps, Verb
 
 
 @dataclass
@@ -80,9 +80,13 @@ class AsyncDiLoCo(SharedModel):
     def tests_server_model(self) -> bool:
         return True
 
+    def buffers(self, sizes: Sequence[int]) -> Sequence[int]:
+        """Return N of each kind of server, for clusters of these sizes; of the server of the run first."""
+        return (self.buffer_size or sum(sizes),)
+
     def check(self, clusters: Sequence[int]) -> None:
-        if self.activation > 1 / (size := self.buffer_size or sum(clusters)):
-            text = f"expected at most 1 / buffer_size = {1 / size:g}, got {self.activation:g}"
+        if self.activation > 1 / (size := max(self.buffers(clusters))):
+            text = f"expected at most 1 / {size} (changes per change of the momentum), got {self.activation:g}"
             raise ScenarioError(f"algorithm.activation: {text}. Choose a smaller activation.")
 
     def serving(self, node: "Node", state: State) -> EvaluationCandidates | None:
@@ -99,40 +103,45 @@ class AsyncDiLoCo(SharedModel):
         step_s, state.model = (node.now_s - start_s) / steps, trained
         if self.dynamic_steps:
             payload["step_s"] = step_s
-        for answer in (yield node.exchange(node.peers(round_num), round_num, **payload)):
-            self.adopt(node, state, answer.payload, step_s)
-
-    def adopt(self, node: "Node", state: State, answer: Mapping[str, Any], step_s: float) -> None:
-        """Continue from a server's answer."""
-        state.model = answer["model"]
+        answer = yield from self.submit(node, state, payload, round_num)
+        state.model = answer.get("model", trained)
         if "step_s" in answer:
             state.steps = max(1, int(node.local_steps * answer["step_s"] / step_s + 1e-9))
 
-    def answer(self, node: "Node", state: State, offer: "Message") -> Mapping[str, Any]:
+    def submit(
+        self, node: "Node", state: Any, payload: dict[str, Any], round_num: int
+    ) -> "Generator[Verb, Any, Mapping[str, Any]]":
+        """Send a change to the server; return its answer, empty if there is none."""
+        answers = yield node.exchange(node.peers(round_num), round_num, **payload)
+        return answers[0].payload if answers else {}
+
+    def answer(self, node: "Node", state: Any, offer: "Message") -> Mapping[str, Any]:
         """Step along a node's change, if the offer has one; return the current model."""
-        return self.answer_to(node, state, offer.payload)
+        size = self.buffers([len(members) for members in node.clusters.values()])[0]
+        return self.respond(node, state, offer.payload, self.outer_rate, self.outer_momentum, size)
 
-    def answer_to(self, node: "Node", state: State, payload: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the answer to the payload of an offer."""
+    def respond(
+        self, node: "Node", server: State, payload: Mapping[str, Any], rate: float, momentum: float, size: int
+    ) -> dict[str, Any]:
+        """Take a server's delayed Nesterov step along a change, if the payload has one; return its answer."""
         if "change" in payload:
-            self.server_update(node, state, payload["change"])
+            self.step(node, server, payload["change"], rate, momentum, size)
         if "step_s" not in payload:
-            return {"model": state.model}
-        state.step_s = min(state.step_s, payload["step_s"])
-        return {"model": state.model, "step_s": state.step_s}
+            return {"model": server.model}
+        server.step_s = min(server.step_s, payload["step_s"])
+        return {"model": server.model, "step_s": server.step_s}
 
-    def server_update(self, node: "Node", state: State, change: "Params") -> None:
-        """Take the delayed Nesterov step along a change."""
-        values, b, active = node.trained_values(change), self.outer_momentum, self.activation
-        n = self.buffer_size or node.num_nodes
-        state.buffered = values if state.buffered is None else node.merge([state.buffered, values], [1.0, 1.0])
-        state.updates += 1
-        if state.updates % n == 0:
-            kept = [] if state.momentum is None else [state.momentum]
-            state.momentum = node.merge([*kept, state.buffered], [b] * len(kept) + [1 / n])
-            state.buffered, active = None, 1 - active * n + active
-        moves, weights = [node.trained_values(state.model), values], [1.0, self.outer_rate / n]
-        if state.momentum is not None and active * b:
-            moves, weights = [*moves, state.momentum], [*weights, self.outer_rate * active * b]
-        moved = node.merge([state.model, change], [1.0, 1 / n])
-        state.model = node.with_trained_values(moved, node.merge(moves, weights))
+    def step(self, node: "Node", server: State, change: "Params", rate: float, momentum: float, size: int) -> None:
+        """Take the delayed Nesterov step of a server."""
+        values, active = node.trained_values(change), self.activation
+        server.buffered = values if server.buffered is None else node.merge([server.buffered, values], [1.0, 1.0])
+        server.updates += 1
+        if server.updates % size == 0:
+            kept = [] if server.momentum is None else [server.momentum]
+            server.momentum = node.merge([*kept, server.buffered], [momentum] * len(kept) + [1 / size])
+            server.buffered, active = None, 1 - active * size + active
+        moves, weights = [node.trained_values(server.model), values], [1.0, rate / size]
+        if server.momentum is not None and active * momentum:
+            moves, weights = [*moves, server.momentum], [*weights, rate * active * momentum]
+        moved = node.merge([server.model, change], [1.0, 1 / size])
+        server.model = node.with_trained_values(moved, node.merge(moves, weights))
