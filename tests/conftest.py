@@ -19,6 +19,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # before PyTorch is imported; child processes inherit it
 
 import fixed_costs
+import forked_commands
 import pytest
 from hypothesis import settings
 
@@ -56,3 +57,11 @@ def isa(request):
     native.extension().set_isa(request.param)
     yield request.param
     native.extension().set_isa(before)
+
+
+@pytest.fixture
+def forked_runs(monkeypatch):
+    """Fork the processes of sweeps from one that has imported PyTorch; tests/sweeps/test_pool.py starts real ones."""
+    from ddlsim.runs.sweeps import pool
+
+    monkeypatch.setattr(pool, "start", forked_commands.start)

@@ -16,7 +16,7 @@ from ddlsim.report.summary_table import table
 from ddlsim.runs.manifest import wall_profile
 from ddlsim.scenario import load
 
-SMOKE = Path(__file__).parents[1] / "scenarios" / "smoke.yaml"
+SMOKE = Path(__file__).parent / "helpers" / "smoke.yaml"
 PARTS = ["setup", "data", "training", "head losses", "evaluation", "merging", "similarity"]
 
 

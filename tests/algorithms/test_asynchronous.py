@@ -14,7 +14,7 @@ from ddlsim.algorithms.personalized.pens import PENS
 from ddlsim.engine.run_info import NO_LIMIT, Run
 from ddlsim.scenario import load
 
-SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
+SMOKE = Path(__file__).parents[1] / "helpers" / "smoke.yaml"
 SLOW_AND_AWAY = (
     *("learning=none", "nodes.clusters=[3, 1]", "topology={name: ring}", "energy={watts: 1}"),
     "devices={name: per_node, step_times_s: [0.2, 0.05, 0.05, 0.05]}",

@@ -13,7 +13,7 @@ from ddlsim.foundation.errors import ScenarioError
 from ddlsim.node.node import Node
 from ddlsim.scenario import load
 
-SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
+SMOKE = Path(__file__).parents[1] / "helpers" / "smoke.yaml"
 ROUNDS = 6
 
 

@@ -196,6 +196,7 @@ def test_runs_end_under_churn_and_losses(finished):
         assert np.isfinite([r["value"] for r in harsh.rows if r["name"] == "test_loss"]).all()
 
 
+@pytest.mark.full
 def test_same_seed_same_bytes_whether_or_not_full_waves_are_launched_early(tmp_path, name, finished, monkeypatch):
     monkeypatch.setattr(learner, "make_backends", partial(make_backends, asynchronous=True))
     run(tmp_path / "again", name, "mode=async", *settings_of(name, "async", "harsh"))

@@ -18,7 +18,7 @@ from ddlsim.foundation.rng import stream, stream_seed
 from ddlsim.node.parameters import Deferred
 from ddlsim.scenario import load
 
-SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
+SMOKE = Path(__file__).parents[1] / "helpers" / "smoke.yaml"
 
 
 def later(value) -> Deferred:

@@ -10,7 +10,7 @@ from ddlsim.engine.transport import NetworkTransport
 from ddlsim.foundation.errors import DdlsimError
 from ddlsim.scenario import from_python, load
 
-SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
+SMOKE = Path(__file__).parents[1] / "helpers" / "smoke.yaml"
 
 
 @pytest.mark.parametrize("name", ["dpsgd", "el", "deprl", "facade"])

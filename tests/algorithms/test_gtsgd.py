@@ -104,7 +104,7 @@ def test_nodes_at_different_rates_mix_gradients_and_keep_their_sum():
 
 def test_rate_near_zero_gives_finite_models(tmp_path):
     """The inverse of such a rate is infinite in float32."""
-    smoke = "scenarios/smoke.yaml"
+    smoke = "tests/helpers/smoke.yaml"
     schedule = "training.schedule={name: exponential, gamma: 0.01}"
     sets = ("algorithm={name: gtsgd}", schedule, "rounds=24", "training.local_steps=2", "evaluation.every=24")
     summary = runs.run(load(smoke, sets), out=tmp_path / "run")
@@ -124,10 +124,10 @@ def test_training_keeps_its_local_steps_when_a_branch_changes_them():
 
 def test_tracked_gradient_is_scaled_by_the_initial_rate():
     """In a branch, nodes one round ahead use the new rate while others send with the old one."""
-    scenario = load("scenarios/smoke.yaml", ("algorithm={name: gtsgd}",))
+    scenario = load("tests/helpers/smoke.yaml", ("algorithm={name: gtsgd}",))
     learner = assembly.build_learner(scenario, runs.prepare(runs.load_data(scenario)), "cpu")
     learner.use_training(scenario.training.model_copy(update={"learning_rate": 0.5}))
-    assert learner.learning_rate == scenario.training.learning_rate == 0.2
+    assert learner.learning_rate == scenario.training.learning_rate == 0.05
     assert learner.learning_rates(0, 2, None, TrainingContext(0, 1, 2)) == [0.5, 0.5]
     learner.close()
 

@@ -27,7 +27,7 @@ SETTING = (
 @pytest.fixture
 def bytes_of(tmp_path):
     def run(algorithm: str, *changes: str) -> int:
-        runs.run(load("scenarios/smoke.yaml", (f"algorithm={algorithm}", *SETTING, *changes)), out=tmp_path / "run")
+        runs.run(load("tests/helpers/smoke.yaml", (f"algorithm={algorithm}", *SETTING, *changes)), out=tmp_path / "run")
         lines = (tmp_path / "run" / "communication.jsonl").read_text().splitlines()
         return sum(json.loads(line)["payload_bytes"] for line in lines)
 
@@ -70,7 +70,8 @@ def test_prototypes_come_from_peers_of_positive_weight_only(tmp_path, candidates
     mapl = f"algorithm={{name: mapl, warmup_rounds: 2, projection_units: 16, candidates: {candidates}}}"
     clusters = ("partition={name: class_clusters, samples_per_class: 20, spread: 5}", "shift={name: none}", "rounds=8")
     runs.run(
-        load("scenarios/smoke.yaml", (mapl, "init=own", "nodes={clusters: [4, 4]}", *clusters)), out=tmp_path / "run"
+        load("tests/helpers/smoke.yaml", (mapl, "init=own", "nodes={clusters: [4, 4]}", *clusters)),
+        out=tmp_path / "run",
     )
     graphs = read_graphs(tmp_path / "run", 8)
     rows = map(json.loads, (tmp_path / "run" / "contents.jsonl").read_text().splitlines())

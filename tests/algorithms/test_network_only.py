@@ -19,7 +19,7 @@ from ddlsim.runs.loading import load_data, prepare
 from ddlsim.scenario import load
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
-SMOKE = SCENARIOS / "smoke.yaml"
+SMOKE = Path(__file__).parents[1] / "helpers" / "smoke.yaml"
 VALUES_STEER_NOTHING = ("adpsgd", "deprl", "dpsgd", "el", "facade", "gossip")  # facade: only the head may differ
 
 

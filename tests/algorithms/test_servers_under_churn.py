@@ -14,7 +14,7 @@ from ddlsim.algorithms.server.scaffold import Scaffold
 from ddlsim.node.node import Node
 from ddlsim.scenario import load
 
-SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
+SMOKE = Path(__file__).parents[1] / "helpers" / "smoke.yaml"
 SMALL = ("rounds=9", "training.local_steps=2", "model.hidden=[8]", "nodes.clusters=[4, 2]", "evaluation.every=9")
 AWAY = (
     "{node: 2, start_s: 0.3, end_s: 0.7}",

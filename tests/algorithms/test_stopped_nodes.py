@@ -13,7 +13,7 @@ from ddlsim.algorithms.personalized.panm import PANM
 from ddlsim.algorithms.personalized.pens import PENS
 from ddlsim.scenario import load
 
-SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
+SMOKE = Path(__file__).parents[1] / "helpers" / "smoke.yaml"
 LAST, BEST = 7.0, 3.0
 
 

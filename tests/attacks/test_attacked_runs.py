@@ -24,7 +24,7 @@ from ddlsim.learning.size_learner import SizedParams, SizedPart
 from ddlsim.network.messages.message import PUSH, Message
 from ddlsim.scenario import ScenarioProblems, load
 
-SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
+SMOKE = Path(__file__).parents[1] / "helpers" / "smoke.yaml"
 SMALL = ("rounds=2", "training.local_steps=2", "evaluation.every=2", "model.hidden=[8]", "nodes.clusters=[7, 3]")
 KEYS = {
     "mapl": ", warmup_rounds: 0, projection_units: 8",

@@ -19,7 +19,7 @@ from ddlsim.learning.row_operations import attack as forge_all
 from ddlsim.scenario import load
 from ddlsim.tasks.builtin import Classification
 
-SMOKE = "scenarios/smoke.yaml"
+SMOKE = "tests/helpers/smoke.yaml"
 CLUSTERS = np.array([0] * 6 + [1] * 4)
 
 

@@ -22,7 +22,7 @@ from ddlsim.scenario import load
 from ddlsim.tasks import metrics
 from ddlsim.tasks.base import ACCURACY
 
-SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
+SMOKE = Path(__file__).parents[1] / "helpers" / "smoke.yaml"
 ATTACKED = (1, 6)
 TARGET = 0.3
 

@@ -18,7 +18,7 @@ from ddlsim.runs.checkpoint import Every
 from ddlsim.runs.cluster.cluster import Executor
 from ddlsim.runs.options import Options
 
-SMOKE = str(Path(__file__).parents[2] / "scenarios" / "smoke.yaml")
+SMOKE = str(Path(__file__).parents[1] / "helpers" / "smoke.yaml")
 
 
 @pytest.fixture

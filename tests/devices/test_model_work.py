@@ -18,7 +18,7 @@ from ddlsim.runs import load_data, prepare
 from ddlsim.scenario import load
 from ddlsim.scenario.tree import ScenarioProblems
 
-SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
+SMOKE = Path(__file__).parents[1] / "helpers" / "smoke.yaml"
 SMALL = "devices={name: estimated}", "model={name: mlp, hidden: [32]}", "training.batch_size=4", "rounds=1"
 
 

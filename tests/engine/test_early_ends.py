@@ -9,7 +9,7 @@ from ddlsim import runs
 from ddlsim.runs.branch import plan_branch
 from ddlsim.scenario import load
 
-SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
+SMOKE = Path(__file__).parents[1] / "helpers" / "smoke.yaml"
 EARLY = (
     "nodes.clusters=[3,1]",
     "topology={name: complete}",

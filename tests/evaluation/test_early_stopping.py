@@ -10,7 +10,7 @@ from ddlsim import runs
 from ddlsim.node.candidates import BestModel
 from ddlsim.scenario import load
 
-SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
+SMOKE = Path(__file__).parents[1] / "helpers" / "smoke.yaml"
 VALIDATION = "validation={source: node, fraction: 0.2}"
 
 

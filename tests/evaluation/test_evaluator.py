@@ -15,7 +15,7 @@ from ddlsim.scenario import load
 from ddlsim.tasks.base import metric_named
 from ddlsim.tasks.builtin import Classification
 
-SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
+SMOKE = Path(__file__).parents[1] / "helpers" / "smoke.yaml"
 NAN = float("nan")
 
 

@@ -9,7 +9,7 @@ from ddlsim import runs
 from ddlsim.algorithms import ALGORITHMS
 from ddlsim.scenario import load
 
-SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
+SMOKE = Path(__file__).parent / "smoke.yaml"
 SETTINGS = {
     "mapl": ", warmup_rounds: 1, projection_units: 64, temperature: 0.5",
     "pens": ", loss_batches: local_steps, sampled_peers: 3, stage1_rounds: 3",
@@ -33,11 +33,16 @@ ONE_PER_SET_OF_HOOKS = (
     "scaffold",
     "sgp",
 )
-EACH = [
-    algorithm if algorithm in ONE_PER_SET_OF_HOOKS else pytest.param(algorithm, marks=pytest.mark.full)
-    for algorithm in sorted(ALGORITHMS)
-]
-"""Parameters of a test of every algorithm: the default tests run one per set of hooks, the full ones all."""
+
+
+def each(*default: str) -> list:
+    """Return parameters for a test of every algorithm: these by default, one per set of hooks if full, all if slow."""
+    return [
+        name
+        if name in default
+        else pytest.param(name, marks=pytest.mark.full if name in ONE_PER_SET_OF_HOOKS else pytest.mark.slow)
+        for name in sorted(ALGORITHMS)
+    ]
 
 
 def run(out: Path, name: str, *overrides: str) -> tuple[dict, list[dict]]:

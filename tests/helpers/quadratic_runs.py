@@ -14,7 +14,7 @@ from ddlsim.learning.size_learner import SizedPart, SizeLearner
 from ddlsim.runs.recorder import Recorder
 from ddlsim.scenario import load
 
-SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
+SMOKE = Path(__file__).parent / "smoke.yaml"
 SERIALS = count()
 
 

@@ -11,7 +11,7 @@ from ddlsim.runs.checkpoint import Every
 from ddlsim.runs.progress import Progress
 from ddlsim.scenario import load
 
-SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
+SMOKE = Path(__file__).parent / "smoke.yaml"
 RECORDS = ("metrics.jsonl", "communication.jsonl", "links.jsonl", "contents.jsonl", "contacts.jsonl", "samples.jsonl")
 OF_THE_PROCESS = ("wall_s", "peak_rss_mib")
 """What a summary tells of the process rather than of the run."""

@@ -12,7 +12,7 @@ from ddlsim.learning.job_types import TestSpec as Evaluation
 from ddlsim.scenario import load
 from ddlsim.tasks import metrics
 
-SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
+SMOKE = Path(__file__).parents[1] / "helpers" / "smoke.yaml"
 
 
 def smoke(tmp_path, *sets):

@@ -13,7 +13,7 @@ from ddlsim.learning.remote.waves import RemoteWaves
 from ddlsim.runs.loading import load_data, prepare
 from ddlsim.scenario import load
 
-SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
+SMOKE = Path(__file__).parents[1] / "helpers" / "smoke.yaml"
 NODES, ROUNDS = 8, 4
 
 

@@ -11,7 +11,7 @@ from ddlsim.learning.jobs import Jobs
 from ddlsim.runs.loading import load_data, prepare
 from ddlsim.scenario import load
 
-SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
+SMOKE = Path(__file__).parents[1] / "helpers" / "smoke.yaml"
 NODES, ROUNDS = 8, 6
 TIMES = "devices={name: lognormal, median_step_time_s: 0.05}"
 CHURN = "churn={name: schedule, state: lost, offline: [{node: 2, start_s: 0.35, end_s: 0.9}]}"

@@ -69,7 +69,7 @@ def own_models(monkeypatch):
 def run(tmp_path):
     def run_with(*changes: str) -> tuple[dict, int]:
         sets = ("rounds=2", "evaluation.every=1", "network.header_bytes=0", "shift={name: none}", *changes)
-        summary = runs.run(load("scenarios/smoke.yaml", sets), out=tmp_path / "run")
+        summary = runs.run(load("tests/helpers/smoke.yaml", sets), out=tmp_path / "run")
         lines = (tmp_path / "run" / "communication.jsonl").read_text().splitlines()
         return summary, sum(json.loads(line)["payload_bytes"] for line in lines)
 

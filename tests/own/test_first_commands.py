@@ -11,6 +11,8 @@ from typer.testing import CliRunner
 import ddlsim
 from ddlsim.cli import app
 
+pytestmark = pytest.mark.usefixtures("forked_runs")
+
 SMALL = ["nodes.clusters=[8]", "topology={name: random_regular, degree: 3}", "rounds=2", "training.local_steps=1"]
 MESSAGES = 2 * 8 * 3
 """Of 8 nodes with 3 neighbors each in 2 rounds."""

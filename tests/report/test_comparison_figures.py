@@ -31,7 +31,7 @@ def deluded(tmp_path_factory):
     folder = tmp_path_factory.mktemp("death")
     for cell, count in (("none", 0), ("three", 3)):
         oracle = f"algorithm={{name: oracle, sampled_peers: 2, deluded: {count}, deluded_cluster: 1, delusion_start: 2"
-        scenario = load("scenarios/smoke.yaml", (*TINY, oracle + ", record_merges: true}"))
+        scenario = load("tests/helpers/smoke.yaml", (*TINY, oracle + ", record_merges: true}"))
         runs.run(scenario, out=folder / cell / "seed-1")
     return folder
 

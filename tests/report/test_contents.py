@@ -64,7 +64,7 @@ SHARDS = ("partition={name: shards, shards_per_node: 2}", "rounds=2", "learning=
 
 
 def test_tiny_run_records_both(tmp_path):
-    scenario = load("scenarios/smoke.yaml", (*SHARDS, "algorithm={name: facade, heads: 2}"))
+    scenario = load("tests/helpers/smoke.yaml", (*SHARDS, "algorithm={name: facade, heads: 2}"))
     runs.run(scenario, out=tmp_path / "run")
     counts = read_samples(tmp_path / "run")
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
@@ -76,7 +76,7 @@ def test_tiny_run_records_both(tmp_path):
 
 
 def test_large_networks_record_no_samples_of_nodes(tmp_path):
-    runs.run(load("scenarios/smoke.yaml", (*SHARDS, "records.detail=total")), out=tmp_path / "run")
+    runs.run(load("tests/helpers/smoke.yaml", (*SHARDS, "records.detail=total")), out=tmp_path / "run")
     assert read_samples(tmp_path / "run") is None and read_contents(tmp_path / "run") is not None
 
 
@@ -91,7 +91,7 @@ def test_regression_records_sizes_alone(tmp_path):
         "model={name: linear}",
         "shift={name: none}",
     )
-    runs.run(load("scenarios/smoke.yaml", settings), out=tmp_path / "run")
+    runs.run(load("tests/helpers/smoke.yaml", settings), out=tmp_path / "run")
     assert read_samples(tmp_path / "run").shape == (8, 1)
     pytest.importorskip("matplotlib")
     assert "samples" in {path.stem for path in save_plots(tmp_path / "run", tmp_path / "plots")}

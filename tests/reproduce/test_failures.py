@@ -10,6 +10,8 @@ from ddlsim.runs.reproduce import matrix
 from ddlsim.runs.reproduce.matrix import read_matrix, reproduce, runs_of
 from ddlsim.runs.sweeps import pool
 
+pytestmark = pytest.mark.usefixtures("forked_runs")
+
 
 @pytest.fixture
 def one_round(write):

@@ -13,6 +13,8 @@ from ddlsim.runs.reproduce.matrix import Outcome, read_matrix, reproduce, runs_o
 from ddlsim.runs.reproduce.result import Result, result_of, results
 from ddlsim.runs.reproduce.table import console_table, markdown_table
 
+pytestmark = pytest.mark.usefixtures("forked_runs")
+
 DONE = Outcome(interrupted=False, failures=())
 
 

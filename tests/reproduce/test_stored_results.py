@@ -17,6 +17,7 @@ from ddlsim.scenario.files import is_matrix
 
 ROOT = Path(__file__).parents[2]
 write_pages = runpy.run_path(str(ROOT / "tools" / "results_pages.py"))["write_pages"]
+pytestmark = pytest.mark.usefixtures("forked_runs")
 OWN = """\
 from dataclasses import dataclass
 

@@ -10,7 +10,7 @@ from ddlsim.runs import load_data, prepare
 from ddlsim.runs.calibrate import StepTimes, devices_section, measure, read_measurements
 from ddlsim.scenario import load
 
-SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
+SMOKE = Path(__file__).parents[1] / "helpers" / "smoke.yaml"
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from ddlsim.runs import directory, models
 from ddlsim.runs.models import MODELS, export_model, read_model
 from ddlsim.scenario import load
 
-SMOKE = "scenarios/smoke.yaml"
+SMOKE = "tests/helpers/smoke.yaml"
 SMALL = (
     "rounds=1",
     "evaluation.every=1",

@@ -20,7 +20,7 @@ from ddlsim.runs.progress import Progress
 from ddlsim.scenario import load
 
 ROOT = Path(__file__).parents[2]
-SMOKE = str(ROOT / "scenarios" / "smoke.yaml")
+SMOKE = str(ROOT / "tests" / "helpers" / "smoke.yaml")
 EL = "algorithm={name: el}"
 COMMAND = [sys.executable, "-m", "ddlsim"]
 ENV = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -16,7 +16,7 @@ from ddlsim.scenario.load import from_python
 from ddlsim.scenario.parts import keys_of
 from ddlsim.scenario.tree import OPTIMIZER_KEYS
 
-SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke.yaml"
+SMOKE = Path(__file__).parents[1] / "helpers" / "smoke.yaml"
 
 
 def training(*overrides: str):

@@ -134,7 +134,7 @@ def test_more_rounds_are_not_computed_from_the_start(parent, tmp_path, monkeypat
     [
         CHURN,
         "network.compression={name: int8}",
-        "training={learning_rate: 0.1, batch_size: 64, local_steps: 5, label_smoothing: 0.5, schedule: linear}",
+        "training={learning_rate: 0.1, batch_size: 8, local_steps: 5, label_smoothing: 0.5, schedule: linear}",
         "evaluation.every=1",
         *(
             pytest.param(change, marks=pytest.mark.full)

@@ -27,7 +27,7 @@ from ddlsim.scenario import load
 
 EL = ("algorithm={name: el}", "rounds=6")
 COMMAND = [sys.executable, "-m", "ddlsim"]
-ENV = {**os.environ, "PYTHONPATH": str(SMOKE.parents[1])}
+ENV = {**os.environ, "PYTHONPATH": str(SMOKE.parents[2])}
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +121,7 @@ def test_irreproducible_run_is_refused_and_unchanged(torn):
 @pytest.mark.parametrize("keys", [{}, {"set": ["rounds=9"]}], ids=["resume", "branch"])
 def test_run_with_an_edited_scenario_is_refused_and_unchanged(torn, keys):
     text = (torn / "scenario.yaml").read_text()
-    (torn / "scenario.yaml").write_text(text.replace("learning_rate: 0.2", "learning_rate: 0.5"))
+    (torn / "scenario.yaml").write_text(text.replace("learning_rate: 0.05", "learning_rate: 0.5"))
     before = files_of(torn)
     with pytest.raises(ScenarioError, match=r"scenario.yaml: was changed since the run began.*--set KEY=VALUE"):
         runs.resume(torn, **keys)

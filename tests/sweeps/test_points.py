@@ -3,7 +3,6 @@
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,8 @@ from ddlsim.runs.sweeps.axes import parse_grid, parse_seeds
 from ddlsim.runs.sweeps.points import Base, points, read_sweep
 from ddlsim.scenario import load
 from ddlsim.scenario.load import read_tree
+
+pytestmark = pytest.mark.usefixtures("forked_runs")
 
 BASE = """\
 rounds: 1
@@ -331,16 +332,16 @@ def test_a_published_table_is_not_swept(ddlsim):
 
 @pytest.mark.full
 def test_killed_run_of_a_sweep_is_reported_and_repeated(ddlsim, tmp_path, monkeypatch):
-    """With real processes: the first run of seed 1 kills itself."""
-    real, first = pool.subprocess.Popen, []
+    start, killed = pool.start, []
 
-    def popen(words, **options):
-        if "seed=1" in words and not first:
-            first.append(words)
-            words = [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]
-        return real(words, **options)
+    def start_and_kill_the_first_of_seed_1(job, cores):
+        started = start(job, cores)
+        if "seed=1" in job.words and not killed:
+            killed.append(job)
+            started.process.kill()
+        return started
 
-    monkeypatch.setattr(pool.subprocess, "Popen", popen)
+    monkeypatch.setattr(pool, "start", start_and_kill_the_first_of_seed_1)
     words = ("sweep", "base.yaml", "--seeds", "0..1", "--jobs", "2")
     done = ddlsim(*words)
     assert done.exit_code == 5 and "seed 1: killed by SIGKILL" in done.stderr

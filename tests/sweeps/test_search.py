@@ -21,7 +21,9 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from ddlsim.cli.sweep import wanted_search  # noqa: E402
 from ddlsim.runs.sweeps.search import open_study, search  # noqa: E402
 
-SMOKE = "scenarios/smoke.yaml"
+pytestmark = pytest.mark.usefixtures("forked_runs")
+
+SMOKE = "tests/helpers/smoke.yaml"
 SMALL = ["nodes.clusters=[2, 2]", "topology={name: ring}", "model={name: mlp, hidden: [4]}", "evaluation.every=1"]
 SMALL += ["validation.source=node", "validation.fraction=0.2"]
 RATE = "training.learning_rate=0.01..1:log"
