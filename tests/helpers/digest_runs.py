@@ -232,6 +232,7 @@ RUNS: dict[str, tuple[str, ...]] = {
         SLOW_AND_FAST,
         CHURN_WITHOUT_STATE,
     ),
+    "diloco, muon": ("algorithm={name: diloco}", "training.optimizer={name: muon}", "training.optimizer_state=kept"),
     "dac, true similarities": (algorithm("dac"), "records.true_similarities=[0, 7]"),
 }
 """Name of a run -> its overrides of BASE."""
