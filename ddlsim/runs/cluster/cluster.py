@@ -271,7 +271,8 @@ def _code() -> str:
     """Return the digest of this package's code at the first call, without the plug-ins of installed scenarios."""
     code, scenarios = hashlib.sha256(), PACKAGE_DIR / "_scenarios"
     files = sorted(path for path in PACKAGE_DIR.rglob("*.py") if scenarios not in path.parents)
-    for path in (*files, Path(str(extension().__file__))):
+    native = Path(str(extension().__file__))
+    for path in (*files, native, *sorted(native.parent.glob("_cuda*"))):
         code.update(path.name.encode())
         code.update(path.read_bytes())
     return code.hexdigest()[:16]
