@@ -238,8 +238,7 @@ def _entries(tensors: list[tuple[str, torch.Tensor, bool]], hidden: Collection[i
     ranges = pairwise(accumulate((tensor.numel() for _, tensor, _ in tensors), initial=0))
     each = zip(tensors, ranges, strict=True)
     return tuple(
-        Entry(name, tuple(tensor.shape), *columns, trained, hidden=id(tensor) in hidden)
-        for (name, tensor, trained), columns in each
+        Entry(name, tuple(one.shape), *at, trained, hidden=id(one) in hidden) for (name, one, trained), at in each
     )
 
 

@@ -154,13 +154,6 @@ def test_more_fragments_than_values_and_more_overlap_than_steps_are_errors(algor
         simulate(algorithm, "training.local_steps=3")
 
 
-def test_more_activation_than_one_over_the_buffer_size_is_an_error():
-    with pytest.raises(
-        ScenarioError, match=r"algorithm\.activation: expected at most 1 / buffer_size = 0\.25, got 0\.3"
-    ):
-        simulate("async_diloco, activation: 0.3")
-
-
 def test_zero_local_steps_are_an_error():
     with pytest.raises(ScenarioError, match=r"training\.local_steps"):
         simulate("diloco", "training.local_steps=0")
@@ -300,7 +293,7 @@ def arrivals(steps_of):
             heapq.heappush(queue, (now_s + SECONDS[node] * steps[node], node, done + 1))
 
 
-def delayed_nesterov(rate, momentum, size, activation=0.0):
+def delayed_nesterov(rate, momentum, size):
     """The moves of a server along changes, by the paper's equations."""
     m = total = t = 0
 
@@ -308,18 +301,18 @@ def delayed_nesterov(rate, momentum, size, activation=0.0):
         nonlocal m, total, t
         total, t = total + change, t + 1
         if t % size:
-            return rate * (activation * momentum * m + change / size)
+            return rate * change / size
         m, total = momentum * m + total / size, 0
-        return rate * ((1 - activation * size + activation) * momentum * m + change / size)
+        return rate * (momentum * m + change / size)
 
     return move
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_async_diloco_takes_delayed_nesterov_steps_with_steps_by_device_speed(dynamic):
-    steps, keys = 7, f"buffer_size: 5, activation: 0.1, dynamic_steps: {dynamic}"
+    steps, keys = 7, f"buffer_size: 5, dynamic_steps: {dynamic}"
     simulation = simulate(f"async_diloco, outer_rate: 0.6, {keys}", *UNEQUAL, f"training.local_steps={steps}")
-    move, x, starts, known, taken = delayed_nesterov(0.6, 0.9, 5, 0.1), np.zeros(SIZE), np.zeros((NODES, SIZE)), [], []
+    move, x, starts, known, taken = delayed_nesterov(0.6, 0.9, 5), np.zeros(SIZE), np.zeros((NODES, SIZE)), [], []
 
     def steps_of(node, first):
         return steps if first or not dynamic else int(steps * min(known) / SECONDS[node] + 1e-9)

@@ -17,6 +17,7 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast, get_args
 
 from annotated_types import Ge, Gt, Le, Lt
@@ -27,6 +28,8 @@ from ddlsim.foundation.registry import Part, Registry
 
 if TYPE_CHECKING:
     import torch
+
+    Parameters = Sequence[torch.Tensor] | Sequence[dict[str, Any]]
 
 
 Share = Annotated[float, Ge(0), Lt(1)]
@@ -67,12 +70,7 @@ class Optimizer(Part):
 
         return getattr(torch.optim, type(self).__name__)
 
-    def make(
-        self,
-        parameters: "Sequence[torch.Tensor] | list[dict[str, Any]]",
-        rate: float,
-        hidden: "Sequence[torch.Tensor]" = (),
-    ) -> "torch.optim.Optimizer":
+    def make(self, parameters: "Parameters", rate: float, hidden: "Parameters" = ()) -> "torch.optim.Optimizer":
         """Return a fresh optimizer of tensors, or of groups of them; `hidden` are the matrices between the embeddings
         and the head.
         """
@@ -194,46 +192,32 @@ class Muon(Optimizer):
     adamw_rate: Annotated[float, Gt(0), Le(1e30)] | None = None
     betas: tuple[Share, Share] = (0.9, 0.999)
 
-    def make(
-        self,
-        parameters: "Sequence[torch.Tensor] | list[dict[str, Any]]",
-        rate: float,
-        hidden: "Sequence[torch.Tensor]" = (),
-    ) -> "torch.optim.Optimizer":
+    def make(self, parameters: "Parameters", rate: float, hidden: "Parameters" = ()) -> "torch.optim.Optimizer":
         import torch
 
-        groups = [each if isinstance(each, dict) else {"params": [each]} for each in parameters]
-        places = {id(each) for each in hidden}
-        matrices, others = (
-            [{**group, "params": kept} for group in groups if (kept := [p for p in group["params"] if chosen(p)])]
-            for chosen in (lambda p: id(p) in places, lambda p: id(p) not in places)
-        )
-        fields = (field.name for field in dataclasses.fields(self) if field.name not in ("adamw_rate", "betas"))
-        keys: dict[str, Any] = {key: getattr(self, key) for key in fields}
-        found: list[torch.optim.Optimizer] = [torch.optim.Muon(matrices, lr=rate, **keys)] if matrices else []
-        if others:
+        of_adamw, places = {"adamw_rate", "betas"}, {id(each) for each in hidden}
+        keys = {key.name: getattr(self, key.name) for key in dataclasses.fields(self) if key.name not in of_adamw}
+        groups: Any = parameters if isinstance(parameters[0], dict) else [{"params": parameters}]
+
+        def those(inside: bool) -> list[dict[str, Any]]:
+            split = ({**each, "params": [p for p in each["params"] if (id(p) in places) == inside]} for each in groups)
+            return [each for each in split if each["params"]]
+
+        found: list[torch.optim.Optimizer] = []
+        if matrices := those(True):
+            found.append(torch.optim.Muon(matrices, lr=rate, **keys))
+        if others := those(False):
             rate, decay = self.adamw_rate or rate, self.weight_decay
             found.append(torch.optim.AdamW(others, lr=rate, betas=self.betas, weight_decay=decay))
-        return cast("torch.optim.Optimizer", Together(found))
-
-
-class Together:
-    """Optimizers of different parameters that step together: what trainings use of torch.optim.Optimizer."""
-
-    def __init__(self, optimizers: "Sequence[torch.optim.Optimizer]"):
-        self._optimizers = optimizers
-        self.param_groups = [group for each in optimizers for group in each.param_groups]
-        self.state = optimizers[0].state
-        for each in optimizers:
-            each.state = self.state
-
-    def step(self) -> None:
-        for each in self._optimizers:
-            each.step()
-
-    def zero_grad(self) -> None:
-        for each in self._optimizers:
-            each.zero_grad()
+        for each in found:
+            each.state = found[0].state
+        together = SimpleNamespace(
+            param_groups=[group for each in found for group in each.param_groups],
+            state=found[0].state,
+            step=lambda: [each.step() for each in found],
+            zero_grad=lambda: [each.zero_grad() for each in found],
+        )
+        return cast("torch.optim.Optimizer", together)
 
 
 NOT_KEYS = {"self", "params", "lr", "foreach", "fused", "capturable", "differentiable", "maximize"}

@@ -75,9 +75,8 @@ class Updates:
         self._torch_optimizer: torch.optim.Optimizer | None = None
         if not self._plain:
             first = of_node(settings.learning_rate, 0)
-            self._torch_optimizer = optimizer.make(
-                self._groups(), first, [tensor for name, _, tensor in self._named if name in hidden]
-            )
+            matrices = [tensor for name, _, tensor in self._named if name in hidden]
+            self._torch_optimizer = optimizer.make(self._groups(), first, matrices)
             rates_made = [group.get("lr") for group in self._torch_optimizer.param_groups]
             self._shares = [1.0 if rate is None else float(rate) / first for rate in rates_made]
             if state is not None:
