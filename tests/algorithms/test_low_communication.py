@@ -235,6 +235,8 @@ def test_demo_sends_the_values_and_indices_of_k_frequencies_per_chunk():
     chunks = DeMo().chunks(model.size, model)
     assert chunks == ((2, 64, 2, 48), (1, 1, 2, 64))  # 4 chunks of 64 x 48 values, 2 of 64
     assert DeMo(top=16).wire_bytes(chunks) == (4 + 2) * 16 * (4 + 8)
+    published = 85  # times less than 16-bit gradients of 64 x 64 values, with k = 8
+    assert 2 * 64 * 64 / DeMo(top=8).wire_bytes(((1, 64, 1, 64),)) == pytest.approx(published, abs=0.5)
     assert DeMo(top=100, index_bytes=2).wire_bytes(chunks) == (4 * 100 + 2 * 64) * (4 + 2)
 
 
@@ -359,3 +361,12 @@ def test_halos_steps_the_servers_of_sites_and_the_global_server_in_the_order_of_
     for site, member in enumerate(simulation.members[:NODES:2]):
         assert member.state.site.model.value == pytest.approx(x[site], abs=1e-12)
     assert simulation.members[NODES].state.model.value == pytest.approx(phi, abs=1e-12)
+
+
+def test_nodes_of_a_site_without_its_server_train_on_from_their_own_models():
+    offline = "churn={name: schedule, offline: [{node: 0, start_s: 0, end_s: .inf}]}"
+    simulation = simulate("halos", "nodes.clusters=[2, 2]", *UNEQUAL, offline)
+    alone, of_site = (simulation.members[node].state.model.value for node in (1, 3))
+    assert alone == pytest.approx(local_of(1, np.zeros(SIZE), ROUNDS * STEPS), abs=1e-12)
+    assert not np.allclose(of_site, local_of(3, np.zeros(SIZE), ROUNDS * STEPS))
+    assert simulation.members[NODES].state.updates == ROUNDS  # 2 x ROUNDS changes of nodes 2 and 3, two by two

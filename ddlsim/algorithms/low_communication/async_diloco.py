@@ -12,7 +12,8 @@ local steps: a node whose steps take v times as long as the fastest node's takes
 equally often; each still does the scenario's rounds. Here nodes measure these times: the first round has H steps, and
 the server knows the lowest time that it has received.
 
-Buffers (BatchNorm statistics) move by D / N. The learning rate depends on a node's rounds, not on the server's updates.
+Buffers (BatchNorm statistics) move by D / N. The learning rate depends on a node's rounds and steps, not on the
+server's updates; a schedule per step has H steps a round, so slower nodes do not reach its end with dynamic steps.
 A node that joins, or returns without its state, fetches phi; one that returns with it repeats its round from an older
 phi. A node without an answer (a lost message, an offline server) continues from its own model.
 """

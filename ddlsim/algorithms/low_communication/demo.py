@@ -48,7 +48,7 @@ class DeMo(Replicas):
         decay: b, weight of the previous momentum in the next one.
         chunk: s, rows and columns of a chunk.
         top: k, frequencies per chunk that are sent.
-        index_bytes: bytes of an index; 8, as in the paper's code and table.
+        index_bytes: bytes of an index; 8, as in the paper's code.
     """
 
     state_type: ClassVar[type[ModelState]] = State
