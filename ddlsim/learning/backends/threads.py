@@ -283,7 +283,7 @@ def load_start(workspace: ModelWorkspace, job: TrainSpec, training: Training) ->
     workspace.load_local(job.local)
     if not job.moments:
         return None
-    return LiveState(training.optimizer, job.moments, job.sizes, workspace.flat.device)
+    return LiveState(training.optimizer, job.moments, job.sizes, workspace.flat.device, job.new_moments)
 
 
 def store_outcome(workspace: ModelWorkspace, job: TrainSpec, moments: LiveState | None) -> None:

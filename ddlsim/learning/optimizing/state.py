@@ -116,14 +116,12 @@ def state_part(optimizer: Optimizer, part: Part, kept: bool = True) -> Part:
     Raises:
         ScenarioError: if the optimizer refuses the parameters, or has other things in its state.
     """
-    trained = [entry for entry in part.entries if entry.trainable]
-    tensors = {entry.name: torch.zeros(entry.shape, requires_grad=True) for entry in trained}
+    shapes = {entry.name: entry.shape for entry in part.entries if entry.trainable}
+    tensors = {name: torch.zeros(shape, requires_grad=True) for name, shape in shapes.items()}
     if not tensors:
         return Part(part.architecture, f"{part.name} state", ())
     try:
-        torch_optimizer = optimizer.make(
-            list(tensors.values()), 0.1, [tensors[each.name] for each in trained if each.hidden]
-        )
+        torch_optimizer = optimizer.make(list(tensors.values()), 0.1)
         for tensor in tensors.values():
             tensor.grad = torch.zeros_like(tensor)
         torch_optimizer.step()
@@ -165,21 +163,32 @@ class LiveState:
         before: per part the kept state, or None if nothing was kept.
         sizes: per part its number of values.
         device: device of the model.
+        outputs: the rows that `store` fills, allocated; moments of a model in one part change in them, without copies.
     """
 
     def __init__(
-        self, optimizer: Optimizer, before: Sequence[OptimizerState | None], sizes: Sequence[int], device: torch.device
+        self,
+        optimizer: Optimizer,
+        before: Sequence[OptimizerState | None],
+        sizes: Sequence[int],
+        device: torch.device,
+        outputs: Sequence[Row | None],
     ):
         self._optimizer = optimizer
         self._before = before
         self._sizes = list(sizes)
         self._steps = [0 if kept is None else kept.steps for kept in before]
         self._values: dict[str, Any] = {}  # of an optimizer without moments: "parameter:key" -> value
-        self.flats = [torch.zeros(sum(sizes), device=device) for _ in optimizer.moments or ()]
+        moments = optimizer.moments or ()
+        rows = [row.values() for row in outputs if row is not None]
+        self._in_rows = len(sizes) == 1 and len(rows) == len(moments)
+        self.flats = rows if self._in_rows else [torch.empty(sum(sizes), device=device) for _ in moments]
         """One flat tensor per moment, over the columns of the whole model."""
         for index, flat in enumerate(self.flats):
             for kept, part in zip(before, flat.split(self._sizes), strict=True):
-                if kept is not None:
+                if kept is None:
+                    part.zero_()
+                else:
                     part.copy_(kept.rows[index].values())
 
     def steps_at(self, column: int) -> int:
@@ -234,6 +243,8 @@ class LiveState:
                     row.values().zero_()
                     for entry in row.part.entries:
                         entry.view(row.values()).copy_(self._values[entry.name])
+            return
+        if self._in_rows:
             return
         remaining = iter(outputs)
         for start, size in zip(_starts(self._sizes), self._sizes, strict=True):

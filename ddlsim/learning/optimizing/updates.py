@@ -16,7 +16,7 @@ Tensors hold one model's parameters, or a row for each of many models: all of th
 Label smoothing: targets that are spread over all classes by a share (Szegedy et al., CVPR 2016).
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch.nn import functional as F
@@ -43,7 +43,6 @@ class Updates:
         stacked: whether the first dimension of every tensor counts models.
         shares: with stacked models, the rate of each model as a share of the update's rate, [updates, N]; None: all
             models have the update's rate. For optimizers whose step is proportional to the rate.
-        hidden: names of the hidden matrices, which some optimizers treat in another way.
     """
 
     def __init__(
@@ -56,7 +55,6 @@ class Updates:
         state: "LiveState | StackedState | None" = None,
         stacked: bool = False,
         shares: torch.Tensor | None = None,
-        hidden: Collection[str] = (),
     ):
         self._settings = settings
         self._named = list(named)
@@ -75,9 +73,11 @@ class Updates:
         self._torch_optimizer: torch.optim.Optimizer | None = None
         if not self._plain:
             first = of_node(settings.learning_rate, 0)
-            matrices = [tensor for name, _, tensor in self._named if name in hidden]
-            self._torch_optimizer = optimizer.make(self._groups(), first, matrices)
+            self._torch_optimizer = optimizer.make(self._groups(), first)
             rates_made = [group.get("lr") for group in self._torch_optimizer.param_groups]
+            if optimizer.moments is not None and not stacked:
+                for group in self._torch_optimizer.param_groups:
+                    group["foreach"] = True  # the same numbers in few calls, so threads rarely wait for the interpreter
             self._shares = [1.0 if rate is None else float(rate) / first for rate in rates_made]
             if state is not None:
                 state.put_into(self._torch_optimizer, self._named)
@@ -164,7 +164,7 @@ def clipped_by_norm(gradients: Sequence[torch.Tensor], most: float, stacked: boo
         norms = torch.stack(torch._foreach_norm(list(gradients))).norm()
     scale = (most / (norms + CLIP_EPSILON)).clamp(max=1.0)
     if not stacked:
-        return [gradient * scale for gradient in gradients]
+        return list(torch._foreach_mul(list(gradients), scale))
     return [gradient * scale.view(-1, *[1] * (gradient.dim() - 1)) for gradient in gradients]
 
 
