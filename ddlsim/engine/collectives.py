@@ -154,6 +154,10 @@ class Collective:
                 self._build()
             self._advance(list(self._events))
 
+    def forget_flows(self) -> None:
+        """Release the messages of a collective that is over; its members may still read the result."""
+        self._use([])
+
     def _build(self) -> None:
         """Plan the flows of the current members."""
         members, call = self.members, self.call
@@ -179,7 +183,8 @@ class Collective:
 
     def _use(self, flows: Iterable[Flow]) -> None:
         """Replace the flows; each member continues at its first step with a flow that has not arrived."""
-        for flow in self._flows:
+        before = self._flows
+        for flow in before:
             flow.void = True
         self._flows = sorted(flows, key=attrgetter("step"))
         by_step: dict[int, dict[int, list[Flow]]] = {member: defaultdict(list) for member in self.members}
@@ -187,6 +192,9 @@ class Collective:
             flow.void = False
             by_step[flow.src][flow.step].append(flow)
             by_step[flow.dst][flow.step].append(flow)
+        for flow in before:
+            if flow.void:
+                flow.message = None  # else they would hold each other, and the contributions
         self._steps = {member: list(steps.values()) for member, steps in by_step.items()}
         self._at = {}
 
@@ -327,7 +335,7 @@ class Collectives:
 
     def _forget_over(self) -> None:
         for key in [key for key, one in self.in_progress.items() if one.over]:
-            del self.in_progress[key]
+            self.in_progress.pop(key).forget_flows()
 
     def _may_call(self, node: int, channel: tuple, number: int) -> bool:
         """Whether a node may still make the call of this number in its round."""

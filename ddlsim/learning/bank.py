@@ -59,9 +59,8 @@ class Row:
         return self.part.size
 
     def allocate(self) -> int:
-        """Allocate a place, to be filled; a wave that is repeated keeps its places."""
-        if self.slot is None:
-            self.slot = self.bank.allocate()
+        """Allocate a place, to be filled."""
+        self.slot = self.bank.allocate()
         return self.slot
 
     def values(self) -> torch.Tensor:
@@ -136,13 +135,15 @@ class Bank:
         device: torch device of the matrix.
     """
 
-    INITIAL_ROWS = 16
+    INITIAL_ROWS, INITIAL_VALUES = 16, 2**26
+    """Number of rows at the start, fewer if they have more values together."""
 
     def __init__(self, size: int, device: torch.device):
         self.size = size
         self.device = device
-        self.matrix = kernels.aligned_rows(self.INITIAL_ROWS, size, device=device)
-        self._free = list(range(self.INITIAL_ROWS - 1, -1, -1))
+        rows = max(1, min(self.INITIAL_ROWS, self.INITIAL_VALUES // max(1, size)))
+        self.matrix = kernels.aligned_rows(rows, size, device=device)
+        self._free = list(range(rows - 1, -1, -1))
 
     def allocate(self) -> int:
         """A free place."""

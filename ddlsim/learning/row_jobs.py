@@ -181,14 +181,19 @@ class RowOperations:
         constant = (
             value.serial if isinstance(value, Params) else value for name, value in others.items() if name != "node"
         )
-        key = (kind, tuple([params.serial for params in sources]), *constant)
+        serials = tuple([params.serial for params in sources])
+        return self._shared(kind, (serials, *constant), sources[0].part, sources=tuple(sources), **others)
+
+    def _shared(self, kind: type[job_types.JobSpec], inputs: tuple, part: Part, **fields: Any) -> Params:
+        """Return the row of a job, of a part, which is the same row for a job with the same inputs."""
+        key = (kind, *inputs)
         try:
             computed = self._same_job.get(key)
-        except TypeError:  # a function with arguments that have no hash
+        except TypeError:  # a function with arguments that have no hash, or drawn columns
             key, computed = (object(),), None
         if computed is None:
-            computed = self._same_job[key] = self.rows.new(sources[0].part)
-            self._submit(kind, sources=tuple(sources), target=computed, **others)
+            computed = self._same_job[key] = self.rows.new(part)
+            self._submit(kind, target=computed, **fields)
         return computed
 
     def columns(self, params: Params, columns: tuple[tuple[int, int], ...]) -> Params:
@@ -201,10 +206,9 @@ class RowOperations:
         return self._copy(params, columns, self._slices[key])
 
     def _copy(self, source: Params, columns: Any, part: Part, into: Params | None = None) -> Params:
-        """Return a row of a part, see CopySpec."""
-        copied = self.rows.new(part)
-        self._submit(job_types.CopySpec, source=source, columns=columns, target=copied, into=into)
-        return copied
+        """Return a row of a part, see CopySpec; as with `merge`, the same again gives the same handle."""
+        inputs = source.serial, columns, part.name, into and into.serial
+        return self._shared(job_types.CopySpec, inputs, part, source=source, columns=columns, into=into)
 
     def _submit(self, kind: type[job_types.JobSpec], **fields: Any) -> Job:
         """Enqueue a job.

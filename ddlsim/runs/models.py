@@ -9,7 +9,7 @@ import hashlib
 import json
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -55,7 +55,7 @@ class StoredModels:
         """Keep a model of a node that was evaluated."""
         if self.which == "best" and snapshot.best is not None:
             tested, local_state = snapshot.best, snapshot.best_local_state
-        self.by_node[node] = tested, local_state
+        self.by_node[node] = tested, local_state and replace(local_state, moments={}, unfinished=None, loss=None)
 
 
 def which_models(scenario: Scenario, learner: "Learner") -> tuple[Literal["none", "last", "best"], str]:

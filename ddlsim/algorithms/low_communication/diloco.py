@@ -41,11 +41,13 @@ class State(ModelState):
         momentum: m; None: 0.
         change: with `overlap`, the node's change of the round before.
         sent: its all-reduce.
+        terms: rows of the last outer step; while one node holds them, other nodes get them for the same step.
     """
 
     momentum: "Params | None" = None
     change: "Params | None" = None
     sent: "Handle | None" = None
+    terms: "tuple[Params, ...]" = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,9 +78,9 @@ class OuterNesterov(Replicas):
         state.momentum = node.merge([*kept, values], [b] * len(kept) + [1.0])
         average = node.merge([state.model, change], [1.0, 1.0])
         moves, weights = ([values, state.momentum], [step, step * b]) if self.nesterov else ([state.momentum], [step])
-        state.model = node.with_trained_values(
-            average, node.merge([node.trained_values(state.model), *moves], [1.0, *weights])
-        )
+        old = node.trained_values(state.model)
+        moved = node.merge([old, *moves], [1.0, *weights])
+        state.model, state.terms = node.with_trained_values(average, moved), (change, values, average, old, moved)
 
 
 @dataclass(frozen=True, kw_only=True)
