@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include <atomic>
+#include <exception>
 #include <thread>
 #include <vector>
 
@@ -31,12 +32,31 @@ struct Team {
     Item body;
     const void* context;
     std::atomic<int64_t> next{0};
+    std::atomic<bool> failed{false};
+    std::exception_ptr failure;  // the first one, written by the thread that set `failed`
 };
 
+// An exception may not leave a thread: it is kept, and no further items begin.
 void work(void* argument) {
     auto& team = *static_cast<Team*>(argument);
-    for (int64_t item; (item = team.next.fetch_add(1, std::memory_order_relaxed)) < team.num_items;)
-        team.body(team.context, item);
+    try {
+        for (int64_t item; (item = team.next.fetch_add(1, std::memory_order_relaxed)) < team.num_items;)
+            team.body(team.context, item);
+    } catch (...) {
+        if (!team.failed.exchange(true)) team.failure = std::current_exception();
+        team.next.store(team.num_items, std::memory_order_relaxed);
+    }
+}
+
+void work_on_plain_threads(Team& team, int64_t team_size) {
+    std::vector<std::thread> others;
+    try {
+        others.reserve(team_size - 1);
+        for (int64_t i = 1; i < team_size; ++i) others.emplace_back(work, &team);
+    } catch (...) {  // no more threads or memory: those that started do the work
+    }
+    work(&team);
+    for (auto& other : others) other.join();
 }
 
 }  // namespace
@@ -49,11 +69,9 @@ void for_each_item(int64_t num_items, int threads, Item body, const void* contex
     } else if (GompParallel gomp = find_gomp()) {
         gomp(work, &team, static_cast<unsigned>(team_size), 0);
     } else {
-        std::vector<std::thread> others;
-        for (int64_t i = 1; i < team_size; ++i) others.emplace_back(work, &team);
-        work(&team);
-        for (auto& other : others) other.join();
+        work_on_plain_threads(team, team_size);
     }
+    if (team.failure) std::rethrow_exception(team.failure);
 }
 
 }  // namespace ddlsim

@@ -10,6 +10,7 @@ namespace ddlsim {
 using Item = void (*)(const void* context, int64_t item);
 
 // Calls body(context, item) for every item in [0, num_items), on at most `threads` threads including the caller's.
+// Throws the first exception of a body after all threads have ended.
 void for_each_item(int64_t num_items, int threads, Item body, const void* context);
 
 // The same for a callable body(int64_t item).

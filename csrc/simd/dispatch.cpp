@@ -25,7 +25,8 @@ bool can_run(const KernelTable& table) {
                __builtin_cpu_supports("avx512vl");
     if (&table == &simd_v3)
         return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
-               __builtin_cpu_supports("bmi2");
+               __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("lzcnt") && __builtin_cpu_supports("movbe") &&
+               __builtin_cpu_supports("f16c");
     return __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("popcnt");
 #else
     return &table != nullptr;

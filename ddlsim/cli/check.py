@@ -2,8 +2,7 @@
 
 import keyword
 import re
-import sys
-from importlib.metadata import packages_distributions
+from importlib.util import find_spec
 from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -134,15 +133,14 @@ def new(
     name: Annotated[str, typer.Argument(help="Its name, such as my_gossip; the class is MyGossip then.")],
 ) -> None:
     """Write NAME.py, NAME.yaml and test_NAME.py into this folder: a part that works, as a template."""
-    taken = keyword.iskeyword(name) or name in sys.stdlib_module_names or name in packages_distributions()
-    if not re.fullmatch(r"(?!test_)[a-z][a-z0-9_]*", name) or taken:
-        raise ScenarioError(
-            f"NAME: expected small letters, digits and _, not test_... or a word or module of Python, got {name!r}."
-        )
     files = [Path(ending.format(name=name)) for ending in ENDINGS]
     there = [str(file) for file in files if file.exists()]
     if there:
         raise ScenarioError(f"{', '.join(there)}: exists already and is not overwritten. Choose another name.")
+    if not re.fullmatch(r"(?!test_)[a-z][a-z0-9_]*", name) or keyword.iskeyword(name) or find_spec(name):
+        raise ScenarioError(
+            f"NAME: expected small letters, digits and _, not test_... or a word or module of Python, got {name!r}."
+        )
     words = {"name": name, "Class": "".join(part.capitalize() for part in name.split("_"))}
     if re.search(rf"\b{words['Class']}\b", (TEMPLATES / f"{kind}.py.txt").read_text(encoding="utf-8")):
         raise ScenarioError(f"NAME: the class would be {words['Class']}, a name that {files[0]} uses. Choose another.")

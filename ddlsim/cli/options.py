@@ -112,7 +112,9 @@ ExecutorName = Annotated[
 ]
 Workers = Annotated[int | None, typer.Option(help="Processes that compute, with Ray; by default one per host.")]
 CpusPerWorker = Annotated[int | None, typer.Option(help="Threads of each worker; by default a fair share of its host.")]
-GpusPerWorker = Annotated[int | None, typer.Option(help="GPUs of each worker; by default workers compute on cores.")]
+GpusPerWorker = Annotated[
+    int | None, typer.Option(help="1: a GPU for each worker; by default workers compute on cores.")
+]
 Shards = Annotated[
     str | None, typer.Option(metavar="contiguous|clusters|graph", help="Nodes per worker: by number, cluster or graph.")
 ]

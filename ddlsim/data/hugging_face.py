@@ -5,7 +5,7 @@ From Python: its objects, and data frames of pandas, as data sets of the parts `
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,11 +14,12 @@ import numpy as np
 from annotated_types import Ge, Gt, Le, Lt, MinLen
 
 from ddlsim.data.arrays import Arrays
-from ddlsim.data.dataset import Dataset, DataSettings, Task, split_off
+from ddlsim.data.dataset import Dataset, DataSettings, Pair, Task, split_off
 from ddlsim.data.from_arrays import as_array, as_labels, as_samples, dataset_from_arrays
 from ddlsim.data.pixels import gray_or_rgb, squared
 from ddlsim.data.search import DataSearch
 from ddlsim.data.table import MISSING, Columns, Table, as_cells, numbers_in_columns, refuse_odd_cells
+from ddlsim.data.texts import encoder, windows
 from ddlsim.foundation.environment import needed
 from ddlsim.foundation.errors import DataDamaged, DataMissing, ScenarioError
 from ddlsim.foundation.units import Count
@@ -35,6 +36,7 @@ class HuggingFace(DataSettings):
 
     Needs the extra `hf`. Inputs are one column of images, of lists of numbers (features, token ids) or of numbers, or
     several columns of numbers, which become a table [N, F]. Strings as labels become classes in alphabetical order.
+    With `length` they are a column of texts, for next-token prediction.
 
     Args:
         path: a name of the hub (user/name); or a file, a folder with train.csv and test.csv or the like, or one made by
@@ -47,6 +49,9 @@ class HuggingFace(DataSettings):
         test: the test split; null: test_fraction of the training split, the same for every seed.
         validation: a validation split, for validation.source own; null for none.
         test_fraction: part of the training split that is the test set, if test is null.
+        length: tokens per sample, cut from all texts in a row; label is then the same column as inputs, and task
+            next_token. null: inputs are no texts.
+        tokenizer: of `tokenizers`: a name of the hub, or a file tokenizer.json; null: bytes. A further id ends a text.
         columns: further columns to keep, by which `by_column` can deal samples.
         task: classification: labels are classes; regression: numbers; see `ddlsim list tasks`.
         num_classes: number of labels; null: the highest label + 1.
@@ -65,6 +70,8 @@ class HuggingFace(DataSettings):
     test: str | None = "test"
     validation: str | None = None
     test_fraction: Annotated[float, Gt(0), Lt(1)] = 0.2
+    length: Count | None = None
+    tokenizer: str | None = None
     columns: tuple[str, ...] = ()
     task: Task = "classification"
     num_classes: Count | None = None
@@ -75,6 +82,13 @@ class HuggingFace(DataSettings):
     def __post_init__(self) -> None:
         if self.train == self.test:
             raise ScenarioError(f"test: {self.test} is the training split. Name another one, or null.")
+        if self.length and (self.inputs != (self.label,) or self.task != "next_token" or self.columns):
+            text = "expected one column of texts. Set label to the column of inputs, task to next_token, and no columns"
+            raise ScenarioError(f"length: {text}.")
+
+    def unused_keys(self, rounds: int) -> Iterator[tuple[str, str]]:
+        if self.length is None:
+            yield "tokenizer", "length is null"
 
     @property
     def own_validation(self) -> bool:
@@ -89,16 +103,19 @@ class HuggingFace(DataSettings):
             DataDamaged: if a column is missing or of another kind. ScenarioError: if a split does not exist.
         """
         named = {"train": self.train, "test": self.test, "validation": self.validation}
-        return self.dataset({split: self._split(name, search) for split, name in named.items() if name is not None})
+        read = {split: self._split(name, search) for split, name in named.items() if name is not None}
+        return self.dataset(read, search.download)
 
-    def dataset(self, read: Mapping[str, Any]) -> Dataset:
-        """Return the data set of splits, each a datasets.Dataset.
+    def dataset(self, read: Mapping[str, Any], download: bool = True) -> Dataset:
+        """Return the data set of splits, each a datasets.Dataset; a tokenizer may be downloaded.
 
         Raises:
             DataDamaged: if a column is missing or of another kind.
         """
         for split, rows in read.items():
             self._check_columns(split, rows)
+        if self.length is not None:
+            return self._texts(read, self.length, download)
         x = {split: self._inputs(split, rows) for split, rows in read.items()}
         y = self._labels(read)
         columns = {name: {split: np.asarray(rows[name][:]) for split, rows in read.items()} for name in self.columns}
@@ -110,6 +127,28 @@ class HuggingFace(DataSettings):
         further = self.task, self.num_classes, self.mean, self.std, columns or None
         found = dataset_from_arrays(self.path, f"hf:{self.path}", splits, *further)
         return dataclasses.replace(found, class_names=self._names(read) if self.num_classes is None else ())
+
+    def _texts(self, read: Mapping[str, Any], length: int, download: bool) -> Dataset:
+        """Return windows of the texts of each split, with their next tokens."""
+        encode, end = encoder(self.tokenizer, download)
+        splits: dict[str, Pair] = {}
+        for split, rows in read.items():
+            texts = rows[self.label][:]
+            if not all(isinstance(text, str) for text in texts):
+                raise DataDamaged(
+                    f"data.inputs: {self.label} ({split}): expected texts in {self.path}. Set data.length to null."
+                )
+            ids = np.concatenate([np.array([*encode(text), end], np.int64) for text in texts])
+            splits[split] = windows(ids, length, length, each=True)
+        if "test" not in splits:
+            x, y = splits["train"]
+            cut = len(x) - round(self.test_fraction * len(x))
+            splits |= {"train": (x[:cut], y[:cut]), "test": (x[cut:], y[cut:])}
+        for split, (x, _) in splits.items():
+            if not len(x):
+                text = f"expected at most the tokens of the {split} split less 1, got {length}"
+                raise ScenarioError(f"data.length: {text}. Lower it, or change the splits.")
+        return Dataset.of_splits(self.path, f"hf:{self.path}", splits, end + 1, task=self.task, num_tokens=end + 1)
 
     def _split(self, name: str, search: DataSearch) -> Any:
         """One split, a datasets.Dataset."""
@@ -170,7 +209,7 @@ class HuggingFace(DataSettings):
             values = self._numbers(split, {self.inputs[0]: values})[0]
         elif isinstance(values[0], str):
             refuse_odd_cells(f"{where} ({split})", self.inputs[0], as_cells(values), CURE)
-            cure = "Turn it into token ids by datasets.Dataset.map, or use a data set of texts"
+            cure = "Set data.length and task next_token for next-token prediction"
             raise DataDamaged(f"{where}: {key}: expected images or numbers, got text. {cure}.")
         if hasattr(values[0], "convert"):  # a picture
             values = [self._picture(picture) for picture in values]

@@ -15,7 +15,7 @@ train.csv and test.csv (class, title, text), 120,000 and 7,600 rows. The vocabul
 import csv
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -27,7 +27,8 @@ from typing_extensions import TypedDict
 
 from ddlsim.data.dataset import Dataset, DataSettings, Pair
 from ddlsim.data.search import DataSearch, damaged
-from ddlsim.foundation.errors import ScenarioError, listing
+from ddlsim.foundation.environment import needed
+from ddlsim.foundation.errors import DataMissing, ScenarioError, listing
 from ddlsim.foundation.units import Count
 
 ALPHABET = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
@@ -66,6 +67,32 @@ def windows(ids: np.ndarray, length: int, stride: int, each: bool) -> tuple[np.n
     at = starts[:, None] + np.arange(length + 1)
     whole = ids[at]
     return whole[:, :-1], whole[:, 1:] if each else whole[:, -1]
+
+
+def encoder(tokenizer: str | None, download: bool) -> tuple[Callable[[str], Sequence[int]], int]:
+    """Return what makes the ids of a text, and the number of ids.
+
+    Args:
+        tokenizer: a file tokenizer.json, or a name of Hugging Face's hub; None: bytes.
+        download: whether the hub may be asked.
+    Raises:
+        DataMissing: the tokenizer is not available, or `tokenizers` not installed.
+    """
+    if tokenizer is None:
+        return str.encode, 256
+    tokenizers = needed("tokenizers", "hf", "data.tokenizer")
+    try:
+        path = Path(tokenizer).expanduser()
+        if not path.is_file():
+            hub = needed("huggingface_hub", "hf", "data.tokenizer")
+            path = hub.hf_hub_download(tokenizer, "tokenizer.json", local_files_only=not download)
+        found = tokenizers.Tokenizer.from_file(str(path))
+    except DataMissing:
+        raise
+    except Exception as error:
+        text = f"expected a file tokenizer.json or a name of the hub, got {tokenizer}"
+        raise DataMissing(f"data.tokenizer: {text}: {' '.join(str(error).split()):.200}") from error
+    return lambda text: found.encode(text).ids, found.get_vocab_size()
 
 
 def words(text: str) -> list[str]:

@@ -59,8 +59,9 @@ class Row:
         return self.part.size
 
     def allocate(self) -> int:
-        """Allocate a place, to be filled."""
-        self.slot = self.bank.allocate()
+        """Allocate a place, to be filled; a wave that is repeated keeps its places."""
+        if self.slot is None:
+            self.slot = self.bank.allocate()
         return self.slot
 
     def values(self) -> torch.Tensor:

@@ -14,7 +14,8 @@ Three kinds of tensors are in no such row:
   buffers: each node keeps its own in a row of the part `local`, which is neither merged nor sent.
 """
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Literal
@@ -40,7 +41,8 @@ WORD = 4
 class Entry:
     """One tensor inside a row: its name in the module, shape, columns [start, stop), and whether it is trained.
 
-    `dtype` is another than float32 only in the part `local`, whose columns then hold the tensor's bytes.
+    `dtype` is another than float32 only in the part `local`, whose columns then hold the tensor's bytes. `hidden` tells
+    matrices between embeddings and head, see `hidden_matrices`.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Entry:
     stop: int
     trainable: bool
     dtype: torch.dtype = torch.float32
+    hidden: bool = False
 
     @property
     def size(self) -> int:
@@ -122,7 +125,7 @@ class Layout:
         persistent = _persistent_buffers(module)
         self.parts: dict[str, Part] = {}
         whole: list[Entry] = []
-        offset = 0
+        hidden, offset = {id(each) for each in hidden_matrices(module)}, 0
         for name in self.names:
             submodule = getattr(module, name)
             named = submodule.named_parameters()
@@ -130,8 +133,8 @@ class Layout:
             if buffers == "shared":
                 kept = [(key, each) for key, each in persistent.items() if key.startswith(name + ".")]
                 tensors += [(key, each, False) for key, each in kept if each.is_floating_point()]
-            part = self.parts[name] = Part(architecture, name, _entries(tensors))
-            whole += [Entry(e.name, e.shape, e.start + offset, e.stop + offset, e.trainable) for e in part.entries]
+            part = self.parts[name] = Part(architecture, name, _entries(tensors, hidden))
+            whole += [replace(each, start=each.start + offset, stop=each.stop + offset) for each in part.entries]
             offset += part.size
         self.parts[MODEL] = Part(architecture, MODEL, tuple(whole))
         local = [(key, each) for key, each in persistent.items() if buffers == "local" or not each.is_floating_point()]
@@ -170,6 +173,13 @@ def named_tensors(module: nn.Module) -> dict[str, torch.Tensor]:
         **dict(module.named_parameters(remove_duplicate=False)),
         **dict(module.named_buffers(remove_duplicate=False)),
     }
+
+
+def hidden_matrices(module: nn.Module) -> list[nn.Parameter]:
+    """Return the trained matrices of a module, without those of embeddings and of the head."""
+    outer = [each for each in module.modules() if isinstance(each, nn.Embedding | nn.EmbeddingBag)]
+    left_out = {id(each) for part in (*outer, module.get_submodule(HEAD)) for each in part.parameters()}
+    return [each for each in module.parameters() if each.requires_grad and each.dim() == 2 and id(each) not in left_out]
 
 
 def _persistent_buffers(module: nn.Module) -> dict[str, torch.Tensor]:
@@ -224,10 +234,12 @@ def _reach(tensor: torch.Tensor) -> int:
     return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
-def _entries(tensors: list[tuple[str, torch.Tensor, bool]]) -> tuple[Entry, ...]:
+def _entries(tensors: list[tuple[str, torch.Tensor, bool]], hidden: Collection[int]) -> tuple[Entry, ...]:
     ranges = pairwise(accumulate((tensor.numel() for _, tensor, _ in tensors), initial=0))
     each = zip(tensors, ranges, strict=True)
-    return tuple(Entry(name, tuple(tensor.shape), *columns, trained) for (name, tensor, trained), columns in each)
+    return tuple(
+        Entry(name, tuple(one.shape), *at, trained, hidden=id(one) in hidden) for (name, one, trained), at in each
+    )
 
 
 def _byte_entries(tensors: list[tuple[str, torch.Tensor]]) -> tuple[Entry, ...]:

@@ -193,9 +193,8 @@ class Node(ComputingVerbs):
         Raises:
             DdlsimError: as `send`.
         """
-        self._transport.exchange(
-            self.id, arguments.node_ids(peers, self._num_members, "offer"), index(round_num), as_sent(payload)
-        )
+        peers = arguments.node_ids(peers, self._num_members, "offer")
+        self._transport.exchange(self.id, peers, index(round_num), as_sent(payload))
 
     def publish(self, round_num: int, *, stage: int | None = None, **payload: Any) -> None:
         """Make this payload available to peers that pull, now and later.

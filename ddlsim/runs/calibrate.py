@@ -62,6 +62,7 @@ def measure(scenario: Scenario, prepared: PreparedData, threads: int = 1, second
     import torch
 
     from ddlsim.learning.datasets import NodeDatasets
+    from ddlsim.learning.layout import hidden_matrices
     from ddlsim.learning.optimizing.updates import training_loss
 
     data = NodeDatasets(prepared, torch.device("cpu"))
@@ -77,7 +78,8 @@ def measure(scenario: Scenario, prepared: PreparedData, threads: int = 1, second
         for name, build in builders_of(scenario, prepared).items():
             module = build().train()
             parameters = [each for each in module.parameters() if each.requires_grad]
-            optimizer = training.optimizer.make(parameters, of_node(training.learning_rate, 0))
+            rate = of_node(training.learning_rate, 0)
+            optimizer = training.optimizer.make(parameters, rate, hidden_matrices(module))
 
             def train(module: Any = module, optimizer: Any = optimizer) -> float:
                 begin_s = time.perf_counter()

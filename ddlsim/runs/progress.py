@@ -48,7 +48,7 @@ class Progress:
         self._clock = clock
         self._shows_lines = mode in ("log", "plain")
         self._first: tuple[int, float] | None = None
-        self._last_line_s = clock()
+        self._begun_s = self._last_line_s = clock()
         self._estimated = False
         self._quality = ""
         self._bar: Bar | None = None
@@ -62,10 +62,11 @@ class Progress:
                 )
 
     def expect(self, rounds: int) -> None:
-        """Correct the number of rounds: a fallback scenario may have another."""
+        """Begin the first round, with the number of rounds: that of a fallback scenario may differ."""
         self._rounds = rounds
         if self._bar is not None:
             self._bar.total = rounds
+        self._begun_s = self._clock()
 
     def __enter__(self) -> "Progress":
         return self
@@ -132,13 +133,19 @@ class Progress:
                     self._print(f"round {completed}/{self._rounds}  {'  '.join(status)}")
 
     def _estimate(self, completed: int, now: float) -> None:
-        """Print the expected duration once; the first round, which also compiles, does not count."""
-        speed = self._speed(completed, now)
-        if self._estimated or not speed or self._first is None or now - self._first[1] < ESTIMATE_S:
-            return
+        """Print the expected duration once: after the first round if it is long, otherwise after some seconds."""
+        left = self._rounds - completed
+        if self._first == (completed, now) and now - self._begun_s >= ESTIMATE_S:
+            speed = [f"{seconds_text(now - self._begun_s)} up to round {completed}"]
+            expected = f"at most {seconds_text((now - self._begun_s) / completed * left)}"
+        else:
+            speed = self._speed(completed, now)
+            if not speed or self._first is None or now - self._first[1] < ESTIMATE_S:
+                return
+            expected = f"about {speed[1].removeprefix('ETA ')}"
+        if not self._estimated and left:
+            self._print(f"{self._rounds:,} rounds, {speed[0]}: {expected} left")
         self._estimated = True
-        if completed < self._rounds:
-            self._print(f"{self._rounds:,} rounds, {speed[0]}: about {speed[1].removeprefix('ETA ')} left")
 
     @contextmanager
     def _until_broken(self) -> Iterator[None]:

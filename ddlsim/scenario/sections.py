@@ -253,7 +253,7 @@ class Evaluation(Section):
         "evaluated_model": "the model that a node would use, without validation data",
         "validation": "it costs time",
         "initial": "papers begin their curves with the first evaluation",
-        "consensus_distance": "it costs little and shows whether nodes agree",
+        "consensus_distance": "it shows whether nodes agree, and reads each model once per evaluation",
     }
 
     every: Count = 40

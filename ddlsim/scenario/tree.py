@@ -309,12 +309,12 @@ def _tag(node: Node) -> str:
 
 
 OPTIMIZER_KEYS = frozenset(
-    {"adjust_lr_fn", "alpha", "amsgrad", "beta2_decay", "betas", "centered", "d", "dampening"}
+    {"adamw_rate", "adjust_lr_fn", "alpha", "amsgrad", "beta2_decay", "betas", "centered", "d", "dampening"}
     | {"decoupled_weight_decay", "eps", "etas", "initial_accumulator_value", "lambd", "lr_decay"}
     | {"momentum", "momentum_decay", "nesterov", "ns_coefficients", "ns_steps", "rho", "step_sizes", "t0"}
     | {"weight_decay"}
 )
-"""Keys of the optimizers of torch.optim, which may also be keys of the section `training`."""
+"""Keys of the optimizers, which may also be keys of the section `training`."""
 
 
 def is_training(path: tuple[str, ...]) -> bool:

@@ -290,7 +290,8 @@ def test_check_with_data_reports_faults_of_the_data(tmp_path):
     assert CliRunner().invoke(app, words).exit_code == 0
     done = CliRunner().invoke(app, [*words, "--data"])
     assert done.exit_code == 2 and "far.npz: expected labels from 0, one after the other" in done.output
-    muon = CliRunner().invoke(app, ["check", "smoke", "--data", "--set", "training.optimizer=muon"])
+    of_matrices = "training.optimizer={name: 'torch.optim:Muon'}"
+    muon = CliRunner().invoke(app, ["check", "smoke", "--data", "--set", of_matrices])
     assert muon.exit_code == 2 and "training.optimizer: Muon cannot train the model of" in muon.output
     gone = CliRunner().invoke(app, [*words, "--data", "--set", "data.path=gone.npz"])
     assert gone.exit_code == 2 and "gone.npz" in gone.output

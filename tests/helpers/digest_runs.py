@@ -222,7 +222,7 @@ RUNS: dict[str, tuple[str, ...]] = {
     ),
     # Low-communication training
     "async_diloco, unequal speeds": (
-        "algorithm={name: async_diloco, buffer_size: 3, activation: 0.1, dynamic_steps: true}",
+        "algorithm={name: async_diloco, buffer_size: 3, dynamic_steps: true}",
         SLOW_AND_FAST,
         CHURN_WITHOUT_STATE,
     ),
@@ -232,6 +232,7 @@ RUNS: dict[str, tuple[str, ...]] = {
         SLOW_AND_FAST,
         CHURN_WITHOUT_STATE,
     ),
+    "diloco, muon": ("algorithm={name: diloco}", "training.optimizer={name: muon}", "training.optimizer_state=kept"),
     "dac, true similarities": (algorithm("dac"), "records.true_similarities=[0, 7]"),
 }
 """Name of a run -> its overrides of BASE."""

@@ -1,15 +1,20 @@
 """Several Python threads, changing thread counts and a fork give the same bits."""
 
 import os
+import shutil
 import signal
+import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from ddlsim.kernels import aligned_rows, cosine, inverse_l2, merge, merge_rows, project_simplex
+
+CSRC = Path(__file__).parents[2] / "csrc"
 
 
 @pytest.fixture(autouse=True)
@@ -96,3 +101,34 @@ def test_rows_merged_by_other_threads_stay_separate(rng):
     expected = 0.5 * before[20:] + 0.5 * before[20:].roll(-1, 0)
     torch.testing.assert_close(matrix[:20], expected)
     assert torch.equal(matrix[20:], before[20:])
+
+
+RAISING = """
+#include <cstdio>
+#include <new>
+#include "threads.h"
+int main() {
+    for (int round = 0; round < 200; ++round) {
+        bool caught = false;
+        try {
+            ddlsim::parallel_for(100, 4, [](int64_t item) { if (item % 7 == 3) throw std::bad_alloc(); });
+        } catch (const std::bad_alloc&) {
+            caught = true;
+        }
+        if (!caught) return 1;
+    }
+    int64_t items[50] = {};
+    ddlsim::parallel_for(50, 4, [&](int64_t item) { items[item] += 1; });
+    for (int64_t times : items) if (times != 1) return 2;
+}
+"""
+
+
+@pytest.mark.full
+@pytest.mark.skipif(not (CSRC / "threads.cpp").exists() or not shutil.which("g++"), reason="no sources or compiler")
+@pytest.mark.parametrize("pool", [[], ["-Wl,--no-as-needed", "-lgomp"]], ids=["plain threads", "OpenMP"])
+def test_exceptions_of_threads_reach_the_caller(tmp_path, pool):
+    (tmp_path / "raising.cpp").write_text(RAISING)
+    command = ["g++", "-std=c++20", "-pthread", f"-I{CSRC}", "raising.cpp", CSRC / "threads.cpp", "-ldl", *pool]
+    subprocess.run([*command, "-o", "raising"], cwd=tmp_path, check=True)
+    assert subprocess.run([tmp_path / "raising"], check=False).returncode == 0

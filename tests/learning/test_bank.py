@@ -43,3 +43,9 @@ def test_the_number_of_rows_does_not_change_the_number_of_operators(filled):
         counts.add(operators.found.total())
         assert held[-1].values().tolist() == [2.0 * number] * 3
     assert len(counts) == 1
+
+
+def test_a_repeated_wave_keeps_its_places(filled):
+    (params,) = filled(1)
+    place, free = params.row.slot, len(params.row.bank._free)
+    assert params.row.allocate() == place and len(params.row.bank._free) == free

@@ -1,6 +1,7 @@
 """Updates equal a plain loop with torch's optimizers and utilities."""
 
 import copy
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,10 +10,12 @@ from local_training import local_training
 from torch import nn
 from torch.nn import functional as F
 
-from ddlsim.foundation.errors import ScenarioError
+from ddlsim.learning.layout import hidden_matrices
 from ddlsim.learning.optimizing import OPTIMIZERS
 from ddlsim.learning.optimizing.updates import Updates, clipped_by_norm
 from ddlsim.learning.training_inputs import TrainingContext, draw_batches
+from ddlsim.models.split import SplitModel
+from ddlsim.models.texts import GPT
 
 
 def rng(node: int = 0) -> np.random.Generator:
@@ -89,9 +92,36 @@ def test_optimizers_equal_torchs_and_continue_from_kept_state(make_learner, tiny
     torch.testing.assert_close(values(learner, models[0]), expected, rtol=2e-4, atol=2e-5)
 
 
-def test_muon_trains_only_matrices_and_reports_other_parameters(make_learner):
-    with pytest.raises(ScenarioError, match=r"training.optimizer: Muon cannot train the model of tiny: .*2D"):
-        make_learner(optimizer="muon")
+def two_layers() -> nn.Module:
+    return SplitModel(nn.Sequential(nn.Flatten(), nn.Linear(72, 10), nn.ReLU()), nn.Linear(10, 3))
+
+
+@pytest.mark.parametrize("state", ["fresh", "kept"])
+def test_muon_trains_hidden_matrices_and_adamw_the_rest(make_learner, state):
+    keys = {"name": "muon", "weight_decay": 0.2, "adamw_rate": 0.003, "betas": (0.8, 0.9)}
+    learner = make_learner(builders={"two": two_layers}, optimizer=keys, learning_rate=0.02, optimizer_state=state)
+    (start,) = learner.init_models(0)
+    module = module_with(learner, two_layers, start)
+
+    def both(parameters):
+        weight, *others = parameters
+        muon = torch.optim.Muon([weight], lr=0.02, weight_decay=0.2)
+        adamw = torch.optim.AdamW(others, lr=0.003, betas=(0.8, 0.9), weight_decay=0.2)
+        return SimpleNamespace(step=lambda: (muon.step(), adamw.step()), zero_grad=module.zero_grad)
+
+    calls = 1 if state == "fresh" else 2
+    expected = plain_loop(learner, module, both, calls)
+    stream, kept, model = rng(), None, start
+    for _ in range(calls):
+        model, kept, _ = learner.train_towards(0, model, 6, stream, None, kept, None)
+    torch.testing.assert_close(values(learner, model), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_hidden_matrices_of_a_gpt_are_those_of_its_blocks():
+    module = GPT(layers=1, heads=2, width=8).build((6,), 11)
+    names = {name for name, each in module.named_parameters() if any(each is one for one in hidden_matrices(module))}
+    weights = {name for name, each in module.named_parameters() if each.dim() == 2}
+    assert len(names) == 4 and weights - names == {"core.0.tokens.weight", "core.0.positions.weight", "head.weight"}
 
 
 @pytest.mark.parametrize("stacked", [False, True])

@@ -1,14 +1,12 @@
 """Files written by `ddlsim new` work unchanged."""
 
-import os
-import subprocess
-import sys
+import contextlib
 from pathlib import Path
 
 import pytest
+from forked_commands import Commands
 from typer.testing import CliRunner
 
-import ddlsim
 from ddlsim.cli import app
 
 KINDS = ("algorithm", "model", "dataset", "task", "topology")
@@ -30,18 +28,15 @@ def test_files_of_every_kind_pass_the_check(here):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("kind", KINDS)
-def test_new_files_pass_check_and_tests(here, kind):
-    write_and_check(kind)
-    path = os.pathsep.join([str(Path(ddlsim.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
-    tested = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_my_own.py"],
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert tested.returncode == 0, tested.stdout
+def test_new_files_pass_check_and_tests(tmp_path_factory):
+    commands = Commands()
+    for kind in KINDS:
+        folder = tmp_path_factory.mktemp(kind)
+        with contextlib.chdir(folder):
+            write_and_check(kind)
+        tested = commands.run("pytest -q test_my_own.py", folder)
+        assert tested.returncode == 0, tested.stdout
+    commands.close()
 
 
 @pytest.mark.parametrize("name", ["My", "a-b", "../x", "test_x", "", "json", "numpy", "class", "model_settings"])

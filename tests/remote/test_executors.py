@@ -25,6 +25,7 @@ def test_an_address_is_part_of_the_name():
         ("ray:somewhere", {}, "HOST:PORT"),
         ("local", {"workers": 2}, "--workers: is an option of Ray's workers"),
         ("ray", {"workers": 0}, "--workers 0: expected a whole number from 1 on"),
+        ("ray", {"gpus_per_worker": 2}, "--gpus-per-worker 2: expected 0 or 1"),
         ("ray", {"shards": "random"}, "--shards random: expected contiguous"),
         ("ray", {"object_store_gb": 0.01}, "--object-store-gb"),
     ],

@@ -49,11 +49,21 @@ def test_rounds_are_silent_after_the_estimate_until_a_minute_without_a_line(cloc
     out = io.StringIO()
     progress = Progress("tiny", 100, "plain", out, clock)
     for completed in range(1, 8):
-        clock.now += 10
+        clock.now += 10 if completed > 1 else 1
         progress.round(completed, completed, 1000)
     estimate, line = out.getvalue().splitlines()
     assert estimate == "100 rounds, 10.0 s/round: about 16m20s left"
-    assert line == "round 6/100  sim 6.0s  1 kB  10.0 s/round  ETA 15m40s"
+    assert line == "round 7/100  sim 7.0s  1 kB  10.0 s/round  ETA 15m30s"
+
+
+def test_a_long_first_round_bounds_the_duration(clock):
+    out = io.StringIO()
+    progress = Progress("tiny", 60, "plain", out, clock)
+    clock.now = 20
+    progress.expect(60)  # the data is loaded
+    for clock.now in (110, 180):
+        progress.round(1 + (clock.now > 110), 1.0, 1000)
+    assert out.getvalue().splitlines()[0] == "60 rounds, 1m30s up to round 1: at most 1h28m left"
 
 
 def test_evaluation_line_restarts_the_minute(clock):

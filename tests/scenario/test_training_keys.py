@@ -10,7 +10,7 @@ import torch
 
 from ddlsim.learning.optimizing import OPTIMIZERS
 from ddlsim.learning.optimizing.schedules import Cosine
-from ddlsim.learning.optimizing.table import NOT_KEYS, SGD, Adam, AdamW, part_of
+from ddlsim.learning.optimizing.table import NOT_KEYS, SGD, Adam, AdamW, Muon, part_of
 from ddlsim.scenario import ScenarioProblems, digest, from_mapping, load, to_yaml, with_fallback
 from ddlsim.scenario.load import from_python
 from ddlsim.scenario.parts import keys_of
@@ -157,10 +157,11 @@ def test_python_gives_a_class():
 
 
 def test_written_optimizer_keys_equal_torchs():
-    for part in (SGD, Adam, AdamW):
+    for part in (SGD, Adam, AdamW, Muon):
         torchs = part_of(getattr(torch.optim, part.__name__))
-        assert {field.name for field in keys_of(part)} == {field.name for field in keys_of(torchs)}
-        assert all(getattr(part(), field.name) == getattr(torchs(), field.name) for field in keys_of(part))
+        of_adamw = {"adamw_rate", "betas"} if part is Muon else set()
+        assert {field.name for field in keys_of(part)} == {field.name for field in keys_of(torchs)} | of_adamw
+        assert all(getattr(part(), field.name) == getattr(torchs(), field.name) for field in keys_of(torchs))
 
 
 def test_every_key_of_torch_optimizers_may_be_a_key_of_training():

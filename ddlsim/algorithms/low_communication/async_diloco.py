@@ -4,26 +4,27 @@ Source: Liu, Chhaparia, Douillard, Kale, Rusu, Shen, Szlam, Ranzato, "Asynchrono
 modeling", arXiv 2401.09135. A node takes H local steps (training.local_steps) from the server's model phi, sends its
 change D = theta - phi, and continues from the server's answer, the current phi. Delayed Nesterov: the server sets
 
-    phi := phi + a (D / N + c b m),                                             or, with every N-th change,
-    m := b m + (the sum of the last N changes) / N,   phi := phi + a (D / N + (1 - c N + c) b m).
+    phi := phi + a D / N,                                                 but with every N-th change
+    m := b m + (the sum of the last N changes) / N,   phi := phi + a (D / N + b m).
 
-With N = 1 it is DiLoCo's outer step along single changes. Dynamic local steps: a node whose steps take v times as long
-as the fastest node's takes floor(H / v), so that nodes send equally often; each still does the scenario's rounds. Here
-nodes measure these times: the first round has H steps, and the server knows the lowest time that it has received.
+With N = 1 it is DiLoCo's outer step along single changes. The paper's momentum activation c is 0, its default. Dynamic
+local steps: a node whose steps take v times as long as the fastest node's takes floor(H / v), so that nodes send
+equally often; each still does the scenario's rounds. Here nodes measure these times: the first round has H steps, and
+the server knows the lowest time that it has received.
 
-Buffers (BatchNorm statistics) move by D / N. The learning rate depends on a node's rounds, not on the server's updates.
+Buffers (BatchNorm statistics) move by D / N. The learning rate depends on a node's rounds and steps, not on the
+server's updates; a schedule per step has H steps a round, so slower nodes do not reach its end with dynamic steps.
 A node that joins, or returns without its state, fetches phi; one that returns with it repeats its round from an older
 phi. A node without an answer (a lost message, an offline server) continues from its own model.
 """
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from annotated_types import Ge, Gt, Le, Lt
+from annotated_types import Ge, Gt, Lt
 
 from ddlsim.algorithms.rounds import ModelState, SharedModel
-from ddlsim.foundation.errors import ScenarioError
 from ddlsim.node.candidates import EvaluationCandidates
 
 if TYPE_CHECKING:
@@ -60,7 +61,6 @@ class AsyncDiLoCo(SharedModel):
         outer_rate: a, learning rate of the server.
         outer_momentum: b, weight of the previous momentum in the next one.
         buffer_size: N, changes per change of the momentum; null: the number of nodes.
-        activation: c, weight of the momentum between two changes of it, at most 1 / N.
         dynamic_steps: whether slower nodes take fewer local steps.
     """
 
@@ -73,21 +73,11 @@ class AsyncDiLoCo(SharedModel):
     outer_rate: Annotated[float, Gt(0)] = 0.7
     outer_momentum: Annotated[float, Ge(0), Lt(1)] = 0.9
     buffer_size: Annotated[int, Ge(1)] | None = None
-    activation: Annotated[float, Ge(0), Le(1)] = 0.0
     dynamic_steps: bool = False
 
     @property
     def tests_server_model(self) -> bool:
         return True
-
-    def buffers(self, sizes: Sequence[int]) -> Sequence[int]:
-        """Return N of each kind of server, for clusters of these sizes; of the server of the run first."""
-        return (self.buffer_size or sum(sizes),)
-
-    def check(self, clusters: Sequence[int]) -> None:
-        if self.activation > 1 / (size := max(self.buffers(clusters))):
-            text = f"expected at most 1 / {size} (changes per change of the momentum), got {self.activation:g}"
-            raise ScenarioError(f"algorithm.activation: {text}. Choose a smaller activation.")
 
     def serving(self, node: "Node", state: State) -> EvaluationCandidates | None:
         return None if node.is_server else super().serving(node, state)
@@ -99,25 +89,20 @@ class AsyncDiLoCo(SharedModel):
     def round(self, node: "Node", state: State, round_num: int) -> "Steps":
         start_s, steps = node.now_s, node.local_steps if state.steps is None else state.steps
         (trained,) = yield node.train((state.model,), steps)
-        payload: dict[str, Any] = {"change": node.merge([trained, state.model], [1.0, -1.0])}
-        step_s, state.model = (node.now_s - start_s) / steps, trained
-        if self.dynamic_steps:
-            payload["step_s"] = step_s
-        answer = yield from self.submit(node, state, payload, round_num)
+        change, step_s = node.merge([trained, state.model], [1.0, -1.0]), (node.now_s - start_s) / steps
+        answer = yield from self.submit(node, state, {"change": change, "step_s": step_s}, round_num)
         state.model = answer.get("model", trained)
-        if "step_s" in answer:
+        if self.dynamic_steps and answer and step_s:
             state.steps = max(1, int(node.local_steps * answer["step_s"] / step_s + 1e-9))
 
-    def submit(
-        self, node: "Node", state: Any, payload: dict[str, Any], round_num: int
-    ) -> "Generator[Verb, Any, Mapping[str, Any]]":
+    def submit(self, node: "Node", state: Any, payload: Any, round_num: int) -> "Generator[Verb, Any, Any]":
         """Send a change to the server; return its answer, empty if there is none."""
         answers = yield node.exchange(node.peers(round_num), round_num, **payload)
         return answers[0].payload if answers else {}
 
     def answer(self, node: "Node", state: Any, offer: "Message") -> Mapping[str, Any]:
         """Step along a node's change, if the offer has one; return the current model."""
-        size = self.buffers([len(members) for members in node.clusters.values()])[0]
+        size = self.buffer_size or node.num_nodes
         return self.respond(node, state, offer.payload, self.outer_rate, self.outer_momentum, size)
 
     def respond(
@@ -125,23 +110,16 @@ class AsyncDiLoCo(SharedModel):
     ) -> dict[str, Any]:
         """Take a server's delayed Nesterov step along a change, if the payload has one; return its answer."""
         if "change" in payload:
-            self.step(node, server, payload["change"], rate, momentum, size)
-        if "step_s" not in payload:
-            return {"model": server.model}
-        server.step_s = min(server.step_s, payload["step_s"])
+            values = node.trained_values(payload["change"])
+            older = [] if server.buffered is None else [server.buffered]
+            server.buffered, server.updates = node.merge([*older, values], [1.0] * (len(older) + 1)), server.updates + 1
+            moves, weights = [node.trained_values(server.model), values], [1.0, rate / size]
+            if server.updates % size == 0:
+                older = [] if server.momentum is None else [server.momentum]
+                server.momentum = node.merge([*older, server.buffered], [momentum] * len(older) + [1 / size])
+                server.buffered = None
+                moves, weights = [*moves, server.momentum], [*weights, rate * momentum]
+            moved = node.merge([server.model, payload["change"]], [1.0, 1 / size])
+            server.model = node.with_trained_values(moved, node.merge(moves, weights))
+        server.step_s = min(server.step_s, payload.get("step_s", server.step_s))
         return {"model": server.model, "step_s": server.step_s}
-
-    def step(self, node: "Node", server: State, change: "Params", rate: float, momentum: float, size: int) -> None:
-        """Take the delayed Nesterov step of a server."""
-        values, active = node.trained_values(change), self.activation
-        server.buffered = values if server.buffered is None else node.merge([server.buffered, values], [1.0, 1.0])
-        server.updates += 1
-        if server.updates % size == 0:
-            kept = [] if server.momentum is None else [server.momentum]
-            server.momentum = node.merge([*kept, server.buffered], [momentum] * len(kept) + [1 / size])
-            server.buffered, active = None, 1 - active * size + active
-        moves, weights = [node.trained_values(server.model), values], [1.0, rate / size]
-        if server.momentum is not None and active * momentum:
-            moves, weights = [*moves, server.momentum], [*weights, rate * active * momentum]
-        moved = node.merge([server.model, change], [1.0, 1 / size])
-        server.model = node.with_trained_values(moved, node.merge(moves, weights))

@@ -17,7 +17,7 @@ follows; a schedule changes r. A model that is only a size counts as a matrix of
 state has its old m_i.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from math import pi, prod
@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
+from ddlsim.algorithms.low_communication.diloco import State
 from ddlsim.algorithms.low_communication.replicas import Replicas
 from ddlsim.algorithms.rounds import ModelState
 
@@ -38,13 +39,6 @@ Chunks = tuple[tuple[int, int, int, int], ...]
 """Of each tensor: rows of chunks, rows of a chunk, columns of chunks, columns of a chunk."""
 
 
-@dataclass
-class State(ModelState):
-    """A node's memory: the model x, and the momentum m (None: 0)."""
-
-    momentum: "Params | None" = None
-
-
 @dataclass(frozen=True, kw_only=True)
 class DeMo(Replicas):
     """DeMo: sign descent along the mean of the largest frequencies of the nodes' momenta.
@@ -54,8 +48,7 @@ class DeMo(Replicas):
         decay: b, weight of the previous momentum in the next one.
         chunk: s, rows and columns of a chunk.
         top: k, frequencies per chunk that are sent.
-        index_bytes: bytes of an index; 8, as in the paper's code and table.
-        gather: collective that all nodes gather the frequencies with.
+        index_bytes: bytes of an index; 8, as in the paper's code.
     """
 
     state_type: ClassVar[type[ModelState]] = State
@@ -66,14 +59,10 @@ class DeMo(Replicas):
     chunk: Annotated[int, Ge(1), Le(256)] = 64
     top: Annotated[int, Ge(1)] = 32
     index_bytes: Literal[2, 4, 8] = 8
-    gather: Literal["ring", "direct"] = "ring"
 
     @property
     def needs_plain_sgd(self) -> bool:
         return True
-
-    def unused_keys(self, rounds: int) -> Iterator[tuple[str, str]]:
-        yield "all_reduce", "frequencies are gathered"
 
     def round(self, node: "Node", state: State, round_num: int) -> "Steps":
         self.offer(node, state, round_num)
@@ -87,9 +76,7 @@ class DeMo(Replicas):
             momentum = node.merge(terms, [self.decay] * len(kept) + [1 / rate, -1 / rate])
             sent = node.apply(partial(largest, chunks=chunks, top=self.top), momentum)
             state.momentum = node.merge([momentum, node.apply(partial(inverse, chunks=chunks), sent)], [1.0, -1.0])
-            found = yield node.all_gather(
-                sent, group, round_num, self.gather, on_leave=self.on_leave, wire_bytes=wire_bytes
-            )
+            found = yield node.all_gather(sent, group, round_num, on_leave=self.on_leave, wire_bytes=wire_bytes)
             sign = node.apply(partial(direction, chunks=chunks), *found.values())
             step = self.rate * rate / node.learning_rate
             state.model = node.with_trained_values(trained, node.merge([values, sign], [1.0, -step]))
@@ -112,26 +99,31 @@ class DeMo(Replicas):
 
 def largest(values: "torch.Tensor", chunks: Chunks, top: int) -> "torch.Tensor":
     """Return the frequencies of largest magnitude of each chunk, and zeros elsewhere, chunk by chunk."""
-    import torch
 
-    found = []
-    for part, (rows, h, columns, w) in zip(values.split([prod(each) for each in chunks]), chunks, strict=True):
-        tensor = part.reshape(rows, h, columns, w)
-        all_of = torch.einsum("yhxw,ih,jw->yxij", tensor, dct(h, part), dct(w, part)).reshape(rows * columns, h * w)
-        places = all_of.abs().topk(min(top, h * w), dim=1).indices
-        found.append(torch.zeros_like(all_of).scatter(1, places, all_of.gather(1, places)).reshape(-1))
-    return torch.cat(found)
+    def kept(part: "torch.Tensor", rows: int, h: int, columns: int, w: int) -> "torch.Tensor":
+        found = dct(h, part) @ part.reshape(rows, h, columns, w).transpose(1, 2) @ dct(w, part).T
+        flat = found.reshape(rows * columns, h * w)
+        places = flat.abs().topk(min(top, h * w), dim=1).indices
+        return flat.new_zeros(flat.shape).scatter(1, places, flat.gather(1, places))
+
+    return by_tensor(kept, values, chunks)
 
 
 def inverse(frequencies: "torch.Tensor", chunks: Chunks) -> "torch.Tensor":
     """Return the values with these frequencies."""
+
+    def back(part: "torch.Tensor", rows: int, h: int, columns: int, w: int) -> "torch.Tensor":
+        return (dct(h, part).T @ part.reshape(rows, columns, h, w) @ dct(w, part)).transpose(1, 2)
+
+    return by_tensor(back, frequencies, chunks)
+
+
+def by_tensor(function: "Callable[..., torch.Tensor]", values: "torch.Tensor", chunks: Chunks) -> "torch.Tensor":
+    """Return a function of the values of each tensor and its chunks."""
     import torch
 
-    found = []
-    for part, (rows, h, columns, w) in zip(frequencies.split([prod(each) for each in chunks]), chunks, strict=True):
-        tensor = part.reshape(rows, columns, h, w)
-        found.append(torch.einsum("yxij,ih,jw->yhxw", tensor, dct(h, part), dct(w, part)).reshape(-1))
-    return torch.cat(found)
+    parts = values.split([prod(each) for each in chunks])
+    return torch.cat([function(part, *each).reshape(-1) for part, each in zip(parts, chunks, strict=True)])
 
 
 def direction(*sent: "torch.Tensor", chunks: Chunks) -> "torch.Tensor":

@@ -73,17 +73,12 @@ class HALoS(AsyncDiLoCo):
     accumulate: Annotated[int, Ge(1)] | None = None
     merge_weight: Annotated[float, Gt(0), Le(1)] = 0.25
 
-    def buffers(self, sizes: Sequence[int]) -> Sequence[int]:
-        return (self.buffer_size or len(sizes), self.local_buffer_size or max(sizes))
-
     def round(self, node: "Node", state: Any, round_num: int) -> "Steps":
         if state.site is None and node.id == members(node)[0]:
             state.site, state.sent = async_diloco.State(state.model), state.model
         yield from super().round(node, state, round_num)
 
-    def submit(
-        self, node: "Node", state: Any, payload: dict[str, Any], round_num: int
-    ) -> "Generator[Verb, Any, Mapping[str, Any]]":
+    def submit(self, node: "Node", state: Any, payload: Any, round_num: int) -> "Generator[Verb, Any, Any]":
         if state.site is not None:
             return self.of_site(node, state, payload)
         answers = yield node.exchange(members(node)[:1], round_num, **payload)
@@ -92,10 +87,11 @@ class HALoS(AsyncDiLoCo):
     def answer(self, node: "Node", state: State, offer: "Message") -> Mapping[str, Any]:
         """Answer a node as the server of its site, or as the global one; merge the global model on the former."""
         if node.is_server:
-            found = super().answer(node, state, offer)
+            size = self.buffer_size or len(node.clusters)
+            found = self.respond(node, state, offer.payload, self.outer_rate, self.outer_momentum, size)
             if "change" not in offer.payload:
                 return found
-            node.offer([offer.src], offer.round_num, **found)
+            node.offer([offer.src], offer.round_num, model=state.model)
         elif state.site is not None:
             if offer.src != node.num_nodes:
                 return self.of_site(node, state, offer.payload)
@@ -104,16 +100,16 @@ class HALoS(AsyncDiLoCo):
             state.gathered = 0
         return {}
 
-    def of_site(self, node: "Node", state: State, payload: Mapping[str, Any]) -> Mapping[str, Any]:
+    def of_site(self, node: "Node", state: Any, payload: Mapping[str, Any]) -> Mapping[str, Any]:
         """Take the step of the site's server, send to the global server after K of them, and return the answer."""
-        site, count = state.site, len(members(node))
-        assert site is not None and state.sent is not None
+        count = len(members(node))
         size = self.local_buffer_size or count
-        found = self.respond(node, site, payload, self.local_rate, self.local_momentum, size)
+        found = self.respond(node, state.site, payload, self.local_rate, self.local_momentum, size)
         state.gathered += 1
         if state.gathered == (self.accumulate or count):
-            node.offer([node.num_nodes], node.round_num, change=node.merge([site.model, state.sent], [1.0, -1.0]))
-            state.sent, state.gathered = site.model, 0
+            change = node.merge([state.site.model, state.sent], [1.0, -1.0])
+            node.offer([node.num_nodes], node.round_num, change=change)
+            state.sent, state.gathered = state.site.model, 0
         return found
 
 

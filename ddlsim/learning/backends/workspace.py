@@ -245,7 +245,8 @@ def local_steps(
     if control is not None:
         each = control.split([parameter.numel() for parameter in parameters])
         offsets = [values.view(parameter.shape) for values, parameter in zip(each, parameters, strict=True)]
-    updates = Updates(settings, workspace.named_trained(), rates, proximal, offsets, state)
+    hidden = {entry.name for entry in workspace.layout.parts[MODEL].entries if entry.hidden}
+    updates = Updates(settings, workspace.named_trained(), rates, proximal, offsets, state, hidden=hidden)
     losses: list[torch.Tensor] = []
     for images, labels in batches:
         if private is not None:

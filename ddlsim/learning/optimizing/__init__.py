@@ -6,7 +6,7 @@ Importing it does not import torch until a name that needs torch is used.
 from ddlsim.foundation.registry import Registry
 from ddlsim.learning.optimizing.table import OptimizerTable
 
-_COMMON = {"sgd": ".table:SGD", "adam": ".table:Adam", "adamw": ".table:AdamW"}
+_COMMON = {"sgd": ".table:SGD", "adam": ".table:Adam", "adamw": ".table:AdamW", "muon": ".table:Muon"}
 OPTIMIZERS = OptimizerTable("optimizer", __name__, _COMMON)
 
 SCHEDULES = Registry(

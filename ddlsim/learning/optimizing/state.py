@@ -116,12 +116,14 @@ def state_part(optimizer: Optimizer, part: Part, kept: bool = True) -> Part:
     Raises:
         ScenarioError: if the optimizer refuses the parameters, or has other things in its state.
     """
-    shapes = {entry.name: entry.shape for entry in part.entries if entry.trainable}
-    tensors = {name: torch.zeros(shape, requires_grad=True) for name, shape in shapes.items()}
+    trained = [entry for entry in part.entries if entry.trainable]
+    tensors = {entry.name: torch.zeros(entry.shape, requires_grad=True) for entry in trained}
     if not tensors:
         return Part(part.architecture, f"{part.name} state", ())
     try:
-        torch_optimizer = optimizer.make(list(tensors.values()), 0.1)
+        torch_optimizer = optimizer.make(
+            list(tensors.values()), 0.1, [tensors[each.name] for each in trained if each.hidden]
+        )
         for tensor in tensors.values():
             tensor.grad = torch.zeros_like(tensor)
         torch_optimizer.step()

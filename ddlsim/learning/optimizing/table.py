@@ -7,16 +7,18 @@ gradients) are not available in a scenario.
 
 Optimizers as parts of a scenario: frozen dataclasses whose fields are keywords of a class of torch.optim.
 
-The three optimizers with fast implementations (native plans, kept moments as flat rows) are written out here, so that a
-scenario with them is checked without importing torch; all others are read from their class.
+The three optimizers with fast implementations (native plans, kept moments as flat rows), and Muon, which needs another
+one, are written out here, so that a scenario with them is checked without importing torch; all others are read from
+their class.
 """
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast, get_args
 
 from annotated_types import Ge, Gt, Le, Lt
 
@@ -26,6 +28,8 @@ from ddlsim.foundation.registry import Part, Registry
 
 if TYPE_CHECKING:
     import torch
+
+    Parameters = Sequence[torch.Tensor] | Sequence[dict[str, Any]]
 
 
 Share = Annotated[float, Ge(0), Lt(1)]
@@ -66,8 +70,10 @@ class Optimizer(Part):
 
         return getattr(torch.optim, type(self).__name__)
 
-    def make(self, parameters: "Iterable[torch.Tensor] | list[dict[str, Any]]", rate: float) -> "torch.optim.Optimizer":
-        """Return a fresh optimizer of tensors, or of groups of them."""
+    def make(self, parameters: "Parameters", rate: float, hidden: "Parameters" = ()) -> "torch.optim.Optimizer":
+        """Return a fresh optimizer of tensors, or of groups of them; `hidden` are the matrices between the embeddings
+        and the head.
+        """
         keys = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return self.torch_class()(parameters, lr=rate, **keys)
 
@@ -155,6 +161,63 @@ class AdamW(Optimizer):
 
     moments = Adam.moments
     why_not_native = Adam.why_not_native
+
+
+@dataclass(frozen=True, kw_only=True)
+class Muon(Optimizer):
+    """Orthogonalized momentum for hidden matrices (Jordan et al. 2024; torch.optim.Muon), and AdamW for the rest.
+
+    The rest are embeddings, the model's head, vectors, and tensors of more than two dimensions.
+
+    Args:
+        momentum: 0 up to below 1.
+        nesterov: whether the matrix to orthogonalize is the momentum after the next step.
+        ns_coefficients: of the iterations of Newton and Schulz, which orthogonalize.
+        eps: lower bound of a matrix's norm, by which it is divided first.
+        ns_steps: number of iterations.
+        adjust_lr_fn: factor of a matrix's learning rate: original (null): sqrt(max(1, rows / columns));
+            match_rms_adamw: 0.2 sqrt(max(rows, columns)).
+        weight_decay: 0 or more, for all parameters; see training.weight_decay_on.
+        adamw_rate: learning rate of AdamW, which a schedule changes like training.learning_rate; null: the latter.
+        betas: decay rates of AdamW's two moments, each 0 up to below 1.
+    """
+
+    momentum: Share = 0.95
+    nesterov: bool = True
+    ns_coefficients: tuple[float, float, float] = (3.4445, -4.775, 2.0315)
+    eps: Annotated[float, Gt(0), Le(1)] = 1e-7
+    ns_steps: Annotated[int, Ge(1), Lt(100)] = 5
+    adjust_lr_fn: Literal["original", "match_rms_adamw"] | None = None
+    weight_decay: Annotated[float, Ge(0), Le(1e30)] = 0.1
+    adamw_rate: Annotated[float, Gt(0), Le(1e30)] | None = None
+    betas: tuple[Share, Share] = (0.9, 0.999)
+
+    def make(self, parameters: "Parameters", rate: float, hidden: "Parameters" = ()) -> "torch.optim.Optimizer":
+        import torch
+
+        of_adamw, places = {"adamw_rate", "betas"}, {id(each) for each in hidden}
+        keys = {key.name: getattr(self, key.name) for key in dataclasses.fields(self) if key.name not in of_adamw}
+        groups: Any = parameters if isinstance(parameters[0], dict) else [{"params": parameters}]
+
+        def those(inside: bool) -> list[dict[str, Any]]:
+            split = ({**each, "params": [p for p in each["params"] if (id(p) in places) == inside]} for each in groups)
+            return [each for each in split if each["params"]]
+
+        found: list[torch.optim.Optimizer] = []
+        if matrices := those(True):
+            found.append(torch.optim.Muon(matrices, lr=rate, **keys))
+        if others := those(False):
+            rate, decay = self.adamw_rate or rate, self.weight_decay
+            found.append(torch.optim.AdamW(others, lr=rate, betas=self.betas, weight_decay=decay))
+        for each in found:
+            each.state = found[0].state
+        together = SimpleNamespace(
+            param_groups=[group for each in found for group in each.param_groups],
+            state=found[0].state,
+            step=lambda: [each.step() for each in found],
+            zero_grad=lambda: [each.zero_grad() for each in found],
+        )
+        return cast("torch.optim.Optimizer", together)
 
 
 NOT_KEYS = {"self", "params", "lr", "foreach", "fused", "capturable", "differentiable", "maximize"}

@@ -16,7 +16,7 @@ Tensors hold one model's parameters, or a row for each of many models: all of th
 Label smoothing: targets that are spread over all classes by a share (Szegedy et al., CVPR 2016).
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 from torch.nn import functional as F
@@ -43,6 +43,7 @@ class Updates:
         stacked: whether the first dimension of every tensor counts models.
         shares: with stacked models, the rate of each model as a share of the update's rate, [updates, N]; None: all
             models have the update's rate. For optimizers whose step is proportional to the rate.
+        hidden: names of the hidden matrices, which some optimizers treat in another way.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Updates:
         state: "LiveState | StackedState | None" = None,
         stacked: bool = False,
         shares: torch.Tensor | None = None,
+        hidden: Collection[str] = (),
     ):
         self._settings = settings
         self._named = list(named)
@@ -73,7 +75,8 @@ class Updates:
         self._torch_optimizer: torch.optim.Optimizer | None = None
         if not self._plain:
             first = of_node(settings.learning_rate, 0)
-            self._torch_optimizer = optimizer.make(self._groups(), first)
+            matrices = [tensor for name, _, tensor in self._named if name in hidden]
+            self._torch_optimizer = optimizer.make(self._groups(), first, matrices)
             rates_made = [group.get("lr") for group in self._torch_optimizer.param_groups]
             if optimizer.moments is not None and not stacked:
                 for group in self._torch_optimizer.param_groups:

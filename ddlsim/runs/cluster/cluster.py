@@ -38,7 +38,7 @@ class Executor:
             ends with the run.
         workers: worker processes; None: one per host, or one per GPU if workers have GPUs.
         cpus_per_worker: threads of each; None: an equal share of the cores of its host.
-        gpus_per_worker: whole GPUs of each; 0: it computes on its cores.
+        gpus_per_worker: 1: each computes on a GPU; 0: on its cores.
         shards: assignment of nodes to workers.
         object_store_gb: memory for data between workers, of a cluster that is started here; None: Ray's default.
     """
@@ -85,10 +85,13 @@ def executor_of(text: str = "local", **chosen: Any) -> Executor:
     shards = options.get("shards", "contiguous")
     if shards not in get_args(Shards):
         raise ScenarioError(f"--shards {shards!s:.40}: expected {', '.join(get_args(Shards))}.")
-    for key, least in (("workers", 1), ("cpus_per_worker", 1), ("gpus_per_worker", 0)):
-        value = options.get(key, least)
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise ScenarioError(f"--{key.replace('_', '-')} {value!s:.40}: expected a whole number from {least} on.")
+    if options.get("gpus_per_worker", 0) not in (0, 1):
+        gpus = options["gpus_per_worker"]
+        raise ScenarioError(f"--gpus-per-worker {gpus!s:.40}: expected 0 or 1. A GPU more needs a worker more.")
+    for key in ("workers", "cpus_per_worker"):
+        value = options.get(key, 1)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise ScenarioError(f"--{key.replace('_', '-')} {value!s:.40}: expected a whole number from 1 on.")
     if not options.get("object_store_gb", 1) >= 0.1:
         raise ScenarioError(f"--object-store-gb {options['object_store_gb']}: expected at least 0.1.")
     return Executor(name=name, address=address or None, **options)
@@ -271,7 +274,8 @@ def _code() -> str:
     """Return the digest of this package's code at the first call, without the plug-ins of installed scenarios."""
     code, scenarios = hashlib.sha256(), PACKAGE_DIR / "_scenarios"
     files = sorted(path for path in PACKAGE_DIR.rglob("*.py") if scenarios not in path.parents)
-    for path in (*files, Path(str(extension().__file__))):
+    native = Path(str(extension().__file__))
+    for path in (*files, native, *sorted(native.parent.glob("_cuda*"))):
         code.update(path.name.encode())
         code.update(path.read_bytes())
     return code.hexdigest()[:16]
