@@ -224,12 +224,9 @@ def _columns(columns: Mapping[str, Any]) -> dict[str, dict[str, np.ndarray]] | N
         by_split = values if isinstance(values, Mapping) else {"train": values}
         if "train" not in by_split:
             raise ScenarioError(f"{WHERE}: columns: {name} must have values for train, got {', '.join(by_split)}.")
-        found[name] = {split: _column(name, own) for split, own in by_split.items()}
+        where = f"columns: {name}"
+        found[name] = {s: from_arrays.as_array(WHERE, where, as_texts(own)).copy() for s, own in by_split.items()}
     return found or None
-
-
-def _column(name: str, column: Any) -> np.ndarray:
-    return from_arrays.as_array(WHERE, f"columns: {name}", as_texts(column)).copy()
 
 
 def _digest(dataset: Dataset) -> str:

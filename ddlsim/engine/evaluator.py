@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from ddlsim.learning.losses import EvalResult
     from ddlsim.learning.optimizing.state import LocalState
 
+Tested = Mapping[int, tuple[Model, Any]]
+"""Node -> the model with which it was tested, and the state that the node keeps from its trainings."""
 
 MOST_OPEN = 20_000
 """Number of training losses that are held before they are written between evaluations."""
@@ -232,7 +234,8 @@ class Evaluator:
                 taken = snapshots.get(node)
                 is_server = taken is not None and taken.serving is None  # its last messages have been sent by now
                 if taken is None or is_server:
-                    later = None if is_server else self._next_of(node)
+                    open_rounds = [] if is_server else sorted(self._open.items())
+                    later = next((snapshot[node] for _, snapshot in open_rounds if node in snapshot), None)
                     snapshots[node] = later or population.snapshot(node, completed)
                 elif taken.of_server:  # one model at one time, not at each node's completion
                     snapshots[node] = replace(taken, serving=population.served(node))
@@ -248,10 +251,6 @@ class Evaluator:
             return True
         models, _ = self._candidates(snapshot, snapshot.serving)
         return list(map(id, _parts(models))) == [id(each()) for each in self._measured.get(node, ())]
-
-    def _next_of(self, node: int) -> Snapshot | None:
-        """Return a node's snapshot of the first open round that it has completed."""
-        return next((taken[node] for _, taken in sorted(self._open.items()) if node in taken), None)
 
     def _evaluate(self, completed: int, taken: dict[int, Snapshot]) -> Evaluated | None:
         served = {
@@ -298,9 +297,7 @@ class Evaluator:
         bytes_sent = sum(snapshot.bytes_sent for snapshot in taken.values())
         return Evaluated(completed, time_s, bytes_sent, self._metrics[0], values, attacked)
 
-    def _write_backdoor(
-        self, completed: int, snapshots: dict[int, Snapshot], models: Mapping[int, tuple[Model, Any]]
-    ) -> None:
+    def _write_backdoor(self, completed: int, snapshots: dict[int, Snapshot], models: Tested) -> None:
         """Write each node's share of test samples of other classes that are classified as the backdoor's target."""
         jobs = [
             self.compute.test([model], int(self.test_set[node]), BACKDOOR, local_state)
@@ -311,9 +308,7 @@ class Evaluator:
             success = float(metrics.accuracy(confusion))  # all samples are labeled with the target
             self.recorder.row(snapshots[node].time_s, node, completed, "backdoor_success", success)
 
-    def _write_validation(
-        self, completed: int, snapshots: dict[int, Snapshot], models: dict[int, tuple[Model, Any]]
-    ) -> None:
+    def _write_validation(self, completed: int, snapshots: dict[int, Snapshot], models: Tested) -> None:
         """Write metrics and loss of the tested models on each node's validation samples."""
         jobs = [self.compute.test([model], node, "own validation", state) for node, (model, state) in models.items()]
         for node, ((values, loss, _),) in zip(models, self.compute.resolve(jobs), strict=True):
@@ -322,9 +317,7 @@ class Evaluator:
                 self.recorder.row(time_s, node, completed, f"{VALIDATION}{metric.name}", value)
             self.recorder.row(time_s, node, completed, VALIDATION_LOSS, math.inf if math.isnan(loss) else loss)
 
-    def _write_consensus(
-        self, completed: int, snapshots: dict[int, Snapshot], models: Mapping[int, tuple[Model, Any]]
-    ) -> None:
+    def _write_consensus(self, completed: int, snapshots: dict[int, Snapshot], models: Tested) -> None:
         """Write each honest node's squared distance to the average of their tested models."""
         attackers = () if self.attackers is None else self.attackers.nodes
         honest = [node for node in models if node not in attackers]

@@ -20,6 +20,8 @@ from ddlsim.node.ports import CollectiveCall, Model, Ports
 from ddlsim.scenario.network_sections import SecureAggregation
 from ddlsim.scenario.sections import Protocol
 
+WAITED_FOR = {kinds.PUSH: "messages", kinds.RESPONSE: "answers to its pulls", kinds.SCORE: "scores"}
+
 
 class NetworkTransport:
     """Messages of one run.
@@ -214,11 +216,7 @@ class NetworkTransport:
         """Return the kind of message that a node waits for, its round, and the nodes."""
         return [
             (what, round_num, senders)
-            for kind, what in (
-                (kinds.PUSH, "messages"),
-                (kinds.RESPONSE, "answers to its pulls"),
-                (kinds.SCORE, "scores"),
-            )
+            for kind, what in WAITED_FOR.items()
             for round_num, senders in sorted(self._mailboxes.waiting_for(node, kind).items())
         ] + self._collectives.waiting_for(node)
 

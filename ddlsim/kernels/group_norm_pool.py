@@ -8,13 +8,13 @@ input, two numbers per group and one byte per pooled pixel (benches/bench_group_
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ddlsim.foundation import native
 
 
-def reference(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, groups: int, eps: float) -> torch.Tensor:
+def reference(x: Tensor, weight: Tensor, bias: Tensor, groups: int, eps: float) -> Tensor:
     """The same in plain torch; arguments and result as in `group_norm_relu_pool`.
 
     ReLU after pooling gives the same numbers and gradients as before it, and has a quarter of the pixels to pass over.
@@ -22,9 +22,7 @@ def reference(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, groups:
     return F.relu(F.max_pool2d(F.group_norm(x, groups, weight, bias, eps), 2))
 
 
-def group_norm_relu_pool(
-    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, groups: int, eps: float = 1e-5
-) -> torch.Tensor:
+def group_norm_relu_pool(x: Tensor, weight: Tensor, bias: Tensor, groups: int, eps: float = 1e-5) -> Tensor:
     """Normalizes each group of channels of each image, cuts at zero, and keeps the largest of every 2x2 pixels.
 
     Native for contiguous float32 images in host memory; plain torch for everything else, for tensors of other classes
@@ -67,15 +65,13 @@ class GroupNormReLUPool(nn.Module):
         self.weight = nn.Parameter(torch.ones(channels))
         self.bias = nn.Parameter(torch.zeros(channels))
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         return group_norm_relu_pool(x, self.weight, self.bias, self.groups, self.eps)
 
 
 class _GroupNormReLUPool(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, groups: int, eps: float
-    ) -> torch.Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, groups: int, eps: float) -> Tensor:
         mean, rstd = torch.empty(len(x), groups, dtype=torch.float32), torch.empty(len(x), groups, dtype=torch.float32)
         winner = torch.empty(_pooled_shape(x), dtype=torch.uint8)
         ctx.groups, ctx.eps = groups, eps
@@ -83,7 +79,7 @@ class _GroupNormReLUPool(torch.autograd.Function):
         return _forward(x, weight, bias, groups, eps, mean, rstd, winner)
 
     @staticmethod
-    def backward(ctx: Any, grad_out: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, bias, mean, rstd, winner = ctx.saved_tensors
         if torch.is_grad_enabled():  # these gradients are to be differentiated again
             return _gradients_with_graph(ctx, (x, weight, bias), grad_out)
@@ -96,17 +92,15 @@ class _GroupNormReLUPool(torch.autograd.Function):
 
 
 def _gradients_with_graph(
-    ctx: Any, inputs: tuple[torch.Tensor, torch.Tensor, torch.Tensor], grad_out: torch.Tensor
-) -> tuple[torch.Tensor | None, ...]:
+    ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], grad_out: Tensor
+) -> tuple[Tensor | None, ...]:
     wanted = [tensor for tensor, needed in zip(inputs, ctx.needs_input_grad[:3], strict=True) if needed]
     out = reference(*inputs, ctx.groups, ctx.eps)
     found = iter(torch.autograd.grad(out, wanted, grad_out, create_graph=True))
     return *(next(found) if needed else None for needed in ctx.needs_input_grad[:3]), None, None
 
 
-def _forward(
-    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, groups: int, eps: float, *saved: torch.Tensor
-) -> torch.Tensor:
+def _forward(x: Tensor, weight: Tensor, bias: Tensor, groups: int, eps: float, *saved: Tensor) -> Tensor:
     """Compute the layer; `saved` receives means, inverse deviations and places of maxima (none for inference)."""
     out = torch.empty(_pooled_shape(x), dtype=torch.float32)
     inputs = [tensor.data_ptr() for tensor in (x, weight, bias)]
@@ -115,12 +109,12 @@ def _forward(
     return out
 
 
-def _fits_native(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, groups: int) -> bool:
+def _fits_native(x: Tensor, weight: Tensor, bias: Tensor, groups: int) -> bool:
     """Whether the native kernel applies; also false for invalid arguments, for which torch then raises an error."""
     if torch._C._functorch.maybe_current_level() is not None or torch.compiler.is_compiling():
         return False
     tensors = (x, weight, bias)
-    if any(type(each) not in (torch.Tensor, nn.Parameter) for each in tensors):
+    if any(type(each) not in (Tensor, nn.Parameter) for each in tensors):
         return False
     if any(t.device.type != "cpu" or t.dtype != torch.float32 or not t.is_contiguous() for t in tensors):
         return False
@@ -129,9 +123,9 @@ def _fits_native(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, grou
     return x.shape[1] > 0 and weight.shape == bias.shape == (x.shape[1],)
 
 
-def _pooled_shape(x: torch.Tensor) -> tuple[int, int, int, int]:
+def _pooled_shape(x: Tensor) -> tuple[int, int, int, int]:
     return (x.shape[0], x.shape[1], x.shape[2] // 2, x.shape[3] // 2)
 
 
-def _native_shape(x: torch.Tensor, groups: int) -> tuple[int, int, int, int, int]:
+def _native_shape(x: Tensor, groups: int) -> tuple[int, int, int, int, int]:
     return (x.shape[0], x.shape[1], groups, x.shape[2], x.shape[3])

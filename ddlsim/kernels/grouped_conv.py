@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 from torch.nn import functional as F
 
 PIXELS, INNER, WARPS, STAGES = 128, 16, 4, 3
@@ -180,13 +181,13 @@ def _weight_gradient(  # type: ignore[no-untyped-def]
 
 
 def _convolved(
-    images: torch.Tensor,
-    weights: torch.Tensor,
-    biases: torch.Tensor | None,
+    images: Tensor,
+    weights: Tensor,
+    biases: Tensor | None,
     width: int,
     stride: tuple[int, int],
     dilation: tuple[int, int],
-) -> torch.Tensor:
+) -> Tensor:
     """Outputs [b, N * O, OH, OW] of images [b, N * C, H, W] without padding; weights [N, O, kh * kw, C].
 
     Args:
@@ -213,13 +214,13 @@ def _convolved(
 
 
 def _by_weights(
-    images: torch.Tensor,
-    gradients: torch.Tensor,
+    images: Tensor,
+    gradients: Tensor,
     count: int,
     kernel: tuple[int, int],
     stride: tuple[int, int],
     dilation: tuple[int, int],
-) -> torch.Tensor:
+) -> Tensor:
     """The gradient [N * O, C, kh, kw] by the weights, from the outputs' [b, N * O, OH, OW] and the padded images."""
     batch, channels, outputs = len(images), images.shape[1] // count, gradients.shape[1] // count
     inner, block_o = channels * kernel[0] * kernel[1], _block(outputs)
@@ -241,7 +242,7 @@ def _block(outputs: int) -> int:
 
 class _GroupedConv(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, images: Any, weights: Any, biases: Any, count: int, geometry: Geometry) -> torch.Tensor:
+    def forward(ctx: Any, images: Any, weights: Any, biases: Any, count: int, geometry: Geometry) -> Tensor:
         stride, (above, left), dilation = geometry
         padded = F.pad(images, (left, left, above, above)).contiguous() if above or left else images
         ctx.save_for_backward(padded, weights)
@@ -251,7 +252,7 @@ class _GroupedConv(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, gradients: torch.Tensor) -> tuple:
+    def backward(ctx: Any, gradients: Tensor) -> tuple:
         padded, weights = ctx.saved_tensors
         count, (stride, _, dilation), gradients = ctx.count, ctx.geometry, gradients.contiguous()
         wanted, kernel = ctx.needs_input_grad, tuple(weights.shape[2:])
@@ -267,9 +268,7 @@ class _GroupedConv(torch.autograd.Function):
         return by_images, by_weights, by_biases, None, None
 
 
-def _spaced(
-    gradients: torch.Tensor, size: tuple[int, ...], kernel: tuple[int, int], geometry: Geometry
-) -> torch.Tensor:
+def _spaced(gradients: Tensor, size: tuple[int, ...], kernel: tuple[int, int], geometry: Geometry) -> Tensor:
     """Insert zeros around and between gradients so that turned kernels yield the gradients by images of `size`."""
     stride, padding, dilation = geometry
     reach = [(taps - 1) * by for taps, by in zip(kernel, dilation, strict=True)]
@@ -279,9 +278,7 @@ def _spaced(
     return found
 
 
-def grouped_conv2d(
-    images: torch.Tensor, weights: torch.Tensor, biases: torch.Tensor | None, count: int, geometry: Geometry
-) -> torch.Tensor:
+def grouped_conv2d(images: Tensor, weights: Tensor, biases: Tensor | None, count: int, geometry: Geometry) -> Tensor:
     """Compute F.conv2d with one group for each model.
 
     Args:
@@ -310,14 +307,8 @@ TF32_SINCE = (8, 0)
 
 
 def stacked_conv2d(
-    images: torch.Tensor,
-    weights: torch.Tensor,
-    biases: torch.Tensor | None,
-    count: int,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-) -> torch.Tensor:
+    images: Tensor, weights: Tensor, biases: Tensor | None, count: int, stride: Any, padding: Any, dilation: Any
+) -> Tensor:
     """Convolve N models' images, each with its own kernels; differentiable.
 
     Args:
@@ -340,7 +331,7 @@ def stacked_conv2d(
     return F.conv2d(images, weights, biases, stride, padding, dilation, count)
 
 
-def _on_tensor_cores(images: torch.Tensor, weights: torch.Tensor) -> bool:
+def _on_tensor_cores(images: Tensor, weights: Tensor) -> bool:
     in_float32 = images.dtype == weights.dtype == torch.float32
     return images.is_cuda and in_float32 and not torch.is_autocast_enabled("cuda") and not why_no_kernels(images.device)
 
@@ -362,9 +353,7 @@ def why_no_kernels(device: torch.device) -> str:
     return ""
 
 
-def _fits(
-    images: torch.Tensor, weights: torch.Tensor, count: int, padding: Sequence[int], dilation: Sequence[int]
-) -> bool:
+def _fits(images: Tensor, weights: Tensor, count: int, padding: Sequence[int], dilation: Sequence[int]) -> bool:
     """Whether places fit 32 bits, of gradients too, and no kernel sees nothing but padding."""
     if images.shape[1] != count * weights.shape[1] or len(weights) % count:
         return False  # torch raises the error

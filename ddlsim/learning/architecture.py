@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ddlsim.foundation import own_code
@@ -27,7 +27,7 @@ from ddlsim.tasks import Task, label_of, task_named
 from ddlsim.tasks.base import KNOWN, name_conflict
 
 
-def check_task(task: Task, outputs: torch.Tensor, labels: torch.Tensor) -> None:
+def check_task(task: Task, outputs: Tensor, labels: Tensor) -> None:
     """Check that a task accepts a model's outputs and the data's labels.
 
     Args:
@@ -41,13 +41,13 @@ def check_task(task: Task, outputs: torch.Tensor, labels: torch.Tensor) -> None:
     """
     with torch.enable_grad():
         mean = _call_method(task, "loss", outputs.detach().clone().requires_grad_(), labels)
-    if not isinstance(mean, torch.Tensor) or mean.dim() or not mean.requires_grad:
+    if not isinstance(mean, Tensor) or mean.dim() or not mean.requires_grad:
         raise _wrong(task, "loss", mean, "with reduction 'mean', expected a scalar with a gradient")
     each = _call_method(task, "loss", outputs, labels, "none")
-    if not isinstance(each, torch.Tensor) or each.shape != (1,):
+    if not isinstance(each, Tensor) or each.shape != (1,):
         raise _wrong(task, "loss", each, "with reduction 'none', expected one value per sample, [n]")
     counted = _call_method(task, "statistics", outputs[None], labels[None])
-    shape = counted.shape if isinstance(counted, torch.Tensor) else ()
+    shape = counted.shape if isinstance(counted, Tensor) else ()
     if shape[:1] != (1,) or (task.keeps_samples and shape[1:2] != (1,)):
         row = "a tensor [1, 1, ...]: one row per sample" if task.keeps_samples else "a tensor [1, ...]: one row"
         raise _wrong(task, "statistics", counted, f"for one model, expected {row} per model")
@@ -78,7 +78,7 @@ def _call_method(task: Task, method: str, *arguments: Any) -> Any:
     except DdlsimError:  # its message is complete
         raise
     except Exception as error:  # any error of a user's method for inputs that it does not support
-        inputs = ", ".join(_type_text(each) for each in arguments if isinstance(each, torch.Tensor))
+        inputs = ", ".join(_type_text(each) for each in arguments if isinstance(each, Tensor))
         text = " ".join(str(error).split())
         cause = f"{type(error).__name__} for {inputs or 'the result of statistics'}: {text:.200}"
         cure = f"It takes labels that are {task.labels_in_words}. Choose another task, or correct this method"
@@ -91,7 +91,7 @@ def _wrong(task: Task, method: str, found: Any, expected: str) -> ScenarioError:
 
 
 def _type_text(value: Any) -> str:
-    if isinstance(value, torch.Tensor):
+    if isinstance(value, Tensor):
         return f"a tensor {_kind(value.shape, value.dtype)}"
     return kind_of(value)
 
@@ -127,8 +127,8 @@ class Architecture:
     build: Build
     layout: Layout
     seed: int
-    constants: Mapping[str, torch.Tensor]
-    local: torch.Tensor
+    constants: Mapping[str, Tensor]
+    local: Tensor
     draws_shared: bool = False
 
     def draw(self, seed: int, count: int = 1) -> list[nn.Module]:
@@ -153,7 +153,7 @@ def read_architecture(
     build: Build,
     seed: int = 0,
     buffers: Buffers = "shared",
-    samples: tuple[Inputs, torch.Tensor] | None = None,
+    samples: tuple[Inputs, Tensor] | None = None,
     num_outputs: int = 1,
     task: Task | None = None,
 ) -> Architecture:
@@ -169,16 +169,10 @@ def read_architecture(
         task: the task; its loss and metrics are tried on that sample; None: a classification.
 
     Raises:
-        ScenarioError: if it does not fit the samples or trains complex numbers, or see Layout.
+        ScenarioError: if it does not fit the samples, or see Layout.
     """
     (module,) = draw(build, seed)
     _refuse_modules(name, module)
-    for key, values in (*module.named_parameters(), *module.named_buffers()):
-        if values.device.type != "cpu" or (values.is_complex() and values.requires_grad):
-            text = f"{key} of {name} is {values.dtype} on {values.device}, expected real numbers on the CPU"
-            raise ScenarioError(f"model: {text}. Leave out `device=` and `.to(...)`; split complex parameters.")
-        if getattr(values, "_post_accumulate_grad_hooks", None):  # training does not accumulate gradients
-            raise ScenarioError(f"model: {key} of {name} has a post-accumulate gradient hook. Use register_hook.")
     module = module.float()
     layout = Layout(name, module, buffers)
     constants = {key: values.clone() for key, values in layout.constants(module).items()}
@@ -245,15 +239,13 @@ def _refuse_hidden_state(name: str, build: Build, seed: int, layout: Layout, inp
         )
 
 
-def _in_training(module: nn.Module, inputs: torch.Tensor) -> torch.Tensor:
+def _in_training(module: nn.Module, inputs: Tensor) -> Tensor:
     """Return a module's outputs for inputs in training mode, with the same random numbers every time."""
     with torch.no_grad(), forked_generators(0):
         return module(inputs)
 
 
-def _check_outputs(
-    name: str, module: nn.Module, inputs: Inputs, labels: torch.Tensor, num_outputs: int, task: Task
-) -> None:
+def _check_outputs(name: str, module: nn.Module, inputs: Inputs, labels: Tensor, num_outputs: int, task: Task) -> None:
     """Run one sample through the module and check that the task accepts its output."""
     kind = _kind(inputs.shape[1:], inputs.dtype)
     try:
@@ -273,7 +265,7 @@ def _check_outputs(
     check_task(task, outputs.cpu(), labels[:1].cpu())
 
 
-def _check_training(name: str, build: Build, seed: int, inputs: Inputs, labels: torch.Tensor, task: Task) -> None:
+def _check_training(name: str, build: Build, seed: int, inputs: Inputs, labels: Tensor, task: Task) -> None:
     """Compute gradients of a few samples.
 
     Raises:

@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
 from ddlsim.kernels.matrices import downloaded
@@ -22,9 +23,7 @@ from ddlsim.tasks import Task
 Variant = Literal["thesis", "code"]
 
 
-def supervised_contrastive(
-    features: torch.Tensor, labels: torch.Tensor, temperature: float, variant: Variant = "thesis"
-) -> torch.Tensor:
+def supervised_contrastive(features: Tensor, labels: Tensor, temperature: float, variant: Variant = "thesis") -> Tensor:
     """Pulls features of one label together and pushes others apart (equation 3).
 
     Args:
@@ -51,12 +50,8 @@ def supervised_contrastive(
 
 
 def prototype_contrast(
-    features: torch.Tensor,
-    labels: torch.Tensor,
-    prototypes: torch.Tensor,
-    temperature: float,
-    variant: Variant = "thesis",
-) -> torch.Tensor:
+    features: Tensor, labels: Tensor, prototypes: Tensor, temperature: float, variant: Variant = "thesis"
+) -> Tensor:
     """Pulls features to the prototype of their label and pushes them from the others (equation 4).
 
     Args:
@@ -72,7 +67,7 @@ def prototype_contrast(
     return F.cross_entropy(directions @ F.normalize(prototypes, dim=1).T / temperature, labels)
 
 
-def prototype_uniformity(prototypes: torch.Tensor, temperature: float, variant: Variant = "thesis") -> torch.Tensor:
+def prototype_uniformity(prototypes: Tensor, temperature: float, variant: Variant = "thesis") -> Tensor:
     """Return the loss that separates prototypes of different labels (equation 5).
 
     Args:
@@ -88,14 +83,12 @@ def prototype_uniformity(prototypes: torch.Tensor, temperature: float, variant: 
     return ((directions @ directions.T) * apart).sum()
 
 
-def proximity(now: Iterable[torch.Tensor], before: Iterable[torch.Tensor]) -> torch.Tensor:
+def proximity(now: Iterable[Tensor], before: Iterable[Tensor]) -> Tensor:
     """Return the sum over tensors of the mean squared distance from their values at the start."""
     return torch.stack([F.mse_loss(a, b) for a, b in zip(now, before, strict=True)]).sum()
 
 
-def distance_to_targets(
-    features: torch.Tensor, labels: torch.Tensor, targets: Mapping[int, torch.Tensor]
-) -> torch.Tensor:
+def distance_to_targets(features: Tensor, labels: Tensor, targets: Mapping[int, Tensor]) -> Tensor:
     """Mean squared distance of features [n, D] from the target [D] of their label; labels without one count 0."""
     if not targets:
         return 0 * features.sum()  # with a gradient, of zero
@@ -109,7 +102,7 @@ def distance_to_targets(
     return F.mse_loss(features * known[:, None], aims * known[:, None])
 
 
-Loss = Callable[..., torch.Tensor]
+Loss = Callable[..., Tensor]
 """(outputs, labels, reduction) -> loss, see tasks/base.py: Task.loss."""
 
 
@@ -138,11 +131,11 @@ class MetricSum:
 
     def __init__(self, task: Task, count: int, device: torch.device):
         self._task = task
-        self._batches: list[torch.Tensor] = []
+        self._batches: list[Tensor] = []
         self._losses = torch.zeros(count, dtype=torch.float64, device=device)
         self._samples = 0
 
-    def add(self, outputs: torch.Tensor, labels: torch.Tensor, losses: torch.Tensor) -> None:
+    def add(self, outputs: Tensor, labels: Tensor, losses: Tensor) -> None:
         """Count one batch.
 
         Args:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from ddlsim.learning.training_inputs import Batches
@@ -64,16 +64,14 @@ class PrivateGradients:
         self,
         steps: PrivateSteps,
         module: nn.Module,
-        loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+        loss: Callable[[Tensor, Tensor], Tensor],
         device: torch.device,
         at_once: bool = True,
     ):
         self._steps, self._module, self._loss, self._at_once = steps, module, loss, at_once
         self._generator = torch.Generator(device).manual_seed(steps.seed)
 
-    def __call__(
-        self, images: torch.Tensor, labels: torch.Tensor, parameters: Sequence[nn.Parameter]
-    ) -> list[torch.Tensor]:
+    def __call__(self, images: Tensor, labels: Tensor, parameters: Sequence[nn.Parameter]) -> list[Tensor]:
         """The gradient of a batch [b, ...], of any size, for each of the parameters."""
         std = self._steps.noise_multiplier * self._steps.clip
         sums = self._clipped_sums(images, labels, parameters)
@@ -83,9 +81,7 @@ class PrivateGradients:
             for own in sums
         ]
 
-    def _clipped_sums(
-        self, images: torch.Tensor, labels: torch.Tensor, parameters: Sequence[nn.Parameter]
-    ) -> list[torch.Tensor]:
+    def _clipped_sums(self, images: Tensor, labels: Tensor, parameters: Sequence[nn.Parameter]) -> list[Tensor]:
         if not len(images):
             return [torch.zeros_like(parameter) for parameter in parameters]
         each = self.per_sample(images, labels, parameters)
@@ -93,9 +89,7 @@ class PrivateGradients:
         scales = (self._steps.clip / (norms + CLIP_EPSILON)).clamp(max=1.0)
         return [torch.einsum("i,i...", scales, gradients) for gradients in each]
 
-    def per_sample(
-        self, images: torch.Tensor, labels: torch.Tensor, parameters: Sequence[nn.Parameter]
-    ) -> list[torch.Tensor]:
+    def per_sample(self, images: Tensor, labels: Tensor, parameters: Sequence[nn.Parameter]) -> list[Tensor]:
         """The gradient of every sample, [b, *shape] per parameter."""
         if self._at_once:
             try:
@@ -110,13 +104,11 @@ class PrivateGradients:
         ]
         return [torch.stack(gradients) for gradients in zip(*each, strict=True)]
 
-    def _together(
-        self, images: torch.Tensor, labels: torch.Tensor, parameters: Sequence[nn.Parameter]
-    ) -> list[torch.Tensor]:
+    def _together(self, images: Tensor, labels: Tensor, parameters: Sequence[nn.Parameter]) -> list[Tensor]:
         names = {id(one): name for name, one in self._module.named_parameters()}
         values = {names[id(one)]: one.detach() for one in parameters}
 
-        def loss_of(values: dict[str, torch.Tensor], image: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
+        def loss_of(values: dict[str, Tensor], image: Tensor, label: Tensor) -> Tensor:
             return self._loss(functional_call(self._module, values, (image[None],)), label[None])
 
         found = vmap(grad(loss_of), in_dims=(None, 0, 0))(values, images, labels)

@@ -2,10 +2,9 @@
 
 import copy
 import math
-import sys
 import traceback
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -158,8 +157,7 @@ class Callbacks:
         reason = None
         for each in self._callbacks:
             try:
-                with _same_torch():
-                    getattr(each, hook)(copy.deepcopy(event))  # a copy, which the callback may change
+                getattr(each, hook)(copy.deepcopy(event))  # a copy, which the callback may change
             except StopRun as stop:
                 reason = reason or str(stop)
             except Exception as error:
@@ -176,15 +174,6 @@ class Callbacks:
             except Exception as error:
                 failure = failure or _callback_error(each, "on_end", error)
         return failure
-
-
-def _same_torch() -> AbstractContextManager[None]:
-    """Refuse changes of torch's defaults, if torch is loaded."""
-    if "torch" not in sys.modules:
-        return nullcontext()
-    from ddlsim.foundation.torch_state import same_defaults
-
-    return same_defaults("it")
 
 
 def _callback_error(callback: Callback, hook: str, error: Exception) -> CallbackFailed:

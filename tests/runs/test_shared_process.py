@@ -79,7 +79,7 @@ def test_callback_changing_torch_defaults_ends_the_run(tmp_path, change, restore
             change()
 
     try:
-        with pytest.raises(ddlsim.CallbackFailed, match=named):
+        with pytest.raises(ddlsim.DdlsimError, match=f"or a callback changed torch's {named}"):
             small_run(tmp_path / "run", callbacks=[Careless()])
     finally:
         restore()

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.kernels.matrices import uploaded
@@ -21,6 +22,9 @@ from ddlsim.learning.optimizing.table import Optimizer
 from ddlsim.learning.private_steps import PrivateSteps
 from ddlsim.learning.training_inputs import Batches
 from ddlsim.scenario.sections import Training
+
+Named = Sequence[tuple[str, slice, Tensor]]
+"""Name in the module, columns of the flat vector, and tensor of each parameter."""
 
 
 @dataclass(frozen=True)
@@ -148,9 +152,9 @@ def state_part(optimizer: Optimizer, part: Part, kept: bool = True) -> Part:
     return Part(part.architecture, f"{part.name} state", tuple(entries))
 
 
-def _as_tensor(value: Any) -> torch.Tensor | None:
+def _as_tensor(value: Any) -> Tensor | None:
     """Return a value of an optimizer's state as a tensor; None if it is neither a tensor nor a number."""
-    if isinstance(value, torch.Tensor):
+    if isinstance(value, Tensor):
         return value
     if isinstance(value, bool | int):
         return torch.tensor(int(value), dtype=torch.int64)
@@ -201,9 +205,7 @@ class LiveState:
             column -= size
         raise IndexError(column)
 
-    def put_into(
-        self, torch_optimizer: torch.optim.Optimizer, parameters: Sequence[tuple[str, slice, torch.Tensor]]
-    ) -> None:
+    def put_into(self, torch_optimizer: torch.optim.Optimizer, parameters: Named) -> None:
         """Load an optimizer's memory of parameters: name in the module, columns of the flat vector, tensor.
 
         Moments are views, which its steps change in place.
@@ -228,9 +230,7 @@ class LiveState:
                     for key, value in found[name].items()
                 }
 
-    def take_from(
-        self, torch_optimizer: torch.optim.Optimizer, parameters: Sequence[tuple[str, slice, torch.Tensor]]
-    ) -> None:
+    def take_from(self, torch_optimizer: torch.optim.Optimizer, parameters: Named) -> None:
         """Take the memory back after the last step."""
         if self._optimizer.moments is None:
             for name, _, parameter in parameters:
@@ -276,7 +276,7 @@ class StackedState:
         optimizer: Optimizer,
         before: Sequence[Sequence[OptimizerState | None]],
         sizes: Sequence[int],
-        trained: "slice | torch.Tensor",
+        trained: "slice | Tensor",
         first: int,
         device: torch.device,
     ):
@@ -296,17 +296,13 @@ class StackedState:
         ]
         self.flats = [whole[:, trained] for whole in self._whole]
 
-    def put_into(
-        self, torch_optimizer: torch.optim.Optimizer, parameters: Sequence[tuple[str, slice, torch.Tensor]]
-    ) -> None:
+    def put_into(self, torch_optimizer: torch.optim.Optimizer, parameters: Named) -> None:
         """Load the memory as LiveState does; tensors hold a row per model."""
         for _, columns, parameter in parameters:
             moments = [flat[:, columns].view(parameter.shape) for flat in self.flats]
             torch_optimizer.state[parameter] = torch_state(self._optimizer, self._steps, moments)
 
-    def take_from(
-        self, torch_optimizer: torch.optim.Optimizer, parameters: Sequence[tuple[str, slice, torch.Tensor]]
-    ) -> None:
+    def take_from(self, torch_optimizer: torch.optim.Optimizer, parameters: Named) -> None:
         """Steps have changed the moments in place."""
 
     def store(self, outputs: Sequence[Sequence[Row | None]]) -> None:
@@ -319,7 +315,7 @@ class StackedState:
                 store_rows(next(targets), whole[:, start : start + size])
 
 
-def _stacked(rows: Sequence[Row | None], size: int, device: torch.device) -> torch.Tensor:
+def _stacked(rows: Sequence[Row | None], size: int, device: torch.device) -> Tensor:
     """Rows of one bank as a matrix [N, size]; zeros for None."""
     known = [(place, row) for place, row in enumerate(rows) if row is not None]
     if not known:
@@ -331,7 +327,7 @@ def _stacked(rows: Sequence[Row | None], size: int, device: torch.device) -> tor
     return torch.zeros(len(rows), size, device=device).index_copy_(0, places, values)
 
 
-def torch_state(optimizer: Optimizer, steps: int, moments: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
+def torch_state(optimizer: Optimizer, steps: int, moments: Sequence[Tensor]) -> dict[str, Tensor]:
     """The moments of one tensor as torch.optim keeps them; its steps then change them in place."""
     names = optimizer.moments or ()
     if names == ("momentum_buffer",):

@@ -22,7 +22,7 @@ import torch
 from torch.nn import functional as F
 
 from ddlsim.learning.losses import Loss
-from ddlsim.learning.optimizing.state import LiveState, StackedState
+from ddlsim.learning.optimizing.state import LiveState, Named, StackedState
 from ddlsim.scenario.per_node import of_node
 from ddlsim.scenario.sections import Training
 
@@ -49,7 +49,7 @@ class Updates:
     def __init__(
         self,
         settings: Training,
-        named: Sequence[tuple[str, slice, torch.Tensor]],
+        named: Named,
         rates: Sequence[float],
         proximal: float = 0.0,
         control: Sequence[torch.Tensor] | None = None,

@@ -158,7 +158,9 @@ def connect(executor: Executor, cpus: int | None = None) -> None:
     ray = import_ray()
     if ray.is_initialized():
         return
-    _listen_to(loopback=executor.address is None)
+    from ray._private import ray_constants
+
+    ray_constants.ENABLE_RAY_CLUSTER = executor.address is not None  # else 127.0.0.1, as where firewalls ask
     _check_answers(executor.address)
     quiet = {"log_to_driver": False, "logging_level": "ERROR", "include_dashboard": False}
     try:
@@ -194,13 +196,6 @@ def _check_answers(address: str | None) -> None:
         raise DdlsimError(
             f"--executor: no Ray cluster answers at {address}: {error}. Check the address, and any firewall."
         ) from error
-
-
-def _listen_to(loopback: bool) -> None:
-    """Give a cluster of this machine the address 127.0.0.1, as Ray does on systems with firewalls that ask."""
-    from ray._private import ray_constants
-
-    ray_constants.ENABLE_RAY_CLUSTER = not loopback
 
 
 def hosts() -> list[Mapping[str, Any]]:

@@ -102,7 +102,9 @@ def points(
         raise ScenarioError("the sweep has no combination: expected at least one cell, or one value per axis.")
     drawn: Sequence[int | None] = seeds or [None]
     found = [point_of(base, combination, seed) for seed in drawn for combination in combinations]
-    _refuse_common_problems(found)
+    common = [each for each in found[0].problems if all(each in point.problems for point in found)]
+    if len(found) > 1 and common:  # no setting of the grid can correct them
+        raise ScenarioProblems(common)
     refuse_shared_directories(found)
     refuse_same_scenarios((point.name, point.scenario) for point in found if point.scenario is not None)
     if any(point.scenario is not None and point.scenario.devices.measures for point in found):
@@ -111,13 +113,6 @@ def points(
             "Set devices to what `ddlsim calibrate` prints."
         )
     return found
-
-
-def _refuse_common_problems(found: Sequence[Point]) -> None:
-    """Raise ScenarioProblems for the problems of all runs, which no setting of the grid can correct."""
-    common = [each for each in found[0].problems if all(each in point.problems for point in found)]
-    if len(found) > 1 and common:
-        raise ScenarioProblems(common)
 
 
 def refuse_shared_directories(found: Iterable[Point]) -> None:
