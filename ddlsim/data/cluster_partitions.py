@@ -217,9 +217,7 @@ class ClassClusters(Partition):
             pools = [rng.permutation(pool) for pool in pools]
         return self._deal(pools, clusters, self.stride, lambda: self._amount(rng), "samples_per_class")
 
-    def assign_test(
-        self, labels: np.ndarray, clusters: Sequence[int], rng: Generator, num_classes: int
-    ) -> Dealt | None:
+    def assign_test(self, labels: np.ndarray, clusters: Sequence[int], rng: Generator, classes: int) -> Dealt | None:
         """Return per node the indices of its own test samples, disjoint; None if nodes have none.
 
         Raises:
@@ -227,7 +225,7 @@ class ClassClusters(Partition):
         """
         if not self.test_samples_per_class:
             return None
-        pools = [rng.permutation(np.flatnonzero(labels == label)) for label in range(num_classes)]
+        pools = [rng.permutation(np.flatnonzero(labels == label)) for label in range(classes)]
         return self._deal(pools, clusters, None, lambda: self.test_samples_per_class, "test_samples_per_class")
 
     def cluster_labels(self, num_clusters: int, num_classes: int) -> list[list[int]]:

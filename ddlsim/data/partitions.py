@@ -138,15 +138,13 @@ class Partition(Part, ABC):
         """
         return self.assign(labels, clusters, rng)
 
-    def assign_test(
-        self, labels: np.ndarray, clusters: Sequence[int], rng: Generator, num_classes: int
-    ) -> Dealt | None:
+    def assign_test(self, labels: np.ndarray, clusters: Sequence[int], rng: Generator, classes: int) -> Dealt | None:
         """Return per node the indices of its own test samples. Default: nodes have none, and share their cluster's test
         set.
 
         Args:
             labels: of the test set, int64 [N].
-            clusters, rng, num_classes: as in `assign_classes`.
+            clusters, rng, classes: as in `assign_classes`.
         Raises:
             ScenarioError: if the rule cannot be satisfied.
         """
@@ -206,12 +204,16 @@ MAX_DRAWS = 1000
 """Most draws of proportions before nodes below the minimum are topped up."""
 
 
-class _OfClasses(Partition):
+class _DealtApart(Partition):
+    deals_apart: ClassVar[bool] = True
+
+
+class _OfClasses(_DealtApart):
     needs_classes: ClassVar = True
 
 
 @dataclass(frozen=True, kw_only=True)
-class Random(Partition):
+class Random(_DealtApart):
     """Shuffle, cut into one piece per cluster, then one per node; equal sizes, labels as chance has it.
 
     Remainders of the cuts are dropped.
@@ -220,7 +222,6 @@ class Random(Partition):
         samples_per_node: no node gets more than this; null: all there are.
     """
 
-    deals_apart: ClassVar[bool] = True
     drops_remainders: ClassVar[bool] = True
 
     samples_per_node: Count | None = None
@@ -249,7 +250,6 @@ class Uniform(_OfClasses):
             many as there are labels; null: all there are.
     """
 
-    deals_apart: ClassVar[bool] = True
     drops_remainders: ClassVar[bool] = True
 
     samples_per_node: Count | None = None
@@ -289,8 +289,6 @@ class Dirichlet(_OfClasses):
         min_samples: fewest samples that a node may have.
         equal_sizes: whether all nodes have equally many samples; remainders are dropped.
     """
-
-    deals_apart: ClassVar[bool] = True
 
     alpha: Annotated[float, Gt(0)]
     min_samples: Count = 10
@@ -359,8 +357,6 @@ class Shards(_OfClasses):
         shards_per_node: number of shards of a node, which has about as many labels.
     """
 
-    deals_apart: ClassVar[bool] = True
-
     shards_per_node: Count = 2
 
     def assign(self, labels: np.ndarray, clusters: Sequence[int], rng: Generator) -> Dealt:
@@ -372,7 +368,7 @@ class Shards(_OfClasses):
 
 
 @dataclass(frozen=True, kw_only=True)
-class QuantitySkew(Partition):
+class QuantitySkew(_DealtApart):
     """Nodes own different amounts, in proportions drawn from a Dirichlet distribution; labels as chance has it.
 
     All samples are dealt. Proportions are drawn again, up to 1,000 times, until every node has the minimum; see
@@ -382,8 +378,6 @@ class QuantitySkew(Partition):
         alpha: concentration; small: few nodes own most; large: all own the same.
         min_samples: fewest samples that a node may have.
     """
-
-    deals_apart: ClassVar[bool] = True
 
     alpha: Annotated[float, Gt(0)]
     min_samples: Count = 10

@@ -128,6 +128,13 @@ class Params:
         return self.row.values()
 
 
+def architecture_of(model: Sequence[Params] | Sequence[Row]) -> str:
+    """Return the architecture of the first part of a model (of rows or handles), since heads may come from other
+    nodes.
+    """
+    return model[0].part.architecture
+
+
 class Bank:
     """One growing float32 matrix [rows, P] on a device, with a free list.
 

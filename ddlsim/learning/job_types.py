@@ -6,15 +6,15 @@ the specification in another process, and computed by any backend that has the r
 """
 
 import dataclasses
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from ddlsim.learning.bank import Params, Row, Rows
+from ddlsim.learning.bank import Params, Rows
 from ddlsim.learning.fragments import Ranges
-from ddlsim.learning.optimizing.state import OptimizerState
+from ddlsim.learning.optimizing.state import OptimizerState, leaves, replaced
 from ddlsim.learning.private_steps import PrivateSteps
 from ddlsim.learning.training_inputs import Batches, Objective
 
@@ -374,8 +374,7 @@ class ReadSpec(JobSpec):
     sources: tuple[RowRef, ...]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class ConsensusSpec(JobSpec):
+class ConsensusSpec(ReadSpec):
     """Squared distance of each node's parameters to their average; value: a list of floats, one per source.
 
     Args:
@@ -383,57 +382,9 @@ class ConsensusSpec(JobSpec):
     """
 
     kind = "consensus"
-    reads_in = ("sources",)
-
-    sources: tuple[RowRef, ...]
 
 
-KINDS: tuple[type[JobSpec], ...] = (
-    CopySpec,
-    MergeSpec,
-    AggregateSpec,
-    ApplySpec,
-    TrainSpec,
-    AttackSpec,
-    CompressSpec,
-    ClassCosineSpec,
-    SimilaritySpec,
-    LossSpec,
-    TestSpec,
-    ReadSpec,
-    ConsensusSpec,
-)
+_OF_PARAMETERS = (CopySpec, MergeSpec, AggregateSpec, ApplySpec)
+_OF_MESSAGES = (AttackSpec, CompressSpec, ClassCosineSpec, SimilaritySpec)
+KINDS = (*_OF_PARAMETERS, TrainSpec, *_OF_MESSAGES, LossSpec, TestSpec, ReadSpec, ConsensusSpec)
 """Kinds of jobs in the order in which they run if several are ready: first the cheap ones, which make others ready."""
-
-
-def architecture_of(model: "Sequence[Params] | Sequence[Row]") -> str:
-    """Return the architecture of the first part of a model (of rows or handles), since heads may come from other
-    nodes.
-    """
-    return model[0].part.architecture
-
-
-def leaves(value: Any) -> Iterator[Any]:
-    """Rows, their numbers or their handles in a field of a specification: alone, in tuples, mappings or OptimizerState;
-    None is skipped.
-    """
-    if isinstance(value, OptimizerState):
-        value = value.rows
-    if isinstance(value, Mapping):
-        value = tuple(value.values())
-    if isinstance(value, tuple | list):
-        for child in value:
-            yield from leaves(child)
-    elif value is not None:
-        yield value
-
-
-def replaced(value: Any, replacement: Callable[[Any], Any]) -> Any:
-    """Return the same field with a replacement of each of its leaves."""
-    if isinstance(value, OptimizerState):
-        return dataclasses.replace(value, rows=replaced(value.rows, replacement))
-    if isinstance(value, Mapping):
-        return {key: replaced(child, replacement) for key, child in value.items()}
-    if isinstance(value, tuple | list):
-        return tuple([replaced(child, replacement) for child in value])
-    return value if value is None else replacement(value)

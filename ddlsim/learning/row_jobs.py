@@ -17,6 +17,7 @@ from ddlsim.learning.bank import Params, Rows
 from ddlsim.learning.fragments import Fragment
 from ddlsim.learning.jobs import Job, Jobs
 from ddlsim.learning.layout import Entry, Part
+from ddlsim.learning.optimizing.state import leaves, replaced
 
 
 class ShapeChecks:
@@ -217,10 +218,10 @@ class RowOperations:
             kind: of the job.
             fields: of its specification, with handles in place of the numbers of rows.
         """
-        reads = [handle.row for name in kind.reads_in for handle in job_types.leaves(fields.get(name))]
-        writes = [handle.row for name in kind.writes_in for handle in job_types.leaves(fields.get(name))]
+        reads = [handle.row for name in kind.reads_in for handle in leaves(fields.get(name))]
+        writes = [handle.row for name in kind.writes_in for handle in leaves(fields.get(name))]
         rows = {name: fields[name] for name in (*kind.reads_in, *kind.writes_in) if name in fields}
-        spec = kind(**fields | {name: job_types.replaced(value, attrgetter("serial")) for name, value in rows.items()})
+        spec = kind(**fields | {name: replaced(value, attrgetter("serial")) for name, value in rows.items()})
         for row in writes:
             row.node = reads[0].node if spec.node is None else spec.node
         return self.jobs.submit(Job(spec, reads, writes))

@@ -29,20 +29,9 @@ def cross_problems(scenario: Scenario) -> Iterator[tuple[Place, str]]:
     if misnamed:
         yield from misnamed
         return
-    for section in (
-        _target,
-        _task,
-        _model,
-        _training,
-        _of_nodes,
-        _privacy,
-        _secure,
-        _network,
-        _graph,
-        _comparisons,
-        _aggregation,
-        _validation,
-    ):
+    of_learning = (_target, _task, _model, _training, _of_nodes, _privacy)
+    of_exchanges = (_secure, _network, _graph, _comparisons, _aggregation, _validation)
+    for section in (*of_learning, *of_exchanges):
         yield from ((_path(key), text) for key, text in section(scenario))
     for number, attack in enumerate(scenario.attacks):
         place = ("attacks", number)
@@ -74,7 +63,9 @@ def _path(dotted: str) -> Place:
 
 def _target(scenario: Scenario) -> Wrong:
     """Check the target of the evaluations."""
-    evaluation, judged_by, expected = scenario.evaluation, scenario.learned.judged_by, _target_key(scenario)
+    evaluation, judged_by = scenario.evaluation, scenario.learned.judged_by
+    of_metric = f"target_{judged_by.name}"
+    expected = of_metric if of_metric in Evaluation.model_fields else "target"
     keys = [key for key in ("target_accuracy", "target_mse", "target") if getattr(evaluation, key) is not None]
     if evaluation.stop_at_target and not keys:
         yield "evaluation.stop_at_target", f"needs evaluation.{expected}, which is null"
@@ -107,12 +98,6 @@ def _task(scenario: Scenario) -> Wrong:
         if domains != clusters:
             text = f"deals one domain to each cluster; {scenario.data_name} has {domains or 'none'} for {clusters}. "
             yield "partition.name", f"{text}Use random, or data with as many domains (joined, heart_disease, ...)"
-
-
-def _target_key(scenario: Scenario) -> str:
-    """Return the key of the target that fits the task."""
-    key = f"target_{scenario.learned.judged_by.name}"
-    return key if key in Evaluation.model_fields else "target"
 
 
 def _subject(scenario: Scenario) -> str:

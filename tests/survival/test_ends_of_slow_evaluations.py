@@ -10,7 +10,7 @@ from torn_runs import SMOKE, outcome, run_whole
 from ddlsim import runs
 from ddlsim.foundation import interrupts
 from ddlsim.learning.backends import threads
-from ddlsim.learning.job_types import architecture_of
+from ddlsim.learning.bank import architecture_of
 from ddlsim.runs import checkpoint
 from ddlsim.runs.checkpoint_files import whole_checkpoints
 from ddlsim.scenario import load

@@ -29,9 +29,9 @@ from ddlsim.learning.backends.stacked_evaluation import stacked_losses, stacked_
 from ddlsim.learning.backends.stacked_models import EVALUATION, StackedModels, about_training, stack_models
 from ddlsim.learning.backends.step_graphs import CudaRecorder, StepGraphs
 from ddlsim.learning.backends.threads import KINDS, NativeBackend, OneByOneBackend, Workers, allocate_outputs, repeated
-from ddlsim.learning.bank import Row, Rows, stacked_rows, store_rows
+from ddlsim.learning.bank import Row, Rows, architecture_of, stacked_rows, store_rows
 from ddlsim.learning.datasets import ByteInputs, Inputs, MappedInputs, NodeDatasets, Samples
-from ddlsim.learning.job_types import LossSpec, TestSpec, TrainSpec, architecture_of
+from ddlsim.learning.job_types import LossSpec, TestSpec, TrainSpec
 from ddlsim.learning.optimizing.state import StackedState
 from ddlsim.learning.optimizing.updates import Updates, training_loss
 from ddlsim.scenario.sections import Training
@@ -266,7 +266,10 @@ class StackedBackend(Backend):
         trained, weights, others = models.split(only, whole)
         local = models.buffers.local([job.local for job in jobs])
         buffers = models.buffers.read(whole, local, jobs)
-        state = self._open_state(models, jobs, trained) if jobs[0].moments else None
+        state = None
+        if jobs[0].moments:
+            first, before = models.trained_entries(jobs[0].only)[0].start, [job.moments for job in jobs]
+            state = StackedState(self._training.optimizer, before, jobs[0].sizes, trained, first, self._device)
         apart = self._training.weight_decay_on == "weights"  # else one tensor, which is quicker
         views = partial(models.views, only, apart)
         control = None
@@ -314,33 +317,24 @@ class StackedBackend(Backend):
             images, labels = self._gathered(jobs[0], rows)
             yield augment_together(augmenters, images) if augmenters else images, labels
 
-    def _open_state(
-        self, models: StackedModels, jobs: Sequence[TrainSpec], trained: slice | torch.Tensor
-    ) -> StackedState:
-        first = models.trained_entries(jobs[0].only)[0].start
-        before = [job.moments for job in jobs]
-        return StackedState(self._training.optimizer, before, jobs[0].sizes, trained, first, self._device)
-
     # -- evaluation ------------------------------------------------------------------------------------------------
-
-    def _inputs_of(self, job: LossSpec | TestSpec) -> Inputs:
-        """Return the images on which the models of a job are evaluated."""
-        if isinstance(job, LossSpec):
-            return self._data.local(job.split, job.node)[0]
-        return self._data.evaluation(job.split, job.cluster)[0]
 
     def _reasons_against(self, jobs: Sequence[LossSpec | TestSpec]) -> dict[str, str]:
         """Return per architecture of the jobs the reason why it cannot be stacked; empty if it can."""
         met: dict[str, list[tuple[tuple[Row, ...], torch.Tensor]]] = defaultdict(list)
         found: dict[str, str] = {}
         for job in jobs:
+            is_loss = isinstance(job, LossSpec)
+            images, _ = (
+                self._data.local(job.split, job.node) if is_loss else self._data.evaluation(job.split, job.cluster)
+            )
             for model in job.models:
                 name = architecture_of(model)
                 known = self._stacked[name].known_reason(EVALUATION)
                 if known is not None:
                     found[name] = known
                 else:
-                    met[name].append((model, self._inputs_of(job)[:NUM_TRIED]))
+                    met[name].append((model, images[:NUM_TRIED]))
         for name, asked in met.items():
             first = asked[0]
             last = next(each for each in reversed(asked) if each[1].shape == first[1].shape)

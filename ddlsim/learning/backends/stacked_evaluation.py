@@ -17,9 +17,9 @@ from ddlsim.kernels.matrices import downloaded, uploaded
 from ddlsim.learning.backends.device import Memory
 from ddlsim.learning.backends.stacked_models import StackedModels, stack_models
 from ddlsim.learning.backends.workspace import autocast
-from ddlsim.learning.bank import LazyValue, Row, lazy_values, stacked_rows
+from ddlsim.learning.bank import LazyValue, Row, architecture_of, lazy_values, stacked_rows
 from ddlsim.learning.datasets import Inputs, NodeDatasets, Samples
-from ddlsim.learning.job_types import LossSpec, TestSpec, architecture_of
+from ddlsim.learning.job_types import LossSpec, TestSpec
 from ddlsim.learning.losses import EvalResult, MetricSum
 from ddlsim.learning.training_inputs import CORE, HEAD, Batches
 

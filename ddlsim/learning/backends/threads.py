@@ -25,10 +25,10 @@ from ddlsim.learning.architecture import Architecture
 from ddlsim.learning.augmenting import drawing
 from ddlsim.learning.backends.base import OTHER_KIND, Backend
 from ddlsim.learning.backends.workspace import ClassMeans, ModelWorkspace, local_steps, loss_function
-from ddlsim.learning.bank import Row
+from ddlsim.learning.bank import Row, architecture_of
 from ddlsim.learning.datasets import Inputs, NodeDatasets, gathered
 from ddlsim.learning.dropout import dropout_keys, seed_dropouts
-from ddlsim.learning.job_types import LossSpec, TestSpec, TrainSpec, architecture_of
+from ddlsim.learning.job_types import LossSpec, TestSpec, TrainSpec
 from ddlsim.learning.losses import EvalResult, MetricSum
 from ddlsim.learning.optimizing.state import LiveState
 from ddlsim.learning.optimizing.updates import training_loss

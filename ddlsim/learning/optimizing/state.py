@@ -6,8 +6,8 @@ buffers stay zero), as the fast backends need them. Any other optimizer has one 
 numbers in its state for each parameter, which a step on zeros finds.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,32 @@ class OptimizerState:
 
     steps: int
     rows: tuple
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """Rows, their numbers or their handles in a field of a specification: alone, in tuples, mappings or OptimizerState;
+    None is skipped.
+    """
+    if isinstance(value, OptimizerState):
+        value = value.rows
+    if isinstance(value, Mapping):
+        value = tuple(value.values())
+    if isinstance(value, tuple | list):
+        for child in value:
+            yield from leaves(child)
+    elif value is not None:
+        yield value
+
+
+def replaced(value: Any, replacement: Callable[[Any], Any]) -> Any:
+    """Return the same field with a replacement of each of its leaves."""
+    if isinstance(value, OptimizerState):
+        return replace(value, rows=replaced(value.rows, replacement))
+    if isinstance(value, Mapping):
+        return {key: replaced(child, replacement) for key, child in value.items()}
+    if isinstance(value, tuple | list):
+        return tuple([replaced(child, replacement) for child in value])
+    return value if value is None else replacement(value)
 
 
 @dataclass(frozen=True)
