@@ -18,25 +18,14 @@ if TYPE_CHECKING:
     from ddlsim.runs.api.start import Interrupted, check, load, resume, run
     from ddlsim.runs.callbacks import Callback, CallbackFailed, StopRun
 
-_PLACES = {
-    "run": "runs.api.start",
-    "check": "runs.api.start",
-    "resume": "runs.api.start",
-    "load": "runs.api.start",
-    "Interrupted": "runs.api.start",
-    "Run": "runs.api.run",
-    "compare": "runs.api.several",
-    "sweep": "runs.api.several",
-    "Comparison": "runs.api.several",
-    "Callback": "runs.callbacks",
-    "StopRun": "runs.callbacks",
-    "CallbackFailed": "runs.callbacks",
-    "DdlsimError": "foundation.errors",
-    "ScenarioError": "foundation.errors",
-    "DataMissing": "foundation.errors",
-    "DataDamaged": "foundation.errors",
+_NAMES = {
+    "runs.api.start": ("run", "check", "resume", "load", "Interrupted"),
+    "runs.api.run": ("Run",),
+    "runs.api.several": ("compare", "sweep", "Comparison"),
+    "runs.callbacks": ("Callback", "StopRun", "CallbackFailed"),
+    "foundation.errors": ("DdlsimError", "ScenarioError", "DataMissing", "DataDamaged"),
 }
-"""Name -> the module that defines it."""
+"""Module -> the names that it defines."""
 
 __all__ = [
     "Callback",
@@ -63,9 +52,10 @@ def __getattr__(name: str) -> object:
 
     if name == "data":  # for ddlsim.data.Arrays
         return import_module("ddlsim.data")
-    if name not in _PLACES:
+    module = next((module for module, names in _NAMES.items() if name in names), None)
+    if module is None:
         raise AttributeError(f"module 'ddlsim' has no attribute {name!r}")
-    found = getattr(import_module(f"ddlsim.{_PLACES[name]}"), name)
+    found = getattr(import_module(f"ddlsim.{module}"), name)
     globals()[name] = found
     return found
 

@@ -213,16 +213,10 @@ class Table(DataSettings):
         splits = {"train": ~test, "test": test}
         pairs = {split: (features[rows], labels[rows]) for split, rows in splits.items()}
         further = {column: {split: own[rows] for split, rows in splits.items()} for column, own in texts.items()}
-        keys: dict[str, Any] = {
-            "task": self.task,
-            "columns": further,
-            "class_names": names,
-            "features": about,
-            "notes": notes,
-        }
+        keys: dict[str, Any] = {"task": self.task, "columns": further, "class_names": names, "features": about}
         if self.domain is not None:
             keys["domains"] = {split: domains[rows] for split, rows in splits.items()}
-        return Dataset.of_splits(name, origin, pairs, len(names) or 1, **keys)
+        return Dataset.of_splits(name, origin, pairs, len(names) or 1, notes=notes, **keys)
 
     def _notes(self, origin: str, cells: Columns) -> tuple[str, ...]:
         """Return notes on columns of words.

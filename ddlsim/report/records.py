@@ -278,15 +278,8 @@ class Records:
             return none
         measured_names = [metric.name for metric in (self.judged_by, *self.also_measured)]
         names = [*measured_names, *(f"{VALIDATION}{name}" for name in measured_names), VALIDATION_LOSS, "test_loss"]
-        names += [
-            TRAIN_LOSS,
-            CONSENSUS,
-            "bytes_sent",
-            f"{self.metric}_lowest_test_loss",
-            "joules",
-            "epsilon",
-            "backdoor_success",
-        ]
+        names += [TRAIN_LOSS, CONSENSUS, "bytes_sent", f"{self.metric}_lowest_test_loss"]
+        names += ["joules", "epsilon", "backdoor_success"]
         values = {name: self._on_grid(self.rows[name], rounds) for name in names if name in self.rows}
         time_s = np.array([measured.time_s[measured.round == completed].max() for completed in rounds], dtype=float)
         return Evaluations(rounds, time_s, values, self.metric, tuple(np.flatnonzero(self.attacked).tolist()))

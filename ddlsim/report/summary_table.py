@@ -301,16 +301,8 @@ MOST_SHORT = 8
 def short_rows(summary: dict) -> list[tuple[str, str]]:
     """Return the rows for a first look: run, quality of all nodes and clusters, costs, target and self-checks."""
     head = f"{Metric(**summary['judged_by']).head}, "
-    starts = (
-        "scenario",
-        head,
-        "nodes that completed the last round",
-        "bytes sent",
-        "compute utilization",
-        "simulated time",
-        "target",
-        "self-checks",
-    )
+    costs = ("bytes sent", "compute utilization", "simulated time", "target")
+    starts = ("scenario", head, "nodes that completed the last round", *costs, "self-checks")
     found = [(name, value) for name, value in rows(summary) if name.startswith(starts)]
     clusters = [row for row in found if row[0].startswith(f"{head}cluster")]
     surplus = clusters[len(clusters) - max(0, len(found) - MOST_SHORT) :]

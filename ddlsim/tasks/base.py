@@ -128,20 +128,10 @@ the average of all.
 
 ROWS = frozenset(
     [
-        *("test_loss", "validation_loss", VALIDATION_LOSS, "confusion", "bytes_sent", "evaluated_head"),
-        *(
-            "backdoor_success",
-            "joules",
-            "epsilon",
-            "online",
-            "aborted",
-            "cut_off",
-            "sits_out",
-            "empty",
-            "stopped",
-            "secure_sum",
-        ),
-        *("secure_dropouts", "round_first_s", "round_median_s", "round_last_s", "round_nodes", TRAIN_LOSS, CONSENSUS),
+        *("test_loss", "validation_loss", VALIDATION_LOSS, TRAIN_LOSS, CONSENSUS, "confusion", "evaluated_head"),
+        *("bytes_sent", "joules", "epsilon", "backdoor_success", "secure_sum", "secure_dropouts"),
+        *("online", "aborted", "cut_off", "sits_out", "empty", "stopped"),
+        *("round_first_s", "round_median_s", "round_last_s", "round_nodes"),
     ]
 )
 """Names of further rows that the simulator writes and reports read."""
@@ -154,16 +144,8 @@ ELSEWHERE = frozenset(
         *("schema_version", "status", "scenario", "algorithm", "cluster_sizes", "rounds", "evaluated_round", "seed"),
         *("device", "data", "task", "judged_by", "also_measured", "honest", "attacked", "attacks", "timetable"),
         *("links", "energy", "privacy", "secure_aggregation", "sim_time_s", "wall_s", "target", "settlement"),
-        *(
-            "diverged",
-            "language_model",
-            "time_use",
-            "labels",
-            "peak_rss_mib",
-            "demographic_parity",
-            "equalized_odds",
-            "checks",
-        ),
+        *("diverged", "language_model", "time_use", "labels", "peak_rss_mib", "checks"),
+        *("demographic_parity", "equalized_odds"),
     ]
 )
 """Other names of columns, of views and, from `schema_version` on, of figures of a summary."""

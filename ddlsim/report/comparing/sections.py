@@ -145,13 +145,8 @@ def sections(runs: Sequence[tuple[Records, dict]], drawn: Drawn) -> list[Section
     groups = group(only, drawn.group_by)
     summaries = {id(records): summary for records, summary in runs}
     costs = costs_to_target(_rows(runs, drawn))
-    found = [
-        table(runs, drawn),
-        *costs,
-        *charts(groups, drawn),
-        timetable(groups, summaries),
-        traffic(groups, summaries),
-    ]
+    found: list[Section | None] = [table(runs, drawn), *costs, *charts(groups, drawn)]
+    found += [timetable(groups, summaries), traffic(groups, summaries)]
     return [*(section for section in found if section is not None), *about_runs(groups, summaries)]
 
 

@@ -274,17 +274,9 @@ def result_of(matrix: Matrix, cell: Cell, own: list[tuple[int, dict[str, Any]]])
         std = float(scale * np.mean([values["std"] for values in valued]))
     elif len(seeds) > 1:
         std = float(means.std())
-    return Result(
-        cell,
-        seeds,
-        float(means.mean()),
-        std,
-        tuple(None if np.isnan(mean) else mean for mean in clusters.mean(0).tolist()),
-        measures,
-        having,
-        tuple(seed for seed, values in own if values.get("diverged")),
-        unmeasured,
-    )
+    of_clusters = tuple(None if np.isnan(mean) else mean for mean in clusters.mean(0).tolist())
+    partly = tuple(seed for seed, values in own if values.get("diverged"))
+    return Result(cell, seeds, float(means.mean()), std, of_clusters, measures, having, partly, unmeasured)
 
 
 def _is_whole(values: Mapping[str, Any]) -> bool:
