@@ -254,14 +254,8 @@ class Learner(RowOperations):
             batches = (training_inputs.draw_batches(rng, samples, batch_size, num_batches),) * len(models)
         else:
             batches = tuple(training_inputs.draw_batches(rng, samples, batch_size, num_batches) for _ in models)
-        return self._submit(
-            job_types.LossSpec,
-            node=node,
-            models=tuple(models),
-            batches=batches,
-            split=split,
-            local=self._local_of(local_state),
-        )
+        models, local = tuple(models), self._local_of(local_state)
+        return self._submit(job_types.LossSpec, node=node, models=models, batches=batches, split=split, local=local)
 
     def test(
         self,

@@ -221,14 +221,9 @@ def attack(jobs: Sequence[AttackSpec]) -> None:
     for job in jobs:
         job.target.allocate()  # banks may grow here, so it is done before views of them are taken
     for job in jobs:
-        inputs = AttackInput(
-            job.own.values(),
-            [row.values() for row in job.known],
-            None if job.start is None else job.start.values(),
-            None if job.receiver is None else job.receiver.values(),
-            job.seed,
-            *job.sizes,
-        )
+        known = [row.values() for row in job.known]
+        start, receiver = (None if row is None else row.values() for row in (job.start, job.receiver))
+        inputs = AttackInput(job.own.values(), known, start, receiver, job.seed, *job.sizes)
         forged = job.attack.forge(inputs)
         wrong = wrong_tensor(forged, inputs.own)
         if wrong:

@@ -103,14 +103,8 @@ def finish_times(
     def arrived(message: Message) -> None:
         finish_s[message.payload] = env.now
 
-    network = Network(
-        env,
-        _table(links, tuple(index), physical_path),
-        on_delivery=arrived,
-        fidelity="flow" if tcp is None else "tcp",
-        tcp=tcp,
-        seed=seed,
-    )
+    table, fidelity = _table(links, tuple(index), physical_path), "flow" if tcp is None else "tcp"
+    network = Network(env, table, on_delivery=arrived, fidelity=fidelity, tcp=tcp, seed=seed)
 
     def message(i: int) -> Message:
         flow = flows[i]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice, permutations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from ddlsim.learning.size_learner import SizeLearner
 from ddlsim.models.base import Sizes
 from ddlsim.network.access_links import Uniform
 from ddlsim.network.link_table import LinkTable
+from ddlsim.node.ports import Compute
 from ddlsim.runs.loading import Loaded, load_data, prepare
 from ddlsim.runs.recorder import Recorder
 from ddlsim.scenario import Scenario, parts
@@ -39,9 +40,6 @@ from ddlsim.scenario.crosscheck import cross_problems
 from ddlsim.scenario.parts import named_parts
 from ddlsim.scenario.per_node import of_node
 from ddlsim.tasks import as_task
-
-if TYPE_CHECKING:
-    from ddlsim.learning.learner import Learner
 
 ROUNDS, SAMPLES, MAX_STEPS = 2, 4, 2
 """Rounds of a trial, samples per node, and local steps."""
@@ -144,7 +142,7 @@ def _round_problems(
         _run_all_nodes(_trial(scenario, scenario.nodes.clusters, plugins), learner)
 
 
-def _run_all_nodes(whole: Scenario, learner: "Learner | SizeLearner") -> None:
+def _run_all_nodes(whole: Scenario, learner: Compute) -> None:
     """Run two rounds without learning, with parameters of the sizes that a learner found."""
     whole = whole.model_copy(update={"learning": "none"})
     if not isinstance(learner, SizeLearner) and len(learner.architectures) == 1:

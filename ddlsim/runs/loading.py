@@ -19,7 +19,7 @@ from ddlsim.data.prepared import prepare as prepare_data
 from ddlsim.foundation import own_code
 from ddlsim.foundation.augmentation import BUILT_IN
 from ddlsim.foundation.errors import DataMissing, DdlsimError, ScenarioError
-from ddlsim.learning.size_learner import SizeLearner
+from ddlsim.node.ports import Compute
 from ddlsim.runs.branch_history import Stage
 from ddlsim.runs.manifest import file_digests, other_inputs
 from ddlsim.runs.options import Options
@@ -28,7 +28,6 @@ from ddlsim.tasks import Task
 from ddlsim.topologies.base import neighbors
 
 if TYPE_CHECKING:
-    from ddlsim.learning.learner import Learner
     from ddlsim.runs.cluster.ray_workers import RayWorkers
 
 
@@ -173,7 +172,7 @@ def make_learner(
     options: Options,
     warn: Callable[[str], None] = lambda _: None,
     fewer: bool = False,
-) -> "Learner | SizeLearner":
+) -> Compute:
     """Make the learner of a run; the caller closes it.
 
     Args:
@@ -186,25 +185,25 @@ def make_learner(
     """
     if options.cluster.is_local:
         return build_learner(scenario, prepared, device, warn, options.threads)
+    from ddlsim.learning.remote.waves import RemoteWaves
     from ddlsim.runs.cluster.ray_workers import RayWorkers
 
     workers = RayWorkers(options.cluster, fewer)
     try:
-        return _with_workers(scenario, cast("PreparedData", prepared), device, options, warn, workers)
+        worker_of, about = _start_workers(workers, scenario, cast("PreparedData", prepared), device, options)
+        cpus = sorted({one["cpu"] for one in workers.about})
+        if len(cpus) > 1:
+            warn(f"WARNING: workers have other processors ({'; '.join(cpus)}); the last bits of results may differ.")
+        return build_learner(scenario, prepared, device, warn, elsewhere=RemoteWaves(workers, worker_of, about))
     except BaseException:
         workers.close()
         raise
 
 
-def _with_workers(
-    scenario: Scenario,
-    prepared: PreparedData,
-    device: str,
-    options: Options,
-    warn: Callable[[str], None],
-    workers: "RayWorkers",
-) -> "Learner | SizeLearner":
-    from ddlsim.learning.remote.waves import RemoteWaves
+def _start_workers(
+    workers: "RayWorkers", scenario: Scenario, prepared: PreparedData, device: str, options: Options
+) -> tuple[list[int], dict[str, Any]]:
+    """Give each worker its nodes; return the worker of each node, and the description of the executor."""
     from ddlsim.runs.cluster.ray_workers import Assignment, deal
 
     executor, clusters = options.cluster, np.asarray(prepared.node_cluster)
@@ -212,23 +211,17 @@ def _with_workers(
     nodes = [tuple(np.flatnonzero(np.equal(worker_of[:-1], worker)).tolist()) for worker in range(workers.count)]
     files = {name: digest for name, digest in file_digests(scenario).items() if name.startswith("model.")}
     other = partial(other_inputs, {"data": dict(prepared.about), "files_read": files})
-    workers.start(
-        [Assignment(scenario, read_data, options.data_path, other, own, device, 1) for own in nodes], prepared
-    )
+    assigned = [Assignment(scenario, read_data, options.data_path, other, own, device, 1) for own in nodes]
+    workers.start(assigned, prepared)
+    each = zip(workers.about, workers.devices, workers.places, nodes, strict=True)
     about = {
-        "name": executor.name,
-        "address": executor.address,
-        "shards": executor.shards,
+        **{"name": executor.name, "address": executor.address, "shards": executor.shards},
         "data_shipped": workers.data_shipped,
         "workers": [
-            {**about, "device": found, "threads": place.threads, "nodes": len(own)}
-            for about, found, place, own in zip(workers.about, workers.devices, workers.places, nodes, strict=True)
+            {**about, "device": found, "threads": place.threads, "nodes": len(own)} for about, found, place, own in each
         ],
     }
-    cpus = sorted({one["cpu"] for one in workers.about})
-    if len(cpus) > 1:
-        warn(f"WARNING: workers have different processors ({'; '.join(cpus)}); the last bits of results may differ.")
-    return build_learner(scenario, prepared, device, warn, elsewhere=RemoteWaves(workers, worker_of, about))
+    return worker_of, about
 
 
 def _neighbors(scenario: Scenario) -> list[list[int]]:
@@ -252,6 +245,6 @@ def read_data(scenario: Scenario, data_dir: Path | None) -> PreparedData:
         raise DataMissing(str(error)) from error
 
 
-def about_executor(learner: "Learner | SizeLearner") -> dict[str, Any]:
+def about_executor(learner: Compute) -> dict[str, Any]:
     """Describe the executor for the manifest."""
     return {"name": "local"} if learner.backends is None else dict(learner.backends.about)

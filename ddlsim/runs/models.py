@@ -13,10 +13,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ddlsim.foundation.errors import DdlsimError, RecordsDamaged, ScenarioError
+from ddlsim.foundation.errors import RecordsDamaged, ScenarioError
 from ddlsim.foundation.rng import stream_seed
 from ddlsim.foundation.strict_json import table_text
 from ddlsim.node.candidates import Snapshot
+from ddlsim.report.figures import written_below
 from ddlsim.report.reading import check_run
 from ddlsim.runs.directory import read_json, write_whole
 from ddlsim.runs.manifest import MODEL_SEES, read_manifest
@@ -204,10 +205,8 @@ def export_model(directory: Path, node: int, out: Path, with_extra_parts: bool =
     from safetensors.torch import save
 
     tensors, inputs = read_model(directory, node, with_extra_parts), inputs_of(directory)
-    try:
+    with written_below(out.parent, "--out"):
         write_whole(out, save(tensors, metadata(inputs)))
-    except OSError as error:
-        raise DdlsimError(f"--out {out}: cannot be written: {error.strerror or error}. Name another path.") from error
     return len(tensors), sentence(inputs)
 
 

@@ -27,6 +27,7 @@ import numpy as np
 
 from ddlsim.foundation.environment import needed
 from ddlsim.foundation.errors import DdlsimError, ScenarioError, did_you_mean
+from ddlsim.report.figures import written_below
 from ddlsim.report.reading import read
 from ddlsim.report.records import Records
 from ddlsim.runs.sweeps import pool
@@ -290,12 +291,9 @@ def open_study(wanted: Search) -> "optuna.Study":
         "none": optuna.pruners.NopPruner,
     }
     folder = wanted.base.out
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
+    with written_below(folder, "--out"):
         path = str(folder / JOURNAL)
         storage = JournalStorage(JournalFileBackend(path, lock_obj=JournalFileOpenLock(path)))
-    except OSError as error:
-        raise ScenarioError(f"--out {folder}: cannot be written to: {error.strerror or error}.") from error
     study = optuna.create_study(
         storage=storage,
         study_name=wanted.base.name,
