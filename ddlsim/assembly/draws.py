@@ -57,9 +57,7 @@ def step_times_of(scenario: Scenario, learner: Compute) -> NodeStepTimes:
     base_s = {(name, factor): devices.base_step_s(name, one) for (name, factor), one in of_step.items()}
     seconds = found * [base_s[of_one] for of_one in each]
     if (seconds >= MAX_STEP_S).any():
-        raise ScenarioError(
-            f"devices: expected steps below {MAX_STEP_S:g} s, got {seconds.max():g} s. Choose another device."
-        )
+        raise ScenarioError(f"devices: expected steps below {MAX_STEP_S:g} s, got {seconds.max():g} s. Choose another.")
     about |= {
         "step_s": _range(seconds),
         "flops": {name: devices.step_work(name, each).training_flops for name, each in work.items()},

@@ -89,9 +89,8 @@ def build_learner(
         from ddlsim.learning.accounting import need_opacus
 
         need_opacus()
-        _require_no_statistics(
-            {name: found.layout for name, found in learner.architectures.items()}, scenario.algorithm_name
-        )
+        layouts = {name: found.layout for name, found in learner.architectures.items()}
+        _require_no_statistics(layouts, scenario.algorithm_name)
     _require_core(scenario, {name: found.layout.parts["core"].size for name, found in learner.architectures.items()})
     return learner
 

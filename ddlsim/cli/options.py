@@ -94,9 +94,7 @@ def _show_tracebacks(ctx: typer.Context, wanted: bool) -> bool:
     return wanted
 
 
-Verbose = Annotated[
-    bool, typer.Option("-v", "--verbose", callback=_show_tracebacks, help="Show all rows and tracebacks.")
-]
+Verbose = Annotated[bool, typer.Option("-v", "--verbose", callback=_show_tracebacks, help="All rows, and tracebacks.")]
 
 Jobs = Annotated[int, typer.Option(min=1, help="Number of simultaneous processes, each with its cores.")]
 

@@ -191,9 +191,7 @@ def as_array(where: str, key: str, value: Any) -> np.ndarray:
         raise DataDamaged(f"{where}: {key}: expected an array or tensor, got {kind}: {error}") from error
     if found.dtype == object:
         got = f"{kind} of objects{odd_cell(found, getattr(value, 'columns', None))}"
-        raise DataDamaged(
-            f"{where}: {key}: expected an array or tensor of numbers, got {got}. Make their shapes equal."
-        )
+        raise DataDamaged(f"{where}: {key}: expected an array or tensor of numbers, got {got}. Make shapes equal.")
     return found
 
 

@@ -295,15 +295,12 @@ def _of_frames(splits: Mapping[str, Any], keys: Mapping[str, Any]) -> Arrays:
         raise ScenarioError("data: a table has no validation set. Set validation.source to train, test or node.")
     cells = [_cells(frame) for frame in splits.values()]
     if any(each.keys() != cells[0].keys() for each in cells):
-        raise ScenarioError(
-            f"data: expected a test frame with the columns {', '.join(cells[0])}, got {', '.join(cells[1])}."
-        )
+        raise ScenarioError(f"data: expected a test frame of columns {', '.join(cells[0])}, got {', '.join(cells[1])}.")
     test = np.concatenate([np.full(len(frame), split == "test") for split, frame in splits.items()])
     rows = {name: [cell for each in cells for cell in each[name]] for name in cells[0]}
     table = Table(**{"path": "", **keys})
-    return Arrays(
-        train=table.dataset("arrays", "the data frame", rows, test if "test" in splits else None), task=table.task
-    )
+    found = table.dataset("arrays", "the data frame", rows, test if "test" in splits else None)
+    return Arrays(train=found, task=table.task)
 
 
 def _cells(frame: Any) -> Columns:

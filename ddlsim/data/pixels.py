@@ -85,9 +85,7 @@ class Uint8Images:
             change: moves the values of images [n, C, H, W], of any type, alike.
         """
         orders = [np.ascontiguousarray(change(each.order[None])[0]) for each in self.decodings]
-        rearranged = [
-            dataclasses.replace(each, order=order) for each, order in zip(self.decodings, orders, strict=True)
-        ]
+        rearranged = [dataclasses.replace(one, order=order) for one, order in zip(self.decodings, orders, strict=True)]
         return dataclasses.replace(self, decodings=rearranged)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:

@@ -114,9 +114,7 @@ class DataSearch:
             layout: required contents of the folders, a sentence.
             why: why it was not downloaded either; None if there is nothing to download.
         """
-        folders = (
-            f"  {root}  ({how}){'' if root.is_dir() else ', no such folder'}" for root, how in self.roots().items()
-        )
+        folders = (f"  {root}  ({how}){'' if root.is_dir() else ', missing'}" for root, how in self.roots().items())
         lines = [
             f"data: {name} is not on this machine." + (f" It was not downloaded: {why}." if why else ""),
             *(f"Looked for {' or '.join(wanted)} in:", *folders, f"To get it: {layout}"),

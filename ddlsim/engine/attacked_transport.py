@@ -174,9 +174,7 @@ class AttackedTransport(NetworkTransport):
 
     def collective(self, node: int, call: CollectiveCall, content: Any, wire_bytes: int | None) -> NoReturn:
         """Refuse collectives, whose members see sums."""
-        text = (
-            "expected a run without attacks, since members of a collective see sums, which attackers cannot forge here"
-        )
+        text = "expected a run without attacks, since members of a collective see sums, which attackers cannot forge"
         raise DdlsimError(f"node.{call.verb}: {text}. Remove attacks, or choose an algorithm that sends models.")
 
     def publish(self, node: int, round_num: int, stage: int | None, payload: dict[str, Any]) -> None:

@@ -95,9 +95,7 @@ def load_object(place: str) -> Any:
         module = _imported(file, place)
     target = getattr(module, name, None)
     if not callable(target):
-        own = [
-            key for key, each in vars(module).items() if isinstance(each, type) and each.__module__ == module.__name__
-        ]
+        own = [key for key, one in vars(module).items() if isinstance(one, type) and one.__module__ == module.__name__]
         where = shown_path(file)
         what = f" has no class {name}" if target is None else f": expected the class {name}, got {kind_of(target)}"
         raise ScenarioError(f"{where}{what}. Classes in it: {', '.join(own) or 'none'}.")

@@ -69,9 +69,7 @@ def digest_of(definition: Any) -> str | None:
 def _is_in(module: str, definition: Any) -> bool:
     """Whether a module defines a class or function under its qualified name."""
     with suppress(AttributeError):
-        return (
-            attrgetter(definition.__qualname__)(sys.modules[module]) is definition if module in sys.modules else False
-        )
+        return module in sys.modules and attrgetter(definition.__qualname__)(sys.modules[module]) is definition
     return False
 
 

@@ -141,11 +141,9 @@ class RowOperations:
         key = (params.part, fragment)
         if key not in self._slices:
             entries, name = params.part.entries, f"{params.part.name}[{fragment.name}]"
-            inside = [
-                replace(entries[i], start=at, stop=at + entries[i].size) for i, at in fragment.tensors_in(entries)
-            ]
+            found = [replace(entries[i], start=at, stop=at + entries[i].size) for i, at in fragment.tensors_in(entries)]
             drawn = (Entry("values", (fragment.size,), 0, fragment.size, True),)
-            self._slices[key] = Part(params.part.architecture, name, tuple(inside) if fragment.ranges else drawn)
+            self._slices[key] = Part(params.part.architecture, name, tuple(found) if fragment.ranges else drawn)
         return self._copy(params, fragment.columns, self._slices[key])
 
     def put(self, params: Params, fragment: Fragment, values: Params) -> Params:

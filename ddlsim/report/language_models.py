@@ -48,9 +48,7 @@ def _peak_bytes_per_s(records: Records) -> float | None:
     periods = [period for messages in sent.values() for period in _busy_periods(messages)]
     # A message that the window's end cuts has not sent all of its bytes; at the end of the run it may have.
     whole = [period for period in periods if period[1] < end_s] or periods
-    return max(
-        (num_bytes / (last_s - first_s) for first_s, last_s, num_bytes in whole if last_s > first_s), default=None
-    )
+    return max((sent / (last_s - first_s) for first_s, last_s, sent in whole if last_s > first_s), default=None)
 
 
 def _busy_periods(messages: Iterable[tuple[float, float, int]]) -> list[tuple[float, float, int]]:

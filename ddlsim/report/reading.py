@@ -62,9 +62,7 @@ def check_run(directory: Path) -> None:
     if missing:
         what = f"has no {' and no '.join(missing)}" if directory.is_dir() else "is not a directory"
         default = "runs/<scenario>/<algorithm>-s<seed>-<hash>"
-        raise ScenarioError(
-            f"{directory} is not a run: it {what}. Name a folder that `ddlsim run` wrote, as {default}."
-        )
+        raise ScenarioError(f"{directory} is not a run: it {what}. Name a folder of `ddlsim run`, as {default}.")
     for entry in os.scandir(directory):
         if Path(entry.name).suffix in RECORD_SUFFIXES and not entry.is_file(follow_symlinks=False):
             kind = "link" if entry.is_symlink() else "folder" if entry.is_dir() else "device or pipe"

@@ -207,12 +207,10 @@ def _time_lines(time_use: dict | None) -> list[tuple[str, str]]:
     if time_use is None or time_use["shares"]["computing"] is None:
         return []
     shares = [f"{name} {formats.percent_text(share)} %" for name, share in time_use["shares"].items() if share >= 5e-5]
-    held_up, longest = time_use["waited_for"], ""
-    if held_up:
-        seconds = formats.seconds_text(held_up["seconds"])
-        longest = (
-            f"; waited longest for node {held_up['node']}: {seconds}, {held_up['waits']} of {time_use['waits']} waits"
-        )
+    held, longest = time_use["waited_for"], ""
+    if held:
+        seconds = formats.seconds_text(held["seconds"])
+        longest = f"; waited longest for node {held['node']}: {seconds}, {held['waits']} of {time_use['waits']} waits"
     return [("where the time went", ", ".join(shares) + longest)]
 
 

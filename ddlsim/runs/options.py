@@ -87,9 +87,8 @@ class Options:
         """Frequency of checkpoints."""
         if isinstance(self.checkpoint_every, Every):
             return self.checkpoint_every
-        return parse_every(
-            str(self.checkpoint_every), None if self.checkpoint_keep is None else str(self.checkpoint_keep)
-        )
+        keep = None if self.checkpoint_keep is None else str(self.checkpoint_keep)
+        return parse_every(str(self.checkpoint_every), keep)
 
     @cached_property
     def cluster(self) -> Executor:

@@ -60,9 +60,8 @@ class Recorder:
 
     def training_row(self, time_s: float, node: int, round_num: int, name: str, value: float) -> None:
         """Add a row of training.jsonl."""
-        self.training_rows.append(
-            {"time_s": float(time_s), "node": node, "round": round_num, "name": name, "value": value}
-        )
+        row = {"time_s": float(time_s), "node": node, "round": round_num, "name": name, "value": value}
+        self.training_rows.append(row)
 
     def flush(self) -> None:
         """Write buffered rows to the file."""

@@ -300,6 +300,4 @@ def _start(
 
 
 def _refuse_unfinished(path: Path) -> None:
-    raise ScenarioError(
-        f"{path} holds this run, unfinished. `ddlsim resume {path}` continues it; --force starts it again."
-    )
+    raise ScenarioError(f"{path} holds this run, unfinished. `ddlsim resume {path}` continues it; --force restarts it.")

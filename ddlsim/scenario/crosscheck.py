@@ -234,9 +234,7 @@ def _network(scenario: Scenario) -> Wrong:
     if network.tcp is not None and network.fidelity != "tcp":
         yield "network.tcp", f"needs network.fidelity tcp, which is {network.fidelity}"
     if scenario.algorithm.collective and getattr(network.compression, "keeps_copies", False):
-        text = (
-            f"sends changes of a receiver's copy, and collectives of {scenario.algorithm_name} have no fixed receiver"
-        )
+        text = f"sends changes of a receiver's copy; collectives of {scenario.algorithm_name} have no fixed receiver"
         yield "network.compression.name", f"{text}. Use float16 or int8"
     if network.loss_bursts is not None and network.drop_probability:
         yield "network.drop_probability", "network.loss_bursts also sets the losses of messages; leave one out"

@@ -75,9 +75,7 @@ class Hypercube(Topology):
         """Raise ScenarioError unless the number of nodes is a power of 2."""
         if num_nodes & (num_nodes - 1):
             near = 2 ** num_nodes.bit_length()
-            text = (
-                f"hypercube: expected a power of 2 as the number of nodes ({near // 2}, {near}, ...), got {num_nodes}"
-            )
+            text = f"hypercube: expected a power of 2 as number of nodes ({near // 2}, {near}, ...), got {num_nodes}"
             raise ScenarioError(f"topology: {text}. Use base_k for other numbers.")
 
     def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.Graph":

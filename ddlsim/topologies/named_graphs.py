@@ -222,7 +222,5 @@ def _generator(name: str) -> Any:
         found = getattr(nx, each, None)
         if callable(found) and getattr(found, "__module__", "").startswith("networkx.generators"):
             return found
-    known = [
-        key for key, each in vars(nx).items() if getattr(each, "__module__", "").startswith("networkx.generators.")
-    ]
+    known = [key for key, one in vars(nx).items() if getattr(one, "__module__", "").startswith("networkx.generators.")]
     raise ScenarioError(f"topology.generator: networkx has no graph generator {name}.{did_you_mean(name, known)}")

@@ -197,9 +197,7 @@ class RandomRegular(RandomTopology):
             raise ScenarioError(f"topology.degree: {text}. Use degree {self.degree + 1} or an even number of nodes.")
         if self.connected and self.degree == 1 and num_nodes > 2:
             cure = "Use degree 2 or more, or set topology.connected: false for a random matching"
-            raise ScenarioError(
-                f"topology.degree: a graph of degree 1 is never connected on {num_nodes} nodes. {cure}."
-            )
+            raise ScenarioError(f"topology.degree: a graph of degree 1 is not connected on {num_nodes} nodes. {cure}.")
 
     def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.Graph":
         """Return the graph of a round, for many nodes from `neighbors`, otherwise `networkx.random_regular_graph`."""
@@ -308,6 +306,4 @@ def _too_few_nodes(key: str, value: int, num_nodes: int) -> ScenarioError:
     `topology`.
     """
     text = f"must be below the number of nodes ({num_nodes}), got {value}"
-    return ScenarioError(
-        f"topology.{key}: {text}. Choose a smaller one, another topology (complete, ring), or more nodes."
-    )
+    return ScenarioError(f"topology.{key}: {text}. Choose a smaller one, complete or ring, or more nodes.")

@@ -33,9 +33,7 @@ class RandomGossip(GossipPull):
 
     def __post_init__(self) -> None:
         if self.merge == "fedsim":
-            raise ScenarioError(
-                "merge: fedsim needs similarities, which random and oracle lack. Set fedavg or uniform."
-            )
+            raise ScenarioError("merge: fedsim needs similarities that random and oracle lack. Set fedavg or uniform.")
 
     def similarity_measure(self, node: Node | None) -> Similarity:
         return Similarity(self.monitored_similarity)

@@ -25,7 +25,7 @@ LEFT = ("scenario", "algorithm", "setting", "data")
 """Left-aligned columns."""
 COST_NAMES = {"bytes": "bytes", "time": "sim_time_s", "energy": "joules", "co2": "gco2", "epsilon": "epsilon"}
 TARGET_NAMES = {"target_round": "target_round"} | {
-    f"target_{name}": f"target_{COST_NAMES[name]}" for name in COST_NAMES
+    f"target_{name}": f"target_{key}" for name, key in COST_NAMES.items()
 }
 KINDS = {"bytes": "bytes", "sim_time_s": "seconds", "joules": "joules", "gco2": "grams"}
 TITLES = {"time": "sim time", "co2": "CO2e", "target_co2": "CO2e to target"}

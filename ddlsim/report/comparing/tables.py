@@ -50,9 +50,8 @@ def compare(
         ScenarioError: if a path is not a run and holds none, or the format is unknown.
         RecordsDamaged: see `on_damaged`.
     """
-    return table_of(
-        compared(read_all(run_dirs, on_damaged), by, target), format, by is not None, studied or by, width=width
-    )
+    rows = compared(read_all(run_dirs, on_damaged), by, target)
+    return table_of(rows, format, by is not None, studied or by, width=width)
 
 
 def table_of(

@@ -59,9 +59,8 @@ def _arrays(arguments: Mapping[Any, Any]) -> Any:
     """Return the data set of arrays with these arguments, or of data frames and the like with keys of their readers."""
     splits = {key: arguments[key] for key in ("train", "test", "validation") if arguments.get(key) is not None}
     try:
-        found = (
-            arrays_of(splits, {k: v for k, v in arguments.items() if k not in splits}) if "train" in splits else None
-        )
+        keys = {key: value for key, value in arguments.items() if key not in splits}
+        found = arrays_of(splits, keys) if "train" in splits else None
         if found is not None:
             return found
         inspect.signature(Arrays).bind(**arguments)

@@ -179,9 +179,7 @@ def connect(executor: Executor, cpus: int | None = None) -> None:
     except Exception as error:  # Ray has no common error for clusters that it cannot reach or start
         where = "started" if executor.address is None else f"reached at {executor.address}"
         text = " ".join(str(error).split())
-        raise DdlsimError(
-            f"--executor: no Ray cluster could be {where}: {type(error).__name__}: {text:.300}"
-        ) from error
+        raise DdlsimError(f"--executor: no cluster could be {where}: {type(error).__name__}: {text:.300}") from error
 
 
 def _check_answers(address: str | None) -> None:

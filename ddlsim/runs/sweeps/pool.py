@@ -246,9 +246,7 @@ def run_points(
 def _check_room(each: Resources) -> None:
     found = [host["Resources"] for host in hosts()]
     if not any(has.get("CPU", 0) >= each.cpus and has.get("GPU", 0) >= each.gpus for has in found):
-        raise ScenarioError(
-            f"--cpus-per-run {each.cpus} --gpus-per-run {each.gpus}: no host of the cluster has as many."
-        )
+        raise ScenarioError(f"--cpus-per-run {each.cpus} --gpus-per-run {each.gpus}: no host has as many.")
 
 
 def _run(code: Mapping[str, bytes], packed: bytes) -> Outcome:
