@@ -96,19 +96,18 @@ class ComputingVerbs(CollectiveVerbs):
             duration_s += self._attack.delay_s(self.round_num)
             if self._attack.idles(self.round_num) and not (objective is not None and objective.class_means):
                 return self._after(duration_s, lambda: model)
-        rng, terms = self._batch_rng("training batches"), self._loss_terms(proximal, control, steps_of_run, of, done)
+        rng = self._batch_rng("training batches")
+        loss = objective, self._loss_terms(proximal, control, steps_of_run, of, done)
         if after_step is None:
             trained, local_state, means = compute.train_towards(
-                self.id, model, steps, rng, only, self.local_state, objective, terms
+                self.id, model, steps, rng, only, self.local_state, *loss
             )
             losses = [local_state.loss] if local_state is not None else []
         else:
             assert objective is None or not objective.class_means
             trained, local_state, means, losses = model, self.local_state, {}, []
             for _ in range(steps):
-                trained, local_state, means = compute.train_towards(
-                    self.id, trained, 1, rng, only, local_state, objective, terms
-                )
+                trained, local_state, means = compute.train_towards(self.id, trained, 1, rng, only, local_state, *loss)
                 trained = after_step(trained)
                 losses += [] if local_state is None else [local_state.loss]
         validation = None

@@ -75,9 +75,7 @@ def from_python(source: "str | Path | Mapping[str, Any] | Scenario", changes: Ma
         file = find(source)
         tree, name = read_tree(file), file.stem
     else:
-        raise ScenarioError(
-            f"scenario: expected a path, a scenario's name, a mapping or a Scenario, got a {type(source).__name__}."
-        )
+        raise ScenarioError(f"scenario: expected a path, name, mapping or Scenario, got a {type(source).__name__}.")
     return finish(changed(tree, [_change(key, value) for key, value in changes.items()]), name)
 
 

@@ -113,9 +113,7 @@ def read_matrix(path: str | Path, overrides: Sequence[str] = (), patterns: Seque
         raise ScenarioProblems(in_order(problems))
     judged = {cell.scenario.learned.judged_by.name for cell in cells}
     if len(judged) > 1:
-        raise ScenarioError(
-            f"{file.path}: cells of a matrix must be judged by one metric, these by {' and '.join(sorted(judged))}."
-        )
+        raise ScenarioError(f"{file.path}: cells are judged by one metric, these by {' and '.join(sorted(judged))}.")
     return Matrix(file.path.stem, content, tuple(cells), tuple(overrides))
 
 
