@@ -324,10 +324,10 @@ class StackedBackend(Backend):
         met: dict[str, list[tuple[tuple[Row, ...], torch.Tensor]]] = defaultdict(list)
         found: dict[str, str] = {}
         for job in jobs:
-            is_loss = isinstance(job, LossSpec)
-            images, _ = (
-                self._data.local(job.split, job.node) if is_loss else self._data.evaluation(job.split, job.cluster)
-            )
+            if isinstance(job, LossSpec):
+                images, _ = self._data.local(job.split, job.node)
+            else:
+                images, _ = self._data.evaluation(job.split, job.cluster)
             for model in job.models:
                 name = architecture_of(model)
                 known = self._stacked[name].known_reason(EVALUATION)
