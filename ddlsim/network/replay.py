@@ -13,7 +13,7 @@ from ddlsim.foundation.units import mbps_to_bytes_per_s, ms_to_s
 from ddlsim.network.access_links import read_links
 from ddlsim.network.link_table import LinkTable
 from ddlsim.network.messages.message import Message
-from ddlsim.network.network import Network
+from ddlsim.network.network import Fidelity, Network
 from ddlsim.network.routed_links import Routed
 from ddlsim.network.tcp import Tcp
 
@@ -103,7 +103,8 @@ def finish_times(
     def arrived(message: Message) -> None:
         finish_s[message.payload] = env.now
 
-    table, fidelity = _table(links, tuple(index), physical_path), "flow" if tcp is None else "tcp"
+    fidelity: Fidelity = "flow" if tcp is None else "tcp"
+    table = _table(links, tuple(index), physical_path)
     network = Network(env, table, on_delivery=arrived, fidelity=fidelity, tcp=tcp, seed=seed)
 
     def message(i: int) -> Message:
