@@ -109,7 +109,7 @@ def test_hopelessly_sparse_graph_ends_with_a_clear_error():
     [
         ("random_regular", {"degree": 3}, 5, "must be even"),
         ("random_regular", {"degree": 6}, 6, r"below the number of nodes \(6\), got 6"),
-        ("random_regular", {"degree": 1}, 4, "never connected"),
+        ("random_regular", {"degree": 1}, 4, "not connected"),
         ("watts_strogatz", {"degree": 3}, 9, "must be even"),
         ("watts_strogatz", {"degree": 4}, 4, "below the number of nodes"),
         ("torus", {"rows": 3, "columns": 3}, 8, "cannot hold exactly 8 nodes"),
