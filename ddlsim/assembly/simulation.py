@@ -197,11 +197,21 @@ def build_monitor(
     if scenario.learning == "none":
         return RoundTimes(recorder, run.num_nodes)
     test_set = cast("PreparedData", prepared).test_set
-    test_sets = run.node_cluster if test_set is None else test_set
-    asked = scenario.evaluation, scenario.rounds, test_sets, scenario.learned, run.rng_after
-    oracle, stops = oracle_of(scenario, learner, recorder, run, members), scenario.training.early_stopping is not None
-    hooks = on_evaluated, on_model, attackers, stops
-    return Evaluator(cast("Learner", learner), recorder, *asked, measurements, oracle, *hooks)
+    return Evaluator(
+        cast("Learner", learner),
+        recorder,
+        scenario.evaluation,
+        scenario.rounds,
+        run.node_cluster if test_set is None else test_set,
+        scenario.learned,
+        run.rng_after,
+        measurements,
+        oracle_of(scenario, learner, recorder, run, members),
+        on_evaluated,
+        on_model,
+        attackers,
+        scenario.training.early_stopping is not None,
+    )
 
 
 def oracle_of(

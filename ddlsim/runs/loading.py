@@ -123,8 +123,15 @@ def prepare(loaded: Loaded) -> PreparedData | DatasetSpec:
         from ddlsim.learning.augmenting import Transforms
 
         Transforms(scenario.training.augmentation, dataset.sample_shape)
-    dealing = scenario.partition, scenario.shift, scenario.validation, scenario.nodes
-    return prepare_data(dataset, *dealing, scenario.seed, scenario.evaluation.samples)
+    return prepare_data(
+        dataset,
+        scenario.partition,
+        scenario.shift,
+        scenario.validation,
+        scenario.nodes,
+        scenario.seed,
+        scenario.evaluation.samples,
+    )
 
 
 def load_same_data(

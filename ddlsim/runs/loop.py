@@ -87,10 +87,15 @@ def _make(context: RunContext) -> Simulation:
         recorder = context.recorder = Recorder(context.repetition.records, losses)
     which, context.manifest["models"] = which_models(scenario, context.learner)
     context.models = None if which == "none" else StoredModels(which)
-    parts = context.followed[0], context.prepared, context.learner, recorder
-    hooks = partial(_round, context, recorder), partial(_evaluation, context, recorder)
-    on_model = (lambda *_: None) if context.models is None else context.models.take
-    simulation = context.simulation = build_simulation(*parts, *hooks, on_model)
+    simulation = context.simulation = build_simulation(
+        context.followed[0],
+        context.prepared,
+        context.learner,
+        recorder,
+        partial(_round, context, recorder),
+        partial(_evaluation, context, recorder),
+        (lambda *_: None) if context.models is None else context.models.take,
+    )
     if scenario.learning != "none":
         context.prepared.release()
     context.setup_s = time.perf_counter() - context.started - context.data_s
@@ -204,8 +209,15 @@ def _evaluation(context: RunContext, recorder: Recorder, outcome: Evaluated) -> 
             "training has diverged. A smaller training.learning_rate may help. The run continues."
         )
     context.completed = completed
-    measured = outcome.metric.name, outcome.values, context.node_cluster, outcome.attacked
-    event = Evaluation(outcome.completed, outcome.time_s, outcome.bytes_sent, *measured)
+    event = Evaluation(
+        outcome.completed,
+        outcome.time_s,
+        outcome.bytes_sent,
+        outcome.metric.name,
+        outcome.values,
+        context.node_cluster,
+        outcome.attacked,
+    )
     stop = context.callbacks.call("on_evaluation", event)
     if context.checkpoints is not None and context.simulation is not None:
         reached = context.simulation.completed_by_all, context.simulation.furthest

@@ -108,8 +108,15 @@ def run(
     if "device" in options:
         given["compute_device"] = options.pop("device")
     checked = resolve(scenario, set, metrics, **given)
-    options |= {"out": None if out is None else path_of("out", out), "force": force, "resume_torn": resume}
-    return _finished_run(*runs.run_in_directory(checked, fallback=fallback, **options))
+    directory, summary = runs.run_in_directory(
+        checked,
+        out=None if out is None else path_of("out", out),
+        fallback=fallback,
+        force=force,
+        resume_torn=resume,
+        **options,
+    )
+    return _finished_run(directory, summary)
 
 
 def check(
