@@ -45,9 +45,9 @@ def module(write):
 
 
 def test_one_command_writes_an_algorithm_that_checks_and_runs(here):
-    assert ddlsim_command("new", "algorithm", "my_own")[0] == 0
-    assert ddlsim_command("check", "my_own.yaml")[0] == 0
-    assert ddlsim_command("run", "my_own.yaml", "--out", "out")[0] == 0 and summary()["rounds"] >= 1
+    assert ddlsim_command("new", "algorithm", "my_method")[0] == 0
+    assert ddlsim_command("check", "my_method.yaml")[0] == 0
+    assert ddlsim_command("run", "my_method.yaml", "--out", "out")[0] == 0 and summary()["rounds"] >= 1
 
 
 def test_an_algorithm_in_a_file_is_named_on_the_command_line(write):
