@@ -305,6 +305,8 @@ def _of_frames(splits: Mapping[str, Any], keys: Mapping[str, Any]) -> Arrays:
 
 def _cells(frame: Any) -> Columns:
     """Return the columns of a data frame as texts, as in a CSV file."""
+    if not frame.columns.is_unique:
+        raise ScenarioError("data: expected a data frame whose columns have different names. Rename them.")
     found = {}
     for name in frame.columns:
         texts = (str(value).strip() for value in frame[name])

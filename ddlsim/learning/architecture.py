@@ -169,10 +169,16 @@ def read_architecture(
         task: the task; its loss and metrics are tried on that sample; None: a classification.
 
     Raises:
-        ScenarioError: if it does not fit the samples, or see Layout.
+        ScenarioError: if it does not fit the samples or trains complex numbers, or see Layout.
     """
     (module,) = draw(build, seed)
     _refuse_modules(name, module)
+    for key, values in (*module.named_parameters(), *module.named_buffers()):
+        if values.device.type != "cpu" or (values.is_complex() and values.requires_grad):
+            text = f"{key} of {name} is {values.dtype} on {values.device}, expected real numbers on the CPU"
+            raise ScenarioError(f"model: {text}. Leave out `device=` and `.to(...)`; split complex parameters.")
+        if getattr(values, "_post_accumulate_grad_hooks", None):  # training does not accumulate gradients
+            raise ScenarioError(f"model: {key} of {name} has a post-accumulate gradient hook. Use register_hook.")
     module = module.float()
     layout = Layout(name, module, buffers)
     constants = {key: values.clone() for key, values in layout.constants(module).items()}

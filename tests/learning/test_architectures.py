@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from ddlsim.foundation.errors import DataMissing, DdlsimError
+from ddlsim.foundation.errors import DataMissing, DdlsimError, ScenarioError
 from ddlsim.learning.architecture import read_architecture
 from ddlsim.models.split import SplitModel
 
@@ -106,3 +106,23 @@ def test_ddlsim_errors_of_a_model_are_not_rewritten():
     build = lambda: SplitModel(nn.Sequential(nn.Linear(2, 2), Stale()), nn.Linear(2, 2))  # noqa: E731
     with pytest.raises(DataMissing, match=r"^the compiled module is stale$"):
         read_architecture("net", build, samples=(torch.zeros(1, 2), torch.zeros(1, dtype=torch.int64)))
+
+
+class Rotated(nn.Module):
+    """This forward would also work with complex weights without an imaginary part."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(2, 2, dtype=torch.complex64))
+
+    def forward(self, inputs):
+        return torch.abs(inputs.to(torch.complex64) @ (self.weight + 0j))
+
+
+def test_complex_parameters_are_refused_unless_frozen():
+    def build(trained=True):
+        return SplitModel(Rotated().requires_grad_(trained), nn.Linear(2, 2))
+
+    with pytest.raises(ScenarioError, match=r"core\.weight of net is torch\.complex64 on cpu, expected real numbers"):
+        read_architecture("net", build)
+    assert read_architecture("net", lambda: build(False)).constants["core.weight"].is_complex()
