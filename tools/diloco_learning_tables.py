@@ -5,6 +5,7 @@ python tools/diloco_learning_tables.py runs/diloco_learning runs/diloco_learning
 """
 
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from ddlsim.report.text import markdown
 PICTURE = Path(__file__).parents[1] / "docs" / "pictures" / "diloco_learning.png"
 BANDWIDTHS = {"100m": "100 Mbit/s", "1g": "1 Gbit/s", "10g": "10 Gbit/s"}
 EVALUATED = (120, 300, 600)  # steps of a worker
+TARGET = 11.5
 
 
 def load(folder: Path, cell: str) -> Any:
@@ -30,17 +32,29 @@ def curve(run: Any) -> dict[int, float]:
     }
 
 
-def row(name: str, run: Any, network_runs: dict[str, Any]) -> list[str]:
-    """Return the row of a cell: perplexities, MB per worker, and seconds of the run and to the target."""
+def steps_to_target(found: dict[int, float]) -> float | None:
+    """Return the steps to the target, on the line between two evaluations."""
+    points = list(found.items())
+    for (before, above), (after, below) in pairwise(points):
+        if above > TARGET >= below:
+            return before + (after - before) * (above - TARGET) / (above - below)
+    return None
+
+
+def rows(name: str, run: Any, network_runs: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """Return the rows of a cell in the tables of all steps and of the steps to the target."""
     summary, found = run.summary, curve(run)
-    target = (summary["target"]["interpolated"] or {}).get("round")
-    cells = [name, *(f"{found[steps]:.2f}" if steps in found else "-" for steps in EVALUATED)]
-    cells += [f"{summary['bytes']['total'] / 1e6 / summary['nodes']:,.1f}", f"{summary['sim_time_s']:.1f}"]
-    cells.append("-" if target is None else f"{target * run.scenario['training']['local_steps']:.0f}")
-    for other in network_runs.values():
-        per_round = None if other is None else other.summary["sim_time_s"] / other.summary["rounds"]
-        cells.append("-" if target is None or per_round is None else f"{target * per_round:.1f}")
-    return cells
+    target, steps = steps_to_target(found), summary["rounds"] * run.scenario["training"]["local_steps"]
+    megabytes = summary["bytes"]["total"] / 1e6 / summary["nodes"]
+    seconds = [None if other is None else other.summary["sim_time_s"] for other in network_runs.values()]
+    whole = [f"{found[at]:.2f}" if at in found else "-" for at in EVALUATED]
+    whole += [f"{megabytes:,.1f}", *("-" if value is None else f"{value:.1f}" for value in seconds)]
+    if target is None:
+        return [name, *whole], [name, *["-"] * 5]
+    share = target / steps
+    to_target = [f"{target:.0f}", f"{megabytes * share:,.1f}"]
+    to_target += ["-" if value is None else f"{value * share:.1f}" for value in seconds]
+    return [name, *whole], [name, *to_target]
 
 
 def draw(runs: dict[str, Any]) -> None:
@@ -50,14 +64,20 @@ def draw(runs: dict[str, Any]) -> None:
     figure, panels = plt.subplots(1, 3, figsize=(11, 3.8), sharey=True, layout="constrained")
     for number, (name, run) in enumerate(runs.items()):
         rounds, values = run.rounds(), list(curve(run).values())
-        style = {"marker": "os^vD<>Px*"[number % 10], "color": f"C{number % 10}", "markersize": 4, "label": name}
+        style = {
+            "marker": "os^vD<>Px*"[number % 10],
+            "color": f"C{number - 1}" if number else "black",
+            "markersize": 4,
+            "label": name,
+        }
         megabytes = [float(sent) / 1e6 / run.summary["nodes"] for sent in rounds["bytes"]]
         for panel, x in zip(panels, (list(curve(run)), megabytes, rounds["time_s"]), strict=True):
             panel.plot(x, values, **style)
     panels[0].set(xlabel="steps of a worker (160 tokens)", ylabel="perplexity")
     panels[1].set(xscale="log", xlabel="MB sent per worker")
     panels[2].set(xscale="log", xlabel="seconds at 100 Mbit/s")
-    panels[2].legend(fontsize=7)
+    panels[2].legend(fontsize=6)
+    panels[0].set(ylim=(9.5, 15))
     figure.savefig(PICTURE, dpi=110)
 
 
@@ -65,9 +85,11 @@ def main() -> None:
     learned, network = Path(sys.argv[1]), Path(sys.argv[2])
     names = sorted(path.name.replace("+", "/") for path in learned.iterdir() if path.is_dir())
     runs = {name: run for name in names if (run := load(learned, name)) is not None}
-    rows = [row(name, run, {key: load(network, f"{name}/{key}") for key in BANDWIDTHS}) for name, run in runs.items()]
-    header = ["cell", *(f"{steps} steps" for steps in EVALUATED), "MB per worker", "seconds", "steps to target"]
-    print(markdown([*header, *BANDWIDTHS.values()], rows, left=1))
+    found = [rows(name, run, {key: load(network, f"{name}/{key}") for key in BANDWIDTHS}) for name, run in runs.items()]
+    whole, to_target = zip(*found, strict=True)
+    seconds = [f"s at {text}" for text in BANDWIDTHS.values()]
+    print(markdown(["cell", *(f"{steps} steps" for steps in EVALUATED), "MB", *seconds], whole, left=1))
+    print(markdown(["cell", f"steps to {TARGET}", "MB", *seconds], to_target, left=1))
     draw({name: run for name, run in runs.items() if name.count("/") == 1})
 
 
