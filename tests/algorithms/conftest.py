@@ -7,6 +7,7 @@ from ddlsim.algorithms import ALGORITHMS
 LIKE_OTHERS = (
     *("fedavgm", "fedadagrad", "fedyogi", "fednova", "feddyn", "fedasync", "ditto", "fedper", "fedrep"),
     *("fedprox", "fedclassavg", "hierfavg", "dfedavgm", "qgm", "exact_diffusion", "extra", "random", "oracle"),
+    *("panm", "deprl", "d2", "local", "ifca", "fedsim"),
     *("data_parallel", "local_sgd", "noloco", "sparseloco", "sparta", "streaming_diloco"),
     *("async_diloco", "demo", "halos"),
 )

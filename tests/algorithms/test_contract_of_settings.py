@@ -95,7 +95,7 @@ def test_evaluation_interval_changes_no_other_record(tmp_path, algorithm):
     """All other records are the same to the byte, between evaluations and after the last one."""
     found = []
     mode = "async" if sorted(ALGORITHMS).index(algorithm) % 2 else "sync"
-    for every in (1, 3, 1000):
+    for every in (1, 1000):
         out = tmp_path / str(every)
         changes = (*QUICK, f"evaluation.every={every}", f"mode={mode}", UNEQUAL, "rounds=4")
         summary, rows = run(out, algorithm, *changes)
@@ -107,7 +107,14 @@ def test_evaluation_interval_changes_no_other_record(tmp_path, algorithm):
     assert all(other == found[0] for other in found[1:])
 
 
-@pytest.mark.parametrize("server", sorted(name for name in ALGORITHMS if ALGORITHMS[name].has_server))
+@pytest.mark.parametrize(
+    "server",
+    [
+        name if name in ("fedavg", "fedproto", "scaffold") else pytest.param(name, marks=pytest.mark.full)
+        for name in sorted(ALGORITHMS)
+        if ALGORITHMS[name].has_server
+    ],
+)
 def test_nodes_wait_for_the_server_in_both_modes(tmp_path, server):
     """A node that does not wait would train a model that late answers overwrite."""
     found = []

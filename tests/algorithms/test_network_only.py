@@ -85,8 +85,10 @@ class Deep(nn.Module):
 """
 
 
-@pytest.mark.parametrize("name", ["el", "fedproto", "mapl"])  # a head's size hides the features
-@pytest.mark.parametrize("net", ["Plain", "Deep"])
+@pytest.mark.parametrize(
+    ("net", "name"),  # a head's size hides the features
+    [("Plain", "el"), ("Deep", "fedproto"), ("Deep", "mapl")],
+)
 def test_user_models_send_the_same_bytes_as_with_learning(tmp_path, net, name):
     (tmp_path / "nets.py").write_text(NETS)
     training = "training={epochs: 1, batch_size: 32, learning_rate: 0.01}"  # in which every class occurs

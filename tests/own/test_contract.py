@@ -147,7 +147,7 @@ class Evaluates(Forgets):
         ("nn.Sequential(nn.Flatten(), nn.Linear(784, 10), nn.Softmax(1))", "cannot be cut before '1', its last linear"),
         ("nn.Sequential(nn.Flatten(), nn.Linear(784, 9))", "Sub returns [1, 9] for one sample (float32 [1, 28"),
         ("nn.Sequential(nn.Flatten(), nn.Linear(5, 10))", "Sub cannot take the data's samples (float32 [1, 28, 28])"),
-        ("nn.Sequential(nn.Flatten(), nn.Linear(784, 10, device='meta'))", "Create tensors of a forward on the device"),
+        ("nn.Sequential(nn.Flatten(), nn.Linear(784, 10, device='meta'))", "is torch.float32 on meta, expected"),
         ("There()", "Sub cannot take the data's samples (float32 [1, 28, 28]): RuntimeError: "),
         ("There()", "Create tensors of a forward on the device of its inputs"),
         ("Forgets()", "expected a tensor, got nothing (None)"),

@@ -73,7 +73,7 @@ def three(shards="contiguous") -> Executor:
 
 @pytest.mark.parametrize(
     "algorithm",
-    ["facade", "dac", "fedproto", "mapl", *(pytest.param(name, marks=FULL) for name in ("fedavg", "gossip"))],
+    ["facade", "mapl", *(pytest.param(name, marks=FULL) for name in ("dac", "fedproto", "fedavg", "gossip"))],
 )
 def test_three_workers_write_the_bytes_of_one_process(tmp_path, monkeypatch, algorithm):
     check(
@@ -133,6 +133,7 @@ def test_a_lost_worker_costs_the_rounds_since_the_last_checkpoint(tmp_path, monk
     assert outcome(tmp_path / "run") == whole
 
 
+@pytest.mark.full
 def test_worker_lost_before_the_first_checkpoint_restarts_the_run(tmp_path, monkeypatch):
     settings = (settings_of("el"),)
     whole = run_whole(tmp_path / "whole", settings)

@@ -87,7 +87,7 @@ def test_regression_records_sizes_alone(tmp_path):
         "rounds=1",
         "validation.source=own",
         "algorithm={name: dpsgd}",
-        "data={name: synthetic_regression}",
+        "data={name: synthetic_regression, test_samples: 20}",
         "model={name: linear}",
         "shift={name: none}",
     )

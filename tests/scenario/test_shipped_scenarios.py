@@ -33,6 +33,7 @@ def schema():
     return jsonschema.Draft202012Validator(json_schema())
 
 
+@pytest.mark.full
 def test_scenarios_are_written_and_read_again_unchanged(tmp_path):
     changed = []
     for path in FILES:

@@ -48,7 +48,7 @@ def parent(tmp_path_factory):
     [
         FACADE,
         (*EL, "network.compression={name: top_k}"),
-        ("algorithm={name: dac, sampled_peers: 2}", "rounds=6", *ASYNC),
+        pytest.param(("algorithm={name: dac, sampled_peers: 2}", "rounds=6", *ASYNC), marks=pytest.mark.full),
         pytest.param(("algorithm={name: fedavg}", "rounds=6", CHURN), marks=pytest.mark.full),
         pytest.param(("algorithm={name: gossip}", "rounds=6", *ASYNC), marks=pytest.mark.full),
     ],
@@ -135,10 +135,10 @@ def test_more_rounds_are_not_computed_from_the_start(parent, tmp_path, monkeypat
         CHURN,
         "network.compression={name: int8}",
         "training={learning_rate: 0.1, batch_size: 8, local_steps: 5, label_smoothing: 0.5, schedule: linear}",
-        "evaluation.every=1",
         *(
             pytest.param(change, marks=pytest.mark.full)
             for change in (
+                "evaluation.every=1",
                 "devices={name: constant, step_time_s: 0.2}",
                 "protocol.deadline_s=0.01",
                 "network={drop_probability: 0.5, on_drop: drop}",

@@ -87,11 +87,11 @@ def test_every_algorithm_resumes_asynchronously_under_churn_and_losses(tmp_path,
         ("dac", "deadline"),
         ("facade", "adamw-cosine-clipping"),
         ("el", "early-stopping"),
-        ("facade", "best-model"),
-        ("el", "target"),
         *(
             pytest.param(algorithm, feature, marks=pytest.mark.full)
             for algorithm, feature in (
+                ("facade", "best-model"),
+                ("el", "target"),
                 ("facade", "random_k"),
                 ("dac", "int8"),
                 ("facade", "early-stopping"),
@@ -130,6 +130,7 @@ def test_attacks_and_robust_rules_resume_unchanged(tmp_path, monkeypatch, algori
     check(tmp_path, monkeypatch, (settings_of(algorithm), f"attacks=[{attacks}]", rules), ends=4, every=2)
 
 
+@pytest.mark.full
 def test_recorded_merges_and_true_similarities_resume_unchanged(tmp_path, monkeypatch):
     settings = (
         "algorithm={name: dac, variant: text, sampled_peers: 3, record_merges: true}",
