@@ -2,7 +2,8 @@
 
 import keyword
 import re
-from importlib.util import find_spec
+import sys
+from importlib.machinery import PathFinder
 from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -137,7 +138,8 @@ def new(
     there = [str(file) for file in files if file.exists()]
     if there:
         raise ScenarioError(f"{', '.join(there)}: exists already and is not overwritten. Choose another name.")
-    if not re.fullmatch(r"(?!test_)[a-z][a-z0-9_]*", name) or keyword.iskeyword(name) or find_spec(name):
+    taken = keyword.iskeyword(name) or name in sys.stdlib_module_names or PathFinder.find_spec(name)
+    if not re.fullmatch(r"(?!test_)[a-z][a-z0-9_]*", name) or taken:
         raise ScenarioError(
             f"NAME: expected small letters, digits and _, not test_... or a word or module of Python, got {name!r}."
         )

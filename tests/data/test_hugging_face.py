@@ -91,7 +91,11 @@ def test_token_ids_stay_integers(tmp_path):
         ({"columns": ("age",)}, DataDamaged, r"data.columns: .* has no column age"),
         ({"inputs": ("text",)}, DataDamaged, r"data.inputs: text \(train\): expected images or numbers, got text"),
         ({"inputs": ("a", "text")}, DataDamaged, r"column text, row 1: expected a number, .* got 'hi'"),
-        ({"label": "b"}, DataDamaged, r"data.label: b \(train\): expected labels that are whole numbers.*task: regression"),
+        (
+            {"label": "b"},
+            DataDamaged,
+            r"data.label: b \(train\): expected labels that are whole numbers.*task: regression",
+        ),
         ({"test": "test"}, ScenarioError, r"has no split test: .*data.test: null"),
         ({"test_fraction": 0.01}, DataDamaged, r"data.test_fraction: 0.01 of 10 samples leaves one"),
     ],
