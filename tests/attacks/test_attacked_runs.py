@@ -71,7 +71,7 @@ def check(summary):
 @pytest.mark.parametrize(
     ("place", "algorithm"),
     [
-        pytest.param(place, name, marks=() if name in ONE_PER_KIND_OF_MESSAGE else pytest.mark.full)
+        pytest.param(place, name, marks=() if name in ONE_PER_KIND_OF_MESSAGE else pytest.mark.slow)
         for place, name in enumerate(
             sorted(name for name in ALGORITHMS if ALGORITHMS[name].averages and not ALGORITHMS[name].collective)
         )

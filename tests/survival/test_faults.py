@@ -251,7 +251,7 @@ def test_a_signal_while_a_checkpoint_is_due_waits_for_the_next_one(tmp_path, mon
 
 @pytest.mark.full
 def test_signal_ends_a_run_after_its_round_and_resume_continues(tmp_path):
-    out, settings = tmp_path / "torn", ("algorithm={name: el}", "rounds=150")
+    out, settings = tmp_path / "torn", ("algorithm={name: el}", "rounds=40", "evaluation={every: 1, samples: 50}")
     words = ["run", str(SMOKE), *(word for text in settings for word in ("--set", text)), "--out", str(out), "-q"]
     process = subprocess.Popen([*COMMAND, *words], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, env=ENV)
     while not ((out / "metrics.jsonl").is_file() and (out / "metrics.jsonl").stat().st_size):
@@ -314,7 +314,7 @@ def test_disk_full_only_for_checkpoints_does_not_end_a_run(tmp_path):
 def test_run_ended_by_a_full_disk_has_a_usable_checkpoint(tmp_path):
     out = tmp_path / "run"
     small = ("algorithm={name: el}", "model={name: mlp, hidden: [1]}", "records.models=none")
-    settings = (*small, "rounds=100", "evaluation.every=1")
+    settings = (*small, "rounds=100", "evaluation={every: 1, samples: 50}")
     words = ["run", str(SMOKE), *(word for text in settings for word in ("--set", text)), "--out", str(out), "-q"]
     limit = 200_000  # more than the parameters need, less than the records
     ended = subprocess.run(

@@ -75,7 +75,7 @@ def settings_of(algorithm: str, family: str, rounds: int) -> tuple[str, ...]:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("algorithm", "family"), [("el", "async"), ("facade", "smoke"), ("dac", "churn")])
+@pytest.mark.parametrize(("algorithm", "family"), [("el", "async"), ("dac", "churn")])
 def test_killed_run_is_resumed(processes, tmp_path, algorithm, family):
     settings = settings_of(algorithm, family, 20)
     kill_and_go_on(processes, random.Random(algorithm), tmp_path / "killed", settings, kills=3)
