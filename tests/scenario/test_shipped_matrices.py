@@ -10,6 +10,7 @@ from ddlsim.scenario import by_name, digest, load
 from ddlsim.scenario.files import is_matrix
 
 FOLDER = Path(__file__).parents[2] / "scenarios"
+pytestmark = pytest.mark.full  # it reads 900 cells
 FILES = sorted(path for path in FOLDER.rglob("*.yaml") if is_matrix(path))
 
 

@@ -45,6 +45,7 @@ def test_scenarios_are_written_and_read_again_unchanged(tmp_path):
     assert changed == []
 
 
+@pytest.mark.full
 def test_schema_accepts_files_and_their_resolved_forms(schema):
     yaml = YAML(typ="safe", pure=True)
     documents = [(path.name, yaml.load(text)) for path in FILES for text in (path.read_text(), resolved(path))]
