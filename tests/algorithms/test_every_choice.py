@@ -58,6 +58,7 @@ def why_not(algorithm: dict, merge: str) -> str | None:
     ],
 )
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda one: "-".join(map(str, one.values())))
+@pytest.mark.full
 def test_every_similarity_with_every_merge(algorithm, mode, merges):
     for (similarity, alpha), merge in product(SIMILARITIES, merges):
         keys = {**algorithm, "merge": merge, "similarity": similarity, "alpha": alpha, "sampled_peers": 2}

@@ -140,6 +140,7 @@ def test_models_of_a_mixed_model_can_be_defined_in_a_file(write):
         load("s.yaml", [mixed.replace("hidden", "hiden")])
 
 
+@pytest.mark.full
 def test_schema_accepts_a_path_with_its_keys(write):
     schema = json_schema()
     part = {"$schema": schema["$schema"], "$ref": "#/$defs/algorithm", "$defs": schema["$defs"]}

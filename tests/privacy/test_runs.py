@@ -33,6 +33,7 @@ def private(**keys):
 
 
 @pytest.mark.parametrize("kind", [pytest.param("message", marks=pytest.mark.full), "dp_sgd"])
+@pytest.mark.full
 def test_resumed_private_runs_end_with_the_same_bytes_and_epsilon(tmp_path, monkeypatch, kind):
     pytest.importorskip("opacus")
     settings = ("algorithm={name: el}", f"privacy={{kind: {kind}, clip: 1.0, noise_multiplier: 1.0}}", "rounds=4")

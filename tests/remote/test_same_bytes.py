@@ -112,6 +112,7 @@ def test_host_with_different_samples_is_refused(tmp_path, monkeypatch):
         on_workers(tmp_path / "run", settings, three())
 
 
+@pytest.mark.full
 def test_run_of_workers_is_resumed_by_one_process_and_vice_versa(tmp_path, monkeypatch):
     settings = (settings_of("facade"), *KEPT, "training.local_steps=2", "evaluation.samples=200")
     whole = run_whole(tmp_path / "whole", settings)

@@ -36,6 +36,7 @@ def test_an_alias_bomb_among_the_scenarios_does_not_stop_the_list(here):
     assert "cannot be read" in done.output
 
 
+@pytest.mark.full
 def test_an_alias_bomb_of_merge_keys_and_in_an_option(problems):
     lines = [f"{name}: &{name} {{<<: [{', '.join([f'*{below}'] * 9)}]}}" for below, name in pairwise("abcdefghi")]
     (message,) = problems("\n".join(["a: &a {x: 1}", *lines]) + "\n")

@@ -188,6 +188,7 @@ def test_an_empty_file_is_one_error(problems):
     assert problems("# nothing\n") == ["test.yaml:1:1: expected a mapping (key: value) at the top level, got nothing"]
 
 
+@pytest.mark.full
 def test_too_deep_nesting_is_an_error(problems):
     assert problems(f"rounds: {'[' * 3000}{']' * 3000}\n") == ["test.yaml:1:1: lists or mappings are nested too deeply"]
 

@@ -150,6 +150,7 @@ def test_more_rounds_are_not_computed_from_the_start(parent, tmp_path, monkeypat
         ),
     ],
 )
+@pytest.mark.full
 def test_stopped_branch_continues_with_the_same_records(parent, tmp_path, monkeypatch, change):
     changes = [change]
     runs.resume(parent, from_round=3, set=changes, out=tmp_path / "whole")

@@ -103,6 +103,7 @@ def test_every_algorithm_resumes_asynchronously_under_churn_and_losses(tmp_path,
         ),
     ],
 )
+@pytest.mark.full
 def test_node_state_survives_resume(tmp_path, monkeypatch, algorithm, feature):
     check(tmp_path, monkeypatch, (settings_of(algorithm), *FEATURES[feature]), ends=3, every=2)
 
