@@ -1,14 +1,7 @@
 # Checks of the C++ sources, for development:
 #     cmake -B build/checks -DDDLSIM_WARNINGS=ON -DDDLSIM_CUDA=OFF && cmake --build build/checks --target _native headers
 #     pip install . --config-settings=cmake.define.DDLSIM_SANITIZE=ON    # then see .github/workflows/ci.yml
-# Sanitizers: `sanitize` in .github/workflows/ci.yml.
 option(DDLSIM_WARNINGS "Compile with -Wall -Wextra -Wconversion" OFF)
-option(DDLSIM_SANITIZE "Check addresses and undefined behavior at run time" OFF)
-
-if(DDLSIM_SANITIZE)
-  add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g1)
-  add_link_options(-fsanitize=address,undefined)
-endif()
 option(DDLSIM_SANITIZE "Check addresses and undefined behavior at run time" OFF)
 
 if(DDLSIM_SANITIZE)
