@@ -19,7 +19,7 @@ state has its old m_i.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from math import pi, prod
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -101,7 +101,8 @@ def largest(values: "torch.Tensor", chunks: Chunks, top: int) -> "torch.Tensor":
     """Return the frequencies of largest magnitude of each chunk, and zeros elsewhere, chunk by chunk."""
 
     def kept(part: "torch.Tensor", rows: int, h: int, columns: int, w: int) -> "torch.Tensor":
-        found = dct(h, part) @ part.reshape(rows, h, columns, w).transpose(1, 2) @ dct(w, part).T
+        chunked = part.reshape(rows, h, columns, w).transpose(1, 2)
+        found = dct(h, part.dtype, part.device) @ chunked @ dct(w, part.dtype, part.device).T
         flat = found.reshape(rows * columns, h * w)
         places = flat.abs().topk(min(top, h * w), dim=1).indices
         return flat.new_zeros(flat.shape).scatter(1, places, flat.gather(1, places))
@@ -113,7 +114,8 @@ def inverse(frequencies: "torch.Tensor", chunks: Chunks) -> "torch.Tensor":
     """Return the values with these frequencies."""
 
     def back(part: "torch.Tensor", rows: int, h: int, columns: int, w: int) -> "torch.Tensor":
-        return (dct(h, part).T @ part.reshape(rows, columns, h, w) @ dct(w, part)).transpose(1, 2)
+        chunked = part.reshape(rows, columns, h, w)
+        return (dct(h, part.dtype, part.device).T @ chunked @ dct(w, part.dtype, part.device)).transpose(1, 2)
 
     return by_tensor(back, frequencies, chunks)
 
@@ -134,10 +136,11 @@ def direction(*sent: "torch.Tensor", chunks: Chunks) -> "torch.Tensor":
     return inverse(of_all.sum(0) / (of_all != 0).sum(0).clamp(min=1), chunks).sign()
 
 
-def dct(size: int, like: "torch.Tensor") -> "torch.Tensor":
+@cache
+def dct(size: int, dtype: "torch.dtype", device: "torch.device") -> "torch.Tensor":
     """Return the orthonormal matrix of the discrete cosine transform of type II, a row per frequency."""
     import torch
 
-    places = torch.arange(size, dtype=like.dtype, device=like.device)
+    places = torch.arange(size, dtype=dtype, device=device)
     matrix = (places[:, None] * (places + 0.5) * (pi / size)).cos() * (2 / size) ** 0.5
     return torch.cat([matrix[:1] / 2**0.5, matrix[1:]])
