@@ -149,8 +149,9 @@ class Arrays(DataSettings):
         for split in held.splits:
             x, y = held.samples(split)
             splits[split] = x, as_labels(WHERE, f"y_{split}", y, self.task)
-        keys = self.task, self.num_classes, self.mean, self.std, held.columns
-        found = dataset_from_arrays("arrays", "given from Python", splits, *keys)
+        found = dataset_from_arrays(
+            "arrays", "given from Python", splits, self.task, self.num_classes, self.mean, self.std, held.columns
+        )
         about = {key: getattr(held, key) for key in ("class_names", "features", "domains")}
         found = replace(found, **about, notes=tuple(dict.fromkeys((*held.notes, *found.notes))))
         if any(is_mapped(array) for pair in splits.values() for array in pair):
