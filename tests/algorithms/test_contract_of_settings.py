@@ -95,7 +95,7 @@ def test_evaluation_interval_changes_no_other_record(tmp_path, algorithm):
     """All other records are the same to the byte, between evaluations and after the last one."""
     found = []
     mode = "async" if sorted(ALGORITHMS).index(algorithm) % 2 else "sync"
-    for every in (1, 1000):
+    for every in (1, 3, 1000):
         out = tmp_path / str(every)
         changes = (*QUICK, f"evaluation.every={every}", f"mode={mode}", UNEQUAL, "rounds=4")
         summary, rows = run(out, algorithm, *changes)

@@ -93,12 +93,12 @@ def test_custom_metric_is_written_as_its_task_defines(run, tmp_path):
         run(
             "rounds=4",
             "evaluation.every=1",
-            "training.learning_rate=0.2",
+            "training={learning_rate: 0.2, batch_size: 64, local_steps: 5}",
             f"task={{name: '{tmp_path / 'own.py'}:Mine'}}",
         )
     ]
     (by_error,), (by_accuracy,) = (
-        compared(given, target=target) for target in (Target(0.65, "error_rate"), Target(0.35))
+        compared(given, target=target) for target in (Target(0.45, "error_rate"), Target(0.55))
     )
     assert by_error.target_metric.falling
     assert by_error.numbers["target_round"] == pytest.approx(by_accuracy.numbers["target_round"])
