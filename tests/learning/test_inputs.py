@@ -12,7 +12,7 @@ from ddlsim.data.partitions import Random
 from ddlsim.data.pixels import Uint8Images
 from ddlsim.data.prepared import prepare
 from ddlsim.data.shifts import Color, LabelShift, LabelSwap, NoShift, Rotate, Shift
-from ddlsim.learning.backends.stacked import SamplePool
+from ddlsim.learning.backends.sample_pool import SamplePool
 from ddlsim.learning.datasets import ByteInputs, MappedInputs, NodeDatasets, gathered
 from ddlsim.learning.training_inputs import Batches
 

@@ -11,8 +11,8 @@ import torch
 from stacked_learners import assert_equal_models, fallback_reasons, rng, train_all
 from torch import nn
 
-from ddlsim.learning.backends import stacked, stacked_evaluation
-from ddlsim.learning.backends.stacked import SamplePool
+from ddlsim.learning.backends import sample_pool, stacked_evaluation
+from ddlsim.learning.backends.sample_pool import SamplePool
 from ddlsim.learning.backends.stacked_models import StackedModels
 from ddlsim.learning.backends.stacked_steps import METHODS
 from ddlsim.learning.stacking.tensor import StackedTensor
@@ -174,7 +174,7 @@ def test_a_wave_of_losses_or_of_training_uploads_once(pair, monkeypatch):
     train_all(learner)  # which checks that they can be stacked
     learner.value(learner.losses(0, learner.init_models(0), 2, rng(0)))
     uploads = []
-    for module in (stacked, stacked_evaluation):
+    for module in (sample_pool, stacked_evaluation):
         upload = module.uploaded
         monkeypatch.setattr(module, "uploaded", lambda *given, up=upload: uploads.append(given[0].size) or up(*given))
     train_all(learner, steps=5)

@@ -25,86 +25,17 @@ from ddlsim.learning.augmenting import augment_together
 from ddlsim.learning.backends.base import OTHER_KIND, Backend, Dispatcher
 from ddlsim.learning.backends.device import CudaGauge, Memory, device_time
 from ddlsim.learning.backends.row_arithmetic import RowArithmetic
+from ddlsim.learning.backends.sample_pool import SamplePool
 from ddlsim.learning.backends.stacked_evaluation import stacked_losses, stacked_predictions
 from ddlsim.learning.backends.stacked_models import EVALUATION, StackedModels, about_training, stack_models
 from ddlsim.learning.backends.step_graphs import CudaRecorder, StepGraphs
 from ddlsim.learning.backends.threads import KINDS, NativeBackend, OneByOneBackend, Workers, allocate_outputs, repeated
 from ddlsim.learning.bank import Row, Rows, architecture_of, stacked_rows, store_rows
-from ddlsim.learning.datasets import ByteInputs, Inputs, MappedInputs, NodeDatasets, Samples
+from ddlsim.learning.datasets import NodeDatasets
 from ddlsim.learning.job_types import LossSpec, TestSpec, TrainSpec
 from ddlsim.learning.optimizing.state import StackedState
 from ddlsim.learning.optimizing.updates import Updates, training_loss
 from ddlsim.scenario.sections import Training
-
-
-class SamplePool:
-    """The training samples of all nodes in one tensor, so that one gather makes a batch for every node of a wave.
-
-    Nodes whose samples differ in shape or type (data of several domains), or are in a file, have separate pools.
-
-    Args:
-        samples: per node images [n, C, H, W] and labels [n], on one device; replaced by views.
-    """
-
-    def __init__(self, samples: list[Samples]):
-        alike: dict[tuple, list[int]] = defaultdict(list)
-        for node, (images, labels) in enumerate(samples):
-            own = node if isinstance(images, MappedInputs) else isinstance(images, ByteInputs) and id(images.stored)
-            alike[images.shape[1:], images.dtype, labels.shape[1:], labels.dtype, own].append(node)
-        self.pool_of = [0] * len(samples)
-        self._first = np.zeros(len(samples), dtype=np.int64)
-        self._pools: list[Samples] = []
-        for nodes in alike.values():
-            images, labels = (
-                _joined([samples[node][0] for node in nodes]),
-                torch.cat([samples[node][1] for node in nodes]),
-            )
-            stop = 0
-            for node in nodes:
-                start, stop = stop, stop + len(samples[node][1])
-                samples[node] = _part(images, start, stop), labels[start:stop]
-                self.pool_of[node], self._first[node] = len(self._pools), start
-            self._pools.append((images, labels))
-
-    def rows(self, nodes: Sequence[int], batches: Sequence[Sequence[np.ndarray]]) -> list[torch.Tensor]:
-        """Return the rows of the pool that hold the batches of its nodes, uploaded in one copy.
-
-        Args:
-            nodes: N of them.
-            batches: per node its batches of sample indices, as many and as large as every other node's.
-
-        Returns:
-            Per batch [N, b].
-        """
-        if not batches[0]:
-            return []
-        found = [np.stack(step) + self._first[list(nodes), None] for step in zip(*batches, strict=True)]
-        labels = self._pools[self.pool_of[nodes[0]]][1]
-        flat = uploaded(np.concatenate([rows.ravel() for rows in found]), labels.device)
-        parts = flat.split([rows.size for rows in found])
-        return [part.view(rows.shape) for part, rows in zip(parts, found, strict=True)]
-
-    def gather(self, node: int, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Gather images [N, b, C, H, W] and labels [N, b] from rows [N, b] of the pool that holds a node's samples."""
-        flat = rows.reshape(-1)
-        images, labels = (values.index_select(0, flat) for values in self._pools[self.pool_of[node]])
-        return images.unflatten(0, rows.shape), labels.unflatten(0, rows.shape)
-
-
-def _joined(pieces: Sequence[Inputs]) -> Inputs:
-    """The samples of nodes of one pool, node after node."""
-    if isinstance(pieces[0], MappedInputs):
-        return pieces[0]
-    of_bytes = [piece for piece in pieces if isinstance(piece, ByteInputs)]
-    tensors = [piece for piece in pieces if isinstance(piece, torch.Tensor)]
-    return ByteInputs.joined(of_bytes) if of_bytes else torch.cat(tensors)
-
-
-def _part(images: Inputs, start: int, stop: int) -> Inputs:
-    if isinstance(images, MappedInputs):
-        return images
-    return images.part(start, stop) if isinstance(images, ByteInputs) else images[start:stop]
-
 
 NUM_TRIED = 2
 """Models, and steps of each (or images, for evaluations), with which the stacking of an architecture is tried."""
