@@ -1,6 +1,6 @@
-"""The parameters of all nodes and of all messages in flight: rows of one flat matrix per part.
+"""The parameters of all nodes and of all messages in flight: flat rows in one bank per part.
 
-Architectures whose parts have equal shapes (heads over the same features, say) share that part's matrix.
+Architectures whose parts have equal shapes (heads over the same features, say) share that part's bank.
 
 A row is an immutable value. Training or merging makes a new one; sending one costs no copy, since every receiver holds
 the same row. Two kinds of holders keep it: `Params`, the handles in algorithms, messages and records, and the pending
@@ -25,8 +25,8 @@ from weakref import WeakValueDictionary
 import numpy as np
 import torch
 
-from ddlsim import kernels
 from ddlsim.kernels.matrices import uploaded
+from ddlsim.kernels.row_blocks import RowBlocks
 from ddlsim.learning.architecture import Architecture
 from ddlsim.learning.layout import Part
 
@@ -36,7 +36,7 @@ class Row:
 
     Args:
         part: the part that it holds.
-        bank: the matrix that will hold it.
+        bank: will hold it.
         number: its name in the run.
 
     Attributes:
@@ -50,7 +50,7 @@ class Row:
         self.bank = bank
         self.number = number
         self.node: int | None = None
-        self.slot: int | None = None  # its place in the matrix; None: still to be computed
+        self.slot: int | None = None  # its place in the bank; None: still to be computed
         self.job: Any = None  # the job that computes it, see jobs.py: Job
 
     @property
@@ -67,7 +67,7 @@ class Row:
     def values(self) -> torch.Tensor:
         """The row itself, float32 [P]; only once it has been computed (see Jobs.force)."""
         assert self.slot is not None, "asked for the values of parameters that are still to be computed"
-        return self.bank.matrix[self.slot, : self.part.size]
+        return self.bank.row(self.slot)
 
     def __del__(self) -> None:
         if self.slot is not None:
@@ -75,7 +75,7 @@ class Row:
 
 
 class RowValues:
-    """The values of a row outside of its matrix, to be loaded in the row's place.
+    """The values of a row outside of its bank, to be loaded in the row's place.
 
     Args:
         part: the part that it holds.
@@ -135,53 +135,23 @@ def architecture_of(model: Sequence[Params] | Sequence[Row]) -> str:
     return model[0].part.architecture
 
 
-class Bank:
-    """One growing float32 matrix [rows, P] on a device, with a free list.
-
-    Args:
-        size: number of values of a row, P.
-        device: torch device of the matrix.
-    """
-
-    INITIAL_ROWS, INITIAL_VALUES = 16, 2**26
-    """Number of rows at the start, fewer if they have more values together."""
-
-    def __init__(self, size: int, device: torch.device):
-        self.size = size
-        self.device = device
-        rows = max(1, min(self.INITIAL_ROWS, self.INITIAL_VALUES // max(1, size)))
-        self.matrix = kernels.aligned_rows(rows, size, device=device)
-        self._free = list(range(rows - 1, -1, -1))
-
-    def allocate(self) -> int:
-        """A free place."""
-        if not self._free:
-            self._grow()
-        return self._free.pop()
-
-    def free(self, slot: int) -> None:
-        self._free.append(slot)
+class Bank(RowBlocks):
+    """All rows of a part's shapes."""
 
     def merge(self, targets: list[Row], sources: list[list[Row]], weights: list[list[float]]) -> None:
-        """Fill each target with the weighted sum of its sources, all targets in one native call.
+        """Fill each target with the weighted sum of its sources, all targets together.
 
         Args:
             targets: rows without a place.
             sources: per target the rows to sum, in the order in which they are summed.
             weights: per target as many weights.
         """
-        slots = np.array([target.allocate() for target in targets], dtype=np.int64)
+        places = np.array([target.allocate() for target in targets], dtype=np.int64)
         indptr = np.zeros(len(targets) + 1, dtype=np.int64)
         np.cumsum([len(row) for row in sources], out=indptr[1:])
-        indices = np.array([row.slot for rows in sources for row in rows], dtype=np.int64)
+        used = np.array([row.slot for rows in sources for row in rows], dtype=np.int64)
         values = np.array([weight for row in weights for weight in row], dtype=np.float32)
-        kernels.merge_rows(self.matrix, indptr, indices, values, slots)
-
-    def _grow(self) -> None:
-        old = self.matrix
-        self.matrix = kernels.aligned_rows(2 * len(old), self.size, device=self.device)
-        self.matrix[: len(old)] = old
-        self._free.extend(range(2 * len(old) - 1, len(old) - 1, -1))
+        self.merge_places(indptr, used, values, places)
 
 
 class Rows:
@@ -191,7 +161,7 @@ class Rows:
     in every process that replays the run.
 
     Args:
-        device: device of the matrices.
+        device: device of the banks.
 
     Attributes:
         num_assigned: numbers assigned so far.
@@ -257,12 +227,12 @@ class Rows:
     def store(self, part: Part, values: torch.Tensor) -> Params:
         """A handle to a copy of `values`, float32 [P]."""
         params = self.new(part)
-        params.row.allocate()  # may replace the matrix by a larger one
+        params.row.allocate()  # may replace a block by a larger one
         params.values().copy_(values)
         return params
 
     def bank(self, part: Part) -> Bank:
-        """The matrix of all parts of this name and these shapes, whatever their architecture."""
+        """The bank of all parts of this name and these shapes, whatever their architecture."""
         key = (part.name, part.signature)
         if key not in self._banks:
             self._banks[key] = Bank(part.size, self.device)
@@ -270,27 +240,27 @@ class Rows:
 
 
 def stacked_rows(rows: Sequence[Row]) -> torch.Tensor:
-    """The values of rows of one bank as a matrix [N, P], in one launch whatever their number."""
-    return rows[0].bank.matrix.index_select(0, _places(rows))
+    """The values of rows of one bank as a matrix [N, P], in one launch per block whatever their number."""
+    return rows[0].bank.stacked(places_of(rows))
 
 
 def store_rows(rows: Sequence[Row | None], values: torch.Tensor) -> None:
-    """Fill rows of one bank, which have their places, from a matrix [N, P] in one launch; None skips a row of it."""
+    """Fill rows of one bank, which have places, from a matrix [N, P], in one launch per block; None skips a row."""
     kept = [(number, row) for number, row in enumerate(rows) if row is not None]
     if kept:
         numbers, targets = zip(*kept, strict=True)
         if len(kept) < len(rows):
             values = values.index_select(0, uploaded(np.array(numbers), values.device))
-        targets[0].bank.matrix.index_copy_(0, _places(targets), values)
+        targets[0].bank.store(places_of(targets), values)
 
 
-def _places(rows: Sequence[Row]) -> torch.Tensor:
-    """Return the places of rows of one bank in its matrix, int64 [N]."""
-    return uploaded(np.array([row.slot for row in rows], dtype=np.int64), rows[0].bank.device)
+def places_of(rows: Sequence[Row]) -> np.ndarray:
+    """Return the places of rows of one bank, int64 [N]."""
+    return np.array([row.slot for row in rows], dtype=np.int64)
 
 
 def by_bank(rows: Iterable[Row]) -> dict[Bank, list[int]]:
-    """Group positions of rows by their matrix."""
+    """Group positions of rows by their bank."""
     found: dict[Bank, list[int]] = {}
     for position, row in enumerate(rows):
         found.setdefault(row.bank, []).append(position)

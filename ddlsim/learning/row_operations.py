@@ -29,7 +29,7 @@ from ddlsim.attacks.node_attacks import Attackers
 from ddlsim.foundation.errors import DdlsimError, ScenarioError
 from ddlsim.foundation.own_code import is_from_outside
 from ddlsim.foundation.rng import stream
-from ddlsim.learning.bank import Bank, Row, by_bank, stacked_rows, store_rows
+from ddlsim.learning.bank import Bank, Row, by_bank, places_of, stacked_rows, store_rows
 from ddlsim.learning.datasets import NodeDatasets
 from ddlsim.learning.job_types import AggregateSpec, ApplySpec, AttackSpec, CompressSpec
 from ddlsim.learning.layout import Part
@@ -54,7 +54,7 @@ def aggregate(jobs: Sequence[AggregateSpec]) -> None:
                 used = [(row, weight) for row, weight in zip(rows, combination.mixing[0], strict=False) if weight != 0]
                 sums.append((job.target, [row for row, _ in used], [weight for _, weight in used]))
             else:
-                _trim_mixed(bank, job.target, rows, combination)
+                _trim_mixed(job.target, rows, combination)
         if sums:
             targets, sources, weights = map(list, zip(*sums, strict=True))
             bank.merge(targets, sources, weights)
@@ -97,7 +97,8 @@ def _combine(job: AggregateSpec) -> tuple[list[Row], Combination | torch.Tensor]
 def _finite(rows: Sequence[Row]) -> np.ndarray:
     """Return a mask of the rows whose values are all finite, bool [n]."""
     places = np.arange(len(rows))
-    squares = kernels.dots(rows[0].bank.matrix, pairs=np.stack([places, places], 1), rows=_slots(rows))
+    matrix, numbers = rows[0].bank.in_one_matrix(places_of(rows))
+    squares = kernels.dots(matrix, pairs=np.stack([places, places], 1), rows=numbers)
     return np.isfinite(np.asarray(squares.cpu() if isinstance(squares, torch.Tensor) else squares))
 
 
@@ -105,8 +106,9 @@ def _distances(rows: Sequence[Row], start: Row | None, with_start: bool) -> np.n
     """Return squared distances of trained values, float64 [n, n]; with a start [n + 1, n + 1], where None counts as
     zeros.
     """
-    matrix, everything = rows[0].bank.matrix, [*rows, start] if with_start and start is not None else list(rows)
-    slots, n = _slots(everything), len(everything)
+    everything = [*rows, start] if with_start and start is not None else list(rows)
+    matrix, slots = rows[0].bank.in_one_matrix(places_of(everything))
+    n = len(everything)
     found = np.zeros((n, n))
     norms = np.zeros(n)
     places = np.arange(n)
@@ -123,14 +125,20 @@ def _trim(bank: Bank, jobs: Sequence[tuple[Row, list[Row], int, Row | None]]) ->
     if not jobs:
         return
     indptr = np.cumsum([0, *(len(rows) for _, rows, _, _ in jobs)])
-    sources = np.array([row.slot for _, rows, _, _ in jobs for row in rows])
     cuts = np.array([cut for _, _, cut, _ in jobs])
-    kept = np.array([-1 if row is None else row.slot for *_, row in jobs])
     targets = np.array([target.allocate() for target, *_ in jobs])
-    kernels.trimmed_mean_rows(bank.matrix, indptr, sources, cuts, bank.matrix, targets, kept)
+    with_kept = [number for number, (*_, row) in enumerate(jobs) if row is not None]
+    used, kept = np.array([row.slot for _, rows, _, _ in jobs for row in rows]), np.full(len(jobs), -1)
+    matrix, used, kept[with_kept] = bank.in_one_matrix(used, places_of([row for *_, row in jobs if row is not None]))
+    if len(bank.blocks) == 1:
+        kernels.trimmed_mean_rows(matrix, indptr, used, cuts, matrix, targets, kept)
+    else:
+        found = torch.empty(len(jobs), bank.size, device=bank.device)
+        kernels.trimmed_mean_rows(matrix, indptr, used, cuts, found, np.arange(len(jobs)), kept)
+        bank.store(targets, found)
 
 
-def _trim_mixed(bank: Bank, target: Row, rows: Sequence[Row], combination: Combination) -> None:
+def _trim_mixed(target: Row, rows: Sequence[Row], combination: Combination) -> None:
     """Compute the trimmed mean of mixtures of rows."""
     assert combination.mixing is not None
     # Gathered, since sums run in the order of the rows here, and their places in the bank differ from process to
@@ -138,12 +146,8 @@ def _trim_mixed(bank: Bank, target: Row, rows: Sequence[Row], combination: Combi
     gathered = torch.stack([row.values() for row in rows])
     mixed = kernels.merge(gathered, combination.mixing.astype(np.float32))
     count = len(combination.mixing)
-    targets = np.array([target.allocate()])
-    kernels.trimmed_mean_rows(mixed, [0, count], np.arange(count), [combination.cut], bank.matrix, targets)
-
-
-def _slots(rows: Sequence[Row]) -> np.ndarray:
-    return np.array([row.slot for row in rows], dtype=np.int64)
+    target.allocate()
+    kernels.trimmed_mean_rows(mixed, [0, count], np.arange(count), [combination.cut], target.values()[None], [0])
 
 
 def _host(values: np.ndarray | torch.Tensor) -> np.ndarray:

@@ -64,7 +64,7 @@ def _merge(jobs: Sequence[job_types.MergeSpec]) -> None:
 
 
 def _class_cosines(jobs: Sequence[job_types.ClassCosineSpec]) -> list[Any]:
-    """Compute all jobs whose classifiers are in one matrix in one call, so that a device receives their pairs once;
+    """Compute all jobs whose classifiers are in one bank in one call, so that a device receives their pairs once;
     values are `LazyValue` if a device computes them.
     """
     alike: dict[tuple, list[int]] = defaultdict(list)
@@ -74,7 +74,8 @@ def _class_cosines(jobs: Sequence[job_types.ClassCosineSpec]) -> list[Any]:
     for (bank, num_classes), places in alike.items():
         slots = [(jobs[place].own.slot, other.slot) for place in places for other in jobs[place].others]
         rows, pairs = np.unique(np.array(slots, dtype=np.int64), return_inverse=True)
-        cosines = kernels.class_cosine(bank.matrix, num_classes, (0, bank.size), pairs.reshape(-1, 2), rows=rows)
+        matrix, rows = bank.in_one_matrix(rows)
+        cosines = kernels.class_cosine(matrix, num_classes, (0, bank.size), pairs.reshape(-1, 2), rows=rows)
         groups.append((places, downloaded(torch.as_tensor(cosines))))
     return values_of_jobs([len(job.others) for job in jobs], groups, jobs[0].own.bank.device)
 

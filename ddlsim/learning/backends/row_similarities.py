@@ -119,8 +119,8 @@ def _products(pairs: Sequence[PairOfModels], kernel: Callable[..., Any]) -> Valu
     """Dot products or squared distances [E] float64, summed over parts and over their trained columns."""
     terms: list[Values] = []
     for index, params in enumerate(pairs[0][0]):
-        matrix = params.bank.matrix
         rows, references, positions = _rows_of(pairs, index)
+        matrix, rows, references = params.bank.in_one_matrix(rows, references)
         for columns in params.part.trainable_columns:
             found = kernel(matrix, pairs=positions, columns=columns, rows=rows, reference_rows=references)
             terms.append(downloaded(found) if isinstance(found, torch.Tensor) else partial(np.asarray, found))
