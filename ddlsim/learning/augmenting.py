@@ -218,12 +218,16 @@ class Augmenter:
 
 
 def augment_together(augmenters: "Sequence[Augmenter | TransformAugmenter]", images: torch.Tensor) -> torch.Tensor:
-    """Augment one batch per augmenter (all of one kind), images [N, b, C, H, W], computed as one batch if they can."""
+    """Augment a batch per step and augmenter (all of one kind), images [steps, N, b, C, H, W], computed as one batch if
+    they can.
+    """
     if not isinstance(augmenters[0], Augmenter):
-        return torch.stack([augment(own) for augment, own in zip(augmenters, images, strict=True)])
-    drawn = [augmenter._draw(images.shape[1:]) for augmenter in augmenters if isinstance(augmenter, Augmenter)]
+        augmented = [augment(own) for step in images for augment, own in zip(augmenters, step, strict=True)]
+        return torch.stack(augmented).view_as(images)
+    shape, own = images.shape[2:], [each for each in augmenters if isinstance(each, Augmenter)]
+    drawn = [augmenter._draw(shape) for _ in images for augmenter in own]
     joined = tuple(torch.cat(values) for values in zip(*drawn, strict=True))
-    return augmenters[0]._changed(images.flatten(0, 1), joined).unflatten(0, images.shape[:2])
+    return augmenters[0]._changed(images.flatten(0, 2), joined).view_as(images)
 
 
 def crop_flip(images: torch.Tensor, top: torch.Tensor, left: torch.Tensor, flipped: torch.Tensor) -> torch.Tensor:

@@ -3,6 +3,8 @@
 import numpy as np
 import torch
 
+from ddlsim.learning.backends.step_graphs import Graph
+
 
 def rng(node: int) -> np.random.Generator:
     return np.random.default_rng(100 + node)
@@ -23,3 +25,20 @@ def assert_equal_models(found, expected):
 def fallback_reasons(learner) -> dict[str, int]:
     """Return the reasons why jobs were not stacked."""
     return learner.fallback_counts.get("stacked", {})
+
+
+class HostRecorder:
+    """Like CudaRecorder: recorded calls read and write the same memory every time."""
+
+    def __init__(self):
+        self.replays = 0
+
+    def __call__(self, function, inputs) -> Graph:
+        results = tuple(tensor.clone() for tensor in function(*inputs))
+
+        def replay() -> None:
+            self.replays += 1
+            for result, tensor in zip(results, function(*inputs), strict=True):
+                result.copy_(tensor)
+
+        return Graph(replay, inputs, results)

@@ -77,8 +77,9 @@ def test_two_views_without_augmentation_are_the_images_twice(images):
 @pytest.mark.parametrize("kind", ["crop_flip", "color"])
 @pytest.mark.parametrize("channels", [1, 3])
 def test_batches_are_augmented_together_as_alone(images, kind, channels):
-    batches = images[:, :channels].unflatten(0, (2, 3))
+    steps = images[:, :channels].unflatten(0, (2, 3)).expand(2, -1, -1, -1, -1, -1)  # two batches of three, twice
     alone, together = ([make(kind, seed, channels) for seed in (1, 2)] for _ in range(2))
-    for _ in range(2):
+    found = augmenting.augment_together(together, steps)
+    for step, batches in enumerate(steps):
         expected = torch.stack([augment(batch) for augment, batch in zip(alone, batches, strict=True)])
-        torch.testing.assert_close(augmenting.augment_together(together, batches), expected)
+        torch.testing.assert_close(found[step], expected)

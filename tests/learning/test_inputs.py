@@ -148,7 +148,7 @@ def test_pool_of_rotated_nodes_decodes_each_nodes_images():
     before = [images[:] for images, _ in samples]
     pool = SamplePool(samples)
     assert len(set(pool.pool_of)) == 1 and all(isinstance(images, ByteInputs) for images, _ in samples)
-    (rows,) = pool.rows([0, 3], [[np.array([1, 4])], [np.array([0, 2])]])
+    (rows,) = pool.rows([([0, 3], np.array([[1, 4], [0, 2]]))])
     images, _ = pool.gather(0, rows)
     assert torch.equal(images[0], before[0][[1, 4]]) and torch.equal(images[1], before[3][[0, 2]])
     assert torch.equal(samples[3][0][:], before[3])

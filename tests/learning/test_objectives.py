@@ -59,7 +59,7 @@ def test_grouping_changes_no_bit_of_augmented_training(make_learner, as_on_a_gpu
 
 
 def test_prototypes_of_stacked_nodes_equal_those_of_each(make_learner, as_on_a_gpu):
-    """Targets of some labels, and class means of the last pass."""
+    """Targets of some labels, and class means of the last pass, after different numbers of steps."""
     results = []
     for learner in (make_learner(), as_on_a_gpu(make_learner())):
         models = {node: learner.init_models(node)[0] for node in range(3)}
@@ -67,7 +67,8 @@ def test_prototypes_of_stacked_nodes_equal_those_of_each(make_learner, as_on_a_g
         for _ in range(2):
             objective = Objective(FedProto(proto_weight=0.5).local_loss, targets=goals, class_means=True)
             done = [
-                learner.train_towards(node, model, 7, rng(node), None, {}, objective) for node, model in models.items()
+                learner.train_towards(node, model, 7 - node, rng(node), None, {}, objective)
+                for node, model in models.items()
             ]
             models = {node: model for node, (model, _, _) in enumerate(done)}
             goals = {label: done[0][2][label] for label in (2, 0)}

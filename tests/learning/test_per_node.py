@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from ddlsim.assembly import build_learner, build_simulation
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.learning.backends.stacked import StackedBackend
+from ddlsim.learning.backends.stacked_training import StackedTraining
 from ddlsim.learning.training_inputs import draw_batches
 from ddlsim.runs import load_data, prepare
 from ddlsim.runs.recorder import Recorder
@@ -60,8 +60,8 @@ def test_each_node_trains_with_its_rate_batch_size_and_steps(make_learner, as_on
 
 @pytest.mark.parametrize(("optimizer", "waves"), [("adam", [3]), ("rprop", [1, 1, 1])])
 def test_nodes_with_different_rates_share_a_stacked_wave(make_learner, as_on_a_gpu, monkeypatch, optimizer, waves):
-    found, train = [], StackedBackend._train_stacked
-    monkeypatch.setattr(StackedBackend, "_train_stacked", lambda *args: (found.append(len(args[2])), train(*args)))
+    found, train = [], StackedTraining.train
+    monkeypatch.setattr(StackedTraining, "train", lambda *args: (found.append(len(args[2])), train(*args)))
     learner = as_on_a_gpu(make_learner(learning_rate=list(RATES), optimizer=optimizer))
     trained = [learner.train(node, learner.init_models(0)[0], 2, rng(node)) for node in range(3)]
     learner.jobs.force_params([params for model in trained for params in model])

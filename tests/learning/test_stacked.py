@@ -345,14 +345,13 @@ def test_pool_may_hold_samples_of_several_types():
     pool = SamplePool(samples)
     assert pool.pool_of[0] == pool.pool_of[2] == pool.pool_of[3] != pool.pool_of[1]
     assert all(torch.equal(*pair) for node in range(4) for pair in zip(samples[node], before[node], strict=True))
-    batches = [[np.array([4, 0]), np.array([1])], [np.array([3, 3]), np.array([2])]]
-    rows = pool.rows([0, 2], batches)
-    for step, picked in enumerate(rows):
-        images, labels = pool.gather(0, picked)
-        for row, node in enumerate((0, 2)):
-            assert torch.equal(images[row], before[node][0][batches[row][step]])
-            assert torch.equal(labels[row], before[node][1][batches[row][step]])
-    assert pool.rows([0], [[]]) == []
+    nodes, indices = [0, 2], np.array([[[4, 0], [3, 3]]])  # one step, two samples of each node
+    (rows,) = pool.rows([(nodes, indices)])
+    images, labels = pool.gather(0, rows)
+    for place, node in enumerate(nodes):
+        assert torch.equal(images[0, place], before[node][0][indices[0, place]])
+        assert torch.equal(labels[0, place], before[node][1][indices[0, place]])
+    assert pool.rows([]) == []
 
 
 @needs_cuda
@@ -364,8 +363,8 @@ def test_device_waves_equal_cpu_waves(make_learner, only, changes):
         expected, found = train_all(host, only=only, steps=8), train_all(device, only=only, steps=8)
         for one, other in zip(found, expected, strict=True):
             torch.testing.assert_close(one.cpu(), other, rtol=1e-4, atol=1e-5)
-    assert device.backends.backends[1]._graphs._record is not None
-    assert len(device.backends.backends[1]._graphs._graphs) == 1
+    assert device.backends.backends[1]._waves._graphs._record is not None
+    assert len(device.backends.backends[1]._waves._graphs._graphs) == 1
     again = train_all(make_learner(device="cuda", **changes), only=only, steps=8)
     assert all(torch.equal(one, other) for one, other in zip(found, again, strict=True))
 

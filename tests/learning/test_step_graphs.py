@@ -4,6 +4,7 @@ import warnings
 
 import pytest
 import torch
+from stacked_learners import HostRecorder
 
 from ddlsim.learning.backends import step_graphs
 from ddlsim.learning.backends.step_graphs import CALLS_BEFORE, STEPS_WORTH, CudaRecorder, Graph, StepGraphs
@@ -11,24 +12,6 @@ from ddlsim.learning.backends.step_graphs import CALLS_BEFORE, STEPS_WORTH, Cuda
 MOST = 30
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-
-
-class HostRecorder:
-    """Like CudaRecorder: recorded calls read and write the same memory every time."""
-
-    def __init__(self):
-        self.replays = 0
-
-    def __call__(self, function, inputs) -> Graph:
-        held = [tensor.clone() for tensor in inputs]
-        results = tuple(tensor.clone() for tensor in function(*held))
-
-        def replay() -> None:
-            self.replays += 1
-            for result, tensor in zip(results, function(*held), strict=True):
-                result.copy_(tensor)
-
-        return Graph(replay, held, results)
 
 
 def weighted(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor]:
@@ -79,6 +62,25 @@ def test_large_inputs_need_no_graph(monkeypatch):
     for _ in range(5):
         assert torch.equal(call(graphs, "neg", negated, torch.ones(4))[0], -torch.ones(4))
     assert recorder.replays == 0
+
+
+def test_graphs_read_values_in_place_without_a_copy(monkeypatch):
+    """They change between the steps, and do not count among the bytes that a graph would hold twice."""
+    monkeypatch.setattr(step_graphs, "MOST_BYTES", 3 * 2 * 4)  # the batch alone
+    recorder = HostRecorder()
+    graphs = StepGraphs(recorder, MOST)
+    for wave in range(2):
+        given = torch.randn(3, 100)
+        weights = graphs.in_place("scaled", given)
+        assert torch.equal(weights, given) and weights.data_ptr() != given.data_ptr()
+        steps = graphs.wave("scaled", lambda w, x: (w.sum(dim=1, keepdim=True) * x,), 3, STEPS_WORTH)
+        for _ in range(5):
+            batch = torch.randn(3, 2)
+            assert torch.equal(steps(weights, batch)[0], weights.sum(dim=1, keepdim=True) * batch)
+            weights += 1
+        assert recorder.replays == (5 - CALLS_BEFORE) + 5 * wave
+    (graph,) = graphs._graphs.values()
+    assert graph._inputs[0].data_ptr() == weights.data_ptr()
 
 
 def test_waves_of_all_sizes_share_few_graphs():
@@ -182,7 +184,7 @@ def test_graphs_do_not_change_training(make_learner, as_on_a_gpu, changes):
     flats = []
     for recorder in (None, HostRecorder()):
         learner = as_on_a_gpu(make_learner(**changes))
-        learner.backends.backends[1]._graphs = StepGraphs(recorder, MOST)
+        learner.backends.backends[1]._waves._graphs = StepGraphs(recorder, MOST)
         trained = []
         for count in (3, 3, 2):  # nodes of a wave
             starts = [(only, node) for only in (None, "core", "head") for node in range(count)]

@@ -53,10 +53,10 @@ def test_torchvision_transform_is_applied_to_each_picture(pictures, text, made):
 
 def test_nodes_draw_the_same_numbers_in_a_wave_as_alone(pictures):
     transforms = Transforms({"name": "RandomRotation", "degrees": 40}, (3, 8, 8))
-    both = torch.stack([pictures, pictures.flip(0)])
+    both = torch.stack([pictures, pictures.flip(0)])[None]
     together = augment_together([TransformAugmenter(transforms, MEAN, STD, seed) for seed in (3, 4)], both)
     for node, seed in enumerate((3, 4)):
-        assert torch.equal(together[node], TransformAugmenter(transforms, MEAN, STD, seed)(both[node]))
+        assert torch.equal(together[0, node], TransformAugmenter(transforms, MEAN, STD, seed)(both[0, node]))
 
 
 def test_deterministic_transform_takes_the_whole_batch(pictures):

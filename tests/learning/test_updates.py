@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from ddlsim.learning.layout import hidden_matrices
-from ddlsim.learning.optimizing import OPTIMIZERS
+from ddlsim.learning.optimizing import OPTIMIZERS, updates
 from ddlsim.learning.optimizing.updates import Updates, clipped_by_norm
 from ddlsim.learning.training_inputs import TrainingContext, draw_batches
 from ddlsim.models.split import SplitModel
@@ -310,3 +310,20 @@ def test_group_rates_of_a_user_defined_optimizer_scale_with_the_schedule(make_le
     monkeypatch.setattr(Layered, "forgets", True)
     found = values(learner, learner.train(0, model, 4, rng()))
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("keys", [{"optimizer": "adamw"}, {"optimizer": "adam"}, {"momentum": 0.9, "nesterov": True}])
+@pytest.mark.parametrize("stacked", [False, True], ids=["alone", "stacked"])
+def test_fused_steps_equal_those_of_several_kernels(make_learner, as_on_a_gpu, monkeypatch, keys, stacked):
+    """torch has fused steps for the CPU, too; ddlsim takes them on a GPU."""
+    flats, asked = [], []
+    for fused in (False, True):
+        monkeypatch.setattr(updates, "takes_fused_steps", lambda _, fused=fused: asked.append(fused) or fused)
+        learner = make_learner(optimizer_state="kept", learning_rate=0.01, accumulate=2, **keys)  # no native plan
+        learner = as_on_a_gpu(learner) if stacked else learner
+        model, kept, stream = learner.init_models(0)[0], None, rng()
+        for _ in range(2):
+            model, kept, _ = learner.train_towards(0, model, 4, stream, None, kept, None)
+        flats.append(values(learner, model).clone())
+    torch.testing.assert_close(*flats, rtol=1e-5, atol=1e-6)
+    assert asked == [False, False, True, True]

@@ -39,26 +39,25 @@ class SamplePool:
                 self.pool_of[node], self._first[node] = len(self._pools), start
             self._pools.append((images, labels))
 
-    def rows(self, nodes: Sequence[int], batches: Sequence[Sequence[np.ndarray]]) -> list[torch.Tensor]:
-        """Return the rows of the pool that hold the batches of its nodes, uploaded in one copy.
+    def rows(self, asked: Sequence[tuple[Sequence[int], np.ndarray]]) -> list[torch.Tensor]:
+        """Return the rows of the pool that hold samples of its nodes, uploaded in one copy.
 
         Args:
-            nodes: N of them.
-            batches: per node its batches of sample indices, as many and as large as every other node's.
+            asked: n nodes, and indices of their samples, [m, n, b].
 
         Returns:
-            Per batch [N, b].
+            Per item [m, n, b].
         """
-        if not batches[0]:
+        found = [indices + self._first[list(nodes), None] for nodes, indices in asked]
+        if not found:
             return []
-        found = [np.stack(step) + self._first[list(nodes), None] for step in zip(*batches, strict=True)]
-        labels = self._pools[self.pool_of[nodes[0]]][1]
+        labels = self._pools[self.pool_of[asked[0][0][0]]][1]
         flat = uploaded(np.concatenate([rows.ravel() for rows in found]), labels.device)
         parts = flat.split([rows.size for rows in found])
         return [part.view(rows.shape) for part, rows in zip(parts, found, strict=True)]
 
     def gather(self, node: int, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Gather images [N, b, C, H, W] and labels [N, b] from rows [N, b] of the pool that holds a node's samples."""
+        """Gather images [..., C, H, W] and labels [...] from rows [...] of the pool that holds a node's samples."""
         flat = rows.reshape(-1)
         images, labels = (values.index_select(0, flat) for values in self._pools[self.pool_of[node]])
         return images.unflatten(0, rows.shape), labels.unflatten(0, rows.shape)

@@ -1,8 +1,8 @@
 """Training and evaluation on a GPU: nodes of one architecture stacked into one model; one kernel serves them all.
 
-A wave's models are the rows of one matrix [N, P]; a step is the gradient (stacked_models.py) of every row's loss on its
-own batch, followed by one update of the matrix. Steps whose shapes repeat are launched as one CUDA graph
-(step_graphs.py). BatchNorm's statistics and the counters of dropout are values that a step takes and returns
+A wave's models are the rows of one matrix [N, P] (stacked_training.py); a step is the gradient (stacked_models.py) of
+every row's loss on its own batch, followed by one update of the matrix. Steps whose shapes repeat are launched as one
+CUDA graph (step_graphs.py). BatchNorm's statistics and the counters of dropout are values that a step takes and returns
 (stacked_steps.py), and every node's images are augmented with the node's own random numbers, in one pass. Losses and
 predictions are computed likewise (stacked_evaluation.py).
 
@@ -12,30 +12,31 @@ own, and modules that neither method of stacked_steps.py can compute. `make_back
 """
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 
-from ddlsim.kernels.matrices import uploaded
 from ddlsim.learning.architecture import Architecture
-from ddlsim.learning.augmenting import augment_together
 from ddlsim.learning.backends.base import OTHER_KIND, Backend, Dispatcher
 from ddlsim.learning.backends.device import CudaGauge, Memory, device_time
 from ddlsim.learning.backends.row_arithmetic import RowArithmetic
 from ddlsim.learning.backends.sample_pool import SamplePool
 from ddlsim.learning.backends.stacked_evaluation import stacked_losses, stacked_predictions
-from ddlsim.learning.backends.stacked_models import EVALUATION, StackedModels, about_training, stack_models
+from ddlsim.learning.backends.stacked_models import EVALUATION, StackedModels, about_training
+from ddlsim.learning.backends.stacked_training import StackedTraining, rates_of
 from ddlsim.learning.backends.step_graphs import CudaRecorder, StepGraphs
-from ddlsim.learning.backends.threads import KINDS, NativeBackend, OneByOneBackend, Workers, allocate_outputs, repeated
-from ddlsim.learning.bank import Row, Rows, architecture_of, stacked_rows, store_rows
+from ddlsim.learning.backends.threads import KINDS, NativeBackend, OneByOneBackend, Workers
+from ddlsim.learning.bank import Row, Rows, architecture_of
 from ddlsim.learning.datasets import NodeDatasets
 from ddlsim.learning.job_types import LossSpec, TestSpec, TrainSpec
-from ddlsim.learning.optimizing.state import StackedState
-from ddlsim.learning.optimizing.updates import Updates, training_loss
+from ddlsim.learning.optimizing.updates import training_loss
 from ddlsim.scenario.sections import Training
+
+STACK_BYTES = 2**29
+"""Most bytes of the models of one matrix, if that is more than one model: so many keep a device busy, and a step's
+copies of them need several times as much."""
 
 NUM_TRIED = 2
 """Models, and steps of each (or images, for evaluations), with which the stacking of an architecture is tried."""
@@ -65,7 +66,7 @@ class StackedBackend(Backend):
             name: StackedModels(workers.workspace(name), loss, training, data.num_classes)
             for name in workers.architectures
         }
-        self._graphs = self._new_graphs()
+        self._waves = self._new_waves()
         if device.type == "cuda":
             torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
             torch.backends.cudnn.deterministic = True
@@ -74,7 +75,7 @@ class StackedBackend(Backend):
         self._training = training
         for models in self._stacked.values():
             models.use_training(training_loss(self._data.loss, training.label_smoothing), training)
-        self._graphs = self._new_graphs()
+        self._waves = self._new_waves()
 
     def why_not(self, kind: str, jobs: Sequence[Any]) -> list[str]:
         if kind not in KINDS:
@@ -93,14 +94,17 @@ class StackedBackend(Backend):
             for places in self._alike(jobs):
                 group = [jobs[place] for place in places]
                 architecture = group[0].architecture
-                train = partial(self._train, self._stacked[architecture])
-                self._memory.in_pieces((kind, architecture, group[0].only), group, train, measured=True)
+                models = self._stacked[architecture]
+                most = max(1, STACK_BYTES // (4 * models.layout.size))
+                for first in range(0, len(group), most):
+                    some, train = group[first : first + most], partial(self._train, models)
+                    self._memory.in_pieces((kind, architecture, some[0].only), some, train, measured=True)
             return [None] * len(jobs)
         return self._memory.in_pieces(kind, jobs, partial(self._evaluate, kind))
 
     def _train(self, models: StackedModels, jobs: Sequence[TrainSpec]) -> None:
         try:
-            self._train_stacked(models, jobs)
+            self._waves.train(models, jobs)
         except torch.OutOfMemoryError:
             raise
         except Exception as error:  # other shapes than the first ones
@@ -122,8 +126,9 @@ class StackedBackend(Backend):
         """Per architecture the reasons found about training and evaluation; filled as it goes."""
         return {name: models.reasons for name, models in self._stacked.items()}
 
-    def _new_graphs(self) -> StepGraphs:
-        return StepGraphs(CudaRecorder(self._device) if self._device.type == "cuda" else None, len(self._data.train))
+    def _new_waves(self) -> StackedTraining:
+        recorder = CudaRecorder(self._device) if self._device.type == "cuda" else None
+        return StackedTraining(self._training, self._data, self._pool, StepGraphs(recorder, len(self._data.train)))
 
     # -- training --------------------------------------------------------------------------------------------------
 
@@ -131,33 +136,18 @@ class StackedBackend(Backend):
         """Places of jobs that can be steps of one matrix."""
         found: dict[Hashable, list[int]] = defaultdict(list)
         for place, job in enumerate(jobs):
-            sizes = job.batches.ends
             steps = tuple(0 if kept is None else kept.steps for kept in job.moments)
             pool = self._pool.pool_of[job.node]
-            rates = None if self._rates_are_column else job.rates
-            key: tuple = (job.architecture, pool, sizes, job.only, len(job.sizes), steps, rates, job.proximal)
+            ends = job.batches.ends if self._training.accumulate > 1 else ()
+            rates = rates_of(self._training, job)
+            key: tuple = (job.architecture, pool, ends, job.only, len(job.sizes), steps, rates, job.proximal)
             key += (job.control is None, self._reason_alone(job))
             if job.objective is not None:
                 targets = tuple(sorted((label, id(row.bank)) for label, row in job.targets.items()))
-                key += (job.objective.identity, targets, job.last_pass if job.objective.class_means else 0)
+                key += (job.objective.identity, targets)
             found[key].append(place)
-        return list(found.values())
-
-    @property
-    def _rates_are_column(self) -> bool:
-        """Whether models of one matrix have different learning rates."""
-        return isinstance(self._training.learning_rate, tuple) and self._training.optimizer.moments is not None
-
-    def _rates(self, jobs: Sequence[TrainSpec]) -> tuple[Sequence[float], torch.Tensor | None]:
-        """Return the learning rate per update, and the share of it that each model has, [updates, N]; None: all of it.
-
-        The rate is the largest of all nodes, so that a model's numbers do not depend on the others in its matrix.
-        """
-        if not self._rates_are_column:
-            return jobs[0].rates, None
-        most = max(self._training.learning_rate)
-        shares = np.array([job.rates for job in jobs]).T / most
-        return [most] * len(shares), uploaded(shares.astype(np.float32), self._device)
+        order = lambda place: (len(jobs[place].batches), jobs[place].batches.ends)  # noqa: E731
+        return [sorted(places, key=order, reverse=True) for places in found.values()]
 
     def _reason_alone(self, job: TrainSpec) -> str:
         """Return the reason why a job trains alone with any model; empty if there is no such reason."""
@@ -181,72 +171,8 @@ class StackedBackend(Backend):
             return "there is nothing to train"
         if (known := models.known_reason(about_training(group[0]))) is not None:
             return known
-        few = group[:NUM_TRIED]
-        steps = self._pool.rows([job.node for job in few], [job.batches[:NUM_TRIED] for job in few])
-        return models.why_not_train(few, [self._gathered(few[0], rows) for rows in steps])
-
-    def _gathered(self, job: TrainSpec, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return images and labels of rows [N, b] of a pool, as many views of each as the objective of a job wants."""
-        images, labels = self._pool.gather(job.node, rows)
-        if job.objective is None or job.objective.views == 1:
-            return images, labels
-        return repeated(images, job.objective.views, 1), repeated(labels, job.objective.views, 1)
-
-    def _train_stacked(self, models: StackedModels, jobs: Sequence[TrainSpec]) -> None:
-        whole, only = stack_models([job.model for job in jobs]), jobs[0].only
-        trained, weights, others = models.split(only, whole)
-        local = models.buffers.local([job.local for job in jobs])
-        buffers = models.buffers.read(whole, local, jobs)
-        state = None
-        if jobs[0].moments:
-            first, before = models.trained_entries(jobs[0].only)[0].start, [job.moments for job in jobs]
-            state = StackedState(self._training.optimizer, before, jobs[0].sizes, trained, first, self._device)
-        apart = self._training.weight_decay_on == "weights"  # else one tensor, which is quicker
-        views = partial(models.views, only, apart)
-        control = None
-        if jobs[0].control is not None:
-            control = views(stacked_rows([job.control for job in jobs if job.control is not None]))
-        places = models.places(only, apart)
-        named = [(name, columns, tensor) for (name, columns), tensor in zip(places, views(weights), strict=True)]
-        rates, shares = self._rates(jobs)
-        updates = Updates(self._training, named, rates, jobs[0].proximal, control, state, True, shares)
-        steps, objective = len(jobs[0].batches), jobs[0].objective
-        key = models.layout.architecture, only, objective and objective.identity, tuple(sorted(jobs[0].targets))
-        gradients = self._graphs.wave(key, models.gradients(jobs[0]), len(jobs), steps)
-        further = models.further_inputs(jobs, weights)
-        total: torch.Tensor = torch.zeros(len(jobs), device=self._device)
-        class_sums: torch.Tensor | float = 0.0
-        for step, (images, labels) in enumerate(self._batches(jobs)):
-            found, floats, numbers, losses, *sums = gradients(weights, others, *buffers, images, labels, *further)
-            buffers = floats, numbers
-            total = total + losses
-            if sums and step >= steps - jobs[0].last_pass:
-                class_sums = class_sums + sums[0]
-            updates.take(views(found))
-        updates.finish()
-        whole[:, trained] = weights
-        models.buffers.write(buffers, only, whole, local)
-        allocate_outputs(jobs)  # only now, because a wave that runs out of memory starts again
-        _store(jobs, whole, local)
-        store_rows([job.loss for job in jobs], total[:, None] / steps)
-        if isinstance(class_sums, torch.Tensor):
-            _store_means(jobs, class_sums)
-        if state is not None:
-            state.store([job.new_moments for job in jobs])
-
-    def _batches(self, jobs: Sequence[TrainSpec]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """The images [N, b, C, H, W] and labels [N, b] of every step."""
-        kind = self._training.augmentation
-        augmented = jobs if kind != "none" else ()
-        views = jobs[0].objective.views if jobs[0].objective else 1
-        augmenters = [
-            self._data.augmenter(kind, job.seed, job.node, job.skipped, views)
-            for job in augmented
-            if job.seed is not None
-        ]
-        for rows in self._pool.rows([job.node for job in jobs], [job.batches for job in jobs]):
-            images, labels = self._gathered(jobs[0], rows)
-            yield augment_together(augmenters, images) if augmenters else images, labels
+        few = [job for job in group if job.batches.ends[:NUM_TRIED] == group[0].batches.ends[:NUM_TRIED]][:NUM_TRIED]
+        return models.why_not_train(few, self._waves.first_samples(few, NUM_TRIED))
 
     # -- evaluation ------------------------------------------------------------------------------------------------
 
@@ -272,22 +198,6 @@ class StackedBackend(Backend):
             seen = torch.stack([first[1], last[1]])
             found[name] = self._stacked[name].why_not_evaluate([first[0], last[0]], seen)
         return found
-
-
-def _store(jobs: Sequence[TrainSpec], whole: torch.Tensor, local: torch.Tensor) -> None:
-    """Write the rows of [N, P] and [N, P_local] to the rows that the jobs fill, a launch per part."""
-    for part, values in enumerate(whole.split(jobs[0].sizes, dim=1)):
-        store_rows([job.trained[part] for job in jobs], values)
-    store_rows([job.new_local for job in jobs], local)
-
-
-def _store_means(jobs: Sequence[TrainSpec], sums: torch.Tensor) -> None:
-    """Write the class means to the rows that the jobs fill, from class sums [N, C, D + 1]."""
-    found = [(place, label, row) for place, job in enumerate(jobs) for label, row in job.means.items()]
-    if found:
-        places, labels, rows = zip(*found, strict=True)
-        chosen = sums[uploaded(np.array(places), sums.device), uploaded(np.array(labels), sums.device)]
-        store_rows(rows, chosen[:, :-1] / chosen[:, -1:].clamp(min=1))
 
 
 def make_backends(

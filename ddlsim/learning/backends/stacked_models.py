@@ -104,10 +104,15 @@ class StackedModels:
         each = _side_by_side(self.trained_entries(only))
         return [matrix[:, entry.start : entry.stop].view(len(matrix), *entry.shape) for entry in each]
 
+    def key(self, job: TrainSpec) -> Hashable:
+        """Return a key that is equal for trainings with one function of the gradients."""
+        objective = job.objective and job.objective.identity
+        return self.layout.architecture, job.only, objective, tuple(sorted(job.targets))
+
     def gradients(self, job: TrainSpec) -> Gradients:
         """Return the function of the gradient of every row's loss on its own batch, for trainings like this one."""
         method = self._method(about_training(job))
-        key = job.only, job.objective and job.objective.identity, tuple(sorted(job.targets)), method
+        key = self.key(job), method
         if key not in self._gradients:
             self._gradients[key] = self._make_gradients(job.only, method, job)
         return self._gradients[key]

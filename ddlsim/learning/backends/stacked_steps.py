@@ -121,7 +121,7 @@ class StackedBuffers:
             numbers.append(uploaded(np.array(counters, dtype=np.int64), device))
         return torch.cat(floats, dim=1), torch.cat([each.long() for each in numbers], dim=1)
 
-    def write(self, moved: Matrices, only: str | None, whole: torch.Tensor, local: torch.Tensor) -> None:
+    def write(self, moved: Sequence[torch.Tensor], only: str | None, whole: torch.Tensor, local: torch.Tensor) -> None:
         """Write the buffers after a training into rows, in place; of the trained part, or of all if None."""
         for buffer in self.found:
             if buffer.entry is not None and (only is None or buffer.name.startswith(only + ".")):

@@ -26,7 +26,7 @@ STEPS_WORTH = 20
 MOST_GRAPHS = 32
 """Most graphs at a time; each holds its own memory for its inputs and result."""
 MOST_BYTES = 2**28
-"""Inputs beyond this keep the device busy without a graph, and would be held twice."""
+"""Inputs beyond this, without those in place, keep the device busy without a graph, and would be held twice."""
 SAME = 1e-3
 """Largest accepted difference of a graph's first result from the plain steps, or of stacked models from one model
 alone, relative to the largest value; a wrong result differs by far more."""
@@ -43,7 +43,8 @@ class StepGraphs:
     called as usual for these shapes from then on, with one warning for all.
 
     Args:
-        record: makes a graph; None if the device has none: every function is then called as usual.
+        record: makes a graph that reads the given tensors; None if the device has none: functions are then called as
+            usual.
         most: usual number of models in a wave.
     """
 
@@ -53,6 +54,7 @@ class StepGraphs:
         self._waves: Counter[Hashable] = Counter()
         self._calls: Counter[Hashable] = Counter()
         self._graphs: OrderedDict[Hashable, Graph] = OrderedDict()
+        self._places: OrderedDict[Hashable, torch.Tensor] = OrderedDict()
         self._without: set[Hashable] = set()  # shapes for which there is no right graph
 
     def wave(self, key: Hashable, function: Function, count: int, steps: int) -> Function:
@@ -66,19 +68,53 @@ class StepGraphs:
         """
         if self._record is None:
             return function
-        rows = max(count, min(_rounded_up(count), self._most))
+        rows = self._num_rows(count)
         self._waves[key, rows] += 1
         worth = steps >= STEPS_WORTH or self._waves[key, rows] > 1
         return partial(self._call, (key, rows), worth, function)
+
+    def in_place(self, key: Hashable, values: torch.Tensor) -> torch.Tensor:
+        """Copy values [N, ...] that change between steps to memory that graphs read where it is, until the next wave of
+        this key and size.
+        """
+        if self._record is None:
+            return values
+        rows = self._num_rows(len(values))
+        of_wave = key, rows, values.shape[1:], values.dtype
+        if of_wave not in self._places:
+            self._places[of_wave] = values.new_empty(rows, *values.shape[1:])
+            if len(self._places) > MOST_GRAPHS:
+                self._places.popitem(last=False)
+        self._places.move_to_end(of_wave)
+        place = self._places[of_wave]
+        place[: len(values)] = values
+        place[len(values) :] = values[-1:]
+        return place[: len(values)]
+
+    def _num_rows(self, count: int) -> int:
+        """Number of rows of the graph that serves a wave."""
+        return max(count, min(_rounded_up(count), self._most))
+
+    def _is_place(self, tensor: torch.Tensor) -> bool:
+        return any(place is tensor for place in self._places.values())
+
+    def _with_rows(self, tensor: torch.Tensor, rows: int) -> torch.Tensor:
+        """A tensor with as many rows, the last one repeated; of one that is in place its whole memory."""
+        for place in self._places.values():
+            if place.data_ptr() == tensor.data_ptr() and len(place) == rows:
+                return place
+        missing = rows - len(tensor)
+        return torch.cat([tensor, tensor[-1:].expand(missing, *tensor.shape[1:])]) if missing else tensor
 
     def _call(self, key: tuple[Hashable, int], worth: bool, function: Function, *inputs: torch.Tensor) -> Tensors:
         shapes = (*key, *(tensor.shape[1:] for tensor in inputs))
         if shapes in self._graphs:
             self._graphs.move_to_end(shapes)
             return self._graphs[shapes](inputs)
-        whole = [_with_rows(tensor, key[1]) for tensor in inputs]
+        whole = [self._with_rows(tensor, key[1]) for tensor in inputs]
         expected = function(*whole)
-        if worth and shapes not in self._without and sum(tensor.nbytes for tensor in whole) <= MOST_BYTES:
+        copied = sum(tensor.nbytes for tensor in whole if not self._is_place(tensor))
+        if worth and shapes not in self._without and copied <= MOST_BYTES:
             self._calls[shapes] += 1
             if self._calls[shapes] > CALLS_BEFORE:
                 self._try(shapes, function, whole, expected)
@@ -87,7 +123,11 @@ class StepGraphs:
     def _try(self, shapes: Hashable, function: Function, inputs: Sequence[torch.Tensor], expected: Tensors) -> None:
         try:
             assert self._record is not None, "asked for only where graphs are recorded"
-            graph = self._record(function, inputs)
+            held = [
+                tensor if self._is_place(tensor) else tensor.clone(memory_format=torch.contiguous_format)
+                for tensor in inputs
+            ]
+            graph = self._record(function, held)
             found = graph(inputs)
         except torch.OutOfMemoryError:
             raise
@@ -113,12 +153,6 @@ def _rounded_up(count: int) -> int:
     """The next of 1, 2, 3, 4, 6, 8, 12, 16, 24, ..."""
     power = 1 << (count - 1).bit_length()
     return power * 3 // 4 if power > 2 and count <= power * 3 // 4 else power
-
-
-def _with_rows(tensor: torch.Tensor, rows: int) -> torch.Tensor:
-    """A tensor with as many rows, the last one repeated."""
-    missing = rows - len(tensor)
-    return torch.cat([tensor, tensor[-1:].expand(missing, *tensor.shape[1:])]) if missing else tensor
 
 
 def is_close(found: torch.Tensor, expected: torch.Tensor, most: float = SAME) -> bool:
@@ -149,7 +183,10 @@ class Graph:
         another graph.
         """
         rows = len(inputs[0])
-        torch._foreach_copy_([held[:rows] for held in self._inputs], list(inputs))
+        pairs = [(held[:rows], given) for held, given in zip(self._inputs, inputs, strict=True)]
+        moved = [pair for pair in pairs if pair[0].data_ptr() != pair[1].data_ptr()]
+        if moved:
+            torch._foreach_copy_([held for held, _ in moved], [given for _, given in moved])
         self._replay()
         return tuple(result[:rows] for result in self._results)
 
@@ -167,14 +204,13 @@ class CudaRecorder:
 
     def __call__(self, function: Function, inputs: Sequence[torch.Tensor]) -> Graph:
         with torch.cuda.device(self._device):
-            held = [tensor.clone(memory_format=torch.contiguous_format) for tensor in inputs]
             aside, current = torch.cuda.Stream(), torch.cuda.current_stream()
             aside.wait_stream(current)
             with torch.cuda.stream(aside):
                 for _ in range(WARM_UPS):
-                    function(*held)
+                    function(*inputs)
             current.wait_stream(aside)
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, pool=self._pool):
-                results = function(*held)
-        return Graph(graph.replay, held, results)
+                results = function(*inputs)
+        return Graph(graph.replay, inputs, results)

@@ -358,7 +358,8 @@ def torch_state(optimizer: Optimizer, steps: int, moments: Sequence[Tensor]) -> 
     names = optimizer.moments or ()
     if names == ("momentum_buffer",):
         return {"momentum_buffer": moments[0]}
-    return {"step": torch.tensor(float(steps)), **dict(zip(names, moments, strict=True))}
+    # on a GPU steps are fused (updates.py), which count there
+    return {"step": torch.tensor(float(steps), device=moments[0].device), **dict(zip(names, moments, strict=True))}
 
 
 def _starts(sizes: Sequence[int]) -> list[int]:

@@ -16,7 +16,9 @@ Tensors hold one model's parameters, or a row for each of many models: all of th
 Label smoothing: targets that are spread over all classes by a share (Szegedy et al., CVPR 2016).
 """
 
+from collections import defaultdict
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import torch
 from torch.nn import functional as F
@@ -78,9 +80,11 @@ class Updates:
             matrices = [tensor for name, _, tensor in self._named if name in hidden]
             self._torch_optimizer = optimizer.make(self._groups(), first, matrices)
             rates_made = [group.get("lr") for group in self._torch_optimizer.param_groups]
-            if optimizer.moments is not None and not stacked:
+            if optimizer.moments is not None:
+                fused = takes_fused_steps(self._parameters)
                 for group in self._torch_optimizer.param_groups:
-                    group["foreach"] = True  # the same numbers in few calls, so threads rarely wait for the interpreter
+                    # the same numbers in few calls, so threads rarely wait for the interpreter
+                    group |= {"fused": True, "foreach": False} if fused else {"foreach": not stacked or None}
             self._shares = [1.0 if rate is None else float(rate) / first for rate in rates_made]
             if state is not None:
                 state.put_into(self._torch_optimizer, self._named)
@@ -99,6 +103,25 @@ class Updates:
         self._summed += 1
         if self._summed == every:
             self._step_on_sums()
+
+    def keep_first(self, count: int) -> None:
+        """Continue with the first models alone, of those that are stacked; accumulation must have ended."""
+        if count == len(self._parameters[0]):
+            return
+        first = {id(tensor): tensor[:count] for tensor in self._parameters}
+        self._parameters = list(first.values())
+        self._named = [(name, columns, first[id(tensor)]) for name, columns, tensor in self._named]
+        self._start = [tensor[:count] for tensor in self._start]
+        self._control = self._control and [tensor[:count] for tensor in self._control]
+        if self._shares_of_models is not None:
+            self._shares_of_models = self._shares_of_models[:, :count]
+        if self._torch_optimizer is not None:
+            state, self._torch_optimizer.state = self._torch_optimizer.state, defaultdict(dict)
+            for tensor, kept in state.items():
+                of_rows = {key: _first_rows(value, tensor.shape, count) for key, value in kept.items()}
+                self._torch_optimizer.state[first[id(tensor)]] = of_rows
+            for group in self._torch_optimizer.param_groups:
+                group["params"] = [first[id(tensor)] for tensor in group["params"]]
 
     @torch.no_grad()
     def finish(self) -> None:
@@ -132,7 +155,7 @@ class Updates:
         for group, share in zip(self._torch_optimizer.param_groups, self._shares, strict=True):
             group["lr"] = rate * share
         for parameter, gradient in zip(self._parameters, gradients, strict=True):
-            parameter.grad = gradient
+            parameter.grad = gradient.contiguous()  # as fused steps need it
         self._torch_optimizer.step()
 
     def _corrected(self, gradients: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -157,6 +180,16 @@ class Updates:
         others = [tensor for tensor, own in zip(self._parameters, decays, strict=True) if not own]
         groups: list[dict] = [{"params": weights}, {"params": others, "weight_decay": 0.0}]
         return [group for group in groups if group["params"]]
+
+
+def takes_fused_steps(parameters: Sequence[torch.Tensor]) -> bool:
+    """Whether an optimizer with moments steps in one kernel: on a GPU, where it reads and writes each value once."""
+    return all(parameter.is_cuda and parameter.is_contiguous() for parameter in parameters)
+
+
+def _first_rows(value: Any, shape: torch.Size, count: int) -> Any:
+    """The first rows of a value of an optimizer's state that has a row per model."""
+    return value[:count] if isinstance(value, torch.Tensor) and value.shape == shape else value
 
 
 def clipped_by_norm(gradients: Sequence[torch.Tensor], most: float, stacked: bool = False) -> list[torch.Tensor]:

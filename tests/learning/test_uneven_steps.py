@@ -1,0 +1,76 @@
+"""Nodes with different numbers of steps and batch sizes train in one matrix, each as alone."""
+
+import pytest
+import torch
+from stacked_learners import HostRecorder, assert_equal_models, rng
+
+from ddlsim.learning.backends import stacked
+from ddlsim.learning.backends.stacked_training import StackedTraining, spans_of
+from ddlsim.learning.backends.step_graphs import StepGraphs
+from ddlsim.learning.training_inputs import TrainingContext
+
+STEPS, SIZES = (7, 2, 4), [6, 4, 6]
+"""Of 20 samples each: the batches of the first node are 6, 6, 6, 2, 6, 6, 6."""
+
+
+@pytest.fixture
+def matrices(monkeypatch):
+    """Numbers of models in the matrices that are trained."""
+    found, train = [], StackedTraining.train
+    monkeypatch.setattr(StackedTraining, "train", lambda *args: (found.append(len(args[2])), train(*args)))
+    return found
+
+
+def train_twice(learner, steps=STEPS):
+    models, kept = [learner.init_models(node)[0] for node in range(3)], [None] * 3
+    context = TrainingContext(rounds=2, steps=14)
+    for number in range(2):
+        done = [
+            learner.train_towards(node, models[node], steps[node], rng(node + number), None, kept[node], None, context)
+            for node in range(3)
+        ]
+        models, kept = [model for model, _, _ in done], [state for _, state, _ in done]
+        learner.jobs.force_params([params for model in models for params in model])
+    return [torch.cat([params.values() for params in model]).clone() for model in models]
+
+
+def test_spans_end_where_rows_or_batch_sizes_change():
+    found = spans_of(((8, 16, 19, 27), (8, 16, 18), (8, 16)))
+    assert [(span.steps, span.runs) for span in found] == [
+        (range(0, 2), ((slice(0, 3), 8),)),
+        (range(2, 3), ((slice(0, 1), 3), (slice(1, 2), 2))),
+        (range(3, 4), ((slice(0, 1), 8),)),
+    ]
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {},
+        {"momentum": 0.9},
+        {"optimizer": "rmsprop", "learning_rate": 0.01},
+        {"clip_norm": 0.5, "proximal": 0.3, "weight_decay": 0.01, "weight_decay_on": "weights"},
+        {"batch_norm": True, "augmentation": "crop_flip"},
+        {"schedule": {"name": "cosine", "per": "step"}, "momentum": 0.5},
+    ],
+    ids=str,
+)
+def test_uneven_trainings_in_one_matrix_equal_those_alone(pair, matrices, keys):
+    plain, together = pair(batch_size=SIZES, **keys)
+    together.backends.backends[1]._waves._graphs = StepGraphs(HostRecorder(), 3)
+    expected = train_twice(plain)
+    found = train_twice(together)
+    assert_equal_models(found, expected)
+    assert matrices == [3, 3] and not together.fallback_counts
+
+
+def test_matrix_holds_as_many_models_as_its_bytes_allow(pair, matrices, monkeypatch):
+    plain, together = pair()
+    size = 4 * together.architecture_of(0).layout.size
+    expected = train_twice(plain)
+    monkeypatch.setattr(stacked, "STACK_BYTES", 2 * size)
+    assert_equal_models(train_twice(together), expected)
+    assert matrices == [2, 1, 2, 1]
+    monkeypatch.setattr(stacked, "STACK_BYTES", 1)
+    train_twice(together)
+    assert matrices[4:] == [1] * 6
