@@ -199,7 +199,7 @@ class Checkpoints:
 
 REPEATED = "metrics.repeated"
 LAST_FILES = (
-    *("summary.json", "models.safetensors"),
+    *("summary.json", "models.safetensors.index.json"),
     *("communication.jsonl", "links.jsonl", "contents.jsonl", "energy.jsonl"),
     *("time_use.jsonl", "timeline.jsonl"),
 )

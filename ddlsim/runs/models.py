@@ -1,14 +1,16 @@
-"""The models of a run in one file, models.safetensors.
+"""The models of a run, in files models-<first node>.safetensors of whole nodes, and their index.
 
-The name of a tensor is `<node>/<name in state_dict()>`. Of equal tensors (a model that all nodes share after an
-all-reduce, frozen parameters) only the first is written; the metadata entry `ddlsim` has, as JSON, the names of the
-others (`same`), and the parts that an algorithm trained in addition to the model (`extra_parts`).
+The index has the form of Hugging Face's `model.safetensors.index.json`: `weight_map` has the file of each tensor, whose
+name is `<node>/<name in state_dict()>`. Of equal tensors (a model that all nodes share after an all-reduce, frozen
+parameters) only the first is written; `metadata` has the names of the others (`same`), and the parts that an algorithm
+trained in addition to the model (`extra_parts`).
 """
 
 import hashlib
 import json
+import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -33,7 +35,10 @@ if TYPE_CHECKING:
     from ddlsim.learning.job_types import Model
     from ddlsim.learning.learner import Learner
 
-MODELS = "models.safetensors"
+MODELS = "models.safetensors.index.json"
+PIECE = re.compile(r"models-\d+\.safetensors")
+PIECE_BYTES = 64_000_000
+"""A file takes no further node from this size on, so that writing never holds more than this and one node's model."""
 MAY_NAME_FILES = ("partition", "topology", "network", "devices", "churn", "fallback")
 """Sections that may name files and do not influence a model."""
 MOST_BYTES = 256_000_000
@@ -74,28 +79,47 @@ def which_models(scenario: Scenario, learner: "Learner") -> tuple[Literal["none"
 
 
 def write_models(directory: Path, models: StoredModels, learner: "Learner") -> None:
-    """Write models.safetensors.
+    """Write the models file by file, and then their index.
 
     Raises:
-        OSError: if it cannot be written.
+        OSError: if they cannot be written.
     """
     from safetensors.torch import save
 
-    tensors: dict[str, torch.Tensor] = {}
     same: dict[str, str] = {}
+    files: dict[str, str] = {}
+    total = 0
+    for tensors in _pieces(models, learner, same):
+        file = f"models-{next(iter(tensors)).partition('/')[0]}.safetensors"
+        files |= dict.fromkeys(tensors, file)
+        total += sum(values.nbytes for values in tensors.values())
+        write_whole(directory / file, save(tensors))
+    extra = {part for node in models.by_node for part in learner.architecture_of(node).layout.names} - {"core", "head"}
+    about = {"total_size": total, "which": models.which, "extra_parts": sorted(extra), "same": same}
+    index = table_text({"metadata": about, "weight_map": files}, separators=(",", ":"))
+    write_whole(directory / MODELS, index.encode())
+
+
+def _pieces(models: StoredModels, learner: "Learner", same: dict[str, str]) -> "Iterator[dict[str, torch.Tensor]]":
+    """Return the tensors of each file, which the next one replaces, and fill in the names of equal tensors."""
+    tensors: dict[str, torch.Tensor] = {}
     first: dict[tuple, str] = {}
     for node, (model, local_state) in sorted(models.by_node.items()):
-        for name, values in _state(learner, node, model, local_state).items():
-            own = f"{node}/{name}"
-            digest = hashlib.blake2b(values.numpy().tobytes(), digest_size=16).digest()
-            written = first.setdefault((values.dtype, tuple(values.shape), digest), own)
-            if written == own:
-                tensors[own] = values
-            else:
-                same[own] = written
-    extra = {part for node in models.by_node for part in learner.architecture_of(node).layout.names} - {"core", "head"}
-    about = {"which": models.which, "extra_parts": sorted(extra), "same": same}
-    write_whole(directory / MODELS, save(tensors, {"ddlsim": table_text(about, separators=(",", ":"))}))
+        state = {f"{node}/{name}": values for name, values in _state(learner, node, model, local_state).items()}
+        names = {own: first.setdefault(_contents(values), own) for own, values in state.items()}
+        same |= {own: written for own, written in names.items() if written != own}
+        tensors |= {own: state[own] for own, written in names.items() if written == own}
+        del state
+        if sum(values.nbytes for values in tensors.values()) >= PIECE_BYTES:
+            yield tensors
+            tensors.clear()
+    if tensors:
+        yield tensors
+
+
+def _contents(values: "torch.Tensor") -> tuple:
+    """Return a key that is equal for equal tensors."""
+    return values.dtype, tuple(values.shape), hashlib.blake2b(values.numpy().tobytes(), digest_size=16).digest()
 
 
 def read_model(directory: Path, node: int, with_extra_parts: bool = False) -> "dict[str, torch.Tensor]":
@@ -107,7 +131,7 @@ def read_model(directory: Path, node: int, with_extra_parts: bool = False) -> "d
         with_extra_parts: also parts that an algorithm trained in addition, such as MAPL's projection.
     Raises:
         ScenarioError: if the run stored no models, or none of this node.
-        RecordsDamaged: if the file cannot be read.
+        RecordsDamaged: if a file cannot be read.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -117,19 +141,29 @@ def read_model(directory: Path, node: int, with_extra_parts: bool = False) -> "d
         raise ScenarioError(f"{directory}: has no {MODELS}: {_why_none(directory)}.")
     prefix = f"{node}/"
     try:
-        with safe_open(path, "pt") as file:
-            about = json.loads((file.metadata() or {})["ddlsim"])
-            same: Mapping[str, str] = about["same"]
-            names = [name for name in (*file.keys(), *same) if name.startswith(prefix)]
-            found = {name.removeprefix(prefix): file.get_tensor(same.get(name, name)).clone() for name in sorted(names)}
-            nodes = sorted({int(name.partition("/")[0]) for name in (*file.keys(), *same)})
-            extra = tuple(f"{part}." for part in about["extra_parts"])
-    except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
+        index = json.loads(path.read_text())
+        files, same = index["weight_map"], index["metadata"]["same"]
+        names = {name: same.get(name, name) for name in sorted((*files, *same)) if name.startswith(prefix)}
+        opened = {file: safe_open(_piece(directory, file), "pt") for file in {files[name] for name in names.values()}}
+        found = {
+            name.removeprefix(prefix): opened[files[written]].get_tensor(written).clone()
+            for name, written in names.items()
+        }
+        nodes = sorted({int(name.partition("/")[0]) for name in (*files, *same)})
+        extra = tuple(f"{part}." for part in index["metadata"]["extra_parts"])
+    except (SafetensorError, OSError, KeyError, ValueError, TypeError, AttributeError) as error:
         raise RecordsDamaged(f"{path}: cannot be read: {type(error).__name__}: {error}.") from error
     if not found:
         shown = f"{nodes[0]} to {nodes[-1]}" if len(nodes) > 10 else ", ".join(map(str, nodes))
         raise ScenarioError(f"{path}: expected one of the nodes {shown}, got {node}.")
     return {name: values for name, values in found.items() if with_extra_parts or not name.startswith(extra)}
+
+
+def _piece(directory: Path, file: str) -> Path:
+    """Return the path of a file that an index names, which must lie in the run directory."""
+    if not PIECE.fullmatch(file):
+        raise ValueError(f"expected a name such as models-0.safetensors, got {file!r}")
+    return directory / file
 
 
 def model_of(directory: Path, node: int) -> "nn.Module":

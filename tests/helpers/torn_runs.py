@@ -24,8 +24,8 @@ class Stopped(Exception):
 def outcome(directory: Path) -> dict[str, object]:
     """Return all values that must be equal: the records' bytes, and the summary without wall time and memory."""
     found: dict[str, object] = {name: (directory / name).read_bytes() for name in RECORDS}
-    for name in ("models.safetensors", "energy.jsonl"):
-        found[name] = (directory / name).read_bytes() if (directory / name).exists() else None
+    for name in ("models*.safetensors*", "energy.jsonl"):
+        found[name] = [(path.name, path.read_bytes()) for path in sorted(directory.glob(name))]
     summary = json.loads((directory / "summary.json").read_text())
     return found | {"summary": {key: value for key, value in summary.items() if key not in OF_THE_PROCESS}}
 

@@ -79,5 +79,5 @@ def test_evaluation_on_a_sample_changes_only_the_measurements(tmp_path):
     smoke(tmp_path / "sampled", "evaluation.samples=50", "evaluation.precision=bf16")
     traffic = [(tmp_path / name / "communication.jsonl").read_bytes() for name in ("whole", "sampled")]
     assert traffic[0] == traffic[1]
-    kept = [(tmp_path / name / "models.safetensors").read_bytes() for name in ("whole", "sampled")]
+    kept = [(tmp_path / name / "models-0.safetensors").read_bytes() for name in ("whole", "sampled")]
     assert kept[0] == kept[1]

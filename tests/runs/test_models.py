@@ -1,11 +1,13 @@
 """Stored models of a run, and their export into a user's module."""
 
 import json
+import weakref
+from itertools import accumulate
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from typer.testing import CliRunner
 
 from ddlsim import runs
@@ -133,8 +135,8 @@ def test_equal_models_are_written_once(ran):
     _, shared, _ = ran("algorithm={name: fedavg}", "evaluation.every=1", "rounds=1", name="shared")
     scenario, apart, _ = ran("algorithm={name: local}", name="apart")
     one = sum(4 * values.numel() for values in scenario.model.build((1, 28, 28), 10).state_dict().values())
-    assert (apart / MODELS).stat().st_size > 4 * one
-    assert (shared / MODELS).stat().st_size < (apart / MODELS).stat().st_size
+    bytes_of_one, bytes_of_four = (path.joinpath("models-0.safetensors").stat().st_size for path in (shared, apart))
+    assert bytes_of_four > 4 * one and one < bytes_of_one < 2 * one
     for name, values in read_model(shared, 0).items():
         assert torch.equal(values, read_model(shared, 0)[name])
 
@@ -150,7 +152,7 @@ def test_frozen_values_are_written_once_and_exported_for_every_node(ran, monkeyp
 
     monkeypatch.setattr(MLP, "build", frozen)
     scenario, out, _ = ran("algorithm={name: local}")
-    written = load_file(out / MODELS)
+    written = load_file(out / "models-0.safetensors")
     assert [name for name in written if "core" in name and not name.startswith("0/")] == []
     assert torch.equal(read_model(out, 3)["core.1.weight"], written["0/core.1.weight"])
     assert not torch.equal(read_model(out, 3)["head.weight"], read_model(out, 2)["head.weight"])
@@ -170,7 +172,7 @@ def test_manifest_lists_the_stored_models_with_the_reason(ran, monkeypatch):
     assert which["large"].startswith("none: ") and "records.models: last keeps them" in which["large"]
     assert (which["asked"], which["none"]) == ("last: as records.models says", "none: nothing is learned")
     assert [(path / MODELS).exists() for path in (kept, large, asked, none)] == [True, False, True, False]
-    with pytest.raises(ScenarioError, match=r"large: has no models\.safetensors: none: .* MB"):
+    with pytest.raises(ScenarioError, match=r"large: has no models\.safetensors\.index\.json: none: .* MB"):
         read_model(large, 0)
 
 
@@ -202,10 +204,44 @@ def test_node_without_a_model_and_a_damaged_file_are_reported(ran, tmp_path):
     _, out, _ = ran("algorithm={name: local}")
     with pytest.raises(ScenarioError, match=r"expected one of the nodes 0, 1, 2, 3, got 9\."):
         read_model(out, 9)
-    save_file({"x": torch.zeros(1)}, out / MODELS)
-    with pytest.raises(RecordsDamaged, match=r"models\.safetensors: cannot be read: KeyError"):
-        export_model(out, 0, tmp_path / "net.safetensors")
-    (out / MODELS).write_bytes(b"torn")
-    with pytest.raises(RecordsDamaged, match=r"models\.safetensors: cannot be read"):
+    piece, index = out / "models-0.safetensors", json.loads((out / MODELS).read_text())
+    for content in (b"torn", save({"x": torch.zeros(1)})):
+        piece.write_bytes(content)
+        with pytest.raises(RecordsDamaged, match=r"models\.safetensors\.index\.json: cannot be read: SafetensorError"):
+            export_model(out, 0, tmp_path / "net.safetensors")
+    for text, error in (("torn", "JSONDecodeError"), ("{}", "KeyError"), ("[]", "TypeError")):
+        (out / MODELS).write_text(text)
+        with pytest.raises(RecordsDamaged, match=rf"models\.safetensors\.index\.json: cannot be read: {error}"):
+            export_model(out, 0, tmp_path / "net.safetensors")
+    outside = dict.fromkeys(index["weight_map"], "../models-0.safetensors")
+    (out / MODELS).write_text(json.dumps(index | {"weight_map": outside}))
+    with pytest.raises(RecordsDamaged, match=r"expected a name such as models-0\.safetensors, got '\.\./models-0"):
         export_model(out, 0, tmp_path / "net.safetensors")
     assert not list(tmp_path.glob("net*"))
+
+
+def test_no_more_than_one_large_model_is_in_memory_at_once(ran, monkeypatch):
+    scenario, whole, _ = ran("algorithm={name: local}", name="whole")
+    one = sum(4 * values.numel() for values in scenario.model.build((1, 28, 28), 10).state_dict().values())
+    held, state_of = [], models._state
+
+    def tracked(*arguments):
+        state = state_of(*arguments)
+        held.extend(weakref.ref(values, lambda _: alive.append(-1)) for values in state.values())
+        alive.append(len(state))
+        return state
+
+    alive = []
+    monkeypatch.setattr(models, "_state", tracked)
+    monkeypatch.setattr(models, "PIECE_BYTES", one)
+    _, pieces, _ = ran("algorithm={name: local}", name="pieces")
+    assert max(accumulate(alive)) == len(held) / 4
+    names = [f"models-{node}.safetensors" for node in range(4)]
+    assert sorted(path.name for path in pieces.glob("models-*")) == names
+    index = json.loads((pieces / MODELS).read_text())
+    assert index["metadata"]["total_size"] == 4 * one
+    assert all(file == f"models-{name[0]}.safetensors" for name, file in index["weight_map"].items())
+    assert all(set(load_file(pieces / file)) <= set(index["weight_map"]) for file in names)
+    for node in range(4):
+        expected = read_model(whole, node)
+        assert all(torch.equal(values, expected[name]) for name, values in read_model(pieces, node).items())
