@@ -270,18 +270,18 @@ def resized_crops(
     images: torch.Tensor, top: torch.Tensor, left: torch.Tensor, height: torch.Tensor, width: torch.Tensor
 ) -> torch.Tensor:
     """A crop of each image, resized to the image's size (bilinear, never shrinking); crops are int64 [n]."""
-    rows = uploaded(_interpolation(top, height, images.shape[2]), images.device)
-    columns = uploaded(_interpolation(left, width, images.shape[3]), images.device)
+    top, left, height, width = (uploaded(each, images.device) for each in (top, left, height, width))
+    rows, columns = _interpolation(top, height, images.shape[2]), _interpolation(left, width, images.shape[3])
     return rows[:, None] @ images @ columns[:, None].transpose(2, 3)
 
 
 def _interpolation(start: torch.Tensor, length: torch.Tensor, size: int) -> torch.Tensor:
     """Per image the matrix [size, size] that stretches `length` pixels from `start` to `size` pixels."""
-    at = ((torch.arange(size) + 0.5) * (length[:, None] / size) - 0.5).clamp(min=0)
+    at = ((torch.arange(size, device=start.device) + 0.5) * (length[:, None] / size) - 0.5).clamp(min=0)
     low = at.floor().long().minimum(length[:, None] - 1)
     high = (low + 1).minimum(length[:, None] - 1)
     share = (at - low).clamp(max=1)
-    matrix = torch.zeros(len(start), size, size)
+    matrix = torch.zeros(len(start), size, size, device=start.device)
     matrix.scatter_add_(2, (start[:, None] + low)[:, :, None], (1 - share)[:, :, None])
     matrix.scatter_add_(2, (start[:, None] + high)[:, :, None], share[:, :, None])
     return matrix

@@ -4,9 +4,9 @@ import pytest
 import torch
 from stacked_learners import HostRecorder, assert_equal_models, rng
 
-from ddlsim.learning.backends import stacked
+from ddlsim.learning.backends import stacked, step_graphs
 from ddlsim.learning.backends.stacked_training import StackedTraining, spans_of
-from ddlsim.learning.backends.step_graphs import StepGraphs
+from ddlsim.learning.backends.step_graphs import CALLS_BEFORE, STEPS_WORTH, StepGraphs
 from ddlsim.learning.training_inputs import TrainingContext
 
 STEPS, SIZES = (7, 2, 4), [6, 4, 6]
@@ -71,6 +71,16 @@ def test_matrix_holds_as_many_models_as_its_bytes_allow(pair, matrices, monkeypa
     monkeypatch.setattr(stacked, "STACK_BYTES", 2 * size)
     assert_equal_models(train_twice(together), expected)
     assert matrices == [2, 1, 2, 1]
-    monkeypatch.setattr(stacked, "STACK_BYTES", 1)
-    train_twice(together)
-    assert matrices[4:] == [1] * 6
+
+
+def test_large_models_train_one_at_a_time_with_one_graph_for_all_nodes(pair, matrices, monkeypatch):
+    plain, together = pair()
+    weights = 4 * together.architecture_of(0).layout.size
+    monkeypatch.setattr(stacked, "STACK_BYTES", weights)
+    monkeypatch.setattr(step_graphs, "MOST_BYTES", weights - 1)
+    recorder = HostRecorder()
+    graphs = together.backends.backends[1]._waves._graphs = StepGraphs(recorder, 3)
+    steps = (STEPS_WORTH,) * 3
+    assert_equal_models(train_twice(together, steps), train_twice(plain, steps))
+    assert matrices == [1] * 6 and len(graphs._graphs) == 1
+    assert recorder.replays == 6 * STEPS_WORTH - CALLS_BEFORE

@@ -353,7 +353,8 @@ def _views(entries: Sequence[Entry], flat: torch.Tensor) -> dict[str, torch.Tens
 
 
 def _apart(matrix: torch.Tensor, entries: Sequence[Entry]) -> dict[str, torch.Tensor]:
-    """Tensors of all models by name, [N, *shape] each in one piece, as layers take them: one copy of the matrix.
+    """Tensors of all models by name, [N, *shape] each in one piece, as layers take them: one copy of the matrix, or
+    views of a single model.
 
     Args:
         matrix: [N, P], of nothing but these entries.
@@ -362,6 +363,8 @@ def _apart(matrix: torch.Tensor, entries: Sequence[Entry]) -> dict[str, torch.Te
     if not entries:
         return {}
     count, sizes = len(matrix), [entry.stop - entry.start for entry in entries]
+    if count == 1:
+        return {entry.name: matrix.detach()[:, entry.start : entry.stop].view(1, *entry.shape) for entry in entries}
     pieces = matrix.new_empty(matrix.numel()).split([count * size for size in sizes])
     torch.split_with_sizes_copy(
         matrix.detach(), sizes, dim=1, out=[piece.view(count, size) for piece, size in zip(pieces, sizes, strict=True)]
