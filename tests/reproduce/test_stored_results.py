@@ -136,13 +136,16 @@ def test_pages_count_cells_by_their_standing(filled, write):
         ("clusters: [8000.0, 9500.0]}}", "clusters: [8000.0, 9500.0]}, outside: it is slow}"),
     )
     for run in runs_of(matrix, folder, patterns=["slow/*"]):
-        ResultStore(matrix, folder).add(run, summary(9500.0))
+        run.directory.mkdir(parents=True)
+        (run.directory / "manifest.json").write_text('{"device": "cpu", "threads": 2}')
+        ResultStore(matrix, folder).add(run, summary(9500.0, wall_s=3600.0))
     pages = write_pages(folder, ["tiny.yaml"])
     assert [page.name for page in pages] == ["tiny.md", "README.md"]
     overview = pages[1].read_text()
     assert "| [tiny](tiny.md) | 3 | 0 | 1 | 0 | 0 | 2 | 0 of 0 |" in overview
     assert "| tiny: slow/ring | +500.00 | +5.0 | it is slow |" in overview
-    assert "\n## Cells not run\n" in overview and "| tiny | 2 of 3 | no time |" in overview
+    # a run of 3 rounds of 4 nodes took 2 core hours; 2 seeds of one cell and 1 of another are left
+    assert "\n## Runs that are left\n" in overview and "| tiny | 2 of 3 | 3 | 6.0 | tiny | no time |" in overview
     assert "| slow is worse | not run |" in pages[0].read_text()
 
 
@@ -153,7 +156,7 @@ def test_shortened_table_has_a_page_but_is_not_counted(write, tmp_path):
     pages = {page.name: page.read_text() for page in write_pages(tmp_path, ["tiny.yaml"])}
     assert set(pages) == {"tiny+training.learning_rate=1e+0.md", "README.md"}
     assert "NOT AS PUBLISHED: run with training.learning_rate=1e+0" in pages["tiny+training.learning_rate=1e+0.md"]
-    assert "| tiny | 3 of 3 | - |" in pages["README.md"] and "[tiny](tiny.md)" not in pages["README.md"]
+    assert "| tiny | 3 of 3 | 5 | - | - | - |" in pages["README.md"] and "[tiny](tiny.md)" not in pages["README.md"]
 
 
 def test_missing_measures_of_a_run_are_none(tmp_path):
