@@ -55,8 +55,9 @@ class UnderWay:
         until = self.completed + rounds
         while self.completed < until:
             self.simulation.env.step()
-        self.learner.jobs.settle()
-        self.learner.backends.about_end()  # workers answer after all earlier work
+        if self.learner.backends is not None:  # the run learns
+            self.learner.jobs.settle()
+            self.learner.backends.about_end()  # workers answer after all earlier work
         self.recorder.flush()
 
     def close(self) -> None:
