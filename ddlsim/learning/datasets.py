@@ -238,11 +238,15 @@ class NodeDatasets:
 
     def local(self, split: str, node: int) -> Samples:
         """A node's own samples: "train", or "validation" (its own split, else its cluster's)."""
-        if split == "train":
-            return self.train[node]
-        if self._node_validation:
-            return self._node_validation[node]
-        return self._cluster["validation"][self.node_cluster[node]]
+        return self.sets(split)[self.place(split, node)]
+
+    def sets(self, split: str) -> list[Samples]:
+        """The samples of all nodes, or of all clusters."""
+        return self.train if split == "train" else self._node_validation or self._cluster["validation"]
+
+    def place(self, split: str, node: int) -> int:
+        """The place of a node's own samples in `sets`."""
+        return node if split == "train" or self._node_validation else int(self.node_cluster[node])
 
     def add_split(self, name: str, change: Callable[[torch.Tensor, torch.Tensor], Samples]) -> None:
         """Add another evaluation set, made of every cluster's test set.

@@ -5,6 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from counted_operators import CountedOperators
+from local_training import local_training
 
 from ddlsim.data import SHIFTS, Dataset
 from ddlsim.data.cluster_partitions import Domains
@@ -13,8 +15,11 @@ from ddlsim.data.pixels import Uint8Images
 from ddlsim.data.prepared import prepare
 from ddlsim.data.shifts import Color, LabelShift, LabelSwap, NoShift, Rotate, Shift
 from ddlsim.learning.backends.sample_pool import SamplePool
+from ddlsim.learning.backends.stacked_models import StackedModels
 from ddlsim.learning.datasets import ByteInputs, MappedInputs, NodeDatasets, gathered
+from ddlsim.learning.learner import Learner
 from ddlsim.learning.training_inputs import Batches
+from ddlsim.models import MODELS
 
 CPU = torch.device("cpu")
 EVERY_SHIFT = {
@@ -157,3 +162,34 @@ def test_pool_of_rotated_nodes_decodes_each_nodes_images():
 def test_nodes_with_mapped_samples_have_separate_pools(tmp_path):
     pool = SamplePool(NodeDatasets(prepared(NoShift(), dataset(wrap=mapped_to(tmp_path / "x.npy"))), CPU).train)
     assert pool.pool_of == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_a_range_of_samples_of_some_nodes_is_gathered_from_their_pools(tmp_path, mapped):
+    wrap = mapped_to(tmp_path / "x.npy") if mapped else lambda images: images
+    samples = NodeDatasets(prepared(Rotate(), dataset(wrap=wrap)), CPU).train
+    before = [(images[:], labels.clone()) for images, labels in samples]
+    indices = {3: np.array([5, 0, 2]), 0: np.array([1, 1, 4]), 2: np.array([3, 6, 0])}
+    images, labels = SamplePool(samples).look(list(indices), list(indices.values()))(slice(1, 3))
+    for place, (node, own) in enumerate(indices.items()):
+        assert torch.equal(images[place], before[node][0][own[1:]])
+        assert torch.equal(labels[place], before[node][1][own[1:]])
+
+
+def test_a_wave_of_losses_gathers_and_decodes_all_images_at_once(as_on_a_gpu, monkeypatch):
+    build = lambda: MODELS["mlp"](hidden=(4,)).build((3, 6, 6), 4)  # noqa: E731
+    learner = as_on_a_gpu(Learner({"mlp": build}, prepared(Rotate(), dataset()), local_training(), CPU, 1, 10))
+    starts = [learner.init_models(node)[0] for node in range(4)]
+    models = [[start, (start[0], starts[node - 1][1])] for node, start in enumerate(starts)]  # two heads on one core
+
+    def losses():
+        learner.resolve([learner.losses(node, models[node], 2, np.random.default_rng(node), True) for node in range(4)])
+
+    losses()  # which checks that they can be stacked
+    outputs = torch.zeros(8, 8, 4)  # two batches of four images
+    monkeypatch.setattr(StackedModels, "features", lambda self, cores, images, shared: images)
+    monkeypatch.setattr(StackedModels, "outputs", lambda self, heads, features: outputs)
+    with CountedOperators() as operators:
+        losses()
+    learner.close()
+    assert sum(operators.found.values()) <= 30

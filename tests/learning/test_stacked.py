@@ -171,16 +171,19 @@ def test_predictions(pair, split, batch_norm):
 
 def test_a_wave_of_losses_or_of_training_uploads_once(pair, monkeypatch):
     _, learner = pair()
+
+    def losses(seed):
+        learner.resolve([learner.losses(node, learner.init_models(seed, 2), 3, rng(node), True) for node in range(3)])
+
     train_all(learner)  # which checks that they can be stacked
-    learner.value(learner.losses(0, learner.init_models(0), 2, rng(0)))
+    losses(1)
     uploads = []
     for module in (sample_pool, stacked_evaluation):
         upload = module.uploaded
         monkeypatch.setattr(module, "uploaded", lambda *given, up=upload: uploads.append(given[0].size) or up(*given))
     train_all(learner, steps=5)
     assert uploads == [3 * 5 * 4]
-    jobs = [learner.losses(node, learner.init_models(node, 2), 3, rng(node), common=True) for node in range(3)]
-    learner.jobs.force(jobs)
+    losses(2)  # the places of models and the weights of batches are as before
     assert uploads[1:] == [3 * 3 * 4]
 
 

@@ -1,7 +1,7 @@
 """The training samples of all nodes on a device, from which one gather makes a batch for every node of a wave."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -61,6 +61,30 @@ class SamplePool:
         flat = rows.reshape(-1)
         images, labels = (values.index_select(0, flat) for values in self._pools[self.pool_of[node]])
         return images.unflatten(0, rows.shape), labels.unflatten(0, rows.shape)
+
+    def look(self, nodes: Sequence[int], indices: Sequence[np.ndarray]) -> Callable[[slice], Samples]:
+        """Return a function of a range of n samples of each of some nodes, which gathers images [N, n, ...] and labels.
+
+        Args:
+            nodes: N of them, whose samples have one shape and type.
+            indices: per node as many samples.
+        """
+        of_pool: dict[int, list[int]] = defaultdict(list)
+        for place, node in enumerate(nodes):
+            of_pool[self.pool_of[node]].append(place)
+        pools = list(of_pool.values())
+        rows = [self.rows([nodes[i] for i in own], [[indices[i]] for i in own])[0] for own in pools]
+        order = np.argsort(np.concatenate(pools))
+
+        def samples(part: slice) -> Samples:
+            found = [self.gather(nodes[own[0]], places[:, part]) for own, places in zip(pools, rows, strict=True)]
+            if len(found) == 1:
+                return found[0]
+            images, labels = (torch.cat(each) for each in zip(*found, strict=True))
+            places = uploaded(order, labels.device)
+            return images[places], labels[places]
+
+        return samples
 
 
 def _joined(pieces: Sequence[Inputs]) -> Inputs:

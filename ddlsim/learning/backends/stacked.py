@@ -61,6 +61,7 @@ class StackedBackend(Backend):
         self._device = device = workers.device
         self._memory = Memory(CudaGauge(device) if device.type == "cuda" else None)
         self._pool = SamplePool(data.train)
+        self._pools = {"train": self._pool}
         loss = training_loss(data.loss, training.label_smoothing)
         self._stacked = {
             name: StackedModels(workers.workspace(name), loss, training, data.num_classes)
@@ -112,9 +113,9 @@ class StackedBackend(Backend):
             self._alone.run(TrainSpec.kind, jobs)
 
     def _evaluate(self, kind: str, jobs: Sequence[Any]) -> list[Any]:
-        evaluate = stacked_losses if kind == LossSpec.kind else stacked_predictions
+        given = jobs, self._stacked, self._data, self._memory
         try:
-            return evaluate(jobs, self._stacked, self._data, self._memory)
+            return stacked_losses(*given, self._pools) if kind == LossSpec.kind else stacked_predictions(*given)
         except torch.OutOfMemoryError:
             raise
         except Exception as error:

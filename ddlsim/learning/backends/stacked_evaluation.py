@@ -7,14 +7,15 @@ copy of them.
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from ddlsim.kernels.matrices import downloaded, uploaded
 from ddlsim.learning.backends.device import Memory
+from ddlsim.learning.backends.sample_pool import SamplePool
 from ddlsim.learning.backends.stacked_models import StackedModels, stack_models
 from ddlsim.learning.backends.workspace import autocast
 from ddlsim.learning.bank import LazyValue, Row, architecture_of, lazy_values, stacked_rows
@@ -27,8 +28,11 @@ Answers = tuple[Sequence[tuple[int, int]], Callable[[], Iterable[Any]]]
 """Places of questions, and a function that waits for their answers."""
 
 
-@dataclass(frozen=True)
-class Question:
+Look = Callable[[slice], Samples]
+"""Range of images -> these images [S, n, ...] and labels [S, n, ...] of S sources."""
+
+
+class Question(NamedTuple):
     """One model, the images that it is evaluated on, and the place of the result.
 
     Args:
@@ -43,31 +47,40 @@ class Question:
 
 
 def stacked_losses(
-    jobs: Sequence[LossSpec], models: Mapping[str, StackedModels], data: NodeDatasets, memory: Memory
+    jobs: Sequence[LossSpec],
+    models: Mapping[str, StackedModels],
+    data: NodeDatasets,
+    memory: Memory,
+    pools: dict[str, SamplePool],
 ) -> list[LazyValue]:
-    """Return the results of threads.py: losses_of, for jobs whose models can all be stacked."""
+    """Return the results of threads.py: losses_of, for jobs whose models can all be stacked.
+
+    Args:
+        jobs, models, data, memory: see outputs_of.
+        pools: the samples of splits; others are added.
+    """
     answers: list[Answers] = []
     groups: dict[tuple, list[Question]] = defaultdict(list)
     batches_of: dict[Hashable, tuple[LossSpec, Batches]] = {}
     for index, job in enumerate(jobs):
+        images, labels = data.local(job.split, job.node)
+        like = images.shape[1:], images.dtype, labels.shape[1:], labels.dtype
         for place, (model, batches) in enumerate(zip(job.models, job.batches, strict=True)):
             source: Hashable = (index, id(batches))
             batches_of[source] = job, batches
-            sizes = tuple(len(batch) for batch in batches)
-            like = data.local(job.split, job.node)[0]
-            key = architecture_of(model), len(model), like.shape[1:], like.dtype, sizes
+            key = architecture_of(model), len(model), job.split, like, batches.ends
             groups[key].append(Question(model, source, (index, place)))
-    for (architecture, *_, sizes), questions in groups.items():
+    for (architecture, _, split, like, ends), questions in groups.items():
+        if split not in pools:
+            pools[split] = SamplePool(data.sets(split))
         asked = {question.source: batches_of[question.source] for question in questions}
-        samples = _gathered(data, asked)
-        losses = torch.cat(
-            [
-                _losses(data, outputs, labels)
-                for outputs, labels in outputs_of(models[architecture], questions, samples, memory)
-            ],
-            dim=1,
-        )
-        means = torch.stack([batch.mean(dim=1) for batch in losses.split(sizes, dim=1)]).mean(dim=0)
+        nodes = [data.place(split, job.node) for job, _ in asked.values()]
+        look = pools[split].look(nodes, [batches.rows for _, batches in asked.values()])
+        image = torch.zeros(1, *like[0], dtype=like[1], device=labels.device)
+        passes = outputs_of(models[architecture], questions, list(asked), look, image, ends[-1], memory)
+        losses = [_losses(data, *outputs) for outputs in passes]
+        each = losses[0] if len(losses) == 1 else torch.cat(losses, dim=1)
+        means = (each * _shares(ends, labels.device)).sum(dim=1)
         answers.append(([question.place for question in questions], downloaded(means)))
     return _values(jobs, answers)
 
@@ -95,15 +108,6 @@ def _values(jobs: Sequence[LossSpec | TestSpec], answers: Sequence[Answers]) -> 
     return lazy_values(get, len(jobs))
 
 
-def _gathered(data: NodeDatasets, asked: Mapping[Hashable, tuple[LossSpec, Batches]]) -> dict[Hashable, Samples]:
-    """The samples of batches, whose rows are uploaded in one copy."""
-    local = [data.local(job.split, job.node) for job, _ in asked.values()]
-    rows = uploaded(np.concatenate([batch for _, batches in asked.values() for batch in batches]), local[0][1].device)
-    parts = rows.split([sum(map(len, batches)) for _, batches in asked.values()])
-    each = zip(asked, local, parts, strict=True)
-    return {source: (images[part], labels[part]) for source, (images, labels), part in each}
-
-
 def stacked_predictions(
     jobs: Sequence[TestSpec], models: Mapping[str, StackedModels], data: NodeDatasets, memory: Memory
 ) -> list[LazyValue]:
@@ -127,42 +131,71 @@ def stacked_predictions(
 def outputs_of(
     models: StackedModels,
     questions: Sequence[Question],
-    samples: Mapping[Hashable, Samples],
+    sources: Sequence[Hashable],
+    look: Look,
+    image: torch.Tensor,
+    count: int,
     memory: Memory,
     precision: str = "float32",
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Yield per pass over some images the outputs [N, n, classes] of every question, and the labels [N, n].
 
     Args:
+        models: the architecture of all questions.
         questions: N, whose models have equally many parts.
-        samples: per source images and labels, as many as every other's.
+        sources: of the questions, S of them.
+        look: returns images and labels of the sources.
+        image: one of its shape and type, [1, ...].
+        count: images of each source.
         memory: decides how many images a pass has.
         precision: of the passes; outputs are float32.
     """
     cores = {(question.model[0].number, question.source): question for question in questions}
-    position = {key: index for index, key in enumerate(cores)}
-    unit_of = [position[question.model[0].number, question.source] for question in questions]
     core_rows, head_rows = _parts(models, list(cores.values()), questions)
-    sources = list(dict.fromkeys(question.source for question in questions))
+    find = partial(_places, device=core_rows.device)
+    core_of = find([(question.model[0].number, question.source) for question in questions], list(cores))
+    of_cores = find([unit.source for unit in cores.values()], sources)
+    of_questions = core_of if of_cores is None else find([question.source for question in questions], sources)
     shared = len(sources) == 1
-    picked = None if unit_of == list(range(len(cores))) else uploaded(np.array(unit_of), core_rows.device)
 
     def one_pass(part: slice) -> tuple[torch.Tensor, torch.Tensor]:
-        seen = {source: tuple(values[part] for values in samples[source]) for source in sources}
+        images, labels = look(part)
         if shared:
-            images, labels = seen[sources[0]]
-            labels = labels.expand(len(questions), *labels.shape)
+            images, labels = images[0], labels.expand(len(questions), *labels.shape[1:])
         else:
-            images = torch.stack([seen[unit.source][0] for unit in cores.values()])
-            labels = torch.stack([seen[question.source][1] for question in questions])
+            images, labels = _picked(images, of_cores), _picked(labels, of_questions)
         with autocast(precision, core_rows.device):
             features = models.features(core_rows, images, shared)
-            outputs = models.outputs(head_rows, features if picked is None else features[picked])
+            outputs = models.outputs(head_rows, _picked(features, core_of))
         return outputs if precision == "float32" else outputs.float(), labels
 
-    inputs = samples[sources[0]][0]
-    of_core, of_head = models.image_bytes(inputs[:1])
-    yield from memory.passes(len(inputs), max(len(cores) * of_core, len(questions) * of_head), one_pass)
+    of_core, of_head = models.image_bytes(image)
+    yield from memory.passes(count, max(len(cores) * of_core, len(questions) * of_head), one_pass)
+
+
+def _places(wanted: Sequence[Hashable], known: Sequence[Hashable], device: torch.device) -> torch.Tensor | None:
+    """Return the places of the wanted ones, int64 [n]; None if these are all known ones in order."""
+    if wanted == known:
+        return None
+    place = {each: number for number, each in enumerate(known)}
+    return _on_device(tuple(place[each] for each in wanted), device)
+
+
+@lru_cache(maxsize=64)
+def _on_device(numbers: tuple[int, ...], device: torch.device) -> torch.Tensor:
+    """Return whole numbers as a tensor, which waves of one pattern share."""
+    return uploaded(np.array(numbers), device)
+
+
+@lru_cache(maxsize=64)
+def _shares(ends: tuple[int, ...], device: torch.device) -> torch.Tensor:
+    """Return the share of each sample in the mean of the means of batches, float64 [n]."""
+    sizes = np.diff(ends, prepend=0)
+    return uploaded(np.repeat(1 / (len(sizes) * sizes), sizes), device)
+
+
+def _picked(values: torch.Tensor, places: torch.Tensor | None) -> torch.Tensor:
+    return values if places is None else values.index_select(0, places)
 
 
 def _parts(
@@ -182,6 +215,10 @@ def _losses(data: NodeDatasets, outputs: torch.Tensor, labels: torch.Tensor) -> 
     return each.double().view(labels.shape[:2])
 
 
+def _stack(values: Sequence[torch.Tensor]) -> torch.Tensor:
+    return values[0][None] if len(values) == 1 else torch.stack(values)
+
+
 def _tested(
     models: StackedModels,
     questions: Sequence[Question],
@@ -190,7 +227,14 @@ def _tested(
     memory: Memory,
     precision: str,
 ) -> Callable[[], list[EvalResult]]:
-    tally = MetricSum(data.task, len(questions), next(iter(samples.values()))[1].device)
-    for outputs, labels in outputs_of(models, questions, samples, memory, precision):
+    images, labels = next(iter(samples.values()))
+    tally = MetricSum(data.task, len(questions), labels.device)
+
+    def look(part: slice) -> Samples:
+        seen = [(images[part], labels[part]) for images, labels in samples.values()]
+        return _stack([images for images, _ in seen]), _stack([labels for _, labels in seen])
+
+    asked = list(samples), look, images[:1], len(images)
+    for outputs, labels in outputs_of(models, questions, *asked, memory, precision):
         tally.add(outputs, labels, _losses(data, outputs, labels).sum(dim=1))
     return tally.results_later()

@@ -198,6 +198,9 @@ class ThreadsBackend(Backend):
     def run(self, kind: str, jobs: Sequence[Any]) -> list[Any]:
         if kind == TrainSpec.kind:
             allocate_outputs(jobs)
+            for job in jobs:
+                if job.loss is not None:
+                    job.loss.values().fill_(NOT_COMPUTED)
             return self._workers.map(self._train, jobs, (self.name, kind))
         evaluate = losses_of if kind == LossSpec.kind else predictions_of
         compute = lambda workspace_of, job: evaluate(job, workspace_of, self._data, self._chunk)  # noqa: E731
@@ -273,8 +276,6 @@ def allocate_outputs(jobs: Sequence[TrainSpec]) -> None:
         for row in outputs:
             if row is not None:
                 row.allocate()
-        if job.loss is not None:
-            job.loss.values().fill_(NOT_COMPUTED)
 
 
 def load_start(workspace: ModelWorkspace, job: TrainSpec, training: Training) -> LiveState | None:
