@@ -77,12 +77,12 @@ class Job:
 
     @property
     def ready(self) -> bool:
-        return all(row.slot is not None for row in self.inputs)
+        return None not in [row.slot for row in self.inputs]  # lists are quicker than generators
 
     @property
     def wanted(self) -> bool:
         """Whether its result can still be used."""
-        return self.computes_value or any(output() is not None for output in self._outputs)
+        return self.computes_value or [output() for output in self._outputs].count(None) < len(self._outputs)
 
     def finish(self, value: Any = None) -> None:
         """Mark the job as run and release its inputs, so that their rows can be freed."""

@@ -6,18 +6,18 @@ Their shapes are checked; errors name the architectures and their nodes.
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from operator import attrgetter
+from functools import partial
 from typing import Any
 
 from ddlsim.aggregation.base import Aggregation
 from ddlsim.attacks.base import Attack
 from ddlsim.foundation.errors import DdlsimError
 from ddlsim.learning import job_types
-from ddlsim.learning.bank import Params, Rows
+from ddlsim.learning.bank import Params, Row, Rows
 from ddlsim.learning.fragments import Fragment
 from ddlsim.learning.jobs import Job, Jobs
 from ddlsim.learning.layout import Entry, Part
-from ddlsim.learning.optimizing.state import leaves, replaced
+from ddlsim.learning.optimizing.state import replaced
 
 
 class ShapeChecks:
@@ -216,10 +216,19 @@ class RowOperations:
             kind: of the job.
             fields: of its specification, with handles in place of the numbers of rows.
         """
-        reads = [handle.row for name in kind.reads_in for handle in leaves(fields.get(name))]
-        writes = [handle.row for name in kind.writes_in for handle in leaves(fields.get(name))]
-        rows = {name: fields[name] for name in (*kind.reads_in, *kind.writes_in) if name in fields}
-        spec = kind(**fields | {name: replaced(value, attrgetter("serial")) for name, value in rows.items()})
+        reads: list[Row] = []
+        writes: list[Row] = []
+        for names, rows in ((kind.reads_in, reads), (kind.writes_in, writes)):
+            for name in names:
+                if fields.get(name):
+                    fields[name] = replaced(fields[name], partial(_numbered, rows))
+        spec = kind(**fields)
         for row in writes:
             row.node = reads[0].node if spec.node is None else spec.node
         return self.jobs.submit(Job(spec, reads, writes))
+
+
+def _numbered(rows: list[Row], handle: Params) -> int:
+    """Return the number of a handle's row, which is added to the rows."""
+    rows.append(handle.row)
+    return handle.row.number

@@ -77,6 +77,8 @@ class Batches(Sequence[np.ndarray]):
 
     def between(self, start: int, stop: int) -> "Batches":
         """Return the mini-batches from `start` to `stop`, which share the array."""
+        if start == 0 and stop >= len(self.ends):
+            return self
         first = self.ends[start - 1] if start else 0
         ends = self.ends[start:stop]
         return Batches(self.rows[first : ends[-1] if ends else first], tuple(end - first for end in ends))

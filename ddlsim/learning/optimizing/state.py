@@ -7,7 +7,7 @@ numbers in its state for each parameter, which a step on zeros finds.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -42,29 +42,26 @@ class OptimizerState:
 
 
 def leaves(value: Any) -> Iterator[Any]:
-    """Rows, their numbers or their handles in a field of a specification: alone, in tuples, mappings or OptimizerState;
+    """Rows, their numbers or their handles in a field of a specification: alone, in tuples, dicts or OptimizerState;
     None is skipped.
     """
-    if isinstance(value, OptimizerState):
-        value = value.rows
-    if isinstance(value, Mapping):
-        value = tuple(value.values())
-    if isinstance(value, tuple | list):
-        for child in value:
-            yield from leaves(child)
-    elif value is not None:
-        yield value
+    found: list[Any] = []
+    replaced(value, found.append)
+    return iter(found)
 
 
 def replaced(value: Any, replacement: Callable[[Any], Any]) -> Any:
     """Return the same field with a replacement of each of its leaves."""
-    if isinstance(value, OptimizerState):
-        return replace(value, rows=replaced(value.rows, replacement))
-    if isinstance(value, Mapping):
-        return {key: replaced(child, replacement) for key, child in value.items()}
-    if isinstance(value, tuple | list):
+    kind = type(value)  # exact types, which take a fraction of the time of isinstance
+    if kind is tuple or kind is list:
         return tuple([replaced(child, replacement) for child in value])
-    return value if value is None else replacement(value)
+    if value is None:
+        return None
+    if kind is dict:
+        return {key: replaced(child, replacement) for key, child in value.items()}
+    if kind is OptimizerState:
+        return OptimizerState(value.steps, replaced(value.rows, replacement))
+    return replacement(value)
 
 
 @dataclass(frozen=True)
