@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,6 +12,7 @@ import torch
 from interpreted_convolutions import gradients
 from torch.nn import functional as F
 
+from ddlsim.kernels import conv_products
 from ddlsim.kernels import grouped_conv as convolving
 
 grouped_conv = pytest.importorskip("ddlsim.kernels.grouped_conv", exc_type=ImportError)
@@ -38,12 +40,12 @@ CASES = {
 def made(channels, outputs, size, kernel, stride=1, padding=0, dilation=1, bias=True, count=3, batch=3):
     """Return the inputs of a convolution in float64 as arguments of `gradients`, and its results."""
     torch.manual_seed(1)
-    draw = lambda *shape: torch.randn(shape, dtype=torch.float64)  # noqa: E731
+    draw = lambda *shape: torch.randn(shape).double()  # noqa: E731
     weights = draw(count * outputs, channels, *kernel)
     inputs = [draw(batch, count * channels, *size), weights, *([draw(len(weights))] if bias else [])]
     moves = stride, padding, dilation
     plain = lambda *given: F.conv2d(*given[:3], *moves, count)  # noqa: E731
-    slopes = torch.randn_like(plain(*inputs, None))
+    slopes = draw(*plain(*inputs, None).shape)
     given = inputs, slopes, count, moves
     return given, gradients(plain, *given)
 
@@ -56,7 +58,7 @@ def in_float32(case, device="cpu"):
 def assert_same(found, case, within):
     for one, other in zip(found, case[1], strict=True):
         assert one.shape == other.shape
-        assert (one.double().cpu() - other).abs().max() <= within * other.abs().max()
+        assert (one.double().cpu() - other).norm() <= within * other.norm()
 
 
 @pytest.fixture(params=CASES)
@@ -95,7 +97,47 @@ def test_interpreted_images_of_one_pixel_in_another_layout(interpreted):
 
 @pytest.mark.full
 def test_interpreted_kernels_equal_convolutions_model_by_model(interpreted, name):
-    assert_same(interpreted[name], made(**CASES[name]), 1e-6)
+    assert_same(interpreted[name], made(**CASES[name]), 2e-7)
+
+
+def hopper_programs(launches):
+    """Return the PTX for compute capability 9.0 of recorded launches, specialized as a launch does it."""
+    compiler = pytest.importorskip("triton.compiler")
+    target = pytest.importorskip("triton.backends.compiler").GPUTarget("cuda", 90, 32)
+    types = {torch.float32: "*fp32", torch.bfloat16: "*bf16"}
+    for kernel, arguments, options in launches:
+        signature, constants, divisible = {}, {}, {}
+        for place, (parameter, value) in enumerate(zip(kernel.params, arguments, strict=True)):
+            of_one = isinstance(value, int) and value == 1 and not parameter.do_not_specialize
+            if parameter.is_constexpr or of_one:
+                signature[parameter.name], constants[(place,)] = "constexpr", value
+                continue
+            tensor = isinstance(value, torch.Tensor)
+            signature[parameter.name] = types[value.dtype] if tensor else "i32"
+            if tensor or (value % 16 == 0 and not parameter.do_not_specialize):
+                divisible[(place,)] = [["tt.divisibility", 16]]
+        source = compiler.ASTSource(kernel, signature, constants, divisible)
+        yield compiler.compile(source, target=target, options=options).asm["ptx"]
+
+
+@pytest.mark.full
+def test_products_of_gn_lenet_use_the_tensor_cores_of_hopper(monkeypatch, tmp_path):
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    launches = {"_convolve": [], "_weight_gradient": [], "_copy": []}
+    for name, recorded in launches.items():
+        kernel = getattr(conv_products, name)
+        record = lambda *a, kept=recorded, kernel=kernel, **k: kept.append((kernel, a, k))  # noqa: E731
+        monkeypatch.setattr(conv_products, name, defaultdict(lambda record=record: record))
+    for channels, outputs, side in ((3, 32, 32), (32, 32, 16), (32, 64, 8)):
+        images = torch.zeros(8, 32 * channels, side, side, requires_grad=channels > 3)
+        weights, biases = torch.zeros(32 * outputs, channels, 5, 5, requires_grad=True), torch.zeros(32 * outputs)
+        geometry = convolving.Geometry((1, 1), (2, 2), (1, 1))
+        grouped_conv.grouped_conv2d(images, weights, biases, 32, geometry, torch.float32).sum().backward()
+    assert [len(each) for each in launches.values()] == [5, 3, 3 + 3 + 2 + 2 + 3]
+    for program in hopper_programs(launches["_convolve"] + launches["_weight_gradient"]):
+        assert "wgmma.mma_async" in program and "mma.sync.aligned.m16n8" not in program
+        copies = [line for line in program.splitlines() if "cp.async.c" in line and "shared.global" in line]
+        assert copies and all("0x10" in line for line in copies)
 
 
 @needs_tensor_cores
@@ -151,6 +193,14 @@ def test_torch_computes_mixed_precision(monkeypatch, mixed):
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: mixed)
     values = SimpleNamespace(dtype=torch.float32, is_cuda=True, device=None)
     assert convolving._on_tensor_cores(values, values) != mixed
+
+
+def test_environment_variable_selects_cudnn(monkeypatch):
+    convolving.why_no_kernels.cache_clear()
+    monkeypatch.setattr(torch.version, "hip", None)
+    monkeypatch.setenv("DDLSIM_TRITON", "0")
+    assert convolving.why_no_kernels(torch.device("cuda")) == "DDLSIM_TRITON=0"
+    convolving.why_no_kernels.cache_clear()
 
 
 @pytest.mark.parametrize(
