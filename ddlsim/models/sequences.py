@@ -10,6 +10,7 @@ import math
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 
 def transformed() -> bool:
@@ -104,16 +105,31 @@ class CausalAttention(nn.Module):
 
 
 class Block(nn.Module):
-    """A transformer block with LayerNorm before attention and before the two linear layers (GPT-2, with exact GELU)."""
+    """A transformer block with LayerNorm before attention and before the two linear layers (GPT-2, with exact GELU).
 
-    def __init__(self, width: int, heads: int, dropout: float):
+    Args:
+        width: of the features.
+        heads: a divisor of width.
+        dropout: share of outputs dropped while training.
+        recomputed: whether training keeps only the input, and computes the activations again for the backward pass.
+    """
+
+    def __init__(self, width: int, heads: int, dropout: float, recomputed: bool = False):
         super().__init__()
+        self.recomputed = recomputed
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.attention = CausalAttention(width, heads, dropout)
         self.widen, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
         self.drop = nn.Dropout(dropout) if dropout else nn.Identity()
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
+        # transformed or stacked, the block would be computed again with other parameters than the first time
+        plain = of_torch(features) and of_torch(self.narrow.weight) and not transformed()
+        if self.recomputed and plain and torch.is_grad_enabled():
+            return checkpoint(self._outputs, features, use_reentrant=False, preserve_rng_state=False)
+        return self._outputs(features)
+
+    def _outputs(self, features: torch.Tensor) -> torch.Tensor:
         features = features + self.attention(self.norm1(features))
         return features + self.drop(self.narrow(F.gelu(self.widen(self.norm2(features)))))
 
@@ -133,6 +149,21 @@ class TokensAndPositions(nn.Module):
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         return self.tokens(ids) + self.positions.weight[: ids.shape[1]]
+
+
+class TiedOutput(nn.Module):
+    """Features [..., width] -> logits [..., tokens], with the weights of an embedding.
+
+    Args:
+        embedding: of tokens.
+    """
+
+    def __init__(self, embedding: nn.Embedding):
+        super().__init__()
+        self.weight = embedding.weight
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        return F.linear(features, self.weight)
 
 
 def initialize_as_gpt2(module: nn.Module, layers: int) -> None:

@@ -3,8 +3,8 @@
 Sources: the LSTM's default is LEAF's for Shakespeare (Caldas et al., "LEAF: a benchmark for federated settings", 2018:
 embedding of 8, two layers of 256 units); the GPT is GPT-2's block (Radford et al., "Language models are unsupervised
 multitask learners", 2019) with its initialization; the mean of embeddings is fastText's (Joulin et al., "Bag of tricks
-for efficient text classification", 2017) without n-grams. Difference: the output layer does not share the embedding's
-weights, since the embedding is part of the core and the output layer is the head.
+for efficient text classification", 2017) without n-grams. Difference: by default the output layer does not share the
+embedding's weights, since the embedding is part of the core and the output layer is the head.
 """
 
 from dataclasses import dataclass, replace
@@ -56,14 +56,18 @@ class TextModel(ModelSettings):
             text = f"{type(self).__name__} takes sequences of token ids [T], the data has samples {list(image_shape)}"
             raise ScenarioError(f"model: {text}. Choose another model, or data of texts (shakespeare, ag_news).")
 
-    def _whole(self, layers: "list[nn.Module]", features: int, num_classes: int) -> "SplitModel":
-        """The model of a core's layers, whose last one returns [n, T, features]."""
+    def _whole(
+        self, layers: "list[nn.Module]", features: int, num_classes: int, tied: "nn.Module | None" = None
+    ) -> "SplitModel":
+        """The model of a core's layers, whose last one returns [n, T, features]; a tied output layer is in the core."""
         from torch import nn
 
         from ddlsim.models.sequences import LastPosition
         from ddlsim.models.split import SplitModel
 
         last = [LastPosition()] if self.predicts == "last" else []
+        if tied is not None:
+            return SplitModel(nn.Sequential(*layers, *last, tied), nn.Identity())
         return SplitModel(nn.Sequential(*layers, *last), nn.Linear(features, num_classes))
 
 
@@ -126,6 +130,11 @@ class GPT(TextModel):
         width: of the features.
         context: most positions; null: as long as the data's samples are.
         dropout: share of values dropped after attention and after each block's linear layers, 0 to below 1.
+        tie_word_embeddings: whether the output layer is the embedding's matrix, without a bias, as in GPT-2. The model
+            then has no head apart from its core.
+        activation_checkpointing: whether training keeps only the inputs of blocks and computes their activations again
+            in the backward pass: less memory, more operations, the same gradients. Nodes train one by one, without
+            dropout.
     """
 
     layers: Count = 4
@@ -133,10 +142,20 @@ class GPT(TextModel):
     width: UnitCount = 128
     context: Count | None = None
     dropout: Annotated[float, Ge(0), Lt(1)] = 0.0
+    tie_word_embeddings: bool = False
+    activation_checkpointing: bool = False
 
     def __post_init__(self) -> None:
         if self.width % self.heads:
             raise ScenarioError(f"heads: expected a divisor of width ({self.width}), got {self.heads}.")
+        if self.activation_checkpointing and self.dropout:
+            text = f"expected dropout 0, got {self.dropout:g}: the second pass would draw another mask"
+            raise ScenarioError(f"activation_checkpointing: {text}. Set one of them to its default.")
+
+    @property
+    def has_core(self) -> bool:
+        """Whether the core is apart from the head, which needs weights of its own."""
+        return not self.tie_word_embeddings
 
     def check(self, image_shape: ImageShape) -> None:
         """Sequences of ids [T], T at most the context."""
@@ -149,12 +168,17 @@ class GPT(TextModel):
         """A fresh model, GPT-2's initialization."""
         from torch import nn
 
-        from ddlsim.models.sequences import Block, TokensAndPositions, initialize_as_gpt2
+        from ddlsim.models.sequences import Block, TiedOutput, TokensAndPositions, initialize_as_gpt2
 
         self.check(image_shape)
         tokens, context = self.tokens or UNKNOWN_TOKENS, self.context or image_shape[0]
-        blocks = [Block(self.width, self.heads, self.dropout) for _ in range(self.layers)]
-        layers = [TokensAndPositions(tokens, context, self.width), *blocks, nn.LayerNorm(self.width)]
-        model = self._whole(layers, self.width, num_classes)
+        recomputed = self.activation_checkpointing
+        blocks = [Block(self.width, self.heads, self.dropout, recomputed) for _ in range(self.layers)]
+        embeddings, norm = TokensAndPositions(tokens, context, self.width), nn.LayerNorm(self.width)
+        if self.tie_word_embeddings and num_classes != tokens:
+            text = f"expected as many outputs as tokens ({tokens}), got {num_classes}"
+            raise ScenarioError(f"model.tie_word_embeddings: {text}. Set it to false.")
+        tied = TiedOutput(embeddings.tokens) if self.tie_word_embeddings else None
+        model = self._whole([embeddings, *blocks, norm], self.width, num_classes, tied)
         initialize_as_gpt2(model, self.layers)
         return model

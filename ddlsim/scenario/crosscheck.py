@@ -114,8 +114,9 @@ def _model(scenario: Scenario) -> Wrong:
     elif model.only_size and algorithm.has_extra_parts:
         yield "model.name", f"is only a size, and {name} trains further parts on its layers. Choose another model"
     if algorithm.needs_core and not model.has_core:
-        text = f"this {parts.table('model').label_of(model)} has no core, and {name} keeps core and head apart. Choose "
-        yield "model.name", f"{text}a model with a core (gn_lenet, mlp, ...) or an algorithm without (el, dpsgd, ...)"
+        text = f"this {parts.table('model').label_of(model)} has no core apart from its head, and {name} separates them"
+        cure = "Choose a model with a core (gn_lenet, mlp, gpt without tie_word_embeddings, ...)"
+        yield "model.name", f"{text}. {cure} or an algorithm without (el, dpsgd, ...)"
     if scenario.devices.measures and scenario.learning == "none":
         yield "devices.name", "measures training steps, and learning is none. Choose estimated or constant"
 

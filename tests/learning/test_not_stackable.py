@@ -5,6 +5,7 @@ import torch
 from stacked_learners import assert_equal_models, fallback_reasons, rng, train_all
 from torch import nn
 
+from ddlsim.models.sequences import Block
 from ddlsim.models.split import SplitModel
 
 
@@ -89,8 +90,14 @@ def test_unstackable_networks_train_one_by_one(pair, network):
         assert (one - other).abs().max() <= 1e-3 * other.abs().max()
 
 
+def checkpointed():
+    block = Block(36, 2, 0.0, recomputed=True)
+    return SplitModel(nn.Sequential(nn.Flatten(2), block, nn.Flatten()), nn.Linear(72, 3))
+
+
 def test_reason_for_training_alone_is_reported(pair):
-    for network, why in ((around(Jitter), "random numbers"), (hooked_parameter, "hooks")):
+    reasons = (around(Jitter), "random numbers"), (hooked_parameter, "hooks"), (checkpointed, "computed again")
+    for network, why in reasons:
         _, stacked = pair(builders={"own": network})
         train_all(stacked)
         ((reason, count),) = fallback_reasons(stacked).items()

@@ -38,7 +38,14 @@ def test_separate_core_and_head_need_a_core(problems, model):
     text = f"rounds: 3\nnodes: {{clusters: [5]}}\nalgorithm: {{name: facade}}\nmodel: {model}\n"
     (found,) = problems(text=text + "data: {name: fashion-mnist-mini}\ntraining: {learning_rate: 0.1}\n")
     name = model.split(":")[1].strip(" }").split(",")[0]
-    assert found.startswith(f"test.yaml:4:15: model.name: this {name} has no core, and facade keeps core and head")
+    expected = f"this {name} has no core apart from its head, and facade separates them"
+    assert found.startswith(f"test.yaml:4:15: model.name: {expected}")
+
+
+def test_tied_embeddings_need_an_algorithm_that_sends_models_whole(problems):
+    tied = ["model={name: gpt, tie_word_embeddings: true}", "data={name: shakespeare}"]
+    found = problems(sets=[*tied, "algorithm={name: facade}"])
+    assert any("this gpt has no core apart from its head, and facade separates them" in each for each in found)
 
 
 def test_link_attributes_of_a_topology_are_refused(problems, write, here):
@@ -54,7 +61,7 @@ def test_link_attributes_of_a_topology_are_refused(problems, write, here):
 
 def test_models_given_as_sizes_need_a_core(problems):
     (found,) = problems(sets=["learning=none", "model={name: sizes, core: 0}"])
-    assert "model.name: this sizes has no core" in found
+    assert "model.name: this sizes has no core apart from its head" in found
 
 
 @pytest.mark.parametrize("algorithm", ["mapl", "fedproto", "fedclassavg"])

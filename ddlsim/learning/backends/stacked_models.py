@@ -24,6 +24,7 @@ from ddlsim.learning.job_types import TrainSpec
 from ddlsim.learning.layout import Entry, Layout, named_tensors
 from ddlsim.learning.losses import Loss
 from ddlsim.learning.training_inputs import CORE, HEAD, MODEL
+from ddlsim.models.sequences import Block
 from ddlsim.scenario.sections import Training
 
 Columns = slice | torch.Tensor
@@ -321,6 +322,8 @@ def _why_alone(workspace: ModelWorkspace) -> str:
         return "a module has hooks on its gradients"
     if gradients_hooked(workspace.module):
         return "a parameter has hooks on its gradient"
+    if any(isinstance(each, Block) and each.recomputed for each in modules):
+        return "activations are computed again for the backward pass"
     return ""
 
 
