@@ -5,7 +5,7 @@ import torch
 from stacked_learners import HostRecorder, assert_equal_models, rng
 
 from ddlsim.learning.backends import stacked, step_graphs
-from ddlsim.learning.backends.stacked_training import StackedTraining, spans_of
+from ddlsim.learning.backends.stacked_training import MOST_CHAINED, StackedTraining, spans_of
 from ddlsim.learning.backends.step_graphs import CALLS_BEFORE, STEPS_WORTH, StepGraphs
 from ddlsim.learning.training_inputs import TrainingContext
 
@@ -74,7 +74,7 @@ def test_matrix_holds_as_many_models_as_its_bytes_allow(pair, matrices, monkeypa
 
 
 def test_large_models_train_one_at_a_time_with_one_graph_for_all_nodes(pair, matrices, monkeypatch):
-    plain, together = pair()
+    plain, together = pair(momentum=0.9)
     weights = 4 * together.architecture_of(0).layout.size
     monkeypatch.setattr(stacked, "STACK_BYTES", weights)
     monkeypatch.setattr(step_graphs, "MOST_BYTES", weights - 1)
@@ -84,3 +84,13 @@ def test_large_models_train_one_at_a_time_with_one_graph_for_all_nodes(pair, mat
     assert_equal_models(train_twice(together, steps), train_twice(plain, steps))
     assert matrices == [1] * 6 and len(graphs._graphs) == 1
     assert recorder.replays == 6 * STEPS_WORTH - CALLS_BEFORE
+
+
+def test_plain_steps_of_a_training_are_one_graph(pair):
+    plain, together = pair()
+    recorder = HostRecorder()
+    graphs = together.backends.backends[1]._waves._graphs = StepGraphs(recorder, 3)
+    steps = (MOST_CHAINED + 5,) * 3
+    for _ in range(CALLS_BEFORE // 2 + 1):
+        assert_equal_models(train_twice(together, steps), train_twice(plain, steps))
+    assert recorder.replays == 2 * 2 and len(graphs._graphs) == 2  # one of 16 steps, one of 5

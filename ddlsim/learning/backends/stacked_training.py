@@ -7,7 +7,7 @@ rows, so the rows that still train are always a range from the first one.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from itertools import groupby
+from itertools import chain, groupby, starmap
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from ddlsim.kernels.matrices import uploaded
 from ddlsim.learning.augmenting import augment_together
 from ddlsim.learning.backends.sample_pool import SamplePool
 from ddlsim.learning.backends.stacked_models import StackedModels, stack_models
+from ddlsim.learning.backends.stacked_steps import Gradients
 from ddlsim.learning.backends.step_graphs import StepGraphs
 from ddlsim.learning.backends.threads import allocate_outputs
 from ddlsim.learning.bank import stacked_rows, store_rows
@@ -25,10 +26,14 @@ from ddlsim.learning.optimizing.state import StackedState
 from ddlsim.learning.optimizing.updates import Updates
 from ddlsim.scenario.sections import Training
 
-PREPARED_BYTES = 2**28
+PREPARED_BYTES = 2**27
 """Most bytes of images that are gathered and augmented at once; a step's images always are."""
 
+MOST_CHAINED = 16
+"""Most steps of one graph, whose recording takes several times as long as its steps."""
+
 Samples = tuple[torch.Tensor, torch.Tensor]
+"""Images and labels."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +102,7 @@ class StackedTraining:
         wave.store()
 
     def _samples(self, jobs: Sequence[TrainSpec], spans: Sequence[Span]) -> Iterator[list[Iterator[Samples]]]:
-        """Yield per span, for each run, the images [n, b, C, H, W] and labels [n, b] of its steps."""
+        """Yield per span, for each run, the images [m, n, b, C, H, W] and labels [m, n, b] of its steps in blocks."""
         kind, views = self._training.augmentation, _views(jobs[0])
         augmenters = [
             self._data.augmenter(kind, job.seed, job.node, job.skipped, views)
@@ -121,14 +126,14 @@ class StackedTraining:
         return [self._pool.gather(nodes[0], rows[0]) for rows in self._pool.rows(asked)]
 
     def _prepared(self, node: int, indices: torch.Tensor, augmenters: Sequence) -> Iterator[Samples]:
-        """Yield the samples of rows [steps, n, b] of the pool step by step; several steps are prepared at once."""
+        """Yield the samples of rows [steps, n, b] of the pool, of several steps at once."""
         image_bytes = 4 * self._data.train[node][0].shape[1:].numel()
         at_once = max(1, PREPARED_BYTES // max(1, indices[0].numel() * image_bytes))
         for some in indices.split(at_once):
             images, labels = self._pool.gather(node, some)
             if augmenters:
                 images = augment_together(augmenters, images)
-            yield from zip(images, labels, strict=True)
+            yield images, labels
 
 
 def _views(job: TrainSpec) -> int:
@@ -179,11 +184,16 @@ class _Wave:
         """Train in the steps of a span."""
         self._updates.keep_first(span.rows)
         self._buffers = tuple(each.clone() for each in self._buffers)  # from a graph's memory, see StepGraphs
+        objective = self._jobs[0].objective
+        if len(span.runs) == 1 and self._updates.subtracts and not (objective and objective.class_means):
+            self._run_chains(span, samples[0])
+            return
         function, count = self._models.gradients(self._jobs[0]), len(span.steps)
+        step_by_step = [chain.from_iterable(starmap(zip, blocks)) for blocks in samples]
         waves = [self._graphs.wave(self._key, function, rows.stop - rows.start, count) for rows, _ in span.runs]
         for step in span.steps:
             results = []
-            for (rows, _), gradients, batches in zip(span.runs, waves, samples, strict=True):
+            for (rows, _), gradients, batches in zip(span.runs, waves, step_by_step, strict=True):
                 inputs = self._weights, self._others, *self._buffers
                 found = gradients(
                     *(each[rows] for each in inputs), *next(batches), *(each[rows] for each in self._further)
@@ -191,16 +201,33 @@ class _Wave:
                 results.append(found if len(waves) == 1 else tuple(each.clone() for each in found))
             self._take(step, span.rows, [_joined(parts) for parts in zip(*results, strict=True)])
 
+    def _run_chains(self, span: Span, blocks: Iterator[Samples]) -> None:
+        """Train in the steps of a span whose updates are plain: several steps are one function, and so one graph."""
+        rows, gradients = slice(0, span.rows), self._models.gradients(self._jobs[0])
+        for images, labels in blocks:
+            for some in zip(images.split(MOST_CHAINED), labels.split(MOST_CHAINED), strict=True):
+                steps = len(some[0])
+                wave = self._graphs.wave((self._key, steps), partial(_chained, gradients), span.rows, len(span.steps))
+                inputs = self._weights, self._others, *self._buffers, *self._further
+                weights, others, floats, numbers, *further = (each[rows] for each in inputs)
+                rates = self._updates.next_rates(steps).expand(span.rows, steps)
+                batches = (each.transpose(0, 1) for each in some)
+                weights[:], floats, numbers, losses = wave(weights, others, floats, numbers, rates, *batches, *further)
+                self._keep(span.rows, floats, numbers, losses)
+
     def _take(self, step: int, rows: int, results: Sequence[torch.Tensor]) -> None:
         """Take the results of a step's gradients for the first rows."""
         found, floats, numbers, losses, *sums = results
-        self._buffers = tuple(
-            _joined([new, old[rows:]]) for new, old in zip((floats, numbers), self._buffers, strict=True)
-        )
-        self._losses[:rows] += losses
+        self._keep(rows, floats, numbers, losses)
         if sums:
             self._add_class_sums(step, rows, sums[0])
         self._updates.take(self._views(found))
+
+    def _keep(self, rows: int, floats: torch.Tensor, numbers: torch.Tensor, losses: torch.Tensor) -> None:
+        """Keep the buffers of the first rows, and add their losses [rows]."""
+        new = zip((floats, numbers), self._buffers, strict=True)
+        self._buffers = tuple(_joined([own, old[rows:]]) for own, old in new)
+        self._losses[:rows] += losses
 
     def _add_class_sums(self, step: int, rows: int, sums: torch.Tensor) -> None:
         """Add class sums [n, C, D + 1] of a step, of the rows for which it is in the last pass over their samples."""
@@ -236,6 +263,37 @@ class _Wave:
             device = self._class_sums.device
             chosen = self._class_sums[uploaded(np.array(places), device), uploaded(np.array(labels), device)]
             store_rows(rows, chosen[:, :-1] / chosen[:, -1:].clamp(min=1))
+
+
+def _chained(
+    gradients: Gradients,
+    weights: torch.Tensor,
+    others: torch.Tensor,
+    floats: torch.Tensor,
+    numbers: torch.Tensor,
+    rates: torch.Tensor,
+    images: torch.Tensor,
+    labels: torch.Tensor,
+    *further: torch.Tensor,
+) -> tuple[torch.Tensor, ...]:
+    """Do plain updates of stacked models; for the tensors see stacked_steps.py.
+
+    Args:
+        rates: learning rates, [N, steps].
+        images: [N, steps, b, C, H, W].
+        labels: [N, steps, b].
+
+    Returns:
+        Weights and buffers afterwards, and the sum of the losses [N].
+    """
+    total: torch.Tensor = torch.zeros_like(rates[:, 0])
+    for step in range(rates.shape[1]):
+        found, floats, numbers, losses, *_ = gradients(
+            weights, others, floats, numbers, images[:, step], labels[:, step], *further
+        )
+        weights = torch.addcmul(weights, found, rates[:, step, None], value=-1)
+        total = total + losses
+    return weights, floats, numbers, total
 
 
 def _joined(parts: Sequence[torch.Tensor]) -> torch.Tensor:

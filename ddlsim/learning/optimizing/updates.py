@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
+from ddlsim.kernels.matrices import uploaded
 from ddlsim.learning.losses import Loss
 from ddlsim.learning.optimizing.state import LiveState, Named, StackedState
 from ddlsim.scenario.per_node import of_node
@@ -103,6 +104,22 @@ class Updates:
         self._summed += 1
         if self._summed == every:
             self._step_on_sums()
+
+    @property
+    def subtracts(self) -> bool:
+        """Whether an update subtracts the gradient of one mini-batch times its rate, and nothing else."""
+        settings = self._settings
+        cut = settings.clip_norm is not None or settings.clip_value is not None
+        return self._plain and not (self._proximal or cut or self._control is not None) and settings.accumulate == 1
+
+    def next_rates(self, steps: int) -> torch.Tensor:
+        """Count updates that are done elsewhere; return their rates, [N or 1, steps]."""
+        rates = torch.tensor(self._rates[self._done : self._done + steps], dtype=torch.float32)
+        rates = uploaded(rates, self._parameters[0].device)[None]
+        if self._shares_of_models is not None:
+            rates = rates * self._shares_of_models[self._done : self._done + steps].T
+        self._done += steps
+        return rates
 
     def keep_first(self, count: int) -> None:
         """Continue with the first models alone, of those that are stacked; accumulation must have ended."""
