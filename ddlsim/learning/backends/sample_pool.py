@@ -73,7 +73,8 @@ class SamplePool:
         for place, node in enumerate(nodes):
             of_pool[self.pool_of[node]].append(place)
         pools = list(of_pool.values())
-        rows = [self.rows([nodes[i] for i in own], [[indices[i]] for i in own])[0] for own in pools]
+        asked = [([nodes[i] for i in own], np.stack([indices[i] for i in own])) for own in pools]
+        rows = self.rows(asked)
         order = np.argsort(np.concatenate(pools))
 
         def samples(part: slice) -> Samples:
