@@ -19,6 +19,7 @@ from torch.nn import functional as F
 from ddlsim.kernels import aligned_rows, cosine, merge, project_simplex
 from ddlsim.kernels.grouped_conv import stacked_conv2d
 from ddlsim.learning.backends.stacked import make_backends
+from ddlsim.learning.backends.workspace import autocast
 
 ON_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if ON_GPU else "cpu"
@@ -109,6 +110,29 @@ def test_training_convolution(compare, channels, outputs, side):
     for found, expected in zip(gradients(ours), gradients(cudnn), strict=True):
         assert (found - expected).norm() <= 1e-5 * expected.norm()
     compare(lambda: gradients(ours), lambda: gradients(cudnn), "cuDNN, as many groups as models")
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+@pytest.mark.parametrize(("channels", "outputs", "side"), [(3, 32, 32), (32, 32, 16), (32, 64, 8)])
+def test_convolution_of_losses(compare, channels, outputs, side, precision):
+    """One layer of GN-LeNet without gradients, 32 models with 80 images each."""
+    torch.manual_seed(0)
+    count, batch = (cell.NODES, 80) if ON_GPU else (2, 2)
+    images = torch.randn(batch, count * channels, side, side, device=DEVICE)
+    weights, biases = (
+        torch.randn(count * outputs, channels, 5, 5, device=DEVICE),
+        torch.randn(count * outputs).to(DEVICE),
+    )
+
+    def convolved(convolve: Callable[..., torch.Tensor], precision: str = precision) -> torch.Tensor:
+        with torch.no_grad(), autocast(precision, images.device):
+            return convolve(images, weights, biases)
+
+    ours = lambda x, w, b: stacked_conv2d(x, w, b, count, 1, 2, 1)  # noqa: E731
+    cudnn = partial(F.conv2d, padding=2, groups=count)
+    expected = convolved(cudnn, "float32")
+    assert (convolved(ours) - expected).norm() <= (1e-5 if precision == "float32" else 1e-2) * expected.norm()
+    compare(lambda: convolved(ours), lambda: convolved(cudnn), "cuDNN, as many groups as models")
 
 
 def test_facade_round(compare, learner, starts):

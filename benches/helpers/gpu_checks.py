@@ -120,11 +120,6 @@ def tests(setting: Setting, words: Sequence[str], small: Sequence[str], together
     sys.exit(code)
 
 
-def without_triton(setting: Setting) -> dict[str, str]:
-    """Return variables of the environment with which Triton cannot compile, so that cuDNN convolves."""
-    return {"CC": "false", "TRITON_CACHE_DIR": str(setting.out / "no_kernels")}
-
-
 def bench_gpu(setting: Setting) -> None:
     """Run bench_gpu.py (on a CPU: one small bench); its report is OUT/bench_gpu.json."""
     bench = ["benches/bench_kernel_calls.py", "-k", "cosine"] if setting.small else ["benches/bench_gpu.py"]

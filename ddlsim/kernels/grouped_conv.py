@@ -119,17 +119,22 @@ def stacked_conv2d(
     Returns:
         [b, N * O, OH, OW].
     """
-    trains = torch.is_grad_enabled() and (images.requires_grad or weights.requires_grad)
-    if trains and not isinstance(padding, str) and _on_tensor_cores(images, weights):
+    dtype = _precision(images, weights)
+    if dtype is not None and not isinstance(padding, str):
         geometry = Geometry(_pair(stride), _pair(padding), _pair(dilation))
         if FEWEST_MODELS <= count <= MOST_MODELS and _fits(images, weights, count, geometry.padding, geometry.dilation):
-            return grouped_conv2d(images, weights, biases, count, geometry, torch.float32)
+            return grouped_conv2d(images, weights, biases, count, geometry, dtype)
     return F.conv2d(images, weights, biases, stride, padding, dilation, count)
 
 
-def _on_tensor_cores(images: Tensor, weights: Tensor) -> bool:
-    in_float32 = images.dtype == weights.dtype == torch.float32
-    return images.is_cuda and in_float32 and not torch.is_autocast_enabled("cuda") and not why_no_kernels(images.device)
+def _precision(images: Tensor, weights: Tensor) -> torch.dtype | None:
+    """What the kernels multiply: float32, or bfloat16 by autocast; None if torch computes the convolution."""
+    if not images.is_cuda or weights.dtype != torch.float32 or why_no_kernels(images.device):
+        return None
+    mixed = torch.is_autocast_enabled("cuda")
+    dtype = torch.get_autocast_dtype("cuda") if mixed else torch.float32
+    fits = dtype in (torch.float32, torch.bfloat16) and images.dtype in (torch.float32, dtype)
+    return dtype if fits else None
 
 
 @cache

@@ -40,8 +40,24 @@ def check_interpreter() -> None:
     assert found.eq(3).all()
 
 
+def interpret_bfloat16() -> None:
+    """Multiply bfloat16, which the interpreter holds as whole numbers, as float32."""
+    import numpy as np
+    import triton.language as tl
+    from triton.runtime import interpreter
+
+    dot = interpreter.InterpreterBuilder.create_dot
+
+    def wide(handle):
+        if handle.dtype.scalar != tl.bfloat16:
+            return handle
+        return interpreter.TensorHandle((handle.data.astype(np.uint32) << 16).view(np.float32), tl.float32)
+
+    interpreter.InterpreterBuilder.create_dot = lambda self, a, b, *rest: dot(self, wide(a), wide(b), *rest)
+
+
 def main(given: str, found: str) -> None:
-    """Read cases (inputs, slopes, count, moves) and write the kernels' results."""
+    """Read cases (inputs, slopes, count, moves) and write the kernels' results in the type of the slopes."""
     os.environ["TRITON_INTERPRET"] = "1"
     check_interpreter()
     from ddlsim.kernels import grouped_conv
@@ -55,8 +71,12 @@ def main(given: str, found: str) -> None:
         assert calls, "torch's own convolution was called"
         return result
 
-    convolving._on_tensor_cores = lambda images, weights: True
-    torch.save([gradients(kernels_alone, *case) for case in torch.load(given)], found)
+    interpret_bfloat16()
+    results = []
+    for case in torch.load(given):
+        convolving._precision = lambda images, weights, dtype=case[1].dtype: dtype
+        results.append(gradients(kernels_alone, *case))
+    torch.save(results, found)
 
 
 if __name__ == "__main__":

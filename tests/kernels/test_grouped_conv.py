@@ -37,10 +37,12 @@ CASES = {
 }
 
 
-def made(channels, outputs, size, kernel, stride=1, padding=0, dilation=1, bias=True, count=3, batch=3):
+def made(
+    channels, outputs, size, kernel, stride=1, padding=0, dilation=1, bias=True, count=3, batch=3, dtype=torch.float32
+):
     """Return the inputs of a convolution in float64 as arguments of `gradients`, and its results."""
     torch.manual_seed(1)
-    draw = lambda *shape: torch.randn(shape).double()  # noqa: E731
+    draw = lambda *shape: torch.randn(shape).to(dtype).double()  # noqa: E731
     weights = draw(count * outputs, channels, *kernel)
     inputs = [draw(batch, count * channels, *size), weights, *([draw(len(weights))] if bias else [])]
     moves = stride, padding, dilation
@@ -70,13 +72,21 @@ def name(request) -> str:
 def interpreted(tmp_path_factory):
     """Return the results of the interpreted kernels for each case."""
     given, found = (tmp_path_factory.mktemp("conv") / file for file in ("given.pt", "found.pt"))
-    torch.save([*(in_float32(made(**case)) for case in CASES.values()), one_pixel()], given)
+    inputs, slopes, *rest = in_float32(rounded())
+    torch.save(
+        [*(in_float32(made(**case)) for case in CASES.values()), one_pixel(), (inputs, slopes.bfloat16(), *rest)], given
+    )
     script = Path(interpreted_convolutions.__file__)
     done = subprocess.run([sys.executable, script, given, found], capture_output=True, text=True)
     if done.returncode == interpreted_convolutions.NO_INTERPRETER:
         pytest.skip(f"Triton's interpreter does not work here: {done.stderr.splitlines()[-1]}")
     assert not done.returncode, done.stderr
-    return dict(zip((*CASES, "one pixel"), torch.load(found), strict=True))
+    return dict(zip((*CASES, "one pixel", "bfloat16"), torch.load(found), strict=True))
+
+
+def rounded():
+    """Return a convolution of values that bfloat16 holds, as `made` does."""
+    return made(channels=5, outputs=7, size=(9, 6), kernel=(3, 3), padding=1, dtype=torch.bfloat16)
 
 
 def one_pixel():
@@ -100,6 +110,14 @@ def test_interpreted_kernels_equal_convolutions_model_by_model(interpreted, name
     assert_same(interpreted[name], made(**CASES[name]), 2e-7)
 
 
+@pytest.mark.full
+def test_interpreted_kernels_multiply_bfloat16(interpreted):
+    (outputs, *gradients), (expected, *others) = interpreted["bfloat16"], rounded()[1]
+    assert outputs.dtype == torch.bfloat16
+    assert (outputs.double() - expected).norm() <= 2**-8 * expected.norm()
+    assert_same(gradients, (None, others), 2e-7)
+
+
 def hopper_programs(launches):
     """Return the PTX for compute capability 9.0 of recorded launches, specialized as a launch does it."""
     compiler = pytest.importorskip("triton.compiler")
@@ -121,7 +139,8 @@ def hopper_programs(launches):
 
 
 @pytest.mark.full
-def test_products_of_gn_lenet_use_the_tensor_cores_of_hopper(monkeypatch, tmp_path):
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_products_of_gn_lenet_use_the_tensor_cores_of_hopper(monkeypatch, tmp_path, dtype):
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     launches = {"_convolve": [], "_weight_gradient": [], "_copy": []}
     for name, recorded in launches.items():
@@ -132,12 +151,12 @@ def test_products_of_gn_lenet_use_the_tensor_cores_of_hopper(monkeypatch, tmp_pa
         images = torch.zeros(8, 32 * channels, side, side, requires_grad=channels > 3)
         weights, biases = torch.zeros(32 * outputs, channels, 5, 5, requires_grad=True), torch.zeros(32 * outputs)
         geometry = convolving.Geometry((1, 1), (2, 2), (1, 1))
-        grouped_conv.grouped_conv2d(images, weights, biases, 32, geometry, torch.float32).sum().backward()
-    assert [len(each) for each in launches.values()] == [5, 3, 3 + 3 + 2 + 2 + 3]
+        grouped_conv.grouped_conv2d(images, weights, biases, 32, geometry, dtype).sum().backward()
+    assert [len(launches[name]) for name in ("_convolve", "_weight_gradient")] == [5, 3]
     for program in hopper_programs(launches["_convolve"] + launches["_weight_gradient"]):
         assert "wgmma.mma_async" in program and "mma.sync.aligned.m16n8" not in program
         copies = [line for line in program.splitlines() if "cp.async.c" in line and "shared.global" in line]
-        assert copies and all("0x10" in line for line in copies)
+        assert copies and (dtype != torch.float32 or all("0x10" in line for line in copies))
 
 
 @needs_tensor_cores
@@ -158,7 +177,7 @@ def test_convolutions_on_the_host_equal_torch(name):
     ("change", "why"),
     [
         ({}, None),
-        ({"weights": torch.randn(8, 3, 3, 3)}, "nothing to differentiate, where cuDNN is as fast"),
+        ({"weights": torch.randn(8, 3, 3, 3)}, None),
         ({"padding": "same"}, "padding by name"),
         ({"padding": 3}, "windows that see nothing but padding"),
         ({"images": torch.randn(0, 6, 8, 8)}, "no image"),
@@ -171,7 +190,7 @@ def test_convolutions_on_the_host_equal_torch(name):
     ],
 )
 def test_unsupported_convolutions_are_computed_by_torch(monkeypatch, change, why):
-    monkeypatch.setattr(convolving, "_on_tensor_cores", lambda images, weights: True)
+    monkeypatch.setattr(convolving, "_precision", lambda images, weights: torch.float32)
     monkeypatch.setattr(grouped_conv, "grouped_conv2d", lambda *args: "the kernels")
     monkeypatch.setattr(F, "conv2d", lambda *args: "torch")
     weights = torch.randn(8, 3, 3, 3, requires_grad=True)
@@ -180,19 +199,24 @@ def test_unsupported_convolutions_are_computed_by_torch(monkeypatch, change, why
     assert convolving.stacked_conv2d(**given) == ("torch" if why else "the kernels")
 
 
-@pytest.mark.parametrize("dtypes", [(torch.float64, torch.float64), (torch.float32, torch.bfloat16)])
-def test_torch_computes_other_precisions(monkeypatch, dtypes):
+@pytest.mark.parametrize(
+    ("mixed", "images", "weights", "multiplied"),
+    [
+        (None, torch.float32, torch.float32, torch.float32),
+        (None, torch.float64, torch.float64, None),
+        (None, torch.bfloat16, torch.float32, None),
+        (torch.bfloat16, torch.float32, torch.float32, torch.bfloat16),
+        (torch.bfloat16, torch.bfloat16, torch.float32, torch.bfloat16),
+        (torch.bfloat16, torch.float64, torch.float32, None),
+        (torch.float16, torch.float32, torch.float32, None),
+    ],
+)
+def test_kernels_multiply_float32_and_bfloat16_by_autocast(monkeypatch, mixed, images, weights, multiplied):
     monkeypatch.setattr(convolving, "why_no_kernels", lambda device: "")
-    images, weights = (SimpleNamespace(dtype=dtype, is_cuda=True, device=None) for dtype in dtypes)
-    assert not convolving._on_tensor_cores(images, weights)
-
-
-@pytest.mark.parametrize("mixed", [True, False])
-def test_torch_computes_mixed_precision(monkeypatch, mixed):
-    monkeypatch.setattr(convolving, "why_no_kernels", lambda device: "")
-    monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: mixed)
-    values = SimpleNamespace(dtype=torch.float32, is_cuda=True, device=None)
-    assert convolving._on_tensor_cores(values, values) != mixed
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: mixed is not None)
+    monkeypatch.setattr(torch, "get_autocast_dtype", lambda device: mixed)
+    tensors = (SimpleNamespace(dtype=dtype, is_cuda=True, device=None) for dtype in (images, weights))
+    assert convolving._precision(*tensors) == multiplied
 
 
 def test_environment_variable_selects_cudnn(monkeypatch):
