@@ -42,7 +42,7 @@ def hangs(setting):
     time.sleep(600)
 
 def works(setting):
-    yield {"CC": os.environ["CC"]}
+    yield {"DDLSIM_TRITON": os.environ["DDLSIM_TRITON"]}
 """
 
 
@@ -87,7 +87,7 @@ def test_failed_crashed_and_hanging_steps_do_not_stop_the_next_ones(tmp_path, mo
     ]
     assert lines[0]["figures"] == {"first": 1, "the following steps use": "cuDNN"}
     assert lines[2]["figures"] == {"first": 1} and lines[2]["stopped_after_s"] == 6 and lines[2]["seconds"] < 12
-    assert lines[3]["figures"] == {"CC": "false"}, "Triton has no C compiler after its tests have failed"
+    assert lines[3]["figures"] == {"DDLSIM_TRITON": "0"}, "cuDNN convolves after the tests of Triton have failed"
     assert "no second one" in (tmp_path / "convolutions.log").read_text()
 
 
