@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from table import table as ratios
 from table import time_text
 
 from ddlsim.report.text import markdown
@@ -25,26 +24,25 @@ def read(out: Path) -> list[dict[str, Any]]:
     return list({line["step"]: line for line in lines}.values())
 
 
-def tables(lines: Sequence[Mapping], report: Mapping | None = None) -> str:
-    """Return device and versions, a table of steps, one of figures, and one of ratios.
-
-    Args:
-        lines: of the steps.
-        report: pytest-benchmark's, of bench_gpu.py.
-    """
+def tables(lines: Sequence[Mapping]) -> str:
+    """Return device and versions, a table of steps, one of figures, and one of ratios to alternatives."""
     machine = dict(next((line["figures"] for line in lines if line["step"] == "versions"), {}))
     others = [line for line in lines if line["step"] != "versions"]
     text = "; ".join(f"{name} {value_text(name, value)}" for name, value in flat(machine) if value != "")
     steps = [[line["step"], f"{line['seconds']:.1f}", ended(line)] for line in others]
+    found = [(line["step"], name, value) for line in others for name, value in flat(line["figures"])]
     figures = [
-        [line["step"], name.removesuffix("_s").removesuffix("_bytes").replace("_", " "), value_text(name, value)]
-        for line in others
-        for name, value in flat(line["figures"])
+        [step, label(name), value_text(name, value)] for step, name, value in found if not isinstance(value, Mapping)
+    ]
+    ratios = [
+        [name, time_text(its["ours_s"]), its["alternative"], time_text(its["theirs_s"]), f"{its['ratio']:.2f}"]
+        for _, name, its in found
+        if isinstance(its, Mapping)
     ]
     parts = [text + ".", markdown(["step", "seconds", "ended"], steps, left=1)]
     parts.append(markdown(["step", "figure", "value"], figures, left=2))
-    if report and any("ratio" in bench["extra_info"] for bench in report["benchmarks"]):
-        parts.append(ratios(report))
+    if ratios:
+        parts.append(markdown(["bench", "ours", "alternative", "its time", "ours / its"], ratios, left=1))
     return "\n\n".join(parts)
 
 
@@ -56,12 +54,18 @@ def ended(line: Mapping) -> str:
 
 
 def flat(figures: Mapping, before: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield names and values; names of nested figures follow the outer ones."""
+    """Yield names and values; names of nested figures follow the outer ones, and a bench's result is one value."""
     for name, value in figures.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and "ratio" not in value:
             yield from flat(value, f"{before}{name.removesuffix('_s')}: ")
         else:
             yield before + name, value
+
+
+def label(name: str) -> str:
+    """Return a figure's name in words."""
+    words = name.removesuffix("_s").removesuffix("_bytes")
+    return words if "`" in words else words.replace("_", " ")  # the names of kernels stay as they are
 
 
 def value_text(name: str, value: Any) -> str:
@@ -85,8 +89,8 @@ def write(text: str, page: Path = PAGE) -> None:
 
 def main(words: Sequence[str]) -> None:
     out = Path(next(word for word in words if word != "--write"))
-    lines, report = read(out), out / "bench_gpu.json"
-    found = tables(lines, json.loads(report.read_text()) if report.exists() else None)
+    lines = read(out)
+    found = tables(lines)
     if "--write" not in words:
         print(found)
         return

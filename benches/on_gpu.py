@@ -55,10 +55,10 @@ class Step:
 
 tests = checks.tests
 STEPS = (
-    Step("versions", 15, checks.versions),
+    Step("versions", 25, checks.versions),
     Step(
         CONVOLUTIONS,
-        30,
+        45,
         partial(
             tests,
             words=["tests/kernels/test_grouped_conv.py", "tests/kernels/test_devices.py"],
@@ -67,7 +67,7 @@ STEPS = (
     ),
     Step(
         "tests of learning",
-        50,
+        45,
         partial(tests, words=["tests/learning"], small=["tests/learning/test_bank.py"], together=8),
     ),
     Step(
@@ -81,15 +81,15 @@ STEPS = (
         ),
     ),
     Step("round", 25, steps.kernels_of_a_round),
-    Step("cell", 90, steps.whole_cell),
-    Step("eight seeds", 60, steps.seeds_side_by_side),
-    Step("mapl", 25, steps.mapl),
-    Step("models", 40, steps.models_twice),
-    Step("evaluation", 25, steps.evaluation_precision),
+    Step("cell", 85, steps.whole_cell),
+    Step("eight seeds", 70, steps.seeds_side_by_side),
+    Step("mapl", 30, steps.mapl),
+    Step("models", 35, steps.models_twice),
+    Step("evaluation", 20, steps.evaluation_precision),
     Step("bench_gpu", 30, checks.bench_gpu),
     Step("memory", 20, steps.many_nodes_in_little_memory),
     Step("diloco", 25, steps.diloco),
-    Step(QUEUE, 30, steps.queue),
+    Step(QUEUE, 15, steps.queue),
 )
 
 
@@ -157,7 +157,7 @@ def run_step(
         process.join(GRACE_S)
     figures: dict[str, Any] = {}
     for row in found.read_text().splitlines() if found.exists() else ():
-        figures |= json.loads(row)
+        figures |= json.loads(row, parse_float=lambda text: float(f"{float(text):.6g}"))
     found.unlink(missing_ok=True)
     line = {"step": step.name, "seconds": round(time.monotonic() - started, 1), "exit_code": process.exitcode}
     return line | ({"stopped_after_s": round(limit_s)} if stopped else {}) | {"figures": figures}

@@ -1,6 +1,7 @@
 """The first steps of on_gpu.py: the machine, its data, and tests."""
 
 import importlib.util
+import json
 import os
 import platform
 import subprocess
@@ -23,7 +24,6 @@ from ddlsim.kernels.grouped_conv import why_no_kernels
 
 CONTRACT = "tests/algorithms/test_contract_of_settings.py"
 ALGORITHMS = ("dac", "facade", "fedbuff", "fedsim", "mapl", "scaffold")
-MADE_IMAGES = Path(tempfile.gettempdir()) / "ddlsim-made-images"
 CPU = "CPU in place of a GPU, small sizes"
 
 
@@ -67,7 +67,7 @@ def versions(setting: Setting) -> Iterator[dict]:
         "driver": _output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"),
         "CUDA kernels": native.why_no_cuda() or "in use",
         "Triton's kernels": why_no_kernels(device) or "in use",
-        "images": "made" if make_images() else "CIFAR-10",
+        "images": "made" if made_images() else "CIFAR-10",
     }
 
 
@@ -82,19 +82,22 @@ def _output(*words: str) -> str:
         return ""
 
 
-def make_images() -> bool:
-    """Write noise with a pattern per class in CIFAR-10's format if CIFAR-10 is missing; return whether it is."""
-    missing = not any(DataSearch(None, download=False).candidates(["cifar10.npz", "cifar-10-batches-py"]))
-    if missing and not MADE_IMAGES.exists():
+def made_images() -> Path | None:
+    """Return None if CIFAR-10 is here, else a folder with noise and a pattern per class in its format."""
+    if any(DataSearch(None, download=False).candidates(["cifar10.npz", "cifar-10-batches-py"])):
+        return None
+    folder = Path(tempfile.gettempdir()) / "ddlsim-made-images"
+    if not (folder / "cifar10.npz").exists():
         rng = np.random.default_rng(0)
         patterns = rng.integers(0, 64, (10, 32, 32, 3), np.uint8)
         arrays = {}
         for split, count in (("train", 50_000), ("test", 10_000)):
             arrays[f"y_{split}"] = labels = rng.integers(0, 10, (count, 1))
             arrays[f"x_{split}"] = rng.integers(0, 192, (count, 32, 32, 3), np.uint8) + patterns[labels[:, 0]]
-        MADE_IMAGES.mkdir()
-        np.savez(MADE_IMAGES / "cifar10.npz", **arrays)
-    return missing
+        folder.mkdir(exist_ok=True)
+        np.savez(folder / "unfinished.npz", **arrays)
+        (folder / "unfinished.npz").rename(folder / "cifar10.npz")
+    return folder
 
 
 def tests(setting: Setting, words: Sequence[str], small: Sequence[str], together: int = 0) -> Iterator[dict]:
@@ -120,8 +123,11 @@ def tests(setting: Setting, words: Sequence[str], small: Sequence[str], together
     sys.exit(code)
 
 
-def bench_gpu(setting: Setting) -> None:
-    """Run bench_gpu.py (on a CPU: one small bench); its report is OUT/bench_gpu.json."""
+def bench_gpu(setting: Setting) -> Iterator[dict]:
+    """Run bench_gpu.py (on a CPU: one small bench) and yield its ratios; exit with pytest's code."""
     bench = ["benches/bench_kernel_calls.py", "-k", "cosine"] if setting.small else ["benches/bench_gpu.py"]
-    words = ["-m", "not slow", "-q", "-p", "no:cacheprovider", f"--benchmark-json={setting.out / 'bench_gpu.json'}"]
-    sys.exit(pytest.main([*bench, *words]))
+    report = setting.out / "bench_gpu.json"
+    code = pytest.main([*bench, "-m", "not slow", "-q", "-p", "no:cacheprovider", f"--benchmark-json={report}"])
+    for each in json.loads(report.read_text())["benchmarks"]:
+        yield {each["name"]: each["extra_info"]}
+    sys.exit(code)

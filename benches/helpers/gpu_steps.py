@@ -3,6 +3,7 @@
 Each step yields figures as it finds them: {name: value}, with _s for seconds and _bytes for bytes.
 """
 
+import gc
 import json
 import os
 import shutil
@@ -17,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from gpu_checks import MADE_IMAGES, Setting, make_images
+from gpu_checks import Setting, made_images
 
 import ddlsim
 
@@ -67,15 +68,18 @@ class Rounds(ddlsim.Callback):
         return found | ({"peak_bytes": self.peak_bytes} if self.peak_bytes else {})
 
     def kernels(self) -> dict[str, Any]:
-        """Return the launches of a round, and the seconds of its longest kernels (on a CPU: operators)."""
+        """Return the host's launches of a round, and the seconds of its longest kernels (on a CPU: operators)."""
         assert self._profiler is not None
         rows = self._profiler.key_averages()
-        kernels = [row for row in rows if row.device_type == torch.autograd.DeviceType.CUDA]
+        on_device = [row for row in rows if row.device_type == torch.autograd.DeviceType.CUDA]
+        kernels = [row for row in on_device if not row.is_user_annotation]
         time_us = (lambda row: row.self_device_time_total) if kernels else (lambda row: row.self_cpu_time_total)
         kernels, count = kernels or list(rows), len(self._profiled)
         longest = sorted(kernels, key=time_us, reverse=True)[:10]
+        launches = [row for row in rows if row.key.startswith(("cudaLaunch", "cuLaunch", "cudaGraphLaunch", "cudaMem"))]
         return {
-            "launches of a round": sum(row.count for row in kernels) / count,
+            "launches of a round": sum(row.count for row in launches) / count,
+            "kernels of a round": sum(row.count for row in kernels) / count,
             "kernels_of_a_round_s": sum(map(time_us, kernels)) / count / 1e6,
             "longest kernels": {f"`{row.key[:60]}`_s": time_us(row) / count / 1e6 for row in longest},
         }
@@ -103,8 +107,6 @@ def run(
     """
     rounds = rounds or Rounds()
     stop = None
-    if not setting.small and MADE_IMAGES.exists():
-        options["data_dir"] = MADE_IMAGES
     try:
         done = ddlsim.run(
             scenario,
@@ -116,7 +118,9 @@ def run(
             progress="none",
             checkpoint_every="0",
             profile=True,
+            data_dir=None if setting.small else made_images(),
             download=False,
+            fallback=False,
             **options,
         )
     except KeyboardInterrupt as error:
@@ -158,7 +162,7 @@ def mapl(setting: Setting) -> Iterator[dict]:
     small = {"model": models, "algorithm": {"name": "mapl", "projection_units": 16}, "nodes.clusters": [2, 2]}
     small |= {"training.local_steps": None}
     small |= {"partition.samples_per_class": 20, "partition.spread": 5, "training.batch_size": 16}
-    yield from run(setting, "mapl", "scenarios/mapl.yaml", {"rounds": 4, "evaluation.every": 4}, small)
+    yield from run(setting, "mapl", "scenarios/mapl.yaml", {"rounds": 3, "evaluation.every": 3}, small)
 
 
 def batch_norm_cnn(image_shape: tuple[int, int, int], num_classes: int) -> torch.nn.Module:
@@ -222,6 +226,7 @@ def many_nodes_in_little_memory(setting: Setting) -> Iterator[dict]:
     if setting.small:
         return
     limit_bytes = rounds.held_bytes + (rounds.peak_bytes - rounds.held_bytes) // 2
+    gc.collect()
     torch.cuda.empty_cache()
     torch.cuda.set_per_process_memory_fraction(limit_bytes / torch.cuda.mem_get_info()[1])
     for figures in run(setting, "limited", "scenarios/thousand_nodes.yaml", changes):
@@ -265,9 +270,10 @@ def seeds_side_by_side(setting: Setting) -> Iterator[dict]:
 
 def _seeds(setting: Setting, environment: dict[str, str] | None = None) -> dict[str, Any]:
     count = 2 if setting.small else 8
-    changes = SMALL | {"learning": "none"} if setting.small else {"rounds": 60, "evaluation.every": 60}
+    changes = SMALL | {"learning": "none"} if setting.small else {"rounds": 40, "evaluation.every": 40}
     sets = [word for key, value in changes.items() for word in ("--set", f"{key}={json.dumps(value)}")]
-    folder = ["--data-dir", str(MADE_IMAGES)] if not setting.small and MADE_IMAGES.exists() else []
+    made = None if setting.small else made_images()
+    folder = ["--data-dir", str(made)] if made else []
     started = time.monotonic()
     processes = []
     for seed in range(count):
@@ -306,7 +312,7 @@ def queue(setting: Setting) -> Iterator[dict]:
     words += ["--results", f"{setting.out}/results", "--out", f"{setting.out}/runs/mapl_heterogeneous"]
     if setting.small:
         words += ["--cells", "local/disjoint/cifar10", "--table"]
-    elif make_images():
+    elif made_images():
         yield {"cells": "not run: CIFAR-10 is missing"}
         return
     else:

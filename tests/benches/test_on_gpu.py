@@ -24,7 +24,12 @@ LINES = [
         "exit_code": 0,
         "figures": {"GPT x 8": {"peak_bytes": 2_500_000_000, "a repeat gives the same records": True}},
     },
-    {"step": "queue", "seconds": 2.0, "exit_code": 5, "figures": {}},
+    {
+        "step": "bench_gpu",
+        "seconds": 2.0,
+        "exit_code": 5,
+        "figures": {"a wave": {"ours_s": 0.024, "theirs_s": 0.24, "alternative": "PyTorch", "ratio": 0.1}},
+    },
 ]
 
 ODD_STEPS = """
@@ -59,7 +64,7 @@ def test_whole_script_on_the_cpu(tmp_path, capsys):
     assert all(case["a repeat gives the same records"] for case in figures["models"].values())
     gpu_tables.main([str(tmp_path)])
     found = capsys.readouterr().out
-    assert "| cell | rounds | 2 |" in found and "`bench_kernel_calls`" in found
+    assert "| cell | rounds | 2 |" in found and "| bench | ours | alternative |" in found
     with pytest.raises(SystemExit, match="figures of a CPU"):
         gpu_tables.main([str(tmp_path), "--write"])
 
@@ -109,13 +114,17 @@ def test_tables_replace_the_text_between_the_marks(tmp_path, monkeypatch):
         "| --- | ---: | ---: |",
         "| cell | 90.0 | stopped after 90 s |",
         "| models | 3.0 | done |",
-        "| queue | 2.0 | failed (exit code 5) |",
+        "| bench_gpu | 2.0 | failed (exit code 5) |",
         "",
         "| step | figure | value |",
         "| --- | --- | ---: |",
         "| cell | round | 30.1 ms |",
         "| models | GPT x 8: peak | 2.50 GB |",
         "| models | GPT x 8: a repeat gives the same records | yes |",
+        "",
+        "| bench | ours | alternative | its time | ours / its |",
+        "| --- | ---: | ---: | ---: | ---: |",
+        "| a wave | 24 ms | PyTorch | 240 ms | 0.10 |",
         "<!-- end of on_gpu.sh -->",
         "after",
     ]
