@@ -1,7 +1,7 @@
 """Build the Compute port of a scenario: models, data and waves of all nodes."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, cast
@@ -32,6 +32,7 @@ def build_learner(
     notify: Callable[[str], None] = lambda _: None,
     threads: int | None = None,
     elsewhere: "RemoteWaves | None" = None,
+    nodes: Collection[int] | None = None,
 ) -> Compute:
     """Build parameters, data and waves of all nodes on a device, or their sizes for a network-only run.
 
@@ -42,6 +43,7 @@ def build_learner(
         notify: receives a note on a model whose core and head are derived.
         threads: CPU threads of a wave; None: the number of cores.
         elsewhere: waves in other processes; None: this process computes.
+        nodes: nodes whose training samples this process keeps; None for all.
     """
     model, classes = scenario.model, prepared.num_classes
     buffers, assigned = model.buffers, model.assignment(scenario.nodes.count, scenario.seed)
@@ -83,6 +85,7 @@ def build_learner(
         privacy=privacy if privacy is not None and privacy.kind == "dp_sgd" else None,
         elsewhere=elsewhere,
         attackers=attackers_of(scenario, prepared.node_cluster),
+        nodes=nodes,
     )
     learner.step_work = _step_work(scenario, prepared, builders, learner.sizes)
     if privacy is not None:

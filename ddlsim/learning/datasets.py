@@ -222,8 +222,20 @@ class NodeDatasets:
         self._cluster = {split: [_outline(pair) for pair in pairs] for split, pairs in self._cluster.items()}
 
     def keep_training_samples(self, nodes: Collection[int]) -> None:
-        """Discard the training samples of all other nodes."""
-        self.train = [pair if node in nodes else _outline(pair) for node, pair in enumerate(self.train)]
+        """Discard the training samples of all other nodes, and stored images that no data set has then."""
+        nothing = torch.empty(0, dtype=torch.int64, device=self._mean.device)
+        self.train = [
+            (inputs, labels) if node in nodes else (inputs[nothing], labels[nothing])
+            for node, (inputs, labels) in enumerate(self.train)
+        ]
+        sets = [*self.train, *self._node_validation, *(pair for pairs in self._cluster.values() for pair in pairs)]
+        images = {id(inputs): inputs for inputs, _ in sets if isinstance(inputs, ByteInputs)}.values()
+        for stored in {id(each.stored): each.stored for each in images}.values():
+            sharing = [each for each in images if each.stored is stored]
+            used = torch.cat([each.rows for each in sharing]).unique()
+            kept = stored.index_select(0, used)
+            for each in sharing:
+                each.stored, each.rows = kept, torch.searchsorted(used, each.rows)
 
     def occurring_classes(self) -> torch.Tensor:
         """The labels of any node's training samples or of a test set, ascending."""
@@ -296,7 +308,7 @@ class _Transfer:
     def _byte_inputs(self, images: Uint8Images) -> ByteInputs:
         stored, decodings = id(images.stored), tuple(each.key for each in images.decodings)
         if stored not in self._stored:
-            self._stored[stored] = _tensor(images.stored).to(self._device)
+            self._stored[stored] = only_read(images.stored).to(self._device)
         if decodings not in self._decoders:
             self._decoders[decodings] = Decoder(images.decodings, self._device)
         rows = torch.as_tensor(images.rows).to(self._device)
@@ -304,7 +316,7 @@ class _Transfer:
         return ByteInputs(self._stored[stored], rows, self._decoders[decodings], which)
 
 
-def _tensor(array: np.ndarray) -> torch.Tensor:
+def only_read(array: np.ndarray) -> torch.Tensor:
     """An array as a tensor that is only read, without a copy; torch warns of arrays that cannot be written."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)

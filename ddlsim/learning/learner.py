@@ -76,6 +76,7 @@ class Learner(RowOperations):
         privacy: Privacy | None = None,
         elsewhere: RemoteWaves | None = None,
         attackers: Attackers | None = None,
+        nodes: Collection[int] | None = None,
     ):
         self._training = training
         self.learning_rate = of_node(training.learning_rate, 0)
@@ -84,10 +85,10 @@ class Learner(RowOperations):
         self.data = NodeDatasets(prepared, device)
         poisoned = None if attackers is None else PoisonedNodes(attackers, self.data, seed)
         self._owners = {} if poisoned is None else poisoned.owners
-        nodes = {name: assigned.index(name) if assigned and name in assigned else 0 for name in builders}
+        first = {name: assigned.index(name) if assigned and name in assigned else 0 for name in builders}
         self.architectures = {
             name: read_architecture(
-                name, build, seed, buffers, self.data.train[nodes[name]], self.data.num_classes, self.data.task
+                name, build, seed, buffers, self.data.train[first[name]], self.data.num_classes, self.data.task
             )
             for name, build in builders.items()
         }
@@ -102,10 +103,13 @@ class Learner(RowOperations):
             elsewhere.rows.owners |= self._owners
         else:
             rows = Rows(device)
+            if nodes is not None:
+                own = {number for number, node in self._owners.items() if node in nodes}
+                self.data.keep_training_samples({*nodes, *own})
             self.backends = make_backends(rows, self.architectures, self.data, training, chunk, device, threads)
         super().__init__(rows, Jobs([spec.kind for spec in KINDS], self.backends.run), ShapeChecks(assigned))
-        own = self.rows, self._submit, self.data, self.architecture_of
-        self._trainings = LocalTrainings(*own, training, privacy, poisoned)
+        ports = self.rows, self._submit, self.data, self.architecture_of
+        self._trainings = LocalTrainings(*ports, training, privacy, poisoned)
         self._full_waves: EagerWaves | None = None
         self._same_start: dict[tuple, list[list[weakref.ref[Params]]]] = {}
 
@@ -349,10 +353,6 @@ class Learner(RowOperations):
     def device_s(self) -> dict[str, float]:
         """Kind of job -> seconds that a device has spent on it; empty without a GPU."""
         return self.backends.device_s()
-
-    def keep_training_samples(self, nodes: Collection[int]) -> None:
-        """Discard the training samples of all other nodes, including poisoned ones."""
-        self.data.keep_training_samples({*nodes, *(number for number, node in self._owners.items() if node in nodes)})
 
     def close(self) -> None:
         """End the worker threads."""

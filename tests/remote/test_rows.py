@@ -1,9 +1,14 @@
-"""Rows are sent at most once to each worker and freed when unreferenced."""
+"""Rows are sent at most once to each worker and freed when unreferenced; workers keep the samples of their nodes."""
+
+from functools import partial
 
 from torn_runs import SMOKE
 from workers_here import workers_here
 
 from ddlsim import runs
+from ddlsim.learning import learner
+from ddlsim.learning.backends import stacked
+from ddlsim.learning.bank import RowBlocks
 from ddlsim.learning.remote.shard import Shard
 from ddlsim.runs.cluster.cluster import Executor
 from ddlsim.scenario import load
@@ -48,3 +53,39 @@ def test_manifest_lists_hosts_and_moved_bytes(tmp_path, monkeypatch):
     assert (executor["name"], [worker["nodes"] for worker in executor["workers"]]) == ("ray", [4, 4])
     assert executor["moved_bytes"] == 16 * ROW_BYTES + 16 * LOSS_BYTES
     assert executor["moved_between"] == [[0, 1, 8 * ROW_BYTES], [1, 0, 8 * ROW_BYTES + 16 * LOSS_BYTES]]
+
+
+def test_received_rows_of_a_part_are_copied_together(tmp_path, monkeypatch):
+    copies, parts = [], []
+    take, store = Shard._take, RowBlocks.store
+
+    def counted(self, block):
+        before = len(copies)
+        take(self, block)
+        parts.append((len(block), len(copies) - before))
+
+    monkeypatch.setattr(Shard, "_take", counted)
+    monkeypatch.setattr(RowBlocks, "store", lambda *arguments: copies.append(1) or store(*arguments))
+    with workers_here(monkeypatch):
+        scenario = load(SMOKE, ("algorithm={name: dpsgd}", "topology={name: complete}", "rounds=1"))
+        runs.run(scenario, out=tmp_path / "run", executor=Executor(name="ray", workers=2))
+    assert parts and all(number == count for number, count in parts)
+
+
+def test_workers_pool_the_samples_of_their_nodes_alone(tmp_path, monkeypatch):
+    pools, images = [], []
+    make = stacked.SamplePool
+
+    def counted(samples):
+        pools.append([len(labels) for _, labels in samples])
+        images.append({id(inputs.stored): len(inputs.stored) for inputs, labels in samples if len(labels)})
+        return make(samples)
+
+    monkeypatch.setattr(learner, "make_backends", partial(learner.make_backends, stacked=True))
+    monkeypatch.setattr(stacked, "SamplePool", counted)
+    with workers_here(monkeypatch):
+        scenario = load(SMOKE, ("algorithm={name: el}", "rounds=1"))
+        runs.run(scenario, out=tmp_path / "run", executor=Executor(name="ray", workers=2))
+    (first, second), half = pools, scenario.nodes.count // 2
+    assert not any(first[half:]) and not any(second[:half]) and all(first[:half]) and all(second[half:])
+    assert [list(each.values()) for each in images] == [[sum(first)], [sum(second)]]

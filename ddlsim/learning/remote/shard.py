@@ -7,15 +7,16 @@ import pickle
 import resource
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from typing import Any
 
 import numpy as np
-import torch
 
 from ddlsim.foundation.errors import WorkerLost
-from ddlsim.learning.bank import LazyValue, Row
+from ddlsim.kernels.matrices import downloaded, uploaded
+from ddlsim.learning.bank import LazyValue, Row, stacked_rows, store_rows
+from ddlsim.learning.datasets import only_read
 from ddlsim.learning.layout import Part
 from ddlsim.learning.learner import Learner
 from ddlsim.learning.remote.rows import Block, Drawn, Wave
@@ -42,17 +43,15 @@ class Shard:
     """The part of a run that one worker computes.
 
     Args:
-        learner: of the whole scenario, on the worker's device.
-        nodes: nodes whose samples it keeps; it computes for no others.
+        learner: of the whole scenario, on the worker's device; it has the samples of the worker's nodes alone.
     """
 
-    def __init__(self, learner: Learner, nodes: Collection[int]):
+    def __init__(self, learner: Learner):
         self._learner = learner
         self._rows: dict[int, Row] = {}
         self._parts: dict[int, Part] = {}
         self._wall_s: dict[str, float] = defaultdict(float)
         self.failure: Exception | None = None
-        learner.keep_training_samples(nodes)
 
     @_fails_once
     def wave(self, packed: bytes, *blocks: Block) -> list[Any] | None:
@@ -136,11 +135,13 @@ class Shard:
             row.values().copy_(architecture.layout.flatten(models[place], row.part.name))
 
     def _take(self, block: Block) -> None:
+        """Store received rows, with one copy to the device per part."""
         for part, numbers, values in block:
-            for number, own in zip(numbers.tolist(), values, strict=True):
-                row = self._rows[number] = self._learner.rows.numbered(self._parts[part], number)
+            rows = [self._learner.rows.numbered(self._parts[part], number) for number in numbers.tolist()]
+            self._rows.update((row.number, row) for row in rows)
+            for row in rows:
                 row.allocate()
-                _fill(row, own)
+            store_rows(rows, uploaded(only_read(values), rows[0].bank.device))
 
     def _block(self, rows: Sequence[tuple[int, int]]) -> Block:
         self._need(number for number, _ in rows)
@@ -149,14 +150,6 @@ class Shard:
             of_part[part].append(number)
         pieces = []
         for part, numbers in of_part.items():
-            values = torch.stack([self._rows[number].values() for number in numbers]).cpu().numpy()
+            values = downloaded(stacked_rows([self._rows[number] for number in numbers]))
             pieces.append((part, np.array(numbers, dtype=np.int64), values))
-        return tuple(pieces)
-
-
-def _fill(row: Row, values: np.ndarray) -> None:
-    """Copy values, which may be in read-only memory that other processes share."""
-    if row.bank.device.type == "cpu":
-        np.copyto(row.values().numpy(), values)
-    else:
-        row.values().copy_(torch.from_numpy(values.copy()))
+        return tuple((part, numbers, values()) for part, numbers, values in pieces)

@@ -101,9 +101,10 @@ class Worker:
             raise DdlsimError(
                 f"on {socket.gethostname()} {other}. Put the same files there; a host without the data gets the run's."
             )
-        learner = build_learner(assigned.scenario, prepared, assigned.device, threads=assigned.threads)
+        nodes = frozenset(assigned.nodes)
+        learner = build_learner(assigned.scenario, prepared, assigned.device, threads=assigned.threads, nodes=nodes)
         assert isinstance(learner, Learner), "a network-only run has no workers"
-        self._shard = Shard(learner, frozenset(assigned.nodes))
+        self._shard = Shard(learner)
         return torch.cuda.get_device_name() if assigned.device == "cuda" else "cpu"
 
     def do(self, method: str, *arguments: Any) -> Any:
