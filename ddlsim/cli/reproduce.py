@@ -7,6 +7,7 @@ import typer
 
 from ddlsim.cli.exits import INTERRUPTED, RUNS_FAILED, end_with_failures, say
 from ddlsim.cli.options import DataDir, Download, Jobs, Overrides, Quiet, complete_matrices
+from ddlsim.cli.sweep import Together
 
 
 def reproduce(
@@ -22,6 +23,7 @@ def reproduce(
     data_dir: DataDir = None,
     download: Download = True,
     jobs: Jobs = 1,
+    together: Together = None,
     table: Annotated[bool, typer.Option("--table", help="Run nothing, show the existing runs.")] = False,
     stored: Annotated[
         Path | None,
@@ -51,6 +53,7 @@ def reproduce(
             data_dir=data_dir,
             download=download,
             jobs=jobs,
+            together=together,
             notify=(lambda _: None) if quiet else say,
             add=store.add if store else lambda *_: None,
             stored=store.read() if store else {},

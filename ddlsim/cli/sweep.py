@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from ddlsim.runs.sweeps.pool import Ended, Resources
     from ddlsim.runs.sweeps.search import Search
 
+Together = Annotated[int | None, typer.Option(min=2, help="Runs for which one process computes, in common waves.")]
+
 
 def sweep(
     scenario: Annotated[
@@ -32,6 +34,7 @@ def sweep(
     overrides: Overrides = [],  # noqa: B006
     out: Annotated[Path | None, typer.Option(file_okay=False, help="By default runs/sweep-<scenario>.")] = None,
     jobs: Jobs = 1,
+    together: Together = None,
     emit: Annotated[
         Literal["commands", "slurm"] | None, typer.Option(help="Only print a command per missing run, or for sbatch.")
     ] = None,
@@ -62,13 +65,18 @@ def sweep(
     With --search optuna, only some combinations are run: Optuna chooses the next values by the results of earlier runs,
     and stops runs that are worse than the others (docs/many_runs.md).
 
+    With --together N, one process computes for N runs at a time and joins equal work (docs/many_runs.md).
+
     With --executor ray, the cluster runs as many at a time as it has cores and GPUs for; each run directory is copied
     back at its end (docs/cluster.md).
     """
     from ddlsim.runs.sweeps.points import commands, slurm, words_of
-    from ddlsim.runs.sweeps.pool import Job, run_jobs, run_points
+    from ddlsim.runs.sweeps.pool import Job, run_points
+    from ddlsim.runs.sweeps.together import run_processes
 
     by_ray = _ray_of(executor, cpus_per_run, gpus_per_run)
+    if together is not None and (by_ray is not None or search is not None):
+        raise ScenarioError("--together: takes neither --executor ray nor --search. Leave them out.")
     options = [] if data_dir is None else ["--data-dir", str(data_dir)]
     options += [*([] if fallback else ["--no-fallback"]), *([] if download else ["--no-download"])]
     if search is not None:
@@ -95,7 +103,8 @@ def sweep(
         say(f"{len(there)} of {len(points)} runs exist already.")
     try:
         if by_ray is None:
-            ends = run_jobs([Job(point.name, words_of(point, [*options, "-q"])) for point in missing], jobs)
+            started = [Job(point.name, words_of(point, [*options, "-q"])) for point in missing]
+            ends = run_processes(started, jobs, together)
         else:
             given = {"data_dir": data_dir, "fallback": fallback, "download": download, "checkpoint_every": "0"}
             ends = run_points(missing, *by_ray, given) if missing else iter(())

@@ -131,6 +131,11 @@ class Architecture:
     local: Tensor
     draws_shared: bool = False
 
+    def has_same_constants(self, other: "Architecture") -> bool:
+        """Whether two draws of this architecture have the same values outside of rows."""
+        same = (values.equal(other.constants[name]) for name, values in self.constants.items())
+        return self.local.equal(other.local) and all(same)
+
     def draw(self, seed: int, count: int = 1) -> list[nn.Module]:
         """Return fresh modules, drawn one after the other with torch's default initialization."""
         return draw(self.build, seed, count)

@@ -231,6 +231,10 @@ class Rows:
         params.values().copy_(values)
         return params
 
+    def share_banks(self, other: "Rows") -> None:
+        """Put rows from now on into the matrices of another run, which keeps its own numbers."""
+        self._banks = other._banks
+
     def bank(self, part: Part) -> Bank:
         """The bank of all parts of this name and these shapes, whatever their architecture."""
         key = (part.name, part.signature)

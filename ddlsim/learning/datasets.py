@@ -215,6 +215,16 @@ class NodeDatasets:
             made.skip((views * count, *self.train[node][0].shape[1:]))
         return made
 
+    def byte_images(self) -> list[ByteInputs]:
+        """Return the byte images of all nodes and evaluation sets, each object once."""
+        sets = [*self.train, *self._node_validation, *(pair for pairs in self._cluster.values() for pair in pairs)]
+        return list({id(inputs): inputs for inputs, _ in sets if isinstance(inputs, ByteInputs)}.values())
+
+    def joins(self, other: "NodeDatasets") -> bool:
+        """Whether both are normalized alike, and have equally many nodes and no poisoned samples."""
+        counts = {len(each) for data in (self, other) for each in (data.train, data.node_cluster)}
+        return len(counts) == 1 and self._mean.equal(other._mean) and self._std.equal(other._std)
+
     def forget_inputs(self) -> None:
         """Keep labels, and only shape and type of inputs, for training that is computed elsewhere."""
         self.train = [_outline(pair) for pair in self.train]
@@ -228,8 +238,7 @@ class NodeDatasets:
             (inputs, labels) if node in nodes else (inputs[nothing], labels[nothing])
             for node, (inputs, labels) in enumerate(self.train)
         ]
-        sets = [*self.train, *self._node_validation, *(pair for pairs in self._cluster.values() for pair in pairs)]
-        images = {id(inputs): inputs for inputs, _ in sets if isinstance(inputs, ByteInputs)}.values()
+        images = self.byte_images()
         for stored in {id(each.stored): each.stored for each in images}.values():
             sharing = [each for each in images if each.stored is stored]
             used = torch.cat([each.rows for each in sharing]).unique()
@@ -279,6 +288,37 @@ class NodeDatasets:
         if split == "own validation":
             return self.local("validation", cluster)
         return self._cluster[split][cluster]
+
+
+class JoinedDatasets(NodeDatasets):
+    """Data of several runs of N nodes each, numbered one run after the other; see NodeDatasets.joins.
+
+    Args:
+        each: the data of each run. Byte images with equal arrays share one of them, so that one gather makes batches.
+    """
+
+    def __init__(self, each: Sequence[NodeDatasets]):
+        vars(self).update(vars(each[0]))
+        self._each = each
+        shared: dict[int, torch.Tensor] = {}
+        for images in (images for data in each for images in data.byte_images()):
+            if id(images.stored) not in shared:
+                equal = (known for known in shared.values() if torch.equal(known, images.stored))
+                shared[id(images.stored)] = next(equal, images.stored)
+            images.stored = shared[id(images.stored)]
+        self.train = [pair for data in each for pair in data.train]
+        self._node_validation = [pair for data in each for pair in data._node_validation]
+        validation = [data._cluster["validation"] for data in each]
+        starts = np.cumsum([0, *map(len, validation)])
+        self._cluster = {"validation": [pair for pairs in validation for pair in pairs]}
+        self.node_cluster = np.concatenate(
+            [data.node_cluster + start for data, start in zip(each, starts, strict=False)]
+        )
+
+    def evaluation(self, split: str, cluster: int) -> Samples:
+        """See NodeDatasets; clusters of the runs are N apart, as nodes are."""
+        run, own = divmod(cluster, len(self._each[0].train))
+        return self._each[run].evaluation(split, own)
 
 
 def _outline(pair: Samples) -> Samples:

@@ -42,6 +42,8 @@ class JobSpec:
     """Fields that hold rows to be read: numbers, alone, in tuples, in mappings or in OptimizerState."""
     writes_in: ClassVar[tuple[str, ...]] = ()
     """Fields that hold rows to be filled; of a job without such fields the outcome is a value."""
+    numbers_in: ClassVar[tuple[str, ...]] = ("node",)
+    """Fields that hold the number of a node or of its cluster."""
 
     node: int | None = None
 
@@ -59,14 +61,15 @@ class JobSpec:
         """Key that is equal for jobs known to compute the same; by default each job has its own."""
         return id(self)
 
-    def bound(self, rows: Rows) -> Self:
+    def bound(self, rows: Rows, first: int = 0) -> Self:
         """Return the specification with rows in place of numbers; None in place of rows to be filled that nothing holds
-        any more.
+        any more. `first` is the number of the run's first node among those of several runs.
         """
         bound = copy(self)
         fields = vars(bound)  # without the constructor, which takes longer than all else
         for names, row_of in ((self.reads_in, rows.__getitem__), (self.writes_in, rows.get)):
             fields.update((name, replaced(fields[name], row_of)) for name in names)
+        fields.update((name, fields[name] + first) for name in self.numbers_in if fields[name] is not None)
         return bound
 
 
@@ -169,6 +172,7 @@ class TestSpec(JobSpec):
 
     kind = "evaluation"
     reads_in = ("models", "local")
+    numbers_in = ("cluster",)
 
     models: tuple[ModelRows, ...]
     split: str

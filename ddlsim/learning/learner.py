@@ -5,6 +5,7 @@ Every method but `resolve` and `flush` returns at once. jobs.py decides when the
 
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -78,7 +79,7 @@ class Learner(RowOperations):
         attackers: Attackers | None = None,
         nodes: Collection[int] | None = None,
     ):
-        self._training = training
+        self.training = training
         self.learning_rate = of_node(training.learning_rate, 0)
         """The scenario's learning rate (node 0's) at the start of the run, without its schedule."""
         self._assigned = assigned
@@ -106,7 +107,11 @@ class Learner(RowOperations):
             if nodes is not None:
                 own = {number for number, node in self._owners.items() if node in nodes}
                 self.data.keep_training_samples({*nodes, *own})
-            self.backends = make_backends(rows, self.architectures, self.data, training, chunk, device, threads)
+            self.backends_on = partial(
+                make_backends, rows, self.architectures, training=training, chunk=chunk, device=device, threads=threads
+            )
+            """Make backends that compute on the data of several runs like this one."""
+            self.backends = self.backends_on(data=self.data)
         super().__init__(rows, Jobs([spec.kind for spec in KINDS], self.backends.run), ShapeChecks(assigned))
         ports = self.rows, self._submit, self.data, self.architecture_of
         self._trainings = LocalTrainings(*ports, training, privacy, poisoned)
@@ -117,7 +122,7 @@ class Learner(RowOperations):
         """Use these settings for trainings enqueued from now on; pending trainings run first."""
         if self.jobs.past is None:
             self.jobs.run_all()
-        self._training = training
+        self.training = training
         self._trainings.use(training)
         self.backends.use_training(training)
 

@@ -29,6 +29,7 @@ from ddlsim.topologies.base import neighbors
 
 if TYPE_CHECKING:
     from ddlsim.runs.cluster.ray_workers import RayWorkers
+    from ddlsim.runs.cluster.together import ComputingProcess
 
 
 @dataclass(frozen=True)
@@ -163,13 +164,14 @@ def computes_on(scenario: Scenario, options: Options) -> str:
         DataMissing: see `choose_device`.
     """
     wanted, executor = options.device or scenario.compute_device, options.cluster
-    if executor.is_local:
+    if scenario.learning == "none" and not executor.is_local:
+        option = "--executor ray" if executor.name == "ray" else "--together"
+        raise ScenarioError(f"{option}: nothing is learned in this run (learning: none). Leave the option out.")
+    if executor.device is None:
         return "none" if scenario.learning == "none" else choose_device(wanted)
-    if scenario.learning == "none":
-        raise ScenarioError("--executor ray: nothing is learned in this run (learning: none). Leave the option out.")
     if wanted == "cuda" and executor.device == "cpu":
         raise ScenarioError("--device cuda: Ray's workers get no GPUs by default. Add --gpus-per-worker 1.")
-    return cast("str", executor.device)
+    return executor.device
 
 
 def make_learner(
@@ -194,21 +196,25 @@ def make_learner(
         return build_learner(scenario, prepared, device, warn, options.threads)
     from ddlsim.learning.remote.waves import RemoteWaves
     from ddlsim.runs.cluster.ray_workers import RayWorkers
+    from ddlsim.runs.cluster.together import ComputingProcess
 
-    workers = RayWorkers(options.cluster, fewer)
+    if options.cluster.name == "ray":
+        workers: RayWorkers | ComputingProcess = RayWorkers(options.cluster, fewer)
+    else:
+        workers = ComputingProcess(options.cluster)
     try:
         worker_of, about = _start_workers(workers, scenario, cast("PreparedData", prepared), device, options)
         cpus = sorted({one["cpu"] for one in workers.about})
         if len(cpus) > 1:
             warn(f"WARNING: workers have other processors ({'; '.join(cpus)}); the last bits of results may differ.")
-        return build_learner(scenario, prepared, device, warn, elsewhere=RemoteWaves(workers, worker_of, about))
+        return build_learner(scenario, prepared, "cpu", warn, elsewhere=RemoteWaves(workers, worker_of, about))
     except BaseException:
         workers.close()
         raise
 
 
 def _start_workers(
-    workers: "RayWorkers", scenario: Scenario, prepared: PreparedData, device: str, options: Options
+    workers: "RayWorkers | ComputingProcess", scenario: Scenario, prepared: PreparedData, device: str, options: Options
 ) -> tuple[list[int], dict[str, Any]]:
     """Give each worker its nodes; return the worker of each node, and the description of the executor."""
     from ddlsim.runs.cluster.ray_workers import Assignment, deal

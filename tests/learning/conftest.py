@@ -85,7 +85,7 @@ def as_on_a_gpu():
             learner.rows,
             learner.architectures,
             learner.data,
-            learner._training,
+            learner.training,
             10,
             learner.rows.device,
             2,

@@ -98,7 +98,7 @@ def test_a_model_without_buffers_is_its_trained_values(make_learner):
 
 def test_local_buffers_continue_across_trainings(make_norm):
     learner = make_norm("local")
-    learner.use_training(learner._training.model_copy(update={"learning_rate": 0.0}))
+    learner.use_training(learner.training.model_copy(update={"learning_rate": 0.0}))
     start, stream, kept = learner.init_models(0)[0], rng(), None
     model = start
     for _ in range(2):

@@ -46,7 +46,7 @@ def test_each_node_trains_with_its_rate_batch_size_and_steps(make_learner, as_on
     learner = make_learner(learning_rate=list(RATES), batch_size=list(SIZES), epochs=[0.5, 0.6, 1.0], **keys)
     learner = as_on_a_gpu(learner) if stacked else learner
     # 20 samples: half of 10 batches, 0.6 of 5 batches, one pass of 3 batches (7, 7 and 6 samples)
-    steps = [learner._training.steps(node, learner.steps_per_epoch(node)) for node in range(3)]
+    steps = [learner.training.steps(node, learner.steps_per_epoch(node)) for node in range(3)]
     assert steps == [5, 3, 3]
     starts = [learner.init_models(node)[0] for node in range(3)]
     trained = [learner.train(node, starts[node], steps[node], rng(node)) for node in range(3)]

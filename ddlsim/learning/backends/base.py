@@ -90,7 +90,10 @@ class Dispatcher:
         return self._device_time.seconds()
 
     def _run_distinct(self, kind: str, specs: Sequence[JobSpec]) -> list[Any]:
-        jobs = [spec.bound(self._rows) for spec in specs]
+        return self.run_bound(kind, [spec.bound(self._rows) for spec in specs])
+
+    def run_bound(self, kind: str, jobs: Sequence[JobSpec]) -> list[Any]:
+        """Compute jobs that are bound to rows; return their values in order."""
         values: list[Any] = [None] * len(jobs)
         left = list(range(len(jobs)))
         for backend in self.backends:

@@ -56,7 +56,11 @@ class Shard:
     @_fails_once
     def wave(self, packed: bytes, *blocks: Block) -> list[Any] | None:
         """Load received rows, run jobs, and return their values if they have some."""
-        started = time.perf_counter()
+        return self.compute(self.receive(packed, *blocks))
+
+    @_fails_once
+    def receive(self, packed: bytes, *blocks: Block) -> Wave:
+        """Load received rows, and return a wave whose rows are there."""
         wave: Wave = pickle.loads(packed)
         self._parts |= wave.parts
         for number in wave.released:
@@ -68,12 +72,15 @@ class Shard:
         for number, part in wave.outputs:
             self._rows[number] = self._learner.rows.numbered(self._parts[part], number)
         self._need(number for spec in wave.specs for number in spec.reads)
-        values = [
-            value.get() if isinstance(value, LazyValue) else value
-            for value in self._learner.backends.run(wave.kind, wave.specs)
-        ]
+        return wave
+
+    @_fails_once
+    def compute(self, wave: Wave) -> list[Any] | None:
+        """Run the jobs of a wave; return their values if they have some."""
+        started = time.perf_counter()
+        values = known_values(wave, self._learner.backends.run(wave.kind, wave.specs))
         self._wall_s[wave.kind] += time.perf_counter() - started
-        return values if wave.specs and not wave.specs[0].writes_in else None
+        return values
 
     @_fails_once
     def export(self, wanted: Sequence[Sequence[tuple[int, int]]]) -> Any:
@@ -153,3 +160,9 @@ class Shard:
             values = downloaded(stacked_rows([self._rows[number] for number in numbers]))
             pieces.append((part, np.array(numbers, dtype=np.int64), values))
         return tuple((part, numbers, values()) for part, numbers, values in pieces)
+
+
+def known_values(wave: Wave, values: Sequence[Any]) -> list[Any] | None:
+    """Wait for the values of a wave, and return them if its jobs have some."""
+    known = [value.get() if isinstance(value, LazyValue) else value for value in values]
+    return known if wave.specs and not wave.specs[0].writes_in else None

@@ -25,17 +25,15 @@ from ddlsim.foundation.native import PACKAGE_DIR, extension
 Shards = Literal["contiguous", "clusters", "graph"]
 """Assignment of nodes to workers, see ray_workers.py: deal."""
 
-EXECUTORS = ("local", "ray")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Executor:
     """The executor of a run; it changes no result.
 
     Args:
-        name: local or ray.
+        name: local, ray, or together (one process computes for several runs, see together.py).
         address: of a Ray cluster, host:port or auto (the environment's); None: a cluster of this machine, which
-            ends with the run.
+            ends with the run. Of the process of `together`: the number of an inherited socket.
         workers: worker processes; None: one per host, or one per GPU if workers have GPUs.
         cpus_per_worker: threads of each; None: an equal share of the cores of its host.
         gpus_per_worker: 1: each computes on a GPU; 0: on its cores.
@@ -58,8 +56,8 @@ class Executor:
 
     @property
     def device(self) -> str | None:
-        """The device of workers; None without workers."""
-        return None if self.is_local else "cuda" if self.gpus_per_worker else "cpu"
+        """The device of Ray's workers; None without them."""
+        return None if self.name != "ray" else "cuda" if self.gpus_per_worker else "cpu"
 
 
 def executor_of(text: str = "local", **chosen: Any) -> Executor:
@@ -72,14 +70,16 @@ def executor_of(text: str = "local", **chosen: Any) -> Executor:
         ScenarioError: if an option is invalid.
     """
     name, _, address = str(text).partition(":")
-    if name not in EXECUTORS or (address and name != "ray") or (":" in str(text) and not address):
+    is_socket = name == "together" and address.isdecimal()  # from `sweep --together`
+    fits = {"local": not address, "ray": True, "together": is_socket}
+    if not fits.get(name) or (":" in str(text) and not address):
         raise ScenarioError(f"--executor {text!s:.60}: expected local, ray, ray:auto or ray:HOST:PORT.")
-    if address and address != "auto":
+    if address and address != "auto" and not is_socket:
         host, _, port = address.rpartition(":")
         if not host or not port.isdecimal():
             raise ScenarioError(f"--executor {text:.60}: expected ray:HOST:PORT, such as ray:10.0.0.1:6379.")
     options = {key: value for key, value in chosen.items() if value is not None}
-    if name == "local" and options:
+    if name != "ray" and options:
         option = next(iter(options)).replace("_", "-")
         raise ScenarioError(f"--{option}: is an option of Ray's workers. Add --executor ray, or leave it out.")
     shards = options.get("shards", "contiguous")

@@ -16,7 +16,8 @@ from ddlsim.runs.directory import write_json
 from ddlsim.runs.reproduce.published import CellFile, MatrixFile, Published
 from ddlsim.runs.sweeps.axes import GridFile, combined, read_grid_file
 from ddlsim.runs.sweeps.points import Point, refuse_shared_directories, words_of
-from ddlsim.runs.sweeps.pool import Job, progress, run_jobs
+from ddlsim.runs.sweeps.pool import Job, progress
+from ddlsim.runs.sweeps.together import run_processes
 from ddlsim.scenario.load import apply_overrides, finish
 from ddlsim.scenario.model import Scenario
 from ddlsim.scenario.tree import Problem, ScenarioProblems, Tree, in_order, in_short
@@ -234,6 +235,7 @@ def reproduce(
     data_dir: Path | None = None,
     download: bool = True,
     jobs: int = 1,
+    together: int | None = None,
     notify: Callable[[str], None] = lambda _: None,
     add: Callable[[Run, dict[str, Any]], None] = lambda *_: None,
     stored: Mapping[str, Collection[int]] = MappingProxyType({}),
@@ -244,7 +246,7 @@ def reproduce(
         runs: see `runs_of`.
         data_dir: where to look for data first.
         download: whether torchvision may download.
-        jobs: number of simultaneous processes.
+        jobs, together: see `run_processes`.
         notify: receives progress, line by line.
         add: called with every complete run and its summary.
         stored: seeds with stored results, by cell; they are not run again.
@@ -260,7 +262,8 @@ def reproduce(
     options += [] if download else ["--no-download"]
     failures, origin = [], {"commit": source_commit()}
     try:
-        ends = run_jobs([Job(run.name, words_of(run, options)) for run in missing], jobs)
+        started = [Job(run.name, words_of(run, options)) for run in missing]
+        ends = run_processes(started, jobs, together)
         for run, summary, ended in progress(missing, ends, notify):
             if summary is None:
                 failures.append((run.name, ended.cause))

@@ -39,10 +39,14 @@ class Job:
     Args:
         name: name for messages.
         words: the arguments of `ddlsim`, e.g. ("run", "x.yaml", "--seed", "3", "--out", "runs/x-3", "-q").
+        module: runs with them.
+        sockets: open files that the process gets, and this process closes.
     """
 
     name: str
     words: tuple[str, ...]
+    module: str = "ddlsim"
+    sockets: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -114,7 +118,7 @@ class Started:
 def start(job: Job, cores: set[int]) -> Started:
     """Start a process on these cores; on all if the set is empty."""
     stderr = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115  # closed after reading
-    command = [sys.executable, "-m", "ddlsim", *job.words]
+    command = [sys.executable, "-m", job.module, *job.words]
     paths = [str(PACKAGE_DIR.parent), *filter(None, [os.environ.get("PYTHONPATH")])]  # this ddlsim, in any directory
     process = subprocess.Popen(
         command,
@@ -122,7 +126,10 @@ def start(job: Job, cores: set[int]) -> Started:
         stdout=subprocess.DEVNULL,
         stderr=stderr,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        pass_fds=job.sockets,
     )
+    for number in job.sockets:
+        os.close(number)
     if cores and process.poll() is None:
         with suppress(ProcessLookupError):  # already ended
             os.sched_setaffinity(process.pid, cores)  # before the process starts threads, which inherit it
