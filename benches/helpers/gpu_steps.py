@@ -21,6 +21,7 @@ import torch
 from gpu_checks import Setting, made_images
 
 import ddlsim
+from ddlsim.data import Arrays
 
 TINY = {"name": "mlp", "hidden": [8]}
 SMALL = {
@@ -235,23 +236,23 @@ def many_nodes_in_little_memory(setting: Setting) -> Iterator[dict]:
 
 
 def diloco(setting: Setting) -> Iterator[dict]:
-    """DiLoCo with eight workers, each with a GPT of GPT-2's size and its AdamW."""
+    """DiLoCo with eight workers, each with a GPT of GPT-2's size and its AdamW, on random tokens."""
+    tokens, workers = (50, 2) if setting.small else (50257, 8)
+    size = {"layers": 1, "heads": 1, "width": 8} if setting.small else {"layers": 12, "heads": 12, "width": 768}
+    ids = np.random.default_rng(0).integers(0, tokens, (64, 257))
+    ids[0] = tokens - 1
+    train, test = (ids[:, :-1], ids[:, 1:]), (ids[:2, :-1], ids[:2, 1:])
+    data = Arrays(train=train, test=test, task="next_token", num_classes=tokens)
     changes = {
-        "model": {"name": "gpt", "layers": 12, "heads": 12, "width": 768, "tokens": 50257, "tie_word_embeddings": True},
-        "nodes.clusters": [8],
+        "model": {"name": "gpt", "tie_word_embeddings": True, **size},
+        "nodes.clusters": [workers],
         "rounds": 2,
         "training.local_steps": 2,
         "training.batch_size": 2,
         "evaluation": {"every": 2, "samples": 2},
         "records.models": "none",
     }
-    small = {
-        "data": {"name": "shakespeare", "text": "mini"},
-        "model": {"name": "gpt", "layers": 1, "heads": 1, "width": 8},
-        "nodes.clusters": [2],
-    }
-    workers = 2 if setting.small else 8
-    for figures in run(setting, "diloco", "scenarios/diloco.yaml", changes, small):
+    for figures in run(setting, "diloco", "scenarios/diloco.yaml", changes, changes, data=data, task="next_token"):
         yield figures | {"peak_of_a_worker_bytes": figures.get("peak_bytes", 0) // workers}
 
 
