@@ -55,7 +55,7 @@ class Step:
 
 tests = checks.tests
 STEPS = (
-    Step("versions", 25, checks.versions),
+    Step("versions", 20, checks.versions),
     Step(
         CONVOLUTIONS,
         45,
@@ -67,7 +67,7 @@ STEPS = (
     ),
     Step(
         "tests of learning",
-        45,
+        40,
         partial(tests, words=["tests/learning"], small=["tests/learning/test_bank.py"], together=8),
     ),
     Step(
@@ -81,13 +81,14 @@ STEPS = (
         ),
     ),
     Step("round", 25, steps.kernels_of_a_round),
-    Step("cell", 85, steps.whole_cell),
-    Step("eight seeds", 70, steps.seeds_side_by_side),
+    Step("cell", 80, steps.whole_cell),
+    Step("eight seeds", 65, steps.seeds_side_by_side),
+    Step("seeds together", 30, steps.seeds_together),
     Step("mapl", 30, steps.mapl),
     Step("models", 35, steps.models_twice),
     Step("evaluation", 20, steps.evaluation_precision),
-    Step("bench_gpu", 30, checks.bench_gpu),
-    Step("memory", 20, steps.many_nodes_in_little_memory),
+    Step("bench_gpu", 25, checks.bench_gpu),
+    Step("memory", 15, steps.many_nodes_in_little_memory),
     Step("diloco", 25, steps.diloco),
     Step(QUEUE, 15, steps.queue),
 )

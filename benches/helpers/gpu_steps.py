@@ -270,25 +270,35 @@ def seeds_side_by_side(setting: Setting) -> Iterator[dict]:
 
 
 def _seeds(setting: Setting, environment: dict[str, str] | None = None) -> dict[str, Any]:
-    count = 1 if setting.small else 8
-    changes = SMALL | {"learning": "none"} if setting.small else {"rounds": 40, "evaluation.every": 40}
-    sets = [word for key, value in changes.items() for word in ("--set", f"{key}={json.dumps(value)}")]
-    made = None if setting.small else made_images()
-    folder = ["--data-dir", str(made)] if made else []
     started = time.monotonic()
     processes = []
-    for seed in range(count):
-        words = [sys.executable, "-m", "ddlsim", "run", FACADE, *sets, *folder, "--seed", str(seed), "--force"]
-        words += ["--device", setting.device, "--profile", "--json", "-q", "--out", f"{setting.out}/runs/seed{seed}"]
+    for seed in range(1 if setting.small else 8):
+        words = _words(setting, "run", {"learning": "none"})
+        words += ["--seed", str(seed), "--out", f"{setting.out}/runs/seed{seed}", "--force", "--profile", "--json"]
         processes.append(subprocess.Popen(words, stdout=subprocess.PIPE, env={**os.environ, **(environment or {})}))
     summaries = [json.loads(process.communicate()[0]) for process in processes]
     own_s = [each["wall_s"] - each["profile"]["setup"] - each["profile"]["data"] for each in summaries]
-    return {
-        "processes": count,
-        "rounds": summaries[0]["rounds"],
-        "wall_s": time.monotonic() - started,
-        "without_set_up_s": max(own_s),
-    }
+    return {"rounds": summaries[0]["rounds"], "wall_s": time.monotonic() - started, "without_set_up_s": max(own_s)}
+
+
+def seeds_together(setting: Setting) -> Iterator[dict]:
+    """The same seeds with one process that joins their waves; on a CPU only the runs' commands."""
+    words = [*_words(setting, "sweep", {}), "--seeds", "0..7", "--together", "8"]
+    words += ["--out", f"{setting.out}/runs/together", *(["--emit", "commands"] if setting.small else [])]
+    shutil.rmtree(setting.out / "runs" / "together", ignore_errors=True)
+    started = time.monotonic()
+    subprocess.run(words, check=True)
+    yield {"wall_s": time.monotonic() - started}
+
+
+def _words(setting: Setting, command: str, small: dict[str, Any]) -> list[str]:
+    """Return a command with FACADE's cell and few rounds."""
+    changes = {**SMALL, **small} if setting.small else {"rounds": 60, "evaluation.every": 60}
+    changes |= {"compute_device": setting.device}
+    sets = [word for key, value in changes.items() for word in ("--set", f"{key}={json.dumps(value)}")]
+    made = None if setting.small else made_images()
+    folder = ["--data-dir", str(made)] if made else []
+    return [sys.executable, "-m", "ddlsim", command, FACADE, *sets, *folder, "--no-fallback", "--no-download", "-q"]
 
 
 @contextmanager
