@@ -34,6 +34,18 @@ def _high(values):  # type: ignore[no-untyped-def]
     return (values.to(tl.int32, bitcast=True) & -8192).to(tl.float32, bitcast=True)
 
 
+@triton.jit
+def _product(left, right, PLANES: tl.constexpr):  # type: ignore[no-untyped-def]
+    """left @ right; added to a longer sum outside of the tensor cores, whose sums are cut off, not rounded."""
+    if PLANES == 2:
+        product = tl.dot(left - _high(left), right, input_precision="tf32")
+        high = left.to(tl.int32, bitcast=True) >> 13 << 13  # a result of `_high` used twice is copied through memory
+        product = tl.dot(high.to(tl.float32, bitcast=True), right, product, input_precision="tf32")
+    else:
+        product = tl.dot(left, right)
+    return product
+
+
 @triton.jit(do_not_specialize=[*range(2, 11), 13, 14])
 def _copy(  # type: ignore[no-untyped-def]
     values,
@@ -76,7 +88,7 @@ def _copy(  # type: ignore[no-untyped-def]
     tl.store(to, copied, mask=mask)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count", "pixels"])
 def _convolve(  # type: ignore[no-untyped-def]
     images,
     weights,
@@ -123,12 +135,7 @@ def _convolve(  # type: ignore[no-untyped-def]
         under = (under // KW * (dilation_y * W) + under % KW * dilation_x) * C + inside
         values = tl.load(images + (corner[:, None] + under[None, :]))
         factors = tl.load(weights + (own[None, :] + (tap * C + inside)[:, None]))
-        if PLANES == 2:
-            product = tl.dot(values - _high(values), factors, input_precision="tf32")
-            high = values.to(tl.int32, bitcast=True) >> 13 << 13  # `_high` computed twice stays in registers
-            sums += tl.dot(high.to(tl.float32, bitcast=True), factors, product, input_precision="tf32")
-        else:
-            sums += tl.dot(values, factors)
+        sums += _product(values, factors, PLANES)
     if PLANES == 2:
         sums = tl.sum(tl.reshape(sums, (BLOCK_P, 2, BLOCK_O)), axis=1)
     channel = tl.program_id(1) * BLOCK_O + tl.arange(0, BLOCK_O)
@@ -138,7 +145,7 @@ def _convolve(  # type: ignore[no-untyped-def]
     tl.store(outputs + where, sums, mask=(channel < OUT)[None, :] & (pixel < pixels)[:, None])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count", "parts", "batch", "images_a_part"])
 def _weight_gradient(  # type: ignore[no-untyped-def]
     images,
     gradients,
@@ -184,13 +191,8 @@ def _weight_gradient(  # type: ignore[no-untyped-def]
         seen = tl.minimum(pixel, pixels - 1)  # slopes beyond are zero
         member, place = (first_image + seen // PLACES) * count + model, seen % PLACES
         corner = (member * (H * W) + place // OW * (stride_y * W) + place % OW * stride_x) * C
-        values = tl.trans(tl.load(images + (corner[:, None] + under[None, :])))
-        if PLANES == 2:
-            high = _high(values)
-            product = tl.dot(values - high, slopes, input_precision="tf32")
-            sums += tl.dot(high, slopes, product, input_precision="tf32")
-        else:
-            sums += tl.dot(values, slopes)
+        values = tl.load(images + (under[:, None] + corner[None, :]))
+        sums += _product(values, slopes, PLANES)
     if PLANES == 2:
         sums = tl.sum(tl.reshape(sums, (BLOCK_K, 2, BLOCK_O)), axis=1)
     channel = tl.program_id(1) * BLOCK_O + tl.arange(0, BLOCK_O)
