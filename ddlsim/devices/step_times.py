@@ -21,7 +21,7 @@ The utilizations are estimated: 0.15 of Linpack's rate on CPUs, 0.3 of the data 
 import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Ge, Gt, Lt
@@ -72,9 +72,7 @@ PRESETS: Mapping[str, Preset] = {
 class ModelWork(Devices):
     """Base of devices that are equal for all nodes, with a step time by the model."""
 
-    @property
-    def scales(self) -> bool:
-        return True
+    scales: ClassVar[bool] = True
 
     def draw(self, num_nodes: int, seed: int) -> np.ndarray:
         return np.ones(num_nodes)
@@ -111,15 +109,12 @@ class Calibrated(ModelWork):
         step_times_s: measured seconds per local step of each architecture; null: they are measured when the run starts.
     """
 
+    source: ClassVar[tuple[str | None, str]] = "calibrated", "measured"
     step_times_s: dict[str, Annotated[float, Gt(0), Lt(MAX_STEP_S)]] | None = None
 
     @property
     def measures(self) -> bool:
         return self.step_times_s is None
-
-    @property
-    def source(self) -> tuple[str | None, str]:
-        return "calibrated", "measured"
 
     def base_step_s(self, architecture: str, work: StepWork) -> float:
         if not self.step_times_s or architecture not in self.step_times_s:

@@ -68,16 +68,13 @@ class AsyncDiLoCo(SharedModel):
     has_server: ClassVar[bool] = True
     waits: ClassVar[bool] = False
     one_start: ClassVar[bool] = True
+    tests_server_model: ClassVar[bool] = True
     averages: ClassVar[bool] = False
 
     outer_rate: Annotated[float, Gt(0)] = 0.7
     outer_momentum: Annotated[float, Ge(0), Lt(1)] = 0.9
     buffer_size: Annotated[int, Ge(1)] | None = None
     dynamic_steps: bool = False
-
-    @property
-    def tests_server_model(self) -> bool:
-        return True
 
     def serving(self, node: "Node", state: State) -> EvaluationCandidates | None:
         return None if node.is_server else super().serving(node, state)

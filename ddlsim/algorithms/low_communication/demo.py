@@ -53,16 +53,13 @@ class DeMo(Replicas):
 
     state_type: ClassVar[type[ModelState]] = State
     exchanges: ClassVar[Literal["models", "vectors", "nothing"]] = "vectors"
+    needs_plain_sgd: ClassVar[bool] = True
 
     rate: Annotated[float, Gt(0)] = 0.001
     decay: Annotated[float, Ge(0), Lt(1)] = 0.999
     chunk: Annotated[int, Ge(1), Le(256)] = 64
     top: Annotated[int, Ge(1)] = 32
     index_bytes: Literal[2, 4, 8] = 8
-
-    @property
-    def needs_plain_sgd(self) -> bool:
-        return True
 
     def round(self, node: "Node", state: State, round_num: int) -> "Steps":
         self.offer(node, state, round_num)

@@ -29,15 +29,12 @@ class Replicas(SharedModel):
     rejoins_after_absence: ClassVar[bool] = True
     one_start: ClassVar[bool] = True
     averages: ClassVar[bool] = False
+    uses_topology: ClassVar[bool] = False
     shared: ClassVar[tuple[str, ...]] = ("model",)
     """Fields of a state that are equal on all nodes."""
 
     all_reduce: Literal["ring", "direct", "tree", "halving_doubling", "server", "hierarchical"] = "ring"
     on_leave: Literal["rebuild", "continue"] = "rebuild"
-
-    @property
-    def uses_topology(self) -> bool:
-        return False
 
     def offer(self, node: "Node", state: ModelState, round_num: int) -> None:
         """Make the replica available to nodes that join or return."""

@@ -50,6 +50,7 @@ class PANM(SimilarityPull):
     """
 
     may_change: ClassVar[frozenset[str]] = SimilarityPull.may_change | {"stage1_rounds", "naem_every"}
+    loss_offset: ClassVar[float] = 1e-6
 
     stage1_rounds: Count = 50
     naem_every: Count = 2
@@ -63,10 +64,6 @@ class PANM(SimilarityPull):
     @property
     def as_published(self) -> tuple[str, ...]:
         return () if self.variant == "thesis" else (f"variant {self.variant}",)
-
-    @property
-    def loss_offset(self) -> float:
-        return 1e-6
 
     def remember(self, node: Node, state: State) -> Memory:
         return Memory()

@@ -8,7 +8,7 @@ takes twice the training of FedAvg. Offline nodes keep their v; all else is as i
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from annotated_types import Ge, Le
 
@@ -32,11 +32,8 @@ class Ditto(fedavg.FedAvg):
             0.05, 0.1, 0.2, 1 and 2.
     """
 
+    tests_server_model: ClassVar[bool] = False
     pull: Annotated[float, Ge(0), Le(1e30)] = 0.1
-
-    @property
-    def tests_server_model(self) -> bool:
-        return False
 
     def start(self, node: Node) -> State:
         model = super().start(node).model

@@ -55,6 +55,7 @@ class AsynchronousServer(Algorithm):
     has_server: ClassVar[bool] = True
     waits: ClassVar[bool] = False
     one_start: ClassVar[bool] = True
+    tests_server_model: ClassVar[bool] = True
     averages: ClassVar[bool] = False
     concurrency: Annotated[int, Ge(1)] | None = None
     retry_s: Annotated[float, Gt(0)] = 1.0
@@ -66,10 +67,6 @@ class AsynchronousServer(Algorithm):
     @abstractmethod
     def server_update(self, node: Node, state: State, result: Params, version: int) -> None:
         """Merge a result that was computed from this version of the model."""
-
-    @property
-    def tests_server_model(self) -> bool:
-        return True
 
     def unused_keys(self, rounds: int) -> Iterator[tuple[str, str]]:
         if self.concurrency is None:

@@ -33,10 +33,7 @@ class FedPer(ServerRounds):
     needs_core: ClassVar[bool] = True
     needs_only_sums: ClassVar[bool] = True
     one_start: ClassVar[bool] = True
-
-    @property
-    def tests_server_model(self) -> bool:
-        return False
+    tests_server_model: ClassVar[bool] = False
 
     def start(self, node: Node) -> State:
         if node.is_server:

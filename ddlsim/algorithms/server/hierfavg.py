@@ -38,11 +38,8 @@ class HierFAVG(fedavg.FedAvg):
     """
 
     needs_only_sums: ClassVar[bool] = False
+    tests_server_model: ClassVar[bool] = False
     edge_rounds: Annotated[int, Ge(1)] = 2
-
-    @property
-    def tests_server_model(self) -> bool:
-        return False
 
     def start(self, node: Node) -> State:
         return State(super().start(node).model)

@@ -35,12 +35,9 @@ class IFCA(ServerRounds):
     """
 
     one_start: ClassVar[bool] = True
+    tests_server_model: ClassVar[bool] = False
     models: Annotated[int, Ge(1)] = 2
     loss_batches: Annotated[int, Ge(1)] | None = None
-
-    @property
-    def tests_server_model(self) -> bool:
-        return False
 
     def start(self, node: Node) -> State:
         return State({number: model for number, (model,) in enumerate(node.init_models(self.models, whole=True))})
