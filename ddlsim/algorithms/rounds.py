@@ -58,6 +58,13 @@ Sampled = Annotated[int, Ge(1)] | Annotated[float, Gt(0), Lt(1)]
 """Nodes of a round: a number, or a share of the nodes that are online, rounded down."""
 
 
+@dataclass
+class ServerState:
+    """A node's memory, or the server's: its model, empty if it has none. Subclasses add fields with defaults."""
+
+    model: Model = ()
+
+
 @dataclass(frozen=True, kw_only=True)
 class ServerRounds(Algorithm):
     """Algorithm in rounds of a server: nodes train, the server merges their results and returns its own.
@@ -86,6 +93,18 @@ class ServerRounds(Algorithm):
 
     has_server: ClassVar[bool] = True
     rejoins_after_absence: ClassVar[bool] = True
+
+    state_type: ClassVar[type[ServerState]] = ServerState
+    """Class of a node's state and of the server's."""
+
+    server_steps_from_model: ClassVar[bool] = False
+    """Whether the server's state starts with the nodes' model, because its updates start from it."""
+
+    def start(self, node: Node) -> Any:
+        if node.is_server and not (self.server_steps_from_model or self.tests_server_model):
+            return self.state_type()
+        (model,) = node.init_models(whole=not self.needs_core)
+        return self.state_type(model)
 
     @abstractmethod
     def local_update(self, node: Node, state: Any) -> Generator[Verb, Any, dict[str, Any]]:

@@ -21,13 +21,13 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Le
 
-from ddlsim.algorithms.base import Algorithm
+from ddlsim.algorithms.rounds import ModelState, SharedModel
 from ddlsim.node.candidates import EvaluationCandidates
 from ddlsim.node.node import Message, Node, Params, Steps, Verb
 
 
 @dataclass
-class State:
+class State(ModelState):
     """A node's memory, or the server's.
 
     Args:
@@ -37,14 +37,13 @@ class State:
         buffer: on the server, the changes that it has not applied yet.
     """
 
-    model: Params
     version: int = 0
     tasks: set[int] = field(default_factory=set)
     buffer: list[Params] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)
-class AsynchronousServer(Algorithm):
+class AsynchronousServer(SharedModel):
     """Base of methods whose server handles each result when it arrives.
 
     Args:
@@ -52,6 +51,7 @@ class AsynchronousServer(Algorithm):
         retry_s: a node requests a task after a random time up to this many simulated seconds.
     """
 
+    state_type: ClassVar[type[ModelState]] = State
     has_server: ClassVar[bool] = True
     waits: ClassVar[bool] = False
     one_start: ClassVar[bool] = True
@@ -71,10 +71,6 @@ class AsynchronousServer(Algorithm):
     def unused_keys(self, rounds: int) -> Iterator[tuple[str, str]]:
         if self.concurrency is None:
             yield "retry_s", "concurrency is null: every request gets a task"
-
-    def start(self, node: Node) -> State:
-        ((model,),) = node.init_models(whole=True)
-        return State(model)
 
     def round(self, node: Node, state: State, round_num: int) -> Steps:
         server, task = node.peers(round_num), None

@@ -19,12 +19,12 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from ddlsim.algorithms.rounds import ServerRounds
-from ddlsim.node.node import Message, Model, Node, Params, Verb
+from ddlsim.algorithms.rounds import ServerRounds, ServerState
+from ddlsim.node.node import Message, Node, Params, Verb
 
 
 @dataclass
-class State:
+class State(ServerState):
     """A node's memory, or the server's.
 
     Args:
@@ -33,7 +33,6 @@ class State:
         average: the server's average.
     """
 
-    model: Model = ()
     average: Params | None = None
 
 
@@ -46,16 +45,11 @@ class FedAvg(ServerRounds):
             samples, which would count twice); uniform: equal weights.
     """
 
+    state_type: ClassVar[type[ServerState]] = State
     may_change: ClassVar[frozenset[str]] = frozenset({"weights"})
     one_start: ClassVar[bool] = True
     needs_only_sums: ClassVar[bool] = True
     weights: Literal["samples", "uniform"] = "samples"
-
-    def start(self, node: Node) -> State:
-        if node.is_server and not self.tests_server_model:
-            return State()
-        (model,) = node.init_models(whole=True)
-        return State(model)
 
     def local_update(self, node: Node, state: State) -> Generator[Verb, Any, dict[str, Any]]:
         (model,) = state.model = yield self.local_training(node, state)

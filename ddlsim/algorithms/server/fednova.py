@@ -26,10 +26,7 @@ class FedNova(fedavg.FedAvg):
     """Normalized averaging of nodes with different numbers of local steps."""
 
     needs_only_sums: ClassVar[bool] = False
-
-    def start(self, node: Node) -> fedavg.State:
-        ((model,),) = node.init_models(whole=True)
-        return fedavg.State((model,))
+    server_steps_from_model: ClassVar[bool] = True
 
     def local_update(self, node: Node, state: fedavg.State) -> Generator[Verb, Any, dict[str, Any]]:
         work = sum(node.learning_rates())

@@ -19,7 +19,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from annotated_types import Ge, Gt, Le, Lt
 
@@ -50,9 +50,8 @@ class State(fedavg.State):
 class FedOpt(fedavg.FedAvg):
     """Base of the methods: FedAvg whose server steps towards the average."""
 
-    def start(self, node: Node) -> State:
-        ((model,),) = node.init_models(whole=True)
-        return State((model,))
+    state_type: ClassVar[type[fedavg.State]] = State
+    server_steps_from_model: ClassVar[bool] = True
 
     def server_update(self, node: Node, state: Any, inbox: Sequence[Message]) -> None:
         before = node.trained_values(state.model[0])

@@ -15,19 +15,18 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge
 
-from ddlsim.algorithms.rounds import ServerRounds
+from ddlsim.algorithms.rounds import ServerRounds, ServerState
 from ddlsim.learning.training_inputs import LocalStep, Objective
-from ddlsim.node.node import Message, Model, Node, Params, Verb
+from ddlsim.node.node import Message, Node, Params, Verb
 
 if TYPE_CHECKING:
     import torch
 
 
 @dataclass
-class State:
+class State(ServerState):
     """A node's memory, and the server's: its model (without parts), and the global prototypes it has."""
 
-    model: Model = ()
     prototypes: dict[int, Params] = field(default_factory=dict)
 
 
@@ -39,18 +38,13 @@ class FedProto(ServerRounds):
         proto_weight: weight of the distance from the global prototypes.
     """
 
+    state_type: ClassVar[type[ServerState]] = State
     may_change: ClassVar[frozenset[str]] = frozenset({"proto_weight"})
     exchanges: ClassVar[Literal["models", "vectors", "nothing"]] = "vectors"
     needs_core: ClassVar[bool] = True
     own_loss: ClassVar[bool] = True
     needs_classes: ClassVar[bool] = True
     proto_weight: Annotated[float, Ge(0)] = 0.1
-
-    def start(self, node: Node) -> State:
-        if node.is_server:
-            return State()
-        (model,) = node.init_models()
-        return State(model)
 
     def local_update(self, node: Node, state: State) -> Generator[Verb, Any, dict[str, Any]]:
         objective = Objective(self.local_loss, targets=state.prototypes, class_means=True)

@@ -14,15 +14,14 @@ from typing import Annotated, Any, ClassVar
 
 from annotated_types import Ge
 
-from ddlsim.algorithms.rounds import ServerRounds
-from ddlsim.node.node import Message, Model, Node, Params, Verb
+from ddlsim.algorithms.rounds import ServerRounds, ServerState
+from ddlsim.node.node import Message, Node, Params, Verb
 
 
 @dataclass
-class State:
+class State(ServerState):
     """A node's memory: its model in parts; the server's: the mean core."""
 
-    model: Model = ()
     mean: Params | None = None
 
 
@@ -30,16 +29,11 @@ class State:
 class FedPer(ServerRounds):
     """Personal heads on a core that a server averages; both are trained together."""
 
+    state_type: ClassVar[type[ServerState]] = State
     needs_core: ClassVar[bool] = True
     needs_only_sums: ClassVar[bool] = True
     one_start: ClassVar[bool] = True
     tests_server_model: ClassVar[bool] = False
-
-    def start(self, node: Node) -> State:
-        if node.is_server:
-            return State()
-        (model,) = node.init_models()
-        return State(model)
 
     def local_update(self, node: Node, state: State) -> Generator[Verb, Any, dict[str, Any]]:
         state.model = yield node.train(state.model)

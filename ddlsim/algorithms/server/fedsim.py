@@ -13,18 +13,17 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from ddlsim.algorithms.rounds import ServerRounds
+from ddlsim.algorithms.rounds import ServerRounds, ServerState
 from ddlsim.learning.training_inputs import Objective
 from ddlsim.node.node import Message, Model, Node, Params, Verb
 
 
 @dataclass
-class State:
-    """A node's memory: the model it continues with, and the one that it trained last; the server's have no parts, but
-    it stores the mean head.
+class State(ServerState):
+    """A node's memory: the model it continues with, and the one that it trained last, empty before its first training;
+    the server's are empty, but it stores the mean head.
     """
 
-    model: Model = ()
     trained: Model = ()
     mean: Params | None = None
 
@@ -33,6 +32,7 @@ class State:
 class FedSim(ServerRounds):
     """Partial personalization: a server averages heads, cores stay with their nodes."""
 
+    state_type: ClassVar[type[ServerState]] = State
     exchanges: ClassVar[Literal["models", "vectors", "nothing"]] = "vectors"
     needs_core: ClassVar[bool] = True
     needs_only_sums: ClassVar[bool] = True
@@ -40,12 +40,6 @@ class FedSim(ServerRounds):
     def objective(self) -> Objective | None:
         """Loss of local training; None: the task's loss."""
         return None
-
-    def start(self, node: Node) -> State:
-        if node.is_server:
-            return State()
-        (model,) = node.init_models()
-        return State(model, model)
 
     def local_update(self, node: Node, state: State) -> Generator[Verb, Any, dict[str, Any]]:
         state.model = state.trained = yield node.train(state.model, objective=self.objective())
@@ -62,4 +56,4 @@ class FedSim(ServerRounds):
         state.model = state.model[0], result["head"]
 
     def tested_model(self, state: State) -> Model:
-        return state.trained
+        return state.trained or state.model

@@ -37,12 +37,10 @@ class HierFAVG(fedavg.FedAvg):
         edge_rounds: rounds of the edges per round of the cloud.
     """
 
+    state_type: ClassVar[type[fedavg.State]] = State
     needs_only_sums: ClassVar[bool] = False
     tests_server_model: ClassVar[bool] = False
     edge_rounds: Annotated[int, Ge(1)] = 2
-
-    def start(self, node: Node) -> State:
-        return State(super().start(node).model)
 
     def server_update(self, node: Node, state: Any, inbox: Sequence[Message]) -> None:
         for cluster, members in node.clusters.items():
