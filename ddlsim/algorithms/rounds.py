@@ -54,6 +54,12 @@ def with_sum(node: Node, trained: Params, sources: Sequence[Params], weights: Se
     return node.with_trained_values(trained, node.trained_values(node.merge(sources, weights)))
 
 
+def merge_known(node: Node, sources: Sequence[Params | None], weights: Sequence[float]) -> Params:
+    """Return the weighted sum of the sources that are not None; None represents parameters that start at 0."""
+    terms = [(source, weight) for source, weight in zip(sources, weights, strict=True) if source is not None]
+    return node.merge(*zip(*terms, strict=True))
+
+
 Sampled = Annotated[int, Ge(1)] | Annotated[float, Gt(0), Lt(1)]
 """Nodes of a round: a number, or a share of the nodes that are online, rounded down."""
 

@@ -38,7 +38,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ddlsim.algorithms.base import Graphs
-from ddlsim.algorithms.rounds import ModelState, SharedModel
+from ddlsim.algorithms.rounds import ModelState, SharedModel, merge_known
 from ddlsim.node.node import Model, Node, Params, Steps
 
 ALL_BUT_ZERO = 1e-7
@@ -84,5 +84,4 @@ class GTSGD(SharedModel):
         inbox = yield node.receive(round_num)
         state.model = node.mix(model, {m.src: m.payload["model"] for m in inbox}, round_num)
         mixed = node.mix(step, {m.src: m.payload["step"] for m in inbox}, round_num)
-        corrections = [] if correction is None else [correction]
-        state.correction = node.merge([*corrections, mixed, step], [1.0] * len(corrections) + [1.0, -1.0])
+        state.correction = merge_known(node, [correction, mixed, step], [1.0, 1.0, -1.0])

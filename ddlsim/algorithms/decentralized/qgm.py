@@ -19,7 +19,7 @@ from typing import Annotated, ClassVar
 from annotated_types import Ge, Lt
 
 from ddlsim.algorithms.base import GraphKind, Graphs
-from ddlsim.algorithms.rounds import ModelState, SharedModel
+from ddlsim.algorithms.rounds import ModelState, SharedModel, merge_known
 from ddlsim.node.node import Model, Node, Params, Steps
 
 
@@ -57,10 +57,8 @@ class QGM(SharedModel):
 
         def push(model: Model) -> Model:
             nonlocal last
-            terms = [(node.trained_values(model[0]), 1.0 + ahead)] + [(last, -ahead)] * self.nesterov
-            if past is not None:
-                terms.append((past, -factor * self.momentum * (ahead or 1.0)))
-            last = node.merge(*zip(*terms, strict=True))
+            terms = [node.trained_values(model[0]), last if self.nesterov else None, past]
+            last = merge_known(node, terms, [1.0 + ahead, -ahead, -factor * self.momentum * (ahead or 1.0)])
             return (node.with_trained_values(model[0], last),)
 
         (half,) = yield node.train((start,), steps, after_step=push)
@@ -69,6 +67,5 @@ class QGM(SharedModel):
         inbox = yield node.receive(round_num)
         state.model = node.mix(half, {m.src: m.payload["model"] for m in inbox}, round_num)
         change = (1 - self.momentum) / (steps * factor) if factor > 1e-7 else 0.0
-        values = [node.trained_values(start), node.trained_values(state.model)]
-        kept = [] if past is None else [past]
-        state.momentum = node.merge([*kept, *values], [self.momentum] * len(kept) + [change, -change])
+        terms = [past, node.trained_values(start), node.trained_values(state.model)]
+        state.momentum = merge_known(node, terms, [self.momentum, change, -change])

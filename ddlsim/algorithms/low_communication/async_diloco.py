@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from annotated_types import Ge, Gt, Lt
 
-from ddlsim.algorithms.rounds import ModelState, SharedModel
+from ddlsim.algorithms.rounds import ModelState, SharedModel, merge_known
 from ddlsim.node.candidates import EvaluationCandidates
 
 if TYPE_CHECKING:
@@ -108,12 +108,11 @@ class AsyncDiLoCo(SharedModel):
         """Take a server's delayed Nesterov step along a change, if the payload has one; return its answer."""
         if "change" in payload:
             values = node.trained_values(payload["change"])
-            older = [] if server.buffered is None else [server.buffered]
-            server.buffered, server.updates = node.merge([*older, values], [1.0] * (len(older) + 1)), server.updates + 1
+            server.buffered = merge_known(node, [server.buffered, values], [1.0, 1.0])
+            server.updates += 1
             moves, weights = [node.trained_values(server.model), values], [1.0, rate / size]
             if server.updates % size == 0:
-                older = [] if server.momentum is None else [server.momentum]
-                server.momentum = node.merge([*older, server.buffered], [momentum] * len(older) + [1 / size])
+                server.momentum = merge_known(node, [server.momentum, server.buffered], [momentum, 1 / size])
                 server.buffered = None
                 moves, weights = [*moves, server.momentum], [*weights, rate * momentum]
             moved = node.merge([server.model, payload["change"]], [1.0, 1 / size])

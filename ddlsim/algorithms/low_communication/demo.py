@@ -27,7 +27,7 @@ from annotated_types import Ge, Gt, Le, Lt
 
 from ddlsim.algorithms.low_communication.diloco import State
 from ddlsim.algorithms.low_communication.replicas import Replicas
-from ddlsim.algorithms.rounds import ModelState
+from ddlsim.algorithms.rounds import ModelState, merge_known
 
 if TYPE_CHECKING:
     import torch
@@ -68,9 +68,8 @@ class DeMo(Replicas):
         for rate in node.learning_rates():
             (trained,) = yield node.train((state.model,), 1, of=node.local_steps)
             values = node.trained_values(state.model)
-            kept = [] if state.momentum is None else [state.momentum]
-            terms = [*kept, values, node.trained_values(trained)]
-            momentum = node.merge(terms, [self.decay] * len(kept) + [1 / rate, -1 / rate])
+            terms = [state.momentum, values, node.trained_values(trained)]
+            momentum = merge_known(node, terms, [self.decay, 1 / rate, -1 / rate])
             sent = node.apply(partial(largest, chunks=chunks, top=self.top), momentum)
             state.momentum = node.merge([momentum, node.apply(partial(inverse, chunks=chunks), sent)], [1.0, -1.0])
             found = yield node.all_gather(sent, group, round_num, on_leave=self.on_leave, wire_bytes=wire_bytes)

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from annotated_types import Ge, Gt, Lt
 
 from ddlsim.algorithms.low_communication.replicas import Replicas
-from ddlsim.algorithms.rounds import ModelState
+from ddlsim.algorithms.rounds import ModelState, merge_known
 
 if TYPE_CHECKING:
     from ddlsim.learning.bank import Params
@@ -74,8 +74,7 @@ class OuterNesterov(Replicas):
     def outer_step(self, node: "Node", state: Any, change: "Params") -> None:
         """Move the common model along a mean change, and change its momentum."""
         values, step, b = node.trained_values(change), self.outer_rate, self.outer_momentum
-        kept = [] if state.momentum is None else [state.momentum]
-        state.momentum = node.merge([*kept, values], [b] * len(kept) + [1.0])
+        state.momentum = merge_known(node, [state.momentum, values], [b, 1.0])
         average = node.merge([state.model, change], [1.0, 1.0])
         moves, weights = ([values, state.momentum], [step, step * b]) if self.nesterov else ([state.momentum], [step])
         old = node.trained_values(state.model)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from annotated_types import Ge, Gt, Lt
 
 from ddlsim.algorithms.base import GraphKind
-from ddlsim.algorithms.rounds import ModelState, SharedModel
+from ddlsim.algorithms.rounds import ModelState, SharedModel, merge_known
 
 if TYPE_CHECKING:
     from ddlsim.learning.bank import Params
@@ -60,8 +60,8 @@ class NoLoCo(SharedModel):
         equal = dict.fromkeys(models, 1 / len(models))
         mean, mean_change = node.aggregate(models, equal), node.aggregate(changes, equal)
         pull = self.outer_rate if self.consensus_rate is None else self.consensus_rate
-        kept = [] if state.momentum is None else [state.momentum]
         moves = [node.trained_values(each) for each in (mean_change, mean, slow)]
-        state.momentum = node.merge([*kept, *moves], [self.outer_momentum] * len(kept) + [self.outer_rate, pull, -pull])
+        weights = [self.outer_momentum, self.outer_rate, pull, -pull]
+        state.momentum = merge_known(node, [state.momentum, *moves], weights)
         average = node.merge([mean, mean_change], [1.0, 1.0])
         state.model = node.with_trained_values(average, node.merge([moves[-1], state.momentum], [1.0, 1.0]))

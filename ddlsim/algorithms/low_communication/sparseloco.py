@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from annotated_types import Ge, Gt, Le
 
 from ddlsim.algorithms.low_communication.replicas import Replicas
-from ddlsim.algorithms.rounds import ModelState
+from ddlsim.algorithms.rounds import ModelState, merge_known
 
 if TYPE_CHECKING:
     import torch
@@ -61,9 +61,8 @@ class SparseLoCo(Replicas):
         self.offer(node, state, round_num)
         start = node.trained_values(state.model)
         (trained,) = yield node.train((state.model,))
-        kept = [] if state.error is None else [state.error]
-        terms = [*kept, node.trained_values(trained), start]
-        error = node.merge(terms, [self.error_decay] * len(kept) + [1.0, -1.0])
+        terms = [state.error, node.trained_values(trained), start]
+        error = merge_known(node, terms, [self.error_decay, 1.0, -1.0])
         sparse = node.apply(self.compressed, error)
         state.error = node.merge([error, sparse], [1.0, -1.0])
         group, wire_bytes = range(node.num_nodes), self.wire_bytes(start.size)

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from annotated_types import Ge, Gt, Le, Lt
 
+from ddlsim.algorithms.rounds import merge_known
 from ddlsim.algorithms.server import fedavg
 from ddlsim.node.node import Message, Node, Params
 
@@ -79,8 +80,7 @@ class FedAvgM(FedOpt):
     server_momentum: Beta = 0.9
 
     def step(self, node: Node, state: State, values: Params, mean_change: Params) -> Params:
-        known = [] if state.change is None else [state.change]
-        state.change = node.merge([*known, mean_change], [*[self.server_momentum] * len(known), 1.0])
+        state.change = merge_known(node, [state.change, mean_change], [self.server_momentum, 1.0])
         return node.merge([values, state.change], [1.0, self.server_rate])
 
 
