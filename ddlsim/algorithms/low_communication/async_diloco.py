@@ -20,17 +20,13 @@ phi. A node without an answer (a lost message, an offline server) continues from
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from annotated_types import Ge, Gt, Lt
 
 from ddlsim.algorithms.rounds import ModelState, SharedModel, merge_known
 from ddlsim.node.candidates import EvaluationCandidates
-
-if TYPE_CHECKING:
-    from ddlsim.learning.bank import Params
-    from ddlsim.network.messages.message import Message
-    from ddlsim.node.node import Node, Steps, Verb
+from ddlsim.node.node import Message, Node, Params, Steps, Verb
 
 
 @dataclass
@@ -46,8 +42,8 @@ class State(ModelState):
         steps: on a node, its next number of local steps; None: training.local_steps.
     """
 
-    momentum: "Params | None" = None
-    buffered: "Params | None" = None
+    momentum: Params | None = None
+    buffered: Params | None = None
     updates: int = 0
     step_s: float = float("inf")
     steps: int | None = None
@@ -76,14 +72,14 @@ class AsyncDiLoCo(SharedModel):
     buffer_size: Annotated[int, Ge(1)] | None = None
     dynamic_steps: bool = False
 
-    def serving(self, node: "Node", state: State) -> EvaluationCandidates | None:
+    def serving(self, node: Node, state: State) -> EvaluationCandidates | None:
         return None if node.is_server else super().serving(node, state)
 
-    def join(self, node: "Node", state: State, round_num: int) -> "Steps":
+    def join(self, node: Node, state: State, round_num: int) -> Steps:
         for answer in (yield node.exchange(node.peers(round_num), round_num)):
             state.model = answer.payload["model"]
 
-    def round(self, node: "Node", state: State, round_num: int) -> "Steps":
+    def round(self, node: Node, state: State, round_num: int) -> Steps:
         start_s, steps = node.now_s, node.local_steps if state.steps is None else state.steps
         (trained,) = yield node.train((state.model,), steps)
         change, step_s = node.merge([trained, state.model], [1.0, -1.0]), (node.now_s - start_s) / steps
@@ -92,18 +88,18 @@ class AsyncDiLoCo(SharedModel):
         if self.dynamic_steps and answer and step_s:
             state.steps = max(1, int(node.local_steps * answer["step_s"] / step_s + 1e-9))
 
-    def submit(self, node: "Node", state: Any, payload: Any, round_num: int) -> "Generator[Verb, Any, Any]":
+    def submit(self, node: Node, state: Any, payload: Any, round_num: int) -> Generator[Verb, Any, Any]:
         """Send a change to the server; return its answer, empty if there is none."""
         answers = yield node.exchange(node.peers(round_num), round_num, **payload)
         return answers[0].payload if answers else {}
 
-    def answer(self, node: "Node", state: Any, offer: "Message") -> Mapping[str, Any]:
+    def answer(self, node: Node, state: Any, offer: Message) -> Mapping[str, Any]:
         """Step along a node's change, if the offer has one; return the current model."""
         size = self.buffer_size or node.num_nodes
         return self.respond(node, state, offer.payload, self.outer_rate, self.outer_momentum, size)
 
     def respond(
-        self, node: "Node", server: State, payload: Mapping[str, Any], rate: float, momentum: float, size: int
+        self, node: Node, server: State, payload: Mapping[str, Any], rate: float, momentum: float, size: int
     ) -> dict[str, Any]:
         """Take a server's delayed Nesterov step along a change, if the payload has one; return its answer."""
         if "change" in payload:

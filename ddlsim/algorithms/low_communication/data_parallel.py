@@ -22,20 +22,18 @@ from annotated_types import Ge, Gt, Lt
 
 from ddlsim.algorithms.low_communication.replicas import Replicas
 from ddlsim.algorithms.rounds import ModelState
+from ddlsim.node.node import Node, Params, Steps
 
 if TYPE_CHECKING:
     import torch
-
-    from ddlsim.learning.bank import Params
-    from ddlsim.node.node import Node, Steps
 
 
 @dataclass
 class State(ModelState):
     """A node's memory: the model, and m and v of AdamW (None: 0) after this number of steps."""
 
-    first: "Params | None" = None
-    second: "Params | None" = None
+    first: Params | None = None
+    second: Params | None = None
     steps: int = 0
 
 
@@ -67,14 +65,14 @@ class DataParallel(Replicas):
         if self.adamw_rate is None:
             yield from ((key, "adamw_rate is null") for key in ("beta1", "beta2", "weight_decay"))
 
-    def round(self, node: "Node", state: State, round_num: int) -> "Steps":
+    def round(self, node: Node, state: State, round_num: int) -> Steps:
         self.offer(node, state, round_num)
         for rate in node.learning_rates():
             (trained,) = yield node.train((state.model,), 1, of=node.local_steps)
             mean = yield self.mean(node, trained, round_num)
             state.model = mean if self.adamw_rate is None else self._adamw(node, state, mean, rate)
 
-    def _adamw(self, node: "Node", state: State, mean: "Params", rate: float) -> "Params":
+    def _adamw(self, node: Node, state: State, mean: Params, rate: float) -> Params:
         """Return the model after a step; `mean` is the mean of models after a plain step with this rate."""
         values = node.trained_values(state.model)
         gradient = node.merge([values, node.trained_values(mean)], [1 / rate, -1 / rate])

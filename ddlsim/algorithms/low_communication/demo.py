@@ -28,12 +28,10 @@ from annotated_types import Ge, Gt, Le, Lt
 from ddlsim.algorithms.low_communication.diloco import State
 from ddlsim.algorithms.low_communication.replicas import Replicas
 from ddlsim.algorithms.rounds import ModelState, merge_known
+from ddlsim.node.node import Node, Params, Steps
 
 if TYPE_CHECKING:
     import torch
-
-    from ddlsim.learning.bank import Params
-    from ddlsim.node.node import Node, Steps
 
 Chunks = tuple[tuple[int, int, int, int], ...]
 """Of each tensor: rows of chunks, rows of a chunk, columns of chunks, columns of a chunk."""
@@ -61,7 +59,7 @@ class DeMo(Replicas):
     top: Annotated[int, Ge(1)] = 32
     index_bytes: Literal[2, 4, 8] = 8
 
-    def round(self, node: "Node", state: State, round_num: int) -> "Steps":
+    def round(self, node: Node, state: State, round_num: int) -> Steps:
         self.offer(node, state, round_num)
         chunks = self.chunks(node.trained_values(state.model).size, state.model)
         group, wire_bytes = range(node.num_nodes), self.wire_bytes(chunks)
@@ -81,7 +79,7 @@ class DeMo(Replicas):
         """Return the bytes that a node sends to each other node in a step."""
         return sum(rows * columns * min(self.top, h * w) for rows, h, columns, w in chunks) * (4 + self.index_bytes)
 
-    def chunks(self, size: int, model: "Params") -> Chunks:
+    def chunks(self, size: int, model: Params) -> Chunks:
         """Return the chunks of each trained tensor of a model."""
         shapes = [each.shape for each in model.part.tensors if each.trainable]
         found = []

@@ -19,17 +19,14 @@ Buffers (BatchNorm statistics) are averaged, not stepped. Offline nodes are desc
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Lt
 
 from ddlsim.algorithms.low_communication.replicas import Replicas
 from ddlsim.algorithms.rounds import ModelState, merge_known
-
-if TYPE_CHECKING:
-    from ddlsim.learning.bank import Params
-    from ddlsim.node.collective_verbs import Handle
-    from ddlsim.node.node import Node, Steps
+from ddlsim.node.collective_verbs import Handle
+from ddlsim.node.node import Node, Params, Steps
 
 
 @dataclass
@@ -44,10 +41,10 @@ class State(ModelState):
         terms: rows of the last outer step; while one node holds them, other nodes get them for the same step.
     """
 
-    momentum: "Params | None" = None
-    change: "Params | None" = None
-    sent: "Handle | None" = None
-    terms: "tuple[Params, ...]" = ()
+    momentum: Params | None = None
+    change: Params | None = None
+    sent: Handle | None = None
+    terms: tuple[Params, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +68,7 @@ class OuterNesterov(Replicas):
         if not self.outer_momentum:
             yield "nesterov", "outer_momentum is 0"
 
-    def outer_step(self, node: "Node", state: Any, change: "Params") -> None:
+    def outer_step(self, node: Node, state: Any, change: Params) -> None:
         """Move the common model along a mean change, and change its momentum."""
         values, step, b = node.trained_values(change), self.outer_rate, self.outer_momentum
         state.momentum = merge_known(node, [state.momentum, values], [b, 1.0])
@@ -92,7 +89,7 @@ class DiLoCo(OuterNesterov):
 
     overlap: Literal["none", "delayed", "eager"] = "none"
 
-    def round(self, node: "Node", state: State, round_num: int) -> "Steps":
+    def round(self, node: Node, state: State, round_num: int) -> Steps:
         self.offer(node, state, round_num)
         (trained,) = yield node.train((state.model,))
         change = node.merge([trained, state.model], [1.0, -1.0])

@@ -21,18 +21,14 @@ site, the site's server starts again from phi.
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from annotated_types import Ge, Gt, Le, Lt
 
 from ddlsim.algorithms.low_communication import async_diloco
 from ddlsim.algorithms.low_communication.async_diloco import AsyncDiLoCo
 from ddlsim.algorithms.rounds import ModelState
-
-if TYPE_CHECKING:
-    from ddlsim.learning.bank import Params
-    from ddlsim.network.messages.message import Message
-    from ddlsim.node.node import Node, Steps, Verb
+from ddlsim.node.node import Message, Node, Params, Steps, Verb
 
 
 @dataclass
@@ -46,7 +42,7 @@ class State(async_diloco.State):
     """
 
     site: async_diloco.State | None = None
-    sent: "Params | None" = None
+    sent: Params | None = None
     gathered: int = 0
 
 
@@ -73,18 +69,18 @@ class HALoS(AsyncDiLoCo):
     accumulate: Annotated[int, Ge(1)] | None = None
     merge_weight: Annotated[float, Gt(0), Le(1)] = 0.25
 
-    def round(self, node: "Node", state: Any, round_num: int) -> "Steps":
+    def round(self, node: Node, state: Any, round_num: int) -> Steps:
         if state.site is None and node.id == members(node)[0]:
             state.site, state.sent = async_diloco.State(state.model), state.model
         yield from super().round(node, state, round_num)
 
-    def submit(self, node: "Node", state: Any, payload: Any, round_num: int) -> "Generator[Verb, Any, Any]":
+    def submit(self, node: Node, state: Any, payload: Any, round_num: int) -> Generator[Verb, Any, Any]:
         if state.site is not None:
             return self.of_site(node, state, payload)
         answers = yield node.exchange(members(node)[:1], round_num, **payload)
         return answers[0].payload if answers else {}
 
-    def answer(self, node: "Node", state: State, offer: "Message") -> Mapping[str, Any]:
+    def answer(self, node: Node, state: State, offer: Message) -> Mapping[str, Any]:
         """Answer a node as the server of its site, or as the global one; merge the global model on the former."""
         if node.is_server:
             size = self.buffer_size or len(node.clusters)
@@ -100,7 +96,7 @@ class HALoS(AsyncDiLoCo):
             state.gathered = 0
         return {}
 
-    def of_site(self, node: "Node", state: Any, payload: Mapping[str, Any]) -> Mapping[str, Any]:
+    def of_site(self, node: Node, state: Any, payload: Mapping[str, Any]) -> Mapping[str, Any]:
         """Take the step of the site's server, send to the global server after K of them, and return the answer."""
         count = len(members(node))
         size = self.local_buffer_size or count
@@ -113,6 +109,6 @@ class HALoS(AsyncDiLoCo):
         return found
 
 
-def members(node: "Node") -> Sequence[int]:
+def members(node: Node) -> Sequence[int]:
     """Return the nodes of a node's site, its server's first."""
     return node.clusters[node.true_cluster]

@@ -7,15 +7,13 @@ replicas.py.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from annotated_types import Ge
 
 from ddlsim.algorithms.low_communication.replicas import Replicas
-
-if TYPE_CHECKING:
-    from ddlsim.algorithms.rounds import ModelState
-    from ddlsim.node.node import Node, Steps
+from ddlsim.algorithms.rounds import ModelState
+from ddlsim.node.node import Node, Steps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +26,7 @@ class LocalSGD(Replicas):
 
     synchronous_rounds: Annotated[int, Ge(0)] = 0
 
-    def round(self, node: "Node", state: "ModelState", round_num: int) -> "Steps":
+    def round(self, node: Node, state: ModelState, round_num: int) -> Steps:
         self.offer(node, state, round_num)
         steps = 1 if round_num < self.synchronous_rounds else node.local_steps
         for _ in range(node.local_steps // steps):

@@ -13,23 +13,20 @@ node and the peers whose messages have arrived. Offline peers are left out.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated, ClassVar
 
 from annotated_types import Ge, Gt, Lt
 
 from ddlsim.algorithms.base import GraphKind
 from ddlsim.algorithms.rounds import ModelState, SharedModel, merge_known
-
-if TYPE_CHECKING:
-    from ddlsim.learning.bank import Params
-    from ddlsim.node.node import Node, Steps
+from ddlsim.node.node import Node, Params, Steps
 
 
 @dataclass
 class State(ModelState):
     """A node's memory: its slow model phi, and its momentum m (None: 0)."""
 
-    momentum: "Params | None" = None
+    momentum: Params | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +46,7 @@ class NoLoCo(SharedModel):
     outer_momentum: Annotated[float, Ge(0), Lt(1)] = 0.5
     consensus_rate: Annotated[float, Ge(0)] | None = None
 
-    def round(self, node: "Node", state: State, round_num: int) -> "Steps":
+    def round(self, node: Node, state: State, round_num: int) -> Steps:
         slow = state.model
         (trained,) = yield node.train((slow,))
         change = node.merge([trained, slow], [1.0, -1.0])

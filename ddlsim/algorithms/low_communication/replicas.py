@@ -7,12 +7,10 @@ current replica from a random online node; if there is none, it continues with i
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from ddlsim.algorithms.rounds import ModelState, SharedModel
-
-if TYPE_CHECKING:
-    from ddlsim.node.node import Node, Steps, Verb
+from ddlsim.node.node import Node, Steps, Verb
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,12 +34,12 @@ class Replicas(SharedModel):
     all_reduce: Literal["ring", "direct", "tree", "halving_doubling", "server", "hierarchical"] = "ring"
     on_leave: Literal["rebuild", "continue"] = "rebuild"
 
-    def offer(self, node: "Node", state: ModelState, round_num: int) -> None:
+    def offer(self, node: Node, state: ModelState, round_num: int) -> None:
         """Make the replica available to nodes that join or return."""
         fields: Mapping[str, Any] = {name: getattr(state, name) for name in self.shared}
         node.publish(round_num, **{name: value for name, value in fields.items() if value is not None})
 
-    def join(self, node: "Node", state: Any, round_num: int) -> "Steps":
+    def join(self, node: Node, state: Any, round_num: int) -> Steps:
         """Fetch the current replica; ask the other nodes in random order."""
         node.publish(round_num)  # other nodes that join at the same time do not wait for this one
         for peer in node.rng("replica").permutation(node.others()).tolist():
@@ -51,7 +49,7 @@ class Replicas(SharedModel):
                         setattr(state, name, answer.payload.get(name))
                     return
 
-    def mean(self, node: "Node", content: Any, round_num: int, wire_bytes: int | None = None) -> "Verb":
+    def mean(self, node: Node, content: Any, round_num: int, wire_bytes: int | None = None) -> Verb:
         """Return the all-reduce of a content over all nodes."""
         sites: Sequence[Sequence[int]] = list(node.clusters.values()) if self.all_reduce == "hierarchical" else ()
         options: dict[str, Any] = {"sites": sites, "on_leave": self.on_leave, "wire_bytes": wire_bytes}

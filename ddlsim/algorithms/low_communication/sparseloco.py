@@ -19,12 +19,10 @@ from annotated_types import Ge, Gt, Le
 
 from ddlsim.algorithms.low_communication.replicas import Replicas
 from ddlsim.algorithms.rounds import ModelState, merge_known
+from ddlsim.node.node import Node, Params, Steps
 
 if TYPE_CHECKING:
     import torch
-
-    from ddlsim.learning.bank import Params
-    from ddlsim.node.node import Node, Steps
 
 CHUNK, INDEX_BITS = 4096, 12
 
@@ -33,7 +31,7 @@ CHUNK, INDEX_BITS = 4096, 12
 class State(ModelState):
     """A node's memory: phi, and the error e (None: 0)."""
 
-    error: "Params | None" = None
+    error: Params | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +55,7 @@ class SparseLoCo(Replicas):
     bits: Literal[2, 32] = 2
     gather: Literal["ring", "direct"] = "ring"
 
-    def round(self, node: "Node", state: State, round_num: int) -> "Steps":
+    def round(self, node: Node, state: State, round_num: int) -> Steps:
         self.offer(node, state, round_num)
         start = node.trained_values(state.model)
         (trained,) = yield node.train((state.model,))

@@ -9,16 +9,14 @@ training.local_steps steps. Offline nodes are described in replicas.py.
 """
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Le
 
 from ddlsim.algorithms.low_communication import diloco
 from ddlsim.algorithms.low_communication.diloco import OuterNesterov
 from ddlsim.algorithms.rounds import ModelState
-
-if TYPE_CHECKING:
-    from ddlsim.node.node import Node, Steps
+from ddlsim.node.node import Node, Steps
 
 
 @dataclass
@@ -45,7 +43,7 @@ class Sparta(OuterNesterov):
     delay: Annotated[int, Ge(0)] = 0
     outer_step_per_round: bool = False
 
-    def round(self, node: "Node", state: State, round_num: int) -> "Steps":
+    def round(self, node: Node, state: State, round_num: int) -> Steps:
         self.offer(node, state, round_num)
         steps, start = node.local_steps, state.model
         for step in range(round_num * steps, (round_num + 1) * steps):

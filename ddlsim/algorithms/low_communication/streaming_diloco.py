@@ -25,14 +25,12 @@ from ddlsim.algorithms.low_communication import diloco
 from ddlsim.algorithms.low_communication.diloco import OuterNesterov
 from ddlsim.algorithms.rounds import ModelState
 from ddlsim.foundation.errors import DdlsimError
+from ddlsim.learning.fragments import Fragment
+from ddlsim.node.collective_verbs import Handle
+from ddlsim.node.node import Node, Params, Steps
 
 if TYPE_CHECKING:
     import torch
-
-    from ddlsim.learning.bank import Params
-    from ddlsim.learning.fragments import Fragment
-    from ddlsim.node.collective_verbs import Handle
-    from ddlsim.node.node import Node, Steps
 
 
 @dataclass
@@ -46,9 +44,9 @@ class State(ModelState):
         sent: the fragment on its way, and its all-reduce.
     """
 
-    momenta: "Mapping[str, Params] | None" = None
-    local: "Params | None" = None
-    sent: "tuple[Fragment, Handle] | None" = field(default=None)
+    momenta: Mapping[str, Params] | None = None
+    local: Params | None = None
+    sent: tuple[Fragment, Handle] | None = field(default=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,11 +70,11 @@ class StreamingDiLoCo(OuterNesterov):
     mixing: Annotated[float, Ge(0), Le(1)] = 0.5
     bits: Literal[4, 32] = 4
 
-    def join(self, node: "Node", state: State, round_num: int) -> "Steps":
+    def join(self, node: Node, state: State, round_num: int) -> Steps:
         yield from super().join(node, state, round_num)
         state.local = state.sent = None
 
-    def round(self, node: "Node", state: State, round_num: int) -> "Steps":
+    def round(self, node: Node, state: State, round_num: int) -> Steps:
         steps, tau = node.local_steps, self.overlap_steps
         fragments = node.fragments(state.model, self.fragments, self.order)
         if steps // len(fragments) < max(tau, 1):
@@ -101,7 +99,7 @@ class StreamingDiLoCo(OuterNesterov):
             if not tau or (round_num, number) == (node.rounds - 1, len(fragments) - 1):
                 yield from self._receive(node, state)
 
-    def _send(self, node: "Node", state: State, fragment: "Fragment", round_num: int) -> None:
+    def _send(self, node: Node, state: State, fragment: Fragment, round_num: int) -> None:
         """Start the all-reduce of a fragment's change."""
         assert state.local is not None
         parts = [node.take(each, fragment) for each in (state.local, state.model)]
@@ -110,7 +108,7 @@ class StreamingDiLoCo(OuterNesterov):
             change, wire_bytes = node.apply(e3m0, change), (fragment.size + 1) // 2 + 4
         state.sent = fragment, node.begin(self.mean(node, change, round_num, wire_bytes))
 
-    def _receive(self, node: "Node", state: State) -> "Steps":
+    def _receive(self, node: Node, state: State) -> Steps:
         """Take the outer step of the fragment on its way, and mix it into the local model."""
         assert state.sent is not None and state.local is not None
         (fragment, handle), state.sent = state.sent, None
