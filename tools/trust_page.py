@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT / "tests" / "validation"))
 import compare_runs  # noqa: E402
 from compare_flows import FITTED_TO, FQ_CODEL, HELD_OUT, PLAIN_QUEUE, VARIANTS, Measured, read_all, summary  # noqa: E402
 
-from ddlsim.network.tcp import Tcp  # noqa: E402
+from ddlsim.scenario.network_sections import Tcp  # noqa: E402
 
 DOCS = ROOT / "docs"
 CASES = DOCS / "results" / "trust" / "cases.md"

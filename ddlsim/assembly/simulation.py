@@ -39,7 +39,6 @@ from ddlsim.network.link_table import LinkTable, star, with_server
 from ddlsim.network.messages.compression import Codec, NoCompression
 from ddlsim.network.messages.message import MOST_NODES
 from ddlsim.network.network import Network
-from ddlsim.network.tcp import Tcp
 from ddlsim.node.candidates import BestModel, Snapshot
 from ddlsim.node.parameters import Deferred
 from ddlsim.node.ports import Compute, Log, Model
@@ -87,7 +86,7 @@ def build_network(scenario: Scenario, env: simpy.Environment, has_server: bool) 
         header_bytes=network.header_bytes,
         losses=losses_of(scenario),
         seed=scenario.seed,
-        tcp=None if network.tcp is None else Tcp(**network.tcp.model_dump()),
+        tcp=network.tcp,
     )
 
 

@@ -1,7 +1,7 @@
 """ddlsim network: the simulated network alone."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Literal
 
 import typer
 
@@ -26,13 +26,13 @@ def replay(
 ) -> None:
     """Send flows over links and print the time at which each flow ends."""
     from ddlsim.network.replay import replay as replay_files
-    from ddlsim.network.tcp import Tcp
     from ddlsim.scenario import load
+    from ddlsim.scenario.network_sections import Tcp
 
     settings = None
     if fidelity == "tcp":
         changes = ["network.fidelity=tcp", *(f"network.tcp.{text}" for text in tcp)]
-        settings = Tcp(**cast("Any", load("smoke", changes).network.tcp).model_dump())
+        settings = load("smoke", changes).network.tcp or Tcp()
     elif tcp:
         raise ScenarioError("--tcp: needs --fidelity tcp. Add it.")
     found = replay_files(str(flows), str(links), None if physical is None else str(physical), settings)

@@ -32,7 +32,8 @@ from ddlsim.network.link_use import KINDS, NodeUse, Traffic, node_use, with_flyi
 from ddlsim.network.mailboxes import Mailboxes, succeed
 from ddlsim.network.messages.message import BOXES, Message, to_one
 from ddlsim.network.scheduled_calls import LATE, LATEST, ScheduledCall, exact_delay
-from ddlsim.network.tcp import MIN_RTO_S, Tcp, TcpPaths
+from ddlsim.network.tcp import MIN_RTO_S, TcpPaths
+from ddlsim.scenario.network_sections import Tcp
 
 NOWHERE = -1
 

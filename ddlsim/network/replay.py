@@ -15,7 +15,7 @@ from ddlsim.network.link_table import LinkTable
 from ddlsim.network.messages.message import Message
 from ddlsim.network.network import Fidelity, Network
 from ddlsim.network.routed_links import Routed
-from ddlsim.network.tcp import Tcp
+from ddlsim.scenario.network_sections import Tcp
 
 FLOW_COLUMNS = {
     "start_s": Column(below=1e9),

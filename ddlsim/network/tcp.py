@@ -6,16 +6,21 @@ bandwidth by 0.97 and latencies by 13.01, charges 5 % of a flow's rate to the wa
 times. Here headers and acknowledgements are counted, slow start is followed window by window (csrc/flow/windows.h), and
 latencies are unchanged; only `share_spread` and `utilization` are fitted. docs/trust.md compares each of these with
 real TCP.
+
+Weights by round-trip times are whole numbers, so rates are rounded down: 3,000 flows of a millisecond's round trip take
+1 % longer over 1 Mbit/s, and 4 % over 250 kbit/s. With plain queues, data and acknowledgements of both directions wait
+for each other, which `utilization` represents (Zhang, Shenker, Clark, "Observations on the dynamics of a congestion
+control algorithm: the effects of two-way traffic", SIGCOMM 1991).
 """
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from ddlsim.foundation import rng
+from ddlsim.scenario.network_sections import Tcp
 
 UNIT_WEIGHT = 1024
 """Weight of an ordinary flow: weights are whole numbers."""
@@ -25,56 +30,6 @@ MIN_RTO_S = 0.2
 """Linux' least retransmission time-out (TCP_RTO_MIN), in addition to the round-trip time: a window is halved for each
 time-out that passes without data, down to the initial one (RFC 2861).
 """
-
-
-@dataclass(frozen=True)
-class Tcp:
-    """TCP settings of messages.
-
-    Args:
-        segment_bytes: bytes of a message in one segment: 1448 of an Ethernet frame of 1500 with time stamps.
-        segment_header_bytes: additional bytes per segment on the wire: 14 Ethernet, 20 IP, 32 TCP.
-        acks_per_segment: segments of only headers sent back for each: 0.5 with delayed acknowledgements.
-        connections: persistent: one per pair of nodes, open from the start (a new one after one of them was offline),
-            which carries messages in turn; per_message: one for each message, whose set-up costs a round trip before
-            the first byte.
-        initial_window: segments that a connection may have on their way at its start (RFC 6928: 10); then twice as many
-            in each round trip, until they fill the smallest link of the path; half of them for each time-out that it
-            rests. 0: no slow start.
-        shares: flows' shares of links: equal; rtt: inversely to their round-trip times; random: drawn for each message.
-            Rates by rtt are rounded down: 3,000 flows of a millisecond's round trip take 1 % longer over 1 Mbit/s, and
-            4 % over 250 kbit/s.
-        share_spread: standard deviation of the logarithm of random shares.
-        utilization: share of links' capacity that TCP fills: 1 with fair queues; less with plain queues, in which data
-            and acknowledgements of both directions wait for each other (Zhang, Shenker, Clark, "Observations on the
-            dynamics of a congestion control algorithm: the effects of two-way traffic", SIGCOMM 1991).
-    """
-
-    segment_bytes: int = 1448
-    segment_header_bytes: int = 66
-    acks_per_segment: float = 0.5
-    connections: Literal["persistent", "per_message"] = "persistent"
-    initial_window: int = 10
-    shares: Literal["equal", "rtt", "random"] = "equal"
-    share_spread: float = 0.3
-    utilization: float = 1.0
-
-    def headers(self, num_bytes: int) -> int:
-        """Return the bytes of headers of the segments for this number of bytes; 0 for 0 bytes."""
-        return -(-num_bytes // self.segment_bytes) * self.segment_header_bytes
-
-    def segments(self, wire_bytes: int) -> int:
-        """Return the number of segments in this number of bytes, headers included."""
-        return -(-wire_bytes // (self.segment_bytes + self.segment_header_bytes))
-
-    def acks(self, wire_bytes: int) -> int:
-        """Return the bytes of acknowledgements sent back meanwhile."""
-        return math.ceil(self.segments(wire_bytes) * self.acks_per_segment) * self.segment_header_bytes
-
-    @property
-    def first_window_bytes(self) -> int:
-        """Bytes of the initial window, with headers; 0: no slow start."""
-        return self.initial_window * (self.segment_bytes + self.segment_header_bytes)
 
 
 class TcpPaths:

@@ -1,5 +1,6 @@
 """The sections of a scenario on communication and its costs: network, privacy, secure aggregation and energy."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
@@ -164,6 +165,23 @@ class Tcp(Section):
     shares: Literal["equal", "rtt", "random"] = "equal"
     share_spread: Annotated[float, Ge(0), Le(2)] = 0.3
     utilization: Annotated[float, Gt(0), Le(1)] = 1.0
+
+    def headers(self, num_bytes: int) -> int:
+        """Return the bytes of headers of the segments for this number of bytes; 0 for 0 bytes."""
+        return -(-num_bytes // self.segment_bytes) * self.segment_header_bytes
+
+    def segments(self, wire_bytes: int) -> int:
+        """Return the number of segments in this number of bytes, headers included."""
+        return -(-wire_bytes // (self.segment_bytes + self.segment_header_bytes))
+
+    def acks(self, wire_bytes: int) -> int:
+        """Return the bytes of acknowledgements sent back meanwhile."""
+        return math.ceil(self.segments(wire_bytes) * self.acks_per_segment) * self.segment_header_bytes
+
+    @property
+    def first_window_bytes(self) -> int:
+        """Bytes of the initial window, with headers; 0: no slow start."""
+        return self.initial_window * (self.segment_bytes + self.segment_header_bytes)
 
 
 class LossBursts(Section):

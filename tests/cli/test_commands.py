@@ -195,6 +195,10 @@ def test_network_replay_prints_when_flows_end(ddlsim, tmp_path):
     assert result.stdout.splitlines()[1:] == ["0.0,0,1,1000000,2.0", "0.0,0,1,1000000,2.0"]
     flows = json.loads(ddlsim("network", "replay", "flows.csv", "--links", "links.csv", "--json").stdout)["flows"]
     assert [flow["finish_s"] for flow in flows] == [2.0, 2.0]
+    with_headers = ddlsim("network", "replay", "flows.csv", "--links", "links.csv", "--fidelity", "tcp")
+    # One connection sends both in turn, each in 691 segments of up to 1448 bytes, with headers of 66.
+    ends_s = [(1_000_000 + 691 * 66) / 1e6, 2 * (1_000_000 + 691 * 66) / 1e6]
+    assert [float(row.split(",")[-1]) for row in with_headers.stdout.splitlines()[1:]] == pytest.approx(ends_s)
 
 
 def test_data_list_names_folders_and_states(ddlsim, tmp_path):

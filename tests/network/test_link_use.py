@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from small_network import SmallNetwork
 
-from ddlsim.network.tcp import Tcp
+from ddlsim.scenario.network_sections import Tcp
 
 
 def test_a_message_alone_does_not_queue():

@@ -10,8 +10,9 @@ from ddlsim.foundation.errors import ScenarioError
 from ddlsim.network.link_table import CapacityChange
 from ddlsim.network.messages.message import Message
 from ddlsim.network.replay import finish_times
-from ddlsim.network.tcp import Tcp, TcpPaths
+from ddlsim.network.tcp import TcpPaths
 from ddlsim.scenario import from_mapping
+from ddlsim.scenario.network_sections import Tcp
 
 LINKS = dict.fromkeys(range(4), (8.0, 8.0, 10.0))  # 1 MB/s, 20 ms one-way
 NO_EXTRAS = Tcp(segment_header_bytes=0, acks_per_segment=0, initial_window=0)

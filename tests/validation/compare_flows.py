@@ -2,14 +2,14 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ddlsim.network.replay import finish_times
-from ddlsim.network.tcp import Tcp
+from ddlsim.scenario.network_sections import Tcp
 
 ROOT = Path(__file__).parents[2]
 FLOWS = ROOT / "docs" / "results" / "trust" / "flows.json"
@@ -117,7 +117,7 @@ def fit_utilization(cases: Sequence[Measured], tcp: Tcp, tried: Sequence[float],
     """Fit the utilization of links to the rounds of these cases, by the mean of their median errors."""
     medians = []
     for utilization in tried:
-        settings = replace(tcp, utilization=utilization)
+        settings = tcp.model_copy(update={"utilization": utilization})
         medians.append(np.mean([summary(case.round_errors(settings, seeds))[0] for case in cases]))
     return tried[int(np.argmin(medians))]
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from compare_flows import FITTED_TO, FQ_CODEL, HELD_OUT, PLAIN_QUEUE, fit_utilization, read_all, summary
 
-from ddlsim.network.tcp import Tcp
+from ddlsim.scenario.network_sections import Tcp
 
 FAIR, CODEL, PLAIN = ("fair", 1000), ("relay_fq_codel", 10240), ("pfifo", 100)
 ROUNDS = ("el_8", "facade_8")
