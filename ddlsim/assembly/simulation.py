@@ -21,6 +21,7 @@ from ddlsim.churn.schedule import Absences
 from ddlsim.data.dataset_spec import DatasetSpec
 from ddlsim.data.prepared import PreparedData
 from ddlsim.engine.attacked_transport import AttackedTransport
+from ddlsim.engine.clock import RunParts, SimulatedClock
 from ddlsim.engine.evaluator import Evaluated, Evaluator, Measurements, Monitor
 from ddlsim.engine.forging import ForgingPacker
 from ddlsim.engine.gc_tuning import free_earlier_runs
@@ -28,7 +29,6 @@ from ddlsim.engine.membership import Member
 from ddlsim.engine.meters import EnergyMeter, PrivacyMeter
 from ddlsim.engine.monitor import OracleSimilarities, Records, RoundTimes
 from ddlsim.engine.packing import MessagePacker
-from ddlsim.engine.run_info import Run, RunParts, SimulatedClock
 from ddlsim.engine.simulation import Simulation
 from ddlsim.engine.time_use import Timeline, TimeUse
 from ddlsim.engine.transport import EnginePorts, NetworkTransport
@@ -42,6 +42,7 @@ from ddlsim.network.network import Network
 from ddlsim.node.candidates import BestModel, Snapshot
 from ddlsim.node.parameters import Deferred
 from ddlsim.node.ports import Compute, Log, Model
+from ddlsim.node.run import Run
 from ddlsim.scenario import Scenario
 from ddlsim.tasks.base import rows_of
 from ddlsim.topologies.base import forget, neighbors

@@ -5,8 +5,8 @@ from typing import Any
 
 import simpy
 
+from ddlsim.engine.clock import RunParts
 from ddlsim.engine.packing import MessagePacker
-from ddlsim.engine.run_info import RunParts
 from ddlsim.network.messages.encoder import Payload, as_sent
 from ddlsim.network.messages.message import EXCHANGE, REQUEST, RESPONSE, SCORE, SCORE_REQUEST, Message
 from ddlsim.node.parameters import Deferred

@@ -22,7 +22,7 @@ from typing import Any
 
 import simpy
 
-from ddlsim.engine.run_info import RunParts
+from ddlsim.engine.clock import RunParts
 from ddlsim.foundation.errors import DdlsimError
 from ddlsim.network.collective_schedules import SCHEDULES
 from ddlsim.network.messages.message import COLLECTIVE, Message

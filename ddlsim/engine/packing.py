@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from ddlsim.engine.run_info import RunParts
+from ddlsim.engine.clock import RunParts
 from ddlsim.foundation.errors import DdlsimError
 from ddlsim.network.messages.compression import Codec
 from ddlsim.network.messages.encoder import MessageEncoder, Payload, content_bytes, payload_sizes

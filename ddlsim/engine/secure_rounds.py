@@ -12,7 +12,7 @@ answer (stage_timeout_s). If the aggregator stops waiting, or leaves, there is n
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ddlsim.engine.run_info import RunParts
+from ddlsim.engine.clock import RunParts
 from ddlsim.network.mailboxes import Mailboxes
 from ddlsim.network.messages import secure_aggregation as protocol
 from ddlsim.network.messages.encoder import Payload

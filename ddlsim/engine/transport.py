@@ -7,9 +7,9 @@ from typing import Any
 import simpy
 
 from ddlsim.engine.answers import ANSWER_TO, AnswerService
+from ddlsim.engine.clock import RunParts, SimulatedClock
 from ddlsim.engine.collectives import Collectives
 from ddlsim.engine.packing import MessagePacker
-from ddlsim.engine.run_info import Run, RunParts, SimulatedClock
 from ddlsim.engine.secure_rounds import SecureRounds
 from ddlsim.engine.time_use import TimeUse, end_period_of
 from ddlsim.foundation.errors import DdlsimError
@@ -301,4 +301,3 @@ class EnginePorts(Ports):
 
     clock: SimulatedClock
     transport: NetworkTransport
-    run: Run

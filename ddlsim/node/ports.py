@@ -1,7 +1,7 @@
 """The five ports through which a node reaches the rest of a run. An algorithm uses its node; a node uses these ports.
 
 One object implements each port for all nodes, so methods take the node's id if they need it. The engine implements
-Clock, Transport, RunInfo and Log.
+Clock and Transport.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from ddlsim.network.messages.encoder import Payload
 from ddlsim.network.messages.message import Keys, Message
+from ddlsim.node.run import Run
 
 if TYPE_CHECKING:
-    import numpy as np
     import simpy
 
     from ddlsim.aggregation.base import Aggregation
@@ -157,56 +157,6 @@ returns at once; work is done when its value is needed (learning/jobs.py).
 """
 
 
-class RunInfo(Protocol):
-    """All nodes' knowledge of the run, and their streams of random numbers."""
-
-    seed: int
-    rounds: int
-    num_nodes: int
-    server: int | None
-    synchronous: bool
-    in_step: bool
-    """Whether nodes do their rounds together, see Run in engine/run_info.py."""
-    has_final_exchange: bool
-    own_starts: bool
-    """Whether every node starts from a different model."""
-    node_cluster: "np.ndarray"
-    online: Callable[[], list[int]]
-    """Returns the nodes that are online and can start a round, ascending."""
-    completed_by_all: int
-    """Rounds completed by every node that takes part now; counted by the engine."""
-
-    def rng(self, purpose: str, node: int) -> "np.random.Generator":
-        """Return a node's stream of random numbers for one purpose."""
-
-    def local_steps(self, node: int, steps_per_epoch: int) -> int:
-        """Return the steps of one round of a node with this number of mini-batches of samples."""
-
-    def rounds_taken(self, own_round: int) -> tuple[int, int]:
-        """Return the first and the last round whose messages a node takes without waiting.
-
-        Args:
-            own_round: round of the receiver.
-        """
-
-    def neighbors(self, round_num: int) -> Sequence[Sequence[int]]:
-        """Return each node's neighbors in the round's graph, ascending."""
-
-    def spanning_tree(self, round_num: int) -> Sequence[Sequence[int]]:
-        """Return each node's neighbors in a spanning tree of the round's graph, ascending."""
-
-    def clients(
-        self, round_num: int, count: Callable[[int], int], samples: Callable[[int], int] | None
-    ) -> tuple[int, ...]:
-        """Return the nodes that a server asks in a round, see Node.clients."""
-
-    def round_end(self, round_num: int, event: "Callable[[], simpy.Event]") -> "simpy.Event | None":
-        """Return the event of the end of a server's round; None if it has ended."""
-
-    def turns(self, round_num: int) -> "np.ndarray":
-        """Return each node's position in the round's random order, int [N]."""
-
-
 @dataclass(frozen=True, slots=True)
 class Log:
     """Rows that nodes write into the run's records; by default none, as in network-only runs, whose values are
@@ -236,7 +186,7 @@ class Ports:
     clock: Clock
     transport: Transport
     compute: Compute
-    run: RunInfo
+    run: Run
     log: Log
     aggregation: "Aggregation | None" = None
     attackers: "Attackers | None" = None

@@ -11,7 +11,7 @@ from ddlsim import runs
 from ddlsim.algorithms.decentralized.adpsgd import ADPSGD, State
 from ddlsim.algorithms.decentralized.gossip import GossipLearning
 from ddlsim.algorithms.personalized.pens import PENS
-from ddlsim.engine.run_info import NO_LIMIT, Run
+from ddlsim.node.run import NO_LIMIT, Run
 from ddlsim.scenario import load
 
 SMOKE = Path(__file__).parents[1] / "helpers" / "smoke.yaml"

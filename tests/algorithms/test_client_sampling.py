@@ -8,9 +8,9 @@ import pytest
 
 from ddlsim import runs
 from ddlsim.algorithms.server.fedavg import FedAvg
-from ddlsim.engine.run_info import Run
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.node.node import Node
+from ddlsim.node.run import Run
 from ddlsim.scenario import load
 
 SMOKE = Path(__file__).parents[1] / "helpers" / "smoke.yaml"

@@ -7,7 +7,7 @@ from simpy import Environment
 from ddlsim.assembly.draws import step_times_drawn
 from ddlsim.devices.base import Devices, StepTimeTrace, Trace
 from ddlsim.devices.step_times import Constant, LogNormal, PerNode, Table
-from ddlsim.engine.run_info import SimulatedClock
+from ddlsim.engine.clock import SimulatedClock
 from ddlsim.foundation.errors import DdlsimError, ScenarioError
 
 

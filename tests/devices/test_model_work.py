@@ -10,7 +10,7 @@ from torch import nn
 from ddlsim import assembly, runs
 from ddlsim.devices.base import StepWork
 from ddlsim.devices.step_times import LAUNCH_S, PRESETS, Estimated, LogNormal
-from ddlsim.engine.run_info import SimulatedClock
+from ddlsim.engine.clock import SimulatedClock
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.learning.model_sizes import MOST_VALUES, count_step
 from ddlsim.report.summary_table import step_times_text

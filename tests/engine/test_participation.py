@@ -12,8 +12,8 @@ from small_network import equal_network
 from small_simulation import Plain, assemble
 
 import ddlsim
-from ddlsim.engine.run_info import Run
 from ddlsim.foundation.errors import ScenarioError
+from ddlsim.node.run import Run
 from ddlsim.scenario import load
 
 JOINS = [[True, True, False], [True, False, True], [True, True, True]]

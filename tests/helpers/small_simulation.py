@@ -4,16 +4,17 @@ import numpy as np
 from simpy import Environment
 
 from ddlsim.algorithms.base import Algorithm
+from ddlsim.engine.clock import RunParts, SimulatedClock
 from ddlsim.engine.evaluator import Evaluator, Measurements
 from ddlsim.engine.membership import Member
 from ddlsim.engine.meters import EnergyMeter
 from ddlsim.engine.monitor import OracleSimilarities
 from ddlsim.engine.packing import MessagePacker
-from ddlsim.engine.run_info import Run, RunParts, SimulatedClock
 from ddlsim.engine.simulation import Simulation
 from ddlsim.engine.transport import EnginePorts, NetworkTransport
 from ddlsim.node.candidates import EvaluationCandidates
 from ddlsim.node.ports import Log
+from ddlsim.node.run import Run
 from ddlsim.runs.recorder import Recorder
 from ddlsim.scenario.sections import Evaluation, Protocol
 from ddlsim.tasks.builtin import Classification
