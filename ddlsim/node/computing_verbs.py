@@ -1,7 +1,6 @@
 """Verbs of a node that compute on its samples: training, in one call or in pieces, and losses of candidates."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -117,7 +116,17 @@ class ComputingVerbs(CollectiveVerbs):
         if self._starts is not None:
             self._starts.trained(trained, start)
         pieces = None if is_last else (done + steps, start)
-        finish = partial(self._finish_training, outcome, trained, local_state, validation, steps, pieces, losses)
+
+        def finish() -> Any:
+            self.local_state, self._pieces = local_state, pieces
+            if losses and steps:
+                self._log.trained(self._clock.now_s, self.id, self.round_num + 1, steps, losses)
+            if self._released is not None:
+                self._released(self.id, self.round_num, steps)
+            if self._best is not None and validation is not None:
+                self._best.trained(trained, validation, local_state)
+            return outcome
+
         return self._after(duration_s, finish)
 
     @property
@@ -185,26 +194,6 @@ class ComputingVerbs(CollectiveVerbs):
     def _batch_rng(self, purpose: str) -> np.random.Generator | None:
         """Return the stream that draws mini-batches; None if there are no samples to draw."""
         return self.rng(purpose) if self._compute.draws_numbers else None
-
-    def _finish_training(
-        self,
-        outcome: Any,
-        trained: "Model",
-        local_state: "LocalState | None",
-        validation: Any,
-        steps: int,
-        pieces: "tuple[int, Model] | None",
-        losses: "list[Params | None]",
-    ) -> Any:
-        """Finish a training, or a piece of one; return its outcome."""
-        self.local_state, self._pieces = local_state, pieces
-        if losses and steps:
-            self._log.trained(self._clock.now_s, self.id, self.round_num + 1, steps, losses)
-        if self._released is not None:
-            self._released(self.id, self.round_num, steps)
-        if self._best is not None and validation is not None:
-            self._best.trained(trained, validation, local_state)
-        return outcome
 
     def _after(self, seconds: float, result: Callable[[], Any]) -> Verb:
         self.open_verbs += 1
