@@ -130,11 +130,7 @@ def build_members(scenario: Scenario, run: Run) -> list[Member]:
 
 def build_transport(
     scenario: Scenario,
-    network: Network,
-    members: list[Member],
-    run: Run,
-    clock: SimulatedClock,
-    learner: Compute,
+    parts: RunParts,
     recorder: Records,
     attackers: Attackers | None,
     privacy_meter: PrivacyMeter | None,
@@ -143,10 +139,9 @@ def build_transport(
     private = scenario.privacy if scenario.privacy is not None and scenario.privacy.kind == "message" else None
 
     def record(node: int, round_num: int, name: str, value: int) -> None:
-        recorder.row(clock.now_s, node, round_num + 1, name, value)
+        recorder.row(parts.clock.now_s, node, round_num + 1, name, value)
 
     released = (lambda *_: None) if privacy_meter is None else privacy_meter.released
-    parts = RunParts(network, members, run, clock, learner)
     packed = parts, codec_of(scenario), private, released
     carried = scenario.protocol, scenario.secure_aggregation, record
     if attackers is None:
@@ -184,10 +179,8 @@ def privacy_meter_of(
 def build_monitor(
     scenario: Scenario,
     prepared: PreparedData | DatasetSpec,
-    learner: Compute,
+    parts: RunParts,
     recorder: Records,
-    run: Run,
-    members: list[Member],
     measurements: Measurements,
     attackers: Attackers | None,
     on_evaluated: Callable[[Evaluated], None],
@@ -195,18 +188,18 @@ def build_monitor(
 ) -> Monitor:
     """Build the monitor of completed rounds: evaluations, or only times in a network-only run."""
     if scenario.learning == "none":
-        return RoundTimes(recorder, run.num_nodes)
+        return RoundTimes(recorder, parts.run.num_nodes)
     test_set = cast("PreparedData", prepared).test_set
     return Evaluator(
-        cast("Learner", learner),
+        cast("Learner", parts.compute),
         recorder,
         scenario.evaluation,
         scenario.rounds,
-        run.node_cluster if test_set is None else test_set,
+        parts.run.node_cluster if test_set is None else test_set,
         scenario.learned,
-        run.rng_after,
+        parts.run.rng_after,
         measurements,
-        oracle_of(scenario, learner, recorder, run, members),
+        oracle_of(scenario, parts.compute, recorder, parts.run, parts.members),
         on_evaluated,
         on_model,
         attackers,
@@ -250,7 +243,8 @@ def build_simulation(
     clock = SimulatedClock(env, times.seconds, meter, times.forward_share, times.about, use)
     attackers = attackers_of(scenario, run.node_cluster)
     privacy_meter = privacy_meter_of(scenario, env, learner, lambda node: transport.packer.sent_in_clear(node))
-    transport = build_transport(scenario, network, members, run, clock, learner, recorder, attackers, privacy_meter)
+    parts = RunParts(network, members, run, clock, learner)
+    transport = build_transport(scenario, parts, recorder, attackers, privacy_meter)
     trains_privately = scenario.privacy is not None and scenario.privacy.kind == "dp_sgd"
     ended = privacy_meter.released if privacy_meter is not None and trains_privately else None
     aggregation = None if rule is None or rule.is_plain else rule
@@ -271,9 +265,7 @@ def build_simulation(
         members,
         absences_of(scenario),
         churn is not None and churn.state == "lost",
-        build_monitor(
-            scenario, prepared, learner, recorder, run, members, measurements, attackers, on_outcome, on_model
-        ),
+        build_monitor(scenario, prepared, parts, recorder, measurements, attackers, on_outcome, on_model),
         recorder,
         on_round,
     )
