@@ -207,7 +207,7 @@ class Evaluator:
         self._schedules.insert(0, (after + 1, evaluation.every, rounds))  # newest first
         self._stop_at = evaluation.wanted if evaluation.stop_at_target else None
         self.similarities = similarities
-        self.compares_models = similarities.any_chosen
+        self.compares_models = bool(similarities.chosen)
 
     def write_measurements(self) -> None:
         """Write the measurements between evaluations."""

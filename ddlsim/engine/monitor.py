@@ -123,11 +123,6 @@ class OracleSimilarities:
     recorder: Records
     rng: Callable[[str, int, int], np.random.Generator]
 
-    @property
-    def any_chosen(self) -> bool:
-        """Whether there are chosen nodes."""
-        return bool(self.chosen)
-
     def write(self, completed: int, snapshots: Mapping[int, Snapshot]) -> None:
         """Write the rows of one evaluation; nodes that have never joined are left out."""
         seen = {node: snapshot.seen for node, snapshot in snapshots.items() if snapshot.seen is not None}

@@ -70,7 +70,7 @@ def test_run_stops_at_the_first_evaluation_to_reach_the_target_in_its_report(tmp
 
 @pytest.mark.parametrize("metric", ["accuracy", "f1_macro"])
 def test_backdoor_success_is_a_share_of_samples_for_any_metric(metric):
-    task, nothing, rows = Classification(metric=metric), SimpleNamespace(any_chosen=False, write=None), []
+    task, nothing, rows = Classification(metric=metric), SimpleNamespace(chosen=(), write=None), []
     confusion = np.array([[3, 1], [0, 0]])  # of four samples, three are classified as the target
     found = [eval_results.EvalResult(task.values(confusion, 1.0), 1.0, confusion)]
     compute = SimpleNamespace(test=lambda *_: None, resolve=lambda jobs: [found for _ in jobs])
@@ -82,7 +82,7 @@ def test_backdoor_success_is_a_share_of_samples_for_any_metric(metric):
 
 
 def test_a_branch_stops_at_the_target_of_its_metric():
-    task, nothing = Classification(), SimpleNamespace(any_chosen=False, write=None)
+    task, nothing = Classification(), SimpleNamespace(chosen=(), write=None)
     before, after = (
         load(SMOKE, [f"evaluation={{every: 1, target_accuracy: {target}, stop_at_target: true}}"]).evaluation
         for target in (0.9, 0.3)
