@@ -54,7 +54,7 @@ def compare(
 ) -> None:
     """Compare runs, with the seeds of one setting in one row and one line."""
     from ddlsim.report.comparing.curves import Drawn
-    from ddlsim.report.comparing.rows import Target, compared
+    from ddlsim.report.comparing.rows import compared
     from ddlsim.report.comparing.tables import table_of
     from ddlsim.report.summary import read_all
     from ddlsim.report.text import printable, terminal_width
@@ -68,13 +68,13 @@ def compare(
             raise ScenarioError(f"--{option}: has no effect on a table. Add --plot FILE.")
     keys, names = (None if text is None else _listed(text) for text in (group_by, columns))
     damaged: list[DdlsimError] = []
-    target = None if at is None else Target(at, y)
-    found = list(read_all(runs, damaged.append))
+    drawn, found = Drawn(x, y, keys, band, at), list(read_all(runs, damaged.append))
     layout: dict[str, Any] = {"columns": names, "units": _listed(units), "width": terminal_width()}
-    text = table_of(compared(found, keys, target), "json" if as_json else format, keys is not None, keys, **layout)
+    text = table_of(
+        compared(found, keys, drawn.target), "json" if as_json else format, keys is not None, keys, **layout
+    )
     if text:
         typer.echo(printable(text).rstrip("\n"))
-    drawn = Drawn(x, y, keys, band, at)
     if page:
         from ddlsim.report.html.page import comparison_page, write
 
@@ -82,10 +82,10 @@ def compare(
         say(f"{path}: the comparison as a page")
         if open_it:
             typer.launch(str(path.resolve()))
-    if plot:
+    if plot and found:
         from ddlsim.report.comparing.figures import save_comparison
 
-        for note in save_comparison(runs, plot, figure, over, drawn):
+        for note in save_comparison(found, plot, figure, over, drawn):
             say(f"{plot}: {note}")
     end_with_damage(damaged)
 

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ddlsim.foundation.errors import DdlsimError
-from ddlsim.report.comparing.tables import compare
+from ddlsim.report.comparing.rows import compared
+from ddlsim.report.comparing.tables import table_of
 from ddlsim.report.figures import draw, need_matplotlib, save_drawing, written_below
 from ddlsim.report.reading import read
 from ddlsim.report.record_files import damage_of
@@ -28,22 +29,23 @@ def report(run_dirs: Iterable[str | Path], on_damaged: Callable[[DdlsimError], N
         RecordsDamaged: see `on_damaged`.
     """
     parts, shown = [], []
-    for records, summary in read_all(run_dirs, on_damaged):
+    for records in read_all(run_dirs, on_damaged):
         try:
             with damage_of(records.directory):
-                parts.append(_one(records, summary))
+                parts.append(_one(records))
         except DdlsimError as error:
             if on_damaged is None:
                 raise
             on_damaged(error)
         else:
-            shown.append(records.directory)
+            shown.append(records)
     if len(shown) > 1:
-        parts.append(_section("All runs", compare(shown)))
+        parts.append(_section("All runs", table_of(compared(shown))))
     return "\n\n\n".join(parts) + "\n" if parts else ""
 
 
-def _one(records: Records, summary: dict) -> str:
+def _one(records: Records) -> str:
+    summary = summary_of(records)
     parts = [_section(str(records.directory), summary_table(summary))]
     for section in sections(records, summary):
         if section.table is not None and section.group != ABOUT:

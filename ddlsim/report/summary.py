@@ -42,7 +42,14 @@ def summarize(run_dir: str | Path) -> dict:
 
 
 def summary_of(records: Records) -> dict:
-    """`summarize` of records that have been read already."""
+    """`summarize` of records that have been read already; computed on the first call with them."""
+    known = vars(records)  # like a cached property, which Records cannot have: its module does not import this one
+    if "summary" not in known:
+        known["summary"] = _summary(records)
+    return known["summary"]
+
+
+def _summary(records: Records) -> dict:
     manifest, evaluations = records.manifest, records.evaluations
     data = manifest.get("data") or {}
     return _plain(
@@ -91,10 +98,8 @@ def summary_of(records: Records) -> dict:
     )
 
 
-def read_all(
-    paths: Iterable[str | Path], on_damaged: Callable[[DdlsimError], None] | None = None
-) -> Iterator[tuple[Records, dict]]:
-    """Every run named by paths (see `find_runs`) with its summary.
+def read_all(paths: Iterable[str | Path], on_damaged: Callable[[DdlsimError], None] | None = None) -> Iterator[Records]:
+    """Every run named by paths (see `find_runs`) that can be read and summarized.
 
     Args:
         paths: run directories, or folders with runs below them.
@@ -104,13 +109,13 @@ def read_all(
         try:
             records = read(path)
             with damage_of(path):
-                summary = summary_of(records)
+                summary_of(records)
         except DdlsimError as error:
             if on_damaged is None:
                 raise
             on_damaged(error)
         else:
-            yield records, summary
+            yield records
 
 
 def _honest_and_attacked(records: Records) -> dict:

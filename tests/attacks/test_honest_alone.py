@@ -75,7 +75,7 @@ def test_curves_are_of_honest_nodes(run):
 def test_comparisons_and_pages_are_of_honest_nodes(run):
     records, _ = run
     summary = summary_of(records)
-    (row,) = compared([(records, summary)])
+    (row,) = compared([records])
     assert row.numbers["accuracy_all"]["mean"] == summary["honest"]["accuracy"]["all"] == flat(summary)["accuracy_all"]
     assert summary["honest"]["accuracy"]["all"] > summary["accuracy"]["all"]
     assert any("to target: accuracy over honest nodes at or above" in note for note in notes_of([row]))

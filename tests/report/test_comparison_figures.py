@@ -128,13 +128,13 @@ def test_sweep_over_a_missing_key_is_an_error(sweep):
 
 
 def test_all_figures_are_saved(deluded, sweep, tmp_path):
-    save_comparison([deluded], tmp_path / "merges.png", "merges")
-    save_comparison(sweep, tmp_path / "sweep.svg", "sweep", "algorithm.tau")
+    save_comparison([read(deluded / "three" / "seed-1")], tmp_path / "merges.png", "merges")
+    save_comparison([read(run) for run in sweep], tmp_path / "sweep.svg", "sweep", "algorithm.tau")
     assert (tmp_path / "merges.png").stat().st_size > 5000 and (tmp_path / "sweep.svg").stat().st_size > 5000
 
 
 def test_the_same_runs_give_the_same_file(make_run, tmp_path):
-    run = make_run("a")
+    run = read(make_run("a"))
     save_comparison([run], tmp_path / "one.svg")
     save_comparison([run], tmp_path / "two.svg")
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
@@ -142,11 +142,11 @@ def test_the_same_runs_give_the_same_file(make_run, tmp_path):
 
 def test_unknown_ending_is_an_error(make_run, tmp_path):
     with pytest.raises(ScenarioError, match=r"expected a file ending in \.png"):
-        save_comparison([make_run("a")], tmp_path / "figure.xyz")
+        save_comparison([read(make_run("a"))], tmp_path / "figure.xyz")
 
 
 def test_runs_without_evaluations_are_drawn_without_a_warning(make_run, tmp_path, recwarn):
-    save_comparison([make_run("a", rows=[])], tmp_path / "new" / "figure.svg")
+    save_comparison([read(make_run("a", rows=[]))], tmp_path / "new" / "figure.svg")
     assert (tmp_path / "new" / "figure.svg").is_file()
     assert [str(warning.message) for warning in recwarn] == []
 
@@ -156,4 +156,4 @@ def test_unwritable_figure_is_one_error(make_run, tmp_path, place):
     (tmp_path / "file").write_text("")
     (tmp_path / "folder.svg").mkdir()
     with pytest.raises(ScenarioError, match=r"--plot: expected to write to .*, got: .*\. Name another path\."):
-        save_comparison([make_run("a")], tmp_path / place)
+        save_comparison([read(make_run("a"))], tmp_path / place)

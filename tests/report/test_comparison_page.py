@@ -9,11 +9,10 @@ import pytest
 import ddlsim
 from ddlsim.foundation.errors import RecordsDamaged, ScenarioError
 from ddlsim.report.comparing.curves import Drawn
-from ddlsim.report.comparing.sections import sections
 from ddlsim.report.html.encode import Budget, encoded
 from ddlsim.report.html.page import comparison_page, printed
 from ddlsim.report.section import Axis, Lines, Series
-from ddlsim.report.summary import read_all
+from ddlsim.report.summary import read_all, summary_of
 from ddlsim.tasks.base import MSE
 
 EVIL = "<script>alert(1)</script>"
@@ -21,7 +20,7 @@ EVIL = "<script>alert(1)</script>"
 
 @pytest.fixture
 def make(make_run):
-    """Make runs of these algorithms (YAML) with seeds, with accuracies 0.1 apart; return them with summaries."""
+    """Make runs of these algorithms (YAML) with seeds, with accuracies 0.1 apart; return their records."""
 
     def made(algorithms, seeds=(0,), **manifest):
         for number, algorithm in enumerate(algorithms):
@@ -43,7 +42,7 @@ def make(make_run):
 
 
 def by_key(runs, **drawn):
-    return {section.key: section for section in sections(runs, Drawn(**drawn))}
+    return {section.key: section for section in comparison_page(runs, Drawn(**drawn)).sections}
 
 
 def test_table_has_a_row_per_setting_with_the_costs_of_the_chosen_value(make):
@@ -88,8 +87,8 @@ def test_one_cluster_has_neither_a_minority_nor_fair_accuracy(make):
 
 def test_network_only_runs_have_completion_times_instead_of_curves(make):
     runs = make(["el"], (0, 1))
-    for (_, summary), last in zip(runs, (3.0, 5.0), strict=True):
-        summary["timetable"] = [{"round": 1, "first_s": 1.0, "median_s": 2.0, "last_s": last, "nodes": 3}]
+    for records, last in zip(runs, (3.0, 5.0), strict=True):
+        summary_of(records)["timetable"] = [{"round": 1, "first_s": 1.0, "median_s": 2.0, "last_s": last, "nodes": 3}]
     assert by_key(runs)["timetable"].figure.series[0].values.tolist() == [4.0]
 
 
@@ -161,7 +160,7 @@ def test_runs_of_different_metrics_are_one_clear_error(make):
     make(["el"])
     runs = make(["el"], (1,), task="regression", metric=MSE.plain())
     with pytest.raises(ScenarioError, match="compare: runs measured by accuracy and mse do not share an axis"):
-        sections(runs, Drawn())
+        comparison_page(runs)
 
 
 def test_no_readable_run_is_one_clear_error():
@@ -171,10 +170,10 @@ def test_no_readable_run_is_one_clear_error():
 
 def test_python_writes_the_same_page(make, tmp_path):
     runs = make(["el", "dac"], (0, 1))
-    path = ddlsim.compare([records.directory for records, _ in runs]).html(tmp_path / "new" / "page.html")
+    path = ddlsim.compare([records.directory for records in runs]).html(tmp_path / "new" / "page.html")
     assert path.read_text() == printed(comparison_page(runs))
     with pytest.raises(ScenarioError, match=r"html: expected to write to .*page\.html"):
-        ddlsim.compare([runs[0][0].directory]).html(path / "below.html")
+        ddlsim.compare([runs[0].directory]).html(path / "below.html")
 
 
 def test_long_line_keeps_its_ends_and_extremes():

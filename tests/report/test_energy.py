@@ -94,7 +94,7 @@ def test_comparison_has_energy_and_energy_to_target(metered, make_run):
     _, _, header, _, *lines = text.splitlines()
     assert "energy to target" in header and "CO2e to target" in header
     assert "energy (kJ)" in header and any(line.split()[-7:-5] == ["6.40", "0.640"] for line in lines)
-    (row,) = compared([(read(metered("again")), summary_of(read(metered("once"))))], target=Target(0.5))
+    (row,) = compared([read(metered("again"))], target=Target(0.5))
     assert row.numbers["target_joules"]["mean"] == 900.0
 
 

@@ -37,8 +37,7 @@ def run(tmp_path):
     def run(*changes: str):
         out = tmp_path / f"run-{len(list(tmp_path.glob('run-*')))}"
         runs.run(load(SMOKE, changes), out=out)
-        records = read(out)
-        return records, summary_of(records)
+        return read(out)
 
     return run
 
@@ -46,11 +45,12 @@ def run(tmp_path):
 def test_seeds_that_stop_at_their_target_in_different_rounds_share_a_row(run):
     stops = "evaluation={every: 1, target_accuracy: 0.4, stop_at_target: true, samples: 500}"
     given = [run("rounds=15", "algorithm={name: el}", f"seed={seed}", stops) for seed in range(3)]
-    ended = sorted(summary["evaluated_round"] for _, summary in given)
+    summaries = [summary_of(records) for records in given]
+    ended = sorted(summary["evaluated_round"] for summary in summaries)
     assert ended[0] < ended[-1] < 15
     (row,) = compared(given)
     assert row.seeds == [0, 1, 2] and row.reached == 3 and row.evaluated_round is None
-    between = [summary["target"]["interpolated"]["round"] for _, summary in given]
+    between = [summary["target"]["interpolated"]["round"] for summary in summaries]
     assert row.numbers["target_round"]["mean"] == pytest.approx(sum(between) / 3)
     assert all(last - 1 < at <= last for at, last in zip(sorted(between), ended, strict=True))
     assert f"{ended[0]} to {ended[-1]}" in table_of([row])

@@ -19,7 +19,7 @@ from ddlsim.report.text import columns
 
 @pytest.fixture
 def make(make_run):
-    """Return runs of EL and DAC with these seeds and changes of accuracy, with their summaries."""
+    """Return runs of EL and DAC with these seeds and changes of accuracy."""
 
     def made(el=(0.0, 0.1), dac=(0.0, 0.1), **manifest):
         for name, changes in (("el", el), ("dac", dac)):
@@ -134,7 +134,7 @@ def test_costs_to_the_target_are_bars_with_deviations(make):
 
 
 def test_bands_end_at_100_percent_and_need_three_seeds(make):
-    runs = [records for records, _ in make((0.0, 0.1, 0.2), (0.0, 0.1))]
+    runs = make((0.0, 0.1, 0.2), (0.0, 0.1))
     figure = chart(group(runs), "accuracy", Drawn(band="ci")).figure
     dac, el = figure.series
     assert dac.low is None and el.high == pytest.approx([16 / 30 + 0.1 + 4.303 * 0.1 / 3**0.5, 1.0])

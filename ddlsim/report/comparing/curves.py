@@ -168,6 +168,19 @@ def measure_of(records: Records, y: str | None = None) -> np.ndarray:
 
 
 @dataclass(frozen=True)
+class Target:
+    """A value whose cost is compared, instead of the scenario's target.
+
+    Args:
+        value: accuracies 0 to 1.
+        measure: its measure, see `measure_of`; None for the judging metric.
+    """
+
+    value: float
+    measure: str | None = None
+
+
+@dataclass(frozen=True)
 class Drawn:
     """Contents of the lines on a page or in a figure.
 
@@ -184,6 +197,11 @@ class Drawn:
     group_by: Sequence[str] | None = None
     band: Band = "std"
     at: float | None = None
+
+    @property
+    def target(self) -> Target | None:
+        """The value whose cost is compared; None for the target of each scenario."""
+        return None if self.at is None else Target(self.at, self.y)
 
 
 def notes(runs: Sequence[Records], group_by: Sequence[str] | None = None, y: str | None = None) -> list[str]:

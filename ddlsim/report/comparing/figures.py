@@ -1,6 +1,6 @@
 """One figure of several runs: a line per setting, the merges of each run, or the effect of a setting on quality."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -10,13 +10,12 @@ import numpy as np
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.report.comparing.curves import Drawn, check_alike, notes
 from ddlsim.report.comparing.groups import Group, group, settings_of
-from ddlsim.report.comparing.rows import Target, compared
+from ddlsim.report.comparing.rows import compared
 from ddlsim.report.comparing.sections import chart, costs_to_target
 from ddlsim.report.figures import draw, need_matplotlib, save_drawing, written_below
 from ddlsim.report.records import Records
 from ddlsim.report.section import Axis, Figure, Lines, Series
 from ddlsim.report.sections.peers import measured_at_merges, merges
-from ddlsim.report.summary import read_all
 from ddlsim.tasks import metrics
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ Panels = list[tuple[str, Figure]]
 
 
 def save_comparison(
-    run_dirs: Iterable[str | Path],
+    runs: Sequence[Records],
     path: str | Path,
     figure: FigureName = "lines",
     over: str = "algorithm.tau",
@@ -36,7 +35,7 @@ def save_comparison(
     """Write the figure; the file's ending (png, pdf, svg) names its format.
 
     Args:
-        run_dirs: run directories, or folders with runs below them.
+        runs: their records.
         path: the file.
         figure: lines; merges; sweep; fair: lines of fair accuracy over rounds; costs: bars of the cost to the target.
         over: of a sweep, the scenario's dotted key.
@@ -45,24 +44,20 @@ def save_comparison(
         Notes on the lines.
     Raises:
         DataMissing: if matplotlib is not installed.
-        ScenarioError: if a path is not a run and holds none, the runs have different metrics or lack the records for
-            the figure, or the ending is unknown.
+        ScenarioError: if the runs have different metrics or lack the records for the figure, or the ending is unknown.
     """
     need_matplotlib()
     path, drawn = Path(path), drawn or Drawn()
     if path.suffix not in (".png", ".pdf", ".svg"):
         found = path.suffix or "no ending"
         raise ScenarioError(f"{path}: expected a file ending in .png, .pdf or .svg, got {found!r}.")
-    summarized = list(read_all(run_dirs))
-    runs = [records for records, _ in summarized]
     if figure == "fair":
         drawn = Drawn("rounds", "fair_accuracy", drawn.group_by, drawn.band)
     remarks: list[str] = []
     if figure == "merges":
         drawing = draw(merges_panels(runs))
     elif figure == "costs":
-        target = None if drawn.at is None else Target(drawn.at, drawn.y)
-        bars = costs_to_target(compared(summarized, drawn.group_by, target))
+        bars = costs_to_target(compared(runs, drawn.group_by, drawn.target))
         if not bars:
             raise ScenarioError("--figure costs: no run reached a target. Give one with --at.")
         drawing = draw([(section.title, section.figure) for section in bars if section.figure is not None])

@@ -2,17 +2,17 @@
 numbers.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.report.comparing.curves import measure_of, metric_of_measure
+from ddlsim.report.comparing.curves import Target, measure_of, metric_of_measure
 from ddlsim.report.comparing.groups import Settings, compared_settings, group, parts_without_digest, records_digest
 from ddlsim.report.records import Records
-from ddlsim.report.summary import costs_of, published, quality, sampled
+from ddlsim.report.summary import costs_of, published, quality, sampled, summary_of
 from ddlsim.report.summary_table import exchange_text
 from ddlsim.report.text import sampled_text
 from ddlsim.tasks import metrics
@@ -22,19 +22,6 @@ FALLBACK = " (fallback)"
 COSTS = ("bytes", "sim_time_s", "joules", "gco2", "epsilon")
 ENERGY = ("joules", "gco2")
 ESTIMATES = {"sim_time_s": "simulated time", "joules": "energy", "gco2": "emissions"}
-
-
-@dataclass(frozen=True)
-class Target:
-    """A value whose cost is compared, instead of the scenario's target.
-
-    Args:
-        value: accuracies 0 to 1.
-        measure: its measure, see curves.py; None for the judging metric.
-    """
-
-    value: float
-    measure: str | None = None
 
 
 @dataclass(frozen=True)
@@ -100,77 +87,69 @@ class Row:
         return found | {"metric": self.metric}
 
 
-def compared(
-    runs: Iterable[tuple[Records, dict]], by: Sequence[str] | None = None, target: Target | None = None
-) -> list[Row]:
-    """Return the rows of a comparison, in the order of the runs, with their summaries.
+def compared(runs: Sequence[Records], by: Sequence[str] | None = None, target: Target | None = None) -> list[Row]:
+    """Return the rows of a comparison, in the order of the runs.
 
     Runs that ended differently (status, of unfinished ones the last evaluated round, data used), that are judged by
     different metrics or targets, or have different numbers of clusters, never share a row.
 
     Args:
-        runs: records and summaries.
+        runs: their records.
         by: dotted keys that separate rows; None for all but the seed.
         target: None for the target of each scenario.
     """
-    pairs = list(runs)
-    summaries = {id(records): summary for records, summary in pairs}
-    found: list[tuple[str, list[str], list[tuple[dict, Records]]]] = []
-    for setting in group([records for records, _ in pairs], by):
-        ends: dict[tuple, list[tuple[dict, Records]]] = {}
+    found: list[tuple[str, list[str], list[Records]]] = []
+    for setting in group(runs, by):
+        ends: dict[tuple, list[Records]] = {}
         for records in setting.runs:
-            summary = summaries[id(records)]
+            summary = summary_of(records)
             names = ("status", "metric") if by is not None else ("status", "metric", "scenario", "algorithm")
             ended = None if summary["status"] == "done" else summary["evaluated_round"]
             aim = summary["target"][summary["metric"]] if target is None else None
             key = (*(summary[name] for name in names), ended, aim, len(summary["cluster_sizes"]))
             key += (*summary["data"].values(),)
-            ends.setdefault(key, []).append((summary, records))
+            ends.setdefault(key, []).append(records)
         found += [(setting.label, list(setting.mixed) if by is not None else [], members) for members in ends.values()]
     members = [setting for _, _, setting in found]
     return [_row(label, mixed, setting, members, target) for label, mixed, setting in found]
 
 
 def _row(
-    label: str,
-    mixed: list[str],
-    members: list[tuple[dict, Records]],
-    groups: list[list[tuple[dict, Records]]],
-    target: Target | None,
+    label: str, mixed: list[str], members: list[Records], groups: list[list[Records]], target: Target | None
 ) -> Row:
-    summary, records = members[0]
-    names = ("scenario", "algorithm")
-    firsts = [one for one, *_ in groups if all(one[0][name] == summary[name] for name in names)]
-    siblings = [compared_settings(each) for _, each in firsts]
+    records, summaries = members[0], [summary_of(one) for one in members]
+    summary, names = summaries[0], ("scenario", "algorithm")
+    firsts = [first for first, *_ in groups if all(summary_of(first)[name] == summary[name] for name in names)]
+    siblings = [compared_settings(first) for first in firsts]
     data, metric = summary["data"], summary["metric"]
     measure = (target.measure if target else None) or metric
-    rounds = sorted({one["evaluated_round"] for one, _ in members if one["evaluated_round"] is not None})
-    reaching = [_target_costs(each, one, target) for each, one in members]
+    rounds = sorted({one["evaluated_round"] for one in summaries if one["evaluated_round"] is not None})
+    reaching = [_target_costs(one, target) for one in members]
     return Row(
-        scenario=", ".join(dict.fromkeys(str(one["scenario"]) for one, _ in members)),
-        algorithm=", ".join(dict.fromkeys(str(one["algorithm"]) for one, _ in members)),
+        scenario=", ".join(dict.fromkeys(str(one["scenario"]) for one in summaries)),
+        algorithm=", ".join(dict.fromkeys(str(one["algorithm"]) for one in summaries)),
         settings=_differences(compared_settings(records), siblings),
         data=f"{data['name']}{FALLBACK if data['fallback'] else ''}",
         status=summary["status"],
         evaluated_round=rounds[0] if len(rounds) == 1 else None,
-        seeds=[one["seed"] for one, _ in members],
+        seeds=[one["seed"] for one in summaries],
         num_clusters=len(summary["cluster_sizes"]),
         judged_by=Metric(**summary["judged_by"]),
-        numbers=_numbers([{**_flat(one), **cost} for (one, _), cost in zip(members, reaching, strict=True)]),
-        published=_published_of_all([published(one.scenario) for _, one in members]),
+        numbers=_numbers([{**_flat(one), **cost} for one, cost in zip(summaries, reaching, strict=True)]),
+        published=_published_of_all([published(one.scenario) for one in members]),
         target=summary["target"][metric] if target is None else target.value,
         reached=sum(cost["target_round"] is not None for cost in reaching),
-        labels=[*dict.fromkeys(text for each in members for text in _labels(*each)), *_digest_notes(members)],
-        sampled=[found for _, one in members if (found := sampled(one))],
+        labels=[*dict.fromkeys(text for one in members for text in _labels(one)), *_digest_notes(members)],
+        sampled=[found for one in members if (found := sampled(one))],
         setting=label,
         measure=measure,
         mixed=mixed,
-        attacked=max(int(one.attacked.sum()) for _, one in members),
+        attacked=max(int(one.attacked.sum()) for one in members),
         target_metric=metric_of_measure(measure, records),
         estimated=[ESTIMATES[name] for name in summary.get("estimated", ()) if name in ESTIMATES],
         as_published=list(summary.get("as_published", ())),
         values=compared_settings(records),
-        digests={} if mixed else {one["seed"]: records_digest(each) for one, each in members},
+        digests={} if mixed else {summary_of(one)["seed"]: records_digest(one) for one in members},
         final_exchange=exchange_text(summary) if "final_exchange" in summary else "",
         ended=" to ".join(map(str, dict.fromkeys(rounds[:1] + rounds[-1:]))),
     )
@@ -181,15 +160,16 @@ def _published_of_all(each: list[dict[str, float]]) -> dict[str, float]:
     return {name: value for name, value in each[0].items() if all(one.get(name) == value for one in each)}
 
 
-def _labels(summary: dict, records: Records) -> list[str]:
+def _labels(records: Records) -> list[str]:
     """Return the warnings of a run, without that of sampling."""
     found = sampled(records)
-    return [text for text in summary["labels"] if found is None or text != f"SAMPLED: {sampled_text([found])}"]
+    labels = summary_of(records)["labels"]
+    return [text for text in labels if found is None or text != f"SAMPLED: {sampled_text([found])}"]
 
 
-def _digest_notes(members: list[tuple[dict, Records]]) -> list[str]:
+def _digest_notes(members: list[Records]) -> list[str]:
     """Return a sentence on user-defined parts whose code may differ between the runs of a row."""
-    names = sorted({name for _, records in members for name in parts_without_digest(records)})
+    names = sorted({name for records in members for name in parts_without_digest(records)})
     several = bool(names) and len(members) > 1
     return [f"the code of {', '.join(names)} has no source file and may differ between runs"] * several
 
@@ -204,8 +184,9 @@ def _flat(summary: dict) -> dict[str, float | None]:
     return {**quality(summary), **costs}
 
 
-def _target_costs(summary: dict, records: Records, target: Target | None) -> dict[str, float | None]:
+def _target_costs(records: Records, target: Target | None) -> dict[str, float | None]:
     """Costs where the straight line between evaluations reaches the target; None: the scenario's target."""
+    summary = summary_of(records)
     names = ("round", "bytes", "sim_time_s", *(ENERGY if "energy" in summary else ()))
     if target is None:
         return {f"target_{name}": summary["target"]["interpolated"].get(name) for name in names}

@@ -13,12 +13,12 @@ from ddlsim.report.comparing import curves
 from ddlsim.report.comparing.cells import words_and_columns
 from ddlsim.report.comparing.curves import Curve, Drawn, mean_curve, metric_of_measure
 from ddlsim.report.comparing.groups import APART, Group, group, settings_of_run
-from ddlsim.report.comparing.rows import Row, Target, compared
+from ddlsim.report.comparing.rows import Row
 from ddlsim.report.comparing.tables import cells, heading, notes_of
 from ddlsim.report.records import Records
 from ddlsim.report.section import Axis, Bars, Lines, Mark, Section, Series, Table, Unit
 from ddlsim.report.sections.about import REPEATS, VERSIONS
-from ddlsim.report.summary import honest_part
+from ddlsim.report.summary import honest_part, summary_of
 from ddlsim.report.text import bytes_text, json_text, seconds_text
 from ddlsim.tasks.base import ACCURACY, Metric
 
@@ -28,7 +28,7 @@ Runs = list[tuple[Group, Records]]
 ABSENT = "–"
 
 
-def about_runs(groups: Sequence[Group], summaries: dict[int, dict]) -> list[Section]:
+def about_runs(groups: Sequence[Group]) -> list[Section]:
     """The sections, which every comparison has."""
     differing, common = _settings(groups)
     runs = [(setting, records) for setting in groups for records in setting.runs]
@@ -42,7 +42,7 @@ def about_runs(groups: Sequence[Group], summaries: dict[int, dict]) -> list[Sect
     return [
         Section("differences", "Differences between the settings", ABOUT, about, table),
         Section("common", "Common settings of all runs", ABOUT, about_shared, shared, open=False),
-        run_list(groups, summaries),
+        run_list(groups),
         commands(runs, names),
     ]
 
@@ -87,12 +87,12 @@ def _names(runs: Runs) -> dict[int, str]:
     return {id(records): Path(os.path.relpath(records.directory.resolve(), top)).as_posix() for _, records in runs}
 
 
-def run_list(groups: Sequence[Group], summaries: dict[int, dict]) -> Section:
+def run_list(groups: Sequence[Group]) -> Section:
     """A row per run."""
     runs = [(setting, records) for setting in groups for records in setting.runs]
     rows, names, heads = [], _names(runs), dict.fromkeys(records.judged_by.head for _, records in runs)
     for setting, records in runs:
-        summary = summaries[id(records)]
+        summary = summary_of(records)
         quality = records.judged_by.text(honest_part(summary)[records.metric]["all"])
         costs = bytes_text(summary["bytes"]["total"]), seconds_text(summary["sim_time_s"])
         completed = ABSENT if summary["evaluated_round"] is None else str(summary["evaluated_round"])
@@ -131,28 +131,25 @@ TO_TARGET: tuple[tuple[str, str, Unit], ...] = (
 CAUSES = {"payload": "payload", "header": "header", "wasted": "wasted", "in_flight": "in flight at the end"}
 
 
-def sections(runs: Sequence[tuple[Records, dict]], drawn: Drawn) -> list[Section]:
+def sections(runs: Sequence[Records], rows: Sequence[Row], drawn: Drawn) -> list[Section]:
     """Return all sections of a comparison, in order.
 
     Args:
-        runs: at least one, with its summary; all judged by the same metric.
+        runs: at least one; all judged by the same metric.
+        rows: of their comparison.
         drawn: the keys that separate settings, the contents of the lines, and the value whose cost is compared.
     Raises:
         ScenarioError: if the runs do not share a metric, have no such values, or none of the keys.
     """
-    only = [records for records, _ in runs]
-    curves.check_alike(only)
-    groups = group(only, drawn.group_by)
-    summaries = {id(records): summary for records, summary in runs}
-    costs = costs_to_target(_rows(runs, drawn))
-    found: list[Section | None] = [table(runs, drawn), *costs, *charts(groups, drawn)]
-    found += [timetable(groups, summaries), traffic(groups, summaries)]
-    return [*(section for section in found if section is not None), *about_runs(groups, summaries)]
+    curves.check_alike(runs)
+    groups = group(runs, drawn.group_by)
+    found: list[Section | None] = [table(rows, drawn), *costs_to_target(rows), *charts(groups, drawn)]
+    found += [timetable(groups), traffic(groups)]
+    return [*(section for section in found if section is not None), *about_runs(groups)]
 
 
-def table(runs: Sequence[tuple[Records, dict]], drawn: Drawn) -> Section:
+def table(rows: Sequence[Row], drawn: Drawn) -> Section:
     """A row per setting: quality, fairness, costs, and costs of the target, as `ddlsim compare` prints them."""
-    rows = _rows(runs, drawn)
     words, numbers = words_and_columns(rows, True)
     shown = cells(rows, words, numbers)
     remarks = [note for note in notes_of(rows, words) if not note.startswith("!!")]
@@ -161,10 +158,6 @@ def table(runs: Sequence[tuple[Records, dict]], drawn: Drawn) -> Section:
     about = about[:1].upper() + about[1:]
     shown = replace(shown, rows=[[_unbroken(cell) for cell in row] for row in shown.rows])
     return Section("settings", "Settings", GROUP, about, shown, notes=remarks)
-
-
-def _rows(runs: Sequence[tuple[Records, dict]], drawn: Drawn) -> list[Row]:
-    return compared(runs, drawn.group_by, None if drawn.at is None else Target(drawn.at, drawn.y))
 
 
 def costs_to_target(rows: Sequence[Row]) -> list[Section]:
@@ -297,11 +290,11 @@ def _marks(groups: Sequence[Group], measure: str, drawn: Drawn) -> list[Mark]:
     return [Mark("target", value) for value in sorted(targets)] if measure == metric.name else []
 
 
-def timetable(groups: Sequence[Group], summaries: dict[int, dict]) -> Section | None:
+def timetable(groups: Sequence[Group]) -> Section | None:
     """Return the times at which the last node of network-only runs had completed each round; None without such runs."""
     series: list[Series] = []
     for setting in groups:
-        tables = [summaries[id(records)]["timetable"] for records in setting.runs]
+        tables = [summary_of(records)["timetable"] for records in setting.runs]
         if not all(tables):
             continue
         last = [{row["round"]: row["last_s"] for row in rows} for rows in tables]
@@ -316,11 +309,11 @@ def timetable(groups: Sequence[Group], summaries: dict[int, dict]) -> Section | 
     return Section("timetable", "Time of rounds", COMMUNICATION, about, figure=figure)
 
 
-def traffic(groups: Sequence[Group], summaries: dict[int, dict]) -> Section | None:
+def traffic(groups: Sequence[Group]) -> Section | None:
     """Bytes of all nodes by cause, a bar per setting; None if nothing was sent."""
     labels, values = [], []
     for setting in groups:
-        sent = [summaries[id(records)]["bytes"] for records in setting.runs]
+        sent = [summary_of(records)["bytes"] for records in setting.runs]
         parts = [[each[cause] for cause in CAUSES] for each in sent if each["payload"] is not None]
         if parts:
             ended = f"{setting.legend}, {len(parts)} of them" if len(parts) < len(sent) else setting.legend

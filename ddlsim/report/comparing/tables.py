@@ -50,7 +50,7 @@ def compare(
         ScenarioError: if a path is not a run and holds none, or the format is unknown.
         RecordsDamaged: see `on_damaged`.
     """
-    rows = compared(read_all(run_dirs, on_damaged), by, target)
+    rows = compared(list(read_all(run_dirs, on_damaged)), by, target)
     return table_of(rows, format, by is not None, studied or by, width=width)
 
 

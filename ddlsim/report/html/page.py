@@ -23,7 +23,7 @@ from ddlsim.foundation.errors import DdlsimError, ScenarioError
 from ddlsim.foundation.strict_json import table_text
 from ddlsim.report.comparing.cells import columns_of
 from ddlsim.report.comparing.curves import Drawn
-from ddlsim.report.comparing.rows import Row, Target, compared
+from ddlsim.report.comparing.rows import Row, compared
 from ddlsim.report.comparing.sections import sections as comparison_sections
 from ddlsim.report.comparing.tables import identical, notes_of
 from ddlsim.report.figures import written_below
@@ -332,13 +332,11 @@ def notes(records: Records, summary: dict) -> list[str]:
     return found
 
 
-def comparison_page(
-    runs: Sequence[tuple[Records, dict]], drawn: Drawn | None = None, damaged: Sequence[DdlsimError] = ()
-) -> Page:
+def comparison_page(runs: Sequence[Records], drawn: Drawn | None = None, damaged: Sequence[DdlsimError] = ()) -> Page:
     """Return the page of a report of several runs.
 
     Args:
-        runs: with their summaries.
+        runs: their records.
         drawn: the keys that separate settings, the contents of the lines, and the value whose cost is compared.
         damaged: errors of runs that could not be read and are left out.
     Raises:
@@ -347,16 +345,15 @@ def comparison_page(
     if not runs:
         raise ScenarioError("compare: expected at least one run that can be read; got none, so there is no page.")
     drawn = drawn or Drawn()
-    parts = comparison_sections(runs, drawn)
-    rows = compared(runs, drawn.group_by, None if drawn.at is None else Target(drawn.at, drawn.y))
-    names = list(dict.fromkeys(str(summary["scenario"]) for _, summary in runs))
+    rows = compared(runs, drawn.group_by, drawn.target)
+    names = list(dict.fromkeys(str(records.manifest.get("scenario")) for records in runs))
     settings = len({row.setting for row in rows})
     title = f"{_count(settings, 'setting')} of {names[0]}" if len(names) == 1 else _count(settings, "setting")
     scenarios = ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
     loud = [note.removeprefix("!! ") for note in notes_of(rows) if note.startswith("!!")]
     return Page(
         title,
-        parts,
+        comparison_sections(runs, rows, drawn),
         f"{_count(len(runs), 'run')} · {scenarios}",
         tiles(rows),
         [*identical(rows), *loud, *(f"left out: {error}" for error in damaged)],

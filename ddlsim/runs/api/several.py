@@ -15,7 +15,7 @@ from ddlsim.report import columns as frames
 from ddlsim.report.comparing.cells import words_and_columns
 from ddlsim.report.comparing.curves import Axis, Band, Drawn
 from ddlsim.report.comparing.groups import group
-from ddlsim.report.comparing.rows import Row, Target, compared
+from ddlsim.report.comparing.rows import Row, compared
 from ddlsim.report.comparing.sections import run_list
 from ddlsim.report.comparing.tables import cells, heading, notes_of, table_of
 from ddlsim.report.html.page import comparison_page, html_table, write
@@ -42,8 +42,7 @@ class Runs(list[Run]):
     def _repr_html_(self) -> str:
         if not self:
             return "[]"
-        summaries = {id(run.records): run.summary for run in self}
-        table = run_list(group([run.records for run in self]), summaries).table
+        table = run_list(group([run.records for run in self])).table
         assert table is not None
         return NOTEBOOK.format(html_table(table))
 
@@ -74,8 +73,7 @@ class Comparison:
     @cached_property
     def rows(self) -> list[Row]:
         """A row per setting, with means and standard deviations; see ddlsim/report/comparing/rows.py."""
-        target = None if self.at is None else Target(self.at, self.y)
-        return compared([(run.records, run.summary) for run in self.runs], self.group_by, target)
+        return compared([run.records for run in self.runs], self.group_by, Drawn(y=self.y, at=self.at).target)
 
     def frame(self) -> Any:
         """Return a table with a row per setting: a pandas.DataFrame, or a dictionary of arrays without pandas.
@@ -141,7 +139,7 @@ class Comparison:
         Raises:
             ScenarioError: if it cannot be written, or the runs are not judged by the same metric.
         """
-        runs = [(run.records, run.summary) for run in self.runs]
+        runs = [run.records for run in self.runs]
         return write(comparison_page(runs, Drawn(x, self.y, self.group_by, band, self.at)), path, "html")
 
     def __len__(self) -> int:
