@@ -1,9 +1,13 @@
 """The summary of a run as the lines of one small table, warnings first."""
 
+from collections.abc import Iterator
+
 from ddlsim.foundation.units import BITS_PER_BYTE
 from ddlsim.report import text as formats
 from ddlsim.tasks.base import Metric
 
+Line = tuple[str, str]
+"""Name and value."""
 UNFINISHED = "NOT FINISHED"
 """Start of the warning about a run that has not ended."""
 PURPOSES = {"compute_j": "computing", "idle_j": "idle", "upload_j": "sending", "download_j": "receiving"}
@@ -15,61 +19,65 @@ def fallback_line(name: str) -> str:
     return f"FALLBACK DATA: ran on {name}, not on the scenario's data; not comparable with numbers on that data"
 
 
-def loud_lines(summary: dict) -> list[str]:
-    """Return the warnings that precede the numbers of every report: fallback data, labels, an unfinished run."""
-    lines = []
+def loud_lines(summary: dict) -> Iterator[str]:
+    """Yield the warnings that precede the numbers of every report: fallback data, labels, an unfinished run."""
     if summary["data"]["fallback"]:
-        lines.append(fallback_line(summary["data"]["name"]))
-    lines += [f"NOTE: {label}" for label in summary["labels"]]
+        yield fallback_line(summary["data"]["name"])
+    yield from (f"NOTE: {label}" for label in summary["labels"])
     if summary["status"] != "done":
         reached = summary["evaluated_round"]
         until = "never evaluated" if reached is None else f"evaluated up to round {reached}"
         stopped = summary.get("stopped")
         why = f", ended after round {stopped['round']} by a callback: {stopped['reason']}" if stopped else ""
-        lines.append(f"{UNFINISHED}: status {summary['status']}{why}, {until}")
-    return lines
+        yield f"{UNFINISHED}: status {summary['status']}{why}, {until}"
 
 
-def rows(summary: dict) -> list[tuple[str, str]]:
-    """Return the lines (name, value) of a run's summary table."""
-    exchange = f"{exchange_text(summary)}; in no curve and no cost of the target" if "final_exchange" in summary else ""
-    lines = [
-        ("scenario", f"{summary['scenario']}, {summary['algorithm']}, seed {summary['seed']}, {summary['device']}"),
-        ("data", _data_line(summary)),
-        *([("as published", ", ".join(summary["as_published"]))] if summary.get("as_published") else []),
-        ("nodes", _nodes_line(summary)),
-        *(_quality_lines(summary) if summary["timetable"] is None else _timetable_lines(summary)),
-        *_attack_lines(summary),
-        ("bytes sent", _bytes_line(summary["bytes"])),
-        *([("final exchange", exchange)] if exchange else []),
-        *((name, value + _mark("joules", summary)) for name, value in _energy_lines(summary)),
-        *_privacy_lines(summary.get("privacy")),
-        *_secure_lines(summary.get("secure_aggregation")),
-        *([("device", step_times_text(summary["step_times"]))] if summary.get("step_times") else []),
-        *_language_model_lines(summary.get("language_model")),
-        ("simulated time", formats.seconds_text(summary["sim_time_s"]) + _mark("sim_time_s", summary)),
-        *_time_lines(summary.get("time_use")),
-        ("wall time", formats.seconds_text(summary["wall_s"])),
-        *([("self-checks", str(summary["checks"]))] if summary.get("checks") else []),
-    ]
-    if summary["timetable"] is None:
-        lines += _target_lines(summary["target"], Metric(**summary["judged_by"]))
+def rows(summary: dict) -> Iterator[Line]:
+    """Yield the lines of a run's summary table."""
+    network_only = summary["timetable"] is not None
+    yield "scenario", f"{summary['scenario']}, {summary['algorithm']}, seed {summary['seed']}, {summary['device']}"
+    yield "data", _data_line(summary)
+    if summary.get("as_published"):
+        yield "as published", ", ".join(summary["as_published"])
+    yield "nodes", _nodes_line(summary)
+    yield from _timetable_lines(summary) if network_only else _quality_lines(summary)
+    yield from _attack_lines(summary)
+    yield "bytes sent", _bytes_line(summary["bytes"])
+    if "final_exchange" in summary:
+        yield "final exchange", f"{exchange_text(summary)}; in no curve and no cost of the target"
+    yield from ((name, value + _mark("joules", summary)) for name, value in _energy_lines(summary))
+    yield from _privacy_lines(summary.get("privacy"))
+    yield from _secure_lines(summary.get("secure_aggregation"))
+    if summary.get("step_times"):
+        yield "device", step_times_text(summary["step_times"])
+    yield from _language_model_lines(summary.get("language_model"))
+    yield "simulated time", formats.seconds_text(summary["sim_time_s"]) + _mark("sim_time_s", summary)
+    yield from _time_lines(summary.get("time_use"))
+    yield "wall time", formats.seconds_text(summary["wall_s"])
+    if summary.get("checks"):
+        yield "self-checks", str(summary["checks"])
+    if not network_only:
+        yield from _target_lines(summary["target"], Metric(**summary["judged_by"]))
     if summary["cut_off"]:
-        lines.append(("offline at the end, cut off", f"{summary['cut_off']} nodes"))
+        yield "offline at the end, cut off", f"{summary['cut_off']} nodes"
     if summary["settlement"]:
-        lines.append(("heads", settlement_text(summary["settlement"])))
+        yield "heads", settlement_text(summary["settlement"])
+    yield from _profile_lines(summary)
+
+
+def _profile_lines(summary: dict) -> Iterator[Line]:
+    """Yield where wall time and jobs went; none without --profile."""
     for part, value in summary.get("profile", {}).items():
-        lines.append((f"wall s, {part}" if part != "simulated to wall" else part, formats.number_text(value, 2)))
+        yield f"wall s, {part}" if part != "simulated to wall" else part, formats.number_text(value, 2)
     for kind, seconds in summary.get("device_seconds", {}).items():
-        lines.append((f"device s, {kind}", formats.number_text(seconds, 2)))
+        yield f"device s, {kind}", formats.number_text(seconds, 2)
     for kind, ran in summary.get("waves", {}).items():
         a_round, size = ran["waves"] / max(1, summary["rounds"]), ran["jobs"] / ran["waves"]
-        lines.append((f"waves of {kind}", f"{a_round:.2f} a round, {size:.1f} jobs each"))
+        yield f"waves of {kind}", f"{a_round:.2f} a round, {size:.1f} jobs each"
     for backend, kinds in summary.get("paths", {}).items():
-        lines.append((f"computed {backend}", ", ".join(f"{count} {kind}" for kind, count in kinds.items())))
+        yield f"computed {backend}", ", ".join(f"{count} {kind}" for kind, count in kinds.items())
     for backend, reasons in summary.get("fallback_counts", {}).items():
-        lines += [(f"not {backend}", f"{count} times: {reason}") for reason, count in reasons.items()]
-    return lines
+        yield from ((f"not {backend}", f"{count} times: {reason}") for reason, count in reasons.items())
 
 
 def _mark(figure: str, summary: dict) -> str:
@@ -91,18 +99,16 @@ def step_times_text(step_times: dict) -> str:
     return f"{text} ({how}){cure}"
 
 
-def _language_model_lines(use: dict | None) -> list[tuple[str, str]]:
-    """Return the lines on devices and uplinks of runs that count tokens."""
+def _language_model_lines(use: dict | None) -> Iterator[Line]:
+    """Yield the lines on devices and uplinks of runs that count tokens."""
     if use is None:
-        return []
+        return
     rates = [use[f"uplink_{name}_bytes_per_s"] for name in ("mean", "peak")]
     mean, peak = (formats.prefixed(rate and BITS_PER_BYTE * rate, formats.RATES) for rate in rates)
-    return [
-        ("compute utilization", f"{formats.percent_text(use['compute_utilization'])} %"),
-        ("tokens", f"{use['tokens_per_s'] or 0:,.0f} per second, {use['tokens']:,.0f} in all"),
-        ("bits per parameter and step", formats.number_text(use["bits_per_parameter_and_step"])),
-        ("bandwidth per uplink", f"mean {mean}, peak {peak}"),
-    ]
+    yield "compute utilization", f"{formats.percent_text(use['compute_utilization'])} %"
+    yield "tokens", f"{use['tokens_per_s'] or 0:,.0f} per second, {use['tokens']:,.0f} in all"
+    yield "bits per parameter and step", formats.number_text(use["bits_per_parameter_and_step"])
+    yield "bandwidth per uplink", f"mean {mean}, peak {peak}"
 
 
 def has_clusters(summary: dict) -> bool:
@@ -132,32 +138,29 @@ def _data_line(summary: dict) -> str:
     return name if summary["timetable"] is None else f"{name} (only its shape)"
 
 
-def _quality_lines(summary: dict) -> list[tuple[str, str]]:
+def _quality_lines(summary: dict) -> Iterator[Line]:
     metric, judged_by = summary["metric"], Metric(**summary["judged_by"])
     name = judged_by.head
     reached = summary["evaluated_round"]
     until = "not evaluated" if reached is None else f"last evaluation after {reached}"
     until = "last evaluation after the final exchange" if "final_exchange" in summary else until
-    lines = [
-        ("rounds", f"{summary['rounds']} ({until})"),
-        (f"{name}, all nodes", judged_by.text(summary[metric]["all"])),
-    ]
+    yield "rounds", f"{summary['rounds']} ({until})"
+    yield f"{name}, all nodes", judged_by.text(summary[metric]["all"])
     for cluster, value in enumerate(summary[metric]["clusters"] or [] if has_clusters(summary) else []):
         size = summary["cluster_sizes"][cluster]
-        lines.append((f"{name}, cluster {cluster} ({size})", judged_by.text(value)))
+        yield f"{name}, cluster {cluster} ({size})", judged_by.text(value)
     peeked = summary.get(f"{metric}_lowest_test_loss")
     if peeked:
-        lines.append(("  with the head of lowest test loss", _with_clusters(peeked, judged_by, has_clusters(summary))))
+        yield "  with the head of lowest test loss", _with_clusters(peeked, judged_by, has_clusters(summary))
     for other in (Metric(**each) for each in summary["also_measured"]):
-        lines.append((f"{other.head}, all nodes", other.text(summary[other.name]["all"])))
-    if not has_clusters(summary):
-        return lines
-    if "demographic_parity" not in summary:
+        yield f"{other.head}, all nodes", other.text(summary[other.name]["all"])
+    if has_clusters(summary) and "demographic_parity" not in summary:
         task = summary["task"].replace("_", " ")
-        return [*lines, ("fairness over classes", f"not defined (task: {task}, no single class per sample)")]
-    lines.append(("fair accuracy %", formats.percent_text(summary["fair_accuracy"])))
-    parity, odds = formats.number_text(summary["demographic_parity"]), formats.number_text(summary["equalized_odds"])
-    return [*lines, ("demographic parity", parity), ("equalized odds", odds)]
+        yield "fairness over classes", f"not defined (task: {task}, no single class per sample)"
+    elif has_clusters(summary):
+        yield "fair accuracy %", formats.percent_text(summary["fair_accuracy"])
+        yield "demographic parity", formats.number_text(summary["demographic_parity"])
+        yield "equalized odds", formats.number_text(summary["equalized_odds"])
 
 
 def _with_clusters(values: dict, judged_by: Metric, several: bool) -> str:
@@ -166,24 +169,23 @@ def _with_clusters(values: dict, judged_by: Metric, several: bool) -> str:
     return f"{everyone} (clusters {' '.join(map(judged_by.text, values['clusters'] or []))})" if several else everyone
 
 
-def _attack_lines(summary: dict) -> list[tuple[str, str]]:
-    """Return the figures of honest and of attacked nodes; empty if no node attacks."""
+def _attack_lines(summary: dict) -> Iterator[Line]:
+    """Yield the figures of honest and of attacked nodes; none if no node attacks."""
     if "honest" not in summary:
-        return []
+        return
     metric, judged_by = summary["metric"], Metric(**summary["judged_by"])
-    lines = [("attacks", "; ".join(f"{_attack_name(one)}: {len(one['nodes'])} nodes" for one in summary["attacks"]))]
+    yield "attacks", "; ".join(f"{_attack_name(one)}: {len(one['nodes'])} nodes" for one in summary["attacks"])
     for name in ("honest", "attacked"):
         part = summary[name]
         which = f"{name} nodes ({len(part['nodes'])})"
         if summary["timetable"] is not None:
-            lines.append((which, ", ".join(map(str, part["nodes"]))))
+            yield which, ", ".join(map(str, part["nodes"]))
             continue
-        lines.append((f"{judged_by.head}, {which}", _with_clusters(part[metric], judged_by, has_clusters(summary))))
+        yield f"{judged_by.head}, {which}", _with_clusters(part[metric], judged_by, has_clusters(summary))
         if "fair_accuracy" in part and has_clusters(summary):
-            lines.append((f"fair accuracy %, {which}", formats.percent_text(part["fair_accuracy"])))
+            yield f"fair accuracy %, {which}", formats.percent_text(part["fair_accuracy"])
         if "backdoor_success" in part:
-            lines.append((f"backdoor success %, {which}", formats.percent_text(part["backdoor_success"]["all"])))
-    return lines
+            yield f"backdoor success %, {which}", formats.percent_text(part["backdoor_success"]["all"])
 
 
 def _attack_name(attack: dict) -> str:
@@ -191,27 +193,25 @@ def _attack_name(attack: dict) -> str:
     return f"{attack['name']} (knows {attack['knows']})" if "knows" in attack else attack["name"]
 
 
-def _timetable_lines(summary: dict) -> list[tuple[str, str]]:
-    """Return the lines of a network-only run in place of accuracy: completion times of its last round."""
+def _timetable_lines(summary: dict) -> Iterator[Line]:
+    """Yield the lines of a network-only run in place of accuracy: completion times of its last round."""
     last = summary["timetable"][-1]
     sent = summary["bytes"]["total"]
     through = ", ".join(f"{name} {formats.seconds_text(last[f'{name}_s'])}" for name in ("first", "median", "last"))
-    return [
-        ("rounds", str(summary["rounds"])),
-        ("nodes that completed the last round", f"{through} ({last['nodes']:.0f} nodes)"),
-        ("bytes per node", formats.bytes_text(None if sent is None else sent / summary["nodes"])),
-    ]
+    yield "rounds", str(summary["rounds"])
+    yield "nodes that completed the last round", f"{through} ({last['nodes']:.0f} nodes)"
+    yield "bytes per node", formats.bytes_text(None if sent is None else sent / summary["nodes"])
 
 
-def _time_lines(time_use: dict | None) -> list[tuple[str, str]]:
+def _time_lines(time_use: dict | None) -> Iterator[Line]:
     if time_use is None or time_use["shares"]["computing"] is None:
-        return []
+        return
     shares = [f"{name} {formats.percent_text(share)} %" for name, share in time_use["shares"].items() if share >= 5e-5]
     held, longest = time_use["waited_for"], ""
     if held:
         seconds = formats.seconds_text(held["seconds"])
         longest = f"; waited longest for node {held['node']}: {seconds}, {held['waits']} of {time_use['waits']} waits"
-    return [("where the time went", ", ".join(shares) + longest)]
+    yield "where the time went", ", ".join(shares) + longest
 
 
 def _bytes_line(traffic: dict) -> str:
@@ -222,52 +222,49 @@ def _bytes_line(traffic: dict) -> str:
     return f"{formats.bytes_text(traffic['total'])} ({parts})"
 
 
-def _target_lines(target: dict, judged_by: Metric) -> list[tuple[str, str]]:
+def _target_lines(target: dict, judged_by: Metric) -> Iterator[Line]:
     if target[judged_by.name] is None:
-        return []
+        return
     name = f"target {judged_by.text(target[judged_by.name])}{' %' if judged_by.share else ''}"
-    if not target["reached"]:
-        return [(name, "not reached")]
-    between = target["interpolated"]
-    return [
-        (f"{name}, first evaluation", f"round {target['round']}, {costs_text(target)}"),
-        ("  interpolated", f"round {between['round']:.1f}, {costs_text(between)}"),
-    ]
+    if target["reached"]:
+        between = target["interpolated"]
+        yield f"{name}, first evaluation", f"round {target['round']}, {costs_text(target)}"
+        yield "  interpolated", f"round {between['round']:.1f}, {costs_text(between)}"
+    else:
+        yield name, "not reached"
 
 
-def _energy_lines(summary: dict) -> list[tuple[str, str]]:
-    """Return the lines of a summary on energy: name and value."""
+def _energy_lines(summary: dict) -> Iterator[Line]:
     found = summary.get("energy")
     if found is None or found["joules"] is None:
-        return []
+        return
     parts = [f"{title} {formats.joules_text(found[name])}" for name, title in PURPOSES.items() if found.get(name)]
-    lines = [("energy", formats.joules_text(found["joules"]) + (f" ({', '.join(parts)})" if parts else ""))]
+    yield "energy", formats.joules_text(found["joules"]) + (f" ({', '.join(parts)})" if parts else "")
     if found.get("node_mean") is not None:
         most = "" if found["node_max"] is None else f", at most {formats.joules_text(found['node_max'])}"
-        lines.append(("energy per node", f"mean {formats.joules_text(found['node_mean'])}{most}"))
+        yield "energy per node", f"mean {formats.joules_text(found['node_mean'])}{most}"
     if found["gco2"] is not None:
-        lines.append(("emissions", f"{formats.grams_text(found['gco2'])} CO2e"))
-    return lines
+        yield "emissions", f"{formats.grams_text(found['gco2'])} CO2e"
 
 
-def _privacy_lines(privacy: dict | None) -> list[tuple[str, str]]:
+def _privacy_lines(privacy: dict | None) -> Iterator[Line]:
     if privacy is None:
-        return []
+        return
     unit = {"message": "a node's data, against all others", "dp_sgd": "a sample"}[privacy["kind"]]
     spent = privacy["epsilon"]
     if spent["max"] is None:
         lost = not privacy["noise_multiplier"] or spent.get("unprotected")
-        return [("privacy", "no guarantee" if lost else "not evaluated")]
+        yield "privacy", "no guarantee" if lost else "not evaluated"
+        return
     without = f"; {spent['unprotected']} nodes sent without noise: no guarantee" if spent.get("unprotected") else ""
     most, mean = formats.number_text(spent["max"], 2), formats.number_text(spent["mean"], 2)
-    return [("privacy", f"epsilon at most {most} (mean {mean}) at delta {privacy['delta']:g}, of {unit}{without}")]
+    yield "privacy", f"epsilon at most {most} (mean {mean}) at delta {privacy['delta']:g}, of {unit}{without}"
 
 
-def _secure_lines(secure: dict | None) -> list[tuple[str, str]]:
-    if secure is None:
-        return []
-    failed = f", {secure['failed']:,} below the threshold" if secure["failed"] else ""
-    return [("secure aggregation", f"{secure['sums']:,} sums{failed}, {secure['dropouts']:,} inputs dropped out")]
+def _secure_lines(secure: dict | None) -> Iterator[Line]:
+    if secure is not None:
+        failed = f", {secure['failed']:,} below the threshold" if secure["failed"] else ""
+        yield "secure aggregation", f"{secure['sums']:,} sums{failed}, {secure['dropouts']:,} inputs dropped out"
 
 
 def costs_text(costs: dict) -> str:
@@ -296,7 +293,7 @@ MOST_SHORT = 8
 """Rows of the short summary, which docs/start.md explains."""
 
 
-def short_rows(summary: dict) -> list[tuple[str, str]]:
+def short_rows(summary: dict) -> list[Line]:
     """Return the rows for a first look: run, quality of all nodes and clusters, costs, target and self-checks."""
     head = f"{Metric(**summary['judged_by']).head}, "
     costs = ("bytes sent", "compute utilization", "simulated time", "target")
@@ -310,5 +307,5 @@ def short_rows(summary: dict) -> list[tuple[str, str]]:
 def table(summary: dict, short: bool = False) -> str:
     """A run's summary for the console, from `summarize`: warnings, and aligned names and values."""
     loud = [f"!! {line}" for line in loud_lines(summary)]
-    shown = short_rows(summary) if short else rows(summary)
+    shown = short_rows(summary) if short else list(rows(summary))
     return formats.printable("\n".join([*loud, formats.columns([], shown, left=2)]))

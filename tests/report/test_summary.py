@@ -140,13 +140,13 @@ def test_accuracy_of_the_published_head_choice_is_shown_apart(make_run):
 def test_fallback_and_labels_precede_the_numbers(make_run):
     data = {"name": "fashion-mnist-mini", "fallback": True}
     summary = summarize(make_run(data=data, labels=["lowest_test_loss peeks at test data"]))
-    assert len(loud_lines(summary)) == 2
+    assert len([*loud_lines(summary)]) == 2
     first, second = table(summary).splitlines()[:2]
     assert first.startswith("!! FALLBACK DATA: ran on fashion-mnist-mini") and "peeks" in second
 
 
 def test_finished_run_on_its_data_has_no_warnings(make_run):
-    assert loud_lines(summarize(make_run())) == []
+    assert [*loud_lines(summarize(make_run()))] == []
 
 
 def test_recorded_profile_is_shown(make_run):

@@ -325,7 +325,7 @@ AT_THE_END = ("communication.jsonl", "links.jsonl", "contents.jsonl")
 
 def notes(records: Records, summary: dict) -> list[str]:
     """Return the warnings to read before any number; for an unfinished run also the parts missing below."""
-    found = loud_lines(summary)
+    found = list(loud_lines(summary))
     absent = [name for name in AT_THE_END if not (records.directory / name).is_file()]
     if records.status != "done" and absent:
         found[-1] += f"; not (yet) written, so that what they hold is missing below: {', '.join(absent)}"

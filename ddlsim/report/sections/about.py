@@ -23,7 +23,7 @@ NO_SETTINGS = ("paper", "description", "fallback")
 
 def about_run(records: Records, summary: dict, defaults: Mapping[str, Any] | None) -> list[Section]:
     """The sections, which every run has."""
-    in_numbers = Section("summary", "Summary", GROUP, table=Table((), rows(summary), left=2))  # as on the console
+    in_numbers = Section("summary", "Summary", GROUP, table=Table((), list(rows(summary)), left=2))  # as on the console
     return [in_numbers, scenario(records, defaults), command(records), environment(records)]
 
 
