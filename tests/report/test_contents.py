@@ -44,7 +44,7 @@ def test_report_prints_sums_and_means_over_rounds_with_contents(run):
 
 
 def test_contents_have_a_line_each_with_gaps(run):
-    core, header = (one.values for one in contents(read(run))[1].figure.series)
+    core, header = (one.values for one in [*contents(read(run))][1].figure.series)
     assert np.isnan(core[1]) and core[[0, 2]].tolist() == [4000, 2000]
     assert header.tolist() == [40, 20, 20]
 

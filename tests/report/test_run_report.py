@@ -48,14 +48,14 @@ def test_communication_totals_and_traffic_between_clusters(make_run):
 
 def test_published_numbers_are_shown_with_simulated_values_and_differences(make_run):
     records = read(make_run(paper=make_run.PAPER))
-    lines = words(published_numbers(records, summary_of(records)))
+    lines = words(next(published_numbers(records, summary_of(records))))
     assert ["equalized_odds", "0.5000", "0.6000", "+0.1000"] in lines
     assert ["accuracy_all", "%", "80.00", "80.00", "+0.00"] in lines
 
 
 def test_published_numbers_are_not_called_comparable_with_fallback_data(make_run):
     records = read(make_run(paper=make_run.PAPER, data={"name": "mini", "fallback": True}))
-    assert "not comparable" in body(published_numbers(records, summary_of(records)))
+    assert "not comparable" in body(next(published_numbers(records, summary_of(records))))
 
 
 def test_report_of_one_run_has_all_its_sections(make_run):
@@ -82,5 +82,5 @@ def test_published_numbers_of_other_metrics_are_compared(make_run):
     also = [{**row, "name": "f1_macro", "value": 0.5} for row in make_run.rows() if row["name"] == "accuracy"]
     paper = "paper: {source: a table, f1_macro: {all: 55.0}}"
     records = read(make_run(paper=paper, rows=make_run.rows() + also, also_measured=[F1_MACRO.plain()]))
-    (row,) = published_numbers(records, summary_of(records)).table.rows
+    (row,) = next(published_numbers(records, summary_of(records))).table.rows
     assert row == ["f1_macro_all %", "55.00", "50.00", "-5.00"]

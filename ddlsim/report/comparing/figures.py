@@ -57,7 +57,7 @@ def save_comparison(
     if figure == "merges":
         drawing = draw(merges_panels(runs))
     elif figure == "costs":
-        bars = costs_to_target(compared(runs, drawn.group_by, drawn.target))
+        bars = list(costs_to_target(compared(runs, drawn.group_by, drawn.target)))
         if not bars:
             raise ScenarioError("--figure costs: no run reached a target. Give one with --at.")
         drawing = draw([(section.title, section.figure) for section in bars if section.figure is not None])
@@ -91,7 +91,7 @@ def merges_panels(runs: Sequence[Records]) -> Panels:
     """
     panels: Panels = []
     for records in runs:
-        found = merges(records)
+        found = list(merges(records))
         if not found:
             name = measured_at_merges(records).name
             cure = "Run it with --set algorithm.record_merges=true."

@@ -3,7 +3,7 @@ different settings, and the list of runs with their commands.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -143,9 +143,14 @@ def sections(runs: Sequence[Records], rows: Sequence[Row], drawn: Drawn) -> list
     """
     curves.check_alike(runs)
     groups = group(runs, drawn.group_by)
-    found: list[Section | None] = [table(rows, drawn), *costs_to_target(rows), *charts(groups, drawn)]
-    found += [timetable(groups), traffic(groups)]
-    return [*(section for section in found if section is not None), *about_runs(groups)]
+    return [
+        table(rows, drawn),
+        *costs_to_target(rows),
+        *charts(groups, drawn),
+        *timetable(groups),
+        *traffic(groups),
+        *about_runs(groups),
+    ]
 
 
 def table(rows: Sequence[Row], drawn: Drawn) -> Section:
@@ -160,9 +165,8 @@ def table(rows: Sequence[Row], drawn: Drawn) -> Section:
     return Section("settings", "Settings", GROUP, about, shown, notes=remarks)
 
 
-def costs_to_target(rows: Sequence[Row]) -> list[Section]:
-    """Return bars of the seconds, bytes and rounds that settings took to their target; empty if no run reached it."""
-    found = []
+def costs_to_target(rows: Sequence[Row]) -> Iterator[Section]:
+    """Yield bars of the seconds, bytes and rounds that settings took to their target; none if no run reached it."""
     for name, words, unit in TO_TARGET:
         numbers = [row.numbers.get(f"target_{name}") for row in rows]
         if not any(numbers):
@@ -181,8 +185,7 @@ def costs_to_target(rows: Sequence[Row]) -> list[Section]:
         )
         figure = Bars(labels, [words], np.array(means)[:, None], unit, spread, note)
         about = "Mean over the runs that reached the target, with one population standard deviation over them."
-        found.append(Section(f"to-target-{name.replace('_', '-')}", f"{words} to target", GROUP, about, figure=figure))
-    return found
+        yield Section(f"to-target-{name.replace('_', '-')}", f"{words} to target", GROUP, about, figure=figure)
 
 
 def _unbroken(cell: str) -> str:
@@ -190,19 +193,18 @@ def _unbroken(cell: str) -> str:
     return cell.replace(" ", "\u00a0").replace("\u00a0±", " ±") if " ± " in cell else cell
 
 
-def charts(groups: Sequence[Group], drawn: Drawn) -> list[Section]:
-    """A chart of each measure, as far as runs were evaluated and it is defined for them."""
+def charts(groups: Sequence[Group], drawn: Drawn) -> Iterator[Section]:
+    """Yield a chart of each measure, as far as runs were evaluated and it is defined for them."""
     judged_by = groups[0].runs[0].judged_by
     evaluated = [setting for setting in groups if all(len(records.evaluations) for records in setting.runs)]
     if not evaluated:
-        return []
+        return
     first = judged_by.name if drawn.y is None else drawn.y
-    found = [chart(evaluated, first, drawn, [records for setting in groups for records in setting.runs])]
+    yield chart(evaluated, first, drawn, [records for setting in groups for records in setting.runs])
     for measure in dict.fromkeys((judged_by.name, "minority", "fair_accuracy")):
         defined = [setting for setting in evaluated if all(_is_defined(records, measure) for records in setting.runs)]
         if measure != first and defined:
-            found.append(chart(defined, measure, drawn))
-    return found
+            yield chart(defined, measure, drawn)
 
 
 def chart(groups: Sequence[Group], measure: str, drawn: Drawn, noted: Sequence[Records] = ()) -> Section:
@@ -290,8 +292,8 @@ def _marks(groups: Sequence[Group], measure: str, drawn: Drawn) -> list[Mark]:
     return [Mark("target", value) for value in sorted(targets)] if measure == metric.name else []
 
 
-def timetable(groups: Sequence[Group]) -> Section | None:
-    """Return the times at which the last node of network-only runs had completed each round; None without such runs."""
+def timetable(groups: Sequence[Group]) -> Iterator[Section]:
+    """Yield the times at which the last node of network-only runs had completed each round; none without such runs."""
     series: list[Series] = []
     for setting in groups:
         tables = [summary_of(records)["timetable"] for records in setting.runs]
@@ -303,14 +305,14 @@ def timetable(groups: Sequence[Group]) -> Section | None:
         index = len(series)
         series.append(Series(setting.legend, values, index, dash=index, x=[np.array(rounds)]))
     if not series:
-        return None
+        return
     about = "Simulated time at which the last node had completed each round: mean over the runs of a setting."
     figure = Lines([Axis("round", np.empty(0))], "simulated time", series, "seconds")
-    return Section("timetable", "Time of rounds", COMMUNICATION, about, figure=figure)
+    yield Section("timetable", "Time of rounds", COMMUNICATION, about, figure=figure)
 
 
-def traffic(groups: Sequence[Group]) -> Section | None:
-    """Bytes of all nodes by cause, a bar per setting; None if nothing was sent."""
+def traffic(groups: Sequence[Group]) -> Iterator[Section]:
+    """Bytes of all nodes by cause, a bar per setting; none if nothing was sent."""
     labels, values = [], []
     for setting in groups:
         sent = [summary_of(records)["bytes"] for records in setting.runs]
@@ -321,8 +323,8 @@ def traffic(groups: Sequence[Group]) -> Section | None:
             values.append(np.array(parts, dtype=float).mean(0))
     found = np.array(values)
     if not found.any():
-        return None
+        return
     shown, names = np.flatnonzero(found.any(0)), list(CAUSES.values())
     about = "Of all nodes, until the end of a run: mean over the runs of a setting that have ended."
     figure = Bars(labels, [names[index] for index in shown], found[:, shown])
-    return Section("traffic", "Bytes by cause", COMMUNICATION, about, figure=figure)
+    yield Section("traffic", "Bytes by cause", COMMUNICATION, about, figure=figure)

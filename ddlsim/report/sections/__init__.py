@@ -23,15 +23,14 @@ def sections(records: Records, summary: dict, defaults: Mapping[str, Any] | None
         summary: see summary.py.
         defaults: dotted key of the scenario -> its default, of those keys that have one; None if unknown.
     """
-    found = [
+    return [
         *quality_sections(records, summary),
-        timeline.uses(records),
-        timeline.timeline(records, summary),
+        *timeline.uses(records),
+        *timeline.timeline(records, summary),
         *traffic_sections(records),
-        churn.energy_over_time(records),
-        churn.energy_by_purpose(records),
+        *churn.energy_over_time(records),
+        *churn.energy_by_purpose(records),
         *churn.churn_sections(records),
         *peer_sections(records),
         *about_run(records, summary, defaults),
     ]
-    return [section for section in found if section is not None]

@@ -2,6 +2,8 @@
 evaluation.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from ddlsim.devices.energy import PARTS
@@ -16,14 +18,16 @@ BINS = 240
 """Equal parts of simulated time."""
 
 
-def churn_sections(records: Records) -> list[Section]:
-    """Return the sections; none if every node was online all the time."""
+def churn_sections(records: Records) -> Iterator[Section]:
+    """Yield the sections; none if every node was online all the time."""
     rows = records.rows.get("online")
     if rows is None:
-        return []
+        return
     end_s = max(float(found.time_s.max()) for found in records.rows.values())
     times = np.linspace(0, end_s or 1.0, BINS + 1)
-    return [timeline(records, rows, times), count(records, rows), *aborted(records, times)]
+    yield timeline(records, rows, times)
+    yield count(records, rows)
+    yield from aborted(records, times)
 
 
 def online_shares(rows: Rows, num_nodes: int, times: np.ndarray) -> np.ndarray:
@@ -66,47 +70,48 @@ def count(records: Records, rows: Rows) -> Section:
     return Section("online-count", "Number of online nodes", GROUP, figure=figure)
 
 
-def aborted(records: Records, times: np.ndarray) -> list[Section]:
+def aborted(records: Records, times: np.ndarray) -> Iterator[Section]:
     """Messages on their way from or to nodes that left, which never arrived."""
     rows = records.rows.get("aborted")
     if rows is None:
-        return []
+        return
     sums, _ = np.histogram(rows.time_s, times, weights=rows.value)
     middle = (times[:-1] + times[1:]) / 2
     numbers = f"{int(rows.value.sum()):,} in all, at {len(rows):,} of the departures"
     about = f"Messages under way from or to a node when it left, in {len(middle)} equal parts of time: {numbers}."
     axis, series = Axis("simulated time", middle, "seconds"), Series("aborted messages", sums, 1)
     figure = Lines([axis], "messages", [series], "count", style="bars", from_zero=True)
-    return [Section("aborted", "Transfers aborted by departures", GROUP, about, figure=figure)]
+    yield Section("aborted", "Transfers aborted by departures", GROUP, about, figure=figure)
 
 
 ENERGY = "Energy"
 
 
-def energy_over_time(records: Records) -> Section | None:
+def energy_over_time(records: Records) -> Iterator[Section]:
     """Joules per node of each cluster over rounds and simulated time."""
     evaluations = records.curve
     recorded = evaluations.values.get("joules")
     if recorded is None or not len(evaluations):
-        return None
+        return
     clusters = records.node_cluster
     values = [recorded[:, : len(clusters)][:, clusters == cluster].mean(1) for cluster in range(clusters.max() + 1)]
     series = cluster_series(records, values)
     axes = [Axis("round", evaluations.round), Axis("simulated time", evaluations.time_s, "seconds")]
     about = "Joules spent since the start, mean over a cluster's nodes; see docs/energy.md for what is counted."
-    return Section("energy-rounds", "Energy per node", ENERGY, about, figure=Lines(axes, "energy", series, "joules"))
+    yield Section("energy-rounds", "Energy per node", ENERGY, about, figure=Lines(axes, "energy", series, "joules"))
 
 
-def energy_by_purpose(records: Records) -> Section | None:
+def energy_by_purpose(records: Records) -> Iterator[Section]:
     """Joules by purpose, per cluster and of a server: means over their nodes."""
     energy, clusters = records.energy, records.node_cluster
     if energy is None:
-        return None
+        return
     about = "Of the whole run, aborted trainings and wasted bytes included."
     if not energy.by_node:
         values = np.array([[energy.values[name].sum() for name in PARTS]])
         figure = Bars(["all nodes"], list(PURPOSES.values()), values, "joules")
-        return Section("energy", "Energy by purpose", ENERGY, about, figure=figure)
+        yield Section("energy", "Energy by purpose", ENERGY, about, figure=figure)
+        return
     groups = {records.cluster_label(c): np.flatnonzero(clusters == c) for c in range(int(clusters.max()) + 1)}
     if len(energy.joules) > len(clusters):
         groups["server"] = np.array([len(clusters)])
@@ -122,4 +127,4 @@ def energy_by_purpose(records: Records) -> Section | None:
     header = ["per node", "computing", "idle", *(f"{title} J" for title in PURPOSES.values()), "all J"]
     table = Table(header, rows, title="Energy per node, mean over a cluster")
     figure = Bars(list(groups), list(PURPOSES.values()), values, "joules")
-    return Section("energy", "Energy by purpose", ENERGY, f"Mean over the nodes of a cluster. {about}", table, figure)
+    yield Section("energy", "Energy by purpose", ENERGY, f"Mean over the nodes of a cluster. {about}", table, figure)

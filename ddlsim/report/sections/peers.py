@@ -9,6 +9,7 @@ rows that pulling algorithms record: `pulled_from`, and if a scenario requests t
 `accuracy_after_merge` (algorithm.record_merges).
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -152,17 +153,17 @@ MOST_NODES = 8
 """Nodes whose similarities are drawn."""
 
 
-def peer_sections(records: Records) -> list[Section]:
-    """The sections, as far as the algorithm has recorded something to draw."""
-    parts = (heads, pulls, similarity_sections, merges, graphs, samples)
-    return [section for part in parts for section in part(records)]
+def peer_sections(records: Records) -> Iterator[Section]:
+    """Yield the sections, as far as the algorithm has recorded something to draw."""
+    for part in (heads, pulls, similarity_sections, merges, graphs, samples):
+        yield from part(records)
 
 
-def heads(records: Records) -> list[Section]:
+def heads(records: Records) -> Iterator[Section]:
     """Head of every node in every round, and how many nodes of each cluster use each head."""
     found = records.head_rounds()
     if found is None:
-        return []
+        return
     rounds, chosen = found
     blocks, clusters = blocks_of(records.node_cluster), records.node_cluster
     num_heads = int(chosen.max()) + 1
@@ -181,36 +182,33 @@ def heads(records: Records) -> list[Section]:
     about += "" if blocks.single else " Of a block the most common one."
     table, title = tables.heads(records), "Head of every node over rounds"
     agreed_about = "Share of a cluster's nodes on the head that most of them use. Clusters may agree on the same head."
-    return [
-        Section("heads", title, GROUP, about, table, every, notes=blocks.notes),
-        Section("agreement", "Agreement on a head", GROUP, agreed_about, figure=agreement),
-    ]
+    yield Section("heads", title, GROUP, about, table, every, notes=blocks.notes)
+    yield Section("agreement", "Agreement on a head", GROUP, agreed_about, figure=agreement)
 
 
-def pulls(records: Records) -> list[Section]:
+def pulls(records: Records) -> Iterator[Section]:
     """Number of pulls between nodes, and the share of pulls within a cluster over rounds."""
     counts, found = pull_counts(records), in_cluster_share(records)
     if counts is None or found is None:
-        return []
+        return
     blocks = blocks_of(records.node_cluster)
     sums = blocks.pairs(counts)
     pairs = blocks.pair_heat([Frame("pulls", np.where(sums > 0, sums, np.nan), "count")], "puller", "from node")
     about = "How often a node (row) pulled from another (column) over the whole run."
-    sections = [Section("pulls", "Pulls between nodes", GROUP, about, figure=pairs, notes=blocks.notes)]
+    yield Section("pulls", "Pulls between nodes", GROUP, about, figure=pairs, notes=blocks.notes)
     if not records.has_clusters:
-        return sections
+        return
     rounds, share = found
     sizes = np.bincount(records.node_cluster)
     others = max(1, records.num_nodes - 1)
     marks = [Mark(f"uniform draws, cluster {c}", (size - 1) / others, c) for c, size in enumerate(sizes)]
     figure = Lines([Axis("round", rounds)], "share", cluster_series(records, share.T), "percent", marks, from_zero=True)
     about = "Share of a cluster's pulls that went to its own nodes; dotted: the share of uniform draws."
-    return [*sections, Section("pulls-inside", "Pulls within the cluster", GROUP, about, figure=figure)]
+    yield Section("pulls-inside", "Pulls within the cluster", GROUP, about, figure=figure)
 
 
-def similarity_sections(records: Records) -> list[Section]:
+def similarity_sections(records: Records) -> Iterator[Section]:
     """Similarities of chosen nodes to others: per cluster of the peer mean and range."""
-    found = []
     for title, key, values in (
         ("Similarities measured by node", "similarities", similarities(records)),
         ("True similarities to node", "true-similarities", similarities(records, TRUE_SIMILARITY)),
@@ -231,15 +229,14 @@ def similarity_sections(records: Records) -> list[Section]:
                 series.append(Series(label, mean, color, low, high, dash=color))
             figure = Lines([Axis("round", grid)], "similarity", series)
             about = "Mean over the peers of each cluster, and the range from the least to the most similar one."
-            found.append(Section(f"{key}-{node}", f"{title} {node}", GROUP, about, figure=figure))
-    return found
+            yield Section(f"{key}-{node}", f"{title} {node}", GROUP, about, figure=figure)
 
 
-def merges(records: Records) -> list[Section]:
+def merges(records: Records) -> Iterator[Section]:
     """Validation accuracy, or what else is measured at merges, before and after them."""
     found = merge_quality(records)
     if found is None:
-        return []
+        return
     rounds, quality = found
     measured, series, algorithm = measured_at_merges(records), [], records.scenario["algorithm"]
     clusters = [algorithm["deluded_cluster"]] if "deluded_cluster" in algorithm else range(quality.shape[1])
@@ -253,43 +250,41 @@ def merges(records: Records) -> list[Section]:
     if algorithm.get("deluded"):
         about += f" {algorithm['deluded']} deluded nodes from round {algorithm['delusion_start'] + 1} on."
     title = f"{measured.words[0].upper()}{measured.words[1:]} before and after merging"
-    return [Section("merges", title, GROUP, about, figure=figure)]
+    yield Section("merges", title, GROUP, about, figure=figure)
 
 
-def graphs(records: Records) -> list[Section]:
+def graphs(records: Records) -> Iterator[Section]:
     """A learned collaboration graph over rounds."""
     found = read_graphs(records.directory, records.num_nodes) if records.learns_graph else None
     if found is None:
-        return []
+        return
     blocks = blocks_of(records.node_cluster)
     size = np.array([len(block) for block in blocks.nodes])
     frames = []
     for completed, weights in zip(found.round, found.weights, strict=True):
         mean = blocks.pairs(weights) / size[:, None]
         frames.append(Frame(str(completed), np.where(mean > 0, mean, np.nan)))
-    axis = Axis("round", found.round)
-    edges = Lines([axis], "edges", [Series("edges", found.edges(), 0)], "count", from_zero=True)
-    inside = metrics.over_clusters(found.inside(records.node_cluster), records.node_cluster)
-    within = Lines([axis], "share of weight", cluster_series(records, inside.T), "percent")
     about = "Weight with which a node (row) learns from another (column)."
     weights = blocks.pair_heat(frames, "", "learns from", frame_title="round", choose="slider")
-    about_inside = "Mean share of a node's weights that stay in its cluster, including its weight on itself."
-    sections = [
-        Section("graph", "Learned collaboration graph", GROUP, about, figure=weights, notes=blocks.notes),
-        Section("graph-edges", "Edges of the learned graph", GROUP, "Directed, of positive weight.", figure=edges),
-        Section("graph-inside", "Weight within the cluster", GROUP, about_inside, figure=within),
-    ]
-    return sections if records.has_clusters else sections[:2]
+    yield Section("graph", "Learned collaboration graph", GROUP, about, figure=weights, notes=blocks.notes)
+    axis = Axis("round", found.round)
+    edges = Lines([axis], "edges", [Series("edges", found.edges(), 0)], "count", from_zero=True)
+    yield Section("graph-edges", "Edges of the learned graph", GROUP, "Directed, of positive weight.", figure=edges)
+    if records.has_clusters:
+        inside = metrics.over_clusters(found.inside(records.node_cluster), records.node_cluster)
+        within = Lines([axis], "share of weight", cluster_series(records, inside.T), "percent")
+        about = "Mean share of a node's weights that stay in its cluster, including its weight on itself."
+        yield Section("graph-inside", "Weight within the cluster", GROUP, about, figure=within)
 
 
-def samples(records: Records) -> list[Section]:
+def samples(records: Records) -> Iterator[Section]:
     """Training samples of each node by class."""
     counts = read_samples(records.directory)
     if counts is None:
-        return []
+        return
     blocks = blocks_of(records.node_cluster)
     sums = blocks.sums(counts.T.astype(float)).T
     columns = ["all"] if counts.shape[1] == 1 else [str(label) for label in range(counts.shape[1])]
     frame = Frame("training samples", np.where(sums > 0, sums, np.nan), "count")
     figure, about = blocks.heat([frame], columns, "class"), "How many of each class."
-    return [Section("samples", "Training samples", "Data", about, figure=figure, notes=blocks.notes)]
+    yield Section("samples", "Training samples", "Data", about, figure=figure, notes=blocks.notes)

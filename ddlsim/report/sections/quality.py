@@ -1,5 +1,7 @@
 """Sections on quality: of each cluster over rounds, time and bytes, fairness, and of every node."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from ddlsim.report.records import Records
@@ -23,14 +25,16 @@ FRAMES: dict[str, tuple[str, Unit]] = {
 }
 
 
-def quality_sections(records: Records, summary: dict) -> list[Section | None]:
-    """The sections, as far as the run was evaluated."""
-    found: list[Section | None] = []
+def quality_sections(records: Records, summary: dict) -> Iterator[Section]:
+    """Yield the sections, as far as the run was evaluated."""
     if len(records.evaluations):
-        found = [over_rounds(records), *training_loss(records), *fairness(records), *consensus(records), nodes(records)]
+        yield over_rounds(records)
+        for part in (training_loss, fairness, consensus):
+            yield from part(records)
+        yield nodes(records)
     if summary["timetable"]:
-        found.append(timetable(summary["timetable"]))
-    return [*found, published_numbers(records, summary)]
+        yield timetable(summary["timetable"])
+    yield from published_numbers(records, summary)
 
 
 def over_rounds(records: Records) -> Section:
@@ -65,11 +69,11 @@ def over_rounds(records: Records) -> Section:
     return Section("quality", title, GROUP, about, tables.curve(records, target), figure)
 
 
-def training_loss(records: Records) -> list[Section]:
+def training_loss(records: Records) -> Iterator[Section]:
     """Each cluster's mean training loss in every round."""
     rows = records.rows.get(TRAIN_LOSS)
     if rows is None:
-        return []
+        return
     rounds, index = np.unique(rows.round, return_inverse=True)
     values, time_s = np.full((len(rounds), records.num_nodes), np.nan), np.zeros(len(rounds))
     values[index, rows.node] = rows.value
@@ -79,25 +83,25 @@ def training_loss(records: Records) -> list[Section]:
     series = cluster_series(records, list(clusters))
     figure = Lines([Axis("round", rounds), Axis("simulated time", time_s, "seconds")], "loss", series)
     about = f"Mean over {records.judged_nodes} of a cluster and over the local steps of each round."
-    return [Section("training-loss", "Training loss", GROUP, about, figure=figure)]
+    yield Section("training-loss", "Training loss", GROUP, about, figure=figure)
 
 
-def consensus(records: Records) -> list[Section]:
+def consensus(records: Records) -> Iterator[Section]:
     """The mean squared distance of the nodes' models to their average."""
     values = records.curve.values.get(CONSENSUS)
     if values is None:
-        return []
+        return
     series = [Series(records.judged_nodes, metrics.over_nodes(values), 0)]
     about = "Mean squared distance of the tested models to their average; of models in parts, that of their cores."
     figure = Lines(axes(records), "squared distance", series, from_zero=True)
-    return [Section("consensus", "Consensus distance", GROUP, about, figure=figure)]
+    yield Section("consensus", "Consensus distance", GROUP, about, figure=figure)
 
 
-def fairness(records: Records) -> list[Section]:
+def fairness(records: Records) -> Iterator[Section]:
     """Fair accuracy over rounds, and the gap between the best and the worst cluster."""
     evaluations = records.curve
     if records.metric != "accuracy" or records.node_cluster.max() == 0:
-        return []
+        return
     fair_lambda = records.fair_lambda
     per_cluster = metrics.over_clusters(evaluations.quality, records.node_cluster)[:, records.judged_clusters]
     series = [
@@ -111,7 +115,7 @@ def fairness(records: Records) -> list[Section]:
         for (name, color, dash), values in zip(names, records.fairness, strict=True):
             series.append(Series(f"{name} (0 is fair)", values, color, dash=dash))
         about += " Demographic parity and equalized odds are differences between clusters, from confusion matrices."
-    return [Section("fairness", "Fairness", GROUP, about, figure=Lines(axes(records), "", series, "percent"))]
+    yield Section("fairness", "Fairness", GROUP, about, figure=Lines(axes(records), "", series, "percent"))
 
 
 def nodes(records: Records) -> Section:
@@ -144,8 +148,8 @@ def timetable(rounds: list[dict]) -> Section:
     return Section("timetable", "Completion of rounds", GROUP, about, tables.timetable(rounds), figure)
 
 
-def published_numbers(records: Records, summary: dict) -> Section | None:
-    """Published and measured numbers in one table; None if the scenario has none."""
+def published_numbers(records: Records, summary: dict) -> Iterator[Section]:
+    """Published and measured numbers in one table; none if the scenario has no published ones."""
     ours = _other_metrics(summary) | flat_quality(summary)
     rows = []
     for name, value in published(records.scenario).items():
@@ -156,7 +160,7 @@ def published_numbers(records: Records, summary: dict) -> Section | None:
         difference = "-" if measured is None else f"{points * (measured - value):+z.{digits}f}"
         rows.append([name + (" %" if points == 100 else ""), as_text(value), as_text(measured), difference])
     if not rows:
-        return None
+        return
     paper = records.scenario["paper"]
     source = paper.get("source", "published")
     notes = [f"published: {paper['note']}"] if paper.get("note") else []
@@ -164,7 +168,7 @@ def published_numbers(records: Records, summary: dict) -> Section | None:
         notes.append(f"!! ours is on fallback data ({summary['data']['name']}): the columns are not comparable")
     title = f"Published numbers ({source}) and ours"
     table = Table(["", "published", "ours", "difference"], rows, title=title)
-    return Section("published", "Published numbers and ours", GROUP, f"Published: {source}.", table, notes=notes)
+    yield Section("published", "Published numbers and ours", GROUP, f"Published: {source}.", table, notes=notes)
 
 
 def _other_metrics(summary: dict) -> dict[str, float | None]:

@@ -2,6 +2,7 @@
 
 import json
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,11 @@ BINS = 300
 ACTIVITIES = ("waiting", "computing", "sending", "receiving", "sending and receiving", "offline")
 
 
-def uses(records: Records) -> Section | None:
+def uses(records: Records) -> Iterator[Section]:
     """Return a chart of the seconds of each use, mean over the nodes of a cluster."""
     rows = read_time_use(records.directory)
     if rows is None:
-        return None
+        return
     values = np.array([[row[f"{name}_s"] for name in TIME_USES] for row in rows], dtype=float)
     labels, sizes = ["all nodes"], np.bincount(records.node_cluster)
     if rows[0]["node"] is None:
@@ -36,14 +37,14 @@ def uses(records: Records) -> Section | None:
         "Seconds per node. Waiting ends when the last awaited message is sent, transfer when it arrives; other is the "
         "time after the last round, asleep or in collectives."
     )
-    return Section("time-use", "Where the time went", GROUP, about, figure=Bars(labels, TIME_USES, values, "seconds"))
+    yield Section("time-use", "Where the time went", GROUP, about, figure=Bars(labels, TIME_USES, values, "seconds"))
 
 
-def timeline(records: Records, summary: dict) -> Section | None:
+def timeline(records: Records, summary: dict) -> Iterator[Section]:
     """Return a heat map of activities: nodes by parts of a window of simulated time."""
     found = read_timeline(records.directory)
     if found is None or not found[1]:
-        return None
+        return
     (start_s, end_s), periods = found
     edges = np.linspace(start_s, end_s, BINS + 1)
     nodes = _chosen(records, summary)
@@ -62,7 +63,7 @@ def timeline(records: Records, summary: dict) -> Section | None:
         "`ddlsim export RUN --trace FILE` writes all periods for Perfetto."
     )
     notes = [] if len(nodes) == records.num_nodes else [f"The chart shows {len(nodes)} of {records.num_nodes:,} nodes."]
-    return Section("timeline", "Timeline", GROUP, about, figure=figure, notes=notes)
+    yield Section("timeline", "Timeline", GROUP, about, figure=figure, notes=notes)
 
 
 def activities(periods: list[dict], nodes: np.ndarray, times_s: np.ndarray) -> np.ndarray:

@@ -1,5 +1,7 @@
 """Sections on traffic: from node to node by round, bytes by cause and by content, and the use of links."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from ddlsim.report.record_files import CAUSES, KINDS, Contacts, read_contents
@@ -14,32 +16,34 @@ MOST_CELLS = 100_000
 """Most cells of all node-by-node pictures together, which limits the number of windows of rounds."""
 
 
-def traffic_sections(records: Records) -> list[Section | None]:
-    """The sections, as far as the run has recorded traffic."""
-    found = [pairs_by_round(records), pairs(records), bytes_by_cause(records)]
-    if records.communication is not None:
-        table = tables.totals(records, records.communication)
-        found.append(Section("totals", "Messages and bytes", GROUP, table=table))
-        if records.communication.by_pair and len(records.group_of) > 1:
-            table = tables.between_clusters(records)
-            found.append(Section("clusters", "Bytes from cluster to cluster", GROUP, table=table))
-    found += contents(records)
-    if records.links is not None:
-        found.append(Section("link-totals", "Links of all nodes", GROUP, table=tables.links(records.links)))
-    return [*found, *links(records)]
+def traffic_sections(records: Records) -> Iterator[Section]:
+    """Yield the sections, as far as the run has recorded traffic."""
+    for part in (pairs_by_round, pairs, bytes_by_cause, totals, contents, links):
+        yield from part(records)
 
 
-def pairs_by_round(records: Records) -> Section | None:
+def totals(records: Records) -> Iterator[Section]:
+    """Messages and bytes of the whole run, and bytes between clusters."""
+    if records.communication is None:
+        return
+    table = tables.totals(records, records.communication)
+    yield Section("totals", "Messages and bytes", GROUP, table=table)
+    if records.communication.by_pair and len(records.group_of) > 1:
+        table = tables.between_clusters(records)
+        yield Section("clusters", "Bytes from cluster to cluster", GROUP, table=table)
+
+
+def pairs_by_round(records: Records) -> Iterator[Section]:
     """Messages from each node to each other one, in windows of rounds."""
     contacts = records.contacts
     if contacts is None or not len(contacts.round):
-        return None
+        return
     blocks = _with_server(records, contacts)
     frames = _windows(contacts, blocks)
     word = "rounds" if len(contacts.rounds) > len(frames) else "round"
     figure = blocks.pair_heat(frames, "sender", "receiver", frame_title=word, choose="slider")
     about = "Messages that senders (rows) passed to the network for receivers (columns) in rounds."
-    return Section("contacts", "Senders and receivers by round", GROUP, about, figure=figure, notes=blocks.notes)
+    yield Section("contacts", "Senders and receivers by round", GROUP, about, figure=figure, notes=blocks.notes)
 
 
 def _windows(contacts: Contacts, blocks: Blocks) -> list[Frame]:
@@ -57,11 +61,11 @@ def _windows(contacts: Contacts, blocks: Blocks) -> list[Frame]:
     return [Frame(label, values, "count") for label, values in zip(labels, shown, strict=True)]
 
 
-def pairs(records: Records) -> Section | None:
+def pairs(records: Records) -> Iterator[Section]:
     """Bytes from each node to each other one over the whole run."""
     found = records.communication
     if found is None or not found.by_pair or not len(found.src):
-        return None
+        return
     blocks = _with_server(records, found)
     row, size = blocks.of_node(), len(blocks.labels)
     frames = []
@@ -73,7 +77,7 @@ def pairs(records: Records) -> Section | None:
             frames.append(Frame(label, shown, "count" if label == "messages" else "bytes"))
     figure = blocks.pair_heat(frames, "sender", "receiver", frame_title="show")
     about = "Traffic of senders (rows) to receivers (columns). Only messages that arrived and were used are counted."
-    return Section("pairs", "Traffic of each pair, whole run", GROUP, about, figure=figure, notes=blocks.notes)
+    yield Section("pairs", "Traffic of each pair, whole run", GROUP, about, figure=figure, notes=blocks.notes)
 
 
 def _with_server(records: Records, found: Contacts | Communication) -> Blocks:
@@ -86,11 +90,11 @@ def _with_server(records: Records, found: Contacts | Communication) -> Blocks:
     return blocks
 
 
-def bytes_by_cause(records: Records) -> Section | None:
+def bytes_by_cause(records: Records) -> Iterator[Section]:
     """Bytes by cause, per cluster of their sender."""
     links, found = records.links, records.communication
     if links is None and found is None:
-        return None
+        return
     clusters = records.node_cluster
     labels = [records.cluster_label(cluster) for cluster in range(clusters.max() + 1)]
     if links is not None and links.num_rows >= len(clusters):
@@ -109,14 +113,14 @@ def bytes_by_cause(records: Records) -> Section | None:
         labels, about = ["all nodes"], "Bytes of all nodes by cause."
     used = np.flatnonzero(values.any(0))
     figure = Bars(labels, [words[index] for index in used], values[:, used])
-    return Section("causes", "Bytes by cause", GROUP, about, figure=figure)
+    yield Section("causes", "Bytes by cause", GROUP, about, figure=figure)
 
 
-def contents(records: Records) -> list[Section]:
+def contents(records: Records) -> Iterator[Section]:
     """Bytes of each round by what messages held."""
     found = read_contents(records.directory)
     if found is None:
-        return []
+        return
     rounds, by_content = found
     whole = Bars(["all nodes"], list(by_content), np.array([[values.sum() for values in by_content.values()]]))
     shown = {name: np.where(values > 0, values, np.nan) for name, values in by_content.items()}
@@ -125,17 +129,18 @@ def contents(records: Records) -> list[Section]:
     about = "Counted when messages are passed to the network, each whole and once."
     about_lines = "All nodes together, on a logarithmic scale; a gap: none of it was sent in that round."
     table = tables.contents(by_content)
-    return [
-        Section("contents", "Bytes by content of messages", GROUP, about, table, whole),
-        Section("contents-rounds", "Bytes of each round by content", GROUP, about_lines, figure=lines),
-    ]
+    yield Section("contents", "Bytes by content of messages", GROUP, about, table, whole)
+    yield Section("contents-rounds", "Bytes of each round by content", GROUP, about_lines, figure=lines)
 
 
-def links(records: Records) -> list[Section]:
+def links(records: Records) -> Iterator[Section]:
     """Use of every node's links, and queueing."""
     found, count = records.links, records.num_nodes
-    if found is None or found.num_rows < count:
-        return []
+    if found is None:
+        return
+    yield Section("link-totals", "Links of all nodes", GROUP, table=tables.links(found))
+    if found.num_rows < count:
+        return
     blocks = blocks_of(records.node_cluster, most=256)
     first = np.array([block[0] for block in blocks.nodes])
     order = np.argsort(first)
@@ -147,14 +152,12 @@ def links(records: Records) -> list[Section]:
 
     use = points({"uplink": "uplink_utilization", "downlink": "downlink_utilization"})
     waits = points({"mean": "queueing_s", "longest": "max_queueing_s"})
-    sections = []
     if any(np.isfinite(one.values).any() for one in use):
         figure = Lines([axis], "utilization", use, "percent", style="points", from_zero=True)
         about = "Bytes carried over capacity × time, over the whole run."
-        sections.append(Section("links", "Use of links", GROUP, about, figure=figure, notes=blocks.notes))
+        yield Section("links", "Use of links", GROUP, about, figure=figure, notes=blocks.notes)
     if any(np.nansum(one.values) > 0 for one in waits):
         figure = Lines([axis], "queueing", waits, "seconds", style="points", from_zero=True)
         title = "Queueing of messages at their receivers"
         about = "Time that arrived messages spent in the network beyond what an empty one would take."
-        sections.append(Section("queueing", title, GROUP, about, figure=figure, notes=blocks.notes))
-    return sections
+        yield Section("queueing", title, GROUP, about, figure=figure, notes=blocks.notes)
