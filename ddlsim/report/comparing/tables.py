@@ -5,7 +5,7 @@ JSON.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from ddlsim.foundation.errors import DdlsimError, ScenarioError
 from ddlsim.foundation.strict_json import table_text
@@ -21,6 +21,11 @@ Format = Literal["text", "csv", "markdown", "latex", "siunitx", "json"]
 MOST_VALUES, MOST_CHARACTERS = 3, 30
 """Values of a key in a heading, and characters of each."""
 FORMATS = get_args(Format)
+PLAIN = (
+    *("setting", "scenario", "algorithm", "settings", "data", "status", "evaluated_round"),
+    *("metric", "measure", "target", "reached"),
+)
+"""Values of a row that are columns of CSV and data frames as they are."""
 
 
 def compare(
@@ -82,7 +87,8 @@ def table_of(
     if format == "json":
         return table_text({"schema_version": 1, "heading": above, "rows": [row.plain() for row in rows]}, indent=2)
     if format == "csv":
-        return formats.comma_separated(*_csv(rows))
+        every = all_columns(rows)
+        return formats.comma_separated(list(every), list(zip(*every.values(), strict=True)))
     if format not in FORMATS:
         raise ScenarioError(f"compare: unknown format {format!r}. Known: {', '.join(FORMATS)}.")
     if not rows:
@@ -200,20 +206,19 @@ def _warnings(rows: Sequence[Row]) -> list[str]:
     return [*found, *([f"{len(pairs)} run{'s' * (len(pairs) > 1)}: {sampled_text(pairs)}"] if pairs else [])]
 
 
-def _csv(rows: list[Row]) -> tuple[list[str], list[list]]:
-    plain = ["scenario", "algorithm", "settings", "setting", "data", "status", "evaluated_round"]
-    metrics = list(dict.fromkeys(name for row in rows for name in row.numbers))
-    header = [*plain, "seeds", "metric", "measure", "target", "reached"]
-    header += [f"{metric}_{part}" for metric in metrics for part in ("mean", "std", "published")]
-    lines = []
-    for row in rows:
-        line = [getattr(row, name) for name in plain]
-        line += [" ".join(map(str, row.seeds)), row.metric, row.measure, row.target, row.reached]
-        for metric in metrics:
-            number = row.numbers.get(metric) or {"mean": None, "std": None}
-            line += [number["mean"], number["std"], row.published.get(metric)]
-        lines.append([*line, "; ".join([*_warnings([replace(row, labels=[])]), *row.labels, *row.partial])])
-    return [*header, "labels"], lines
+def all_columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
+    """Return all numbers of rows in base units, for CSV and data frames: name -> a value per row, None if missing."""
+    columns: dict[str, list[Any]] = {name: [getattr(row, name) for row in rows] for name in PLAIN}
+    columns |= {"seeds": [" ".join(map(str, row.seeds)) for row in rows], "runs": [len(row.seeds) for row in rows]}
+    for name in dict.fromkeys(name for row in rows for name in row.numbers):
+        numbers = [row.numbers.get(name) or {} for row in rows]
+        columns |= {f"{name}_{part}": [number.get(part) for number in numbers] for part in ("mean", "std")}
+        columns[f"{name}_published"] = [row.published.get(name) for row in rows]
+        if not name.startswith("target_") and any("runs" in number for number in numbers):
+            each = zip(numbers, columns["runs"], strict=True)
+            columns[f"{name}_runs"] = [number.get("runs", runs) if number else 0 for number, runs in each]
+    labels = [[*_warnings([replace(row, labels=[])]), *row.labels, *row.partial] for row in rows]
+    return columns | {"labels": ["; ".join(each) for each in labels]}
 
 
 def heading(rows: Sequence[Row], studied: Sequence[str] | None = None) -> list[str]:

@@ -17,7 +17,7 @@ from ddlsim.report.comparing.curves import Axis, Band, Drawn
 from ddlsim.report.comparing.groups import group
 from ddlsim.report.comparing.rows import Row, compared
 from ddlsim.report.comparing.sections import run_list
-from ddlsim.report.comparing.tables import cells, heading, notes_of, table_of
+from ddlsim.report.comparing.tables import all_columns, cells, heading, notes_of, table_of
 from ddlsim.report.html.page import comparison_page, html_table, write
 from ddlsim.report.reading import find_runs
 from ddlsim.report.text import terminal_width
@@ -78,28 +78,16 @@ class Comparison:
     def frame(self) -> Any:
         """Return a table with a row per setting: a pandas.DataFrame, or a dictionary of arrays without pandas.
 
-        Its columns: setting, scenario, algorithm, data, status, runs (their number), evaluated_round, target, reached
-        (runs that reached it); and for each number its mean and its population standard deviation over runs:
-        accuracy_all_mean, accuracy_all_std, ... (0 to 1), bytes_mean, sim_time_s_mean, and costs to the target over the
-        runs that reached it, target_round_mean, target_bytes_mean, target_sim_time_s_mean, ...; nan if there is
-        none. If some runs of a setting lack a number, accuracy_1_runs is the number of runs that have it.
+        Its columns are those of `table("csv")`: setting, scenario, algorithm, settings (differences from other rows of
+        these two), data, status, evaluated_round, metric, measure (of the target), target, reached (runs that reached
+        it), seeds, runs (their number) and labels (warnings). For each number there are its mean and its population
+        standard deviation over runs, and the published value: accuracy_all_mean, accuracy_all_std,
+        accuracy_all_published, ... (0 to 1), bytes_mean, sim_time_s_mean, and costs to the target over the runs that
+        reached it, target_round_mean, target_bytes_mean, target_sim_time_s_mean, ...; nan if there is none. If some
+        runs of a setting lack a number, accuracy_1_runs is the number of runs that have it.
         """
-        rows = self.rows
-        columns: dict[str, list[Any]] = {
-            name: [getattr(row, name) for row in rows]
-            for name in ("setting", "scenario", "algorithm", "data", "status", "evaluated_round", "target", "reached")
-        }
-        columns["runs"] = [len(row.seeds) for row in rows]
-        for name in dict.fromkeys(name for row in rows for name in row.numbers):
-            for part in ("mean", "std"):
-                found = [(row.numbers.get(name) or {}).get(part) for row in rows]
-                columns[f"{name}_{part}"] = [np.nan if value is None else value for value in found]
-            having = [(row.numbers.get(name) or {"runs": 0}).get("runs", len(row.seeds)) for row in rows]
-            if not name.startswith("target_") and any(
-                0 < k < len(row.seeds) for k, row in zip(having, rows, strict=True)
-            ):
-                columns[f"{name}_runs"] = having
-        return frames.frame({name: np.array(values) for name, values in columns.items()})
+        columns = all_columns(self.rows).items()
+        return frames.frame({key: np.array([np.nan if one is None else one for one in each]) for key, each in columns})
 
     def table(self, format: str = "text", *, columns: Sequence[str] | None = None, units: Sequence[str] = ()) -> str:
         """Return the rows as text (as wide as the terminal), markdown, latex, siunitx, csv or json.
