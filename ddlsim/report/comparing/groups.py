@@ -146,12 +146,7 @@ def _keys_below(key: str, whole: Sequence[Settings]) -> list[str]:
 
 def _is_apart(key: str, apart: str, whole: Sequence[Settings]) -> bool:
     """Whether a key is `apart`, or belongs to the part that it names and has one value for each of its values."""
-    if key == apart or part_of(key) != apart:
-        return key == apart
-    values: dict[Any, set[Any]] = {}
-    for own in whole:
-        values.setdefault(own.get(apart), set()).add(own.get(key))
-    return all(len(found) == 1 for found in values.values())
+    return key == apart or (part_of(key) == apart and not _differ(whole, key))
 
 
 def _distinct_keys(groups: list[Settings], keys: list[str]) -> list[str]:
@@ -164,7 +159,7 @@ def _distinct_keys(groups: list[Settings], keys: list[str]) -> list[str]:
     return found
 
 
-def _differ(groups: list[Settings], key: str) -> bool:
+def _differ(groups: Sequence[Settings], key: str) -> bool:
     """Whether groups differ in a key; of a part's keys, groups that have the same part."""
     part = part_of(key)
     values: dict[Any, set[Any]] = {}
