@@ -2,7 +2,7 @@
 
 python benches/on_gpu.py [OUT]             on a GPU, with the installed ddlsim; OUT is ./on_gpu by default
 python benches/on_gpu.py OUT --small       small sizes on the CPU, which test the script
-python benches/on_gpu.py OUT --only queue  some steps, without a limit of 500 s (repeatable)
+python benches/on_gpu.py OUT --only queue  some steps (repeatable); the queue continues stopped runs in OUT
 python benches/gpu_tables.py OUT --write   the tables of docs/gpu.md
 
 A line of JSON is printed as each step ends, and appended to OUT/steps.jsonl: step, seconds, exit code and figures. A
@@ -25,6 +25,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import torch
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benches" / "helpers"))
@@ -101,6 +103,8 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--small", action="store_true", help="small sizes on the CPU")
     parser.add_argument("--only", action="append", choices=[step.name for step in STEPS])
     asked = parser.parse_args(words)
+    if not asked.small and not torch.cuda.is_available():
+        parser.error("no CUDA device here; --small tests the script on the CPU")
     asked.out.mkdir(parents=True, exist_ok=True)
     chosen = [step for step in STEPS if not asked.only or step.name in asked.only]
     os.chdir(ROOT)

@@ -96,6 +96,13 @@ def test_failed_crashed_and_hanging_steps_do_not_stop_the_next_ones(tmp_path, mo
     assert "no second one" in (tmp_path / "convolutions.log").read_text()
 
 
+def test_script_without_a_gpu_is_an_error(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(SystemExit):
+        on_gpu.main([str(tmp_path)])
+    assert "no CUDA device here; --small" in capsys.readouterr().err and not list(tmp_path.iterdir())
+
+
 def test_limits_of_all_steps_are_below_500_seconds():
     assert sum(step.limit_s for step in on_gpu.STEPS) <= on_gpu.TOTAL_S < 500
     assert on_gpu.STEPS[-1].name == on_gpu.QUEUE
