@@ -21,6 +21,9 @@ import torch
 from ddlsim import kernels
 from ddlsim.kernels.matrices import aligned_rows, padded_stride, uploaded
 
+HOST_BYTES = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+"""Memory of the machine."""
+
 
 class RowBlocks:
     """Rows by their places: row `place % block_rows` of block `place // block_rows`.
@@ -48,11 +51,6 @@ class RowBlocks:
         self.block_rows = sys.maxsize
         self._free: list[int] = []
         self._num_allocated = 0  # places from here on have never been allocated
-
-    @property
-    def num_used(self) -> int:
-        """Number of rows in use."""
-        return self._num_allocated - len(self._free)
 
     def allocate(self) -> int:
         """A free place."""
@@ -99,12 +97,14 @@ class RowBlocks:
         for block, numbers, rows in self._by_block(places):
             block[:, columns].index_copy_(0, rows, values.index_select(0, numbers))
 
-    def in_one_matrix(self, *places: np.ndarray | None) -> tuple[Any, ...]:
-        """Return a matrix, to be read only, and the rows of it at each list of places: the only block, or a copy."""
+    def in_one_matrix(self, *places: np.ndarray) -> tuple[Any, ...]:
+        """Return a matrix, to be read only, and the rows of it at each list of places (-1 for none): the only block, or
+        a copy of these rows.
+        """
         if len(self.blocks) == 1:
             return self.blocks[0], *places
-        used = np.unique(np.concatenate([each for each in places if each is not None]))
-        return self.stacked(used), *(each if each is None else np.searchsorted(used, each) for each in places)
+        used = np.unique(np.concatenate([each[each >= 0] for each in places]))
+        return self.stacked(used), *(np.where(each < 0, -1, np.searchsorted(used, each)) for each in places)
 
     def _gather(self, places: np.ndarray, out: torch.Tensor, columns: slice) -> torch.Tensor:
         for block, numbers, rows in self._by_block(places):
@@ -123,7 +123,7 @@ class RowBlocks:
         rows, row_bytes = len(first), 4 * padded_stride(self.size)
         larger = 2 * rows
         if larger * row_bytes > self.COPIED_BYTES:
-            larger = host_memory_bytes() // row_bytes if self.device.type == "cpu" else 0
+            larger = HOST_BYTES // row_bytes if self.device.type == "cpu" else 0
         if len(self.blocks) == 1 and larger > rows:
             with suppress(MemoryError):
                 self.blocks = [aligned_rows(larger, self.size, device=self.device)]
@@ -131,8 +131,3 @@ class RowBlocks:
                 return
         self.block_rows = rows
         self.blocks.append(aligned_rows(rows, self.size, device=self.device))
-
-
-def host_memory_bytes() -> int:
-    """Bytes of the machine's memory."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -106,12 +106,10 @@ def _distances(rows: Sequence[Row], start: Row | None, with_start: bool) -> np.n
     """Return squared distances of trained values, float64 [n, n]; with a start [n + 1, n + 1], where None counts as
     zeros.
     """
-    everything = [*rows, start] if with_start and start is not None else list(rows)
+    everything = [*rows, start] if with_start and start is not None else rows
     matrix, slots = rows[0].bank.in_one_matrix(places_of(everything))
-    n = len(everything)
-    found = np.zeros((n, n))
-    norms = np.zeros(n)
-    places = np.arange(n)
+    places = np.arange(len(everything))
+    found, norms = np.zeros((len(places), len(places))), np.zeros(len(places))
     for columns in rows[0].part.trainable_columns:
         found += _host(kernels.sqdist(matrix, columns=columns, rows=slots))
         if with_start and start is None:
@@ -127,9 +125,8 @@ def _trim(bank: Bank, jobs: Sequence[tuple[Row, list[Row], int, Row | None]]) ->
     indptr = np.cumsum([0, *(len(rows) for _, rows, _, _ in jobs)])
     cuts = np.array([cut for _, _, cut, _ in jobs])
     targets = np.array([target.allocate() for target, *_ in jobs])
-    with_kept = [number for number, (*_, row) in enumerate(jobs) if row is not None]
-    used, kept = np.array([row.slot for _, rows, _, _ in jobs for row in rows]), np.full(len(jobs), -1)
-    matrix, used, kept[with_kept] = bank.in_one_matrix(used, places_of([row for *_, row in jobs if row is not None]))
+    kept = np.array([-1 if row is None else row.slot for *_, row in jobs])
+    matrix, used, kept = bank.in_one_matrix(np.array([row.slot for _, rows, _, _ in jobs for row in rows]), kept)
     if len(bank.blocks) == 1:
         kernels.trimmed_mean_rows(matrix, indptr, used, cuts, matrix, targets, kept)
     else:

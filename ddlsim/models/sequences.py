@@ -151,21 +151,6 @@ class TokensAndPositions(nn.Module):
         return self.tokens(ids) + self.positions.weight[: ids.shape[1]]
 
 
-class TiedOutput(nn.Module):
-    """Features [..., width] -> logits [..., tokens], with the weights of an embedding.
-
-    Args:
-        embedding: of tokens.
-    """
-
-    def __init__(self, embedding: nn.Embedding):
-        super().__init__()
-        self.weight = embedding.weight
-
-    def forward(self, features: torch.Tensor) -> torch.Tensor:
-        return F.linear(features, self.weight)
-
-
 def initialize_as_gpt2(module: nn.Module, layers: int) -> None:
     """Draw normal weights of deviation 0.02, or 0.02 / sqrt(2 layers) if they add to the residual stream; biases 0."""
     for name, each in module.named_modules():

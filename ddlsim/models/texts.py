@@ -56,18 +56,14 @@ class TextModel(ModelSettings):
             text = f"{type(self).__name__} takes sequences of token ids [T], the data has samples {list(image_shape)}"
             raise ScenarioError(f"model: {text}. Choose another model, or data of texts (shakespeare, ag_news).")
 
-    def _whole(
-        self, layers: "list[nn.Module]", features: int, num_classes: int, tied: "nn.Module | None" = None
-    ) -> "SplitModel":
-        """The model of a core's layers, whose last one returns [n, T, features]; a tied output layer is in the core."""
+    def _whole(self, layers: "list[nn.Module]", features: int, num_classes: int) -> "SplitModel":
+        """The model of a core's layers, whose last one returns [n, T, features]."""
         from torch import nn
 
         from ddlsim.models.sequences import LastPosition
         from ddlsim.models.split import SplitModel
 
         last = [LastPosition()] if self.predicts == "last" else []
-        if tied is not None:
-            return SplitModel(nn.Sequential(*layers, *last, tied), nn.Identity())
         return SplitModel(nn.Sequential(*layers, *last), nn.Linear(features, num_classes))
 
 
@@ -168,17 +164,20 @@ class GPT(TextModel):
         """A fresh model, GPT-2's initialization."""
         from torch import nn
 
-        from ddlsim.models.sequences import Block, TiedOutput, TokensAndPositions, initialize_as_gpt2
+        from ddlsim.models.sequences import Block, TokensAndPositions, initialize_as_gpt2
+        from ddlsim.models.split import SplitModel
 
         self.check(image_shape)
         tokens, context = self.tokens or UNKNOWN_TOKENS, self.context or image_shape[0]
-        recomputed = self.activation_checkpointing
-        blocks = [Block(self.width, self.heads, self.dropout, recomputed) for _ in range(self.layers)]
-        embeddings, norm = TokensAndPositions(tokens, context, self.width), nn.LayerNorm(self.width)
-        if self.tie_word_embeddings and num_classes != tokens:
+        keys = self.width, self.heads, self.dropout, self.activation_checkpointing
+        embeddings, blocks = TokensAndPositions(tokens, context, self.width), [Block(*keys) for _ in range(self.layers)]
+        model = self._whole([embeddings, *blocks, nn.LayerNorm(self.width)], self.width, num_classes)
+        initialize_as_gpt2(model, self.layers)
+        if not self.tie_word_embeddings:
+            return model
+        if num_classes != tokens:
             text = f"expected as many outputs as tokens ({tokens}), got {num_classes}"
             raise ScenarioError(f"model.tie_word_embeddings: {text}. Set it to false.")
-        tied = TiedOutput(embeddings.tokens) if self.tie_word_embeddings else None
-        model = self._whole([embeddings, *blocks, norm], self.width, num_classes, tied)
-        initialize_as_gpt2(model, self.layers)
-        return model
+        model.head = nn.Linear(self.width, tokens, bias=False)
+        model.head.weight = embeddings.tokens.weight
+        return SplitModel(model, nn.Identity())

@@ -8,7 +8,6 @@ trained in addition to the model (`extra_parts`).
 
 import hashlib
 import json
-import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from ddlsim.learning.learner import Learner
 
 MODELS = "models.safetensors.index.json"
-PIECE = re.compile(r"models-\d+\.safetensors")
 PIECE_BYTES = 64_000_000
 """A file takes no further node from this size on, so that writing never holds more than this and one node's model."""
 MAY_NAME_FILES = ("partition", "topology", "network", "devices", "churn", "fallback")
@@ -106,7 +104,10 @@ def _pieces(models: StoredModels, learner: "Learner", same: dict[str, str]) -> "
     first: dict[tuple, str] = {}
     for node, (model, local_state) in sorted(models.by_node.items()):
         state = {f"{node}/{name}": values for name, values in _state(learner, node, model, local_state).items()}
-        names = {own: first.setdefault(_contents(values), own) for own, values in state.items()}
+        digests = {own: hashlib.blake2b(values.numpy().tobytes()).digest() for own, values in state.items()}
+        names = {
+            own: first.setdefault((values.dtype, values.shape, digests[own]), own) for own, values in state.items()
+        }
         same |= {own: written for own, written in names.items() if written != own}
         tensors |= {own: state[own] for own, written in names.items() if written == own}
         del state
@@ -115,11 +116,6 @@ def _pieces(models: StoredModels, learner: "Learner", same: dict[str, str]) -> "
             tensors.clear()
     if tensors:
         yield tensors
-
-
-def _contents(values: "torch.Tensor") -> tuple:
-    """Return a key that is equal for equal tensors."""
-    return values.dtype, tuple(values.shape), hashlib.blake2b(values.numpy().tobytes(), digest_size=16).digest()
 
 
 def read_model(directory: Path, node: int, with_extra_parts: bool = False) -> "dict[str, torch.Tensor]":
@@ -144,26 +140,20 @@ def read_model(directory: Path, node: int, with_extra_parts: bool = False) -> "d
         index = json.loads(path.read_text())
         files, same = index["weight_map"], index["metadata"]["same"]
         names = {name: same.get(name, name) for name in sorted((*files, *same)) if name.startswith(prefix)}
-        opened = {file: safe_open(_piece(directory, file), "pt") for file in {files[name] for name in names.values()}}
+        used = {files[written] for written in names.values()}
+        opened = {file: safe_open(directory / Path(file).name, "pt") for file in used}
         found = {
             name.removeprefix(prefix): opened[files[written]].get_tensor(written).clone()
             for name, written in names.items()
         }
         nodes = sorted({int(name.partition("/")[0]) for name in (*files, *same)})
         extra = tuple(f"{part}." for part in index["metadata"]["extra_parts"])
-    except (SafetensorError, OSError, KeyError, ValueError, TypeError, AttributeError) as error:
+    except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
         raise RecordsDamaged(f"{path}: cannot be read: {type(error).__name__}: {error}.") from error
     if not found:
         shown = f"{nodes[0]} to {nodes[-1]}" if len(nodes) > 10 else ", ".join(map(str, nodes))
         raise ScenarioError(f"{path}: expected one of the nodes {shown}, got {node}.")
     return {name: values for name, values in found.items() if with_extra_parts or not name.startswith(extra)}
-
-
-def _piece(directory: Path, file: str) -> Path:
-    """Return the path of a file that an index names, which must lie in the run directory."""
-    if not PIECE.fullmatch(file):
-        raise ValueError(f"expected a name such as models-0.safetensors, got {file!r}")
-    return directory / file
 
 
 def model_of(directory: Path, node: int) -> "nn.Module":

@@ -35,7 +35,7 @@ def most_rows(tmp_path, monkeypatch):
     def counted(self):
         found = allocate(self)
         banks.add(self)
-        used = [each.num_used for each in banks if each.size > 1]  # not the rows of losses
+        used = [each._num_allocated - len(each._free) for each in banks if each.size > 1]  # not the rows of losses
         peak[0] = max(peak[0], sum(used))
         return found
 

@@ -54,7 +54,7 @@ def test_the_number_of_rows_does_not_change_the_number_of_operators(filled):
 def test_a_repeated_wave_keeps_its_places(filled):
     (params,) = filled(1)
     place = params.row.slot
-    assert params.row.allocate() == place and params.row.bank.num_used == 1
+    assert params.row.allocate() == place and params.row.bank._num_allocated - len(params.row.bank._free) == 1
 
 
 ROW_BYTES = 64
@@ -71,7 +71,7 @@ def small_blocks(monkeypatch):
 @pytest.fixture
 def many_blocks(small_blocks, monkeypatch):
     """Add blocks of two rows, as on a GPU, and merge five columns at a time."""
-    monkeypatch.setattr(row_blocks, "host_memory_bytes", lambda: 0)
+    monkeypatch.setattr(row_blocks, "HOST_BYTES", 0)
     monkeypatch.setattr(RowBlocks, "PIECE_VALUES", 60)
 
 
@@ -85,7 +85,7 @@ def test_added_blocks_move_no_row(filled, many_blocks):
 
 
 def test_host_matrix_moves_once_to_where_the_memory_of_the_machine_fits(small_blocks, monkeypatch):
-    monkeypatch.setattr(row_blocks, "host_memory_bytes", lambda: 4 * LARGE * 100)
+    monkeypatch.setattr(row_blocks, "HOST_BYTES", 4 * LARGE * 100)
     rows = RowBlocks(LARGE - 16, torch.device("cpu"))
     addresses = set()
     for place in range(101):
@@ -95,7 +95,7 @@ def test_host_matrix_moves_once_to_where_the_memory_of_the_machine_fits(small_bl
 
 
 def test_blocks_are_added_if_the_host_cannot_reserve_its_memory(small_blocks, monkeypatch):
-    monkeypatch.setattr(row_blocks, "host_memory_bytes", lambda: 2**60)
+    monkeypatch.setattr(row_blocks, "HOST_BYTES", 2**60)
     rows = RowBlocks(3, torch.device("cpu"))
     assert [rows.allocate() for _ in range(5)] == list(range(5))
     assert [len(block) for block in rows.blocks] == [2, 2, 2]
@@ -107,7 +107,7 @@ def test_freed_places_are_used_again(many_blocks):
         rows.allocate()
     rows.free(1)
     rows.free(6)
-    assert rows.num_used == 5 and [rows.allocate() for _ in range(3)] == [6, 1, 7]
+    assert rows._num_allocated - len(rows._free) == 5 and [rows.allocate() for _ in range(3)] == [6, 1, 7]
 
 
 def computed_from_random_rows():

@@ -115,11 +115,12 @@ def test_tied_model_of_the_smallest_gpt2_has_its_size():
 
 def test_tied_output_layer_is_the_embedding():
     model = GPT(tokens=11, predicts="each", width=8, heads=2, tie_word_embeddings=True).build((6,), 11)
-    ids, weight = torch.randint(0, 11, (3, 6)), model.core[0].tokens.weight
-    assert torch.equal(model(ids), model.core[:-1](ids) @ weight.T)
+    ids, inner = torch.randint(0, 11, (3, 6)), model.core.core
+    weight = inner[0].tokens.weight
+    assert torch.equal(model(ids), inner(ids) @ weight.T)
     (both,) = torch.autograd.grad(model(ids).square().sum(), weight)
     apart = {"0.tokens.weight": weight.detach().clone().requires_grad_()}
-    outputs = functional_call(model.core[:-1], apart, (ids,)) @ weight.T
+    outputs = functional_call(inner, apart, (ids,)) @ weight.T
     torch.testing.assert_close(both, sum(torch.autograd.grad(outputs.square().sum(), (*apart.values(), weight))))
 
 
@@ -164,4 +165,4 @@ def test_tied_and_checkpointed_model_trains_as_without_checkpointing(tmp_path, a
         found.add((out / "metrics.jsonl").read_bytes())
     assert len(found) == 1
     values = runs.model_of(out, 0).state_dict()
-    assert torch.equal(values["core.0.tokens.weight"], values["core.4.weight"])
+    assert torch.equal(values["core.core.0.tokens.weight"], values["core.head.weight"])

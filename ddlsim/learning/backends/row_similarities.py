@@ -119,8 +119,9 @@ def _products(pairs: Sequence[PairOfModels], kernel: Callable[..., Any]) -> Valu
     """Dot products or squared distances [E] float64, summed over parts and over their trained columns."""
     terms: list[Values] = []
     for index, params in enumerate(pairs[0][0]):
-        rows, references, positions = _rows_of(pairs, index)
-        matrix, rows, references = params.bank.in_one_matrix(rows, references)
+        *places, positions = _rows_of(pairs, index)
+        matrix, rows, minus = params.bank.in_one_matrix(*places)
+        references = None if minus[0] < 0 else minus
         for columns in params.part.trainable_columns:
             found = kernel(matrix, pairs=positions, columns=columns, rows=rows, reference_rows=references)
             terms.append(downloaded(found) if isinstance(found, torch.Tensor) else partial(np.asarray, found))
@@ -128,16 +129,13 @@ def _products(pairs: Sequence[PairOfModels], kernel: Callable[..., Any]) -> Valu
     return lambda: sum((term() for term in terms), np.zeros(count))
 
 
-def _rows_of(pairs: Sequence[PairOfModels], part: int) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
-    """Rows of one part of the different models, the rows to subtract from them (None to subtract nothing), and the
-    pairs.
-    """
+def _rows_of(pairs: Sequence[PairOfModels], part: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows of one part of the different models, the rows to subtract from them (-1 for nothing), and the pairs."""
     place: dict[tuple[int | None, int | None], int] = {}
     positions = []
     for a, b, minus_a, minus_b in pairs:
         for model, minus in ((a, minus_a), (b, minus_b)):
             key = (model[part].slot, -1 if minus is None else minus[part].slot)
             positions.append(place.setdefault(key, len(place)))
-    both = np.array(list(place), dtype=np.int64)
-    nothing = both[0, 1] < 0
-    return both[:, 0].copy(), None if nothing else both[:, 1].copy(), np.array(positions).reshape(-1, 2)
+    rows, references = np.array(list(place), dtype=np.int64).T
+    return rows, references, np.array(positions).reshape(-1, 2)
