@@ -227,8 +227,7 @@ class Rows:
     def store(self, part: Part, values: torch.Tensor) -> Params:
         """A handle to a copy of `values`, float32 [P]."""
         params = self.new(part)
-        params.row.allocate()  # may replace a block by a larger one
-        params.values().copy_(values)
+        self.load([(params.row, values)])
         return params
 
     def share_banks(self, other: "Rows") -> None:

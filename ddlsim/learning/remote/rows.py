@@ -5,8 +5,9 @@ the simulation and workers, and from worker to worker, are plain and picklable.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from types import SimpleNamespace
 from typing import Any, Protocol
 
@@ -162,7 +163,14 @@ class RemoteRows(Rows):
 
     def load(self, rows: Iterable[tuple[Row, torch.Tensor]]) -> None:
         """Load rows; every row goes to the worker of the node that it was computed for."""
-        for piece in _in_pieces((row, values) for row, values in rows if row.slot is None):
+        total = 0
+
+        def piece_of(pair: tuple[Row, torch.Tensor]) -> int:
+            nonlocal total
+            total += 4 * pair[0].size
+            return total // AT_ONCE_BYTES
+
+        for _, piece in groupby((pair for pair in rows if pair[0].slot is None), piece_of):
             of_worker: dict[int, list[tuple[Row, torch.Tensor]]] = defaultdict(list)
             for row, values in piece:
                 of_worker[self.worker_of(row.node)].append((row, values))
@@ -236,16 +244,3 @@ class RemoteRows(Rows):
 def _lowest(holders: int) -> int:
     """The first worker of a set of bits."""
     return (holders & -holders).bit_length() - 1
-
-
-def _in_pieces(rows: Iterable[tuple[Row, torch.Tensor]]) -> Iterator[list[tuple[Row, torch.Tensor]]]:
-    piece: list[tuple[Row, torch.Tensor]] = []
-    num_bytes = 0
-    for row, values in rows:
-        piece.append((row, values))
-        num_bytes += 4 * row.size
-        if num_bytes >= AT_ONCE_BYTES:
-            yield piece
-            piece, num_bytes = [], 0
-    if piece:
-        yield piece

@@ -138,8 +138,7 @@ class Shard:
         models = architecture.draw(drawn.seed, drawn.count)
         for place, part, number in drawn.rows:
             row = self._rows[number] = self._learner.rows.numbered(self._parts[part], number)
-            row.allocate()
-            row.values().copy_(architecture.layout.flatten(models[place], row.part.name))
+            self._learner.rows.load([(row, architecture.layout.flatten(models[place], row.part.name))])
 
     def _take(self, block: Block) -> None:
         """Store received rows, with one copy to the device per part."""
