@@ -15,6 +15,7 @@ from ddlsim.data.prepared import PreparedData
 from ddlsim.data.shifts import Samples as Prepared
 from ddlsim.foundation.augmentation import BUILT_IN
 from ddlsim.foundation.errors import DdlsimError
+from ddlsim.kernels.matrices import uploaded
 from ddlsim.learning.augmenting import Augmenter, TransformAugmenter, Transforms
 from ddlsim.learning.training_inputs import Batches
 from ddlsim.tasks import Task, as_task
@@ -125,6 +126,9 @@ class ByteInputs:
 class MappedInputs:
     """Samples in a file; an index reads them and gives a tensor on the device.
 
+    With an index on the host, the host does not wait for the device: it reads the samples of the next step and copies
+    them through pinned memory while the device computes.
+
     Args:
         samples: see there.
         device: of the tensors.
@@ -139,9 +143,9 @@ class MappedInputs:
     def __len__(self) -> int:
         return len(self._samples)
 
-    def __getitem__(self, index: Index) -> torch.Tensor:
-        rows = index if isinstance(index, slice) else index.cpu().numpy()
-        return torch.from_numpy(self._samples[rows]).to(self.device)
+    def __getitem__(self, index: Index | np.ndarray) -> torch.Tensor:
+        rows = index.cpu().numpy() if isinstance(index, torch.Tensor) else index
+        return uploaded(self._samples[rows], self.device)
 
     def index_select(self, dim: int, rows: torch.Tensor) -> torch.Tensor:
         """The samples at rows [b]; as torch.Tensor.index_select with dimension 0."""
@@ -161,6 +165,12 @@ def gathered(inputs: Inputs, labels: torch.Tensor, batches: Batches) -> tuple[to
     seen, rows = np.unique(batches.rows, return_inverse=True)
     places = torch.from_numpy(seen)
     return inputs[places], labels[places], Batches(rows, batches.ends)
+
+
+def batch_of(inputs: Inputs, labels: torch.Tensor, rows: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the samples of a batch, whose numbers are on the host; the host does not wait for a device."""
+    places = uploaded(rows, labels.device)
+    return inputs[rows] if isinstance(inputs, MappedInputs) else inputs[places], labels[places]
 
 
 def _stacked(arrays: Sequence[np.ndarray], device: torch.device) -> torch.Tensor:

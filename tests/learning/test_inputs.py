@@ -16,7 +16,7 @@ from ddlsim.data.prepared import prepare
 from ddlsim.data.shifts import Color, LabelShift, LabelSwap, NoShift, Rotate, Shift
 from ddlsim.learning.backends.sample_pool import SamplePool
 from ddlsim.learning.backends.stacked_models import StackedModels
-from ddlsim.learning.datasets import ByteInputs, MappedInputs, NodeDatasets, gathered
+from ddlsim.learning.datasets import ByteInputs, MappedInputs, NodeDatasets, batch_of, gathered
 from ddlsim.learning.learner import Learner
 from ddlsim.learning.training_inputs import Batches
 from ddlsim.models import MODELS
@@ -162,6 +162,17 @@ def test_pool_of_rotated_nodes_decodes_each_nodes_images():
 def test_nodes_with_mapped_samples_have_separate_pools(tmp_path):
     pool = SamplePool(NodeDatasets(prepared(NoShift(), dataset(wrap=mapped_to(tmp_path / "x.npy"))), CPU).train)
     assert pool.pool_of == [0, 1, 2, 3]
+
+
+def test_mapped_samples_are_sent_to_a_device_without_reading_from_it(tmp_path):
+    """A copy from the device `meta` to the host is an error; a copy from a GPU would wait for all steps so far."""
+    data = prepared(NoShift(), dataset(wrap=mapped_to(tmp_path / "x.npy")))
+    images, labels = NodeDatasets(data, torch.device("meta")).train[0]
+    for seen, own in (
+        batch_of(images, labels, np.array([1, 4])),
+        (pool := SamplePool([(images, labels)])).gather(0, pool.rows([([0], np.array([[1, 4]]))])[0][0]),
+    ):
+        assert seen.device.type == own.device.type == "meta" and (seen.shape, own.shape) == ((2, 3, 6, 6), (2,))
 
 
 @pytest.mark.parametrize("mapped", [False, True])

@@ -46,21 +46,24 @@ class SamplePool:
             asked: n nodes, and indices of their samples, [m, n, b].
 
         Returns:
-            Per item [m, n, b].
+            Per item [m, n, b]; on the host if the samples are in a file.
         """
         found = [indices + self._first[list(nodes), None] for nodes, indices in asked]
         if not found:
             return []
-        labels = self._pools[self.pool_of[asked[0][0][0]]][1]
-        flat = uploaded(np.concatenate([rows.ravel() for rows in found]), labels.device)
+        images, labels = self._pools[self.pool_of[asked[0][0][0]]]
+        device = torch.device("cpu") if isinstance(images, MappedInputs) else labels.device
+        flat = uploaded(np.concatenate([rows.ravel() for rows in found]), device)
         parts = flat.split([rows.size for rows in found])
         return [part.view(rows.shape) for part, rows in zip(parts, found, strict=True)]
 
     def gather(self, node: int, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Gather images [..., C, H, W] and labels [...] from rows [...] of the pool that holds a node's samples."""
         flat = rows.reshape(-1)
-        images, labels = (values.index_select(0, flat) for values in self._pools[self.pool_of[node]])
-        return images.unflatten(0, rows.shape), labels.unflatten(0, rows.shape)
+        images, labels = self._pools[self.pool_of[node]]
+        places = uploaded(flat, labels.device) if isinstance(images, MappedInputs) else flat
+        found = images.index_select(0, flat), labels.index_select(0, places)
+        return found[0].unflatten(0, rows.shape), found[1].unflatten(0, rows.shape)
 
     def look(self, nodes: Sequence[int], indices: Sequence[np.ndarray]) -> Callable[[slice], Samples]:
         """Return a function of a range of n samples of each of some nodes, which gathers images [N, n, ...] and labels.

@@ -26,7 +26,7 @@ from ddlsim.learning.augmenting import drawing
 from ddlsim.learning.backends.base import OTHER_KIND, Backend
 from ddlsim.learning.backends.workspace import ClassMeans, ModelWorkspace, local_steps, loss_function
 from ddlsim.learning.bank import Row, architecture_of
-from ddlsim.learning.datasets import Inputs, NodeDatasets, gathered
+from ddlsim.learning.datasets import Inputs, NodeDatasets, batch_of, gathered
 from ddlsim.learning.dropout import dropout_keys, seed_dropouts
 from ddlsim.learning.job_types import LossSpec, TestSpec, TrainSpec
 from ddlsim.learning.losses import EvalResult, MetricSum
@@ -250,11 +250,9 @@ class OneByOneBackend(ThreadsBackend):
         augment = None
         if kind != "none" and job.seed is not None:
             augment = self._data.augmenter(kind, job.seed, job.node, job.skipped, views)
-        inputs, labels = self._data.train[job.node]
         for batch in job.batches:
-            places = torch.from_numpy(batch).to(inputs.device)
-            seen = augment(inputs[places], views) if augment else repeated(inputs[places], views)
-            yield seen, repeated(labels[places], views)
+            inputs, labels = batch_of(*self._data.train[job.node], batch)
+            yield augment(inputs, views) if augment else repeated(inputs, views), repeated(labels, views)
 
 
 @contextmanager
