@@ -10,8 +10,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
+import networkx as nx
 import numpy as np
 
 from ddlsim.foundation.errors import ScenarioError
@@ -19,9 +20,6 @@ from ddlsim.foundation.units import MAX_LATENCY_MS, MAX_MBPS, mbps_to_bytes_per_
 from ddlsim.network.access_links import Links, Mbps
 from ddlsim.network.link_table import LinkTable
 from ddlsim.topologies.files import Format, read_graph
-
-if TYPE_CHECKING:
-    import networkx as nx
 
 UNLIMITED_MBPS = 1e9
 HOPS = 2**20
@@ -61,7 +59,7 @@ class Routed(Links):
     def uses_topology(self) -> bool:
         return self.path is None
 
-    def over(self, graph: "nx.Graph") -> "Routed":
+    def over(self, graph: nx.Graph) -> "Routed":
         placed = copy(self)
         object.__setattr__(placed, "_graph", graph)
         return placed
@@ -85,7 +83,7 @@ class Routed(Links):
             up, down, routes.latency_s, (), routes.capacities_bytes_per_s, routes.links, True, site_bytes_per_s=sites
         )
 
-    def _read(self) -> "nx.Graph":
+    def _read(self) -> nx.Graph:
         graph = self._graph if self.path is None else read_graph(self.path, self.format, key="links.path")
         if graph is None:
             raise ScenarioError("links.path: expected a file; null needs the topology of a scenario.")
@@ -98,8 +96,7 @@ class Routed(Links):
                     raise ScenarioError(f"links.path: expected {expected}, got {value!r} between {one} and {other}.")
         return graph
 
-    def _place(self, graph: "nx.Graph", num_nodes: int) -> Sequence[int]:
-        import networkx as nx
+    def _place(self, graph: nx.Graph, num_nodes: int) -> Sequence[int]:
 
         hosts = tuple(sorted(graph))[:num_nodes] if self.hosts is None else self.hosts
         if len(hosts) != num_nodes:
@@ -133,7 +130,7 @@ class Routes:
         capacities_bytes_per_s: per link; the links of an edge are adjacent, in ascending order of the edges.
     """
 
-    def __init__(self, graph: "nx.Graph", hosts: Sequence[int], full_duplex: bool, server_host: int | None = None):
+    def __init__(self, graph: nx.Graph, hosts: Sequence[int], full_duplex: bool, server_host: int | None = None):
         self._graph = graph
         self._hosts = hosts
         self._server_host = server_host
@@ -178,7 +175,6 @@ class Routes:
 
     def _center(self) -> int:
         """Return the node with the smallest sum of latencies to all hosts; among several, the one of least id."""
-        import networkx as nx
 
         total: Counter[int] = Counter()
         for host, times in Counter(self._hosts).items():
@@ -187,7 +183,6 @@ class Routes:
         return min(total, key=lambda place: (total[place], place))
 
     def _find(self, start: int, end: int) -> tuple[tuple[int, ...], float]:
-        import networkx as nx
 
         if start not in self._before:
             self._before[start], _ = nx.dijkstra_predecessor_and_distance(self._graph, start, weight=_length)

@@ -12,13 +12,11 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+
+import networkx as nx
 
 from ddlsim.foundation.errors import ScenarioError, kind_of, listing
 from ddlsim.foundation.registry import Part, Problem
-
-if TYPE_CHECKING:
-    import networkx as nx
 
 CACHED_ROUNDS, CACHED_NODES = 64, 2_000_000
 """Number of rounds whose graphs are cached, and their maximum total number of nodes."""
@@ -46,9 +44,8 @@ class Receivers(tuple[tuple[int, ...], ...]):
     balanced: bool
 
 
-def receivers_of(graph: "nx.Graph", weighted: bool) -> Receivers:
+def receivers_of(graph: nx.Graph, weighted: bool) -> Receivers:
     """Return the receivers of a graph of nodes 0..n-1, with senders and weights; see the head of this module."""
-    import networkx as nx
 
     nodes = range(len(graph))
     to, back = graph.adj, (graph.reverse() if isinstance(graph, nx.DiGraph) else graph).adj
@@ -154,7 +151,7 @@ class Topology(Part, ABC):
         return ()
 
     @abstractmethod
-    def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.Graph":
+    def graph(self, num_nodes: int, round_num: int, seed: int) -> nx.Graph:
         """Return the graph of a round, nodes 0..num_nodes-1, without self-loops; undirected unless `directed`.
 
         Args:
@@ -184,7 +181,7 @@ class Topology(Part, ABC):
         return receivers_of(graph, self.weighted) if self.directed or self.weighted else found
 
 
-def misdrawn(graph: "nx.Graph", directed: bool) -> str:
+def misdrawn(graph: nx.Graph, directed: bool) -> str:
     """Return the reason why a graph does not define neighbors, "returns ..., expected ...", or an empty text."""
     if graph.is_directed() != directed or graph.is_multigraph():
         expected = "a networkx.DiGraph" if directed else "an undirected networkx.Graph"

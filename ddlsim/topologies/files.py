@@ -4,23 +4,20 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
+import networkx as nx
 from annotated_types import MinLen
 
 from ddlsim.foundation.errors import ScenarioError, kind_of, listing
 from ddlsim.topologies.base import Topology
-
-if TYPE_CHECKING:
-    import networkx as nx
-
 
 Format = Literal["auto", "edge_list", "graphml", "gml"]
 EDGE_ATTRIBUTES = ("bandwidth_mbps", "latency_ms")
 KEPT_ATTRIBUTES = ("weight", *EDGE_ATTRIBUTES)
 
 
-def read_graph(path: str, form: Format, directed: bool = False, key: str = "topology.path") -> "nx.Graph":
+def read_graph(path: str, form: Format, directed: bool = False, key: str = "topology.path") -> nx.Graph:
     """Read the graph of a file, node ids as integers.
 
     Args:
@@ -38,8 +35,6 @@ def read_graph(path: str, form: Format, directed: bool = False, key: str = "topo
     if kind == "edge_list":
         return _read_edge_list(path, directed, key)
     import xml.etree.ElementTree as ElementTree
-
-    import networkx as nx
 
     try:
         found = nx.read_gml(path, label="id") if kind == "gml" else nx.read_graphml(path, node_type=int)
@@ -59,7 +54,7 @@ def read_graph(path: str, form: Format, directed: bool = False, key: str = "topo
     return simple
 
 
-def _read_edge_list(path: str, directed: bool, key: str) -> "nx.Graph":
+def _read_edge_list(path: str, directed: bool, key: str) -> nx.Graph:
     """Read an edge list: `node node`, `node node weight`, `node node bandwidth_mbps latency_ms`, or networkx's dialect.
 
     A first line with one number gives the number of nodes, as in DecentralizePy's files.
@@ -67,7 +62,6 @@ def _read_edge_list(path: str, directed: bool, key: str) -> "nx.Graph":
     Raises:
         ScenarioError: a line has none of these forms, or differs from an earlier line of the same edge; with the line.
     """
-    import networkx as nx
 
     graph: nx.Graph[int] = nx.DiGraph() if directed else nx.Graph()
     try:
@@ -104,7 +98,7 @@ def _read_edge_list(path: str, directed: bool, key: str) -> "nx.Graph":
     return graph
 
 
-def _add_edge(graph: "nx.Graph", one: int, other: int, attributes: dict[str, Any], place: str) -> None:
+def _add_edge(graph: nx.Graph, one: int, other: int, attributes: dict[str, Any], place: str) -> None:
     """Add an edge; a repeated edge must have the same capacity and latency, which apply to both directions."""
     if graph.has_edge(one, other):
         before, now = (tuple(map(found.get, EDGE_ATTRIBUTES)) for found in (graph.edges[one, other], attributes))
@@ -141,7 +135,7 @@ class UserGraphs(Topology):
         """Number of graphs."""
 
     @abstractmethod
-    def read(self, number: int, num_nodes: int) -> "nx.Graph":
+    def read(self, number: int, num_nodes: int) -> nx.Graph:
         """Return a graph by its number, from 0."""
 
     @property
@@ -152,7 +146,6 @@ class UserGraphs(Topology):
         """Raise ScenarioError if a graph does not have these nodes, links a node to itself, or the nodes of all graphs
         together are not connected although `connected`.
         """
-        import networkx as nx
 
         union: Any = nx.compose_all(self.graph(num_nodes, number, 0) for number in range(self.count))
         whole = nx.is_strongly_connected(union) if self.directed else nx.is_connected(union)
@@ -167,13 +160,12 @@ class UserGraphs(Topology):
         found = {name for each in edges for _, _, attributes in each for name in attributes}
         return tuple(name for name in KEPT_ATTRIBUTES if name in found)
 
-    def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.Graph":
+    def graph(self, num_nodes: int, round_num: int, seed: int) -> nx.Graph:
         """Return the graph of the round.
 
         Raises:
             ScenarioError: if it cannot be read, has self-loops, or its node ids are not exactly 0..num_nodes-1.
         """
-        import networkx as nx
 
         graph = self.read(round_num % self.count, num_nodes)
         check_node_ids(f"topology.{self.key}", self.label, graph, num_nodes)
@@ -183,7 +175,7 @@ class UserGraphs(Topology):
         return graph
 
 
-def check_node_ids(key: str, label: str, graph: "nx.Graph", num_nodes: int) -> None:
+def check_node_ids(key: str, label: str, graph: nx.Graph, num_nodes: int) -> None:
     """Raise ScenarioError unless the nodes are exactly 0..num_nodes-1."""
     missing = sorted(set(range(num_nodes)) - set(graph))
     extra = sorted(set(graph) - set(range(num_nodes)))
@@ -220,7 +212,7 @@ class File(UserGraphs):
     def count(self) -> int:
         return 1 if isinstance(self.path, str) else len(self.path)
 
-    def read(self, number: int, num_nodes: int) -> "nx.Graph":
+    def read(self, number: int, num_nodes: int) -> nx.Graph:
         path = self.path if isinstance(self.path, str) else self.path[number]
         return read_graph(path, self.format, self.directed)
 
@@ -249,15 +241,14 @@ class Edges(UserGraphs):
     def count(self) -> int:
         return len(self.graphs)
 
-    def read(self, number: int, num_nodes: int) -> "nx.Graph":
-        import networkx as nx
+    def read(self, number: int, num_nodes: int) -> nx.Graph:
 
         graph = nx.empty_graph(num_nodes, create_using=nx.DiGraph if self.directed else nx.Graph)
         graph.add_edges_from(self.graphs[number])
         return graph
 
 
-def edges_of(graphs: "nx.Graph | Sequence[nx.Graph]", *, weighted: bool = False, connected: bool = True) -> Edges:
+def edges_of(graphs: nx.Graph | Sequence[nx.Graph], *, weighted: bool = False, connected: bool = True) -> Edges:
     """Return the topology of networkx graphs with nodes 0..n-1: one, or one per round, starting again after the last.
 
     Args:
@@ -266,7 +257,6 @@ def edges_of(graphs: "nx.Graph | Sequence[nx.Graph]", *, weighted: bool = False,
     Raises:
         ScenarioError: a node id is not an integer, or the graphs are multigraphs, or directed and undirected.
     """
-    import networkx as nx
 
     found = [graphs] if isinstance(graphs, nx.Graph) else list(graphs)
     kinds = {(graph.is_directed(), graph.is_multigraph()) for graph in found}

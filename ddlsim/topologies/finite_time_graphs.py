@@ -9,15 +9,13 @@ Finite-time Convergence", NeurIPS 2023, algorithms 1 to 3.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+
+import networkx as nx
 
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.rng import stream
 from ddlsim.foundation.units import Count, CountOrZero
 from ddlsim.topologies.base import StaticTopology, Topology
-
-if TYPE_CHECKING:
-    import networkx as nx
 
 Edge = tuple[int, int, float]
 """Two nodes, and the weight that each gives to the other's model."""
@@ -32,7 +30,7 @@ class Exponential(StaticTopology):
 
     directed = True
 
-    def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.DiGraph":
+    def graph(self, num_nodes: int, round_num: int, seed: int) -> nx.DiGraph:
         """Return the graph of all hops."""
         return _hops(num_nodes, [2**power for power in range((num_nodes - 1).bit_length())])
 
@@ -46,14 +44,13 @@ class OnePeerExponential(Topology):
 
     directed = True
 
-    def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.DiGraph":
+    def graph(self, num_nodes: int, round_num: int, seed: int) -> nx.DiGraph:
         """Return the graph of the round's hop."""
         powers = (num_nodes - 1).bit_length()
         return _hops(num_nodes, [2 ** (round_num % powers)] if powers else [])
 
 
-def _hops(num_nodes: int, hops: Sequence[int]) -> "nx.DiGraph":
-    import networkx as nx
+def _hops(num_nodes: int, hops: Sequence[int]) -> nx.DiGraph:
 
     graph = nx.empty_graph(num_nodes, create_using=nx.DiGraph)
     graph.add_edges_from((node, (node + hop) % num_nodes) for hop in hops for node in range(num_nodes))
@@ -78,9 +75,8 @@ class Hypercube(Topology):
             text = f"hypercube: expected a power of 2 as number of nodes ({near // 2}, {near}, ...), got {num_nodes}"
             raise ScenarioError(f"topology: {text}. Use base_k for other numbers.")
 
-    def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.Graph":
+    def graph(self, num_nodes: int, round_num: int, seed: int) -> nx.Graph:
         """Return the edges of the round's digit, or of all digits."""
-        import networkx as nx
 
         self.check(num_nodes)
         digits = list(range(num_nodes.bit_length() - 1))
@@ -101,9 +97,8 @@ class RandomMatching(Topology):
 
     seed: CountOrZero | None = None
 
-    def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.Graph":
+    def graph(self, num_nodes: int, round_num: int, seed: int) -> nx.Graph:
         """Return the pairs of the round."""
-        import networkx as nx
 
         order = stream(seed if self.seed is None else self.seed, "topology", round_num).permutation(num_nodes)
         graph = nx.empty_graph(num_nodes)
@@ -136,9 +131,8 @@ class BaseK(Topology):
         """Return the number of rounds after which all nodes have the mean: the length of the sequence."""
         return len(base_graphs(num_nodes, self.max_degree))
 
-    def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.Graph":
+    def graph(self, num_nodes: int, round_num: int, seed: int) -> nx.Graph:
         """Return the weighted graph of the round."""
-        import networkx as nx
 
         self.check(num_nodes)
         graphs = base_graphs(num_nodes, self.max_degree)

@@ -4,7 +4,9 @@ import inspect
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import networkx as nx
 
 from ddlsim.foundation.errors import ScenarioError, did_you_mean, kind_of
 from ddlsim.foundation.registry import Problem
@@ -12,17 +14,13 @@ from ddlsim.foundation.units import Count, CountOrZero
 from ddlsim.topologies.base import StaticTopology
 from ddlsim.topologies.random_graphs import RandomTopology
 
-if TYPE_CHECKING:
-    import networkx as nx
-
 
 @dataclass(frozen=True, kw_only=True)
 class Ring(StaticTopology):
     """Every node is linked with the previous and the next one; the same in all rounds."""
 
-    def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.Graph":
+    def graph(self, num_nodes: int, round_num: int, seed: int) -> nx.Graph:
         """Return the ring 0-1-...-(n-1)-0; two nodes share one edge, one node has none."""
-        import networkx as nx
 
         return nx.cycle_graph(num_nodes) if num_nodes > 2 else nx.path_graph(num_nodes)
 
@@ -31,9 +29,8 @@ class Ring(StaticTopology):
 class Complete(StaticTopology):
     """Every node is linked with every other; the same in all rounds."""
 
-    def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.Graph":
+    def graph(self, num_nodes: int, round_num: int, seed: int) -> nx.Graph:
         """Return the complete graph."""
-        import networkx as nx
 
         return nx.complete_graph(num_nodes)
 
@@ -73,9 +70,8 @@ class Torus(StaticTopology):
             raise ScenarioError(f"topology: {text}.")
         return rows, columns
 
-    def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.Graph":
+    def graph(self, num_nodes: int, round_num: int, seed: int) -> nx.Graph:
         """Return the torus; a side of length 2 gives one edge, not two."""
-        import networkx as nx
 
         rows, columns = self.shape(num_nodes)
         grid = nx.grid_2d_graph(rows, columns, periodic=True)
@@ -97,9 +93,8 @@ class Star(StaticTopology):
         if self.center >= num_nodes:
             raise ScenarioError(f"topology.center: node ids are 0..{num_nodes - 1}, got {self.center}.")
 
-    def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.Graph":
+    def graph(self, num_nodes: int, round_num: int, seed: int) -> nx.Graph:
         """Return the star."""
-        import networkx as nx
 
         self.check(num_nodes)
         graph = nx.empty_graph(num_nodes)
@@ -117,9 +112,8 @@ class Tree(StaticTopology):
 
     branching: Count = 2
 
-    def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.Graph":
+    def graph(self, num_nodes: int, round_num: int, seed: int) -> nx.Graph:
         """Return the tree, numbered level by level: `networkx.full_rary_tree`."""
-        import networkx as nx
 
         return nx.full_rary_tree(self.branching, num_nodes)
 
@@ -158,7 +152,7 @@ class FromNetworkx(RandomTopology):
             self.graph(num_nodes, 0, seed)
         return iter(())
 
-    def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.Graph":
+    def graph(self, num_nodes: int, round_num: int, seed: int) -> nx.Graph:
         """Return the graph of a round.
 
         Raises:
@@ -166,8 +160,7 @@ class FromNetworkx(RandomTopology):
         """
         return self.drawn(num_nodes, round_num, seed, lambda draw_seed: self._draw(num_nodes, draw_seed))
 
-    def _draw(self, num_nodes: int, seed: int) -> "nx.Graph":
-        import networkx as nx
+    def _draw(self, num_nodes: int, seed: int) -> nx.Graph:
 
         make, arguments = self._call(num_nodes, seed)
         try:
@@ -216,7 +209,6 @@ def _generator(name: str) -> Any:
     Raises:
         ScenarioError: if networkx has no generator of this name.
     """
-    import networkx as nx
 
     for each in (name, f"{name}_graph"):
         found = getattr(nx, each, None)

@@ -16,8 +16,9 @@ some switchings to be exactly uniform; this module does not, because few of mill
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
+import networkx as nx
 import numpy as np
 from annotated_types import Ge, Gt, Le
 
@@ -25,10 +26,6 @@ from ddlsim.foundation.errors import DdlsimError, ScenarioError
 from ddlsim.foundation.rng import stream_seed
 from ddlsim.foundation.units import Count
 from ddlsim.topologies.base import Neighbors, Topology
-
-if TYPE_CHECKING:
-    import networkx as nx
-
 
 MAX_REPAIRS = 1_000
 
@@ -149,11 +146,8 @@ class RandomTopology(Topology):
             draw: a seed -> a graph.
             is_connected: test of connectivity; None: networkx's.
         """
-        if is_connected is None:
-            import networkx as nx
-
-            is_connected = nx.is_connected
         self.check(num_nodes)
+        is_connected = is_connected or nx.is_connected
         seed = seed if self.seed is None else self.seed
         which_round = round_num if self.dynamic else 0
         for attempt in range(MAX_DRAWS):
@@ -199,9 +193,8 @@ class RandomRegular(RandomTopology):
             cure = "Use degree 2 or more, or set topology.connected: false for a random matching"
             raise ScenarioError(f"topology.degree: a graph of degree 1 is not connected on {num_nodes} nodes. {cure}.")
 
-    def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.Graph":
+    def graph(self, num_nodes: int, round_num: int, seed: int) -> nx.Graph:
         """Return the graph of a round, for many nodes from `neighbors`, otherwise `networkx.random_regular_graph`."""
-        import networkx as nx
 
         if self._is_large(num_nodes):
             pairs = enumerate(self.neighbors(num_nodes, round_num, seed))
@@ -210,7 +203,7 @@ class RandomRegular(RandomTopology):
             return graph
         left_out = num_nodes - 1 - self.degree
 
-        def draw(draw_seed: int) -> "nx.Graph":
+        def draw(draw_seed: int) -> nx.Graph:
             if num_nodes > SMALL and left_out < self.degree:
                 return nx.complement(nx.random_regular_graph(left_out, num_nodes, seed=draw_seed))
             return nx.random_regular_graph(self.degree, num_nodes, seed=draw_seed)
@@ -242,9 +235,8 @@ class ErdosRenyi(RandomTopology):
         if 1 - self.edge_probability == 1:
             raise ScenarioError(f"topology.edge_probability: expected 1e-15 or more, got {self.edge_probability:g}.")
 
-    def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.Graph":
+    def graph(self, num_nodes: int, round_num: int, seed: int) -> nx.Graph:
         """Return the graph of a round: `networkx.fast_gnp_random_graph`."""
-        import networkx as nx
 
         share = self.edge_probability
         return self.drawn(num_nodes, round_num, seed, lambda s: nx.fast_gnp_random_graph(num_nodes, share, s))
@@ -269,11 +261,10 @@ class WattsStrogatz(RandomTopology):
         if self.degree % 2:
             raise ScenarioError(f"topology.degree: must be even (half on each side of the ring), got {self.degree}.")
 
-    def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.Graph":
+    def graph(self, num_nodes: int, round_num: int, seed: int) -> nx.Graph:
         """Return the graph of a round: `networkx.watts_strogatz_graph`."""
-        import networkx as nx
 
-        def draw(draw_seed: int) -> "nx.Graph":
+        def draw(draw_seed: int) -> nx.Graph:
             return nx.watts_strogatz_graph(num_nodes, self.degree, self.rewire_probability, seed=draw_seed)
 
         return self.drawn(num_nodes, round_num, seed, draw)
@@ -294,9 +285,8 @@ class BarabasiAlbert(RandomTopology):
         if self.edges >= num_nodes:
             raise _too_few_nodes("edges", self.edges, num_nodes)
 
-    def graph(self, num_nodes: int, round_num: int, seed: int) -> "nx.Graph":
+    def graph(self, num_nodes: int, round_num: int, seed: int) -> nx.Graph:
         """Return the graph of a round: `networkx.barabasi_albert_graph`."""
-        import networkx as nx
 
         return self.drawn(num_nodes, round_num, seed, lambda s: nx.barabasi_albert_graph(num_nodes, self.edges, seed=s))
 
