@@ -95,19 +95,11 @@ def spanning_tree(neighbors: Sequence[Sequence[int]]) -> Neighbors:
     """Return the neighbors of every node in the breadth-first spanning tree of an undirected graph from node 0; of a
     graph in several pieces, one tree from the lowest id of each.
     """
-    linked: list[list[int]] = [[] for _ in neighbors]
-    seen = [False] * len(neighbors)
-    for root in range(len(neighbors)):
-        queue = [] if seen[root] else [root]
-        seen[root] = True
-        for node in queue:  # grows while it is read
-            for peer in neighbors[node]:
-                if not seen[peer]:
-                    seen[peer] = True
-                    linked[node].append(peer)
-                    linked[peer].append(node)
-                    queue.append(peer)
-    return tuple(tuple(sorted(found)) for found in linked)
+    graph = nx.from_dict_of_lists(dict(enumerate(neighbors)))
+    tree = nx.create_empty_copy(graph)
+    for root in map(min, nx.connected_components(graph)):
+        tree.add_edges_from(nx.bfs_edges(graph, root))
+    return tuple(tuple(sorted(tree.adj[node])) for node in range(len(neighbors)))
 
 
 def mixing_weights(node: int, receivers: Receivers, received: Collection[int]) -> dict[int, float]:
