@@ -35,7 +35,7 @@ class NoServing(Algorithm):
 @pytest.fixture
 def load(monkeypatch):
     def load(cls):
-        monkeypatch.setitem(ALGORITHMS._find_plugins(), "mine", SimpleNamespace(load=lambda: cls))
+        monkeypatch.setitem(ALGORITHMS._plugins, "mine", SimpleNamespace(load=lambda: cls))
         return ALGORITHMS["mine"]
 
     return load

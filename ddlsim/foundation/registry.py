@@ -77,7 +77,6 @@ class Registry(Mapping[str, type]):
         self.aliases = dict(aliases or {})
         self._package = package
         self._entries = dict(entries)
-        self._plugins: dict[str, metadata.EntryPoint] | None = None
         self._given: dict[str, type] = {}
 
     def __getitem__(self, name: str) -> type:
@@ -86,15 +85,14 @@ class Registry(Mapping[str, type]):
         name = self.meant(name)
         if name in self._entries:
             return self._load(self._entries[name])
-        plugins = self._find_plugins()
-        if name in plugins:
-            return self._checked(name, plugins[name].load())
+        if name in self._plugins:
+            return self._checked(name, self._plugins[name].load())
         if name in self._given:
             return self._given[name]
         raise KeyError(name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter([*self._entries, *(n for n in self._find_plugins() if n not in self._entries)])
+        return iter([*self._entries, *(n for n in self._plugins if n not in self._entries)])
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -121,7 +119,7 @@ class Registry(Mapping[str, type]):
         """Describe the origin of a listed name: built-in, or the package of the entry point and its version."""
         if name in self._entries:
             return "built-in"
-        package = getattr(self._find_plugins().get(name), "dist", None)
+        package = getattr(self._plugins.get(name), "dist", None)
         return f"entry point of {package.name} {package.version}" if package else "entry point"
 
     def name_of(self, part: object) -> str:
@@ -148,7 +146,7 @@ class Registry(Mapping[str, type]):
         if found is not None:
             return found
         name = cls.__name__
-        if name in self._entries or name in self._find_plugins() or name in self.aliases:
+        if name in self._entries or name in self._plugins or name in self.aliases:
             name = f"{cls.__module__}.{cls.__qualname__}"
         self._given[name] = self._checked(name, cls)
         return name
@@ -159,7 +157,7 @@ class Registry(Mapping[str, type]):
         if name in self._entries:
             return None
         found: dict[str, Any] = {"kind": self.kind, "name": name}
-        point = self._find_plugins().get(name)
+        point = self._plugins.get(name)
         if point is None:
             return {**found, **sources.about(type(part))}
         package = getattr(point, "dist", None)
@@ -208,7 +206,6 @@ class Registry(Mapping[str, type]):
             raise ScenarioError(f"{where} must be a dataclass (frozen, keyword-only): its fields are the YAML keys.")
         return cls
 
-    def _find_plugins(self) -> dict[str, metadata.EntryPoint]:
-        if self._plugins is None:
-            self._plugins = {point.name: point for point in _entry_points().select(group=self.group)}
-        return self._plugins
+    @cached_property
+    def _plugins(self) -> dict[str, metadata.EntryPoint]:
+        return {point.name: point for point in _entry_points().select(group=self.group)}

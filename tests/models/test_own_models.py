@@ -62,7 +62,7 @@ class Tokens(ModelSettings):
 @pytest.fixture(autouse=True)
 def own_models(monkeypatch):
     for name, made in (("adapted", Adapted), ("normed", Normed), ("tokens", Tokens)):
-        monkeypatch.setitem(MODELS._find_plugins(), name, SimpleNamespace(load=lambda made=made: made))
+        monkeypatch.setitem(MODELS._plugins, name, SimpleNamespace(load=lambda made=made: made))
 
 
 @pytest.fixture

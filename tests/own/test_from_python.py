@@ -108,7 +108,7 @@ def test_manifest_contains_the_digest_of_the_class(tmp_path):
 
 def test_manifest_contains_package_and_version_of_an_entry_point(tmp_path, monkeypatch):
     point = SimpleNamespace(load=lambda: Quiet, dist=SimpleNamespace(name="mine-pkg", version="1.2"))
-    monkeypatch.setitem(ALGORITHMS._find_plugins(), "quiet", point)
+    monkeypatch.setitem(ALGORITHMS._plugins, "quiet", point)
     runs.run(from_mapping(mapping(algorithm={"name": "quiet"})), out=tmp_path / "run")
     (found,) = json.loads((tmp_path / "run" / "manifest.json").read_text())["plugins"]
     assert len(found.pop("sha256")) == 64  # this file is not in an installed package
@@ -127,7 +127,7 @@ def test_run_repeats_after_an_edit_of_its_package(tmp_path, monkeypatch):
         sys.modules.pop("edited_in_place", None)
         cls = importlib.import_module("edited_in_place").Quiet
         point = SimpleNamespace(load=lambda: cls, dist=SimpleNamespace(name="mine-pkg", version="1.2"))
-        monkeypatch.setitem(ALGORITHMS._find_plugins(), "quiet", point)
+        monkeypatch.setitem(ALGORITHMS._plugins, "quiet", point)
         runs.run(from_mapping(mapping(algorithm={"name": "quiet"})), out=tmp_path / "run")
         return (tmp_path / "run.earlier-1").exists()
 

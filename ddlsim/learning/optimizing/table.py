@@ -239,9 +239,8 @@ class OptimizerTable(Registry):
             return self._load(self._entries[name.lower()])
         if name in self._given:
             return self._given[name]
-        plugins = self._find_plugins()
-        if name in plugins:
-            return _checked(name, plugins[name].load())
+        if name in self._plugins:
+            return _checked(name, self._plugins[name].load())
         found = _of_torch()
         if name.lower() not in found:
             why = next((why for left, why in LEFT_OUT.items() if left.lower() == name.lower()), None)
@@ -254,7 +253,7 @@ class OptimizerTable(Registry):
         return name if own_code.is_place(name) or name in self._given else name.lower()
 
     def __iter__(self) -> Iterator[str]:
-        names = [*self._entries, *self._find_plugins(), *_of_torch()]
+        names = [*self._entries, *self._plugins, *_of_torch()]
         return iter(dict.fromkeys(names))
 
     def register_class(self, cls: type) -> str:
