@@ -138,17 +138,11 @@ def links(found: Links) -> Table:
     for link in ("uplink", "downlink"):
         use = found.utilization(link)
         if use["mean"] is not None:
-            spread = (
-                f", median {formats.percent_text(use['median'])}, max {formats.percent_text(use['max'])}"
-                if found.by_node
-                else ""
-            )
-            lines.append((f"{link} utilization %", f"mean {formats.percent_text(use['mean'])}{spread}"))
+            shown = use if found.by_node else {"mean": use["mean"]}
+            texts = (f"{name} {formats.percent_text(share)}" for name, share in shown.items())
+            lines.append((f"{link} utilization %", ", ".join(texts)))
     queued = found.queueing_s()
     if queued["mean"] is not None:
-        mean, longest = (
-            formats.prefixed(queued["mean"], formats.SHORT_SECONDS),
-            formats.prefixed(queued["max"], formats.SHORT_SECONDS),
-        )
-        lines.append(("queueing per message", f"mean {mean}, max {longest}"))
+        texts = (f"{name} {formats.prefixed(seconds, formats.SHORT_SECONDS)}" for name, seconds in queued.items())
+        lines.append(("queueing per message", ", ".join(texts)))
     return Table((), lines, left=2, title="Links")
