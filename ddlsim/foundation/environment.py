@@ -3,10 +3,13 @@
 import importlib
 import os
 import platform
+import subprocess
 from pathlib import Path
 from types import ModuleType
 
 from ddlsim.foundation.errors import DataMissing
+
+GIT_TIMEOUT_S = 10.0
 
 
 def needed(module: str, extra: str, user: str) -> ModuleType:
@@ -27,6 +30,16 @@ def needed(module: str, extra: str, user: str) -> ModuleType:
         raise DataMissing(
             f"{user} needs {package}, which cannot be imported ({error}): pip install 'ddlsim[{extra}]'."
         ) from error
+
+
+def git(folder: Path, *words: str) -> str:
+    """Return what a command of git prints in a folder.
+
+    Raises:
+        OSError, subprocess.SubprocessError: if git is not installed, fails, or takes longer than `GIT_TIMEOUT_S`.
+    """
+    command = ["git", "-C", str(folder), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=GIT_TIMEOUT_S).stdout.strip()
 
 
 def num_cores() -> int:

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from ddlsim.foundation import own_code
+from ddlsim.foundation.environment import git
 
 _STDLIB = Path(os.__file__).parent
 _PACKAGES = ("site-packages", "dist-packages")
-_GIT_TIMEOUT_S = 10.0
 _texts: dict[str, tuple[Any, bytes]] = {}
 """Module -> its spec, which a reload replaces, and its text when first read."""
 
@@ -160,16 +160,12 @@ def _git_state(path: Path) -> dict[str, Any] | None:
     None: the file is in no repository, or git is not installed.
     """
 
-    def git(*words: str) -> str:
-        command = ["git", "-C", str(path.parent), *words]
-        return subprocess.run(
-            command, capture_output=True, text=True, check=True, timeout=_GIT_TIMEOUT_S
-        ).stdout.strip()
-
+    folder = path.parent
     try:
-        commit = git("rev-parse", "HEAD")
-        changed = git("status", "--porcelain", "--untracked-files=no") or git("status", "--porcelain", "--", path.name)
-        ignored = not changed and not git("ls-files", "--", path.name)
+        commit = git(folder, "rev-parse", "HEAD")
+        changed = git(folder, "status", "--porcelain", "--untracked-files=no")
+        changed = changed or git(folder, "status", "--porcelain", "--", path.name)
+        ignored = not changed and not git(folder, "ls-files", "--", path.name)
     except (OSError, subprocess.SubprocessError):
         return None
     return {"commit": commit, "dirty": bool(changed) or ignored}

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from ddlsim.foundation.environment import git
 from ddlsim.foundation.errors import ScenarioError, did_you_mean
 from ddlsim.runs.directory import write_json
 from ddlsim.runs.reproduce.published import CellFile, MatrixFile, Published
@@ -279,13 +280,8 @@ def source_commit() -> str | None:
     """Return the commit of the sources, with a `+` if they differ from it; None outside a repository."""
     root = Path(__file__).parents[3]
     try:
-        _git(root, "ls-files", "--error-unmatch", "ddlsim/__init__.py")  # not a repository around an installation
-        commit = _git(root, "rev-parse", "--short=12", "HEAD")
-        return commit + ("+" if _git(root, "status", "--porcelain", "--", "ddlsim", "scenarios", "csrc") else "")
-    except (OSError, subprocess.CalledProcessError):
+        git(root, "ls-files", "--error-unmatch", "ddlsim/__init__.py")  # not a repository around an installation
+        commit = git(root, "rev-parse", "--short=12", "HEAD")
+        return commit + ("+" if git(root, "status", "--porcelain", "--", "ddlsim", "scenarios", "csrc") else "")
+    except (OSError, subprocess.SubprocessError):
         return None
-
-
-def _git(root: Path, *arguments: str) -> str:
-    done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True)
-    return done.stdout.strip()
