@@ -271,10 +271,7 @@ class ReplayToCheckpoint:
             raise RecordsFailed(f"{self.records} cannot be renamed: {error.strerror or error}.") from error
         recorder.has_moved(self._directory / "metrics.jsonl")
 
-    def abandon(self, recorder: Recorder | None) -> None:
-        """Leave the directory unchanged."""
-        with suppress(RecordsFailed):
-            if recorder is not None:
-                recorder.close()
+    def abandon(self) -> None:
+        """Leave the directory unchanged, once the recorder is closed."""
         with suppress(OSError):
             self.records.unlink(missing_ok=True)

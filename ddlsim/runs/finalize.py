@@ -88,6 +88,12 @@ class RunContext:
         """The run directory."""
         return self.place.path
 
+    def close_records(self) -> None:
+        """Close metrics.jsonl of a run that goes no further here; rows that cannot be written are lost."""
+        with suppress(RecordsFailed):
+            if self.recorder is not None:
+                self.recorder.close()
+
     def write_contacts(self, completed: int | None = None) -> None:
         """Write the messages per pair in the completed rounds; None: in all other rounds as well."""
         counted = self.simulation and self.simulation.transport.contacts
@@ -136,9 +142,7 @@ def _close(context: RunContext, status: str) -> tuple[dict | None, Exception | N
     path, manifest, simulation = context.path, context.manifest, context.simulation
     errors: list[DdlsimError] = []
     if not context.place.is_there():  # another directory may have its path now
-        with suppress(RecordsFailed):
-            if context.recorder is not None:
-                context.recorder.close()
+        context.close_records()
         return None, RecordsFailed(f"{path} has been removed or replaced during the run.")
     closing = time.perf_counter()
     traffic = cache(lambda: simulation.network.traffic if simulation else None)

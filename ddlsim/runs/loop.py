@@ -8,7 +8,7 @@ from ddlsim.assembly import build_simulation
 from ddlsim.assembly.simulation import change_at_once
 from ddlsim.engine.evaluator import Evaluated
 from ddlsim.engine.simulation import Simulation
-from ddlsim.foundation.errors import DdlsimError, RecordsFailed, ReplayFailed, WorkerLost, listing
+from ddlsim.foundation.errors import DdlsimError, ReplayFailed, WorkerLost, listing
 from ddlsim.foundation.own_code import shown_path
 from ddlsim.runs import directory as directories
 from ddlsim.runs.branch_history import scenario_digests, write_stages
@@ -20,7 +20,6 @@ from ddlsim.runs.manifest import made_with
 from ddlsim.runs.models import StoredModels, which_models
 from ddlsim.runs.recorder import AppendedFile, Recorder, unwritten
 from ddlsim.scenario.model import to_plain
-from ddlsim.tasks import metrics
 from ddlsim.tasks.base import loss_rows
 
 
@@ -53,12 +52,11 @@ def execute(context: RunContext) -> dict:
     if isinstance(failure, WorkerLost):
         failure.run_dir = context.path
     if context.repetition is not None:
-        context.repetition.abandon(context.recorder)
+        context.close_records()
+        context.repetition.abandon()
         raise failure or KeyboardInterrupt
     if isinstance(failure, WorkerLost):  # until_done continues from the last checkpoint
-        with suppress(RecordsFailed):
-            if context.recorder is not None:
-                context.recorder.close()
+        context.close_records()
         raise failure
     if status == "interrupted":
         where = f"{shown_path(context.path)}.{how_to_resume(context)}"
@@ -198,17 +196,6 @@ def _evaluation(context: RunContext, recorder: Recorder, outcome: Evaluated) -> 
             _end_repetition(context, recorder)
         return
     completed = min(outcome.completed, context.scenario.rounds)  # readers do not count the last exchange as a round
-    clusters = metrics.over_clusters(outcome.honest, context.node_cluster).tolist()
-    mean = float(metrics.over_nodes(outcome.honest))
-    context.console.evaluation(completed, outcome.time_s, outcome.bytes_sent, mean, clusters, outcome.metric)
-    if diverged and not context.warned:
-        context.warned = True
-        nodes = f"node{'s' * (len(diverged) > 1)} {listing(diverged, 10)}"
-        context.console.message(
-            f"WARNING: after round {completed} the loss of {nodes} is not a finite number: "
-            "training has diverged. A smaller training.learning_rate may help. The run continues."
-        )
-    context.completed = completed
     event = Evaluation(
         outcome.completed,
         outcome.time_s,
@@ -218,6 +205,16 @@ def _evaluation(context: RunContext, recorder: Recorder, outcome: Evaluated) -> 
         context.node_cluster,
         outcome.attacked,
     )
+    quality = event.mean, event.clusters.tolist(), outcome.metric
+    context.console.evaluation(completed, event.time_s, event.bytes_sent, *quality)
+    if diverged and not context.warned:
+        context.warned = True
+        nodes = f"node{'s' * (len(diverged) > 1)} {listing(diverged, 10)}"
+        context.console.message(
+            f"WARNING: after round {completed} the loss of {nodes} is not a finite number: "
+            "training has diverged. A smaller training.learning_rate may help. The run continues."
+        )
+    context.completed = completed
     stop = context.callbacks.call("on_evaluation", event)
     if context.checkpoints is not None and context.simulation is not None:
         reached = context.simulation.completed_by_all, context.simulation.furthest

@@ -137,10 +137,7 @@ def write_energy(path: Path, rows: list[dict[str, Any]], detail: Literal["full",
 
     With detail `total` it holds one object for all nodes, whose node is null; `nodes` is their number.
     """
-    if detail == "total":
-        sums = {name: sum(row[name] for row in rows) for name in rows[0] if name != "node"}
-        rows = [{"node": None, **sums, "nodes": len(rows)}]
-    write_rows(path, rows)
+    write_rows(path, rows if detail == "full" else [_total(rows)])
 
 
 def write_time_use(directory: Path, times: TimeUse, detail: Literal["full", "total"] = "full") -> None:
@@ -150,13 +147,17 @@ def write_time_use(directory: Path, times: TimeUse, detail: Literal["full", "tot
     """
     rows = times.rows()
     if detail == "total":
-        sums = {name: sum(row[name] for row in rows) for name in rows[0] if name != "node"}
-        longest = max(rows, key=lambda row: row["held_up_s"])
-        rows = [{"node": None, **sums, "nodes": len(rows)}, longest]
+        rows = [_total(rows), max(rows, key=lambda row: row["held_up_s"])]
     write_rows(directory / "time_use.jsonl", rows)
     periods = times.periods()
     if periods is not None:
         write_rows(directory / "timeline.jsonl", periods)
+
+
+def _total(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return one row without a node for rows of all nodes: the sum of each value, and the number of nodes."""
+    sums = {name: sum(row[name] for row in rows) for name in rows[0] if name != "node"}
+    return {"node": None, **sums, "nodes": len(rows)}
 
 
 def write_rows(path: Path, rows: Iterable[dict]) -> None:
