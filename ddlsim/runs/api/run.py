@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING, Any
 from ddlsim.foundation import own_code
 from ddlsim.report import columns as frames
 from ddlsim.report.comparing.curves import Axis, Drawn
+from ddlsim.report.html.page import html_table
 from ddlsim.report.reading import read
 from ddlsim.report.records import Records
+from ddlsim.report.section import Table
 from ddlsim.report.summary import summary_of
-from ddlsim.report.summary_table import table
+from ddlsim.report.summary_table import loud_lines, rows, table
 from ddlsim.runs import model_of
 from ddlsim.runs.models import read_model, scenario_of_models
+
+NOTEBOOK = "<style>.ddlsim .words {{ text-align: left }}</style><div class='ddlsim'>{}</div>"
+"""What a notebook shows of tables, which are formatted into it."""
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -179,12 +184,6 @@ class Run:
 
     def _repr_html_(self) -> str:
         """Return the summary for a notebook, warnings first."""
-        from ddlsim.report.summary_table import loud_lines, rows
-
-        left = "style='text-align:left'"
         loud = "".join(f"<b>{html.escape(line)}</b><br>" for line in loud_lines(self.summary))
-        cells = "".join(
-            f"<tr><th {left}>{html.escape(what)}</th><td {left}>{html.escape(value)}</td></tr>"
-            for what, value in [*rows(self.summary), ("directory", str(self.dir))]
-        )
-        return f"<div>{loud}<table>{cells}</table></div>"
+        lines = [*rows(self.summary), ("directory", str(self.dir))]
+        return NOTEBOOK.format(loud + html_table(Table((), lines, left=2)))

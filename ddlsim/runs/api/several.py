@@ -22,15 +22,12 @@ from ddlsim.report.html.page import comparison_page, html_table, write
 from ddlsim.report.reading import find_runs
 from ddlsim.report.text import terminal_width
 from ddlsim.runs.api.arguments import flat, part_of, sections_of
-from ddlsim.runs.api.run import Run
+from ddlsim.runs.api.run import NOTEBOOK, Run
 from ddlsim.runs.api.start import NAMED
 from ddlsim.runs.options import listed, path_of
 from ddlsim.runs.sweeps.axes import label_of, numbered
 from ddlsim.runs.sweeps.points import refuse_same_scenarios
 from ddlsim.scenario import Scenario
-
-NOTEBOOK = "<style>.ddlsim .words {{ text-align: left }}</style><div class='ddlsim'>{}</div>"
-"""What a notebook shows of tables, which are formatted into it."""
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
