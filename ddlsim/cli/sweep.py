@@ -134,12 +134,11 @@ def _points(
     file = find(scenario)
     axes = [parse_grid(text) for text in grid]
     numbers = None if seeds is None else parse_seeds(seeds)
+    folder = out or Path("runs") / f"sweep-{file.stem}"
     if is_sweep(file):
-        folder = out or Path("runs") / f"sweep-{file.stem}"
         return folder, read_sweep(file, folder, overrides, axes, numbers)
     if not axes and numbers is None:
         raise ScenarioError("a sweep needs --grid KEY=A,B or --seeds 0..4, or a sweep file. One run: `ddlsim run`.")
-    folder = out or Path("runs") / f"sweep-{file.stem}"
     return folder, points(Base(file.stem, read_tree(file), tuple(overrides), folder, scenario), axes, numbers)
 
 

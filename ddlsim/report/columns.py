@@ -59,15 +59,30 @@ def rounds(records: Records) -> Columns:
         if metric in NODE_VALUES or not len(found):
             continue
         honest = found.honest(metric)[:, : records.num_nodes]
-        columns[metric] = metrics.over_nodes(honest)
-        with np.errstate(invalid="ignore"):  # infinite ones, of nodes that have diverged
-            known = [row[~np.isnan(row)] for row in honest]
-            columns[f"{metric}_std"] = np.array([row.std() if len(row) else np.nan for row in known])
-        of_clusters = metrics.over_clusters(honest, records.node_cluster)
-        columns |= {f"{metric}_{cluster}": curve for cluster, curve in enumerate(of_clusters.T)}
-        if metric == "accuracy":
-            judged = of_clusters[:, records.judged_clusters]
-            columns["fair_accuracy"] = np.asarray(metrics.fair_accuracy(judged, records.fair_lambda))
+        columns |= metric_columns(metric, honest, records.node_cluster, records.judged_clusters, records.fair_lambda)
+    return columns
+
+
+def metric_columns(
+    metric: str, honest: np.ndarray, node_cluster: np.ndarray, judged: np.ndarray, fair_lambda: float
+) -> Columns:
+    """Return the columns of a metric: its mean, its deviation over nodes, the means of clusters, and fair accuracy.
+
+    Args:
+        metric: its name.
+        honest: values per evaluation and node, float [E, N]; nan for attackers and nodes that have not joined yet.
+        node_cluster: cluster of each node, int [N].
+        judged: clusters over which fairness is defined.
+        fair_lambda: see `metrics.fair_accuracy`.
+    """
+    with np.errstate(invalid="ignore"):  # infinite ones, of nodes that have diverged
+        known = [row[~np.isnan(row)] for row in honest]
+        std = np.array([row.std() if len(row) else np.nan for row in known])
+    of_clusters = metrics.over_clusters(honest, node_cluster)
+    columns = {metric: metrics.over_nodes(honest), f"{metric}_std": std}
+    columns |= {f"{metric}_{cluster}": curve for cluster, curve in enumerate(of_clusters.T)}
+    if metric == "accuracy":
+        columns["fair_accuracy"] = np.asarray(metrics.fair_accuracy(of_clusters[:, judged], fair_lambda))
     return columns
 
 

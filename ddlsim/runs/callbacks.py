@@ -13,6 +13,7 @@ import numpy as np
 
 from ddlsim.foundation import own_code
 from ddlsim.foundation.errors import DdlsimError, ScenarioError, kind_of
+from ddlsim.report.columns import metric_columns
 from ddlsim.report.html.live import LiveServer
 from ddlsim.report.trackers import Point, Tracker, about_run, make_tracker, parse
 from ddlsim.tasks import metrics
@@ -250,16 +251,9 @@ class Tracked(Callback):
 
 
 def _point(evaluation: Evaluation, fair_lambda: float) -> Point:
-    metric, clusters = evaluation.metric, evaluation.clusters
-    known = evaluation.honest[~np.isnan(evaluation.honest)]
-    found = {
-        "time_s": evaluation.time_s,
-        "bytes": float(evaluation.bytes_sent),
-        metric: evaluation.mean,
-        f"{metric}_std": float(np.std(known)),
-        **{f"{metric}_{cluster}": float(value) for cluster, value in enumerate(clusters)},
-    }
-    if metric == "accuracy":
-        judged = metrics.clusters_with_honest_nodes(evaluation.node_cluster, evaluation.attacked)
-        found["fair_accuracy"] = float(metrics.fair_accuracy(clusters[judged], fair_lambda))
+    judged = metrics.clusters_with_honest_nodes(evaluation.node_cluster, evaluation.attacked)
+    honest, clusters = evaluation.honest[np.newaxis], evaluation.node_cluster
+    columns = metric_columns(evaluation.metric, honest, clusters, judged, fair_lambda)
+    found = {"time_s": evaluation.time_s, "bytes": float(evaluation.bytes_sent)}
+    found |= {name: float(column[0]) for name, column in columns.items()}
     return Point(evaluation.round, {name: value for name, value in found.items() if math.isfinite(value)})
