@@ -33,11 +33,9 @@ class StepTimes:
 
     Args:
         seconds: float64 [trainings].
-        threads: of PyTorch; None: unknown.
     """
 
     seconds: np.ndarray
-    threads: int | None = None
 
     @property
     def median_s(self) -> float:
@@ -90,7 +88,7 @@ def measure(scenario: Scenario, prepared: PreparedData, threads: int = 1, second
                     optimizer.step()
                 return (time.perf_counter() - begin_s) / steps
 
-            found[name] = StepTimes(_repeated(train, seconds), threads)
+            found[name] = StepTimes(_repeated(train, seconds))
         return found
     finally:
         torch.set_num_threads(before)

@@ -46,14 +46,12 @@ class Curve:
         x: values of the axis: rounds, simulated seconds, bytes or joules of all nodes, float [E].
         y: the measure, float [E]; accuracies 0 to 1.
         spread: half the height of the band around it, float [E]; 0 for a single run.
-        runs: n.
     """
 
     round: np.ndarray
     x: np.ndarray
     y: np.ndarray
     spread: np.ndarray
-    runs: int = 1
 
 
 def metric_of_measure(measure: str, records: Records) -> Metric:
@@ -116,7 +114,7 @@ def mean_curve(group: Group, x: Axis, y: str | None = None, band: Band = "std") 
             spread = ys.std(0)
         elif count >= LEAST_RUNS and band == "ci":
             spread = quantile_975(count - 1) * ys.std(0, ddof=1) / np.sqrt(count)
-    return Curve(rounds, xs.mean(0), ys.mean(0), spread, count)
+    return Curve(rounds, xs.mean(0), ys.mean(0), spread)
 
 
 def quantile_975(freedom: int) -> float:
