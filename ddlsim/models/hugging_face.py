@@ -75,12 +75,11 @@ class HuggingFace(TextModel):
         try:
             usual = transformers.AutoConfig.for_model(architecture)
             config = transformers.AutoConfig.for_model(architecture, **{**sizes, **self.config})
-            _refuse_unknown(self.config, config, usual, architecture)
-            return transformers.AutoModel.from_config(config)
-        except ScenarioError:
-            raise
+            model = transformers.AutoModel.from_config(config)
         except Exception as error:  # configurations check themselves in many ways
             raise ScenarioError(f"model.config: {architecture}: {type(error).__name__}: {error}") from error
+        _refuse_unknown(self.config, config, usual, architecture)
+        return model
 
     def _from_folder(self, folder: Path) -> Any:
         """A copy of the model in a folder.
@@ -110,13 +109,11 @@ def _read_folder(folder: Path, files: tuple[tuple[str, Any], ...]) -> Any:
     """
     from ddlsim.foundation.torch_state import forked_generators
 
+    loads = needed("transformers", "hf", "model").AutoModel
     try:
         with forked_generators():
-            model, about = needed("transformers", "hf", "model").AutoModel.from_pretrained(
-                folder, local_files_only=True, use_cache=False, output_loading_info=True
-            )
-    except DataMissing:
-        raise
+            options = {"local_files_only": True, "use_cache": False, "output_loading_info": True}
+            model, about = loads.from_pretrained(folder, **options)
     except Exception as error:  # damaged files raise errors of any type
         raise DataDamaged(f"model.pretrained: {folder} cannot be read: {type(error).__name__}: {error}") from error
     lacking = sorted(name for name in about["missing_keys"] if not name.startswith("pooler."))  # that nothing uses
