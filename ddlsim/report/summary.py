@@ -21,6 +21,11 @@ from ddlsim.tasks import metrics
 from ddlsim.tasks.base import KNOWN
 
 SCHEMA_VERSION = 1
+COPIED = (
+    *("stopped", "scenario", "algorithm", "rounds", "seed", "device", "step_times"),
+    *("wall_s", "checks", "peak_rss_mib"),
+)
+"""Entries of the manifest that are in the summary as they are; None if missing."""
 PROFILED = ("profile", "device_seconds", "waves", "paths", "fallback_counts")  # reported by --profile
 FAIRNESS = ("fair_accuracy", "demographic_parity", "equalized_odds")
 
@@ -56,16 +61,10 @@ def _summary(records: Records) -> dict:
         {
             "schema_version": SCHEMA_VERSION,
             "status": records.status,
-            "stopped": manifest.get("stopped"),
-            "scenario": manifest.get("scenario"),
-            "algorithm": manifest.get("algorithm"),
+            **{name: manifest.get(name) for name in COPIED},
             "nodes": records.num_nodes,
             "cluster_sizes": np.bincount(records.node_cluster),
-            "rounds": manifest.get("rounds"),
             "evaluated_round": evaluations.round[-1] if len(evaluations) else None,
-            "seed": manifest.get("seed"),
-            "device": manifest.get("device"),
-            "step_times": manifest.get("step_times"),
             "as_published": manifest.get("as_published") or [],
             "estimated": _estimated(records),
             "data": {"name": data.get("name"), "fallback": bool(data.get("fallback", False))},
@@ -79,20 +78,15 @@ def _summary(records: Records) -> dict:
             "bytes": _bytes(records),
             "links": None if records.links is None else records.links.summary(),
             "time_use": time_summary(read_time_use(records.directory), records.num_nodes),
-            **({"energy": _energy(records)} if records.scenario.get("energy") else {}),
-            **({"privacy": _privacy(records)} if records.scenario.get("privacy") else {}),
-            **({"secure_aggregation": _secure(records)} if records.scenario.get("secure_aggregation") else {}),
+            **{name: part(records) for name, part in OPTIONAL.items() if records.scenario.get(name)},
             **({} if (use := language_model_use(records)) is None else {"language_model": use}),
             "sim_time_s": max((rows.time_s.max() for rows in records.rows.values()), default=None),
-            "wall_s": manifest.get("wall_s"),
             "target": _target(records),
             **_final_exchange(records),
             "settlement": _settlement(records),
             "cut_off": len(records.rows.get("cut_off", ())),
             "diverged": _diverged(records),
             "labels": [*(manifest.get("labels") or []), *_warnings(records)],
-            "checks": manifest.get("checks"),
-            "peak_rss_mib": manifest.get("peak_rss_mib"),
             **{name: manifest[name] for name in PROFILED if name in manifest},
         }
     )
@@ -242,6 +236,10 @@ def _secure(records: Records) -> dict:
     rule = {name: settings.get(name) for name in ("protocol", "threshold", "value_bits")}
     sums = int((inputs > 0).sum())
     return {**rule, "sums": sums, "failed": len(inputs) - sums, "dropouts": int(dropouts.sum())}
+
+
+OPTIONAL = {"energy": _energy, "privacy": _privacy, "secure_aggregation": _secure}
+"""Sections of a scenario -> their part of the summary."""
 
 
 def costs_of(records: Records, evaluations: Evaluations | None = None) -> dict[str, np.ndarray]:
