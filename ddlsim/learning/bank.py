@@ -20,7 +20,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any
-from weakref import WeakValueDictionary
+from weakref import ref
 
 import numpy as np
 import torch
@@ -154,6 +154,10 @@ class Bank(RowBlocks):
         self.merge_places(indptr, used, values, places)
 
 
+ROWS_KEPT = 1000
+"""Numbers of freed rows that are kept, in addition to as many as there are rows."""
+
+
 class Rows:
     """All rows of a run by number.
 
@@ -171,18 +175,23 @@ class Rows:
         self.device = device
         self.num_assigned = 0
         self._banks: dict[tuple, Bank] = {}
-        self._rows: WeakValueDictionary[int, Row] = WeakValueDictionary()
+        self._rows: dict[int, ref[Row]] = {}  # without callbacks of freed rows, which take longer than the rows
+        self._most_rows = ROWS_KEPT
 
     def __getitem__(self, number: int) -> Row:
-        return self._rows[number]
+        row = self._rows[number]()
+        if row is None:
+            raise KeyError(number)
+        return row
 
     def get(self, number: int | None) -> Row | None:
         """A row, or None if nothing holds it any more."""
-        return None if number is None else self._rows.get(number)
+        found = None if number is None else self._rows.get(number)
+        return None if found is None else found()
 
     def held(self) -> list[Row]:
         """All rows that something holds, in the order of their numbers."""
-        return [row for _, row in sorted(self._rows.items())]
+        return [row for _, found in sorted(self._rows.items()) if (row := found()) is not None]
 
     def new(self, part: Part) -> Params:
         """A handle to a row that a job will fill."""
@@ -191,7 +200,11 @@ class Rows:
 
     def numbered(self, part: Part, number: int) -> Row:
         """Return the row of a number that has been assigned, here or in another process."""
-        row = self._rows[number] = Row(part, self.bank(part), number)
+        row = Row(part, self.bank(part), number)
+        self._rows[number] = ref(row)
+        if len(self._rows) > self._most_rows:
+            self._rows = {number: found for number, found in self._rows.items() if found() is not None}
+            self._most_rows = 2 * len(self._rows) + ROWS_KEPT
         return row
 
     def draw(

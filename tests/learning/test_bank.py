@@ -9,7 +9,7 @@ from ddlsim.aggregation import AGGREGATIONS
 from ddlsim.kernels import row_blocks
 from ddlsim.kernels.row_blocks import RowBlocks
 from ddlsim.learning.backends.row_arithmetic import RowArithmetic
-from ddlsim.learning.bank import Rows, stacked_rows, store_rows
+from ddlsim.learning.bank import ROWS_KEPT, Rows, stacked_rows, store_rows
 from ddlsim.learning.job_types import AggregateSpec, ClassCosineSpec, ConsensusSpec, MergeSpec, SimilaritySpec
 from ddlsim.learning.layout import Entry, Part
 
@@ -145,3 +145,12 @@ def test_results_across_blocks_are_equal_in_all_bits(request):
     request.getfixturevalue("many_blocks")
     *found, count = computed_from_random_rows()
     assert found == expected and (alone, count) == (1, 7)
+
+
+def test_numbers_of_freed_rows_are_forgotten():
+    rows = Rows(torch.device("cpu"))
+    first = rows.new(PART)
+    for _ in range(3 * ROWS_KEPT):
+        last = rows.new(PART)
+    assert rows.held() == [first.row, last.row] and rows[0] is first.row
+    assert rows.get(1) is None and len(rows._rows) <= 2 * ROWS_KEPT
