@@ -30,7 +30,7 @@ SETTINGS = (
 )
 ROUNDS = 10
 """Rounds of a turn."""
-RATE = 0.01
+RATE, CLASSES = 0.01, 2
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def with_learning(tmp_path_factory):
     arrays = {
         f"{name}_{split}": rng.integers(0, highest, size)
         for split, count in (("train", 50_000), ("test", 100))
-        for name, highest, size in (("x", 256, (count, 4, 4, 3)), ("y", cell.CLASSES, (count,)))
+        for name, highest, size in (("x", 256, (count, 2, 2, 3)), ("y", CLASSES, (count,)))
     }
     np.savez(folder / "data.npz", **{name: each.astype(np.uint8) for name, each in arrays.items()})
     run = UnderWay(folder, SCENARIO, (*SETTINGS, f"data={{name: npz, path: {folder / 'data.npz'}}}"))
@@ -63,7 +63,7 @@ def replace_passes(models) -> None:
     """Replace the passes of stacked models: every gradient is 1, and losses depend on the place of a model alone."""
     size = sum(entry.size for entry in models.trained_entries(None))
     ready = cache(lambda count: (torch.ones(count, size), torch.zeros(count)))
-    outputs = cache(lambda count, images: torch.arange(count * images * cell.CLASSES).view(count, images, -1) % 7.0)
+    outputs = cache(lambda count, images: torch.arange(count * images * CLASSES).view(count, images, -1) % 7.0)
 
     def gradients(weights, others, floats, numbers, images, labels):
         slopes, losses = ready(len(weights))
