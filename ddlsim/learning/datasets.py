@@ -265,7 +265,7 @@ class NodeDatasets:
         """Number of a node's own samples in its "train" or "validation" data; 0 if no validation data are set aside."""
         if split == "validation" and not self._node_validation and not self._cluster["validation"]:
             return 0
-        return len(self.local(split, node)[1])
+        return self.local(split, node)[1].shape[0]
 
     def local(self, split: str, node: int) -> Samples:
         """A node's own samples: "train", or "validation" (its own split, else its cluster's)."""

@@ -7,7 +7,6 @@ the specification in another process, and computed by any backend that has the r
 
 import dataclasses
 from collections.abc import Callable, Hashable, Mapping
-from copy import copy
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -65,11 +64,15 @@ class JobSpec:
         """Return the specification with rows in place of numbers; None in place of rows to be filled that nothing holds
         any more. `first` is the number of the run's first node among those of several runs.
         """
-        bound = copy(self)
-        fields = vars(bound)  # without the constructor, which takes longer than all else
-        for names, row_of in ((self.reads_in, rows.__getitem__), (self.writes_in, rows.get)):
-            fields.update((name, replaced(fields[name], row_of)) for name in names)
-        fields.update((name, fields[name] + first) for name in self.numbers_in if fields[name] is not None)
+        bound = object.__new__(type(self))
+        fields = vars(bound)  # the constructor and copy() take longer than all else
+        fields.update(vars(self))
+        for name in self.reads_in:
+            fields[name] = replaced(fields[name], rows.__getitem__)
+        for name in self.writes_in:
+            fields[name] = replaced(fields[name], rows.get)
+        if first:
+            fields.update((name, fields[name] + first) for name in self.numbers_in if fields[name] is not None)
         return bound
 
 

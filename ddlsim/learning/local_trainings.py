@@ -164,6 +164,8 @@ class LocalTrainings:
             context: its place in the run.
         """
         settings, batches = self._settings, 0 if local_state is None else local_state.batches
+        if settings.schedule is None:
+            return [of_node(settings.learning_rate, node)] * updates_of(steps, settings.accumulate)
         starts = range(0, updates_of(steps, settings.accumulate) * settings.accumulate, settings.accumulate)
         per_round = settings.schedule is None or settings.schedule.per == "round"
         total = context.rounds if per_round else context.steps

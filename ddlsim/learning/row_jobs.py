@@ -38,7 +38,7 @@ class ShapeChecks:
         """
         first = parts[0]
         for part in parts[1:]:
-            if part.signature != first.signature:
+            if part is not first and part.signature != first.signature:
                 raise DdlsimError(
                     f"cannot {task} the {part.name} of {self._whose(part)} ({part.size} values) and the "
                     f"{first.name} of {self._whose(first)} ({first.size} values): their shapes differ. Give every node "
@@ -97,7 +97,15 @@ class RowOperations:
             DdlsimError: if the shapes differ.
         """
         self._shapes.check("merge", [params.part for params in sources])
-        return self._computed(job_types.MergeSpec, sources, weights=tuple(map(float, weights)), node=node)
+        rows, weights = [params.row for params in sources], tuple(map(float, weights))
+        numbers = tuple([row.number for row in rows])
+        key = job_types.MergeSpec, numbers, weights
+        computed = self._same_job.get(key)
+        if computed is None:  # without `_shared`, because most jobs are merges
+            computed = self._same_job[key] = self.rows.new(rows[0].part)
+            spec = job_types.MergeSpec(node=node, sources=numbers, weights=weights, target=computed.serial)
+            self._enqueue(spec, rows, [computed.row])
+        return computed
 
     def aggregate(
         self,
@@ -177,10 +185,8 @@ class RowOperations:
         """Return the row of a job on sources, which is the same row for the same job; `others` are fields of its
         kind.
         """
-        constant = (
-            value.serial if isinstance(value, Params) else value for name, value in others.items() if name != "node"
-        )
-        serials = tuple([params.serial for params in sources])
+        serials = tuple([params.row.number for params in sources])
+        constant = [each.serial if isinstance(each, Params) else each for key, each in others.items() if key != "node"]
         return self._shared(kind, (serials, *constant), sources[0].part, sources=tuple(sources), **others)
 
     def _shared(self, kind: type[job_types.JobSpec], inputs: tuple, part: Part, **fields: Any) -> Params:
@@ -222,9 +228,12 @@ class RowOperations:
             for name in names:
                 if fields.get(name):
                     fields[name] = replaced(fields[name], partial(_numbered, rows))
-        spec = kind(**fields)
+        return self._enqueue(kind(**fields), reads, writes)
+
+    def _enqueue(self, spec: job_types.JobSpec, reads: Sequence[Row], writes: Sequence[Row]) -> Job:
+        node = reads[0].node if spec.node is None else spec.node
         for row in writes:
-            row.node = reads[0].node if spec.node is None else spec.node
+            row.node = node
         return self.jobs.submit(Job(spec, reads, writes))
 
 

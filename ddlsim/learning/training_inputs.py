@@ -121,9 +121,10 @@ def draw_batches(
     per_pass = batches_per_pass(num_samples, batch_size, drop_last)
     in_pass = min(num_samples, per_pass * batch_size)
     ends = _ends(in_pass, batch_size, per_pass, count)
+    if 0 < count <= per_pass:
+        return Batches(rng.permutation(num_samples)[: ends[-1]].copy(), ends)  # frees the rest of the pass
     passes = [rng.permutation(num_samples)[:in_pass] for _ in range(-(-count // per_pass))]
-    rows = np.concatenate(passes)[: ends[-1]].copy() if passes else np.empty(0, np.int64)  # lets the rest of a pass go
-    return Batches(rows, ends)
+    return Batches(np.concatenate(passes)[: ends[-1]].copy() if passes else np.empty(0, np.int64), ends)
 
 
 def batches_in_order(num_samples: int, batch_size: int, count: int) -> Batches:

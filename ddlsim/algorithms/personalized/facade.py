@@ -33,11 +33,11 @@ Peers that are offline, and messages that are lost or too late, are left out of 
 received message trained is unchanged.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
-import numpy as np
 from annotated_types import Ge, Le
 
 from ddlsim.algorithms.base import GraphKind, Graphs
@@ -190,6 +190,7 @@ class Facade(WithFinalAllReduce):
 
 def _lowest(losses: Sequence[float], node: Node) -> int:
     """Return the head of lowest loss; among equal losses, any. NaN (a model that diverged) is the worst."""
-    known = np.nan_to_num(np.asarray(losses), nan=np.inf, posinf=np.inf)
-    best = np.flatnonzero(known == known.min())
-    return int(best[0] if len(best) == 1 else node.rng("equal heads").choice(best))
+    known = [loss if loss < math.inf else math.inf for loss in losses]
+    lowest = min(known)
+    best = [head for head, loss in enumerate(known) if loss == lowest]
+    return best[0] if len(best) == 1 else int(node.rng("equal heads").choice(best))

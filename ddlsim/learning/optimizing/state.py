@@ -41,6 +41,10 @@ class OptimizerState:
     rows: tuple
 
 
+LEAVES = {int, Params, Row}
+"""Types of rows in a field of a specification: their numbers, their handles, and themselves."""
+
+
 def leaves(value: Any) -> Iterator[Any]:
     """Rows, their numbers or their handles in a field of a specification: alone, in tuples, dicts or OptimizerState;
     None is skipped.
@@ -54,7 +58,7 @@ def replaced(value: Any, replacement: Callable[[Any], Any]) -> Any:
     """Return the same field with a replacement of each of its leaves."""
     kind = type(value)  # exact types, which take a fraction of the time of isinstance
     if kind is tuple or kind is list:
-        return tuple([replaced(child, replacement) for child in value])
+        return tuple([replacement(child) if type(child) in LEAVES else replaced(child, replacement) for child in value])
     if value is None:
         return None
     if kind is dict:
