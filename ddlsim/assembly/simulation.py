@@ -189,13 +189,12 @@ def build_monitor(
     """Build the monitor of completed rounds: evaluations, or only times in a network-only run."""
     if scenario.learning == "none":
         return RoundTimes(recorder, parts.run.num_nodes)
-    test_set = cast("PreparedData", prepared).test_set
     return Evaluator(
         cast("Learner", parts.compute),
         recorder,
         scenario.evaluation,
         scenario.rounds,
-        parts.run.node_cluster if test_set is None else test_set,
+        cast("PreparedData", prepared).test_set,
         scenario.learned,
         parts.run.rng_after,
         measurements,

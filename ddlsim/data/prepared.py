@@ -173,16 +173,12 @@ class PreparedData:
     image_shape: tuple[int, ...]
     mean: np.ndarray = field(repr=False)
     std: np.ndarray = field(repr=False)
+    test_set: np.ndarray
     about: dict = field(default_factory=dict)
     task: Task | str = "classification"
-    test_set: np.ndarray | None = None
     dtype: str = "float32"
     num_tokens: int | None = None
     label_shape: tuple[int, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.test_set is None:
-            self.test_set = np.asarray(self.node_cluster)
 
     def class_counts(self) -> np.ndarray | None:
         """Training samples per node and class, as the node sees them (shifted labels too), int64 [nodes, classes]; None
@@ -256,7 +252,7 @@ def prepare(
         std=dataset.std,
         about=about,
         task=dataset.task,
-        test_set=None if own_tests is None else np.arange(len(own_tests)),
+        test_set=node_cluster if own_tests is None else np.arange(len(own_tests)),
         dtype=dataset.sample_dtype,
         num_tokens=dataset.known_tokens,
         label_shape=dataset.train_labels.shape[1:],

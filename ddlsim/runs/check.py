@@ -218,6 +218,7 @@ def _zeros(small: Scenario, outline: DatasetSpec) -> PreparedData:
         image_shape=outline.image_shape,
         mean=np.zeros(channels, np.float32),
         std=np.ones(channels, np.float32),
+        test_set=outline.node_cluster,
         task=task,
         dtype=outline.dtype,
         num_tokens=outline.num_tokens,
