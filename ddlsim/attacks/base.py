@@ -73,6 +73,10 @@ class AttackInput:
     num_attacked: int
     accomplices: int = 1
 
+    def scaled_update(self, row: "torch.Tensor", factor: float) -> "torch.Tensor":
+        """Return the model whose update since `start` is a multiple of a row's; without a start, of the row itself."""
+        return factor * row if self.start is None else self.start + factor * (row - self.start)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Attack(Part):

@@ -64,9 +64,7 @@ class SignFlip(Attack):
     scale: Scale = 1.0
 
     def forge(self, inputs: AttackInput) -> "torch.Tensor":
-        if self.of == "model" or inputs.start is None:
-            return inputs.own * -self.scale
-        return inputs.start - self.scale * (inputs.own - inputs.start)
+        return inputs.own * -self.scale if self.of == "model" else inputs.scaled_update(inputs.own, -self.scale)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,9 +93,7 @@ class ModelReplacement(Attack):
     boost: Scale = 10.0
 
     def forge(self, inputs: AttackInput) -> "torch.Tensor":
-        if inputs.start is None:
-            return inputs.own * self.boost
-        return inputs.start + self.boost * (inputs.own - inputs.start)
+        return inputs.scaled_update(inputs.own, self.boost)
 
 
 def noise_like(inputs: AttackInput, scale: float) -> "torch.Tensor":
@@ -178,10 +174,7 @@ class InnerProductManipulation(CollusionAttack):
     epsilon: Scale = 1.0
 
     def forge(self, inputs: AttackInput) -> "torch.Tensor":
-        mean = mean_of(inputs.known)
-        if inputs.start is None:
-            return -self.epsilon * mean
-        return inputs.start - self.epsilon * (mean - inputs.start)
+        return inputs.scaled_update(mean_of(inputs.known), -self.epsilon)
 
 
 @dataclass(frozen=True, kw_only=True)
