@@ -212,14 +212,6 @@ class FailureTrace(Churn):
     time_scale: Annotated[float, Gt(0)] = 1.0
     start_s: Annotated[float, Ge(0)] = 0.0
 
-    def check(self, num_nodes: int) -> None:
-        """Read and check the file.
-
-        Raises:
-            ScenarioError: it cannot be read, has wrong lines, or no machine that is ever available.
-        """
-        read_events(self.path)
-
     def problems(self, num_nodes: int, seed: int) -> Iterator[Problem]:
         """Return the file's problems, and report a start_s after which no machine is available."""
         machines = read_events(self.path).values()

@@ -60,7 +60,7 @@ def test_lines_of_several_components_are_an_error(trace):
     text = path.read_text().splitlines()
     path.write_text("\n".join([*text, text[0].replace("\t1\t7", "\t2\t7"), text[2].replace("\t1\t7", "\t2\t7")]))
     with pytest.raises(ScenarioError, match=r"tab:4: expected component_id 1, as in other lines of node_id 7, got 2"):
-        FailureTrace(path=str(path)).check(1)
+        list(FailureTrace(path=str(path)).problems(1, 0))
 
 
 def test_a_node_is_offline_around_its_machine_s_intervals(trace):
@@ -90,6 +90,6 @@ def test_start_after_the_last_interval_is_an_error(trace):
 
 def test_a_wrong_line_is_named(trace):
     with pytest.raises(ScenarioError, match=r"event_trace.tab:2: expected lines"):
-        FailureTrace(path=trace((1, 1, 0, 5), (1, "up", 5, 6))).check(1)
+        list(FailureTrace(path=trace((1, 1, 0, 5), (1, "up", 5, 6))).problems(1, 0))
     with pytest.raises(ScenarioError, match="available"):
-        FailureTrace(path=trace((1, 0, 0, 5))).check(1)
+        list(FailureTrace(path=trace((1, 0, 0, 5))).problems(1, 0))
