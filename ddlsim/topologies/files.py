@@ -231,11 +231,8 @@ class Edges(UserGraphs):
     """
 
     key: ClassVar[str] = "graphs"
+    label: ClassVar[str] = "the lists of edges"
     graphs: Annotated[tuple[tuple[EdgeInList, ...], ...], MinLen(1)] = field(hash=False)
-
-    @property
-    def label(self) -> str:
-        return "the lists of edges"
 
     @property
     def count(self) -> int:

@@ -127,10 +127,6 @@ class BaseK(Topology):
             text = f"expected less than the number of nodes ({num_nodes}), got {self.max_degree}"
             raise ScenarioError(f"topology.max_degree: {text}.")
 
-    def rounds_to_consensus(self, num_nodes: int) -> int:
-        """Return the number of rounds after which all nodes have the mean: the length of the sequence."""
-        return len(base_graphs(num_nodes, self.max_degree))
-
     def graph(self, num_nodes: int, round_num: int, seed: int) -> nx.Graph:
         """Return the weighted graph of the round."""
 

@@ -197,10 +197,7 @@ class RandomRegular(RandomTopology):
         """Return the graph of a round, for many nodes from `neighbors`, otherwise `networkx.random_regular_graph`."""
 
         if self._is_large(num_nodes):
-            pairs = enumerate(self.neighbors(num_nodes, round_num, seed))
-            graph = nx.empty_graph(num_nodes)
-            graph.add_edges_from((node, peer) for node, peers in pairs for peer in peers if node < peer)
-            return graph
+            return nx.from_dict_of_lists(dict(enumerate(self.neighbors(num_nodes, round_num, seed))))
         left_out = num_nodes - 1 - self.degree
 
         def draw(draw_seed: int) -> nx.Graph:

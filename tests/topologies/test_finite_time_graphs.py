@@ -14,6 +14,7 @@ from ddlsim.scenario.unused_keys import unused_key_notes
 from ddlsim.topologies import TOPOLOGIES
 from ddlsim.topologies.base import Receivers, StaticTopology, mixing_weights, neighbors
 from ddlsim.topologies.files import edges_of
+from ddlsim.topologies.finite_time_graphs import base_graphs
 
 NODES = 6  # of quadratic_run
 
@@ -52,7 +53,7 @@ def test_powers_of_two_reach_the_exact_mean_after_log2_rounds(name):
 def test_base_k_graphs_reach_the_mean_with_at_most_k_peers(k):
     for num_nodes in range(k + 1, 40):
         topology = TOPOLOGIES["base_k"](max_degree=k)
-        rounds = topology.rounds_to_consensus(num_nodes)
+        rounds = len(base_graphs(num_nodes, k))
         assert rounds <= 2 * np.log(num_nodes) / np.log(k + 1) + 2  # theorem 1 of the paper
         assert mixed(topology, num_nodes, rounds) == pytest.approx(np.full((num_nodes,) * 2, 1 / num_nodes))
         assert np.abs(mixed(topology, num_nodes, rounds - 1) - 1 / num_nodes).max() > 1e-6
@@ -64,7 +65,7 @@ def test_base_k_graphs_reach_the_mean_with_at_most_k_peers(k):
 
 def test_lengths_of_base_2_sequences_by_hand():
     # 5 = 4 + 1: two rounds within the four, one between the sets, two within the four; 6 = 2 x 3 is shorter than 4 + 2
-    assert [TOPOLOGIES["base_k"]().rounds_to_consensus(n) for n in (2, 3, 4, 5, 6, 8)] == [1, 3, 2, 5, 4, 3]
+    assert [len(base_graphs(n, 1)) for n in (2, 3, 4, 5, 6, 8)] == [1, 3, 2, 5, 4, 3]
 
 
 def test_static_exponential_graph_has_equal_weights_on_log2_hops():
