@@ -20,6 +20,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from annotated_types import Ge, Gt, MinLen
 
+from ddlsim.data import DATASETS
 from ddlsim.data.dataset import Dataset, DataSettings
 from ddlsim.data.search import DataSearch
 from ddlsim.foundation.errors import ScenarioError
@@ -69,8 +70,6 @@ class Attributes(DataSettings):
         Raises:
             DataMissing, DataDamaged: see the data set of these images.
         """
-        from ddlsim.data import DATASETS
-
         found: Dataset = DATASETS[self.of]().load(search)
         groups = (DIGITS if self.of == "mnist" else CLOTHES).values()
         table = np.array([[int(label in group) for group in groups] for label in range(10)], np.int64)
@@ -93,8 +92,6 @@ class Joined(DataSettings):
     labels: Literal["apart", "common"] = "apart"
 
     def __post_init__(self) -> None:
-        from ddlsim.data import DATASETS
-
         for name in self.sets:
             if name not in DATASETS:
                 raise ScenarioError(f"data.sets: unknown data set {name!r}. Known: {', '.join(DATASETS)}.")
@@ -158,8 +155,6 @@ class Joined(DataSettings):
     @staticmethod
     def _one(name: str) -> Any:
         """Return the set with its default keys."""
-        from ddlsim.data import DATASETS
-
         return DATASETS[name]()
 
 

@@ -5,7 +5,7 @@ From Python: its objects, and data frames of pandas, as data sets of the parts `
 
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -280,13 +280,14 @@ def arrays_of(splits: Mapping[str, Any], keys: Mapping[str, Any]) -> Arrays | No
     if is_frame:
         return _of_frames(splits, keys)
     shared = {key: keys[key] for key in ("task", "num_classes", "mean", "std") if key in keys}
-    listed = {
-        key: (keys[key],) if isinstance(keys[key], str) else tuple(keys[key]) for key in ("columns",) if key in keys
-    }
-    inputs = keys.get("inputs") or [name for name in names if name not in (keys["label"], *listed.get("columns", ()))]
-    listed["inputs"] = (inputs,) if isinstance(inputs, str) else tuple(inputs)
-    found = HuggingFace(**{"path": "the data set", **keys, **listed}).dataset(splits)
+    columns = _as_names(keys.get("columns", ()))
+    inputs = _as_names(keys.get("inputs")) or tuple(name for name in names if name not in (keys["label"], *columns))
+    found = HuggingFace(**{"path": "the data set", **keys, "columns": columns, "inputs": inputs}).dataset(splits)
     return Arrays(train=found, **shared)
+
+
+def _as_names(names: str | Sequence[str] | None) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names or ())
 
 
 def _of_frames(splits: Mapping[str, Any], keys: Mapping[str, Any]) -> Arrays:
