@@ -8,6 +8,5 @@ PYBIND11_MODULE(_native, m) {
     register_kernels(m);
     register_flow(m);
     register_transport(m);
-    register_layers(m);
     register_plan(m);
 }

@@ -139,6 +139,22 @@ void register_plan(py::module_& m) {
                 plan.outputs(at<const float>(features), count, at<float>(out));
             },
             "features"_a, "count"_a, "out"_a, py::call_guard<py::gil_scoped_release>())
+        .def_property_readonly("core_shape", &Plan::core_shape)
+        .def(
+            "core_forward",
+            [](Plan& plan, Address flat, Address images, int64_t count, bool training,
+               const std::vector<uint64_t>& dropout_keys, Address out) {
+                plan.core_forward(at<const float>(flat), at<const float>(images), count, training, dropout_keys,
+                                  at<float>(out));
+            },
+            "flat"_a, "images"_a, "count"_a, "training"_a, "dropout_keys"_a, "out"_a,
+            py::call_guard<py::gil_scoped_release>())
+        .def(
+            "core_backward",
+            [](Plan& plan, Address grad_out, Address gradients) {
+                plan.core_backward(at<const float>(grad_out), at<float>(gradients));
+            },
+            "grad_out"_a, "gradients"_a, py::call_guard<py::gil_scoped_release>())
         .def("train", &train, "flat"_a, "images"_a, "labels"_a, "count"_a, "rows"_a, "batches"_a, "optimizer"_a,
              "dropout_keys"_a);
 }

@@ -113,6 +113,12 @@ class Plan:
         core_linears: int,
         dropouts: Sequence[tuple[float, int]],
     ) -> None: ...
+    def core_backward(self, grad_out: int, gradients: int) -> None: ...
+    def core_forward(
+        self, flat: int, images: int, count: int, training: bool, dropout_keys: Sequence[int], out: int
+    ) -> None: ...
+    @property
+    def core_shape(self) -> list[int]: ...
     @property
     def feature_stride(self) -> int: ...
     def features(self, images: int, count: int, out: int) -> None: ...
@@ -211,21 +217,6 @@ def cosines(
     divisor: float,
     out: int,
     threads: int,
-) -> None: ...
-def group_norm_pool(
-    shape: Sequence[int], x: int, weight: int, bias: int, epsilon: float, out: int, mean: int, rstd: int, winner: int
-) -> None: ...
-def group_norm_pool_backward(
-    shape: Sequence[int],
-    x: int,
-    weight: int,
-    mean: int,
-    rstd: int,
-    winner: int,
-    grad_out: int,
-    grad_x: int,
-    grad_weight: int,
-    grad_bias: int,
 ) -> None: ...
 def inverse_distances(
     x: int,

@@ -6,7 +6,7 @@ setting.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from types import SimpleNamespace
@@ -16,15 +16,17 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from ddlsim.algorithms.server.fedproto import FedProto
 from ddlsim.learning.bank import keep_freed_memory
 from ddlsim.learning.learner import Learner
-from ddlsim.learning.training_inputs import draw_batches
+from ddlsim.learning.training_inputs import Objective, draw_batches
 from ddlsim.models import MODELS
 from ddlsim.scenario.sections import Training
 
 NODES, STEPS, BATCH, HEADS, DEGREE, CLASSES = 32, 10, 8, 2, 4, 10
 THREADS = 1 if "PYTEST_XDIST_WORKER" in os.environ else len(os.sched_getaffinity(0))  # if processes share the cores
 SETTINGS = Training.model_validate({"optimizer": {"name": "sgd"}, "learning_rate": 0.01, "batch_size": BATCH})
+FEDPROTO = FedProto()
 
 LAYERS = ((1024, 3, 32), (256, 32, 32), (64, 32, 64))
 """Of each convolution: pixels of its images, channels that come in, channels that go out."""
@@ -95,7 +97,25 @@ def rng(node: int) -> np.random.Generator:
 # -- the plain loops ---------------------------------------------------------------------------------------------------
 
 
-def plain_training(learner: Learner, starts: Sequence, steps: int = STEPS) -> list[torch.Tensor]:
+def cross_entropy(module: nn.Module, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(module(images), labels)
+
+
+def plain_fedproto(prototypes: Mapping) -> Callable:
+    """Return FedProto's loss for these prototypes of all classes, without the class means of features."""
+    table = torch.stack([prototypes[label].values() for label in range(CLASSES)])
+
+    def loss(module: nn.Sequential, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        features = module[:-1](images)
+        distance = F.mse_loss(features, table[labels])
+        return F.cross_entropy(module[-1](features), labels) + FEDPROTO.proto_weight * distance
+
+    return loss
+
+
+def plain_training(
+    learner: Learner, starts: Sequence, steps: int = STEPS, loss_of: Callable = cross_entropy
+) -> list[torch.Tensor]:
     """Train node by node; return the flat trained models."""
     module, found = plain_layers().to(learner.data.train[0][0].device), []
     optimizer = torch.optim.SGD(module.parameters(), 0.01)
@@ -105,7 +125,7 @@ def plain_training(learner: Learner, starts: Sequence, steps: int = STEPS) -> li
             images, labels = learner.data.train[node]
             for batch in draw_batches(rng(node), len(labels), BATCH, steps):
                 optimizer.zero_grad()
-                F.cross_entropy(module(images[batch]), labels[batch]).backward()
+                loss_of(module, images[batch], labels[batch]).backward()
                 optimizer.step()
             found.append(torch.nn.utils.parameters_to_vector(module.parameters()).detach().clone())
     return found
@@ -167,6 +187,16 @@ def training_wave(learner: Learner, starts: Sequence, steps: int = STEPS) -> lis
     trained = [learner.train(node, start, steps, rng(node)) for node, start in enumerate(starts)]
     learner.jobs.force_params([params for model in trained for params in model])
     return trained
+
+
+def fedproto_wave(learner: Learner, starts: Sequence, prototypes: Mapping, steps: int = STEPS) -> list[tuple]:
+    """Run all nodes' local training with FedProto's loss; return models and the means of features by class."""
+    objective = Objective(FEDPROTO.local_loss, targets=prototypes, class_means=True)
+    done = [
+        learner.train_towards(node, start, steps, rng(node), None, None, objective) for node, start in enumerate(starts)
+    ]
+    learner.jobs.force_params([params for model, _, means in done for params in (*model, *means.values())])
+    return [(model, means) for model, _, means in done]
 
 
 def evaluation(learner: Learner, models: Sequence[Sequence]) -> list[list[tuple[np.ndarray, float]]]:

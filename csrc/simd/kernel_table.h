@@ -5,7 +5,6 @@
 #pragma once
 #include <cstdint>
 
-#include "group_norm_pool.h"
 #include "train/kernels.h"
 
 namespace ddlsim::simd {
@@ -95,9 +94,6 @@ struct KernelTable {
     void (*simplex_doubles)(const double* rows, int64_t stride, double* out, int64_t out_stride, int64_t num_rows,
                             int64_t num_columns, double* work);
     void (*trimmed_mean_block)(const TrimBlock&);
-    // The whole batch, image by image; sums: 2 * C doubles of work.
-    void (*group_norm_pool)(const GroupNormPoolForward&);
-    void (*group_norm_pool_backward)(const GroupNormPoolBackward&, double* sums);
     void (*product)(const train::Product&);
     void (*channel_sums)(const train::ChannelSums&);
     void (*norm_relu_pool)(const train::NormReluPoolForward&);

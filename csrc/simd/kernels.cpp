@@ -2,7 +2,6 @@
 // names.
 #include "simd/kernel_table.h"
 
-#include "simd/group_norm_pool.inc"
 #include "simd/merge.inc"
 #include "simd/norm_relu_pool.inc"
 #include "simd/product.inc"
@@ -26,8 +25,6 @@ const KernelTable DDLSIM_SIMD_TABLE = {
     simplex_floats,
     simplex_doubles,
     trimmed_mean_block,
-    group_norm_pool,
-    group_norm_pool_backward,
     product,
     channel_sums,
     norm_relu_pool,

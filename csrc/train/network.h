@@ -38,10 +38,10 @@ struct LinearSpec {
 struct Network {
     int64_t channels, height, width;  // of an image
     std::vector<ConvSpec> convs;
-    std::vector<LinearSpec> linears;  // at least one; the first takes the flattened images of the last convolution
+    std::vector<LinearSpec> linears;  // the first takes the flattened images of the last convolution
     int64_t num_columns;              // of the flat vector
     std::vector<Dropout> dropouts;    // of the first linear layer's inputs
-    int64_t core_linears;             // number of linear layers in the core, which also has all convolutions
+    int64_t core_linears;             // in the core, which also has all convolutions; all of them: no head
 };
 
 inline int64_t padded(int64_t floats) { return (floats + CHANNEL_BLOCK - 1) / CHANNEL_BLOCK * CHANNEL_BLOCK; }

@@ -26,8 +26,9 @@ std::vector<int64_t> pixel_order(int64_t channels, int64_t pixels) {
 
 Plan::Plan(const Network& network) : network_(network) {
     int64_t channels = network.channels, height = network.height, width = network.width, place = 0;
-    require(channels > 0 && height > 0 && width > 0 && !network.linears.empty(),
-            "a plan needs images and a linear layer");
+    const bool has_head = network.core_linears < static_cast<int64_t>(network.linears.size());
+    require(channels > 0 && height > 0 && width > 0 && !(network.convs.empty() && network.linears.empty()),
+            "a plan needs images and a layer");
     for (const ConvSpec& spec : network.convs) {
         const int64_t smallest = spec.pool ? 2 : 1;
         require(spec.inputs == channels, "a convolution does not fit the one before it");
@@ -44,7 +45,7 @@ Plan::Plan(const Network& network) : network_(network) {
         channels = conv.out_channels(), height = conv.out_height(), width = conv.out_width();
     }
     int64_t image_bytes = 0;
-    bool in_pieces = !convs_.empty();  // statistics of a batch need all images
+    bool in_pieces = !convs_.empty() && has_head;  // statistics of a batch, and a loss outside, need all images
     for (const Conv& conv : convs_) {
         images_at_once_ = std::max(images_at_once_, conv.images_at_once());
         image_bytes += conv.floats_per_image() * static_cast<int64_t>(sizeof(float));

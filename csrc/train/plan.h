@@ -52,7 +52,7 @@ public:
 
     // Floats per row of features.
     int64_t feature_stride() const;
-    int64_t num_outputs() const { return linears_.back().num_outputs(); }
+    int64_t num_outputs() const { return linears_.empty() ? 0 : linears_.back().num_outputs(); }
 
     // The core's features of images: rows for `outputs`, the first values of each in the plan's order.
     void features(const float* images, int64_t count, float* out);
@@ -65,17 +65,33 @@ public:
     double train(float* flat, const Samples& samples, const int64_t* rows, const std::vector<int64_t>& batches,
                  const Optimizer& optimizer, const std::vector<uint64_t>& dropout_keys);
 
+    // Of a plan without head, for a loss outside of it (core.cpp).
+    // Shape of an image's features: a vector, or channels, height and width.
+    std::vector<int64_t> core_shape() const;
+    // Loads the core of a model and computes the features of images, [count][core_shape()]. training: keeps everything
+    // for core_backward until the next call, with the masks of step 0 of the dropout keys.
+    void core_forward(const float* flat, const float* images, int64_t count, bool training,
+                      const std::vector<uint64_t>& dropout_keys, float* out);
+    // From gradients like `out` of the last core_forward to those of the core's values, at their places in a flat
+    // vector. May be repeated.
+    void core_backward(const float* grad_out, float* gradients);
+
 private:
     void reserve(int64_t num_images, bool training);
     void take_image(const float* planes, int64_t image);
     void convolve(int64_t first_row, int64_t count, bool training);
     void forward_linears(size_t first, size_t stop, const float* inputs, int64_t stride, int64_t count);
     void take_gradients(const Batch& batch, const Optimizer& optimizer);
+    void begin_gradients();
+    void finish_gradients(int64_t count, bool of_core, bool of_head);
+    int64_t core_size() const;
+    template <class Visit>
+    void each_core_output(const Visit& visit) const;
     void forward_piece(const Batch& batch, Piece piece);
     void drop_features(const Batch& batch, Piece piece);
     void loss_gradient(const Batch& batch, Piece piece, double smoothing);
-    void backward_linears(Piece piece, const Optimizer& optimizer);
-    void backward_convs(Piece piece);
+    void backward_linears(Piece piece, bool trains_core);
+    void backward_convs(Piece piece, const float* grad_features);
     const float* linear_inputs(size_t i) const { return i ? linears_[i - 1].output() : features_.data(); }
     int64_t linear_stride(size_t i) const { return i ? linears_[i - 1].columns() : feature_row_; }
     void correct_gradients(const Optimizer& optimizer);
@@ -91,6 +107,7 @@ private:
     int64_t num_features_, feature_row_;                // of the convolutions, and floats per row of them
     int64_t core_values_, num_values_;                  // packed
     int64_t room_ = 0, conv_room_ = 0;                  // images
+    int64_t core_count_ = 0;                            // images of the last core_forward in training
     std::vector<std::pair<int64_t, int64_t>> weights_;  // packed [first, stop) of every layer's weights, ascending
     double loss_ = 0;                                   // of the steps of a training, added up
     Floats values_, gradients_, first_, second_, features_, feature_mask_, start_, control_;

@@ -24,6 +24,8 @@ double Plan::train(float* flat, const Samples& samples, const int64_t* rows, con
     if (optimizer.rates.size() != batches.size())
         throw std::invalid_argument("there must be a rate for each of the " + std::to_string(batches.size()) +
                                     " batches, got " + std::to_string(optimizer.rates.size()));
+    if (network_.core_linears == static_cast<int64_t>(linears_.size()))
+        throw std::invalid_argument("a plan without head has no loss");
     if (batches.empty()) return std::nan("");
     loss_ = 0;
     reserve(*std::max_element(batches.begin(), batches.end()), true);
@@ -65,25 +67,32 @@ void Plan::move_optimizer_state(const Optimizer& optimizer, bool in) {
 // Of all trained values. Pieces of the batch go forward and back while their convolution results
 // are in the cache. Sums over the batch run over its images in their order, so that pieces change no bit.
 void Plan::take_gradients(const Batch& batch, const Optimizer& optimizer) {
-    float* const gradients = gradients_.data();
     const bool through_convs = optimizer.trains_core && !convs_.empty();
-    if (through_convs)
-        for (size_t i = 0; i < convs_.size(); ++i) {
-            if (i) convs_[i].turn_weights(values_.data());
-            convs_[i].clear_gradients(gradients);
-        }
+    if (through_convs) begin_gradients();
     for (Piece piece = {0, 0}; piece.first < batch.count; piece.first += piece.count) {
         piece.count = std::min(piece_, batch.count - piece.first);
         forward_piece(batch, piece);
         loss_gradient(batch, piece, optimizer.label_smoothing);
-        backward_linears(piece, optimizer);
-        if (through_convs) backward_convs(piece);
+        backward_linears(piece, optimizer.trains_core);
+        if (through_convs) backward_convs(piece, linears_[0].input_gradient());
     }
+    finish_gradients(batch.count, optimizer.trains_core, optimizer.trains_head);
+}
+
+// Of the convolutions.
+void Plan::begin_gradients() {
+    for (size_t i = 0; i < convs_.size(); ++i) {
+        if (i) convs_[i].turn_weights(values_.data());
+        convs_[i].clear_gradients(gradients_.data());
+    }
+}
+
+void Plan::finish_gradients(int64_t count, bool of_core, bool of_head) {
     for (int64_t i = 0; i < static_cast<int64_t>(linears_.size()); ++i)
-        if (i < network_.core_linears ? optimizer.trains_core : optimizer.trains_head)
-            linears_[i].take_gradients(gradients, linear_inputs(i), linear_stride(i), batch.count);
-    if (through_convs)
-        for (const Conv& conv : convs_) conv.finish_gradients(gradients);
+        if (i < network_.core_linears ? of_core : of_head)
+            linears_[i].take_gradients(gradients_.data(), linear_inputs(i), linear_stride(i), count);
+    if (of_core)
+        for (const Conv& conv : convs_) conv.finish_gradients(gradients_.data());
 }
 
 void Plan::forward_piece(const Batch& batch, Piece piece) {
@@ -143,10 +152,10 @@ void Plan::loss_gradient(const Batch& batch, Piece piece, double smoothing) {
     }
 }
 
-void Plan::backward_linears(Piece piece, const Optimizer& optimizer) {
-    const int64_t lowest = optimizer.trains_core ? 0 : network_.core_linears;
+void Plan::backward_linears(Piece piece, bool trains_core) {
+    const int64_t lowest = trains_core ? 0 : network_.core_linears;
     for (int64_t i = linears_.size() - 1; i >= lowest; --i) {
-        const bool passes = i > lowest || (optimizer.trains_core && !convs_.empty());
+        const bool passes = i > lowest || (trains_core && !convs_.empty());
         linears_[i].backward(values_.data(), piece, passes);
         if (i == 0 || !passes) continue;
         const int64_t items = padded(piece.count), below = linears_[i - 1].columns();
@@ -158,11 +167,12 @@ void Plan::backward_linears(Piece piece, const Optimizer& optimizer) {
     }
 }
 
-void Plan::backward_convs(Piece piece) {
+// grad_features: [features][padded piece], like a linear layer's input_gradient().
+void Plan::backward_convs(Piece piece, const float* grad_features) {
     Conv& last = convs_.back();
     const int64_t items = padded(piece.count), channels = last.out_channels(), pixel = last.grad_pixel();
     for (int64_t n = 0; n < piece.count; ++n) {
-        const float* const found = linears_[0].input_gradient() + n;
+        const float* const found = grad_features + n;
         const float* const mask =
             network_.dropouts.empty() ? nullptr : feature_mask_.data() + (piece.first + n) * num_features_;
         for (int64_t p = 0; p < last.out_height() * last.out_width(); ++p)

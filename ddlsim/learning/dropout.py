@@ -51,8 +51,12 @@ class CounterDropout(nn.Module):
         if not self.training or not self.p:
             return values
         kept = mask(self.p, self.counter, values.numel()).view(values.shape)
-        self.counter = self.counter + _signed(GAMMA)
+        self.advance()
         return values * kept / (1 - self.p) if self.p < 1 else values * 0
+
+    def advance(self) -> None:
+        """Go on to the next mask."""
+        self.counter = self.counter + _signed(GAMMA)
 
 
 def mask(p: float, counter: torch.Tensor, count: int) -> torch.Tensor:

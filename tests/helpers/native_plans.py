@@ -4,9 +4,8 @@ import torch
 from local_training import local_training
 from torch import nn
 
-from ddlsim.kernels.group_norm_pool import GroupNormReLUPool
 from ddlsim.learning.architecture import read_architecture
-from ddlsim.learning.backends.native_plan import NativePlan, network_of
+from ddlsim.learning.backends.native_plan import NativePlan
 from ddlsim.learning.backends.workspace import ModelWorkspace
 
 SGD = local_training(learning_rate=1.0)
@@ -18,7 +17,7 @@ def workspace_of(build) -> ModelWorkspace:
     module = build()
     with torch.no_grad():
         for layer in module.modules():
-            if isinstance(layer, nn.GroupNorm | GroupNormReLUPool):
+            if isinstance(layer, nn.GroupNorm):
                 layer.weight.normal_()
                 layer.bias.normal_()
     workspace.flat.copy_(workspace.layout.flatten(module, "model"))
@@ -26,4 +25,4 @@ def workspace_of(build) -> ModelWorkspace:
 
 
 def plan_of(workspace: ModelWorkspace, shape) -> NativePlan:
-    return NativePlan(network_of(workspace.module, workspace.layout), workspace.flat, shape)
+    return NativePlan(workspace.module, workspace.layout, workspace.flat, shape)

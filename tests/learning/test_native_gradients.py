@@ -12,7 +12,6 @@ from torch import nn
 from torch.nn import functional as F
 
 from ddlsim.foundation import native
-from ddlsim.kernels.group_norm_pool import GroupNormReLUPool
 from ddlsim.learning.backends.workspace import ModelWorkspace
 from ddlsim.learning.training_inputs import Batches
 from ddlsim.models import MODELS
@@ -37,6 +36,23 @@ def check_gradients(workspace: ModelWorkspace, shape, batch: int, classes: int) 
         torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-5 * scale, msg=where)
 
 
+def check_core(workspace: ModelWorkspace, shape, batch: int) -> None:
+    """Compare the features of the native core, and gradients of their product with random ones, with float64."""
+    images, before = torch.randn(batch, *shape), workspace.flat.clone()
+    parameters = list(workspace.module.core.parameters())
+    with workspace.native_core(images):
+        features = workspace.module.core(images)
+        grad_out = torch.randn_like(features)
+        found = torch.autograd.grad(features, parameters, grad_out)
+    exact = workspace.module.core.double()
+    expected = exact(images.double())
+    torch.testing.assert_close(features.double(), expected, rtol=1e-4, atol=1e-5 * expected.abs().max().item())
+    gradients = torch.autograd.grad(expected, list(exact.parameters()), grad_out.double())
+    for ours, theirs in zip(found, gradients, strict=True):
+        scale = max(before.abs().max().item(), theirs.abs().max().item())
+        torch.testing.assert_close(ours.double(), theirs, rtol=1e-4, atol=1e-5 * scale)
+
+
 @st.composite
 def networks(draw):
     """Return (shape, classes, batch, layers of core and head) of any network that a plan supports."""
@@ -51,12 +67,10 @@ def networks(draw):
         groups = draw(st.sampled_from([0, 1, 2, 3]))
         out = draw(st.sampled_from([1, 2, 4, 7])) * max(1, groups) if draw(st.booleans()) else 16 * max(1, groups)
         core.append(nn.Conv2d(channels, out, kernel, padding=padding, bias=draw(st.booleans())))
-        fused, pool = draw(st.booleans()) and groups > 0, draw(st.booleans())
-        if groups:
-            core.append(GroupNormReLUPool(groups, out) if fused else nn.GroupNorm(groups, out))
-        if not fused:
-            core += [layer for layer, wanted in ((nn.ReLU(), draw(st.booleans())), (nn.MaxPool2d(2), pool)) if wanted]
-        channels, height, width = out, rows // (1 + (pool or fused)), columns // (1 + (pool or fused))
+        relu, pool = draw(st.booleans()), draw(st.booleans())
+        layers = [layer for layer, wanted in ((nn.ReLU(), relu), (nn.MaxPool2d(2), pool)) if wanted]
+        core += [*([nn.GroupNorm(groups, out)] if groups else []), *layers[:: draw(st.sampled_from([1, -1]))]]
+        channels, height, width = out, rows // (1 + pool), columns // (1 + pool)
     core.append(nn.Flatten())
     inputs = channels * height * width
     for _ in range(draw(st.integers(0, 2))):
@@ -78,6 +92,8 @@ def test_gradients_of_any_network_equal_autograd(network):
             torch.manual_seed(1)
             build = lambda: copy.deepcopy(SplitModel(nn.Sequential(*core), nn.Sequential(*head)))  # noqa: E731
             check_gradients(workspace_of(build), shape, batch, classes)
+            if isinstance(core[0], nn.Conv2d):
+                check_core(workspace_of(build), shape, batch)
     finally:
         native.extension().set_isa(best)
 

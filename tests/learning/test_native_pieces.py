@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 from ddlsim.learning.architecture import read_architecture
-from ddlsim.learning.backends.native_plan import NativePlan, network_of
+from ddlsim.learning.backends.native_plan import NativePlan
 from ddlsim.learning.backends.workspace import ModelWorkspace, local_steps
 from ddlsim.learning.dropout import dropout_keys, seed_dropouts
 from ddlsim.learning.training_inputs import Batches
@@ -40,7 +40,7 @@ def test_batches_of_many_images_train_as_with_pytorch(isa, only, sizes):
     expected = workspace.flat.clone()
     workspace.flat.copy_(start)
     keys = dropout_keys(len(workspace.dropouts), 3)
-    plan = NativePlan(network_of(workspace.module, workspace.layout), workspace.flat, SHAPE)
+    plan = NativePlan(workspace.module, workspace.layout, workspace.flat, SHAPE)
     plan.train(images, labels, batches, training, only, None, rates, dropout_keys=keys)
     for entry in workspace.layout.parts[
         "model"
@@ -60,7 +60,7 @@ def test_weights_on_the_border_only_have_no_gradient(isa):
     workspace.flat.copy_(workspace.layout.flatten(small(), "model"))
     before = workspace.module.core[0].weight.detach().clone()
     images, labels = torch.randn(6, 16, 2, 2), torch.randint(0, 4, (6,))
-    plan = NativePlan(network_of(workspace.module, workspace.layout), workspace.flat, (16, 2, 2))
+    plan = NativePlan(workspace.module, workspace.layout, workspace.flat, (16, 2, 2))
     training = local_training(learning_rate=1.0)
     plan.train(images, labels, Batches.of([np.arange(6)]), training, None, None, [1.0])
     moved = workspace.module.core[0].weight.detach() != before

@@ -51,7 +51,7 @@ def test_each_node_trains_with_its_rate_batch_size_and_steps(make_learner, as_on
     starts = [learner.init_models(node)[0] for node in range(3)]
     trained = [learner.train(node, starts[node], steps[node], rng(node)) for node in range(3)]
     learner.jobs.force_params([params for model in trained for params in model])
-    assert list(learner.paths) == ["stacked" if stacked else "one by one" if name == "nesterov" else "native"]
+    assert list(learner.paths) == ["stacked" if stacked else "native"]
     for node in range(3):
         expected = in_plain_torch(learner, tiny_net, starts[node], node, steps[node], make, of_torch)
         found = torch.cat([params.values() for params in trained[node]])

@@ -48,7 +48,7 @@ def test_spans_end_where_rows_or_batch_sizes_change():
     [
         {},
         {"momentum": 0.9},
-        {"optimizer": "rmsprop", "learning_rate": 0.01},
+        {"optimizer": "rmsprop", "learning_rate": 0.01, "eps": 1e-3},
         {"clip_norm": 0.5, "proximal": 0.3, "weight_decay": 0.01, "weight_decay_on": "weights"},
         {"batch_norm": True, "augmentation": "crop_flip"},
         {"schedule": {"name": "cosine", "per": "step"}, "momentum": 0.5},

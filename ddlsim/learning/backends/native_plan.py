@@ -5,11 +5,11 @@ registers (csrc/train), layer after layer, image after image; the numbers differ
 
 A plan covers: convolutions of stride 1 with zeros around the image, each followed by at most one group or batch
 normalization, ReLU and 2x2 max pooling; then linear layers with ReLU between them; and dropout of features and of
-outputs of linear layers. PyTorch computes everything else, and `network_of` reports why. DDLSIM_NATIVE_TRAINING=0 turns
-plans off.
+outputs of linear layers. `network_of` reports why a module has no plan; that of its core may then be used under
+PyTorch's autograd (native_core.py). DDLSIM_NATIVE_TRAINING=0 turns plans off.
 
-Only a SplitModel without hooks has a plan, because its layers are then all that its forward computes. A user-defined
-class with another forward is trained by PyTorch; return SplitModel(core, head) for native training.
+Only a SplitModel without hooks has a plan as a whole, because its layers are then all that its forward computes. Return
+SplitModel(core, head) for native training.
 """
 
 import math
@@ -22,7 +22,6 @@ import torch
 from torch import nn
 
 from ddlsim.foundation import native
-from ddlsim.kernels.group_norm_pool import GroupNormReLUPool
 from ddlsim.learning.dropout import CounterDropout
 from ddlsim.learning.layout import Layout
 from ddlsim.learning.optimizing.state import LiveState
@@ -51,25 +50,19 @@ class NativePlan:
     """A native plan over the flat vector of one module, for one thread.
 
     Args:
-        network: the module's layers.
+        module: its tensors are views of `flat`.
+        layout: their places in it.
         flat: float32 [P], the module's values.
         image_shape: (C, H, W).
 
     Raises:
-        NoPlan: if the layers do not fit the images.
+        NoPlan: if the module has no plan for such images.
     """
 
-    def __init__(self, network: Network, flat: torch.Tensor, image_shape: Sequence[int]):
-        module = native.extension()
+    def __init__(self, module: nn.Module, layout: Layout, flat: torch.Tensor, image_shape: Sequence[int]):
         self._flat = flat
         self._stale = {CORE, HEAD}
-        try:
-            convs = [module.ConvSpec(**spec) for spec in network.convs]
-            linears = [module.LinearSpec(**spec) for spec in network.linears]
-            sizes = len(flat), network.core_linears
-            self._plan = module.Plan(tuple(image_shape), convs, linears, *sizes, list(network.dropouts))
-        except ValueError as error:
-            raise NoPlan(str(error)) from None
+        self._plan = compiled(module, layout, flat, image_shape, (CORE, HEAD))
 
     def reload(self, core: bool = True) -> None:
         """The flat vector has changed: all of it, or the head alone."""
@@ -151,38 +144,53 @@ class NativePlan:
             self._stale = set()
 
 
-def network_of(module: nn.Module, layout: Layout) -> Network:
-    """Return the layers of a module with forward head(core(x)) in the form that a plan takes.
+def compiled(
+    module: nn.Module, layout: Layout, flat: torch.Tensor, image_shape: Sequence[int], parts: Sequence[str]
+) -> Any:
+    """Return the compiled plan of a module, or of its core alone; for the arguments see NativePlan.
+
+    Raises:
+        NoPlan: if it is not on the CPU, takes no images, has hooks, or what plans do not cover.
+    """
+    if flat.device.type != "cpu":
+        raise NoPlan(f"it is on {flat.device.type}")
+    if len(image_shape) != 3:
+        raise NoPlan("its inputs are not images")
+    if HEAD in parts and type(module) is not SplitModel:
+        raise NoPlan("it is not a SplitModel (ddlsim.models.split), whose forward is head(core(x))")
+    if has_hooks(module if HEAD in parts else module.get_submodule(CORE)):
+        raise NoPlan("it has hooks")  # which may also make a layer's weight of other parameters
+    network, made = network_of(module, layout, parts), native.extension()
+    try:
+        convs = [made.ConvSpec(**spec) for spec in network.convs]
+        linears = [made.LinearSpec(**spec) for spec in network.linears]
+        sizes = len(flat), network.core_linears
+        return made.Plan(tuple(image_shape), convs, linears, *sizes, list(network.dropouts))
+    except ValueError as error:
+        raise NoPlan(str(error)) from None
+
+
+def network_of(module: nn.Module, layout: Layout, parts: Sequence[str] = (CORE, HEAD)) -> Network:
+    """Return the layers of a module with forward head(core(x)), or of its core alone, in the form that a plan takes.
 
     Raises:
         NoPlan: if it has what plans do not cover.
     """
     if os.environ.get("DDLSIM_NATIVE_TRAINING") == "0":
         raise NoPlan("turned off by DDLSIM_NATIVE_TRAINING=0")
-    if layout.names != (CORE, HEAD):
+    if HEAD in parts and layout.names != (CORE, HEAD):
         raise NoPlan(f"it has parts in addition to core and head: {', '.join(layout.names[2:])}")
-    for entry in (*layout.parts[MODEL].entries, *layout.local.entries):
-        if not entry.trainable and not _is_of_batch_norm(module, entry.name):
-            raise NoPlan(f"it keeps buffers: {entry.name}")
-    trained = {entry.name for entry in layout.parts[MODEL].entries if entry.trainable}
-    for name, _ in module.named_parameters():
-        if name not in trained:
-            raise NoPlan(f"some of its parameters are frozen: {name}")
     columns = {entry.name: entry.start for entry in layout.parts[MODEL].entries if entry.trainable}
+    for name, _ in module.named_parameters():
+        if name.partition(".")[0] in parts and name not in columns:
+            raise NoPlan(f"some of its parameters are frozen: {name}")
     dropouts = [layer for layer in module.modules() if type(layer) is CounterDropout]
     reader = _Reader(columns, {id(layer): number for number, layer in enumerate(dropouts)})
-    for part in (CORE, HEAD):
+    for part in parts:
         reader.part = part
         for name, layer in layers(getattr(module, part), part):
             reader.take(name, layer)
     return reader.network()
-
-
-def _is_of_batch_norm(module: nn.Module, buffer: str) -> bool:
-    """Whether native batch normalization keeps a buffer."""
-    owner, _, name = buffer.rpartition(".")
-    known = ("running_mean", "running_var", "num_batches_tracked")
-    return type(module.get_submodule(owner)) is nn.BatchNorm2d and name in known
 
 
 def layers(module: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
@@ -227,10 +235,12 @@ class _Reader:
         """Return the network read so far.
 
         Raises:
-            NoPlan: if it does not end in a linear layer of the head.
+            NoPlan: if a head has no linear layer, or a core alone no convolution.
         """
-        if len(self._linears) == self._core_linears:
+        if self.part == HEAD and len(self._linears) == self._core_linears:
             raise NoPlan("its head has no linear layer")
+        if self.part == CORE and not self._convs:  # for one product per layer PyTorch is faster
+            raise NoPlan("its core has no convolution")
         return Network(tuple(self._convs), tuple(self._linears), self._core_linears, tuple(self._feature_dropouts))
 
     def _conv(self, name: str, layer: nn.Conv2d) -> str | None:
@@ -259,12 +269,6 @@ class _Reader:
         if not fault:
             running = [layer.running_mean.data_ptr(), layer.running_var.data_ptr()]
             self._convs[-1].update(running=running, momentum=layer.momentum)
-        return fault
-
-    def _norm_pool(self, name: str, layer: GroupNormReLUPool) -> str | None:
-        fault = self._normalize(name, layer.groups, layer.eps)
-        if not fault:
-            self._convs[-1].update(relu=True, pool=True)
         return fault
 
     def _normalize(self, name: str, groups: int, epsilon: float) -> str | None:
@@ -338,7 +342,6 @@ class _Reader:
         nn.Conv2d: _conv,
         nn.GroupNorm: _group_norm,
         nn.BatchNorm2d: _batch_norm,
-        GroupNormReLUPool: _norm_pool,
         nn.ReLU: _relu,
         nn.MaxPool2d: _max_pool,
         nn.Flatten: _flatten,
@@ -357,28 +360,3 @@ def has_hooks(module: nn.Module) -> bool:
 def gradients_hooked(module: nn.Module) -> bool:
     """Whether a parameter has a hook on its gradient."""
     return any(each._backward_hooks for each in module.parameters())
-
-
-def plan_or_reason(
-    module: nn.Module, layout: Layout, flat: torch.Tensor, image_shape: Sequence[int]
-) -> NativePlan | str:
-    """Return the native plan of a module, or the reason why there is no plan.
-
-    Args:
-        module: its tensors are views of `flat` [P].
-        layout: their places in it.
-        flat: the module's values.
-        image_shape: (C, H, W).
-    """
-    if flat.device.type != "cpu":
-        return f"it is on {flat.device.type}"
-    if len(image_shape) != 3:
-        return "its inputs are not images"
-    if type(module) is not SplitModel:
-        return "it is not a SplitModel (ddlsim.models.split), whose forward is head(core(x))"
-    if has_hooks(module):
-        return "it has hooks"  # which may also make a layer's weight of other parameters
-    try:
-        return NativePlan(network_of(module, layout), flat, image_shape)
-    except NoPlan as reason:
-        return str(reason)

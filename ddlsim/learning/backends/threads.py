@@ -31,6 +31,7 @@ from ddlsim.learning.dropout import dropout_keys, seed_dropouts
 from ddlsim.learning.job_types import LossSpec, TestSpec, TrainSpec
 from ddlsim.learning.losses import EvalResult, MetricSum
 from ddlsim.learning.optimizing.state import LiveState
+from ddlsim.learning.optimizing.table import SGD, Adam, AdamW
 from ddlsim.learning.optimizing.updates import training_loss
 from ddlsim.learning.private_steps import PrivateGradients
 from ddlsim.learning.training_inputs import NOT_COMPUTED, Batches
@@ -176,8 +177,8 @@ def predictions_of(job: TestSpec, workspace_of: WorkspaceOf, data: NodeDatasets,
 KINDS = (TrainSpec.kind, LossSpec.kind, TestSpec.kind)
 
 
-class ThreadsBackend(Backend):
-    """Base of backends that compute one node on each thread.
+class OneByOneBackend(Backend):
+    """Backend that computes one node on each thread with PyTorch's operators; it takes every model.
 
     Args:
         workers: threads with modules.
@@ -185,6 +186,8 @@ class ThreadsBackend(Backend):
         training: scenario section `training`.
         chunk: samples per forward pass in evaluations.
     """
+
+    name = "one by one"
 
     def __init__(self, workers: Workers, data: NodeDatasets, training: Training, chunk: int):
         self._workers = workers
@@ -194,6 +197,9 @@ class ThreadsBackend(Backend):
 
     def use_training(self, training: Training) -> None:
         self._training = training
+
+    def why_not(self, kind: str, jobs: Sequence[Any]) -> list[str]:
+        return ["" if kind in KINDS else OTHER_KIND] * len(jobs)
 
     def run(self, kind: str, jobs: Sequence[Any]) -> list[Any]:
         if kind == TrainSpec.kind:
@@ -209,18 +215,6 @@ class ThreadsBackend(Backend):
     def close(self) -> None:
         """End the threads, which all backends share."""
         self._workers.close()
-
-    def _train(self, workspace_of: WorkspaceOf, job: TrainSpec) -> None:
-        raise NotImplementedError
-
-
-class OneByOneBackend(ThreadsBackend):
-    """Backend with PyTorch's operators; it takes every model."""
-
-    name = "one by one"
-
-    def why_not(self, kind: str, jobs: Sequence[Any]) -> list[str]:
-        return ["" if kind in KINDS else OTHER_KIND] * len(jobs)
 
     def _train(self, workspace_of: WorkspaceOf, job: TrainSpec) -> None:
         workspace = workspace_of(job.architecture)
@@ -302,30 +296,32 @@ MOST_AUGMENTED_BYTES = 2**28
 """Augmented images of one training, which a native call takes all at once."""
 
 
-class NativeBackend(ThreadsBackend):
-    """Backend with native plans (native_plan.py), on the CPU: a training, and the features of an evaluation's samples,
-    are one native call each.
+class NativeBackend(OneByOneBackend):
+    """Backend with native plans, on the CPU.
+
+    A training, and the features of an evaluation's samples, are one native call each (native_plan.py). If the plan
+    computes the core alone (native_core.py), they are one call per batch and direction, and PyTorch computes the rest.
     """
 
     name = "native"
 
     def __init__(self, workers: Workers, data: NodeDatasets, training: Training, chunk: int):
         super().__init__(workers, data, training, chunk)
-        self._reasons: dict[tuple, str] = {}  # by architecture, shape and type of samples
+        self._reasons: dict[tuple, str] = {}  # by architecture, extent of the plan, shape and type of samples
 
     def why_not(self, kind: str, jobs: Sequence[Any]) -> list[str]:
-        if kind not in KINDS:
-            return [OTHER_KIND] * len(jobs)
-        if kind == TrainSpec.kind:
-            return [self._why_not_train(job) for job in jobs]
-        return [self._why_not_evaluate(job) for job in jobs]
+        return [self._why_not(job) if kind in KINDS else OTHER_KIND for job in jobs]
 
     def _train(self, workspace_of: WorkspaceOf, job: TrainSpec) -> None:
         workspace = workspace_of(job.architecture)
+        samples = self._data.train[job.node][0]
+        plan = workspace.plan(samples) if self._fits_plan(job) else None
+        if plan is None:
+            with workspace.native_core(samples):
+                super()._train(workspace_of, job)
+            return
         moments = load_start(workspace, job, self._training)
         inputs, labels, batches = self._samples(job)
-        plan = workspace.plan(inputs)
-        assert plan is not None, "why_not has found that there is one"
         keys = [] if job.seed is None else dropout_keys(len(workspace.dropouts), job.seed, len(job.skipped))
         control = None if job.control is None else workspace.over_all_columns(job.control.values())
         kept = workspace.buffers_outside(job.only)
@@ -351,37 +347,39 @@ class NativeBackend(ThreadsBackend):
         images = torch.cat([augment(inputs[rows]) for rows in places]).contiguous()  # crops come channel by channel
         return images, labels[torch.cat(places)], Batches(np.arange(len(images)), job.batches.ends)
 
-    def _why_not_train(self, job: TrainSpec) -> str:
-        training, (inputs, labels) = self._training, self._data.train[job.node]
+    def _fits_plan(self, job: TrainSpec) -> bool:
+        """Whether plans can compute the whole training, its loss and updates included."""
+        training, (inputs, labels), rule = self._training, self._data.train[job.node], self._training.optimizer
         num_bytes = 4 * len(job.batches.rows) * math.prod(inputs.shape[1:])  # of all images that the training sees
-        reasons = {
-            training.optimizer.why_not_native: True,
-            "gradients are accumulated": training.accumulate > 1,
-            f"the precision is {training.precision}": training.precision != "float32",
-            "private training clips the gradient of every sample": job.private is not None,
-            "the algorithm defines the loss": job.objective is not None,
-            "its augmented images are too large": training.augmentation != "none" and num_bytes > MOST_AUGMENTED_BYTES,
-            "the task is not a plain classification": type(self._data.task).loss is not Classification.loss,
-            "samples have several labels each": labels.dim() > 1,
-        }
-        why = next((why for why, holds in reasons.items() if why and holds), "")
-        return why or self._no_plan(job.architecture, inputs)
+        return (
+            (type(rule) in (Adam, AdamW) or (type(rule) is SGD and not rule.nesterov))
+            and rule.moments is not None
+            and training.accumulate == 1
+            and job.objective is None
+            and (training.augmentation == "none" or num_bytes <= MOST_AUGMENTED_BYTES)
+            and type(self._data.task).loss is Classification.loss
+            and labels.dim() == 1
+        )
 
-    def _why_not_evaluate(self, job: LossSpec | TestSpec) -> str:
-        if isinstance(job, LossSpec):
+    def _why_not(self, job: TrainSpec | LossSpec | TestSpec) -> str:
+        precision, whole = "float32", True
+        if isinstance(job, TrainSpec):
+            if job.private is not None:
+                return "private training clips the gradient of every sample"
+            samples, precision, whole = self._data.train[job.node], self._training.precision, self._fits_plan(job)
+        elif isinstance(job, LossSpec):
             samples = self._data.local(job.split, job.node)
-        elif job.precision != "float32":
-            return f"the precision is {job.precision}"
         else:
-            samples = self._data.evaluation(job.split, job.cluster)
-        inputs = samples[0]
-        reasons = (self._no_plan(architecture_of(model), inputs) for model in job.models)
-        return next(filter(None, reasons), "")
+            samples, precision = self._data.evaluation(job.split, job.cluster), job.precision
+        if precision != "float32":
+            return f"the precision is {precision}"
+        names = [job.architecture] if isinstance(job, TrainSpec) else map(architecture_of, job.models)
+        return next(filter(None, (self._no_plan(name, samples[0], whole) for name in names)), "")
 
-    def _no_plan(self, architecture: str, inputs: Inputs) -> str:
+    def _no_plan(self, architecture: str, inputs: Inputs, whole: bool = True) -> str:
         """Return the reason why an architecture has no plan for samples; examined once, on a worker thread."""
-        key = (architecture, inputs.shape[1:], inputs.dtype)
+        key = (architecture, whole, inputs.shape[1:], inputs.dtype)
         if key not in self._reasons:
-            ask = lambda workspace_of, name: workspace_of(name).why_no_plan(inputs)  # noqa: E731
+            ask = lambda workspace_of, name: workspace_of(name).why_no_plan(inputs, whole)  # noqa: E731
             (self._reasons[key],) = self._workers.map(ask, [architecture], (self.name, "plan"))
         return self._reasons[key]

@@ -1,16 +1,19 @@
 """A model instance whose tensors are views of one flat vector; CPU threads train and evaluate with it.
 
-If the module's layers have a native plan (native_plan.py), the plan replaces PyTorch's operators.
+If the module's layers have a native plan (native_plan.py), or those of its core (native_core.py), the plan replaces
+PyTorch's operators.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 import torch
 from torch import nn
 
 from ddlsim.learning.architecture import Architecture
-from ddlsim.learning.backends.native_plan import NativePlan, plan_or_reason
+from ddlsim.learning.backends.native_core import NativeCore
+from ddlsim.learning.backends.native_plan import NativePlan, NoPlan
 from ddlsim.learning.bank import Row, RowValues
 from ddlsim.learning.datasets import Inputs
 from ddlsim.learning.dropout import replace_dropouts
@@ -42,7 +45,7 @@ class ModelWorkspace:
         self._first_local = architecture.local.to(device)
         self.module = architecture.module(device)
         self.dropouts = replace_dropouts(self.module, device)
-        self._plans: dict[tuple[int, ...], NativePlan | str] = {}  # by the images' shape; or the reason against a plan
+        self._plans: dict[tuple, NativePlan | NativeCore | str] = {}  # by class and the images' shape; or why not
         tensors = named_tensors(self.module)
         self._parameters: list[tuple[str, nn.Parameter, slice]] = []
         self._views: list[torch.Tensor] = []  # of the parameters, in the flat vector
@@ -72,7 +75,7 @@ class ModelWorkspace:
             self.flat[stop : stop + params.size].copy_(params.values())
             stop += params.size
         for plan in self._plans.values():
-            if not isinstance(plan, str):
+            if isinstance(plan, NativePlan):
                 plan.reload(core=start == 0)
 
     @torch.no_grad()
@@ -105,28 +108,43 @@ class ModelWorkspace:
 
     def plan(self, images: Inputs) -> NativePlan | None:
         """The native plan for images [n, C, H, W] on a loaded model; None where PyTorch has to do it."""
-        found = self._plan_or_reason(images)
-        return None if isinstance(found, str) else found
+        found = self._compiled(NativePlan, images)
+        return found if isinstance(found, NativePlan) else None
 
-    def why_no_plan(self, images: Inputs) -> str:
-        """Return the reason why PyTorch has to compute; empty if a plan does."""
-        found = self._plan_or_reason(images)
-        return found if isinstance(found, str) else ""
+    def why_no_plan(self, images: Inputs, whole: bool = True) -> str:
+        """Return the reason why PyTorch has to compute the core; empty if a plan does.
 
-    def _plan_or_reason(self, images: Inputs) -> NativePlan | str:
+        Args:
+            images: [n, C, H, W].
+            whole: whether a plan of the whole module is enough; else its core must have one.
+        """
+        core = self._compiled(NativeCore, images)
+        found = self._compiled(NativePlan, images) if whole else core
+        return found if isinstance(found, str) and isinstance(core, str) else ""
+
+    def native_core(self, images: Inputs) -> AbstractContextManager:
+        """Return a context in which the module's core computes natively for such images, if it has a plan."""
+        found = self._compiled(NativeCore, images)
+        return found if isinstance(found, NativeCore) else nullcontext()
+
+    def _compiled(self, kind: type[NativePlan | NativeCore], images: Inputs) -> Any:
+        """Return the native object for such images, or the reason why there is none."""
         if images.dtype != torch.float32:
             return f"samples are {str(images.dtype).removeprefix('torch.')}"
-        shape = tuple(images.shape[1:])
-        if shape not in self._plans:
-            self._plans[shape] = plan_or_reason(self.module, self.layout, self.flat, shape)
-        return self._plans[shape]
+        key = (kind, *images.shape[1:])
+        if key not in self._plans:
+            try:
+                self._plans[key] = kind(self.module, self.layout, self.flat, images.shape[1:])
+            except NoPlan as reason:
+                self._plans[key] = str(reason)
+        return self._plans[key]
 
     def features(self, images: torch.Tensor, precision: str = "float32") -> torch.Tensor:
         """Return the core's features of images [n, C, H, W] in eval mode: rows for `outputs` of the same precision."""
         plan = self.plan(images) if precision == "float32" else None
         if plan:
             return plan.features(images)
-        with autocast(precision, images.device):
+        with autocast(precision, images.device), self.native_core(images):
             return self.module.eval().get_submodule("core")(images)
 
     def outputs(self, features: torch.Tensor, images: Inputs, precision: str = "float32") -> torch.Tensor:

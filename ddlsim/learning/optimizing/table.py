@@ -59,11 +59,6 @@ class Optimizer(Part):
         """Whether it has a weight decay."""
         return any(field.name == "weight_decay" for field in dataclasses.fields(self))
 
-    @property
-    def why_not_native(self) -> str:
-        """Reason why native plans do not support it; empty if they do."""
-        return f"the optimizer is {self.name}"
-
     def torch_class(self) -> "Callable[..., torch.optim.Optimizer]":
         """The corresponding torch class."""
         import torch
@@ -109,10 +104,6 @@ class SGD(Optimizer):
             return None  # torch uses the first gradient whole, and a share of the next ones
         return ("momentum_buffer",) if self.momentum else ()
 
-    @property
-    def why_not_native(self) -> str:
-        return "the momentum is damped or Nesterov's" if self.dampening or self.nesterov else ""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Adam(Optimizer):
@@ -137,10 +128,6 @@ class Adam(Optimizer):
     def moments(self) -> tuple[str, ...] | None:
         return None if self.amsgrad else ("exp_avg", "exp_avg_sq")
 
-    @property
-    def why_not_native(self) -> str:
-        return "the optimizer takes the largest moment so far (amsgrad)" if self.amsgrad else ""
-
 
 @dataclass(frozen=True, kw_only=True)
 class AdamW(Optimizer):
@@ -160,7 +147,6 @@ class AdamW(Optimizer):
     amsgrad: bool = False
 
     moments = Adam.moments
-    why_not_native = Adam.why_not_native
 
 
 @dataclass(frozen=True, kw_only=True)
