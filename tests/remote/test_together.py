@@ -158,7 +158,7 @@ def test_lost_computing_process_is_reported(tmp_path):
     mine.close()
     executor = Executor(name="together", address=str(os.dup(theirs.fileno())))
     theirs.close()
-    with pytest.raises(DdlsimError, match="Run fewer together"):
+    with pytest.raises(DdlsimError, match="Run fewer --together"):
         runs.run(load(SMOKE, settings("el", 0)), out=tmp_path / "run", executor=executor)
 
 

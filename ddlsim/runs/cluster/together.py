@@ -17,7 +17,7 @@ from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ddlsim.assembly import build_learner
 from ddlsim.data.prepared import PreparedData
@@ -25,13 +25,12 @@ from ddlsim.foundation import own_code
 from ddlsim.foundation.environment import cpu_name, num_cores
 from ddlsim.foundation.errors import DdlsimError
 from ddlsim.foundation.interrupts import ignore_signals
+from ddlsim.learning.job_types import KINDS
+from ddlsim.learning.remote.joined import JoinedRuns
+from ddlsim.learning.remote.rows import Wave
+from ddlsim.learning.remote.shard import Shard
 from ddlsim.runs.cluster.cluster import Executor, Place
 from ddlsim.runs.cluster.ray_workers import Assignment
-
-if TYPE_CHECKING:
-    from ddlsim.learning.remote.joined import JoinedRuns
-    from ddlsim.learning.remote.rows import Wave
-    from ddlsim.learning.remote.shard import Shard
 
 
 class ComputingProcess:
@@ -81,8 +80,7 @@ class ComputingProcess:
             self._connection.send_bytes(call)
             failed, found = pickle.loads(self._connection.recv_bytes())
         except (EOFError, OSError) as error:
-            text = "the process that computes for the runs of --together has ended, perhaps out of memory"
-            raise DdlsimError(f"{text}. Run fewer together.") from error
+            raise DdlsimError("the computing process has ended. Run fewer --together if it lacked memory.") from error
         if failed:
             raise found
         return found
@@ -100,7 +98,7 @@ class Run:
     """
 
     learner: Any
-    shard: "Shard"
+    shard: Shard
 
     def __init__(self, connection: Connection):
         self._connection = connection
@@ -143,26 +141,21 @@ class Run:
 
     def _start(self, others: "Sequence[Run]", code: dict[str, bytes], packed: bytes) -> tuple[int, int]:
         """Make the learner of a scenario and data; return the number of this process, and its threads."""
-        from ddlsim.learning.remote.joined import JoinedRuns
-        from ddlsim.learning.remote.shard import Shard
-
         for path, source in code.items():
             own_code.provide(Path(path), source)
         scenario, prepared, device = pickle.loads(packed)
         self.learner = build_learner(scenario, prepared, device)
         self.shard = Shard(self.learner)
-        parts = scenario.algorithm if scenario.algorithm.has_extra_parts else None
+        parts = scenario.algorithm.has_extra_parts and scenario.algorithm
         self._like = scenario.model, scenario.data, scenario.task, scenario.evaluation.batch_size, parts, device
         alike = [run.joined for run in others if run.joined is not None and run._like == self._like]
-        self.joined = next((joined for joined in alike if joined.add(self.learner)), None)
-        self.joined = self.joined or JoinedRuns(self.learner)
+        joined = (joined for joined in alike if joined.add(self.learner))
+        self.joined = next(joined, None) or JoinedRuns(self.learner)
         return os.getpid(), num_cores()
 
 
 def compute(runs: Sequence[Run]) -> None:
     """Compute until all runs have ended."""
-    from ddlsim.learning.job_types import KINDS
-
     while runs := [run for run in runs if run.reach_wave(runs)]:
         waves = [(run, run.wave) for run in runs if run.wave is not None]
         kind = next(spec.kind for spec in KINDS if any(wave.kind == spec.kind for _, wave in waves))
@@ -174,7 +167,7 @@ def compute(runs: Sequence[Run]) -> None:
             _compute_wave(some)
 
 
-def _compute_wave(waves: "Sequence[tuple[Run, Wave]]") -> None:
+def _compute_wave(waves: Sequence[tuple[Run, Wave]]) -> None:
     """Compute waves of one kind together; if that fails, each separately, so that only one run fails."""
     joined = waves[0][0].joined
     if joined is not None:
