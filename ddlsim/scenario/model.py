@@ -3,8 +3,7 @@
 import hashlib
 import io
 import json
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le
 from pydantic import BaseModel, StringConstraints
@@ -18,7 +17,7 @@ from ddlsim.foundation.units import Count
 from ddlsim.scenario import parts
 from ddlsim.scenario.network_sections import Energy, Network, Privacy, SecureAggregation
 from ddlsim.scenario.parts import NamedPart, origins
-from ddlsim.scenario.sections import Evaluation, Nodes, Protocol, Records, Section, Training, Validation
+from ddlsim.scenario.sections import Evaluation, Nodes, Protocol, Records, Section, Training, Validation, default
 from ddlsim.tasks import Task, as_task
 
 NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.+-]*$"
@@ -69,38 +68,26 @@ class Scenario(Section):
         fallback: keys to change if the data is missing; null: no fallback.
     """
 
-    why: ClassVar[Mapping[str, str]] = {
-        "seed": "a number like any other; report several",
-        "mode": "the papers' rounds wait",
-        "participation": "all nodes join all rounds",
-        "learning": "nodes train",
-        "init": "equal initial models, so that algorithms and not starts are compared",
-        "aggregation": "the algorithm's own average",
-        "attacks": "all nodes are honest",
-        "task": "the data set's own task",
-        "churn": "all nodes stay",
-        "privacy": "no noise",
-        "secure_aggregation": "no secure aggregation",
-    }
-
     name: Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
     description: str = ""
     paper: dict[str, Any] | None = None
-    seed: Annotated[int, Ge(0)] = 0
+    seed: Annotated[int, Ge(0)] = default(0, "a number like any other; report several")
     rounds: Count
-    mode: Literal["sync", "async"] = "sync"
-    participation: Annotated[float, Gt(0), Le(1)] = 1.0
+    mode: Literal["sync", "async"] = default("sync", "the papers' rounds wait")
+    participation: Annotated[float, Gt(0), Le(1)] = default(1.0, "all nodes join all rounds")
     protocol: Protocol
-    learning: Literal["real", "none"] = "real"
-    init: Literal["shared", "own"] = "shared"
+    learning: Literal["real", "none"] = default("real", "nodes train")
+    init: Literal["shared", "own"] = default(
+        "shared", "equal initial models, so that algorithms and not starts are compared"
+    )
     compute_device: Literal["auto", "cpu", "cuda"] = "auto"
     nodes: Nodes
     algorithm: Annotated[Any, NamedPart("algorithm")]
-    aggregation: Annotated[Any, NamedPart("aggregation")] | None = None
-    attacks: tuple[Annotated[Any, NamedPart("attacks")], ...] = ()
+    aggregation: Annotated[Any, NamedPart("aggregation")] | None = default(None, "the algorithm's own average")
+    attacks: tuple[Annotated[Any, NamedPart("attacks")], ...] = default((), "all nodes are honest")
     model: Annotated[Any, NamedPart("model")]
     data: Annotated[Any, NamedPart("data")]
-    task: Annotated[Any, NamedPart("task")] | None = None
+    task: Annotated[Any, NamedPart("task")] | None = default(None, "the data set's own task")
     partition: Annotated[Any, NamedPart("partition")]
     shift: Annotated[Any, NamedPart("shift")]
     validation: Validation
@@ -108,11 +95,11 @@ class Scenario(Section):
     topology: Annotated[Any, NamedPart("topology")]
     network: Network
     devices: Annotated[Any, NamedPart("devices")]
-    churn: Annotated[Any, NamedPart("churn")] | None = None
+    churn: Annotated[Any, NamedPart("churn")] | None = default(None, "all nodes stay")
     evaluation: Evaluation
     records: Records
-    privacy: Privacy | None = None
-    secure_aggregation: SecureAggregation | None = None
+    privacy: Privacy | None = default(None, "no noise")
+    secure_aggregation: SecureAggregation | None = default(None, "no secure aggregation")
     energy: Energy | None = None
     fallback: dict[str, Any] | None = None
     _notes: tuple[str, ...] = ()  # on dropped keys; no part of the settings

@@ -1,9 +1,8 @@
 """The sections of a scenario on communication and its costs: network, privacy, secure aggregation and energy."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic import field_validator, model_validator
@@ -13,7 +12,7 @@ from ddlsim.devices.energy import KINDS, Costs
 from ddlsim.foundation.errors import did_you_mean
 from ddlsim.foundation.units import END_OF_TIME_S, MAX_MBPS
 from ddlsim.scenario.parts import NamedPart
-from ddlsim.scenario.sections import Section
+from ddlsim.scenario.sections import Section, default
 
 Joules = Annotated[float, Ge(0), Lt(1e15)]
 Watts = Annotated[float, Ge(0), Lt(1e12)]
@@ -222,24 +221,15 @@ class Network(Section):
         tcp: settings of fidelity tcp; null: its defaults.
     """
 
-    why: ClassVar[Mapping[str, str]] = {
-        "fidelity": "bandwidth is shared, without the details of TCP",
-        "header_bytes": "about what TCP, IP and a small frame add",
-        "drop_probability": "no losses",
-        "loss_bursts": "no losses",
-        "on_drop": "TCP retransmits",
-        "timeout_s": "no limit",
-        "server_mbps": "a server in a data center",
-        "tcp": "the defaults of the fidelity",
-    }
-
-    fidelity: Literal["flow", "tcp", "latency", "ideal"] = "flow"
-    header_bytes: Annotated[int, Ge(0), Lt(2**40)] = 64
-    drop_probability: Annotated[float, Ge(0), Lt(1)] = 0.0
-    loss_bursts: LossBursts | None = None
-    on_drop: Literal["retransmit", "drop"] = "retransmit"
-    timeout_s: Annotated[float, Gt(0), Lt(END_OF_TIME_S)] | None = None
-    server_mbps: Annotated[float, Gt(0), Lt(MAX_MBPS)] = 1000.0
+    fidelity: Literal["flow", "tcp", "latency", "ideal"] = default(
+        "flow", "bandwidth is shared, without the details of TCP"
+    )
+    header_bytes: Annotated[int, Ge(0), Lt(2**40)] = default(64, "about what TCP, IP and a small frame add")
+    drop_probability: Annotated[float, Ge(0), Lt(1)] = default(0.0, "no losses")
+    loss_bursts: LossBursts | None = default(None, "no losses")
+    on_drop: Literal["retransmit", "drop"] = default("retransmit", "TCP retransmits")
+    timeout_s: Annotated[float, Gt(0), Lt(END_OF_TIME_S)] | None = default(None, "no limit")
+    server_mbps: Annotated[float, Gt(0), Lt(MAX_MBPS)] = default(1000.0, "a server in a data center")
     links: Annotated[Any, NamedPart("links")]
     compression: Annotated[Any, NamedPart("compression")]
-    tcp: Tcp | None = None
+    tcp: Tcp | None = default(None, "the defaults of the fidelity")

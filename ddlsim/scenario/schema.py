@@ -58,6 +58,7 @@ def _section(cls: type[Section], path: tuple[str, ...]) -> Schema:
                 properties[key] |= {"type": ["object", "null"], "default": None}
         else:
             properties[key] = _inlined(_untitled(plain["properties"][key]), plain.get("$defs", {}))
+            properties[key].pop("description", None)  # the reason for its default
         if key in docs:
             properties[key]["description"] = docs[key]
     if path == ("training",):

@@ -1,11 +1,10 @@
 """The sections of a scenario: keys, types, bounds and defaults."""
 
 import math
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen
-from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from ddlsim.foundation.augmentation import checked
@@ -22,8 +21,10 @@ class Section(BaseModel):
         strict=True, extra="forbid", frozen=True, arbitrary_types_allowed=True, allow_inf_nan=False
     )
 
-    why: ClassVar[Mapping[str, str]] = {}
-    """Key -> reason for its default, for defaults that can change a published number (docs/defaults.md)."""
+
+def default(value: Any, why: str) -> Any:
+    """Return the default of a key that can change a published number, with its reason (docs/defaults.md)."""
+    return Field(value, description=why)
 
 
 DEFAULT_LOCAL_STEPS = 10
@@ -37,12 +38,10 @@ class Nodes(Section):
         placement: contiguous: node ids are assigned cluster by cluster; shuffled: the seed assigns them at random.
     """
 
-    why: ClassVar[Mapping[str, str]] = {
-        "placement": "node ids say which cluster a node is in; a ring or torus joins nodes of one cluster"
-    }
-
     clusters: Annotated[tuple[Count, ...], MinLen(1)]
-    placement: Literal["contiguous", "shuffled"] = "contiguous"
+    placement: Literal["contiguous", "shuffled"] = default(
+        "contiguous", "node ids say which cluster a node is in; a ring or torus joins nodes of one cluster"
+    )
 
     @field_validator("clusters")
     @classmethod
@@ -71,15 +70,11 @@ class Validation(Section):
             samples, with source node for each node.
     """
 
-    why: ClassVar[Mapping[str, str]] = {
-        "source": "nothing is set aside until a choice needs it; test data makes no choice",
-        "fraction": "a tenth is usual",
-        "seed": "the scenario's seed draws all",
-    }
-
-    source: Literal["train", "test", "node", "own", "none"] = "none"
-    fraction: Annotated[float, Gt(0), Lt(1)] = 0.1
-    seed: CountOrZero | None = None
+    source: Literal["train", "test", "node", "own", "none"] = default(
+        "none", "nothing is set aside until a choice needs it; test data makes no choice"
+    )
+    fraction: Annotated[float, Gt(0), Lt(1)] = default(0.1, "a tenth is usual")
+    seed: CountOrZero | None = default(None, "the scenario's seed draws all")
 
 
 class EarlyStopping(Section):
@@ -131,41 +126,25 @@ class Training(Section):
         early_stopping: criterion on the validation loss at which a node stops; null: never.
     """
 
-    why: ClassVar[Mapping[str, str]] = {
-        "schedule": "a constant rate",
-        "batch_size": "small, as nodes have few samples; the FACADE paper has 8",
-        "local_steps": "10 if neither steps nor epochs are set, as in the FACADE paper",
-        "epochs": "local_steps count",
-        "optimizer_state": "an average of models has no optimizer state",
-        "drop_last": "every sample is used",
-        "accumulate": "one batch, one step",
-        "clip_norm": "no clipping",
-        "clip_value": "no clipping",
-        "weight_decay_on": "as torch.optim does it",
-        "label_smoothing": "plain cross-entropy",
-        "proximal": "no term of FedProx",
-        "precision": "what papers report",
-        "augmentation": "no augmentation",
-        "early_stopping": "all nodes train all rounds",
-    }
-
     optimizer: Annotated[Any, NamedPart("optimizer")]
     learning_rate: Annotated[Any, LEARNING_RATE]
-    schedule: Annotated[Any, NamedPart("schedule")] | None = None
-    batch_size: Annotated[Any, BATCH_SIZE] = 8
-    local_steps: Annotated[Any, LOCAL_STEPS] | None = None
-    epochs: Annotated[Any, EPOCHS] | None = None
-    optimizer_state: Literal["fresh", "kept"] = "fresh"
-    drop_last: bool = False
-    accumulate: Count = 1
-    clip_norm: Annotated[float, Gt(0)] | None = None
-    clip_value: Annotated[float, Gt(0)] | None = None
-    weight_decay_on: Literal["all", "weights"] = "all"
-    label_smoothing: Annotated[float, Ge(0), Lt(1)] = 0.0
-    proximal: Annotated[float, Ge(0), Le(1e30)] = 0.0
-    precision: Literal["float32", "bf16"] = "float32"
-    augmentation: str | dict[str, Any] | list[Any] = "none"
-    early_stopping: EarlyStopping | None = None
+    schedule: Annotated[Any, NamedPart("schedule")] | None = default(None, "a constant rate")
+    batch_size: Annotated[Any, BATCH_SIZE] = default(8, "small, as nodes have few samples; the FACADE paper has 8")
+    local_steps: Annotated[Any, LOCAL_STEPS] | None = default(
+        None, "10 if neither steps nor epochs are set, as in the FACADE paper"
+    )
+    epochs: Annotated[Any, EPOCHS] | None = default(None, "local_steps count")
+    optimizer_state: Literal["fresh", "kept"] = default("fresh", "an average of models has no optimizer state")
+    drop_last: bool = default(False, "every sample is used")
+    accumulate: Count = default(1, "one batch, one step")
+    clip_norm: Annotated[float, Gt(0)] | None = default(None, "no clipping")
+    clip_value: Annotated[float, Gt(0)] | None = default(None, "no clipping")
+    weight_decay_on: Literal["all", "weights"] = default("all", "as torch.optim does it")
+    label_smoothing: Annotated[float, Ge(0), Lt(1)] = default(0.0, "plain cross-entropy")
+    proximal: Annotated[float, Ge(0), Le(1e30)] = default(0.0, "no term of FedProx")
+    precision: Literal["float32", "bf16"] = default("float32", "what papers report")
+    augmentation: str | dict[str, Any] | list[Any] = default("none", "no augmentation")
+    early_stopping: EarlyStopping | None = default(None, "all nodes train all rounds")
 
     @field_validator("augmentation")
     @classmethod
@@ -206,15 +185,13 @@ class Protocol(Section):
             always merge the newest model of each sender once, in whatever round it was sent.
     """
 
-    why: ClassVar[Mapping[str, str]] = {
-        "deadline_s": "a synchronous round waits for all nodes that are online",
-        "late_messages": "without a deadline or churn no message is late",
-        "staleness_s": "no paper of these algorithms drops old models",
-    }
-
-    deadline_s: Annotated[float, Gt(0), Lt(END_OF_TIME_S)] | None = None
-    late_messages: Literal["drop", "keep"] = "drop"
-    staleness_s: Annotated[float, Ge(0), Lt(END_OF_TIME_S)] | None = None
+    deadline_s: Annotated[float, Gt(0), Lt(END_OF_TIME_S)] | None = default(
+        None, "a synchronous round waits for all nodes that are online"
+    )
+    late_messages: Literal["drop", "keep"] = default("drop", "without a deadline or churn no message is late")
+    staleness_s: Annotated[float, Ge(0), Lt(END_OF_TIME_S)] | None = default(
+        None, "no paper of these algorithms drops old models"
+    )
 
 
 class Evaluation(Section):
@@ -241,34 +218,21 @@ class Evaluation(Section):
             executor ray the models travel to one worker for it.
     """
 
-    why: ClassVar[Mapping[str, str]] = {
-        "every": "the rhythm of the FACADE paper; costs of a target are resolved no finer",
-        "target_accuracy": "no target",
-        "target_mse": "no target",
-        "target": "no target",
-        "stop_at_target": "a run has all its rounds",
-        "fair_lambda": "2/3, as in the FACADE paper",
-        "samples": "all test samples",
-        "precision": "what papers report",
-        "evaluated_model": "the model that a node would use, without validation data",
-        "validation": "it costs time",
-        "initial": "papers begin their curves with the first evaluation",
-        "consensus_distance": "it shows whether nodes agree, and reads each model once per evaluation",
-    }
-
-    every: Count = 40
-    target_accuracy: Annotated[float, Gt(0), Le(1)] | None = None
-    target_mse: Annotated[float, Gt(0)] | None = None
-    target: Annotated[float, Gt(0)] | None = None
-    stop_at_target: bool = False
-    fair_lambda: Annotated[float, Ge(0), Le(1)] = 2 / 3
+    every: Count = default(40, "the rhythm of the FACADE paper; costs of a target are resolved no finer")
+    target_accuracy: Annotated[float, Gt(0), Le(1)] | None = default(None, "no target")
+    target_mse: Annotated[float, Gt(0)] | None = default(None, "no target")
+    target: Annotated[float, Gt(0)] | None = default(None, "no target")
+    stop_at_target: bool = default(False, "a run has all its rounds")
+    fair_lambda: Annotated[float, Ge(0), Le(1)] = default(2 / 3, "2/3, as in the FACADE paper")
     batch_size: Count = 250
-    samples: Count | None = None
-    precision: Literal["float32", "bf16"] = "float32"
-    evaluated_model: Literal["last", "best"] = "last"
-    validation: bool = False
-    initial: bool = False
-    consensus_distance: bool = True
+    samples: Count | None = default(None, "all test samples")
+    precision: Literal["float32", "bf16"] = default("float32", "what papers report")
+    evaluated_model: Literal["last", "best"] = default(
+        "last", "the model that a node would use, without validation data"
+    )
+    validation: bool = default(False, "it costs time")
+    initial: bool = default(False, "papers begin their curves with the first evaluation")
+    consensus_distance: bool = default(True, "it shows whether nodes agree, and reads each model once per evaluation")
 
     @property
     def wanted(self) -> float | None:

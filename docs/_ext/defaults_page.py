@@ -57,7 +57,7 @@ def _keys() -> Iterator[str]:
         for key, field in cls.model_fields.items():
             path = f"{section}.{key}".lstrip(".")
             if not field.is_required() and path not in NO_RESULT:
-                yield f"| `{path}` | {_code(field.default)} | {cls.why[key]} |"
+                yield f"| `{path}` | {_code(field.default)} | {field.description} |"
 
 
 def _parts() -> Iterator[str]:
