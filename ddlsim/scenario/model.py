@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Gt, Le
 from pydantic import BaseModel, StringConstraints
 from ruamel.yaml import YAML
-from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.nodes import Node
 from ruamel.yaml.representer import RoundTripRepresenter
 
 from ddlsim.foundation import own_code
@@ -184,12 +184,17 @@ def _plain(key: str, value: Any) -> Any:
 
 
 class _Representer(RoundTripRepresenter):
-    """Writes `null` where ruamel.yaml writes nothing."""
+    """Writes `null` where ruamel.yaml writes nothing, and lists in flow style."""
+
+    def represent_null(self, value: None) -> Node:
+        return self.represent_scalar("tag:yaml.org,2002:null", "null")
+
+    def represent_flow(self, value: list) -> Node:
+        return self.represent_sequence("tag:yaml.org,2002:seq", value, flow_style=True)
 
 
-_Representer.add_representer(
-    type(None), lambda representer, _: representer.represent_scalar("tag:yaml.org,2002:null", "null")
-)
+_Representer.add_representer(type(None), _Representer.represent_null)
+_Representer.add_representer(list, _Representer.represent_flow)
 
 
 def to_yaml(scenario: Scenario) -> str:
@@ -198,7 +203,7 @@ def to_yaml(scenario: Scenario) -> str:
     yaml.width = 120
     yaml.Representer = _Representer
     out = io.StringIO()
-    yaml.dump(_styled(to_plain(scenario)), out)
+    yaml.dump(to_plain(scenario), out)
     return out.getvalue()
 
 
@@ -222,14 +227,3 @@ def _by_contents(value: Any) -> Any:
     if isinstance(value, list):
         return [_by_contents(child) for child in value]
     return f"{own_code.short(value)} {own_code.digest_of(value)}" if own_code.is_place(value) else value
-
-
-def _styled(value: Any) -> Any:
-    """Mappings in block style, lists in flow style."""
-    if isinstance(value, dict):
-        return CommentedMap((key, _styled(child)) for key, child in value.items())
-    if isinstance(value, list):
-        styled = CommentedSeq(_styled(child) for child in value)
-        styled.fa.set_flow_style()
-        return styled
-    return value
