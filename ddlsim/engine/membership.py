@@ -157,12 +157,9 @@ class Membership:
         self._idle_departures = 0
         if member is not self._server:
             self.departures_in_vain = 0
-        counts, before = self._online_at, self._stands_at(member)
-        counts[before] -= 1
-        if not counts[before]:
-            del counts[before]
-        counts[rounds] = counts.get(rounds, 0) + 1
+        self._count(member, -1)
         member.completed_rounds = rounds
+        self._count(member, 1)
         if rounds > self.reached:
             self.reached = rounds
 
