@@ -19,9 +19,9 @@ in C++, then those whose message was lost; each group in order of sending. Then 
 """
 
 from collections.abc import Callable, Generator, Sequence
+from functools import cache, partial
 from typing import Any, Literal
 
-import numpy as np
 import simpy
 
 from ddlsim.foundation import rng
@@ -86,8 +86,7 @@ class Network:
         self._env = env
         self._takes_time = fidelity in ("flow", "tcp")
         self.listen(on_delivery, on_abort)
-        self._seed = seed
-        self._drop_streams: dict[int, np.random.Generator] = {}
+        self._drop_stream = cache(partial(rng.stream, seed, "lost messages"))
         self._kinds = {kind: (fate, NOWHERE) for kind, fate in KINDS.items()}
         self._refused: list[Message] = []
         self._transport = extension().Transport(self._takes_time)
@@ -172,9 +171,7 @@ class Network:
     def _draw_loss(self, src: int, receiver: int) -> bool:
         if src == receiver or not (self._transport.online(src) and self._transport.online(receiver)):
             return False
-        if src not in self._drop_streams:
-            self._drop_streams[src] = rng.stream(self._seed, "lost messages", src)
-        return bool(self._drop_streams[src].random() < self._losses.chance(src, self._env.now))
+        return bool(self._drop_stream(src).random() < self._losses.chance(src, self._env.now))
 
     # -- nodes and links -------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar, Literal
 
 import networkx as nx
@@ -144,7 +145,7 @@ class Routes:
                     self.capacities_bytes_per_s.append(capacity)
                 self._link[direction] = len(self.capacities_bytes_per_s) - 1
         self._before: dict[int, Mapping[int, list[int]]] = {}
-        self._known: dict[tuple[int, int], tuple[tuple[int, ...], float]] = {}
+        self._between = cache(self._find)
 
     def links(self, src: int, dst: int) -> Sequence[int]:
         """Return the links that a message crosses, in order."""
@@ -160,11 +161,7 @@ class Routes:
         return float(sum(self.capacities_bytes_per_s[self._link[host, other]] for other in others))
 
     def _path(self, src: int, dst: int) -> tuple[tuple[int, ...], float]:
-        ends = self._host(src), self._host(dst)
-        found = self._known.get(ends)
-        if found is None:
-            found = self._known[ends] = self._find(*ends)
-        return found
+        return self._between(self._host(src), self._host(dst))
 
     def _host(self, node: int) -> int:
         if node < len(self._hosts):

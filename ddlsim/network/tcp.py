@@ -15,9 +15,8 @@ control algorithm: the effects of two-way traffic", SIGCOMM 1991).
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import Any
-
-import numpy as np
 
 from ddlsim.foundation import rng
 from ddlsim.scenario.network_sections import Tcp
@@ -44,8 +43,7 @@ class TcpPaths:
     def __init__(self, tcp: Tcp, latency_ns: Callable[[int, int], int], seed: int):
         self.tcp = tcp
         self._latency_ns = latency_ns
-        self._seed = seed
-        self._streams: dict[int, np.random.Generator] = {}
+        self._stream = cache(partial(rng.stream, seed, "TCP shares"))
 
     def latency_ns(self, src: int, dst: int) -> int:
         """Return the nanoseconds before a message's first byte, including the set-up of its connection."""
@@ -79,9 +77,7 @@ class TcpPaths:
             rtt_s = self._round_trip_ns(src, dst) / 1e9
             factor = REFERENCE_RTT_S / max(rtt_s, SHORTEST_RTT_S)
         else:
-            if src not in self._streams:
-                self._streams[src] = rng.stream(self._seed, "TCP shares", src)
-            factor = math.exp(self.tcp.share_spread * self._streams[src].normal())
+            factor = math.exp(self.tcp.share_spread * self._stream(src).normal())
         return min(LONGEST_WEIGHT, max(LEAST_WEIGHT, round(UNIT_WEIGHT * factor)))
 
 

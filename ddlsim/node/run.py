@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache, partial
 
 import numpy as np
 import simpy
@@ -68,7 +68,7 @@ class Run:
         self.closed_rounds = 0
         self._clients: dict[int, tuple[int, ...]] = {}
         self._round_ends: dict[int, simpy.Event] = {}
-        self._streams: dict[tuple[str, int], np.random.Generator] = {}
+        self._stream = cache(partial(rng.stream, self.seed))
         self._turns: dict[int, np.ndarray] = {}
         self._graph: tuple[int, Graph] = (-1, ())
         self._participants = lru_cache(maxsize=64)(self._draw_participants)
@@ -77,11 +77,7 @@ class Run:
 
     def rng(self, purpose: str, node: int) -> np.random.Generator:
         """A node's stream of random numbers for one purpose."""
-        key = purpose, node
-        found = self._streams.get(key)
-        if found is None:
-            found = self._streams[key] = rng.stream(self.seed, purpose, node)
-        return found
+        return self._stream(purpose, node)
 
     def rng_after(self, purpose: str, node: int, completed: int) -> np.random.Generator:
         """Return random numbers for observations after this number of rounds, independent of earlier observations."""
