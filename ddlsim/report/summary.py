@@ -5,6 +5,7 @@ Published numbers under `paper` in a scenario are converted to the names of ddls
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -100,16 +101,22 @@ def read_all(paths: Iterable[str | Path], on_damaged: Callable[[DdlsimError], No
         on_damaged: takes the error of a run that cannot be read, which is then left out; by default it is raised.
     """
     for path in find_runs(paths):
-        try:
+        with left_out_if_damaged(path, on_damaged):
             records = read(path)
-            with damage_of(path):
-                summary_of(records)
-        except DdlsimError as error:
-            if on_damaged is None:
-                raise
-            on_damaged(error)
-        else:
+            summary_of(records)
             yield records
+
+
+@contextmanager
+def left_out_if_damaged(path: Path, on_damaged: Callable[[DdlsimError], None] | None) -> Iterator[None]:
+    """Pass the error of damaged records to `on_damaged`; None: raise it."""
+    try:
+        with damage_of(path):
+            yield
+    except DdlsimError as error:
+        if on_damaged is None:
+            raise
+        on_damaged(error)
 
 
 def _honest_and_attacked(records: Records) -> dict:
