@@ -23,7 +23,7 @@ MOST_VALUES, MOST_CHARACTERS = 3, 30
 """Values of a key in a heading, and characters of each."""
 FORMATS = get_args(Format)
 PLAIN = (
-    *("setting", "scenario", "algorithm", "settings", "data", "status", "evaluated_round"),
+    *("scenario", "algorithm", "settings", "setting", "data", "status", "evaluated_round"),
     *("metric", "measure", "target", "reached"),
 )
 """Values of a row that are columns of CSV and data frames as they are."""
