@@ -56,10 +56,6 @@ class JobSpec:
         """Numbers of the rows that it fills."""
         return tuple(number for name in self.writes_in for number in leaves(getattr(self, name)))
 
-    def identity(self) -> Hashable:
-        """Key that is equal for jobs known to compute the same; by default each job has its own."""
-        return id(self)
-
     def bound(self, rows: Rows, first: int = 0) -> Self:
         """Return the specification with rows in place of numbers; None in place of rows to be filled that nothing holds
         any more. `first` is the number of the run's first node among those of several runs.
@@ -67,10 +63,13 @@ class JobSpec:
         bound = object.__new__(type(self))
         fields = vars(bound)  # the constructor and copy() take longer than all else
         fields.update(vars(self))
-        for name in self.reads_in:
-            fields[name] = replaced(fields[name], rows.__getitem__)
-        for name in self.writes_in:
-            fields[name] = replaced(fields[name], rows.get)
+        for names, row_of in ((self.reads_in, rows.__getitem__), (self.writes_in, rows.get)):
+            for name in names:
+                value = fields[name]
+                if type(value) is int:
+                    fields[name] = row_of(value)
+                elif value:
+                    fields[name] = replaced(value, row_of)
         if first:
             fields.update((name, fields[name] + first) for name in self.numbers_in if fields[name] is not None)
         return bound
@@ -184,7 +183,7 @@ class TestSpec(JobSpec):
     precision: str = "float32"
 
     def identity(self) -> Hashable:
-        """Equal for the same models on the same data."""
+        """Key that is equal for the same models on the same data."""
         return self.models, self.split, self.cluster, self.local, self.precision
 
 

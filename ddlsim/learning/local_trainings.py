@@ -99,9 +99,10 @@ class LocalTrainings:
         last_pass = min(steps, self.steps_per_epoch(node))
         data = node if self._poisoned is None else self._poisoned.data_of(node, context.round_num)
         rates = self.learning_rates(node, steps, local_state, context)
-        moves = [only in (None, params.part.name) for params in model]
-        new = self._rows.new
-        trained = tuple(new(params.part) if move else params for params, move in zip(model, moves, strict=True))
+        parts = [params.row.part for params in model]
+        moves = [only is None or only == part.name for part in parts]
+        filled = [self._rows.new(part) if move else None for part, move in zip(parts, moves, strict=True)]
+        trained = tuple([own or params for own, params in zip(filled, model, strict=True)])
         kept = self._state_rows.kept
         continues, writes_state = kept or done > 0, kept or not is_last
         keeps = continues or writes_state
@@ -113,14 +114,14 @@ class LocalTrainings:
         job = self._submit(
             TrainSpec,
             node=data,
-            architecture=model[0].part.architecture,
+            architecture=parts[0].architecture,
             model=model,
-            sizes=tuple(params.size for params in model),
-            trained=tuple(params if move else None for params, move in zip(trained, moves, strict=True)),
+            sizes=tuple([part.size for part in parts]),
+            trained=tuple(filled),
             batches=batches,
             only=only,
-            moments=tuple([last.get(params.part.name) for params in model]) if keeps else (),
-            new_moments=tuple(row for of_part in moments for row in of_part),
+            moments=tuple([last.get(part.name) for part in parts]) if keeps else (),
+            new_moments=tuple([row for of_part in moments for row in of_part]),
             objective=objective and objective.without_targets(),
             targets=dict(objective.targets) if objective else {},
             seed=plan.seed,
@@ -136,10 +137,10 @@ class LocalTrainings:
             loss=loss,
         )
         states = dict(last) if writes_state else {}
-        for params, move, rows in zip(model, moves, moments, strict=True):
+        for part, move, rows in zip(parts, moves, moments, strict=True):
             if move and writes_state:
-                before = last.get(params.part.name)
-                states[params.part.name] = OptimizerState(len(rates) + (before.steps if before else 0), rows)
+                before = last.get(part.name)
+                states[part.name] = OptimizerState(len(rates) + (before.steps if before else 0), rows)
         unfinished = None if is_last else plan
         return job, trained, LocalState(states, local, local_state.batches + len(batches), unfinished, loss), means
 

@@ -48,7 +48,10 @@ def check_model(what: str, model: Any) -> None:
     if not isinstance(model, tuple | list):
         got = f"a {type(model).__name__}"
         raise DdlsimError(f"{what}: expected a model as a tuple of its parts, such as (state.model,), got {got}.")
-    names = tuple([getattr(getattr(params, "part", None), "name", type(params).__name__) for params in model])
+    try:
+        names = tuple([params.row.part.name for params in model])
+    except AttributeError:
+        names = tuple([getattr(getattr(params, "part", None), "name", type(params).__name__) for params in model])
     if names in _USUAL or (names[:2] == (CORE, HEAD) and MODEL not in names and len(set(names)) == len(names)):
         return
     got = f"({', '.join(names)}{',' if len(names) == 1 else ''})"

@@ -131,24 +131,27 @@ class Dispatcher:
 
 
 class EvaluationCache:
-    """Computes equal jobs of a wave once.
+    """Computes equal evaluations of a wave once.
 
     A model that has been evaluated in an earlier wave (because its node has stopped, is offline, or has its best model
     tested) is not evaluated again: rows never change, and no two have the same number.
     """
 
     def __init__(self) -> None:
-        self._tested: dict[str | None, dict[Hashable, Any]] = {}
+        self._tested: dict[str, dict[Hashable, Any]] = {}
         """Per split the last wave's evaluations and their values."""
 
     def run(self, specs: Sequence[JobSpec], compute: Callable[[list[JobSpec]], list[Any]]) -> list[Any]:
         """Return the values of jobs in order; `compute` returns the values of different jobs."""
-        identities = [spec.identity() for spec in specs]
-        splits = [spec.split if isinstance(spec, TestSpec) else None for spec in specs]
+        tests = [spec for spec in specs if isinstance(spec, TestSpec)]
+        if len(tests) < len(specs):  # of another kind
+            return compute(list(specs))
+        identities = [spec.identity() for spec in tests]
+        splits = [spec.split for spec in tests]
         values = {identity: value for split in {*splits} for identity, value in self._tested.get(split, {}).items()}
-        distinct = {identity: spec for identity, spec in zip(identities, specs, strict=True) if identity not in values}
+        distinct = {identity: spec for identity, spec in zip(identities, tests, strict=True) if identity not in values}
         values |= zip(distinct, compute(list(distinct.values())), strict=True)
-        for split in {*splits} - {None}:
+        for split in {*splits}:
             of_split = (identity for identity, other in zip(identities, splits, strict=True) if other == split)
             self._tested[split] = {identity: values[identity] for identity in of_split}
         return [values[identity] for identity in identities]
