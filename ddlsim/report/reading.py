@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -176,7 +177,8 @@ def _read_communication(path: Path, num_nodes: int) -> Communication | None:
         _node(path, row["dst"] or 0, num_nodes)
     table = [[-1 if row[name] is None else row[name] for name in names] for row in rows]
     num_pairs = sum(row.get("pairs", 1) for row in rows)
-    return Communication(*np.array(table, dtype=np.int64).reshape(-1, len(names)).T, num_pairs)
+    columns: list[Any] = [*np.array(table, dtype=np.int64).reshape(-1, len(names)).T, num_pairs]
+    return Communication(*columns)
 
 
 def _read_manifest(path: Path) -> dict:

@@ -8,12 +8,11 @@ from ddlsim.report.comparing.rows import compared
 from ddlsim.report.comparing.tables import table_of
 from ddlsim.report.figures import draw, need_matplotlib, save_drawing, written_below
 from ddlsim.report.reading import read
-from ddlsim.report.record_files import damage_of
 from ddlsim.report.records import Records
 from ddlsim.report.section import Section
 from ddlsim.report.sections import sections
 from ddlsim.report.sections.about import GROUP as ABOUT
-from ddlsim.report.summary import read_all, summary_of
+from ddlsim.report.summary import left_out_if_damaged, read_all, summary_of
 from ddlsim.report.summary_table import table as summary_table
 from ddlsim.report.text import columns
 
@@ -30,14 +29,8 @@ def report(run_dirs: Iterable[str | Path], on_damaged: Callable[[DdlsimError], N
     """
     parts, shown = [], []
     for records in read_all(run_dirs, on_damaged):
-        try:
-            with damage_of(records.directory):
-                parts.append(_one(records))
-        except DdlsimError as error:
-            if on_damaged is None:
-                raise
-            on_damaged(error)
-        else:
+        with left_out_if_damaged(records.directory, on_damaged):
+            parts.append(_one(records))
             shown.append(records)
     if len(shown) > 1:
         parts.append(_section("All runs", table_of(compared(shown))))

@@ -5,6 +5,7 @@ Published numbers under `paper` in a scenario are converted to the names of ddls
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -100,16 +101,22 @@ def read_all(paths: Iterable[str | Path], on_damaged: Callable[[DdlsimError], No
         on_damaged: takes the error of a run that cannot be read, which is then left out; by default it is raised.
     """
     for path in find_runs(paths):
-        try:
+        with left_out_if_damaged(path, on_damaged):
             records = read(path)
-            with damage_of(path):
-                summary_of(records)
-        except DdlsimError as error:
-            if on_damaged is None:
-                raise
-            on_damaged(error)
-        else:
+            summary_of(records)
             yield records
+
+
+@contextmanager
+def left_out_if_damaged(path: Path, on_damaged: Callable[[DdlsimError], None] | None) -> Iterator[None]:
+    """Pass the error of damaged records to `on_damaged`; None: raise it."""
+    try:
+        with damage_of(path):
+            yield
+    except DdlsimError as error:
+        if on_damaged is None:
+            raise
+        on_damaged(error)
 
 
 def _honest_and_attacked(records: Records) -> dict:
@@ -125,28 +132,27 @@ def _honest_and_attacked(records: Records) -> dict:
 
 def _backdoor(records: Records, nodes: np.ndarray) -> dict:
     """Return the success rate of the backdoor at these nodes; empty without a backdoor."""
-    values = records.evaluations.values.get("backdoor_success")
-    return {} if values is None or not len(values) else {"backdoor_success": _over(_of(values[-1], nodes), records)}
+    found = _last(records, "backdoor_success", nodes)
+    return {} if found is None else {"backdoor_success": _over(found, records)}
 
 
-def _of(values: np.ndarray, nodes: np.ndarray | None) -> np.ndarray:
-    """One value per node, nan for all but these nodes; None: all."""
-    return values if nodes is None else np.where(nodes, values[: len(nodes)], np.nan)
+def _last(records: Records, name: str, nodes: np.ndarray | None) -> np.ndarray | None:
+    """Return a metric's values at the last evaluation, nan for all but these nodes (None: of all); None without any."""
+    values = records.evaluations.values.get(name)
+    if values is None or not len(values):
+        return None
+    return values[-1] if nodes is None else np.where(nodes, values[-1][: len(nodes)], np.nan)
 
 
 def _quality(records: Records, nodes: np.ndarray | None = None) -> dict:
     """Figures of the last evaluation, of some nodes (bool [N]); None: of all."""
-    evaluations, metric = records.evaluations, records.metric
-    last = _of(evaluations.values[metric][-1], nodes) if len(evaluations) else None
-    quality = {metric: _over(last, records)}
-    for other in records.also_measured:
-        values = evaluations.values.get(other.name)
-        quality[other.name] = _over(None if values is None else _of(values[-1], nodes), records)
+    names = [metric.name for metric in (records.judged_by, *records.also_measured)]
+    quality = {name: _over(_last(records, name, nodes), records) for name in names}
     if records.has_classes:
         quality |= _fairness(records, nodes)
-    peeked = evaluations.values.get(f"{metric}_lowest_test_loss")
-    if peeked is not None:
-        quality[f"{metric}_lowest_test_loss"] = _over(_of(peeked[-1], nodes), records)
+    peeked = f"{records.metric}_lowest_test_loss"
+    if peeked in records.evaluations.values:
+        quality[peeked] = _over(_last(records, peeked, nodes), records)
     return quality
 
 
@@ -168,10 +174,9 @@ def _fairness(records: Records, nodes: np.ndarray | None = None) -> dict:
     evaluations, clusters = records.evaluations, records.node_cluster
     if not len(evaluations) or not records.has_clusters or (nodes is not None and not nodes.any()):
         return dict.fromkeys(FAIRNESS)
-    accuracy = evaluations.values.get("accuracy")
-    fair = None
+    accuracy, fair = _last(records, "accuracy", nodes), None
     if accuracy is not None:
-        of_clusters = metrics.over_clusters(_of(accuracy[-1], nodes), clusters)
+        of_clusters = metrics.over_clusters(accuracy, clusters)
         if nodes is not None:
             of_clusters = of_clusters[np.unique(clusters[nodes])]
         fair = metrics.fair_accuracy(of_clusters, records.fair_lambda)

@@ -88,8 +88,7 @@ class Checkpoints:
         made_with: see State.
         wall_s: returns the wall seconds of the run so far.
         warn: prints a warning about a checkpoint that could not be written.
-        rounds, evaluations: ends of rounds and evaluations so far.
-        log_bytes: valid bytes of the log.
+        replayed: repetition of the checkpoint from which the run continues; None: the run starts.
 
     Attributes:
         slow: whether a signal may not wait for the next checkpoint, so they are made whenever they take little time.
@@ -105,17 +104,15 @@ class Checkpoints:
         made_with: dict[str, str | None],
         wall_s: Callable[[], float],
         warn: Callable[[str], None],
-        rounds: int = 0,
-        evaluations: int = 0,
-        log_bytes: int = 0,
+        replayed: "ReplayToCheckpoint | None" = None,
     ):
         self._folder = directory / files.FOLDER
         self._every, self._learner, self._recorder = every, learner, recorder
         self._last_round = last_round
         self._made_with, self._wall_s, self._warn = made_with, wall_s, warn
-        self._log = files.ValueLog(self._folder / files.LOG, log_bytes)
-        self._rounds = self._last_rounds = rounds
-        self._evaluations = evaluations
+        self._log = files.ValueLog(self._folder / files.LOG, replayed.state.log_bytes if replayed else 0)
+        self._rounds = self._last_rounds = replayed.state.rounds if replayed else 0
+        self._evaluations = replayed.evaluations if replayed else 0
         self._last_s = self._step_s = time.monotonic()
         self._writing_s = 0.0
         self.slow = False

@@ -124,7 +124,6 @@ def _start_checkpoints(context: RunContext, recorder: Recorder) -> None:
     """Make checkpoints from now on, unless nothing is learned: repeating such a run costs as much as running it."""
     if context.options.every.never or context.scenario.learning == "none":
         return
-    start = context.repetition.state if context.repetition else None
     context.checkpoints = Checkpoints(
         context.path,
         context.options.every,
@@ -134,9 +133,7 @@ def _start_checkpoints(context: RunContext, recorder: Recorder) -> None:
         made_with(context.followed, context.device),
         lambda: context.earlier_s + time.perf_counter() - context.started,
         context.console.message,
-        start.rounds if start else 0,
-        context.repetition.evaluations if context.repetition else 0,
-        start.log_bytes if start else 0,
+        context.repetition,
     )
     context.interrupts.wait_for_round()
 

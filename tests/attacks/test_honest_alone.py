@@ -80,7 +80,7 @@ def test_comparisons_and_pages_are_of_honest_nodes(run):
     assert summary["honest"]["accuracy"]["all"] > summary["accuracy"]["all"]
     assert any("to target: accuracy over honest nodes at or above" in note for note in notes_of([row]))
     assert any("honest nodes only; 2 nodes attack them" in note for note in notes_of([row]))
-    assert run_tiles(summary)[0].remark.startswith("6 honest nodes, clusters")
+    assert next(run_tiles(summary)).remark.startswith("6 honest nodes, clusters")
 
 
 def test_fairness_over_rounds_is_of_honest_nodes(run):

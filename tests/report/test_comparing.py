@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.report.comparing.curves import curve_of, mean_curve, measure_of, quantile_975
+from ddlsim.report.comparing.curves import Target, curve_of, mean_curve, measure_of, quantile_975
 from ddlsim.report.comparing.groups import group
-from ddlsim.report.comparing.rows import Target
 from ddlsim.report.comparing.tables import compare
 from ddlsim.report.reading import read
 from ddlsim.report.text import comma_separated, latex_text, markdown, unit_of

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from ddlsim.report.columns import energy, rounds
-from ddlsim.report.comparing.rows import Target, compared
+from ddlsim.report.comparing.curves import Target
+from ddlsim.report.comparing.rows import compared
 from ddlsim.report.comparing.tables import compare
 from ddlsim.report.reading import read
 from ddlsim.report.sections import sections

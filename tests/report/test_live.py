@@ -47,7 +47,7 @@ def test_page_is_renewed_only_after_changed_records(server, make_run):
     version = ask(server, "/")[1].partition('data-version="')[2].partition('"')[0]
     assert ask(server, f"/page?after={version}")[0] == 204
     (directory / "links.jsonl").touch()
-    server._page._rests_until_s = 0.0
+    server.page._rests_until_s = 0.0
     assert ask(server, f"/page?after={version}")[0] == 200
 
 
@@ -77,7 +77,7 @@ def test_other_names_of_the_machine_are_refused(server, make_run):
 
 
 def test_server_listens_only_on_loopback(server):
-    assert server._server.server_address[0] == "127.0.0.1"
+    assert server.server_address[0] == "127.0.0.1"
 
 
 def test_taken_port_is_one_clear_error():

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from ddlsim import runs
-from ddlsim.report.comparing.rows import Target, compared
+from ddlsim.report.comparing.curves import Target
+from ddlsim.report.comparing.rows import compared
 from ddlsim.report.comparing.tables import table_of
 from ddlsim.report.reading import read
 from ddlsim.report.summary import summary_of

@@ -7,9 +7,9 @@ import pytest
 
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.report.comparing.cells import columns_of
-from ddlsim.report.comparing.curves import Drawn
+from ddlsim.report.comparing.curves import Drawn, Target
 from ddlsim.report.comparing.groups import group
-from ddlsim.report.comparing.rows import Target, compared
+from ddlsim.report.comparing.rows import compared
 from ddlsim.report.comparing.sections import chart, costs_to_target
 from ddlsim.report.comparing.tables import table_of
 from ddlsim.report.html.page import tiles

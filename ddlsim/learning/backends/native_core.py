@@ -15,10 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ddlsim.learning.backends.native_plan import compiled, has_hooks
+from ddlsim.learning.backends.native_plan import compiled
 from ddlsim.learning.dropout import CounterDropout
 from ddlsim.learning.layout import Layout
 from ddlsim.learning.training_inputs import CORE
+from ddlsim.models.from_python import MODULE_HOOKS
 
 
 class NativeCore:
@@ -31,7 +32,8 @@ class NativeCore:
     def __init__(self, module: nn.Module, layout: Layout, flat: Tensor, image_shape: Sequence[int]):
         self._core, self._part, self._flat = module.get_submodule(CORE), layout.parts[CORE], flat
         self._plan = compiled(module, layout, flat, image_shape, (CORE,))
-        flattens = any(type(layer) is nn.Flatten for layer in self._core.modules())
+        self._layers = list(self._core.modules())
+        flattens = any(type(layer) is nn.Flatten for layer in self._layers)
         self._shape = (math.prod(self._plan.core_shape),) if flattens else tuple(self._plan.core_shape)
         self._dropouts = [layer for layer in module.modules() if type(layer) is CounterDropout]
         self._images = (Tensor, torch.float32, "cpu", torch.Size(image_shape))
@@ -60,7 +62,7 @@ class NativeCore:
         keys = [int(dropout.counter) % 2**64 for dropout in self._dropouts]
         addresses = self._flat.data_ptr(), images.data_ptr(), len(images)
         self._plan.core_forward(*addresses, self._core.training, keys, found.data_ptr())
-        for layer in self._core.modules() if self._core.training else ():
+        for layer in self._layers if self._core.training else ():
             if isinstance(layer, CounterDropout) and layer.p:
                 layer.advance()
             elif isinstance(layer, nn.BatchNorm2d) and layer.num_batches_tracked is not None:
@@ -97,11 +99,10 @@ class NativeCore:
         known = (type(images), images.dtype, images.device.type, images.shape[1:]) == self._images and len(images)
         learning = {parameter.requires_grad for parameter in self._core.parameters()}
         other = images.requires_grad or torch.is_autocast_enabled("cpu") or len(learning) > 1
-        if not known or other or any(map(has_hooks, self._core.children())):
+        if not known or other or any(getattr(layer, name) for layer in self._layers[1:] for name in MODULE_HOOKS):
             return False
-        modes = {layer.training for layer in self._core.modules()}
-        fits = modes == {True} or (modes == {False} and not (torch.is_grad_enabled() and True in learning))
-        return fits and self._present_addresses() == self._addresses
+        modes = {True}, {torch.is_grad_enabled() and True in learning}  # evaluation mode only without gradients
+        return {layer.training for layer in self._layers} in modes and self._present_addresses() == self._addresses
 
     def _present_addresses(self) -> list[int]:
         """Places of all values that the plan reads; a functional call has others for its time."""
@@ -112,8 +113,7 @@ class NativeCore:
 class _CoreFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, native: NativeCore, images: Tensor, *parameters: Tensor) -> Tensor:
-        found, *ctx.call = native.forward(images)
-        ctx.native = native
+        (found, *ctx.call), ctx.native = native.forward(images), native
         ctx.save_for_backward(images, *parameters)
         return found
 

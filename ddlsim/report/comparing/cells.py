@@ -120,10 +120,10 @@ def words_and_columns(
     Raises:
         ScenarioError: if a column or a unit is unknown.
     """
+    known = [name for kind in UNITS.values() for _, name in kind]
     for unit in units:
-        if not any(unit == name for kind in UNITS.values() for _, name in kind):
-            known = ", ".join(name for kind in UNITS.values() for _, name in kind)
-            raise ScenarioError(f"--units {unit}: unknown unit. Known: {known}.")
+        if unit not in known:
+            raise ScenarioError(f"--units {unit}: unknown unit. Known: {', '.join(known)}.")
     numbers = columns_of(rows, units)
     if chosen is not None:
         by_name = numbers | {column.key: column for column in numbers.values()}

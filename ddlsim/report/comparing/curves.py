@@ -64,11 +64,9 @@ def metric_of_measure(measure: str, records: Records) -> Metric:
         return Metric(measure, share=True)
     if measure in (judged_by.name, *VIEWS) or measure.startswith("cluster_"):
         return judged_by
-    return (
-        Metric(measure, higher_is_better=False, digits=4)
-        if measure.endswith(("loss", "distance"))
-        else metric_named(measure)
-    )
+    if measure.endswith(("loss", "distance")):
+        return Metric(measure, higher_is_better=False, digits=4)
+    return metric_named(measure)
 
 
 def curve_of(records: Records, x: Axis, y: str | None = None) -> Curve:
@@ -153,15 +151,14 @@ def measure_of(records: Records, y: str | None = None) -> np.ndarray:
         "worst_node": (np.fmax if falling else np.fmin).reduce(values, axis=1),
         **{f"cluster_{cluster}": curve for cluster, curve in enumerate(clusters.T)},
     }
-    if measure in views:
-        return views[measure]
     if measure == "fair_accuracy" and not records.has_clusters:
         raise ScenarioError(f"--y fair_accuracy: compares clusters, and {records.directory} has one. Use accuracy.")
-    if measure == "fair_accuracy" and "accuracy" in evaluations.values:
+    if "accuracy" in evaluations.values:
         accuracy = metrics.over_clusters(evaluations.honest("accuracy")[:, : records.num_nodes], records.node_cluster)
-        return np.asarray(metrics.fair_accuracy(accuracy[:, records.judged_clusters], records.fair_lambda))
-    fair = ["fair_accuracy"] if "accuracy" in evaluations.values else []
-    known = ", ".join([*evaluations.values, *views, *fair])
+        views["fair_accuracy"] = metrics.fair_accuracy(accuracy[:, records.judged_clusters], records.fair_lambda)
+    if measure in views:
+        return np.asarray(views[measure])
+    known = ", ".join([*evaluations.values, *views])
     raise ScenarioError(f"--y {measure}: {records.directory} has no such values. Known: {known}.")
 
 

@@ -11,8 +11,9 @@ from ddlsim.foundation.errors import DdlsimError, ScenarioError
 from ddlsim.foundation.strict_json import table_text
 from ddlsim.report import text as formats
 from ddlsim.report.comparing.cells import LEFT, WORDS, Column, common_words, words_and_columns
+from ddlsim.report.comparing.curves import Target
 from ddlsim.report.comparing.groups import Settings, part_of
-from ddlsim.report.comparing.rows import FALLBACK, Row, Target, compared
+from ddlsim.report.comparing.rows import FALLBACK, Row, compared
 from ddlsim.report.section import Table
 from ddlsim.report.summary import read_all
 from ddlsim.report.text import sampled_text
@@ -22,7 +23,7 @@ MOST_VALUES, MOST_CHARACTERS = 3, 30
 """Values of a key in a heading, and characters of each."""
 FORMATS = get_args(Format)
 PLAIN = (
-    *("setting", "scenario", "algorithm", "settings", "data", "status", "evaluated_round"),
+    *("scenario", "algorithm", "settings", "setting", "data", "status", "evaluated_round"),
     *("metric", "measure", "target", "reached"),
 )
 """Values of a row that are columns of CSV and data frames as they are."""

@@ -118,7 +118,7 @@ class LivePage:
 class _Handler(BaseHTTPRequestHandler):
     """Answers two requests: / is the page, /page?after=VERSION is it too if it is newer than that version."""
 
-    page: LivePage
+    server: "LiveServer"
     protocol_version = "HTTP/1.1"
     server_version = "ddlsim"
     sys_version = ""
@@ -128,10 +128,10 @@ class _Handler(BaseHTTPRequestHandler):
         if not self._from_here():
             self._answer(403, "Only pages of this machine are answered.\n", "text/plain")
         elif asked.path == "/":
-            _, text = self.page.newest()
+            _, text = self.server.page.newest()
             self._answer(200, text or STARTING)
         elif asked.path == "/page":
-            version, text = self.page.newest()
+            version, text = self.server.page.newest()
             known = parse_qs(asked.query).get("after") == [version]
             self._answer(*((204, "") if known or not text else (200, text)))
         else:
@@ -155,14 +155,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Do not log requests."""
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Ignore browsers that disconnect during an answer."""
-
-
-class LiveServer:
+class LiveServer(ThreadingHTTPServer):
     """Serves the page of a run, on a port that other machines cannot reach.
 
     Args:
@@ -172,39 +165,39 @@ class LiveServer:
         ScenarioError: if the port is not available.
     """
 
+    daemon_threads = True
+
     def __init__(self, make: Callable[[Path], Page], port: int | None = None):
-        self._page = LivePage(make)
-        self._server = _bound(type("Handler", (_Handler,), {"page": self._page}), port)
-        self._thread = threading.Thread(target=self._server.serve_forever, name="live page", daemon=True)
+        self.page = LivePage(make)
+        try:
+            super().__init__((HOST, DEFAULT_PORT if port is None else port), _Handler)
+        except (OSError, OverflowError) as error:
+            if port is not None:
+                reason = getattr(error, "strerror", None) or error
+                raise ScenarioError(f"--live {port}: expected a free port of this machine, got: {reason}.") from error
+            super().__init__((HOST, 0), _Handler)
+        self._thread = threading.Thread(target=self.serve_forever, name="live page", daemon=True)
         self._thread.start()
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Ignore browsers that disconnect during an answer."""
 
     @property
     def address(self) -> str:
         """For a browser."""
-        return f"http://{HOST}:{self._server.server_address[1]}/"
+        return f"http://{HOST}:{self.server_address[1]}/"
 
     def show(self, directory: Path) -> None:
         """Serve the page of this run from now on."""
-        self._page.directory = directory
+        self.page.directory = directory
 
     def close(self) -> None:
         """Stop the server, after browsers that show the page have received its last state."""
         if not self._thread.is_alive():
             return
-        self._page.ending = True
-        if time.monotonic() - self._page.asked_s < 2 * LAST_LOOK_S:
+        self.page.ending = True
+        if time.monotonic() - self.page.asked_s < 2 * LAST_LOOK_S:
             time.sleep(LAST_LOOK_S)
-        self._server.shutdown()
-        self._server.server_close()
+        self.shutdown()
+        self.server_close()
         self._thread.join()
-
-
-def _bound(handler: type[_Handler], port: int | None) -> _Server:
-    if port is None:
-        with suppress(OSError):
-            return _Server((HOST, DEFAULT_PORT), handler)
-    try:
-        return _Server((HOST, port or 0), handler)
-    except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise ScenarioError(f"--live {port}: expected a free port of this machine, got: {reason}.") from error

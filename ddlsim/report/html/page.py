@@ -12,7 +12,7 @@ import hashlib
 import html
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -279,45 +279,44 @@ def run_page(records: Records, defaults: Mapping[str, Any] | None = None) -> Pag
         str(summary["scenario"]),
         sections(records, summary, defaults),
         " · ".join(parts),
-        run_tiles(summary),
+        list(run_tiles(summary)),
         notes(records, summary),
         f"Made by ddlsim from the records in {records.directory.name}; curves by uPlot (MIT license).",
         records.status != "running",
     )
 
 
-def run_tiles(summary: dict) -> list[Tile]:
+def run_tiles(summary: dict) -> Iterator[Tile]:
     """Quality, fairness and costs."""
     metric, judged_by, of = summary["metric"], Metric(**summary["judged_by"]), honest_part(summary)
-    unit, found = " %" if judged_by.share else "", []
+    unit = " %" if judged_by.share else ""
     if summary[metric]["all"] is not None:
         values = [judged_by.text(value) for value in of[metric]["clusters"] or []]
         clusters = f"clusters {' · '.join(values[:6])}{' …' if len(values) > 6 else ''}"
         remark = clusters if len(values) > 1 else "all nodes"
         remark = f"{len(of['nodes'])} honest nodes, {remark}" if "honest" in summary else remark
         name = judged_by.words[:1].upper() + judged_by.words[1:]
-        found.append(Tile(name, judged_by.text(of[metric]["all"]) + unit, remark))
+        yield Tile(name, judged_by.text(of[metric]["all"]) + unit, remark)
         if of.get("fair_accuracy") is not None and len(values) > 1:
             remark = f"DP {number_text(of['demographic_parity'])}, EO {number_text(of['equalized_odds'])}"
-            found.append(Tile("Fair accuracy", f"{percent_text(of['fair_accuracy'])} %", remark))
+            yield Tile("Fair accuracy", f"{percent_text(of['fair_accuracy'])} %", remark)
     rounds, reached = summary["rounds"], summary["evaluated_round"]
     count = f"{rounds:,}" if summary["status"] == "done" else f"{reached or 0:,} of {rounds:,}"
-    found.append(Tile("Rounds", count, f"evaluated up to {reached}" if reached else ""))
+    yield Tile("Rounds", count, f"evaluated up to {reached}" if reached else "")
     remarks = ["estimated"] if "sim_time_s" in summary["estimated"] else []
     remarks += [] if summary["wall_s"] is None else [f"wall {seconds_text(summary['wall_s'])}"]
-    found.append(Tile("Simulated time", seconds_text(summary["sim_time_s"]), ", ".join(remarks)))
+    yield Tile("Simulated time", seconds_text(summary["sim_time_s"]), ", ".join(remarks))
     wasted = summary["bytes"]["wasted"]
     remark = "" if wasted is None else f"{bytes_text(wasted)} wasted"
-    found.append(Tile("Bytes sent", bytes_text(summary["bytes"]["total"]), remark))
+    yield Tile("Bytes sent", bytes_text(summary["bytes"]["total"]), remark)
     energy = summary.get("energy")
     if energy is not None and energy["joules"] is not None:
         remark = "estimated" if energy["gco2"] is None else f"estimated, {grams_text(energy['gco2'])} CO2e"
-        found.append(Tile("Energy", joules_text(energy["joules"]), remark))
+        yield Tile("Energy", joules_text(energy["joules"]), remark)
     target = summary["target"]
     if target[metric] is not None and summary["timetable"] is None:
         cost = (f"round {target['round']}", costs_text(target)) if target["reached"] else ("not reached",)
-        found.append(Tile(f"To {judged_by.text(target[metric])}{unit}", *cost))
-    return found
+        yield Tile(f"To {judged_by.text(target[metric])}{unit}", *cost)
 
 
 AT_THE_END = ("communication.jsonl", "links.jsonl", "contents.jsonl")
@@ -355,7 +354,7 @@ def comparison_page(runs: Sequence[Records], drawn: Drawn | None = None, damaged
         title,
         comparison_sections(runs, rows, drawn),
         f"{_count(len(runs), 'run')} · {scenarios}",
-        tiles(rows),
+        list(tiles(rows)),
         [*identical(rows), *loud, *(f"left out: {error}" for error in damaged)],
         "Made by ddlsim from the records of the runs; curves by uPlot (MIT license).",
     )
@@ -364,22 +363,21 @@ def comparison_page(runs: Sequence[Records], drawn: Drawn | None = None, damaged
 NO_WINNER = "no winner: not significant (Welch's t, 5 %)"
 
 
-def tiles(rows: Sequence[Row]) -> list[Tile]:
-    """Return the tiles: number of runs, and the best means in quality, fairness and cost of the target; a setting is
+def tiles(rows: Sequence[Row]) -> Iterator[Tile]:
+    """Yield the tiles: number of runs, and the best means in quality, fairness and cost of the target; a setting is
     named if its mean differs significantly from all others, see `Column.winner`.
     """
     metric = rows[0].judged_by
     seeds = sorted({seed for row in rows for seed in row.seeds})
     shown = ", ".join(map(str, seeds[:6])) + (", ..." if len(seeds) > 6 else "")
     count = sum(len(row.seeds) for row in rows)
-    found = [Tile("Runs", str(count), f"seed{'s' if len(seeds) > 1 else ''} {shown}")]
+    yield Tile("Runs", str(count), f"seed{'s' if len(seeds) > 1 else ''} {shown}")
     columns = columns_of(rows)
     for name in (metric.name, "fair_accuracy", "target_bytes", "target_time", "target_energy"):
         if name in columns and (best := columns[name].winner(rows)):
             row, significant = best
             title = f"{'Lowest' if columns[name].best is min else 'Highest'} {columns[name].title}"
-            found.append(Tile(title, columns[name].of(row)[0], row.setting if significant else NO_WINNER))
-    return found
+            yield Tile(title, columns[name].of(row)[0], row.setting if significant else NO_WINNER)
 
 
 def _count(number: int, noun: str) -> str:

@@ -75,13 +75,13 @@ class Comparison:
     def frame(self) -> Any:
         """Return a table with a row per setting: a pandas.DataFrame, or a dictionary of arrays without pandas.
 
-        Its columns are those of `table("csv")`: setting, scenario, algorithm, settings (differences from other rows of
-        these two), data, status, evaluated_round, metric, measure (of the target), target, reached (runs that reached
-        it), seeds, runs (their number) and labels (warnings). For each number there are its mean and its population
-        standard deviation over runs, and the published value: accuracy_all_mean, accuracy_all_std,
-        accuracy_all_published, ... (0 to 1), bytes_mean, sim_time_s_mean, and costs to the target over the runs that
-        reached it, target_round_mean, target_bytes_mean, target_sim_time_s_mean, ...; nan if there is none. If some
-        runs of a setting lack a number, accuracy_1_runs is the number of runs that have it.
+        Its columns are those of `table("csv")`: scenario, algorithm, settings (differences from other rows of these
+        two), setting (differences from all rows), data, status, evaluated_round, metric, measure (of the target),
+        target, reached (runs that reached it), seeds, runs (their number) and labels (warnings). For each number there
+        are its mean and its population standard deviation over runs, and the published value: accuracy_all_mean,
+        accuracy_all_std, accuracy_all_published, ... (0 to 1), bytes_mean, sim_time_s_mean, and costs to the target
+        over the runs that reached it, target_round_mean, target_bytes_mean, target_sim_time_s_mean, ...; nan if there
+        is none. If some runs of a setting lack a number, accuracy_1_runs is the number of runs that have it.
         """
         columns = all_columns(self.rows).items()
         return frames.frame({key: np.array([np.nan if one is None else one for one in each]) for key, each in columns})

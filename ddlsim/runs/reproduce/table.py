@@ -106,36 +106,34 @@ def _each(values: Sequence[float | None], digits: int) -> str:
     return " ".join(number_text(value, digits) for value in values) or "-"
 
 
-def _notes(matrix: Matrix, found: Sequence[Result]) -> list[str]:
+def _notes(matrix: Matrix, found: Sequence[Result]) -> Iterator[str]:
     metric = matrix.judged_by
     unit = f"{metric.words} in percent" if metric.share else metric.words
     over = "all nodes" if matrix.content.average == "nodes" else "the clusters, each weighing the same"
     over += f"; ± population standard deviation over {matrix.content.spread}"
-    notes = [f"published: {matrix.content.source}"]
+    yield f"published: {matrix.content.source}"
     if matrix.learns:
-        notes.append(f"{unit}, mean over {over}")
+        yield f"{unit}, mean over {over}"
     if matrix.learns and matrix.content.spread == "seeds":
-        notes.append("in std: the difference in published standard deviations")
+        yield "in std: the difference in published standard deviations"
         if matrix.content.common_distance and (distance := common_distance(found)) is not None:
-            notes.append(distance.text(_digits(matrix)))
+            yield distance.text(_digits(matrix))
     if any(result.cell.published and result.cell.published.measures for result in found):
         error = "" if matrix.learns else ", and the difference in percent"
-        notes.append(f"measures: ours, and in brackets the published value{error}")
+        yield f"measures: ours, and in brackets the published value{error}"
     partly = [(result, name) for result in found for name in matrix.content.measures if _seed_share(result, name)]
     if partly:
         late = any(name in result.unmeasured for result, name in partly)
         others = "did not come to it, or were kept before this measure was asked for" if late else "did not come to it"
-        notes.append(f"[k/n]: the mean over k of n seeds; the others {others}")
+        yield f"[k/n]: the mean over k of n seeds; the others {others}"
     if matrix.content.note:
-        notes.append(matrix.content.note)
+        yield matrix.content.note
     if matrix.changes:
-        notes.append(f"NOT AS PUBLISHED: run with {' '.join(matrix.changes)}")
-    notes += [
-        f"{result.cell.name}: some nodes have diverged with the seeds {', '.join(map(str, result.partly))}"
-        for result in found
-        if result.partly and result.mean is not None
-    ]
-    notes += [f"{result.cell.name}: {result.cell.content.note}" for result in found if result.cell.content.note]
+        yield f"NOT AS PUBLISHED: run with {' '.join(matrix.changes)}"
+    for result in found:
+        if result.partly and result.mean is not None:
+            seeds = ", ".join(map(str, result.partly))
+            yield f"{result.cell.name}: some nodes have diverged with the seeds {seeds}"
+    yield from (f"{result.cell.name}: {result.cell.content.note}" for result in found if result.cell.content.note)
     outside = [result.cell for result in found if standing(result, matrix) == "outside"]
-    notes += [f"{cell.name}: {cell.content.outside}" for cell in outside if cell.content.outside]
-    return notes
+    yield from (f"{cell.name}: {cell.content.outside}" for cell in outside if cell.content.outside)
