@@ -6,11 +6,11 @@ parameters) only the first is written; `metadata` has the names of the others (`
 trained in addition to the model (`extra_parts`).
 """
 
-import hashlib
 import json
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -86,28 +86,25 @@ def write_models(directory: Path, models: StoredModels, learner: "Learner") -> N
 
     same: dict[str, str] = {}
     files: dict[str, str] = {}
-    total = 0
     for tensors in _pieces(models, learner, same):
         file = f"models-{next(iter(tensors)).partition('/')[0]}.safetensors"
         files |= dict.fromkeys(tensors, file)
-        total += sum(values.nbytes for values in tensors.values())
         write_whole(directory / file, save(tensors))
     extra = {part for node in models.by_node for part in learner.architecture_of(node).layout.names} - {"core", "head"}
-    about = {"total_size": total, "which": models.which, "extra_parts": sorted(extra), "same": same}
+    about = {"which": models.which, "extra_parts": sorted(extra), "same": same}
     index = table_text({"metadata": about, "weight_map": files}, separators=(",", ":"))
     write_whole(directory / MODELS, index.encode())
 
 
 def _pieces(models: StoredModels, learner: "Learner", same: dict[str, str]) -> "Iterator[dict[str, torch.Tensor]]":
     """Return the tensors of each file, which the next one replaces, and fill in the names of equal tensors."""
+    from safetensors.torch import save
+
     tensors: dict[str, torch.Tensor] = {}
-    first: dict[tuple, str] = {}
+    first: dict[bytes, str] = {}  # by the digest of type, shape and values
     for node, (model, local_state) in sorted(models.by_node.items()):
         state = {f"{node}/{name}": values for name, values in _state(learner, node, model, local_state).items()}
-        digests = {own: hashlib.blake2b(values.numpy().tobytes()).digest() for own, values in state.items()}
-        names = {
-            own: first.setdefault((values.dtype, values.shape, digests[own]), own) for own, values in state.items()
-        }
+        names = {own: first.setdefault(blake2b(save({"": values})).digest(), own) for own, values in state.items()}
         same |= {own: written for own, written in names.items() if written != own}
         tensors |= {own: state[own] for own, written in names.items() if written == own}
         del state

@@ -240,7 +240,6 @@ def test_no_more_than_one_large_model_is_in_memory_at_once(ran, monkeypatch):
     names = [f"models-{node}.safetensors" for node in range(4)]
     assert sorted(path.name for path in pieces.glob("models-*")) == names
     index = json.loads((pieces / MODELS).read_text())
-    assert index["metadata"]["total_size"] == 4 * one
     assert all(file == f"models-{name[0]}.safetensors" for name, file in index["weight_map"].items())
     assert all(set(load_file(pieces / file)) <= set(index["weight_map"]) for file in names)
     for node in range(4):
