@@ -127,9 +127,7 @@ class Registry(Mapping[str, type]):
 
         Any other class, e.g. of a notebook, is registered in this process under its class name.
         """
-        cls = type(part)
-        found = self._known_name(cls)
-        return self.register_class(cls) if found is None else found
+        return self.register_class(type(part))
 
     def label_of(self, part: object) -> str:
         """Return the name for messages and paths: as `name_of`, but only the class name of a class in a file."""
