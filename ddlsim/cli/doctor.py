@@ -12,6 +12,7 @@ from pathlib import Path
 import typer
 
 from ddlsim.cli.options import AsJson, DataDir, ExecutorName
+from ddlsim.foundation import native
 from ddlsim.foundation.environment import num_cores
 from ddlsim.foundation.strict_json import table_text
 
@@ -103,7 +104,6 @@ def _torchvision() -> Iterator[Finding]:
 
 
 def _kernels() -> Iterator[Finding]:
-    from ddlsim.foundation import native
 
     module = native.extension()
     isas = ", ".join(map(str, module.isas()))
@@ -116,7 +116,6 @@ def _kernels() -> Iterator[Finding]:
 def _cuda() -> Iterator[Finding]:
     import torch
 
-    from ddlsim.foundation import native
     from ddlsim.kernels.grouped_conv import why_no_kernels
 
     if not torch.cuda.is_available():

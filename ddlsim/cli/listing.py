@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ddlsim.cli.options import AsJson
+from ddlsim.foundation.errors import ScenarioError, did_you_mean
 from ddlsim.foundation.strict_json import table_text
 from ddlsim.foundation.units import MAX_COUNT
 
@@ -62,7 +63,6 @@ def show(
 ) -> None:
     """Show a named part: its documentation, source, keys and an example."""
     from ddlsim.foundation import own_code
-    from ddlsim.foundation.errors import ScenarioError
     from ddlsim.report.text import printable
     from ddlsim.scenario import parts
 
@@ -95,7 +95,6 @@ def _plural(word: str) -> str:
     Raises:
         ScenarioError: the word is not a kind; for the name of a part, with the command that shows the part.
     """
-    from ddlsim.foundation.errors import ScenarioError, did_you_mean
     from ddlsim.scenario import parts
 
     found = next((kind for kind in KINDS if word in (kind, kind[:-1], TABLE_OF.get(kind))), None)
@@ -173,7 +172,6 @@ def rows_of(kind: str) -> list[dict[str, Any]]:
 
 def _about(path: Path) -> str:
     """Return the description of a scenario, or its first comment."""
-    from ddlsim.foundation.errors import ScenarioError
     from ddlsim.scenario.tree import parse_file
 
     try:

@@ -3,6 +3,7 @@
 import html
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import product
 from numbers import Real
 from os import PathLike
 from pathlib import Path
@@ -23,7 +24,7 @@ from ddlsim.report.reading import find_runs
 from ddlsim.report.text import terminal_width
 from ddlsim.runs.api.arguments import flat, part_of, sections_of
 from ddlsim.runs.api.run import NOTEBOOK, Run
-from ddlsim.runs.api.start import NAMED
+from ddlsim.runs.api.start import NAMED, resolve, run
 from ddlsim.runs.options import listed, path_of
 from ddlsim.runs.sweeps.axes import label_of, numbered
 from ddlsim.runs.sweeps.points import refuse_same_scenarios
@@ -165,8 +166,8 @@ def compare(
         raise ScenarioError("compare: expected at least one run or run directory.")
     found: dict[Path, Run] = {}
     for each in given:
-        for run in [each] if isinstance(each, Run) else map(Run, find_runs([path_of("compare: runs", each)])):
-            found.setdefault(run.dir.resolve(), run)
+        for one in [each] if isinstance(each, Run) else map(Run, find_runs([path_of("compare: runs", each)])):
+            found.setdefault(one.dir.resolve(), one)
     keys = [key.strip() for key in group_by.split(",")] if isinstance(group_by, str) else group_by
     return Comparison(list(found.values()), keys, at, y)
 
@@ -199,9 +200,6 @@ def sweep(
         ScenarioError: if a combination cannot be run, before anything runs.
         DdlsimError: of the first run that fails; earlier runs are kept.
     """
-    from itertools import product
-
-    from ddlsim.runs.api.start import resolve, run
 
     axes = _axes({} if grid is None else grid)
     every = [None] if seeds is None else listed("sweep: seeds", seeds, "[0, 1, 2] or range(3)")

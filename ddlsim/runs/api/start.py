@@ -8,6 +8,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
+from ddlsim import runs
 from ddlsim.foundation.errors import ScenarioError, kind_of
 from ddlsim.report.reading import read_yaml
 from ddlsim.runs.api.arguments import KEYS, changes_of, flat, refuse_other_values, register, scenario_of, sections_of
@@ -101,7 +102,6 @@ def run(
         CallbackFailed: if a callback has raised. RecordsFailed: if records could not be written.
         Interrupted: a KeyboardInterrupt with the run, after its records are written.
     """
-    from ddlsim import runs
 
     given = sections_of(options)
     given |= {"algorithm": algorithm, "model": model, "data": data, "topology": topology, "seed": seed}
@@ -212,7 +212,6 @@ def resume(
         ScenarioError: if there is nothing to resume, or something has changed: nothing was changed.
         Interrupted: see `run`.
     """
-    from ddlsim import runs
 
     if from_round is not None and not isinstance(from_round, Integral):
         raise ScenarioError(f"from_round: expected a whole number, got {kind_of(from_round)}.")

@@ -33,6 +33,7 @@ import numpy as np
 from annotated_types import Ge, MinLen
 from pydantic import AfterValidator, Field, model_validator
 
+from ddlsim.report.reading import read
 from ddlsim.report.summary import honest_part
 from ddlsim.runs.sweeps.axes import GridKeys, Seeds
 from ddlsim.scenario.sections import Section
@@ -79,7 +80,6 @@ def _seconds_per_round(summary: dict[str, Any], directory: Path) -> float | None
 
 def _computing_s(summary: dict[str, Any], directory: Path) -> float:
     """Return the seconds of the slowest node's local steps in a round."""
-    from ddlsim.report.reading import read
 
     return read(directory).scenario["training"]["local_steps"] * summary["step_times"]["step_s"][-1]
 
@@ -111,7 +111,6 @@ def _mb_per_node(summary: dict[str, Any], directory: Path) -> float:
 
 
 def _highest_fair_accuracy(summary: dict[str, Any], directory: Path) -> float | None:
-    from ddlsim.report.reading import read
 
     records = read(directory)
     if not len(records.evaluations) or records.metric != "accuracy":
@@ -127,7 +126,6 @@ def _between_merges(kind: str) -> Callable[[dict[str, Any], Path], float | None]
     """
 
     def value(summary: dict[str, Any], directory: Path) -> float | None:
-        from ddlsim.report.reading import read
         from ddlsim.report.sections.peers import measured_at_merges, merge_quality
 
         records = read(directory)
