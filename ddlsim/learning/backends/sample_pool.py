@@ -9,6 +9,9 @@ import torch
 from ddlsim.kernels.matrices import uploaded
 from ddlsim.learning.datasets import ByteInputs, Inputs, MappedInputs, Samples
 
+Gathered = tuple[torch.Tensor, torch.Tensor]
+"""Images and labels."""
+
 
 class SamplePool:
     """The training samples of all nodes in one tensor, so that one gather makes a batch for every node of a wave.
@@ -57,7 +60,7 @@ class SamplePool:
         parts = flat.split([rows.size for rows in found])
         return [part.view(rows.shape) for part, rows in zip(parts, found, strict=True)]
 
-    def gather(self, node: int, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def gather(self, node: int, rows: torch.Tensor) -> Gathered:
         """Gather images [..., C, H, W] and labels [...] from rows [...] of the pool that holds a node's samples."""
         flat = rows.reshape(-1)
         images, labels = self._pools[self.pool_of[node]]
@@ -65,7 +68,7 @@ class SamplePool:
         found = images.index_select(0, flat), labels.index_select(0, places)
         return found[0].unflatten(0, rows.shape), found[1].unflatten(0, rows.shape)
 
-    def look(self, nodes: Sequence[int], indices: Sequence[np.ndarray]) -> Callable[[slice], Samples]:
+    def look(self, nodes: Sequence[int], indices: Sequence[np.ndarray]) -> Callable[[slice], Gathered]:
         """Return a function of a range of n samples of each of some nodes, which gathers images [N, n, ...] and labels.
 
         Args:
@@ -80,7 +83,7 @@ class SamplePool:
         rows = self.rows(asked)
         order = np.argsort(np.concatenate(pools))
 
-        def samples(part: slice) -> Samples:
+        def samples(part: slice) -> Gathered:
             found = [self.gather(nodes[own[0]], places[:, part]) for own, places in zip(pools, rows, strict=True)]
             if len(found) == 1:
                 return found[0]

@@ -15,7 +15,7 @@ import torch
 
 from ddlsim.kernels.matrices import downloaded, uploaded
 from ddlsim.learning.backends.device import Memory
-from ddlsim.learning.backends.sample_pool import SamplePool
+from ddlsim.learning.backends.sample_pool import Gathered, SamplePool
 from ddlsim.learning.backends.stacked_models import StackedModels, stack_models
 from ddlsim.learning.backends.workspace import autocast
 from ddlsim.learning.bank import LazyValue, Row, architecture_of, lazy_values, stacked_rows
@@ -28,7 +28,7 @@ Answers = tuple[Sequence[tuple[int, int]], Callable[[], Iterable[Any]]]
 """Places of questions, and a function that waits for their answers."""
 
 
-Look = Callable[[slice], Samples]
+Look = Callable[[slice], Gathered]
 """Range of images -> these images [S, n, ...] and labels [S, n, ...] of S sources."""
 
 
@@ -215,7 +215,7 @@ def _losses(data: NodeDatasets, outputs: torch.Tensor, labels: torch.Tensor) -> 
     return each.double().view(labels.shape[:2])
 
 
-def _stack(values: Sequence[torch.Tensor]) -> torch.Tensor:
+def _stack(values: list[torch.Tensor]) -> torch.Tensor:
     return values[0][None] if len(values) == 1 else torch.stack(values)
 
 
@@ -230,7 +230,7 @@ def _tested(
     images, labels = next(iter(samples.values()))
     tally = MetricSum(data.task, len(questions), labels.device)
 
-    def look(part: slice) -> Samples:
+    def look(part: slice) -> Gathered:
         seen = [(images[part], labels[part]) for images, labels in samples.values()]
         return _stack([images for images, _ in seen]), _stack([labels for _, labels in seen])
 

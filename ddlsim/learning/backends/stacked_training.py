@@ -14,7 +14,7 @@ import torch
 
 from ddlsim.kernels.matrices import uploaded
 from ddlsim.learning.augmenting import augment_together
-from ddlsim.learning.backends.sample_pool import SamplePool
+from ddlsim.learning.backends.sample_pool import Gathered, SamplePool
 from ddlsim.learning.backends.stacked_models import StackedModels, stack_models
 from ddlsim.learning.backends.stacked_steps import Gradients
 from ddlsim.learning.backends.step_graphs import StepGraphs
@@ -31,9 +31,6 @@ PREPARED_BYTES = 2**27
 
 MOST_CHAINED = 16
 """Most steps of one graph, whose recording takes several times as long as its steps."""
-
-Samples = tuple[torch.Tensor, torch.Tensor]
-"""Images and labels."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +98,7 @@ class StackedTraining:
             wave.run(span, samples)
         wave.store()
 
-    def _samples(self, jobs: Sequence[TrainSpec], spans: Sequence[Span]) -> Iterator[list[Iterator[Samples]]]:
+    def _samples(self, jobs: Sequence[TrainSpec], spans: Sequence[Span]) -> Iterator[list[Iterator[Gathered]]]:
         """Yield per span, for each run, the images [m, n, b, C, H, W] and labels [m, n, b] of its steps in blocks."""
         kind, views = self._training.augmentation, _views(jobs[0])
         augmenters = [
@@ -117,7 +114,7 @@ class StackedTraining:
         for span in spans:
             yield [self._prepared(jobs[0].node, next(indices), augmenters[rows]) for rows, _ in span.runs]
 
-    def first_samples(self, jobs: Sequence[TrainSpec], steps: int) -> list[Samples]:
+    def first_samples(self, jobs: Sequence[TrainSpec], steps: int) -> list[Gathered]:
         """Return images [n, b, C, H, W] and labels [n, b] of the first steps of trainings with equal batches there."""
         steps = min(steps, len(jobs[0].batches))
         views, sizes = _views(jobs[0]), jobs[0].batches.sizes[:steps]
@@ -125,7 +122,7 @@ class StackedTraining:
         asked = [(nodes, _indices(jobs, range(step, step + 1), size, views)) for step, size in enumerate(sizes)]
         return [self._pool.gather(nodes[0], rows[0]) for rows in self._pool.rows(asked)]
 
-    def _prepared(self, node: int, indices: torch.Tensor, augmenters: Sequence) -> Iterator[Samples]:
+    def _prepared(self, node: int, indices: torch.Tensor, augmenters: Sequence) -> Iterator[Gathered]:
         """Yield the samples of rows [steps, n, b] of the pool, of several steps at once."""
         image_bytes = 4 * self._data.train[node][0].shape[1:].numel()
         at_once = max(1, PREPARED_BYTES // max(1, indices[0].numel() * image_bytes))
@@ -180,7 +177,7 @@ class _Wave:
         self._class_sums: torch.Tensor | None = None
         self._num_steps = np.array([len(job.batches) for job in jobs])
 
-    def run(self, span: Span, samples: Sequence[Iterator[Samples]]) -> None:
+    def run(self, span: Span, samples: Sequence[Iterator[Gathered]]) -> None:
         """Train in the steps of a span."""
         self._updates.keep_first(span.rows)
         self._buffers = tuple(each.clone() for each in self._buffers)  # from a graph's memory, see StepGraphs
@@ -201,7 +198,7 @@ class _Wave:
                 results.append(found if len(waves) == 1 else tuple(each.clone() for each in found))
             self._take(step, span.rows, [_joined(parts) for parts in zip(*results, strict=True)])
 
-    def _run_chains(self, span: Span, blocks: Iterator[Samples]) -> None:
+    def _run_chains(self, span: Span, blocks: Iterator[Gathered]) -> None:
         """Train in the steps of a span whose updates are plain: several steps are one function, and so one graph."""
         rows, gradients = slice(0, span.rows), self._models.gradients(self._jobs[0])
         for images, labels in blocks:
