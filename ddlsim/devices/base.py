@@ -90,10 +90,6 @@ class StepTimeTrace:
     times_s: tuple[tuple[float, ...], ...]
     step_times_s: tuple[tuple[float, ...], ...]
 
-    def __len__(self) -> int:
-        """Return the number of nodes."""
-        return len(self.times_s)
-
     def duration_s(self, node: int, steps: float, start_s: float) -> float:
         """Return the seconds that `steps` steps (whole or not) take a node that starts them at `start_s`."""
         times_s, step_times_s = self.times_s[node], self.step_times_s[node]

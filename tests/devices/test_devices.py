@@ -61,7 +61,7 @@ def trace(tmp_path, *rows: str) -> Trace:
 
 def test_trace_is_followed_in_the_middle_of_a_training(tmp_path):
     drawn = trace(tmp_path, "10,0,2", "0,0,1", "0,1,5", "20,0,0.5", "3,7,1").draw(2, seed=0)
-    assert len(drawn) == 2
+    assert len(drawn.times_s) == 2
     assert drawn.duration_s(0, 4, start_s=0) == 4
     assert drawn.duration_s(0, 4, start_s=8) == 2 + 4  # two steps of 1 s, then two of 2 s
     assert drawn.duration_s(0, 10, start_s=8) == 2 + 10 + 1.5  # all three speeds
