@@ -1,6 +1,8 @@
 """Answers of nodes to requests: to pulls with a publication, to offers, and to requests of scores."""
 
+from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import simpy
@@ -104,13 +106,13 @@ class AnswerService:
         self._network, self._members, self._run, self._compute = parts.network, parts.members, parts.run, parts.compute
         self._clock, self._packer, self._send, self._fail = parts.clock, packer, send, fail
         self.holds: Callable[[Message], bool] = lambda _: False
-        self._stores: dict[int, PullStore] = {}
+        self._stores: defaultdict[int, PullStore] = defaultdict(partial(PullStore, parts.run.in_step))
         self._oldest_round, self._oldest_as_of = 0, 0
 
     def publish(self, node: int, round_num: int, stage: int | None, payload: dict[str, Any]) -> None:
         """Answer pulls with this payload from now on, including waiting pulls."""
         self._packer.publish(node, payload)
-        self._store(node).publish(round_num, stage, payload, self._oldest())
+        self._stores[node].publish(round_num, stage, payload, self._oldest())
         self.answer_waiting(node)
 
     def handle(self, request: Message) -> None:
@@ -126,7 +128,7 @@ class AnswerService:
 
     def answer_waiting(self, node: int) -> None:
         """Answer the pulls that have waited for a publication."""
-        for request, stay in self._store(node).take_waiting():
+        for request, stay in self._stores[node].take_waiting():
             if self._still_asks(request, stay):
                 self._answer(request)
             else:
@@ -134,7 +136,7 @@ class AnswerService:
 
     def stopped(self, node: int) -> None:
         """Stop a node early: its publication answers all pulls of any round from now on."""
-        self._store(node).close()
+        self._stores[node].close()
         self.answer_waiting(node)
 
     def turn_away(self, node: int) -> None:
@@ -154,7 +156,7 @@ class AnswerService:
 
     def _answer(self, request: Message) -> None:
         """Answer a peer's pull, or keep it until the node has published for that round."""
-        node, store = request.receiver, self._store(request.receiver)
+        node, store = request.receiver, self._stores[request.receiver]
         payload = store.answer_to(request)
         if payload is None or self.holds(request):
             store.wait(request, self._members[request.src].stay)
@@ -198,8 +200,3 @@ class AnswerService:
             rounds = (member.round_num for member in self._members if member.online and not member.finished)
             self._oldest_round, self._oldest_as_of = min(rounds, default=completed), completed
         return self._oldest_round
-
-    def _store(self, node: int) -> PullStore:
-        if node not in self._stores:
-            self._stores[node] = PullStore(self._run.in_step)
-        return self._stores[node]

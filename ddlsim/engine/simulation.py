@@ -218,10 +218,7 @@ class Simulation:
         self.env.schedule(ends, URGENT)
 
     def _algorithm_of(self, round_num: int) -> Algorithm:
-        for first, algorithm in self._by_round:
-            if round_num >= first:
-                return algorithm
-        raise AssertionError("the algorithm that the run began with is of round 0")
+        return next(algorithm for first, algorithm in self._by_round if round_num >= first)
 
     def _answer(self, offer: Message) -> Mapping[str, Any]:
         """Return the answer of a node's algorithm to an offer, see Node.exchange."""

@@ -41,7 +41,7 @@ def answers(monkeypatch):
     answer, messages = AnswerService._answer, MessagePacker.messages
 
     def noted(self, request):
-        published[:] = [self._store(request.receiver).answer_to(request)]
+        published[:] = [self._stores[request.receiver].answer_to(request)]
         answer(self, request)
 
     def sent(self, sender, receivers, round_num, kind, payload, keys=None):

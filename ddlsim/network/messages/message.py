@@ -156,12 +156,9 @@ class Contacts:
             for receiver in message.receivers:
                 if receiver == src:
                     continue
-                known = of_round.get((src, receiver))
-                if known is None:
-                    of_round[src, receiver] = [1, num_bytes]
-                else:
-                    known[0] += 1
-                    known[1] += num_bytes
+                known = of_round.setdefault((src, receiver), [0, 0])
+                known[0] += 1
+                known[1] += num_bytes
 
     def take(self, completed: int | None = None) -> list[dict[str, Any]]:
         """Remove and return the rounds below `completed` (None: all) as rows for contacts.jsonl, ascending.
