@@ -281,9 +281,7 @@ class AttackedTransport(NetworkTransport):
             self.fail(message)
 
     def _may_send(self, node: int, round_num: int) -> bool:
-        member = self._members[node]
-        at_work = member.online and not member.finished and not member.stopped
-        return at_work and max(member.round_num, member.first_round) <= round_num
+        return self._members[node].has_yet_to_do(round_num)
 
     def _has_sent(self, node: int, round_num: int) -> None:
         if self._attackers.of(node) is None:

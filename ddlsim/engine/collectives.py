@@ -339,7 +339,5 @@ class Collectives:
 
     def _may_call(self, node: int, channel: tuple, number: int) -> bool:
         """Whether a node may still make the call of this number in its round."""
-        member, round_num = self._members[node], channel[-1]
-        at_work = member.online and not member.finished and not member.stopped
-        in_time = max(member.round_num, member.first_round) <= round_num and self._run.takes_part(node, round_num)
-        return at_work and in_time and self._counts[node].get(channel, 0) < number
+        may_join = self._members[node].has_yet_to_do(channel[-1]) and self._run.takes_part(node, channel[-1])
+        return may_join and self._counts[node].get(channel, 0) < number

@@ -83,6 +83,11 @@ class Member:
     stay: int = 0
     times_lost: int = 0
 
+    def has_yet_to_do(self, round_num: int) -> bool:
+        """Whether the node is at work and may still do this round."""
+        at_work = self.online and not self.finished and not self.stopped
+        return at_work and max(self.round_num, self.first_round) <= round_num
+
     def on_the_way_to(self, completed: int) -> bool:
         """Whether it takes part and has not yet completed this number of rounds."""
         takes_part = self.online and not self.finished and not self.late
