@@ -188,9 +188,8 @@ class SecureRounds:
         if session is None or session.stage != stage or user in session.gone or session.group is None:
             self._network.unused(news)
             return
-        users = session.passed[
-            protocol.SHARE if stage == protocol.UNMASK else protocol.ADVERTISE
-        ]  # users whose shares, or keys, it has
+        passed = protocol.SHARE if stage == protocol.UNMASK else protocol.ADVERTISE
+        users = session.passed[passed]  # users whose shares, or keys, it has
         values = protocol.num_values(session.inputs[user]) if stage == protocol.COLLECT else 0
         size = protocol.answer_bytes(self._settings, stage, len(users), len(session.group), values)
         self._send([self._message(user, (news.src,), news.round_num, protocol.ANSWERS[stage], size)])

@@ -278,10 +278,8 @@ class Network:
             return
         delay_s = exact_delay(self._env.now, time_s)
         # A later alarm remains in SimPy's queue, which cannot remove it, and is ignored.
-        self._alarm, self._alarm_s = (
-            ScheduledCall(self._env, self._handle_completions, delay_s, LATEST),
-            self._env.now + delay_s,
-        )
+        self._alarm = ScheduledCall(self._env, self._handle_completions, delay_s, LATEST)
+        self._alarm_s = self._env.now + delay_s
 
     def _handle_completions(self, alarm: ScheduledCall) -> None:
         """Handle the completions of this instant, after all its other events."""

@@ -145,10 +145,8 @@ def _training(scenario: Scenario) -> Wrong:
         ("accumulate", 1, "every mini-batch makes an update"),
     ):
         if scenario.algorithm.splits_local_steps and getattr(training, key) != common:
-            yield (
-                f"training.{key}",
-                f"expected {common:g}: {scenario.algorithm_name} corrects each step, so that {why}",
-            )
+            text = f"expected {common:g}: {scenario.algorithm_name} corrects each step, so that {why}"
+            yield f"training.{key}", text
     schedule, rounds = training.schedule, scenario.rounds
     if schedule is not None and schedule.per == "round" and schedule.warmup >= rounds:
         yield "training.schedule.warmup", f"expected less than the run's rounds ({rounds}), got {schedule.warmup}"
@@ -257,10 +255,8 @@ def _graph(scenario: Scenario) -> Wrong:
         return
     if topology.directed and graphs in ("undirected", "symmetric"):
         text = f"this topology is directed, and {name} needs a graph in which both nodes of an edge exchange"
-        yield (
-            "topology",
-            f"{text}. Choose another topology, or an algorithm for directed graphs (dpsgd, el, gossip, sgp)",
-        )
+        cure = "Choose another topology, or an algorithm for directed graphs (dpsgd, el, gossip, sgp)"
+        yield "topology", f"{text}. {cure}"
         return
     drawn: Any = None
     with suppress(ScenarioError):  # the topology reports it

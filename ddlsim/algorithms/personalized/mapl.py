@@ -201,9 +201,8 @@ class MAPL(Algorithm):
 
         cosines = node.class_cosines(node.classifier(state.trained[1]), classifiers)
         similarity = np.zeros(node.num_nodes)
-        cosines = {
-            peer: 0.0 if np.isnan(cosine) else cosine for peer, cosine in cosines.items()
-        }  # NaN: it has diverged
+        # The cosine of a classifier that has diverged is NaN.
+        cosines = {peer: 0.0 if np.isnan(cosine) else cosine for peer, cosine in cosines.items()}
         similarity[list(cosines)] = list(cosines.values())
         largest = max(cosines.values(), default=0.0)
         if self.variant == "code" and largest:  # 0: all others have diverged
