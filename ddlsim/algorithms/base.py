@@ -9,19 +9,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+import numpy as np
+
+from ddlsim.algorithms.similarity import Similarity
 from ddlsim.foundation.registry import Part
+from ddlsim.node.candidates import EvaluationCandidates
+from ddlsim.node.node import Message, Model, Node, Steps
+from ddlsim.node.parameters import Deferred
+from ddlsim.node.ports import Compute
 
 if TYPE_CHECKING:
-    import numpy as np
     from torch import nn
-
-    from ddlsim.algorithms.similarity import Similarity
-    from ddlsim.learning.job_types import Model
-    from ddlsim.network.messages.message import Message
-    from ddlsim.node.candidates import EvaluationCandidates
-    from ddlsim.node.node import Node, Steps
-    from ddlsim.node.parameters import Deferred
-    from ddlsim.node.ports import Compute
 
 GraphKind = Literal["any", "static", "dynamic"]
 Graphs = Literal["undirected", "symmetric", "balanced", "directed", "pushes"]
@@ -117,10 +115,10 @@ class Algorithm(Part, ABC):
     # -- a node's life ---------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def start(self, node: "Node") -> Any:
+    def start(self, node: Node) -> Any:
         """Return a node's state before its first round, or after it has lost its state; takes no simulated time."""
 
-    def join(self, node: "Node", state: Any, round_num: int) -> "Steps":
+    def join(self, node: Node, state: Any, round_num: int) -> Steps:
         """Prepare the next round of a node that joins a running simulation, or returns without its state (or with it,
         see `rejoins_after_absence`). Default: nothing.
         """
@@ -128,21 +126,21 @@ class Algorithm(Part, ABC):
         yield
 
     @abstractmethod
-    def round(self, node: "Node", state: Any, round_num: int) -> "Steps":
+    def round(self, node: Node, state: Any, round_num: int) -> Steps:
         """Run one round. A node that leaves abandons the round at once; its state remains as at that time."""
 
-    def answer(self, node: "Node", state: Any, offer: "Message") -> Mapping[str, Any]:
+    def answer(self, node: Node, state: Any, offer: Message) -> Mapping[str, Any]:
         """Return the payload for a peer whose offer (`node.exchange`) arrives at this node; takes no simulated time,
         and may be called while the node trains. Default: nothing.
         """
         return {}
 
-    def finish(self, node: "Node", state: Any, round_num: int) -> "Steps":
+    def finish(self, node: Node, state: Any, round_num: int) -> Steps:
         """Run a last exchange after the last round. Default: none."""
         return
         yield
 
-    def stopped(self, node: "Node", state: Any, best: "Model | None", round_num: int) -> None:
+    def stopped(self, node: Node, state: Any, best: Model | None, round_num: int) -> None:
         """Handle the end of the node's rounds by early stopping after this one. Default: nothing.
 
         Args:
@@ -159,7 +157,7 @@ class Algorithm(Part, ABC):
     # -- evaluation ------------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def serving(self, node: "Node", state: Any) -> "EvaluationCandidates | None":
+    def serving(self, node: Node, state: Any) -> EvaluationCandidates | None:
         """Return the models that the node would answer queries with; None if it is a server."""
 
     @property
@@ -207,7 +205,7 @@ class Algorithm(Part, ABC):
 
     # -- algorithms that compare models ----------------------------------------------------------------------------
 
-    def similarity_measure(self, node: "Node | None") -> "Similarity | None":
+    def similarity_measure(self, node: Node | None) -> Similarity | None:
         """Similarity measure for model comparisons (on this node, or in general). Default: None, no comparison."""
         return None
 
@@ -221,8 +219,8 @@ class Algorithm(Part, ABC):
         return None
 
     def similarities_of(
-        self, node: "Node", own: Any, others: Mapping[int, Any], compute: "Compute", rng: "np.random.Generator"
-    ) -> "Deferred":
+        self, node: Node, own: Any, others: Mapping[int, Any], compute: Compute, rng: np.random.Generator
+    ) -> Deferred:
         """Return a deferred mapping from node id to similarity, for monitoring (records.true_similarities).
 
         Only called if `similarity_measure` returns a measure.
