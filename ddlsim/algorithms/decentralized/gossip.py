@@ -11,13 +11,11 @@ once, then trained in the next; the paper trains on each arrival. A node that ha
 its model. No node waits for another, in either mode; a peer that is offline does not get the model.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from ddlsim.algorithms.base import Graphs
 from ddlsim.algorithms.rounds import ModelState, SharedModel
-from ddlsim.network.messages.message import Message
 from ddlsim.node.node import Node, Steps
 
 
@@ -48,14 +46,11 @@ class GossipLearning(SharedModel):
         state.age += steps
         node.send(node.random_peer(round_num), round_num, model=state.model, age=state.age)
         inbox = yield node.receive(round_num, wait=False)
-        self._merge(node, state, inbox)
-
-    def _merge(self, node: Node, state: State, inbox: Sequence[Message]) -> None:
-        """Merge the models; the result is as old as its oldest input."""
+        if not inbox:
+            return
         models = {node.id: state.model} | {m.src: m.payload["model"] for m in inbox}
         ages = {node.id: state.age} | {m.src: m.payload["age"] for m in inbox}
         weights = ages if self.merge == "age" else dict.fromkeys(models, 1)
-        if inbox:
-            total = sum(weights.values())
-            state.model = node.aggregate(models, {n: weight / total for n, weight in weights.items()})
-            state.age = max(ages.values())
+        total = sum(weights.values())
+        state.model = node.aggregate(models, {n: weight / total for n, weight in weights.items()})
+        state.age = max(ages.values())  # a merged model is as old as its oldest input
