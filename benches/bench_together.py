@@ -16,7 +16,7 @@ from ddlsim.runs.sweeps.together import run_processes
 from ddlsim.scenario.load import read_tree
 
 SCENARIO = Path(__file__).parents[1] / "scenarios" / "smoke.yaml"
-SETTINGS = ("model={name: gn_lenet}", "rounds=6", "evaluation.every=6", "compute_device=cpu")
+SETTINGS = ("model={name: gn_lenet}", "rounds=4", "evaluation.every=4", "compute_device=cpu")
 SEEDS = parse_seeds("0..7")
 
 
