@@ -1,5 +1,6 @@
 """A local training in pieces equals one call, byte for byte."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,7 @@ def test_training_in_pieces_gives_the_same_models(tmp_path, keys):
 
 
 def test_stacked_training_in_pieces_gives_the_same_models(tmp_path, monkeypatch):
-    monkeypatch.setattr(learner, "make_backends", lambda *arguments: make_backends(*arguments, stacked=True))
+    monkeypatch.setattr(learner, "make_backends", partial(make_backends, stacked=True))
     keys = (MOMENTUM, DROPOUT, "training.augmentation=crop_flip")
     assert models(tmp_path / "pieces", "[1, 2, 6]", *keys) == models(tmp_path / "whole", "[9]", *keys)
 
