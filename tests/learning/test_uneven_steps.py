@@ -64,6 +64,7 @@ def test_uneven_trainings_in_one_matrix_equal_those_alone(pair, matrices, keys):
     assert matrices == [3, 3] and not together.fallback_counts
 
 
+@pytest.mark.full
 def test_matrix_holds_as_many_models_as_its_bytes_allow(pair, matrices, monkeypatch):
     plain, together = pair()
     size = 4 * together.architecture_of(0).layout.size

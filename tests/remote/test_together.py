@@ -90,6 +90,7 @@ def test_runs_with_other_training_settings_compute_separately(tmp_path, wave_siz
     assert set(wave_sizes) == {1}
 
 
+@pytest.mark.full
 def test_stacked_waves_hold_the_nodes_of_all_runs(tmp_path, monkeypatch):
     stacks, train = [], StackedTraining.train
 
@@ -112,6 +113,7 @@ def test_stacked_waves_hold_the_nodes_of_all_runs(tmp_path, monkeypatch):
             assert np.allclose(values, models[1][name], atol=1e-5)
 
 
+@pytest.mark.full
 def test_failed_run_leaves_the_others_unchanged(tmp_path, monkeypatch):
     broken, train = [], NativeBackend._train
 

@@ -80,6 +80,7 @@ def test_large_networks_record_no_samples_of_nodes(tmp_path):
     assert read_samples(tmp_path / "run") is None and read_contents(tmp_path / "run") is not None
 
 
+@pytest.mark.full
 def test_regression_records_sizes_alone(tmp_path):
     settings = (
         "evaluation={every: 1, target_accuracy: null}",

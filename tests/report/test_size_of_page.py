@@ -14,6 +14,7 @@ def test_page_of_1200_rounds_of_32_nodes_is_below_a_megabyte(tmp_path):
     assert {"contacts", "heads", "online"} <= {section.key for section in page.sections}
 
 
+@pytest.mark.full
 def test_page_of_1000_nodes_shows_them_in_blocks(tmp_path):
     page = run_page(read(write_run(tmp_path / "run", 1000, 20, every=10)))
     assert write(page, tmp_path / "report.html").stat().st_size < 500_000

@@ -78,7 +78,7 @@ def test_table_holds_means_over_seeds_and_differences(matrix, tmp_path):
     assert "published: Table 1" in text and "fast/complete: one step" in text
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_runs_side_by_side_give_the_same_numbers(matrix, tmp_path):
     alone = runs_of(matrix, tmp_path / "one", seeds=1, patterns=["*/*"])
     beside = runs_of(matrix, tmp_path / "two", seeds=1, patterns=["*/*"])
