@@ -111,7 +111,7 @@ def bench_a_local_training(ratio, pair):
     # As a whole: Adam divides by the gradient's size, so rounding decides single values; and in
     # many images rounding changes the larger of two pixels of a maximum, which gets the gradient.
     apart = float((train(ours) - expected).norm() / (expected - start[0].values()).norm())
-    assert apart < (0.1 if plain._training.batch_size == SAMPLES else 0.005), apart
+    assert apart < (0.1 if plain.training.batch_size == SAMPLES else 0.005), apart
     ratio(lambda: train(ours), lambda: train(plain), "PyTorch one by one", rounds=15)
 
 
@@ -120,7 +120,7 @@ def bench_a_wave_of_resnets(ratio):
     alone, stacked = (learner_of(lambda: MODELS["resnet8"]().build((3, 32, 32), CLASSES), {}) for _ in range(2))
     stacked.backends.close()
     stacked.backends = make_backends(
-        stacked.rows, stacked.architectures, stacked.data, stacked._training, 8, torch.device("cpu"), 1, stacked=True
+        stacked.rows, stacked.architectures, stacked.data, stacked.training, 8, torch.device("cpu"), 1, stacked=True
     )
     stacked.jobs._run = stacked.backends.run
     threads = torch.get_num_threads()
