@@ -1,7 +1,7 @@
 import pytest
 
 from ddlsim.cli.report import published_of
-from ddlsim.report.summary import published
+from ddlsim.report.published import published
 from ddlsim.runs.reproduce.matrix import read_matrix
 from ddlsim.scenario.model import to_plain
 

@@ -11,8 +11,9 @@ import numpy as np
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.report.comparing.curves import Target, measure_of, metric_of_measure
 from ddlsim.report.comparing.groups import Settings, compared_settings, group, parts_without_digest, records_digest
+from ddlsim.report.published import published
 from ddlsim.report.records import Records
-from ddlsim.report.summary import costs_of, published, quality, sampled, summary_of
+from ddlsim.report.summary import costs_of, quality, sampled, summary_of
 from ddlsim.report.summary_table import exchange_text
 from ddlsim.report.text import sampled_text
 from ddlsim.tasks import metrics

@@ -4,11 +4,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ddlsim.report.published import published
 from ddlsim.report.records import Records
 from ddlsim.report.section import Axis, Frame, Lines, Mark, Section, Series, Table, Unit
 from ddlsim.report.sections import tables
 from ddlsim.report.sections.about import axes, blocks_of, cluster_name, cluster_series
-from ddlsim.report.summary import honest_part, published
+from ddlsim.report.summary import honest_part
 from ddlsim.report.summary import quality as flat_quality
 from ddlsim.report.text import number_text, percent_text
 from ddlsim.tasks import metrics
