@@ -168,8 +168,7 @@ class LocalTrainings:
         if settings.schedule is None:
             return [of_node(settings.learning_rate, node)] * updates_of(steps, settings.accumulate)
         starts = range(0, updates_of(steps, settings.accumulate) * settings.accumulate, settings.accumulate)
-        per_round = settings.schedule is None or settings.schedule.per == "round"
-        total = context.rounds if per_round else context.steps
+        total = context.rounds if settings.schedule.per == "round" else context.steps
         updates = [(context.round_num, batches + start) for start in starts]
         return rates(settings.schedule, of_node(settings.learning_rate, node), updates, total)
 
