@@ -5,6 +5,7 @@ import torch
 from stacked_learners import HostRecorder, assert_equal_models, rng
 
 from ddlsim.learning.backends import stacked, step_graphs
+from ddlsim.learning.backends.stacked_models import StackedModels
 from ddlsim.learning.backends.stacked_training import MOST_CHAINED, StackedTraining, spans_of
 from ddlsim.learning.backends.step_graphs import CALLS_BEFORE, STEPS_WORTH, StepGraphs
 from ddlsim.learning.training_inputs import TrainingContext
@@ -79,12 +80,18 @@ def test_large_models_train_one_at_a_time_with_one_graph_for_all_nodes(pair, mat
     weights = 4 * together.architecture_of(0).layout.size
     monkeypatch.setattr(stacked, "STACK_BYTES", weights)
     monkeypatch.setattr(step_graphs, "MOST_BYTES", weights - 1)
-    recorder = HostRecorder()
+    recorder, compared, compare = HostRecorder(), [], StackedModels.why_not_train
+    monkeypatch.setattr(
+        StackedModels,
+        "why_not_train",
+        lambda *args: compared.extend(len(labels[0]) for _, labels in args[2]) or compare(*args),
+    )
     graphs = together.backends.backends[1]._waves._graphs = StepGraphs(recorder, 3)
     steps = (STEPS_WORTH,) * 3
     assert_equal_models(train_twice(together, steps), train_twice(plain, steps))
     assert matrices == [1] * 6 and len(graphs._graphs) == 1
     assert recorder.replays == 6 * STEPS_WORTH - CALLS_BEFORE
+    assert set(compared) == {2}  # samples: a comparison in float64 takes several times the memory of a step
 
 
 def test_plain_steps_of_a_training_are_one_graph(pair):

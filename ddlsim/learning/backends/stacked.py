@@ -39,7 +39,9 @@ STACK_BYTES = 2**29
 copies of them need several times as much."""
 
 NUM_TRIED = 2
-"""Models, and steps of each (or images, for evaluations), with which the stacking of an architecture is tried."""
+"""Models, and steps of each (or images, for evaluations), with which the stacking of an architecture is tried. Of large
+models, of which a matrix holds one, steps are tried with as many samples: in float64 whole batches take four times the
+memory of a step."""
 
 
 class StackedBackend(Backend):
@@ -96,7 +98,7 @@ class StackedBackend(Backend):
                 group = [jobs[place] for place in places]
                 architecture = group[0].architecture
                 models = self._stacked[architecture]
-                most = max(1, STACK_BYTES // (4 * models.layout.size))
+                most = _most_in_matrix(models)
                 for first in range(0, len(group), most):
                     some, train = group[first : first + most], partial(self._train, models)
                     self._memory.in_pieces((kind, architecture, some[0].only), some, train, measured=True)
@@ -173,7 +175,10 @@ class StackedBackend(Backend):
         if (known := models.known_reason(about_training(group[0]))) is not None:
             return known
         few = [job for job in group if job.batches.ends[:NUM_TRIED] == group[0].batches.ends[:NUM_TRIED]][:NUM_TRIED]
-        return models.why_not_train(few, self._waves.first_samples(few, NUM_TRIED))
+        tried = self._waves.first_samples(few, NUM_TRIED)
+        if _most_in_matrix(models) == 1 and few[0].objective is None:
+            tried = [(images[:, :NUM_TRIED], labels[:, :NUM_TRIED]) for images, labels in tried]
+        return models.why_not_train(few, tried)
 
     # -- evaluation ------------------------------------------------------------------------------------------------
 
@@ -199,6 +204,11 @@ class StackedBackend(Backend):
             seen = torch.stack([first[1], last[1]])
             found[name] = self._stacked[name].why_not_evaluate([first[0], last[0]], seen)
         return found
+
+
+def _most_in_matrix(models: StackedModels) -> int:
+    """Number of models of this architecture that one matrix holds."""
+    return max(1, STACK_BYTES // (4 * models.layout.size))
 
 
 def make_backends(
