@@ -44,11 +44,8 @@ def compare(
     ] = False,
     plot: Annotated[Path | None, typer.Option(help="File for a figure (png, pdf, svg).")] = None,
     figure: Annotated[
-        Literal["lines", "costs", "merges", "sweep", "fair"],
-        typer.Option(
-            help="A line per setting; bars of the cost to the target; quality around merges, or "
-            "over a setting (--over); fair accuracy."
-        ),
+        Literal["lines", "costs", "sweep"],
+        typer.Option(help="A line per setting; bars of the cost to the target; quality over a setting (--over)."),
     ] = "lines",
     over: Annotated[str, typer.Option(help="Of a sweep, the setting's dotted key.")] = "algorithm.tau",
 ) -> None:

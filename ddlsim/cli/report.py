@@ -1,7 +1,6 @@
 """ddlsim report and export: one run in depth as text, figures or one HTML file, and its records for other tools."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from os.path import commonpath
 from pathlib import Path
@@ -18,7 +17,6 @@ from ddlsim.foundation.errors import DdlsimError, RecordsDamaged, ScenarioError
 if TYPE_CHECKING:
     from ddlsim.report.html.live import LiveServer
     from ddlsim.report.html.page import Page
-    from ddlsim.runs.reproduce.matrix import Matrix
 
 
 OPTION = "--live"
@@ -80,8 +78,6 @@ def page_of(directory: Path, trust: bool = False, live: bool = False) -> "Page":
     from ddlsim.report.reading import read
 
     records = read(directory)
-    if not records.scenario.get("paper") and (paper := published_of(records.scenario)) is not None:
-        records = replace(records, scenario={**records.scenario, "paper": paper})
     with own_code.foreign_code(trust):
         page = run_page(records, defaults_of(records.scenario))
     return live_page(page, records) if live else page
@@ -176,52 +172,6 @@ def _part_defaults(key: str, path: str, value: Any, usual: dict | None) -> Itera
             yield f"{path}.{field.name}", parts.plain(parts.default_of(field))
     if usual is not None and usual["name"] == value["name"]:
         yield from ((f"{path}.{name}", default) for name, default in usual.items())
-
-
-def published_of(resolved: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the published numbers of a scenario's matrix cell, in the form of the key `paper`; None without a cell, or
-    if the run has other data or nodes than the cell.
-
-    The name of the scenario is <matrix>-<cell>; a note lists settings in which the run differs from the cell.
-    """
-    from ddlsim.runs.reproduce.matrix import read_matrix
-    from ddlsim.scenario.files import by_name
-
-    name = str(resolved.get("name"))
-    for matrix_name in sorted(by_name(matrices=True), key=len, reverse=True):
-        if not name.startswith(f"{matrix_name}-"):
-            continue
-        try:
-            matrix = read_matrix(matrix_name)
-        except DdlsimError:  # a user's file of that name, which `ddlsim reproduce` explains
-            continue
-        for cell in matrix.cells:
-            if f"{matrix_name}-{cell.name.replace('/', '-')}" == name and cell.published is not None:
-                return _as_paper(matrix, cell, resolved)
-    return None
-
-
-def _as_paper(matrix: "Matrix", cell: Any, resolved: dict[str, Any]) -> dict[str, Any] | None:
-    from ddlsim.report.comparing.groups import APART, settings_of
-    from ddlsim.scenario.model import to_plain
-
-    published = cell.published
-    quality: dict[str, Any] = {}
-    if published.mean is not None and matrix.content.average == "nodes":
-        quality["all"] = published.mean
-    if published.clusters is not None:
-        quality["clusters"] = list(published.clusters)
-    paper: dict[str, Any] = {"source": matrix.content.source, matrix.metric: quality}
-    paper |= {name: published.measure(name).mean for name in published.measures}
-    settings, of_cell = settings_of(resolved), settings_of(to_plain(cell.scenario))
-    differing = [key for key, value in of_cell.items() if settings.get(key) != value]
-    if any(key.split(".")[0] in ("data", "nodes") for key in differing):
-        return None
-    apart = (*APART, "compute_device")
-    shown = [f"{key} {settings.get(key)} (there {of_cell[key]})" for key in differing if key.split(".")[0] not in apart]
-    if shown:
-        paper["note"] = f"this run differs from the cell {cell.name} of {matrix.name}: {', '.join(shown[:8])}"
-    return paper
 
 
 def export(

@@ -32,7 +32,7 @@ def test_every_line_option_draws_a_file(runs, tmp_path):
             ([], 2),
             (["--x", "bytes", "--y", "minority"], 2),
             (["--band", "ci", "--at", "0.3"], 0),  # two seeds have no confidence band
-            (["--figure", "fair"], 2),
+            (["--x", "rounds", "--y", "fair_accuracy"], 2),
             (["--figure", "costs", "--at", "0.01"], 0),
         ]
     ):
@@ -65,7 +65,7 @@ def test_every_format_names_both_algorithms(runs, format):
         (["--y", "nix"], "--y: has no effect on a table. Add --plot FILE."),
         (["--x", "bytes"], "--x: has no effect on a table."),
         (["--band", "ci"], "--band: has no effect on a table."),
-        (["--figure", "fair"], "--figure: has no effect on a table."),
+        (["--figure", "costs"], "--figure: has no effect on a table."),
         (["--over", "seed", "-o", "x.html"], "--over: has no effect on a table."),
         (["--at", "70"], "compare: at 70: expected a share, 0 to 1, of accuracy. Write 0.7 for 70 %."),
     ],

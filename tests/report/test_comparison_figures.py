@@ -1,4 +1,4 @@
-"""Figures of several runs: merges per run, and quality over the values of a setting."""
+"""Merges of a run, and quality over the values of a setting."""
 
 import json
 
@@ -6,9 +6,9 @@ import pytest
 
 from ddlsim import runs
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.report.comparing.figures import merges_panels, save_comparison, sweep_panels, title_of
+from ddlsim.report.comparing.figures import save_comparison, sweep_panels
 from ddlsim.report.reading import read
-from ddlsim.report.sections.peers import merge_quality
+from ddlsim.report.sections.peers import merge_quality, merges
 from ddlsim.scenario import load
 
 pytest.importorskip("matplotlib")
@@ -36,30 +36,19 @@ def deluded(tmp_path_factory):
     return folder
 
 
-def test_each_run_has_a_panel_of_the_deluded_cluster(deluded):
-    runs = [read(deluded / cell / "seed-1") for cell in ("three", "none")]
-    panels = merges_panels(runs)
-    assert [title for title, _ in panels] == ["three, seed 1", "none, seed 1"]
-    for (_, figure), records in zip(panels, runs, strict=True):
-        rounds, accuracy = merge_quality(records)
-        before, after = figure.series
-        assert figure.x[0].values.tolist() == rounds.tolist() == [1, 2, 3, 4]
-        assert before.values == pytest.approx(accuracy[:, 1, 0]) and after.values == pytest.approx(accuracy[:, 1, 1])
+def test_merges_show_the_deluded_cluster(deluded):
+    records = read(deluded / "three" / "seed-1")
+    (section,) = merges(records)
+    rounds, accuracy = merge_quality(records)
+    before, after = section.figure.series
+    assert section.figure.x[0].values.tolist() == rounds.tolist() == [1, 2, 3, 4]
+    assert before.values == pytest.approx(accuracy[:, 1, 0]) and after.values == pytest.approx(accuracy[:, 1, 1])
 
 
 def test_deluded_nodes_pull_their_cluster_down_when_merging(deluded):
     (_, none), (_, three) = (merge_quality(read(deluded / cell / "seed-1")) for cell in ("none", "three"))
     assert three[:2] == pytest.approx(none[:2])  # before the delusion
     assert three[2, 1, 1] < none[2, 1, 1] - 0.1
-
-
-def test_run_without_recorded_merges_is_an_error(make_run):
-    with pytest.raises(ScenarioError, match=r"expected records of merges.*record_merges=true"):
-        merges_panels([read(make_run())])
-
-
-def test_run_without_a_seed_is_named_by_its_directory(make_run):
-    assert title_of(read(make_run("alone"))) == "alone"
 
 
 def changed(directory, tau, similarity, seed, accuracy):
@@ -127,10 +116,9 @@ def test_sweep_over_a_missing_key_is_an_error(sweep):
         sweep_panels([read(run) for run in sweep], "algorithm.nix")
 
 
-def test_all_figures_are_saved(deluded, sweep, tmp_path):
-    save_comparison([read(deluded / "three" / "seed-1")], tmp_path / "merges.png", "merges")
+def test_a_sweep_is_saved(sweep, tmp_path):
     save_comparison([read(run) for run in sweep], tmp_path / "sweep.svg", "sweep", "algorithm.tau")
-    assert (tmp_path / "merges.png").stat().st_size > 5000 and (tmp_path / "sweep.svg").stat().st_size > 5000
+    assert (tmp_path / "sweep.svg").stat().st_size > 5000
 
 
 def test_the_same_runs_give_the_same_file(make_run, tmp_path):

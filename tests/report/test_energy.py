@@ -106,12 +106,11 @@ def test_frames_have_joules_per_round_and_per_node(metered):
     assert energy(records)["joules"].tolist() == [1200.0, 2200.0, 3000.0]
 
 
-def test_a_page_shows_energy_over_rounds_and_by_purpose(metered):
+def test_a_page_shows_energy_by_purpose(metered):
     records = read(metered())
     shown = {section.key: section for section in sections(records, summary_of(records))}
     assert shown["energy"].figure.values.tolist() == [[1500.0, 100.0, 60.0, 40.0], [3000.0, 0.0, 0.0, 0.0]]
     assert [axis.unit for axis in shown["quality"].figure.x] == ["count", "seconds", "bytes", "joules"]
-    assert [series.values.tolist() for series in shown["energy-rounds"].figure.series] == [[300, 1700], [300, 3000]]
 
 
 def test_joules_and_grams_have_readable_units():

@@ -1,4 +1,4 @@
-"""One figure of several runs: a line per setting, the merges of each run, or the effect of a setting on quality."""
+"""One figure of several runs: a line per setting, costs to the target, or the effect of a setting on quality."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,13 +15,12 @@ from ddlsim.report.comparing.sections import chart, costs_to_target
 from ddlsim.report.figures import draw, need_matplotlib, save_drawing, written_below
 from ddlsim.report.records import Records
 from ddlsim.report.section import Axis, Figure, Lines, Series
-from ddlsim.report.sections.peers import measured_at_merges, merges
 from ddlsim.tasks import metrics
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
-FigureName = Literal["lines", "merges", "sweep", "fair", "costs"]
+FigureName = Literal["lines", "sweep", "costs"]
 Panels = list[tuple[str, Figure]]
 
 
@@ -37,7 +36,7 @@ def save_comparison(
     Args:
         runs: their records.
         path: the file.
-        figure: lines; merges; sweep; fair: lines of fair accuracy over rounds; costs: bars of the cost to the target.
+        figure: lines; sweep; costs: bars of the cost to the target.
         over: of a sweep, the scenario's dotted key.
         drawn: contents of the lines.
     Returns:
@@ -51,12 +50,8 @@ def save_comparison(
     if path.suffix not in (".png", ".pdf", ".svg"):
         found = path.suffix or "no ending"
         raise ScenarioError(f"{path}: expected a file ending in .png, .pdf or .svg, got {found!r}.")
-    if figure == "fair":
-        drawn = Drawn("rounds", "fair_accuracy", drawn.group_by, drawn.band)
     remarks: list[str] = []
-    if figure == "merges":
-        drawing = draw(merges_panels(runs))
-    elif figure == "costs":
+    if figure == "costs":
         bars = list(costs_to_target(compared(runs, drawn.group_by, drawn.target)))
         if not bars:
             raise ScenarioError("--figure costs: no run reached a target. Give one with --at.")
@@ -81,30 +76,6 @@ def lines_figure(runs: Sequence[Records], drawn: Drawn) -> "Drawing":
     section = chart(group(runs, drawn.group_by), drawn.y or runs[0].metric, drawn)
     assert isinstance(section.figure, Lines)
     return draw([("", replace(section.figure, x=section.figure.x[:1]))])
-
-
-def merges_panels(runs: Sequence[Records]) -> Panels:
-    """Return for each run the mean validation metric of clusters before and after merges, over rounds.
-
-    Raises:
-        ScenarioError: if a run did not record its merges.
-    """
-    panels: Panels = []
-    for records in runs:
-        found = list(merges(records))
-        if not found:
-            name = measured_at_merges(records).name
-            cure = "Run it with --set algorithm.record_merges=true."
-            raise ScenarioError(f"{records.directory}: expected records of merges ({name}_before_merge). {cure}")
-        panels += [(title_of(records), section.figure) for section in found if section.figure is not None]
-    return panels
-
-
-def title_of(records: Records) -> str:
-    """A run's directory; of a matrix, where that is only a seed, its cell as well."""
-    directory = records.directory.resolve()
-    name = directory.name
-    return f"{directory.parent.name}, {name.replace('-', ' ')}" if name.startswith("seed-") else name
 
 
 def sweep_panels(runs: Sequence[Records], key: str) -> Panels:

@@ -28,7 +28,6 @@ def sections(records: Records, summary: dict, defaults: Mapping[str, Any] | None
         *timeline.uses(records),
         *timeline.timeline(records, summary),
         *traffic_sections(records),
-        *churn.energy_over_time(records),
         *churn.energy_by_purpose(records),
         *churn.churn_sections(records),
         *peer_sections(records),

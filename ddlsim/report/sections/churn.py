@@ -9,7 +9,7 @@ import numpy as np
 from ddlsim.devices.energy import PARTS
 from ddlsim.report.records import Records, Rows
 from ddlsim.report.section import Axis, Bars, Frame, Lines, Section, Series, Table
-from ddlsim.report.sections.about import blocks_of, cluster_series
+from ddlsim.report.sections.about import blocks_of
 from ddlsim.report.summary_table import PURPOSES
 from ddlsim.report.text import joules_text, seconds_text
 
@@ -27,7 +27,6 @@ def churn_sections(records: Records) -> Iterator[Section]:
     times = np.linspace(0, end_s or 1.0, BINS + 1)
     yield timeline(records, rows, times)
     yield count(records, rows)
-    yield from aborted(records, times)
 
 
 def online_shares(rows: Rows, num_nodes: int, times: np.ndarray) -> np.ndarray:
@@ -70,35 +69,7 @@ def count(records: Records, rows: Rows) -> Section:
     return Section("online-count", "Number of online nodes", GROUP, figure=figure)
 
 
-def aborted(records: Records, times: np.ndarray) -> Iterator[Section]:
-    """Messages on their way from or to nodes that left, which never arrived."""
-    rows = records.rows.get("aborted")
-    if rows is None:
-        return
-    sums, _ = np.histogram(rows.time_s, times, weights=rows.value)
-    middle = (times[:-1] + times[1:]) / 2
-    numbers = f"{int(rows.value.sum()):,} in all, at {len(rows):,} of the departures"
-    about = f"Messages under way from or to a node when it left, in {len(middle)} equal parts of time: {numbers}."
-    axis, series = Axis("simulated time", middle, "seconds"), Series("aborted messages", sums, 1)
-    figure = Lines([axis], "messages", [series], "count", style="bars", from_zero=True)
-    yield Section("aborted", "Transfers aborted by departures", GROUP, about, figure=figure)
-
-
 ENERGY = "Energy"
-
-
-def energy_over_time(records: Records) -> Iterator[Section]:
-    """Joules per node of each cluster over rounds and simulated time."""
-    evaluations = records.curve
-    recorded = evaluations.values.get("joules")
-    if recorded is None or not len(evaluations):
-        return
-    clusters = records.node_cluster
-    values = [recorded[:, : len(clusters)][:, clusters == cluster].mean(1) for cluster in range(clusters.max() + 1)]
-    series = cluster_series(records, values)
-    axes = [Axis("round", evaluations.round), Axis("simulated time", evaluations.time_s, "seconds")]
-    about = "Joules spent since the start, mean over a cluster's nodes; see docs/energy.md for what is counted."
-    yield Section("energy-rounds", "Energy per node", ENERGY, about, figure=Lines(axes, "energy", series, "joules"))
 
 
 def energy_by_purpose(records: Records) -> Iterator[Section]:
