@@ -55,7 +55,7 @@ def learner():
     if not ON_GPU:
         learner.backends.close()
         learner.backends = make_backends(
-            learner.rows, learner.architectures, learner.data, cell.SETTINGS, 250, torch.device(DEVICE), 2, stacked=True
+            learner.architectures, learner.data, cell.SETTINGS, 250, torch.device(DEVICE), 2, stacked=True
         )
         learner.jobs._run = learner.backends.run
     yield learner

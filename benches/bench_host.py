@@ -48,7 +48,7 @@ def with_learning(tmp_path_factory):
     learner = run.learner
     learner.backends.close()
     device, training = torch.device("cpu"), run.scenario.node_training
-    own = learner.rows, learner.architectures, learner.data, training, 250, device, 1
+    own = learner.architectures, learner.data, training, 250, device, 1
     learner.backends = make_backends(*own, stacked=True, asynchronous=True)
     learner.jobs._run = learner.backends.run
     learner.launch_full(run.simulation.membership.num_training)

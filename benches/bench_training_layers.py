@@ -120,7 +120,7 @@ def bench_a_wave_of_resnets(ratio):
     alone, stacked = (learner_of(lambda: MODELS["resnet8"]().build((3, 32, 32), CLASSES), {}) for _ in range(2))
     stacked.backends.close()
     stacked.backends = make_backends(
-        stacked.rows, stacked.architectures, stacked.data, stacked.training, 8, torch.device("cpu"), 1, stacked=True
+        stacked.architectures, stacked.data, stacked.training, 8, torch.device("cpu"), 1, stacked=True
     )
     stacked.jobs._run = stacked.backends.run
     threads = torch.get_num_threads()

@@ -11,6 +11,7 @@ from ddlsim import runs
 from ddlsim.cli import app
 from ddlsim.learning.backends.base import Dispatcher
 from ddlsim.learning.bank import lazy_values
+from ddlsim.learning.job_types import LossSpec
 from ddlsim.learning.jobs import Job, Jobs
 from ddlsim.report.summary_table import table
 from ddlsim.runs.manifest import wall_profile
@@ -99,6 +100,6 @@ def test_seconds_of_device_and_host_are_listed(tmp_path, monkeypatch):
 def test_waiting_for_a_device_is_listed_separately(monkeypatch):
     monkeypatch.setattr("ddlsim.learning.jobs.time", SimpleNamespace(perf_counter=count(0.0, 2.0).__next__))
     jobs = Jobs(["head losses"], lambda kind, specs: lazy_values(lambda: [7], 1))
-    job = jobs.submit(Job(SimpleNamespace(kind="head losses", writes_in=()), (), ()))
+    job = jobs.submit(Job(LossSpec(node=0, models=(), batches=()), (), ()))
     assert jobs.values([job]) == [7]
     assert jobs.wall_s == {"head losses": 2.0, "waiting for values": 2.0}

@@ -70,6 +70,8 @@ class Row:
         return self.bank.row(self.slot)
 
     def __del__(self) -> None:
+        if self.job is not None:
+            self.job.num_held -= 1
         if self.slot is not None:
             self.bank.free(self.slot)
 
@@ -175,6 +177,7 @@ class Rows:
         self.device = device
         self.num_assigned = 0
         self._banks: dict[tuple, Bank] = {}
+        self._bank_of: dict[Part, Bank] = {}
         self._rows: dict[int, ref[Row]] = {}  # without callbacks of freed rows, which take longer than the rows
         self._most_rows = ROWS_KEPT
 
@@ -195,12 +198,13 @@ class Rows:
 
     def new(self, part: Part) -> Params:
         """A handle to a row that a job will fill."""
-        number, self.num_assigned = self.num_assigned, self.num_assigned + 1
+        number = self.num_assigned
+        self.num_assigned += 1
         return Params(self.numbered(part, number))
 
     def numbered(self, part: Part, number: int) -> Row:
         """Return the row of a number that has been assigned, here or in another process."""
-        row = Row(part, self.bank(part), number)
+        row = Row(part, self._bank_of.get(part) or self.bank(part), number)
         self._rows[number] = ref(row)
         if len(self._rows) > self._most_rows:
             self._rows = {number: found for number, found in self._rows.items() if found() is not None}
@@ -252,6 +256,7 @@ class Rows:
         key = (part.name, part.signature)
         if key not in self._banks:
             self._banks[key] = Bank(part.size, self.device)
+        self._bank_of[part] = self._banks[key]
         return self._banks[key]
 
 

@@ -1,18 +1,20 @@
 """The kinds of jobs and their inputs, all of which are fixed when the job is enqueued.
 
-A specification is plain data: rows are numbers, and random choices are already made. It can be pickled, compared with
-the specification in another process, and computed by any backend that has the rows. A backend first calls
-`bound(rows)`, which returns the same specification with rows (bank.py: Row) in place of their numbers.
+A specification is plain data, in which random choices are already made. While it is pending it holds the rows that it
+reads (bank.py: Row) and weak references to those that it fills. Backends compute specifications that hold all their
+rows (`hold_outputs`). Other processes get specifications with numbers in place of rows (`numbered`), which can be
+pickled and compared, and which are `bound` to their rows there.
 """
 
 import dataclasses
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
+from weakref import ref
 
 import numpy as np
 
-from ddlsim.learning.bank import Params, Rows
+from ddlsim.learning.bank import Params, Row, Rows
 from ddlsim.learning.fragments import Ranges
 from ddlsim.learning.optimizing.state import OptimizerState, leaves, replaced
 from ddlsim.learning.private_steps import PrivateSteps
@@ -22,13 +24,13 @@ Model = tuple[Params, ...]
 """A whole model as its parts in row order: (model,), or (core, head) and what else its architecture has."""
 
 RowRef = Any
-"""The number of a row (int); in a bound specification the row itself (bank.py: Row)."""
+"""A row (bank.py: Row), a weak reference to it, or its number (int)."""
 
 ModelRows = tuple[RowRef, ...]
 """A model by its rows."""
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(eq=False, kw_only=True)
 class JobSpec:
     """Specification of one job.
 
@@ -38,7 +40,7 @@ class JobSpec:
 
     kind: ClassVar[str]
     reads_in: ClassVar[tuple[str, ...]]
-    """Fields that hold rows to be read: numbers, alone, in tuples, in mappings or in OptimizerState."""
+    """Fields that hold rows to be read: alone, in tuples, in mappings or in OptimizerState."""
     writes_in: ClassVar[tuple[str, ...]] = ()
     """Fields that hold rows to be filled; of a job without such fields the outcome is a value."""
     numbers_in: ClassVar[tuple[str, ...]] = ("node",)
@@ -48,34 +50,56 @@ class JobSpec:
 
     @property
     def reads(self) -> tuple[int, ...]:
-        """Numbers of the rows that must be known before it can run."""
+        """Numbers of the rows that must be known before it can run, of a specification with numbers."""
         return tuple(number for name in self.reads_in for number in leaves(getattr(self, name)))
 
     @property
     def writes(self) -> tuple[int, ...]:
-        """Numbers of the rows that it fills."""
+        """Numbers of the rows that it fills, of a specification with numbers."""
         return tuple(number for name in self.writes_in for number in leaves(getattr(self, name)))
+
+    def hold_outputs(self) -> Self:
+        """Hold the rows to be filled from now on, with None in place of those that nothing holds any more."""
+        fields = vars(self)
+        for name in self.writes_in:
+            fields[name] = replaced(fields[name], _referent)
+        return self
+
+    def numbered(self) -> Self:
+        """Return the specification with numbers in place of rows."""
+        return self._changed(_number, lambda reference: _number(_referent(reference)))
 
     def bound(self, rows: Rows, first: int = 0) -> Self:
         """Return the specification with rows in place of numbers; None in place of rows to be filled that nothing holds
         any more. `first` is the number of the run's first node among those of several runs.
         """
-        bound = object.__new__(type(self))
-        fields = vars(bound)  # the constructor and copy() take longer than all else
-        fields.update(vars(self))
-        for names, row_of in ((self.reads_in, rows.__getitem__), (self.writes_in, rows.get)):
-            for name in names:
-                value = fields[name]
-                if type(value) is int:
-                    fields[name] = row_of(value)
-                elif value:
-                    fields[name] = replaced(value, row_of)
+        bound = self._changed(rows.__getitem__, rows.get)
+        fields = vars(bound)
         if first:
             fields.update((name, fields[name] + first) for name in self.numbers_in if fields[name] is not None)
         return bound
 
+    def _changed(self, read: Callable[[Any], Any], written: Callable[[Any], Any]) -> Self:
+        """Return a copy with other representations of the rows that it reads and fills."""
+        changed = object.__new__(type(self))
+        fields = vars(changed)
+        fields.update(vars(self))
+        for names, change in ((self.reads_in, read), (self.writes_in, written)):
+            for name in names:
+                fields[name] = replaced(fields[name], change)
+        return changed
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+
+def _number(row: Row | None) -> int | None:
+    return None if row is None else row.number
+
+
+def _referent(reference: Any) -> Row | None:
+    """The row of a weak reference, or a row that is held already."""
+    return reference() if type(reference) is ref else reference
+
+
+@dataclass(eq=False, kw_only=True)
 class TrainSpec(JobSpec):
     """SGD steps of one node on its own samples.
 
@@ -133,7 +157,7 @@ class TrainSpec(JobSpec):
     loss: RowRef | None = None
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(eq=False, kw_only=True)
 class LossSpec(JobSpec):
     """Mean over batches of the batch-mean loss of several models on a node's samples, in eval mode.
 
@@ -157,7 +181,7 @@ class LossSpec(JobSpec):
     local: RowRef | None = None
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(eq=False, kw_only=True)
 class TestSpec(JobSpec):
     """Predictions of several models on a whole evaluation set; neighbors in the list that share their core have its
     features computed once.
@@ -184,10 +208,11 @@ class TestSpec(JobSpec):
 
     def identity(self) -> Hashable:
         """Key that is equal for the same models on the same data."""
-        return self.models, self.split, self.cluster, self.local, self.precision
+        numbers = replaced((*self.models, self.local), _number)
+        return numbers, self.split, self.cluster, self.precision
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(eq=False, kw_only=True)
 class CopySpec(JobSpec):
     """Takes columns of a row, or puts a row in the place of columns of another.
 
@@ -208,7 +233,7 @@ class CopySpec(JobSpec):
     into: RowRef | None = None
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(eq=False, kw_only=True)
 class MergeSpec(JobSpec):
     """Weighted sum of parameters.
 
@@ -227,7 +252,7 @@ class MergeSpec(JobSpec):
     target: RowRef
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(eq=False, kw_only=True)
 class AggregateSpec(JobSpec):
     """Parameters of several nodes combined by a robust rule; see row_operations.py.
 
@@ -252,7 +277,7 @@ class AggregateSpec(JobSpec):
     target: RowRef
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(eq=False, kw_only=True)
 class ApplySpec(JobSpec):
     """A function of parameters, computed value by value or as a whole; see row_operations.py.
 
@@ -271,7 +296,7 @@ class ApplySpec(JobSpec):
     target: RowRef
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(eq=False, kw_only=True)
 class AttackSpec(JobSpec):
     """Forges the parameters that an attacked node sends.
 
@@ -301,7 +326,7 @@ class AttackSpec(JobSpec):
     target: RowRef
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(eq=False, kw_only=True)
 class CompressSpec(JobSpec):
     """Encodes parameters and decodes them again.
 
@@ -324,7 +349,7 @@ class CompressSpec(JobSpec):
     target: RowRef
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(eq=False, kw_only=True)
 class ClassCosineSpec(JobSpec):
     """Mean over classes of the cosine between the rows of classifiers; value: a list of floats, one per other.
 
@@ -342,7 +367,7 @@ class ClassCosineSpec(JobSpec):
     num_classes: int
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(eq=False, kw_only=True)
 class SimilaritySpec(JobSpec):
     """Similarity of a node's model to several others'; see backends/row_similarities.py.
 
@@ -369,7 +394,7 @@ class SimilaritySpec(JobSpec):
     alpha: float = 0.0
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(eq=False, kw_only=True)
 class ReadSpec(JobSpec):
     """Reads rows of one value each; value: a list of floats.
 

@@ -62,16 +62,30 @@ class Job:
         outputs: rows that it will fill; empty if it computes a value.
     """
 
+    __slots__ = (
+        "computes_value",
+        "done",
+        "inputs",
+        "is_lazy",
+        "kind",
+        "num_held",
+        "number",
+        "outputs",
+        "spec",
+        "value",
+    )
+
     def __init__(self, spec: JobSpec, inputs: Sequence[Row], outputs: Sequence[Row]):
         self.spec: JobSpec | None = spec
         self.kind = spec.kind
         self.number = -1  # its place in the order in which the run's jobs are enqueued
-        self.inputs = tuple(inputs)
+        self.inputs = inputs
         self.done = False
         self.value: Any = None
         self.is_lazy = False  # the value is a LazyValue
         self.computes_value = not spec.writes_in
-        self._outputs = [weakref.ref(row) for row in outputs]
+        self.num_held = len(outputs)  # rows count themselves off when nothing holds them
+        self.outputs = [weakref.ref(row) for row in outputs]
         for row in outputs:
             row.job = self
 
@@ -82,13 +96,13 @@ class Job:
     @property
     def wanted(self) -> bool:
         """Whether its result can still be used."""
-        return self.computes_value or [output() for output in self._outputs].count(None) < len(self._outputs)
+        return self.computes_value or self.num_held > 0
 
     def finish(self, value: Any = None) -> None:
         """Mark the job as run and release its inputs, so that their rows can be freed."""
         self.done, self.value, self.is_lazy = True, value, isinstance(value, LazyValue)
         self.spec, self.inputs = None, ()
-        for output in self._outputs:
+        for output in self.outputs:
             row = output()
             if row is not None:
                 row.job = None
@@ -206,23 +220,31 @@ class Jobs:
         return next(kind for kind in self._kinds if kind in ready)
 
     def _drop(self) -> None:
-        """Drop jobs that have run or whose results nothing needs, the newest first: they may be the only users of older
-        ones.
-        """
+        """Drop jobs whose results nothing needs, the newest first: they may be the only users of older ones."""
+        if all([job.num_held or job.computes_value for job in self._pending]):
+            return
         kept, num_old = [], 0
         while self._pending:
             job = self._pending.pop()
-            if job.wanted and not job.done:
+            if job.wanted:
                 kept.append(job)
                 num_old += len(self._pending) < self._num_old
         self._pending, self._num_old = kept[::-1], num_old
 
     def _run_wave(self, kind: str) -> None:
         self._drop()
-        wave = [job for job in self._pending if job.kind == kind and job.ready]
+        wave, left, num_old = [], [], 0
+        for place, job in enumerate(self._pending):
+            if job.kind == kind and job.ready:
+                wave.append(job)
+            else:
+                left.append(job)
+                num_old += place < self._num_old
         start = time.perf_counter()
         with same_defaults("the algorithm, its model or a callback", self._defaults):
-            values = self._run(kind, [job.spec for job in wave if job.spec is not None])  # all have one until they ran
+            specs = [job.spec.hold_outputs() for job in wave if job.spec is not None]  # all have one until they ran
+            values = self._run(kind, specs)
+        self._pending, self._num_old = left, num_old
         for job, value in zip(wave, values, strict=True):
             job.finish(value)
         self._report_values([job for job in wave if job.computes_value and not job.is_lazy])

@@ -108,7 +108,7 @@ class Learner(RowOperations):
                 own = {number for number, node in self._owners.items() if node in nodes}
                 self.data.keep_training_samples({*nodes, *own})
             self.backends_on = partial(
-                make_backends, rows, self.architectures, training=training, chunk=chunk, device=device, threads=threads
+                make_backends, self.architectures, training=training, chunk=chunk, device=device, threads=threads
             )
             """Make backends that compute on the data of several runs like this one."""
             self.backends = self.backends_on(data=self.data)

@@ -103,8 +103,9 @@ class RowOperations:
         computed = self._same_job.get(key)
         if computed is None:  # without `_shared`, because most jobs are merges
             computed = self._same_job[key] = self.rows.new(rows[0].part)
-            spec = job_types.MergeSpec(node=node, sources=numbers, weights=weights, target=computed.serial)
-            self._enqueue(spec, rows, [computed.row])
+            target = computed.row
+            spec = job_types.MergeSpec(node=node, sources=tuple(rows), weights=weights, target=weakref.ref(target))
+            self._enqueue(spec, rows, [target])
         return computed
 
     def aggregate(
@@ -224,10 +225,10 @@ class RowOperations:
         """
         reads: list[Row] = []
         writes: list[Row] = []
-        for names, rows in ((kind.reads_in, reads), (kind.writes_in, writes)):
+        for names, rows, row_of in ((kind.reads_in, reads, _row), (kind.writes_in, writes, _weak)):
             for name in names:
                 if fields.get(name):
-                    fields[name] = replaced(fields[name], partial(_numbered, rows))
+                    fields[name] = replaced(fields[name], partial(row_of, rows))
         return self._enqueue(kind(**fields), reads, writes)
 
     def _enqueue(self, spec: job_types.JobSpec, reads: Sequence[Row], writes: Sequence[Row]) -> Job:
@@ -237,7 +238,13 @@ class RowOperations:
         return self.jobs.submit(Job(spec, reads, writes))
 
 
-def _numbered(rows: list[Row], handle: Params) -> int:
-    """Return the number of a handle's row, which is added to the rows."""
+def _row(rows: list[Row], handle: Params) -> Row:
+    """Return a handle's row, which is added to the rows."""
     rows.append(handle.row)
-    return handle.row.number
+    return handle.row
+
+
+def _weak(rows: list[Row], handle: Params) -> weakref.ref[Row]:
+    """Return a weak reference to a handle's row, which is added to the rows."""
+    rows.append(handle.row)
+    return weakref.ref(handle.row)

@@ -82,14 +82,7 @@ def as_on_a_gpu():
     def change(learner: Learner) -> Learner:
         learner.backends.close()
         learner.backends = make_backends(
-            learner.rows,
-            learner.architectures,
-            learner.data,
-            learner.training,
-            10,
-            learner.rows.device,
-            2,
-            stacked=True,
+            learner.architectures, learner.data, learner.training, 10, learner.rows.device, 2, stacked=True
         )
         learner.jobs._run = learner.backends.run
         return learner

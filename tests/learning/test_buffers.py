@@ -130,8 +130,8 @@ def test_equal_models_with_shared_buffers_are_evaluated_once(make_norm):
     model = learner.init_models(0)[0]
     kept = [learner.train_towards(node, model, 2, rng(node), None, None, None)[1] for node in (0, 1)]
     calls = []
-    run = learner.backends._run_distinct
-    learner.backends._run_distinct = lambda kind, specs: calls.append(len(specs)) or run(kind, specs)
+    run = learner.backends.run_distinct
+    learner.backends.run_distinct = lambda kind, specs: calls.append(len(specs)) or run(kind, specs)
     learner.jobs.force([learner.test([model], 0, local_state=each) for each in kept])
     assert calls == [1]
 

@@ -66,9 +66,9 @@ def test_a_run_books_its_waves_by_kind(make_learner):
 
     learner, queue = make_learner(), Queue()
     learner.backends._device_time = DeviceTime(queue.mark)
-    compute = learner.backends._run_distinct
+    compute = learner.backends.run_distinct
     took_ms = {"training": 40, "merging": 1, "head losses": 5}
-    learner.backends._run_distinct = lambda kind, specs: queue.launch(took_ms[kind]) or compute(kind, specs)
+    learner.backends.run_distinct = lambda kind, specs: queue.launch(took_ms[kind]) or compute(kind, specs)
     model = learner.train(0, learner.init_models(0)[0], 1, np.random.default_rng(0))
     merged = tuple(learner.merge([part], [1.0]) for part in model)
     learner.value(learner.losses(0, [merged], 1, np.random.default_rng(0)))

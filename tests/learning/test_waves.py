@@ -145,8 +145,8 @@ def test_same_model_is_evaluated_once(make_learner):
     learner = make_learner()
     model = learner.init_models(0)[0]
     calls = []
-    run = learner.backends._run_distinct
-    learner.backends._run_distinct = lambda kind, specs: calls.append(len(specs)) or run(kind, specs)
+    run = learner.backends.run_distinct
+    learner.backends.run_distinct = lambda kind, specs: calls.append(len(specs)) or run(kind, specs)
     first, second, other = learner.test([model], 0), learner.test([model], 0), learner.test([model], 1)
     learner.jobs.force([first, second, other])
     assert calls == [2]

@@ -118,7 +118,7 @@ def test_results_do_not_depend_on_the_time_of_waves(run, changes):
         def before(learner):
             also(learner)
             submit = learner.jobs.submit
-            learner.jobs.submit = lambda job: into.append((job.kind, job.spec.reads)) or submit(job)
+            learner.jobs.submit = lambda job: into.append((job.kind, job.spec.numbered().reads)) or submit(job)
 
         return before
 
@@ -134,7 +134,7 @@ def test_a_specification_can_be_sent_to_another_process(run):
 
     def watch(learner):
         submit = learner.jobs.submit
-        learner.jobs.submit = lambda job: seen.append(pickle.dumps(job.spec)) or submit(job)
+        learner.jobs.submit = lambda job: seen.append(pickle.dumps(job.spec.numbered())) or submit(job)
 
     run("algorithm={name: mapl, warmup_rounds: 1, projection_units: 16}", "rounds=2", before=watch)
     specs = [pickle.loads(data) for data in seen]
@@ -172,8 +172,9 @@ def test_a_needed_value_leaves_other_kinds_of_work_for_later():
 
 def stub(kind: str):
     """Return a job without inputs that computes a value."""
-    from types import SimpleNamespace
-
+    from ddlsim.learning.job_types import ReadSpec
     from ddlsim.learning.jobs import Job
 
-    return Job(SimpleNamespace(kind=kind, writes_in=()), (), ())
+    spec = ReadSpec(sources=())
+    spec.kind = kind
+    return Job(spec, (), ())

@@ -11,7 +11,6 @@ from types import MappingProxyType
 from typing import Any
 
 from ddlsim.learning.backends.device import DeviceTime
-from ddlsim.learning.bank import Rows
 from ddlsim.learning.job_types import JobSpec, TestSpec
 from ddlsim.scenario.sections import Training
 
@@ -27,7 +26,7 @@ class Backend:
 
         Args:
             kind: of all jobs.
-            jobs: a wave of specifications of this kind, bound to rows (see JobSpec.bound), whose inputs are known.
+            jobs: a wave of specifications of this kind, which hold their rows (see job_types.py); inputs are known.
         """
         raise NotImplementedError
 
@@ -50,7 +49,6 @@ class Dispatcher:
     RemoteWaves (remote/waves.py) has the same methods, and computes in other processes.
 
     Args:
-        rows: of the run.
         backends: in the order in which they are asked; the last one takes everything.
         reasons: per architecture the results of a backend's trials, which it keeps; a resumed run starts with them.
         asynchronous: whether `run` returns before a GPU has done the work.
@@ -59,7 +57,6 @@ class Dispatcher:
 
     def __init__(
         self,
-        rows: Rows,
         backends: Sequence[Backend],
         reasons: Mapping[str, dict[str, str]] = MappingProxyType({}),
         asynchronous: bool = False,
@@ -69,7 +66,6 @@ class Dispatcher:
         self._device_time = device_time or DeviceTime(None)
         self.about: Mapping[str, Any] = MappingProxyType({"name": "local"})
         self.reasons: Mapping[str, dict[str, str]] = reasons
-        self._rows = rows
         self.backends = tuple(backends)
         self.passed_on: dict[str, Counter[str]] = defaultdict(Counter)
         """Backend -> kind and reason -> how many jobs it did not take."""
@@ -84,16 +80,13 @@ class Dispatcher:
     def run(self, kind: str, specs: Sequence[JobSpec]) -> list[Any]:
         """Compute a wave of one kind; return the jobs' values in order."""
         with self._device_time.of(kind):
-            return self._evaluations.run(specs, partial(self._run_distinct, kind))
+            return self._evaluations.run(specs, partial(self.run_distinct, kind))
 
     def device_s(self) -> dict[str, float]:
         return self._device_time.seconds()
 
-    def _run_distinct(self, kind: str, specs: Sequence[JobSpec]) -> list[Any]:
-        return self.run_bound(kind, [spec.bound(self._rows) for spec in specs])
-
-    def run_bound(self, kind: str, jobs: Sequence[JobSpec]) -> list[Any]:
-        """Compute jobs that are bound to rows; return their values in order."""
+    def run_distinct(self, kind: str, jobs: Sequence[JobSpec]) -> list[Any]:
+        """Compute jobs, of which no two are the same evaluation; return their values in order."""
         values: list[Any] = [None] * len(jobs)
         left = list(range(len(jobs)))
         for backend in self.backends:

@@ -28,7 +28,7 @@ from ddlsim.learning.backends.stacked_models import EVALUATION, StackedModels, a
 from ddlsim.learning.backends.stacked_training import StackedTraining, rates_of
 from ddlsim.learning.backends.step_graphs import CudaRecorder, StepGraphs
 from ddlsim.learning.backends.threads import KINDS, NativeBackend, OneByOneBackend, Workers
-from ddlsim.learning.bank import Row, Rows, architecture_of
+from ddlsim.learning.bank import Row, architecture_of
 from ddlsim.learning.datasets import NodeDatasets
 from ddlsim.learning.job_types import LossSpec, TestSpec, TrainSpec
 from ddlsim.learning.optimizing.updates import training_loss
@@ -212,7 +212,6 @@ def _most_in_matrix(models: StackedModels) -> int:
 
 
 def make_backends(
-    rows: Rows,
     architectures: Mapping[str, Architecture],
     data: NodeDatasets,
     training: Training,
@@ -225,7 +224,6 @@ def make_backends(
     """The backends of a device, in order.
 
     Args:
-        rows: of the run.
         architectures: by name.
         data: the nodes' samples and the clusters' evaluation sets, on the device.
         training: scenario section `training`.
@@ -246,4 +244,4 @@ def make_backends(
         fast, reasons = NativeBackend(workers, data, training, chunk), {}
     backends = [RowArithmetic(), fast, alone]
     asynchronous = device.type == "cuda" if asynchronous is None else asynchronous
-    return Dispatcher(rows, backends, reasons, asynchronous, device_time(device))
+    return Dispatcher(backends, reasons, asynchronous, device_time(device))

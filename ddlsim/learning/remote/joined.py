@@ -46,7 +46,7 @@ class JoinedRuns:
             self._backends = self._make_backends()
         first = {learner: number * len(learner.data.train) for number, learner in enumerate(self._learners)}
         jobs = [spec.bound(learner.rows, first[learner]) for learner, wave in waves for spec in wave.specs]
-        values = iter(self._backends.run_bound(waves[0][1].kind, jobs))
+        values = iter(self._backends.run_distinct(waves[0][1].kind, jobs))
         return [known_values(wave, list(islice(values, len(wave.specs)))) for _, wave in waves]
 
     def _make_backends(self) -> Dispatcher:

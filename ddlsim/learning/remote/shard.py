@@ -78,7 +78,8 @@ class Shard:
     def compute(self, wave: Wave) -> list[Any] | None:
         """Run the jobs of a wave; return their values if they have some."""
         started = time.perf_counter()
-        values = known_values(wave, self._learner.backends.run(wave.kind, wave.specs))
+        jobs = [spec.bound(self._learner.rows) for spec in wave.specs]
+        values = known_values(wave, self._learner.backends.run(wave.kind, jobs))
         self._wall_s[wave.kind] += time.perf_counter() - started
         return values
 

@@ -61,7 +61,8 @@ class RemoteWaves:
         """Compute a wave of one kind; values are LazyValue."""
         return self._evaluations.run(specs, partial(self._run_distinct, kind))
 
-    def _run_distinct(self, kind: str, specs: Sequence[JobSpec]) -> list[Any]:
+    def _run_distinct(self, kind: str, jobs: Sequence[JobSpec]) -> list[Any]:
+        specs = [job.numbered() for job in jobs]
         of_worker: dict[int, list[int]] = defaultdict(list)
         for place, spec in enumerate(specs):
             of_worker[self._worker_of(spec)].append(place)
