@@ -27,7 +27,9 @@ def kept(rows: Rows, part: Part, value: float, steps: int = 4) -> tuple[Optimize
 
 
 def stacked(before, trained, first: int) -> StackedState:
-    return StackedState(Adam(), before, SIZES, trained, first, torch.device("cpu"))
+    entries = [Entry("core.weight", (3,), 0, 3, True), Entry("head.weight", (2,), 3, 5, True)]
+    own = [entry for entry in entries if entry.start >= first]
+    return StackedState(Adam(), before, SIZES, trained, own, torch.device("cpu"))
 
 
 def test_only_moments_of_trained_columns_change(rows):
@@ -51,6 +53,15 @@ def test_model_without_kept_state_starts_with_zeros(rows):
     target = rows.store(CORE, torch.zeros(3))
     state.store([[None] * 4, [target.row, None, None, None]])
     assert target.values().tolist() == held[0].values().tolist()
+
+
+def test_rows_whose_trained_parts_have_done_equally_many_steps_are_one_run(rows):
+    counts = [(4, 6), (4, 6), (4, 2), (9, 2)]
+    held = [(kept(rows, CORE, 0, core), kept(rows, HEAD, 0, head)) for core, head in counts]
+    before = [(core[0], head[0]) for core, head in held]
+    whole, head = stacked(before, slice(0, 5), 0), stacked(before, slice(3, 5), 3)
+    assert whole.runs == [slice(0, 2), slice(2, 3), slice(3, 4)] and whole.parts_differ
+    assert head.runs == [slice(0, 2), slice(2, 4)] and not head.parts_differ
 
 
 def test_the_number_of_models_does_not_change_the_number_of_operators(rows):

@@ -1,14 +1,19 @@
 """Nodes with different numbers of steps and batch sizes train in one matrix, each as alone."""
 
+from itertools import accumulate
+
 import pytest
 import torch
-from stacked_learners import HostRecorder, assert_equal_models, rng
+from stacked_learners import HostRecorder, assert_equal_models, fallback_reasons, rng
+from torch import nn
+from torch.profiler import ProfilerActivity, profile
 
-from ddlsim.learning.backends import stacked, step_graphs
-from ddlsim.learning.backends.stacked_models import StackedModels
+from ddlsim.learning.backends import stacked
 from ddlsim.learning.backends.stacked_training import MOST_CHAINED, StackedTraining, spans_of
-from ddlsim.learning.backends.step_graphs import CALLS_BEFORE, STEPS_WORTH, StepGraphs
+from ddlsim.learning.backends.step_graphs import CALLS_BEFORE, StepGraphs
+from ddlsim.learning.optimizing import updates
 from ddlsim.learning.training_inputs import TrainingContext
+from ddlsim.models.split import SplitModel
 
 STEPS, SIZES = (7, 2, 4), [6, 4, 6]
 """Of 20 samples each: the batches of the first node are 6, 6, 6, 2, 6, 6, 6."""
@@ -75,23 +80,78 @@ def test_matrix_holds_as_many_models_as_its_bytes_allow(pair, matrices, monkeypa
     assert matrices == [2, 1, 2, 1]
 
 
-def test_large_models_train_one_at_a_time_with_one_graph_for_all_nodes(pair, matrices, monkeypatch):
-    plain, together = pair(momentum=0.9)
-    weights = 4 * together.architecture_of(0).layout.size
-    monkeypatch.setattr(stacked, "STACK_BYTES", weights)
-    monkeypatch.setattr(step_graphs, "MOST_BYTES", weights - 1)
-    recorder, compared, compare = HostRecorder(), [], StackedModels.why_not_train
-    monkeypatch.setattr(
-        StackedModels,
-        "why_not_train",
-        lambda *args: compared.extend(len(labels[0]) for _, labels in args[2]) or compare(*args),
-    )
-    graphs = together.backends.backends[1]._waves._graphs = StepGraphs(recorder, 3)
-    steps = (STEPS_WORTH,) * 3
-    assert_equal_models(train_twice(together, steps), train_twice(plain, steps))
-    assert matrices == [1] * 6 and len(graphs._graphs) == 1
-    assert recorder.replays == 6 * STEPS_WORTH - CALLS_BEFORE
-    assert set(compared) == {2}  # samples: a comparison in float64 takes several times the memory of a step
+def train_rounds(learner, steps, parts):
+    """Train parts of three nodes' models in rounds of these steps; return their models and moments."""
+    models, kept = [learner.init_models(node)[0] for node in range(3)], [None] * 3
+    for number, (of_nodes, only) in enumerate(zip(steps, parts, strict=True)):
+        done = [
+            learner.train_towards(node, models[node], count, rng(node + number), only, kept[node], None)
+            for node, count in enumerate(of_nodes)
+        ]
+        models, kept = [model for model, _, _ in done], [state for _, state, _ in done]
+        rows = [params for model in models for params in model]
+        rows += [row for state in kept for moments in state.moments.values() for row in moments.rows]
+        learner.jobs.force_params(rows)
+    return [params.values().clone() for params in rows]
+
+
+ROUNDS = [(3, 3, 5), (4, 2, 6), (2, 2, 2)]
+"""In the second round the first node has a row between the others' and has done as many steps as the last row."""
+
+
+@pytest.mark.parametrize("parts", [(None,) * 3, ("head",) * 3, ("head", "core", None)], ids=str)
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"momentum": 0.9},
+        {"weight_decay": 0.1},
+        {"optimizer": "adam", "eps": 1e-2, "clip_norm": 0.5},
+        {"optimizer": "adamw", "eps": 1e-2, "weight_decay_on": "weights"},
+        {"optimizer": "adamw", "eps": 1e-2, "fused": True},
+    ],
+    ids=str,
+)
+def test_models_whose_moments_have_done_different_steps_share_a_matrix(pair, matrices, monkeypatch, keys, parts):
+    settings = {"optimizer_state": "kept", "batch_size": SIZES, "learning_rate": 0.01, **keys}
+    fused = settings.pop("fused", False)
+    plain, together = pair(**settings)
+    expected = train_rounds(plain, ROUNDS, parts)
+    monkeypatch.setattr(updates, "takes_fused_steps", lambda parameters: fused)
+    assert_equal_models(train_rounds(together, ROUNDS, parts), expected)
+    assert matrices == [3, 3, 3] and not together.fallback_counts
+
+
+def wide() -> SplitModel:
+    core = nn.Sequential(nn.Flatten(), nn.Linear(72, 300), nn.ReLU(), nn.Linear(300, 300))
+    return SplitModel(core, nn.Linear(300, 3))
+
+
+def train_whole(learner, start=None, kept=None):
+    start = start or learner.init_models(0, whole=True)[0]
+    model, state, _ = learner.train_towards(0, start, 4, rng(0), None, kept, None)
+    learner.jobs.force_params([*model, *state.moments["model"].rows])
+    return model, state
+
+
+def test_training_of_a_large_model_allocates_its_gradients_and_no_copy(pair, monkeypatch):
+    keys = {"optimizer": "adamw", "learning_rate": 0.01, "eps": 1e-2, "optimizer_state": "kept"}
+    plain, alone = pair(builders={"net": wide}, **keys)
+    size = 4 * alone.architecture_of(0).layout.size
+    monkeypatch.setattr(stacked, "STACK_BYTES", 2 * size - 1)
+    monkeypatch.setattr(updates, "takes_fused_steps", lambda parameters: True)  # as on a GPU
+    alone.backends.backends[-1]._workers._pool = None  # as there: in this thread
+    before = train_whole(alone)  # which makes the module
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        (model,), state = train_whole(alone, *before)
+    events = profiler.profiler.kineto_results.events()
+    held = accumulate(event.nbytes() for event in events if event.name() == "[memory]")
+    assert size < max(held) < 1.2 * size
+    (expected,), its_state = train_whole(plain, *train_whole(plain))
+    for one, other in zip(
+        [model, *state.moments["model"].rows], [expected, *its_state.moments["model"].rows], strict=True
+    ):
+        torch.testing.assert_close(one.values(), other.values())
+    assert fallback_reasons(alone) == {"training: its models are too large for a stack": 2}
 
 
 def test_plain_steps_of_a_training_are_one_graph(pair):

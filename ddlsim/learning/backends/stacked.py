@@ -8,7 +8,9 @@ predictions are computed likewise (stacked_evaluation.py).
 
 Jobs that cannot be stacked are passed on: losses that may hold values of one node (closures), optimizers that do not
 update each value by itself or whose kept state is not one moment or two, models that predict with buffers of the node's
-own, and modules that neither method of stacked_steps.py can compute. `make_backends` lists the backends of each device.
+own, and modules that neither method of stacked_steps.py can compute. So are trainings of models of which a stack would
+hold only one: with PyTorch's own loop they need the model and its gradients besides their rows, and no graph that keeps
+its memory. `make_backends` lists the backends of each device.
 """
 
 from collections import defaultdict
@@ -31,17 +33,16 @@ from ddlsim.learning.backends.threads import KINDS, NativeBackend, OneByOneBacke
 from ddlsim.learning.bank import Row, architecture_of
 from ddlsim.learning.datasets import NodeDatasets
 from ddlsim.learning.job_types import LossSpec, TestSpec, TrainSpec
+from ddlsim.learning.optimizing.state import counted_steps
 from ddlsim.learning.optimizing.updates import training_loss
 from ddlsim.scenario.sections import Training
 
 STACK_BYTES = 2**29
-"""Most bytes of the models of one matrix, if that is more than one model: so many keep a device busy, and a step's
-copies of them need several times as much."""
+"""Most bytes of the models of one matrix: so many keep a device busy, and a step's copies of them need several times as
+much."""
 
 NUM_TRIED = 2
-"""Models, and steps of each (or images, for evaluations), with which the stacking of an architecture is tried. Of large
-models, of which a matrix holds one, steps are tried with as many samples: in float64 whole batches take four times the
-memory of a step."""
+"""Models, and steps of each (or images, for evaluations), with which the stacking of an architecture is tried."""
 
 
 class StackedBackend(Backend):
@@ -139,32 +140,34 @@ class StackedBackend(Backend):
         """Places of jobs that can be steps of one matrix."""
         found: dict[Hashable, list[int]] = defaultdict(list)
         for place, job in enumerate(jobs):
-            steps = tuple(0 if kept is None else kept.steps for kept in job.moments)
             pool = self._pool.pool_of[job.node]
             ends = job.batches.ends if self._training.accumulate > 1 else ()
             rates = rates_of(self._training, job)
-            key: tuple = (job.architecture, pool, ends, job.only, len(job.sizes), steps, rates, job.proximal)
+            key: tuple = (job.architecture, pool, ends, job.only, len(job.sizes), len(job.moments), rates, job.proximal)
             key += (job.control is None, self._reason_alone(job))
             if job.objective is not None:
                 targets = tuple(sorted((label, id(row.bank)) for label, row in job.targets.items()))
                 key += (job.objective.identity, targets)
             found[key].append(place)
-        order = lambda place: (len(jobs[place].batches), jobs[place].batches.ends)  # noqa: E731
+
+        def order(place: int) -> tuple:
+            batches, steps = jobs[place].batches, counted_steps(self._training.optimizer, jobs[place].moments)
+            return len(batches), batches.ends, steps
+
         return [sorted(places, key=order, reverse=True) for places in found.values()]
 
     def _reason_alone(self, job: TrainSpec) -> str:
         """Return the reason why a job trains alone with any model; empty if there is no such reason."""
         if job.private is not None:
             return "private training clips the gradient of every sample"
-        if reason := self._stacked[job.architecture].alone:
+        models = self._stacked[job.architecture]
+        if reason := models.alone or ("" if _most_in_matrix(models) > 1 else "its models are too large for a stack"):
             return reason
         optimizer = self._training.optimizer
         if not optimizer.by_value or (job.moments and optimizer.moments is None):
             return f"the optimizer is {optimizer.name}"
-        if job.objective is not None and job.objective.identity is None:
-            return "the loss may hold values of one node: it is no method or function of a module"
-        steps = {0 if kept is None else kept.steps for kept in job.moments}
-        return "its parts have trained for different numbers of steps" if job.only is None and len(steps) > 1 else ""
+        alone = job.objective is not None and job.objective.identity is None
+        return "the loss may hold values of one node: it is no method or function of a module" if alone else ""
 
     def _why_not_train(self, group: Sequence[TrainSpec]) -> str:
         if reason_alone := self._reason_alone(group[0]):
@@ -175,10 +178,7 @@ class StackedBackend(Backend):
         if (known := models.known_reason(about_training(group[0]))) is not None:
             return known
         few = [job for job in group if job.batches.ends[:NUM_TRIED] == group[0].batches.ends[:NUM_TRIED]][:NUM_TRIED]
-        tried = self._waves.first_samples(few, NUM_TRIED)
-        if _most_in_matrix(models) == 1 and few[0].objective is None:
-            tried = [(images[:, :NUM_TRIED], labels[:, :NUM_TRIED]) for images, labels in tried]
-        return models.why_not_train(few, tried)
+        return models.why_not_train(few, self._waves.first_samples(few, NUM_TRIED))
 
     # -- evaluation ------------------------------------------------------------------------------------------------
 
@@ -208,7 +208,7 @@ class StackedBackend(Backend):
 
 def _most_in_matrix(models: StackedModels) -> int:
     """Number of models of this architecture that one matrix holds."""
-    return max(1, STACK_BYTES // (4 * models.layout.size))
+    return STACK_BYTES // (4 * models.layout.size)
 
 
 def make_backends(

@@ -160,11 +160,11 @@ class _Wave:
         self._local = models.buffers.local([job.local for job in jobs])
         self._buffers: tuple[torch.Tensor, ...] = models.buffers.read(self._whole, self._local, jobs)
         self._further = models.further_inputs(jobs, weights)
-        self._state = None
+        self._state, apart = None, training.weight_decay_on == "weights"  # else one tensor, which is quicker
         if first.moments:
-            start, before = models.trained_entries(first.only)[0].start, [job.moments for job in jobs]
-            self._state = StackedState(training.optimizer, before, first.sizes, self._trained, start, device)
-        apart = training.weight_decay_on == "weights"  # else one tensor, which is quicker
+            entries, before = models.trained_entries(first.only), [job.moments for job in jobs]
+            self._state = StackedState(training.optimizer, before, first.sizes, self._trained, entries, device)
+            apart = apart or self._state.parts_differ
         self._views = partial(models.views, first.only, apart)
         control = None
         if first.control is not None:

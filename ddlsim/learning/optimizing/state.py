@@ -6,8 +6,10 @@ buffers stay zero), as the fast backends need them. Any other optimizer has one 
 numbers in its state for each parameter, which a step on zeros finds.
 """
 
+from bisect import bisect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -240,7 +242,10 @@ class LiveState:
         if self._optimizer.moments is not None:
             for _, columns, parameter in parameters:
                 moments = [flat[columns].view(parameter.shape) for flat in self.flats]
-                torch_optimizer.state[parameter] = torch_state(self._optimizer, self.steps_at(columns.start), moments)
+                # on a GPU steps are fused (updates.py), which count there
+                step = torch.full((), float(self.steps_at(columns.start)), device=parameter.device)
+                of_moments = zip(self._optimizer.moments, moments, strict=True)
+                torch_optimizer.state[parameter] = {"step": step, **dict(of_moments)}
             return
         found: dict[str, dict[str, Any]] = {}
         for kept in self._before:
@@ -284,18 +289,20 @@ class LiveState:
 
 
 class StackedState:
-    """The moments of one training of many models, which all have done as many updates.
+    """The moments of one training of many models.
 
     Args:
         optimizer: one with moments.
         before: per model the kept state of each part, or None if nothing was kept.
         sizes: per part its number of values.
         trained: columns of a whole model that are trained, as an index.
-        first: the first of them.
+        entries: the parameters in these columns.
         device: device of the models.
 
     Attributes:
         flats: one matrix [N, W] per moment.
+        runs: ranges of rows whose trained parts have done equally many updates.
+        parts_differ: whether the trained parts of a model have done different numbers of updates.
     """
 
     def __init__(
@@ -304,13 +311,17 @@ class StackedState:
         before: Sequence[Sequence[OptimizerState | None]],
         sizes: Sequence[int],
         trained: "slice | Tensor",
-        first: int,
+        entries: Sequence[Entry],
         device: torch.device,
     ):
         self._optimizer, self._sizes, self._trained = optimizer, list(sizes), trained
-        number = next(part for part, start in reversed(list(enumerate(_starts(sizes)))) if start <= first)
-        kept = before[0][number]
-        self._steps = 0 if kept is None else kept.steps
+        parts = [bisect(_starts(sizes), entry.start) - 1 for entry in entries]
+        self._part_at = dict(zip(_starts([entry.size for entry in entries]), parts, strict=True))
+        self._steps = [counted_steps(optimizer, kept) for kept in before]
+        of_trained = [[own[part] for part in sorted({*parts})] for own in self._steps]
+        self.parts_differ = any(len({*own}) > 1 for own in of_trained)
+        alike = [list(rows) for _, rows in groupby(range(len(before)), of_trained.__getitem__)]
+        self.runs = [slice(rows[0], rows[-1] + 1) for rows in alike]
         self._whole = [
             torch.cat(
                 [
@@ -321,16 +332,17 @@ class StackedState:
             )
             for moment in range(len(optimizer.moments or ()))
         ]
-        self.flats = [whole[:, trained] for whole in self._whole]
+        self.flats = [whole[:, trained].contiguous() for whole in self._whole]  # as fused steps need it
 
-    def put_into(self, torch_optimizer: torch.optim.Optimizer, parameters: Named) -> None:
-        """Load the memory as LiveState does; tensors hold a row per model."""
-        for _, columns, parameter in parameters:
-            moments = [flat[:, columns].view(parameter.shape) for flat in self.flats]
-            torch_optimizer.state[parameter] = torch_state(self._optimizer, self._steps, moments)
-
-    def take_from(self, torch_optimizer: torch.optim.Optimizer, parameters: Named) -> None:
-        """Steps have changed the moments in place."""
+    def put_into(self, torch_optimizer: torch.optim.Optimizer, pieces: Sequence[tuple[slice, slice, Tensor]]) -> None:
+        """Load the memory as LiveState does; per tensor its rows, one of `runs`, and its trained columns."""
+        counts = [self._steps[rows.start][self._part_at[columns.start]] for rows, columns, _ in pieces]
+        fused = torch_optimizer.param_groups[0].get("fused")  # counts on the device, other implementations on the host
+        steps = uploaded(np.array(counts, dtype=np.float32), pieces[0][2].device if fused else torch.device("cpu"))
+        for (rows, columns, parameter), step in zip(pieces, steps, strict=True):
+            moments = [flat[rows, columns].view(parameter.shape) for flat in self.flats]
+            of_moments = zip(self._optimizer.moments or (), moments, strict=True)
+            torch_optimizer.state[parameter] = {"step": step, **dict(of_moments)}
 
     def store(self, outputs: Sequence[Sequence[Row | None]]) -> None:
         """Write the current memory to rows: per model as LiveState, a launch per part and moment."""
@@ -354,13 +366,10 @@ def _stacked(rows: Sequence[Row | None], size: int, device: torch.device) -> Ten
     return torch.zeros(len(rows), size, device=device).index_copy_(0, places, values)
 
 
-def torch_state(optimizer: Optimizer, steps: int, moments: Sequence[Tensor]) -> dict[str, Tensor]:
-    """The moments of one tensor as torch.optim keeps them; its steps then change them in place."""
-    names = optimizer.moments or ()
-    if names == ("momentum_buffer",):
-        return {"momentum_buffer": moments[0]}
-    # on a GPU steps are fused (updates.py), which count there
-    return {"step": torch.tensor(float(steps), device=moments[0].device), **dict(zip(names, moments, strict=True))}
+def counted_steps(optimizer: Optimizer, kept: Sequence[OptimizerState | None]) -> tuple[int, ...]:
+    """Return the number of updates of each part of a model so far, for Adam's bias correction; else zeros."""
+    counts = optimizer.moments not in ((), ("momentum_buffer",))
+    return tuple(state.steps if counts and state is not None else 0 for state in kept)
 
 
 def _starts(sizes: Sequence[int]) -> list[int]:

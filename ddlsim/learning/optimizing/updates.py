@@ -79,15 +79,19 @@ class Updates:
         if not self._plain:
             first = of_node(settings.learning_rate, 0)
             matrices = [tensor for name, _, tensor in self._named if name in hidden]
+            self._pieces = self._in_pieces()
             self._torch_optimizer = optimizer.make(self._groups(), first, matrices)
             rates_made = [group.get("lr") for group in self._torch_optimizer.param_groups]
             if optimizer.moments is not None:
-                fused = takes_fused_steps(self._parameters)
+                fused = takes_fused_steps([piece for _, _, piece in self._pieces])
                 for group in self._torch_optimizer.param_groups:
                     # the same numbers in few calls, so threads rarely wait for the interpreter
                     group |= {"fused": True, "foreach": False} if fused else {"foreach": not stacked or None}
             self._shares = [1.0 if rate is None else float(rate) / first for rate in rates_made]
-            if state is not None:
+            if isinstance(state, StackedState):
+                pieces = [(rows, self._named[number][1], piece) for number, rows, piece in self._pieces]
+                state.put_into(self._torch_optimizer, pieces)
+            elif isinstance(state, LiveState):
                 state.put_into(self._torch_optimizer, self._named)
 
     @torch.no_grad()
@@ -125,27 +129,29 @@ class Updates:
         """Continue with the first models alone, of those that are stacked; accumulation must have ended."""
         if count == len(self._parameters[0]):
             return
-        first = {id(tensor): tensor[:count] for tensor in self._parameters}
-        self._parameters = list(first.values())
-        self._named = [(name, columns, first[id(tensor)]) for name, columns, tensor in self._named]
+        self._parameters = [tensor[:count] for tensor in self._parameters]
         self._start = [tensor[:count] for tensor in self._start]
         self._control = self._control and [tensor[:count] for tensor in self._control]
         if self._shares_of_models is not None:
             self._shares_of_models = self._shares_of_models[:, :count]
         if self._torch_optimizer is not None:
+            left = [each for each in self._pieces if each[1].start < count]
+            first = {id(piece): piece[: count - rows.start] for _, rows, piece in left}
+            self._pieces = [(number, rows, first[id(piece)]) for number, rows, piece in left]
             state, self._torch_optimizer.state = self._torch_optimizer.state, defaultdict(dict)
             for tensor, kept in state.items():
-                of_rows = {key: _first_rows(value, tensor.shape, count) for key, value in kept.items()}
-                self._torch_optimizer.state[first[id(tensor)]] = of_rows
+                if (piece := first.get(id(tensor))) is not None:
+                    of_rows = {key: _first_rows(value, tensor.shape, len(piece)) for key, value in kept.items()}
+                    self._torch_optimizer.state[piece] = of_rows
             for group in self._torch_optimizer.param_groups:
-                group["params"] = [first[id(tensor)] for tensor in group["params"]]
+                group["params"] = [first[id(tensor)] for tensor in group["params"] if id(tensor) in first]
 
     @torch.no_grad()
     def finish(self) -> None:
         """After the last mini-batch."""
         if self._summed:
             self._step_on_sums()
-        if self._torch_optimizer is not None and self._state is not None:
+        if self._torch_optimizer is not None and isinstance(self._state, LiveState):
             self._state.take_from(self._torch_optimizer, self._named)
 
     def _step_on_sums(self) -> None:
@@ -171,9 +177,11 @@ class Updates:
             return
         for group, share in zip(self._torch_optimizer.param_groups, self._shares, strict=True):
             group["lr"] = rate * share
-        for parameter, gradient in zip(self._parameters, gradients, strict=True):
-            parameter.grad = gradient.contiguous()  # as fused steps need it
+        for number, rows, piece in self._pieces:
+            piece.grad = gradients[number][rows].contiguous()  # as fused steps need it
         self._torch_optimizer.step()
+        for _, _, piece in self._pieces:
+            piece.grad = None  # its memory is free for the next gradients
 
     def _corrected(self, gradients: list[torch.Tensor]) -> list[torch.Tensor]:
         settings = self._settings
@@ -188,13 +196,24 @@ class Updates:
             gradients = [gradient + own for gradient, own in zip(gradients, self._control, strict=True)]
         return gradients
 
+    def _in_pieces(self) -> list[tuple[int, Any, torch.Tensor]]:
+        """Return the tensors that the optimizer changes: number of a parameter, its rows, and their values.
+
+        It counts the steps of each tensor, so stacked models that have done other numbers of steps are pieces apart.
+        """
+        if not self._stacked:
+            return [(number, ..., tensor) for number, tensor in enumerate(self._parameters)]
+        all_rows = [slice(0, len(self._parameters[0]))]
+        runs = self._state.runs if isinstance(self._state, StackedState) else all_rows
+        return [(number, rows, tensor[rows]) for number, tensor in enumerate(self._parameters) for rows in runs]
+
     def _groups(self) -> "list[torch.Tensor] | list[dict]":
         """Return one group of all parameters, or a group that decays and one that does not."""
+        pieces = [piece for _, _, piece in self._pieces]
         if self._settings.weight_decay_on == "all":
-            return self._parameters
-        decays = [tensor.dim() - self._stacked > 1 for tensor in self._parameters]
-        weights = [tensor for tensor, own in zip(self._parameters, decays, strict=True) if own]
-        others = [tensor for tensor, own in zip(self._parameters, decays, strict=True) if not own]
+            return pieces
+        weights = [piece for piece in pieces if piece.dim() - self._stacked > 1]
+        others = [piece for piece in pieces if piece.dim() - self._stacked <= 1]
         groups: list[dict] = [{"params": weights}, {"params": others, "weight_decay": 0.0}]
         return [group for group in groups if group["params"]]
 
