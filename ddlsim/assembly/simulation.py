@@ -254,7 +254,7 @@ def build_simulation(
     def on_outcome(outcome: Evaluated) -> None:
         for own in (meter, privacy_meter):
             if own is not None:
-                own.write(recorder, outcome.completed)
+                own.write(recorder, outcome.round)
         on_evaluated(outcome)
 
     return Simulation(

@@ -114,11 +114,14 @@ def sweep(
         raise typer.Exit(INTERRUPTED) from None
     done = [point.directory for point in points if point.summary() is not None]
     if done:
-        from ddlsim.report.comparing.tables import compare
+        from ddlsim.report.comparing.rows import compared
+        from ddlsim.report.comparing.tables import table_of
+        from ddlsim.report.summary import read_all
         from ddlsim.report.text import printable, terminal_width
 
         studied = [text.partition("=")[0].strip() for text in grid] or None
-        typer.echo(printable(compare(done, studied=studied, width=terminal_width())))
+        rows = compared(list(read_all(done)))
+        typer.echo(printable(table_of(rows, studied=studied, width=terminal_width())))
     end_with_failures([*refused, *failed], len(points))
 
 

@@ -116,35 +116,39 @@ class Measurements:
         self._open.clear()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Evaluated:
     """Outcome of one evaluation of all nodes.
 
     Args:
-        completed: rounds completed.
-        time_s: simulated time when the last node had completed them.
-        bytes_sent: bytes that all nodes had put on the wire when each had completed them.
-        metric: metric of the values.
-        values: per node; nan for nodes that have not joined yet, infinity for an error of nan.
-        attacked: attackers, whose values do not count.
+        round: rounds completed; one more than the rounds of the run for the last exchange of an algorithm.
+        time_s: simulated seconds when the last node had completed them.
+        bytes_sent: bytes that all nodes together had sent when each had completed them.
+        judged_by: metric of the values.
+        values: of each node, float [N]; nan for nodes that have not joined yet, infinity for an error of nan.
+        attacked: attackers, which are excluded from means.
     """
 
-    completed: int
+    round: int
     time_s: float
     bytes_sent: int
-    metric: Metric
+    judged_by: Metric
     values: np.ndarray
     attacked: tuple[int, ...] = ()
 
     @property
     def honest(self) -> np.ndarray:
-        """Values of honest nodes; nan for the others."""
+        """The values of honest nodes, float [N]; nan for the others."""
         return metrics.without(self.values, self.attacked)
+
+    @property
+    def mean(self) -> float:
+        """Mean over all honest nodes."""
+        return float(metrics.over_nodes(self.honest))
 
     def reaches(self, target: float) -> bool:
         """Whether the mean over the honest nodes that have joined reaches the target, as in reports."""
-        mean = float(metrics.over_nodes(self.honest))
-        return metrics.first_reaching([mean], target, falling=self.metric.falling) is not None
+        return metrics.first_reaching([self.mean], target, falling=self.judged_by.falling) is not None
 
 
 @dataclass(eq=False)
@@ -292,10 +296,14 @@ class Evaluator:
         self.recorder.flush()
         if not snapshots:  # a server alone: no node has joined yet
             return None
-        time_s = max(snapshot.time_s for snapshot in snapshots.values())
-        attacked = () if self.attackers is None else self.attackers.nodes
-        bytes_sent = sum(snapshot.bytes_sent for snapshot in taken.values())
-        return Evaluated(completed, time_s, bytes_sent, self._metrics[0], values, attacked)
+        return Evaluated(
+            round=completed,
+            time_s=max(snapshot.time_s for snapshot in snapshots.values()),
+            bytes_sent=sum(snapshot.bytes_sent for snapshot in taken.values()),
+            judged_by=self._metrics[0],
+            values=values,
+            attacked=() if self.attackers is None else self.attackers.nodes,
+        )
 
     def _write_backdoor(self, completed: int, snapshots: dict[int, Snapshot], models: Tested) -> None:
         """Write each node's share of test samples of other classes that are classified as the backdoor's target."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ddlsim.engine.evaluator import Evaluated
 from ddlsim.foundation import own_code
 from ddlsim.foundation.errors import DdlsimError, ScenarioError, kind_of
 from ddlsim.report.columns import metric_columns
@@ -70,37 +71,20 @@ class Completed:
     bytes_sent: int
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """An evaluation of all nodes.
+@dataclass(frozen=True, kw_only=True)
+class Evaluation(Evaluated):
+    """An evaluation of all nodes; see `Evaluated` for the other arguments.
 
     Args:
-        round: rounds completed; one more than the rounds of the run for the last exchange of an algorithm.
-        time_s: simulated seconds when the last node was evaluated.
-        bytes_sent: bytes that all nodes together had sent.
-        metric: such as accuracy (0 to 1) or mse.
-        values: of each node, float [N]; nan for nodes that have not joined yet.
         node_cluster: the cluster of each node, int [N].
-        attacked: attackers, which are excluded from means.
     """
 
-    round: int
-    time_s: float
-    bytes_sent: int
-    metric: str
-    values: np.ndarray
     node_cluster: np.ndarray
-    attacked: tuple[int, ...] = ()
 
     @property
-    def honest(self) -> np.ndarray:
-        """The values of honest nodes, float [N]; nan for the others."""
-        return metrics.without(self.values, self.attacked)
-
-    @property
-    def mean(self) -> float:
-        """Mean over all honest nodes."""
-        return float(metrics.over_nodes(self.honest))
+    def metric(self) -> str:
+        """Name of the metric: accuracy (0 to 1), mse, ..."""
+        return self.judged_by.name
 
     @property
     def clusters(self) -> np.ndarray:

@@ -192,17 +192,9 @@ def _evaluation(context: RunContext, recorder: Recorder, outcome: Evaluated) -> 
         if context.repetition.evaluated():
             _end_repetition(context, recorder)
         return
-    completed = min(outcome.completed, context.scenario.rounds)  # readers do not count the last exchange as a round
-    event = Evaluation(
-        outcome.completed,
-        outcome.time_s,
-        outcome.bytes_sent,
-        outcome.metric.name,
-        outcome.values,
-        context.node_cluster,
-        outcome.attacked,
-    )
-    quality = event.mean, event.clusters.tolist(), outcome.metric
+    completed = min(outcome.round, context.scenario.rounds)  # readers do not count the last exchange as a round
+    event = Evaluation(**vars(outcome), node_cluster=context.node_cluster)
+    quality = event.mean, event.clusters.tolist(), event.judged_by
     context.console.evaluation(completed, event.time_s, event.bytes_sent, *quality)
     if diverged and not context.warned:
         context.warned = True

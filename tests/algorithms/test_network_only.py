@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from compared_runs import compare
 
 from ddlsim import runs
 from ddlsim.algorithms import ALGORITHMS
@@ -13,7 +14,6 @@ from ddlsim.assembly import build_learner
 from ddlsim.cli import app
 from ddlsim.foundation.errors import DdlsimError
 from ddlsim.learning.size_learner import SizeLearner, parts_of_sizes
-from ddlsim.report.comparing.tables import compare
 from ddlsim.report.run_report import report
 from ddlsim.runs.loading import load_data, prepare
 from ddlsim.scenario import load

@@ -92,9 +92,10 @@ def test_fairness_over_rounds_is_of_honest_nodes(run):
 
 
 def test_means_without_attacked_nodes_by_hand():
-    outcome = Evaluated(1, 0.0, 0, ACCURACY, np.array([0.9, 0.1, 0.5, np.nan]), (1,))
+    values = np.array([0.9, 0.1, 0.5, np.nan])
+    outcome = Evaluated(round=1, time_s=0.0, bytes_sent=0, judged_by=ACCURACY, values=values, attacked=(1,))
     assert outcome.reaches(0.7)
     assert not outcome.reaches(0.71)
-    evaluation = Evaluation(1, 0.0, 0, "accuracy", outcome.values, np.array([0, 0, 1, 1]), (1,))
+    evaluation = Evaluation(**vars(outcome), node_cluster=np.array([0, 0, 1, 1]))
     assert evaluation.clusters.tolist() == [0.9, 0.5]
     assert metrics.without(outcome.values, ()) is outcome.values

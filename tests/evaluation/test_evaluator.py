@@ -20,7 +20,7 @@ NAN = float("nan")
 
 
 def evaluated(metric, values):
-    return Evaluated(completed=1, time_s=1.0, bytes_sent=1, metric=metric_named(metric), values=np.array(values))
+    return Evaluated(round=1, time_s=1.0, bytes_sent=1, judged_by=metric_named(metric), values=np.array(values))
 
 
 @pytest.mark.parametrize(

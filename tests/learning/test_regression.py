@@ -7,11 +7,11 @@ import json
 import numpy as np
 import pytest
 import torch
+from compared_runs import compare
 from torch.nn import functional as F
 
 from ddlsim import runs
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.report.comparing.tables import compare
 from ddlsim.report.run_report import report
 from ddlsim.scenario import from_mapping
 from ddlsim.tasks import task_named

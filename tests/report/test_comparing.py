@@ -6,11 +6,11 @@ import re
 
 import numpy as np
 import pytest
+from compared_runs import compare
 
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.report.comparing.curves import Target, curve_of, mean_curve, measure_of, quantile_975
 from ddlsim.report.comparing.groups import group
-from ddlsim.report.comparing.tables import compare
 from ddlsim.report.reading import read
 from ddlsim.report.text import comma_separated, latex_text, markdown, unit_of
 from ddlsim.tasks.base import ACCURACY, F1_MACRO

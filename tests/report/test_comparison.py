@@ -3,9 +3,9 @@ import io
 import json
 
 import pytest
+from compared_runs import compare
 
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.report.comparing.tables import compare
 
 
 def better(rows, by):

@@ -3,11 +3,11 @@
 import json
 
 import pytest
+from compared_runs import compare
 from typer.testing import CliRunner
 
 from ddlsim.cli import app
 from ddlsim.foundation.errors import RecordsDamaged
-from ddlsim.report.comparing.tables import compare
 from ddlsim.report.reading import read
 from ddlsim.report.run_report import report
 from ddlsim.report.summary import summarize, summary_of

@@ -3,11 +3,11 @@
 import json
 
 import pytest
+from compared_runs import compare
 
 from ddlsim.report.columns import energy, rounds
 from ddlsim.report.comparing.curves import Target
 from ddlsim.report.comparing.rows import compared
-from ddlsim.report.comparing.tables import compare
 from ddlsim.report.reading import read
 from ddlsim.report.sections import sections
 from ddlsim.report.summary import summary_of

@@ -3,9 +3,9 @@
 import json
 
 import pytest
+from compared_runs import compare
 
 from ddlsim import runs
-from ddlsim.report.comparing.tables import compare
 from ddlsim.report.html.page import comparison_page, printed, run_page
 from ddlsim.report.reading import read
 from ddlsim.report.run_report import report

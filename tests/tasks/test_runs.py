@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from compared_runs import compare
 from torn_runs import outcome, run_until, run_whole
 
 from ddlsim import runs
@@ -14,7 +15,6 @@ from ddlsim.data import Arrays, DataSearch
 from ddlsim.foundation.errors import DataDamaged, ScenarioError
 from ddlsim.learning import learner
 from ddlsim.learning.backends.stacked import make_backends
-from ddlsim.report.comparing.tables import compare
 from ddlsim.report.run_report import report
 from ddlsim.runs.loading import load_data
 from ddlsim.scenario import from_mapping, from_python, load, with_fallback

@@ -2,20 +2,17 @@
 JSON.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Literal, get_args
 
-from ddlsim.foundation.errors import DdlsimError, ScenarioError
+from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.strict_json import table_text
 from ddlsim.report import text as formats
 from ddlsim.report.comparing.cells import LEFT, WORDS, Column, common_words, words_and_columns
-from ddlsim.report.comparing.curves import Target
 from ddlsim.report.comparing.groups import Settings, part_of
-from ddlsim.report.comparing.rows import FALLBACK, Row, compared
+from ddlsim.report.comparing.rows import FALLBACK, Row
 from ddlsim.report.section import Table
-from ddlsim.report.summary import read_all
 from ddlsim.report.text import sampled_text
 
 Format = Literal["text", "csv", "markdown", "latex", "siunitx", "json"]
@@ -27,37 +24,6 @@ PLAIN = (
     *("metric", "measure", "target", "reached"),
 )
 """Values of a row that are columns of CSV and data frames as they are."""
-
-
-def compare(
-    run_dirs: Iterable[str | Path],
-    format: str = "text",
-    on_damaged: Callable[[DdlsimError], None] | None = None,
-    by: Sequence[str] | None = None,
-    target: Target | None = None,
-    studied: Sequence[str] | None = None,
-    width: int | None = None,
-) -> str:
-    """Return a table of runs; runs that differ only in their seed share a row with mean and population standard
-    deviation.
-
-    Runs that ended differently, or are judged by different metrics or targets, never share a row, see `compared`.
-
-    Args:
-        run_dirs: run directories, or folders with runs below them.
-        format: text; markdown (GitHub's); csv or json (both with every number in its own field); latex
-            (booktabs) and siunitx (booktabs with S columns) for papers.
-        on_damaged: called with the error of a run that cannot be read, which is then left out; by default it is raised.
-        by: dotted keys that separate rows; None for all but the seed.
-        target: the value whose cost is shown; None for the target of each scenario.
-        studied: see `heading`.
-        width: characters of a line of text; None: any.
-    Raises:
-        ScenarioError: if a path is not a run and holds none, or the format is unknown.
-        RecordsDamaged: see `on_damaged`.
-    """
-    rows = compared(list(read_all(run_dirs, on_damaged)), by, target)
-    return table_of(rows, format, by is not None, studied or by, width=width)
 
 
 def table_of(
@@ -74,7 +40,8 @@ def table_of(
 
     Args:
         rows: of one comparison.
-        format: see `compare`.
+        format: text; markdown (GitHub's); csv or json (both with every number in its own field); latex
+            (booktabs) and siunitx (booktabs with S columns) for papers.
         by_keys: whether the user chose the keys that separate rows; their values then replace scenario and algorithm.
         studied: see `heading`.
         columns, units: see `words_and_columns`.
