@@ -213,10 +213,10 @@ class Evaluator:
         self.similarities = similarities
         self.compares_models = bool(similarities.chosen)
 
-    def write_measurements(self) -> None:
-        """Write the measurements between evaluations."""
+    def write_measurements(self, completed: int) -> None:
+        """Write the measurements between evaluations; all nodes have completed so many rounds."""
         self.measurements.write()
-        self.measurements.losses.write(self.evaluated, MOST_OPEN)
+        self.measurements.losses.write(completed, MOST_OPEN)
 
     def completed(self, node: int, completed: int, population: Population) -> None:
         """Take the snapshot of a node that has completed a due round."""

@@ -86,7 +86,7 @@ class RoundTimes:
     def has_measured(self, node: int, snapshot: Snapshot) -> bool:
         return True
 
-    def write_measurements(self) -> None:
+    def write_measurements(self, completed: int) -> None:
         """Nothing is measured between evaluations."""
 
     def _write(self, completed: int, times_s: np.ndarray) -> None:

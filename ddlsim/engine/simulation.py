@@ -113,7 +113,7 @@ class Simulation:
         except SimPyException as error:
             text = f"at {self.env.now:.3f} simulated seconds the simulation failed ({type(error).__name__})"
             raise DdlsimError(f"{text}, a fault of ddlsim: report it with the scenario and log.txt.") from error
-        self.monitor.write_measurements()
+        self.monitor.write_measurements(self._run.completed_by_all)
 
     # -- lives -----------------------------------------------------------------------------------------------------
 
@@ -300,7 +300,7 @@ class Simulation:
         while run.completed_by_all < membership.reached and not membership.any_on_the_way_to(run.completed_by_all + 1):
             run.completed_by_all += 1
             self._compute.flush()
-            self.monitor.write_measurements()
+            self.monitor.write_measurements(run.completed_by_all)
             self._records.flush()
             self._on_round(min(run.completed_by_all, run.rounds), self.env.now, self.network.all_bytes_sent())
 

@@ -71,7 +71,7 @@ class NoMonitor:
     def close_complete(self, population):
         pass
 
-    def write_measurements(self):
+    def write_measurements(self, completed):
         pass
 
 

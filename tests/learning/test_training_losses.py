@@ -8,6 +8,8 @@ import torch
 from torch.nn import functional as F
 
 from ddlsim import runs
+from ddlsim.engine import evaluator
+from ddlsim.learning.learner import Learner
 from ddlsim.report.columns import rounds
 from ddlsim.report.comparing.curves import curve_of
 from ddlsim.report.reading import read
@@ -82,6 +84,16 @@ def test_run_records_training_losses_of_all_rounds_and_the_evaluation_before_the
     assert table["consensus_distance"] == pytest.approx(0, abs=1e-9)  # a complete graph: all nodes have the mean
     assert curve_of(records, "rounds", "train_loss").round.tolist() == [2, 3]
     assert len(np.unique(table["test_loss"])) == 3
+
+
+def test_losses_are_written_between_distant_evaluations(tmp_path, monkeypatch):
+    read_at_once, training_losses = [], Learner.training_losses
+    monkeypatch.setattr(evaluator, "MOST_OPEN", 5)
+    monkeypatch.setattr(
+        Learner, "training_losses", lambda self, held: read_at_once.append(len(held)) or training_losses(self, held)
+    )
+    runs.run(from_mapping(TINY | {"evaluation": {"every": 100, "samples": 50}}), out=tmp_path / "run")
+    assert read_at_once == [6, 3]  # after two rounds of three nodes, and at the end
 
 
 def test_initial_evaluation_changes_no_other_evaluation(tmp_path):
