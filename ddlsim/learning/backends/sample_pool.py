@@ -20,13 +20,19 @@ class SamplePool:
 
     Args:
         samples: per node images [n, C, H, W] and labels [n], on one device; replaced by views.
+
+    Attributes:
+        pool_of: per node the number of its pool.
+        kind_of: per node shape and type of an image, and of a label.
     """
 
     def __init__(self, samples: list[Samples]):
         alike: dict[tuple, list[int]] = defaultdict(list)
+        self.kind_of: list[tuple] = []
         for node, (images, labels) in enumerate(samples):
             own = node if isinstance(images, MappedInputs) else isinstance(images, ByteInputs) and id(images.stored)
-            alike[images.shape[1:], images.dtype, labels.shape[1:], labels.dtype, own].append(node)
+            self.kind_of.append((images.shape[1:], images.dtype, labels.shape[1:], labels.dtype))
+            alike[*self.kind_of[-1], own].append(node)
         self.pool_of = [0] * len(samples)
         self._first = np.zeros(len(samples), dtype=np.int64)
         self._pools: list[Samples] = []

@@ -91,6 +91,8 @@ class StackedBackend(Backend):
                 reasons.update(dict.fromkeys(places, reason))
             return [reasons[place] for place in range(len(jobs))]
         known = self._reasons_against(jobs)
+        if not any(known.values()):
+            return [""] * len(jobs)
         return [next(filter(None, (known[architecture_of(model)] for model in job.models)), "") for job in jobs]
 
     def run(self, kind: str, jobs: Sequence[Any]) -> list[Any]:
@@ -185,18 +187,18 @@ class StackedBackend(Backend):
     def _reasons_against(self, jobs: Sequence[LossSpec | TestSpec]) -> dict[str, str]:
         """Return per architecture of the jobs the reason why it cannot be stacked; empty if it can."""
         met: dict[str, list[tuple[tuple[Row, ...], torch.Tensor]]] = defaultdict(list)
-        found: dict[str, str] = {}
+        names = {architecture_of(model) for job in jobs for model in job.models}
+        known = {name: self._stacked[name].known_reason(EVALUATION) for name in names}
+        found = {name: reason for name, reason in known.items() if reason is not None}
+        if len(found) == len(names):
+            return found
         for job in jobs:
             if isinstance(job, LossSpec):
                 images, _ = self._data.local(job.split, job.node)
             else:
                 images, _ = self._data.evaluation(job.split, job.cluster)
             for model in job.models:
-                name = architecture_of(model)
-                known = self._stacked[name].known_reason(EVALUATION)
-                if known is not None:
-                    found[name] = known
-                else:
+                if (name := architecture_of(model)) not in found:
                     met[name].append((model, images[:NUM_TRIED]))
         for name, asked in met.items():
             first = asked[0]

@@ -63,24 +63,26 @@ def stacked_losses(
     groups: dict[tuple, list[Question]] = defaultdict(list)
     batches_of: dict[Hashable, tuple[LossSpec, Batches]] = {}
     for index, job in enumerate(jobs):
-        images, labels = data.local(job.split, job.node)
-        like = images.shape[1:], images.dtype, labels.shape[1:], labels.dtype
+        split = job.split
+        if split not in pools:
+            pools[split] = SamplePool(data.sets(split))
+        kind = pools[split].kind_of[data.place(split, job.node)]
         for place, (model, batches) in enumerate(zip(job.models, job.batches, strict=True)):
             source: Hashable = (index, id(batches))
             batches_of[source] = job, batches
-            key = architecture_of(model), len(model), job.split, like, batches.ends
-            groups[key].append(Question(model, source, (index, place)))
-    for (architecture, _, split, like, ends), questions in groups.items():
-        if split not in pools:
-            pools[split] = SamplePool(data.sets(split))
+            groups[architecture_of(model), len(model), split, kind, batches.ends].append(
+                Question(model, source, (index, place))
+            )
+    for (architecture, _, split, (shape, dtype, *_), ends), questions in groups.items():
         asked = {question.source: batches_of[question.source] for question in questions}
         nodes = [data.place(split, job.node) for job, _ in asked.values()]
         look = pools[split].look(nodes, [batches.rows for _, batches in asked.values()])
-        image = torch.zeros(1, *like[0], dtype=like[1], device=labels.device)
+        device = data.sets(split)[nodes[0]][1].device
+        image = torch.zeros(1, *shape, dtype=dtype, device=device)
         passes = outputs_of(models[architecture], questions, list(asked), look, image, ends[-1], memory)
         losses = [_losses(data, *outputs) for outputs in passes]
         each = losses[0] if len(losses) == 1 else torch.cat(losses, dim=1)
-        means = (each * _shares(ends, labels.device)).sum(dim=1)
+        means = (each * _shares(ends, device)).sum(dim=1)
         answers.append(([question.place for question in questions], downloaded(means)))
     return _values(jobs, answers)
 
