@@ -14,6 +14,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from ddlsim.kernels.launching import launch
+
 PIXELS, INNER, STAGES = 128, 16, 3
 """Sizes of a block of outputs: its pixels, values under the kernel in one product, and blocks loaded ahead."""
 W_ROWS, W_PIXELS = 64, 16
@@ -242,7 +244,7 @@ def _copied(
     block_p = COPIED_VALUES // block
     grid = triton.cdiv(pixels, block_p), triton.cdiv(across, block)
     numbers = start, *strides, *lengths, channels, pixels, *sides, *corner, *spacing
-    _copy[grid](values, found, *numbers, across, planes, block_p, block)
+    launch(_copy, grid, values, found, *numbers, across, planes, block_p, block)
     return found
 
 
@@ -308,7 +310,8 @@ def convolved(
     lengths = count, pixels, size[0] * size[1], *sides, outputs, size[1], *stride, *dilation
     taps = kernel[0] * kernel[1]
     constants = channels, taps, kernel[1], biases is not None, planes, block_p, block_o, block_c, INNER // block_c
-    _convolve[grid](*tensors, *lengths, *constants, num_warps=block_p // ROWS_A_WARP, num_stages=STAGES)
+    options = {"num_warps": block_p // ROWS_A_WARP, "num_stages": STAGES}
+    launch(_convolve, grid, *tensors, *lengths, *constants, **options)
     return found
 
 
@@ -338,8 +341,8 @@ def weight_gradients(
     found = images.new_empty(parts, count * outputs, channels, *kernel, dtype=torch.float32)
     lengths = count, parts, batch, images_a_part, *images.shape[1:3], outputs, channels, *stride, *dilation
     constants = across, taps, kernel[1], height * width, width, planes, W_ROWS, block_o, W_PIXELS
-    launch = _weight_gradient[(*blocks, count * parts)]
-    launch(images, gradients, found, *lengths, *constants, num_warps=W_ROWS // ROWS_A_WARP, num_stages=STAGES)
+    grid, options = (*blocks, count * parts), {"num_warps": W_ROWS // ROWS_A_WARP, "num_stages": STAGES}
+    launch(_weight_gradient, grid, images, gradients, found, *lengths, *constants, **options)
     return found[0] if parts == 1 else found.sum(0)
 
 

@@ -26,6 +26,7 @@ from torch.nn import functional as F
 
 from ddlsim.kernels import conv_products
 from ddlsim.kernels.conv_products import INNER, Pair, padded_channels
+from ddlsim.kernels.launching import are_noted
 
 
 class Geometry(NamedTuple):
@@ -47,7 +48,10 @@ class _GroupedConv(torch.autograd.Function):
         ctx.save_for_backward(copied, weights)
         ctx.count, ctx.geometry, ctx.shape, ctx.types = count, geometry, images.shape, (images.dtype, dtype)
         factors = conv_products.copied_weights(weights, count, False, dtype)
-        return conv_products.convolved(copied, factors, biases, kernel, stride, dilation, dtype)
+        found = conv_products.convolved(copied, factors, biases, kernel, stride, dilation, dtype)
+        if are_noted():  # arbitrary values might fail an assertion on the device, which would end the run
+            found.copy_(F.conv2d(images, weights, biases, stride, padding, dilation, count))
+        return found
 
     @staticmethod
     @torch.autograd.function.once_differentiable

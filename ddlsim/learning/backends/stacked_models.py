@@ -8,12 +8,15 @@ alone (`why_not_train`, `why_not_evaluate`).
 import textwrap
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 
+from ddlsim.kernels.grouped_conv import why_no_kernels
+from ddlsim.kernels.launching import compile_together
 from ddlsim.learning.backends.native_plan import gradients_hooked
 from ddlsim.learning.backends.stacked_steps import METHODS, Gradients, Method, ModelLoss, StackedBuffers, Step
 from ddlsim.learning.backends.step_graphs import SAME, is_close
@@ -171,6 +174,8 @@ class StackedModels:
             batches: images [N, b, C, H, W] and labels [N, b] of a few steps of each of them.
         """
         about = about_training(jobs[0])
+        if len(jobs) > 1:  # else cuDNN computes the convolutions
+            self._compile_kernels(partial(self.compared_steps, torch.float32, METHODS[0], jobs, *batches[0]))
         tries = [pair for x, y in batches for pair in ((x, y), (x.flip(-1), y))]
         return self._tried_methods(about, lambda method: any(self._same_step(method, jobs, x, y) for x, y in tries))
 
@@ -181,6 +186,7 @@ class StackedModels:
             models: two or more, already computed.
             images: a few that each of them sees, [N, b, C, H, W].
         """
+        self._compile_kernels(partial(self._same_outputs, METHODS[0], models, images))
         return self._tried_methods(EVALUATION, lambda method: self._same_outputs(method, models, images))
 
     def cannot(self, about: str, error: Exception) -> None:
@@ -195,6 +201,12 @@ class StackedModels:
                     break
             self.reasons[about] = reason
         return self.reasons[about]
+
+    def _compile_kernels(self, compute: Callable[[], object]) -> None:
+        """Compile the kernels that a computation with convolutions launches."""
+        module, device = self.workspace.module, self.workspace.flat.device
+        if any(isinstance(each, nn.Conv2d) for each in module.modules()) and not why_no_kernels(device):
+            compile_together(compute)
 
     def _method(self, about: str) -> Method:
         """Return the first method that has been found to compute the same, else the last."""
