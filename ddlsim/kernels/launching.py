@@ -6,7 +6,7 @@ of its time.
 """
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from typing import Any
 
@@ -46,6 +46,11 @@ def compile_together(compute: Callable[[], object]) -> None:
             compute()
     finally:
         _noted.clear()
-    with ThreadPoolExecutor(THREADS) as pool:
-        for kernel, types, options in launches:
-            pool.submit(kernel.warmup, *types, grid=(1,), **dict(options))
+    pool = ThreadPoolExecutor(THREADS)
+    try:
+        with suppress(Exception):
+            wait(
+                [pool.submit(kernel.warmup, *types, grid=(1,), **dict(options)) for kernel, types, options in launches]
+            )
+    finally:
+        pool.shutdown(cancel_futures=True)  # an interrupt waits for the kernels that are being compiled
