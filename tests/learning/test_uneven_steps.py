@@ -154,6 +154,20 @@ def test_training_of_a_large_model_allocates_its_gradients_and_no_copy(pair, mon
     assert fallback_reasons(alone) == {"training: its models are too large for a stack": 2}
 
 
+@pytest.mark.parametrize("only", [None, "head"])
+def test_large_models_train_one_by_one_with_one_graph_for_all_nodes(pair, monkeypatch, only):
+    plain, alone = pair(optimizer="adamw", learning_rate=0.01, eps=1e-2, optimizer_state="kept", accumulate=2)
+    monkeypatch.setattr(stacked, "STACK_BYTES", 1)
+    backend = alone.backends.backends[-1]
+    backend._workers._pool = None  # as on a GPU: in this thread
+    recorder = HostRecorder()
+    backend._graphs = StepGraphs(recorder, 1)
+    found, expected = (train_rounds(each, [(3, 3, 3)] * 3, [only] * 3) for each in (alone, plain))
+    assert_equal_models(found, expected)
+    assert len(backend._graphs._graphs) == 1
+    assert recorder.replays == 9 * 3 - 3 - CALLS_BEFORE  # the first training is not known to be repeated
+
+
 def test_plain_steps_of_a_training_are_one_graph(pair):
     plain, together = pair()
     recorder = HostRecorder()

@@ -9,8 +9,8 @@ predictions are computed likewise (stacked_evaluation.py).
 Jobs that cannot be stacked are passed on: losses that may hold values of one node (closures), optimizers that do not
 update each value by itself or whose kept state is not one moment or two, models that predict with buffers of the node's
 own, and modules that neither method of stacked_steps.py can compute. So are trainings of models of which a stack would
-hold only one: with PyTorch's own loop they need the model and its gradients besides their rows, and no graph that keeps
-its memory. `make_backends` lists the backends of each device.
+hold only one: with PyTorch's own loop they need the model and its gradients besides their rows. `make_backends` lists
+the backends of each device.
 """
 
 from collections import defaultdict
@@ -28,7 +28,7 @@ from ddlsim.learning.backends.sample_pool import SamplePool
 from ddlsim.learning.backends.stacked_evaluation import stacked_losses, stacked_predictions
 from ddlsim.learning.backends.stacked_models import EVALUATION, StackedModels, about_training
 from ddlsim.learning.backends.stacked_training import StackedTraining, rates_of
-from ddlsim.learning.backends.step_graphs import CudaRecorder, StepGraphs
+from ddlsim.learning.backends.step_graphs import step_graphs_of
 from ddlsim.learning.backends.threads import KINDS, NativeBackend, OneByOneBackend, Workers
 from ddlsim.learning.bank import Row, architecture_of
 from ddlsim.learning.datasets import NodeDatasets
@@ -133,8 +133,8 @@ class StackedBackend(Backend):
         return {name: models.reasons for name, models in self._stacked.items()}
 
     def _new_waves(self) -> StackedTraining:
-        recorder = CudaRecorder(self._device) if self._device.type == "cuda" else None
-        return StackedTraining(self._training, self._data, self._pool, StepGraphs(recorder, len(self._data.train)))
+        graphs = step_graphs_of(self._device, len(self._data.train))
+        return StackedTraining(self._training, self._data, self._pool, graphs)
 
     # -- training --------------------------------------------------------------------------------------------------
 

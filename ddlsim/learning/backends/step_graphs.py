@@ -46,10 +46,13 @@ class StepGraphs:
         record: makes a graph that reads the given tensors; None if the device has none: functions are then called as
             usual.
         most: usual number of models in a wave.
+
+    Attributes:
+        records: whether it makes graphs.
     """
 
     def __init__(self, record: Callable[[Function, Sequence[torch.Tensor]], "Graph"] | None, most: int):
-        self._record = record
+        self._record, self.records = record, record is not None
         self._most = most
         self._waves: Counter[Hashable] = Counter()
         self._calls: Counter[Hashable] = Counter()
@@ -214,3 +217,8 @@ class CudaRecorder:
             with torch.cuda.graph(graph, pool=self._pool):
                 results = function(*inputs)
         return Graph(graph.replay, inputs, results)
+
+
+def step_graphs_of(device: torch.device, most: int) -> StepGraphs:
+    """Return the graphs of a device; `most` is the usual number of models in a wave."""
+    return StepGraphs(CudaRecorder(device) if device.type == "cuda" else None, most)

@@ -24,6 +24,7 @@ from ddlsim.foundation.torch_state import same_defaults
 from ddlsim.learning.architecture import Architecture
 from ddlsim.learning.augmenting import drawing
 from ddlsim.learning.backends.base import OTHER_KIND, Backend
+from ddlsim.learning.backends.step_graphs import Function, step_graphs_of
 from ddlsim.learning.backends.workspace import ClassMeans, ModelWorkspace, local_steps, loss_function
 from ddlsim.learning.bank import Row, architecture_of
 from ddlsim.learning.datasets import Inputs, NodeDatasets, batch_of, gathered
@@ -194,9 +195,10 @@ class OneByOneBackend(Backend):
         self._data = data
         self._training = training
         self._chunk = chunk
+        self._graphs = step_graphs_of(workers.device, 1)
 
     def use_training(self, training: Training) -> None:
-        self._training = training
+        self._training, self._graphs = training, step_graphs_of(self._workers.device, 1)
 
     def why_not(self, kind: str, jobs: Sequence[Any]) -> list[str]:
         return ["" if kind in KINDS else OTHER_KIND] * len(jobs)
@@ -229,10 +231,14 @@ class OneByOneBackend(Backend):
         if job.private is not None:
             private = PrivateGradients(job.private, workspace.module, task_loss, device, not workspace.dropouts)
         control = None if job.control is None else job.control.values()
+        repeated: Callable[[Function], Function] | None = None
+        if self._graphs.records and workspace.repeats and job.objective is None and job.private is None:
+            key = job.architecture, job.only
+            repeated = lambda step: self._graphs.wave(key, step, 1, len(job.batches))  # noqa: E731
         steps = self._batches(job), self._training, loss_of, job.only, moments, job.rates, job.proximal, control
         seed = job.seed + len(job.skipped) if workspace.draws_shared and job.seed is not None else None
         with explain_batch_of_one(job), nullcontext() if seed is None else drawing(seed, device):
-            losses = local_steps(workspace, *steps, private)
+            losses = local_steps(workspace, *steps, private, repeated)
         means.store(job.means)
         store_outcome(workspace, job, moments)
         if losses and job.loss is not None:

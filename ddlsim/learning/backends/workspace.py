@@ -14,6 +14,7 @@ from torch import nn
 from ddlsim.learning.architecture import Architecture
 from ddlsim.learning.backends.native_core import NativeCore
 from ddlsim.learning.backends.native_plan import NativePlan, NoPlan
+from ddlsim.learning.backends.step_graphs import Function
 from ddlsim.learning.bank import Row, RowValues
 from ddlsim.learning.datasets import Inputs
 from ddlsim.learning.dropout import replace_dropouts
@@ -65,6 +66,8 @@ class ModelWorkspace:
                     self._buffers.append((self.module.get_submodule(owner), name, view.data))
         for module, name, view in self._buffers:
             module._buffers[name] = view.data
+        self.repeats = not (self._buffers or self.dropouts or self.draws_shared)
+        """Whether a step depends on the batch and the weights alone, and changes nothing else."""
 
     @torch.no_grad()
     def load(self, parts: Sequence[Row | RowValues], start: int = 0) -> None:
@@ -239,6 +242,7 @@ def local_steps(
     proximal: float = 0.0,
     control: torch.Tensor | None = None,
     private: PrivateGradients | None = None,
+    repeated: Callable[[Function], Function] | None = None,
 ) -> list[torch.Tensor]:
     """Train on mini-batches, in place on the workspace; return the loss of each. See optimizing/updates.py.
 
@@ -252,6 +256,8 @@ def local_steps(
         proximal: mu of the proximal term.
         control: [W] added to the gradient of the trained values of the whole model; None if nothing is added.
         private: computes gradients instead of `loss_of`, and no losses; None if gradients are not private.
+        repeated: makes a function of a batch quicker that is called for every step, see step_graphs.py; None if a step
+            depends on more than the batch and the weights.
     """
     parameters = workspace.trained(only)
     kept = workspace.buffers_outside(only)
@@ -265,16 +271,24 @@ def local_steps(
         offsets = [values.view(parameter.shape) for values, parameter in zip(each, parameters, strict=True)]
     hidden = {entry.name for entry in workspace.layout.parts[MODEL].entries if entry.hidden}
     updates = Updates(settings, workspace.named_trained(), rates, proximal, offsets, state, hidden=hidden)
+
+    def gradients_of(images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """The loss of a batch, and its gradients; a loss may leave a part out."""
+        with autocast(settings.precision, images.device):
+            loss = loss_of(images, labels)
+        return loss.detach(), *torch.autograd.grad(loss, parameters, materialize_grads=True)
+
+    quick = repeated and repeated(lambda *batch: tuple(each[None] for each in gradients_of(*(own[0] for own in batch))))
     losses: list[torch.Tensor] = []
     for images, labels in batches:
         if private is not None:
             updates.take(private(images, labels, parameters))
             continue
-        with autocast(settings.precision, images.device):
-            loss = loss_of(images, labels)
-        losses.append(loss.detach())
-        # a loss may leave a part out
-        updates.take(torch.autograd.grad(loss, parameters, materialize_grads=True))
+        batch = images[None], labels[None]
+        loss, *gradients = [each[0] for each in quick(*batch)] if quick else gradients_of(images, labels)
+        losses.append(loss.clone() if quick else loss)  # the next step may overwrite it
+        updates.take(gradients)
+        del gradients  # their memory is free for the next ones
     updates.finish()
     workspace.gather_buffers()
     for columns, values in kept:
