@@ -2,7 +2,7 @@
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -28,19 +28,6 @@ def complete_matrices(incomplete: str) -> list[str]:
     return _files(incomplete, matrices=True)
 
 
-def complete_settings(incomplete: str) -> list[str]:
-    """Complete a dotted key of a scenario, or the name after `algorithm=` and similar keys."""
-    from ddlsim.scenario import parts
-
-    key, equals, value = incomplete.partition("=")
-    if not equals:
-        return sorted(known for known in _keys() if known.startswith(key))
-    part = key.removesuffix(".name").rpartition(".")[2]
-    if part not in parts.TABLES:
-        return []
-    return [f"{key}={name}" for name in parts.table(part) if name.startswith(value)]
-
-
 def _files(incomplete: str, matrices: bool) -> list[str]:
     from ddlsim.scenario import by_name
 
@@ -50,24 +37,7 @@ def _files(incomplete: str, matrices: bool) -> list[str]:
     return [name for name in by_name(matrices) if name.startswith(incomplete)] + files
 
 
-def _keys() -> Iterator[str]:
-    """Yield `training.learning_rate=`, `algorithm=`, ..."""
-    from ddlsim.scenario import json_schema
-
-    def below(properties: dict, prefix: str) -> Iterator[str]:
-        for key, schema in properties.items():
-            if schema.get("properties") and key != "fallback":
-                yield from below(schema["properties"], f"{prefix}{key}.")
-            else:
-                yield f"{prefix}{key}="
-
-    return below(json_schema()["properties"], "")
-
-
-Overrides = Annotated[
-    list[str],
-    typer.Option("--set", metavar="KEY=VALUE", help="Change a key; repeatable.", autocompletion=complete_settings),
-]
+Overrides = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Change a key; repeatable.")]
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Where to look for data first.")]
 
 Fallback = Annotated[bool, typer.Option("--fallback/--no-fallback", help="Run the fallback if data is missing.")]

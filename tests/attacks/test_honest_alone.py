@@ -80,7 +80,8 @@ def test_comparisons_and_pages_are_of_honest_nodes(run):
     assert summary["honest"]["accuracy"]["all"] > summary["accuracy"]["all"]
     assert any("to target: accuracy over honest nodes at or above" in note for note in notes_of([row]))
     assert any("honest nodes only; 2 nodes attack them" in note for note in notes_of([row]))
-    assert next(run_tiles(summary)).remark.startswith("6 honest nodes, clusters")
+    shown = {tile.name: tile for tile in run_tiles(summary)}["Accuracy %, honest nodes (6)"]
+    assert shown.value == f"{100 * summary['honest']['accuracy']['all']:.2f}" and shown.remark.startswith("clusters")
 
 
 def test_fairness_over_rounds_is_of_honest_nodes(run):

@@ -31,9 +31,9 @@ from ddlsim.report.html.encode import Budget, encoded
 from ddlsim.report.records import Records
 from ddlsim.report.section import Section, Table
 from ddlsim.report.sections import sections
-from ddlsim.report.summary import honest_part, summary_of
-from ddlsim.report.summary_table import costs_text, loud_lines
-from ddlsim.report.text import bytes_text, grams_text, joules_text, number_text, percent_text, seconds_text
+from ddlsim.report.summary import summary_of
+from ddlsim.report.summary_table import loud_lines
+from ddlsim.report.summary_table import rows as summary_rows
 from ddlsim.tasks.base import Metric
 
 LARGEST_BYTES = 1_000_000
@@ -286,37 +286,18 @@ def run_page(records: Records, defaults: Mapping[str, Any] | None = None) -> Pag
     )
 
 
+TILES = ("rounds", "fair accuracy %", "nodes that completed the last round", "bytes sent", "simulated time", "energy")
+MOST_CLUSTERS = 6
+
+
 def run_tiles(summary: dict) -> Iterator[Tile]:
-    """Quality, fairness and costs."""
-    metric, judged_by, of = summary["metric"], Metric(**summary["judged_by"]), honest_part(summary)
-    unit = " %" if judged_by.share else ""
-    if summary[metric]["all"] is not None:
-        values = [judged_by.text(value) for value in of[metric]["clusters"] or []]
-        clusters = f"clusters {' · '.join(values[:6])}{' …' if len(values) > 6 else ''}"
-        remark = clusters if len(values) > 1 else "all nodes"
-        remark = f"{len(of['nodes'])} honest nodes, {remark}" if "honest" in summary else remark
-        name = judged_by.words[:1].upper() + judged_by.words[1:]
-        yield Tile(name, judged_by.text(of[metric]["all"]) + unit, remark)
-        if of.get("fair_accuracy") is not None and len(values) > 1:
-            remark = f"DP {number_text(of['demographic_parity'])}, EO {number_text(of['equalized_odds'])}"
-            yield Tile("Fair accuracy", f"{percent_text(of['fair_accuracy'])} %", remark)
-    rounds, reached = summary["rounds"], summary["evaluated_round"]
-    count = f"{rounds:,}" if summary["status"] == "done" else f"{reached or 0:,} of {rounds:,}"
-    yield Tile("Rounds", count, f"evaluated up to {reached}" if reached else "")
-    remarks = ["estimated"] if "sim_time_s" in summary["estimated"] else []
-    remarks += [] if summary["wall_s"] is None else [f"wall {seconds_text(summary['wall_s'])}"]
-    yield Tile("Simulated time", seconds_text(summary["sim_time_s"]), ", ".join(remarks))
-    wasted = summary["bytes"]["wasted"]
-    remark = "" if wasted is None else f"{bytes_text(wasted)} wasted"
-    yield Tile("Bytes sent", bytes_text(summary["bytes"]["total"]), remark)
-    energy = summary.get("energy")
-    if energy is not None and energy["joules"] is not None:
-        remark = "estimated" if energy["gco2"] is None else f"estimated, {grams_text(energy['gco2'])} CO2e"
-        yield Tile("Energy", joules_text(energy["joules"]), remark)
-    target = summary["target"]
-    if target[metric] is not None and summary["timetable"] is None:
-        cost = (f"round {target['round']}", costs_text(target)) if target["reached"] else ("not reached",)
-        yield Tile(f"To {judged_by.text(target[metric])}{unit}", *cost)
+    """Yield rows of the summary on quality, fairness and costs; a remark in brackets is below the value."""
+    head = f"{Metric(**summary['judged_by']).head}, "
+    shown = [row for row in summary_rows(summary) if row[0] in TILES or row[0].startswith((head, "target"))]
+    surplus = [row for row in shown if row[0].startswith(f"{head}cluster")][MOST_CLUSTERS:]
+    for name, text in (row for row in shown if row not in surplus):
+        value, _, remark = text.partition(" (")
+        yield Tile(name[:1].upper() + name[1:], value, remark.removesuffix(")").replace(") (", ", "))
 
 
 AT_THE_END = ("communication.jsonl", "links.jsonl", "contents.jsonl")
