@@ -11,7 +11,7 @@ from pathlib import Path
 
 import typer
 
-from ddlsim.cli.options import AsJson, DataDir, ExecutorName
+from ddlsim.cli.options import AsJson, ExecutorName
 from ddlsim.foundation import native
 from ddlsim.foundation.environment import num_cores
 from ddlsim.foundation.strict_json import table_text
@@ -36,7 +36,7 @@ class Finding:
     cure: str = ""
 
 
-def doctor(data_dir: DataDir = None, executor: ExecutorName = "local", as_json: AsJson = False) -> None:
+def doctor(executor: ExecutorName = "local", as_json: AsJson = False) -> None:
     """Check the environment; each fault with its cure. Exit code 3 if a run could not start."""
     checks = [
         ("versions", _versions, "reinstall ddlsim"),
@@ -44,7 +44,6 @@ def doctor(data_dir: DataDir = None, executor: ExecutorName = "local", as_json: 
         ("import torchvision", _torchvision, "pip install 'ddlsim[vision]'"),
         ("compiled kernels", _kernels, "pip install . in the repository's root"),
         ("CUDA", _cuda, "see the message"),
-        ("data", lambda: _data(data_dir), "reinstall ddlsim"),
         ("writing here", _writing, "change to another folder, or use --out"),
         *([("Ray", lambda: _cluster(executor), "see docs/cluster.md")] if executor != "local" else []),
     ]
@@ -133,23 +132,6 @@ def _cuda() -> Iterator[Finding]:
         yield Finding("convolutions", "note", f"cuDNN's, where small models train slower on the GPU: {why}")
     else:
         yield Finding("convolutions", "ok", "many models' in one launch, on tensor cores")
-
-
-def _data(data_dir: Path | None) -> Iterator[Finding]:
-    from ddlsim.cli.data import find_dataset
-    from ddlsim.data import DATASETS, DataSearch
-
-    search = DataSearch(data_dir, download=False)
-    names: dict[str, list[str]] = {"here": [], "missing": [], "damaged": []}
-    for name in DATASETS:
-        names.setdefault(find_dataset(name, search)["state"], []).append(name)
-    here, missing = names["here"], names["missing"]
-    yield Finding("data here", "ok" if here else "bad", ", ".join(here) or "none", "" if here else "reinstall ddlsim")
-    for name in names["damaged"]:
-        yield Finding(f"data {name}", "bad", "damaged", f"`ddlsim data check {name}` shows the fault")
-    if missing:
-        cure = "a run downloads what torchvision can; `ddlsim data list` shows the folders of data"
-        yield Finding("data missing", "note", ", ".join(missing), cure)
 
 
 def _writing() -> Iterator[Finding]:

@@ -2,11 +2,16 @@
 
 Rows of a run keep such numbers as texts, as Protocol Buffers do ("Infinity", "-Infinity", "NaN"), so that a reader
 recognizes a run that has diverged. Summaries and tables, where null already means "no number", have null.
+
+Also the writing of whole files.
 """
 
 import json
 import math
+import os
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 NOT_FINITE = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}
@@ -53,3 +58,22 @@ def _replaced(value: Any, instead: Callable[[float], Any]) -> Any:
     if isinstance(value, list | tuple):
         return [_replaced(item, instead) for item in value]
     return instead(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file to a draft and rename it, so that no reader sees half a file.
+
+    Args:
+        path: the file; its draft has .draft appended.
+        content: of the file.
+    Raises:
+        OSError: if it cannot be written; no draft is left.
+    """
+    draft = path.with_name(f"{path.name}.draft")
+    try:
+        draft.write_bytes(content)
+        os.replace(draft, path)
+    except OSError:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+        raise

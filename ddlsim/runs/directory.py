@@ -14,7 +14,7 @@ import shutil
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from typing import Any
 from ddlsim.data.dataset_spec import DatasetSpec
 from ddlsim.data.prepared import PreparedData
 from ddlsim.foundation.errors import RecordsFailed, ScenarioError
-from ddlsim.foundation.strict_json import row_text, table_text
+from ddlsim.foundation.strict_json import row_text, table_text, write_whole
 from ddlsim.runs.branch_history import Stage
 from ddlsim.scenario import Scenario, digest, to_yaml
 from ddlsim.scenario.model import to_plain
@@ -33,7 +33,7 @@ _NO_LOCKS_HERE = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
 """Errors of a file system without locks, such as some of clusters: the run continues without one."""
 
 FIRST_FILES = {
-    *(LOCK, "manifest.json", "manifest.draft", "scenario.yaml", "log.txt"),
+    *(LOCK, "manifest.json", "manifest.json.draft", "scenario.yaml", "log.txt"),
     *("samples.jsonl", "metrics.jsonl", "contacts.jsonl", "training.jsonl"),
 }
 """Files that a run may leave that ended early."""
@@ -301,24 +301,4 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def write_json(path: Path, value: dict) -> None:
     """Write JSON to a draft and rename it, so that no reader sees half a file. Non-finite numbers become null."""
-    write_whole(path, (table_text(value, indent=2) + "\n").encode(), path.with_suffix(".draft"))
-
-
-def write_whole(path: Path, content: bytes, draft: Path | None = None) -> None:
-    """Write a file to a draft and rename it, so that no reader sees half a file.
-
-    Args:
-        path: the file.
-        content: of the file.
-        draft: of the file; None: its name with .draft appended.
-    Raises:
-        OSError: if it cannot be written; no draft is left.
-    """
-    draft = draft or path.with_name(f"{path.name}.draft")
-    try:
-        draft.write_bytes(content)
-        os.replace(draft, path)
-    except OSError:
-        with suppress(OSError):
-            draft.unlink(missing_ok=True)
-        raise
+    write_whole(path, (table_text(value, indent=2) + "\n").encode())

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ddlsim.foundation.errors import RecordsDamaged, ScenarioError
 from ddlsim.foundation.rng import stream_seed
-from ddlsim.foundation.strict_json import table_text
+from ddlsim.foundation.strict_json import table_text, write_whole
 from ddlsim.node.candidates import Snapshot
 from ddlsim.report.figures import written_below
 from ddlsim.report.reading import check_run
-from ddlsim.runs.directory import read_json, write_whole
+from ddlsim.runs.directory import read_json
 from ddlsim.runs.manifest import MODEL_SEES, read_manifest
 from ddlsim.runs.preprocessing import inputs_of, metadata, sentence
 from ddlsim.scenario import Scenario, parts
@@ -115,13 +115,12 @@ def _pieces(models: StoredModels, learner: "Learner", same: dict[str, str]) -> "
         yield tensors
 
 
-def read_model(directory: Path, node: int, with_extra_parts: bool = False) -> "dict[str, torch.Tensor]":
-    """Read the `state_dict()` of a node's model.
+def read_model(directory: Path, node: int) -> "dict[str, torch.Tensor]":
+    """Read the `state_dict()` of a node's model, without parts that an algorithm added, such as MAPL's projection.
 
     Args:
         directory: of the run.
         node: its number.
-        with_extra_parts: also parts that an algorithm trained in addition, such as MAPL's projection.
     Raises:
         ScenarioError: if the run stored no models, or none of this node.
         RecordsDamaged: if a file cannot be read.
@@ -150,7 +149,7 @@ def read_model(directory: Path, node: int, with_extra_parts: bool = False) -> "d
     if not found:
         shown = f"{nodes[0]} to {nodes[-1]}" if len(nodes) > 10 else ", ".join(map(str, nodes))
         raise ScenarioError(f"{path}: expected one of the nodes {shown}, got {node}.")
-    return {name: values for name, values in found.items() if with_extra_parts or not name.startswith(extra)}
+    return {name: values for name, values in found.items() if not name.startswith(extra)}
 
 
 def model_of(directory: Path, node: int) -> "nn.Module":
@@ -215,7 +214,7 @@ def _warn_of_other_code(directory: Path, scenario: Scenario) -> None:
             )
 
 
-def export_model(directory: Path, node: int, out: Path, with_extra_parts: bool = False) -> tuple[int, str]:
+def export_model(directory: Path, node: int, out: Path) -> tuple[int, str]:
     """Write a node's model to a file, for `module.load_state_dict(safetensors.torch.load_file(out))`.
 
     Returns:
@@ -225,7 +224,7 @@ def export_model(directory: Path, node: int, out: Path, with_extra_parts: bool =
     """
     from safetensors.torch import save
 
-    tensors, inputs = read_model(directory, node, with_extra_parts), inputs_of(directory)
+    tensors, inputs = read_model(directory, node), inputs_of(directory)
     with written_below(out.parent, "--out"):
         write_whole(out, save(tensors, metadata(inputs)))
     return len(tensors), sentence(inputs)

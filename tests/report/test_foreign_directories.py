@@ -101,7 +101,7 @@ def test_giant_number_in_a_row_is_refused(run_dir, name):
 def test_unwritable_report_does_not_change_the_earlier_one(tmp_path, monkeypatch):
     path = tmp_path / "report.html"
     path.write_text("earlier")
-    monkeypatch.setattr(Path, "write_text", lambda self, *_, **__: self.touch() or os.truncate("/nowhere/full", 0))
+    monkeypatch.setattr(Path, "write_bytes", lambda self, *_, **__: self.touch() or os.truncate("/nowhere/full", 0))
     with pytest.raises(ScenarioError):
         write(Page("title", "", (), ()), path)
     monkeypatch.undo()

@@ -10,7 +10,6 @@ numbers and warnings.
 import base64
 import hashlib
 import html
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ddlsim.foundation.errors import DdlsimError, ScenarioError
-from ddlsim.foundation.strict_json import table_text
+from ddlsim.foundation.strict_json import table_text, write_whole
 from ddlsim.report.comparing.cells import columns_of
 from ddlsim.report.comparing.curves import Drawn
 from ddlsim.report.comparing.rows import Row, compared
@@ -109,12 +108,7 @@ def write(page: Page, path: str | Path, option: str = "-o") -> Path:
     """
     path = Path(path)
     with written_below(path.parent, option):
-        draft = path.with_name(f"{path.name}.draft")
-        try:
-            draft.write_text(printed(page), encoding="utf-8")
-            os.replace(draft, path)
-        finally:
-            draft.unlink(missing_ok=True)
+        write_whole(path, printed(page).encode())
     return path
 
 

@@ -98,10 +98,6 @@ def totals(records: Records, traffic: Communication) -> Table:
     lines = [
         ("messages", f"{traffic.messages.sum():,}"),
         ("bytes sent", formats.bytes_text(total)),
-        ("  payload", formats.bytes_text(int(traffic.payload.sum()))),
-        ("  header", formats.bytes_text(int(traffic.header.sum()))),
-        ("  wasted", formats.bytes_text(int(traffic.wasted.sum()))),
-        ("  in flight at the end", formats.bytes_text(int(traffic.in_flight.sum()))),
         (per_node, formats.bytes_text(total / records.num_nodes)),
         ("pairs with traffic", f"{traffic.num_pairs} of {ends * (ends - 1)}"),
     ]
