@@ -83,6 +83,9 @@ CpusPerWorker = Annotated[int | None, typer.Option(help="Threads of each worker;
 GpusPerWorker = Annotated[
     int | None, typer.Option(help="1: a GPU for each worker; by default workers compute on cores.")
 ]
+Shards = Annotated[
+    str | None, typer.Option(metavar="contiguous|clusters|graph", help="Nodes per worker: by number, cluster or graph.")
+]
 ObjectStoreGb = Annotated[float | None, typer.Option(help="Memory for data between workers of a cluster started here.")]
 
 
@@ -98,6 +101,7 @@ RUN_OPTIONS: dict[str, tuple[Any, Any]] = {
     "workers": (Workers, None),
     "cpus_per_worker": (CpusPerWorker, None),
     "gpus_per_worker": (GpusPerWorker, None),
+    "shards": (Shards, None),
     "object_store_gb": (ObjectStoreGb, None),
 }
 """Fields of ddlsim/runs/options.py: Options on the command line, with their defaults."""

@@ -25,6 +25,7 @@ from ddlsim.runs.manifest import file_digests, other_inputs
 from ddlsim.runs.options import Options
 from ddlsim.scenario import Scenario, with_fallback
 from ddlsim.tasks import Task
+from ddlsim.topologies.base import neighbors
 
 if TYPE_CHECKING:
     from ddlsim.runs.cluster.ray_workers import RayWorkers
@@ -218,7 +219,8 @@ def _start_workers(
     """Give each worker its nodes; return the worker of each node, and the description of the executor."""
     from ddlsim.runs.cluster.ray_workers import Assignment, deal
 
-    executor, worker_of = options.cluster, deal(workers.count, scenario.nodes.count)
+    executor, clusters = options.cluster, np.asarray(prepared.node_cluster)
+    worker_of = deal(executor.shards, workers.count, clusters, partial(_neighbors, scenario))
     nodes = [tuple(np.flatnonzero(np.equal(worker_of[:-1], worker)).tolist()) for worker in range(workers.count)]
     files = {name: digest for name, digest in file_digests(scenario).items() if name.startswith("model.")}
     other = partial(other_inputs, {"data": dict(prepared.about), "files_read": files})
@@ -226,13 +228,22 @@ def _start_workers(
     workers.start(assigned, prepared)
     each = zip(workers.about, workers.devices, workers.places, nodes, strict=True)
     about = {
-        **{"name": executor.name, "address": executor.address},
+        **{"name": executor.name, "address": executor.address, "shards": executor.shards},
         "data_shipped": workers.data_shipped,
         "workers": [
             {**about, "device": found, "threads": place.threads, "nodes": len(own)} for about, found, place, own in each
         ],
     }
     return worker_of, about
+
+
+def _neighbors(scenario: Scenario) -> list[list[int]]:
+    """Return the neighbors of every node in the graph of the first round; none with a server."""
+    count = scenario.nodes.count
+    if not scenario.algorithm.uses_topology:
+        return [[] for _ in range(count)]
+    found = neighbors(scenario.topology, count, round_num=0, seed=scenario.seed)
+    return [list(own) for own in found]
 
 
 def read_data(scenario: Scenario, data_dir: Path | None) -> PreparedData:

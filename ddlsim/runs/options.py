@@ -39,7 +39,7 @@ class Options:
         track: trackers that follow the run: tensorboard, wandb, mlflow or trackio, with or without a project
             ("wandb:mine").
         executor: local, ray, ray:HOST:PORT, ray:auto, or an `Executor` with all options of a cluster.
-        workers, cpus_per_worker, gpus_per_worker, object_store_gb: see `Executor`.
+        workers, cpus_per_worker, gpus_per_worker, shards, object_store_gb: see `Executor`.
         threads: of a wave in this process; None: the number of usable cores.
         command: for the manifest; None: the arguments of the process.
     Raises:
@@ -59,6 +59,7 @@ class Options:
     workers: int | None = None
     cpus_per_worker: int | None = None
     gpus_per_worker: int | None = None
+    shards: str | None = None
     object_store_gb: float | None = None
     threads: int | None = None
     command: Sequence[str] | None = None
@@ -94,7 +95,7 @@ class Options:
         """The executor."""
         chosen = {
             key: value
-            for key in ("workers", "cpus_per_worker", "gpus_per_worker", "object_store_gb")
+            for key in ("workers", "cpus_per_worker", "gpus_per_worker", "shards", "object_store_gb")
             if (value := getattr(self, key)) is not None
         }
         if not isinstance(self.executor, Executor):

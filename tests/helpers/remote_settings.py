@@ -1,6 +1,8 @@
 """Settings of every algorithm, with and without churn, and executors, for runs whose bytes are compared."""
 
-from ddlsim.runs.cluster.cluster import Executor
+from typing import get_args
+
+from ddlsim.runs.cluster.cluster import Executor, Shards
 
 KEYS = {
     "mapl": ", warmup_rounds: 1, projection_units: 64, temperature: 0.5",
@@ -17,8 +19,12 @@ CHURN = (
     "network.on_drop=drop",
 )
 
-EXECUTORS = tuple(Executor(name="ray", workers=workers, cpus_per_worker=1) for workers in (1, 2, 3))
-"""Every number of workers up to three."""
+EXECUTORS = tuple(
+    Executor(name="ray", workers=workers, cpus_per_worker=1, shards=shards)
+    for workers in (1, 2, 3)
+    for shards in get_args(Shards)
+)
+"""Every number of workers up to three with nodes dealt to them in every way."""
 
 
 def settings_of(algorithm: str) -> str:

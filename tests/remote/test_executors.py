@@ -2,6 +2,7 @@
 
 import socket
 
+import numpy as np
 import pytest
 
 from ddlsim.foundation.errors import DataMissing, DdlsimError, ScenarioError
@@ -25,6 +26,7 @@ def test_an_address_is_part_of_the_name():
         ("local", {"workers": 2}, "--workers: is an option of Ray's workers"),
         ("ray", {"workers": 0}, "--workers 0: expected a whole number from 1 on"),
         ("ray", {"gpus_per_worker": 2}, "--gpus-per-worker 2: expected 0 or 1"),
+        ("ray", {"shards": "random"}, "--shards random: expected contiguous"),
         ("ray", {"object_store_gb": 0.01}, "--object-store-gb"),
     ],
 )
@@ -72,4 +74,17 @@ def test_too_many_workers_are_refused_except_after_losses():
 
 
 def test_nodes_are_dealt_in_the_largest_possible_blocks():
-    assert deal(3, 7) == [0, 0, 0, 1, 1, 2, 2, 0]  # last a server
+    clusters = np.array([0, 1, 0, 1, 0, 1, 0])
+    assert deal("contiguous", 3, clusters, list)[:-1] == [0, 0, 0, 1, 1, 2, 2]
+    assert deal("clusters", 2, clusters, list)[:-1] == [0, 1, 0, 1, 0, 1, 0]
+    assert deal("contiguous", 3, clusters, list)[-1] == 0  # a server
+
+
+def test_neighbors_are_brought_together():
+    order = [(3 * i) % 16 for i in range(16)]
+    neighbors: list[list[int]] = [[] for _ in range(16)]
+    for place, node in enumerate(order):
+        neighbors[node] = [order[place - 1], order[(place + 1) % 16]]
+    found = deal("graph", 2, np.zeros(16, int), lambda: neighbors)
+    assert sorted(found[:-1]) == [0] * 8 + [1] * 8
+    assert sum(found[a] != found[b] for a, own in enumerate(neighbors) for b in own) == 2 * 2

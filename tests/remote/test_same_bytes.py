@@ -67,8 +67,8 @@ def check(tmp_path, monkeypatch, settings, executors) -> None:
             assert on_workers(tmp_path / f"workers-{number}", settings, executor) == whole
 
 
-def three() -> Executor:
-    return Executor(name="ray", workers=3)
+def three(shards="contiguous") -> Executor:
+    return Executor(name="ray", workers=3, shards=shards)
 
 
 @pytest.mark.parametrize(
@@ -76,24 +76,29 @@ def three() -> Executor:
     ["facade", "mapl", *(pytest.param(name, marks=FULL) for name in ("dac", "fedproto", "fedavg", "gossip"))],
 )
 def test_three_workers_write_the_bytes_of_one_process(tmp_path, monkeypatch, algorithm):
-    check(tmp_path, monkeypatch, (settings_of(algorithm), "evaluation={every: 3, samples: 200}", "rounds=4"), [three()])
+    check(
+        tmp_path,
+        monkeypatch,
+        (settings_of(algorithm), "evaluation={every: 3, samples: 200}", "rounds=4"),
+        [three("graph")],
+    )
 
 
 @pytest.mark.parametrize("feature", FEATURES)
 def test_local_state_of_a_node_is_on_its_worker(tmp_path, monkeypatch, feature):
-    check(tmp_path, monkeypatch, (settings_of("el"), *FEATURES[feature]), [three()])
+    check(tmp_path, monkeypatch, (settings_of("el"), *FEATURES[feature]), [three("clusters")])
 
 
 @pytest.mark.slow
 def test_local_buffers_stay_with_the_worker_of_their_node(tmp_path, monkeypatch):
     settings = ("model={name: resnet8, buffers: local}", "rounds=2", "training.local_steps=1", "evaluation.every=2")
-    check(tmp_path, monkeypatch, (settings_of("el"), *settings), [three()])
+    check(tmp_path, monkeypatch, (settings_of("el"), *settings), [three("clusters")])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", [(), CHURN], ids=["rounds", "async-churn"])
 @pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
-def test_any_number_of_workers_writes_the_same_bytes(tmp_path, monkeypatch, algorithm, settings):
+def test_any_number_of_workers_and_shards_writes_the_same_bytes(tmp_path, monkeypatch, algorithm, settings):
     check(tmp_path, monkeypatch, (settings_of(algorithm), *settings), EXECUTORS)
 
 

@@ -90,7 +90,7 @@ def run(
         executor: local, this process; ray, workers on this machine; ray:HOST:PORT or ray:auto, workers of a cluster
             (docs/cluster.md); or an Executor with all of its options. Records are the same.
         workers: worker processes, with Ray; None: one per host.
-        cpus_per_worker, gpus_per_worker, object_store_gb: of Ray's workers, see `ddlsim run --help`.
+        cpus_per_worker, gpus_per_worker, shards, object_store_gb: of Ray's workers, see `ddlsim run --help`.
         threads: threads of this process; None: the number of usable cores.
         command: for the manifest; None: the program's arguments.
         rounds, partition, churn, training, ...: any other key at the top level of a scenario, with None for null. A
@@ -203,7 +203,7 @@ def resume(
             "key=value", as with --set.
         out: directory of the branch; by default next to the run's.
         callbacks, track, progress, data_dir, download, device, checkpoint_every, checkpoint_keep, profile: see `run`.
-        executor, workers, cpus_per_worker, gpus_per_worker, object_store_gb, threads: see `run`; they may
+        executor, workers, cpus_per_worker, gpus_per_worker, shards, object_store_gb, threads: see `run`; they may
             differ from the earlier ones.
         command: for the manifest of a branch; None: the program's arguments.
     Returns:

@@ -16,12 +16,13 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal, get_args
 
 from ddlsim.foundation.environment import needed, num_cores
 from ddlsim.foundation.errors import DdlsimError, ScenarioError
 from ddlsim.foundation.native import PACKAGE_DIR, extension
 
+Shards = Literal["contiguous", "clusters", "graph"]
 """Assignment of nodes to workers, see ray_workers.py: deal."""
 
 
@@ -36,6 +37,7 @@ class Executor:
         workers: worker processes; None: one per host, or one per GPU if workers have GPUs.
         cpus_per_worker: threads of each; None: an equal share of the cores of its host.
         gpus_per_worker: 1: each computes on a GPU; 0: on its cores.
+        shards: assignment of nodes to workers.
         object_store_gb: memory for data between workers, of a cluster that is started here; None: Ray's default.
     """
 
@@ -44,6 +46,7 @@ class Executor:
     workers: int | None = None
     cpus_per_worker: int | None = None
     gpus_per_worker: int = 0
+    shards: Shards = "contiguous"
     object_store_gb: float | None = None
 
     @property
@@ -79,6 +82,9 @@ def executor_of(text: str = "local", **chosen: Any) -> Executor:
     if name != "ray" and options:
         option = next(iter(options)).replace("_", "-")
         raise ScenarioError(f"--{option}: is an option of Ray's workers. Add --executor ray, or leave it out.")
+    shards = options.get("shards", "contiguous")
+    if shards not in get_args(Shards):
+        raise ScenarioError(f"--shards {shards!s:.40}: expected {', '.join(get_args(Shards))}.")
     if options.get("gpus_per_worker", 0) not in (0, 1):
         gpus = options["gpus_per_worker"]
         raise ScenarioError(f"--gpus-per-worker {gpus!s:.40}: expected 0 or 1. A GPU more needs a worker more.")

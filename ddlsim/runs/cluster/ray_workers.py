@@ -18,6 +18,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ddlsim.assembly import build_learner
 from ddlsim.data.prepared import PreparedData
 from ddlsim.foundation import own_code
@@ -269,9 +271,40 @@ def _line(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(text.split()):.300}"
 
 
-def deal(workers: int, count: int) -> list[int]:
-    """Return the worker of each of `count` nodes, and last the worker of a server and of computations without a node.
+def deal(
+    shards: cluster.Shards, workers: int, node_cluster: np.ndarray, neighbors: Callable[[], Sequence[Sequence[int]]]
+) -> list[int]:
+    """Return the worker of each node, and last the worker of a server and of computations without a node.
 
-    Workers have blocks of neighboring node ids.
+    Args:
+        shards: contiguous: blocks of node ids; clusters: nodes of a cluster together; graph: neighbors together.
+        workers: number of workers.
+        node_cluster: int [N].
+        neighbors: returns the neighbors of every node in the graph of the first round.
     """
-    return [*(node * workers // count for node in range(count)), 0]
+    count = len(node_cluster)
+    if shards == "clusters":
+        order = np.argsort(node_cluster, kind="stable").tolist()
+    elif shards == "graph" and workers > 1:
+        return [*_cut(neighbors(), workers), 0]
+    else:
+        order = list(range(count))
+    return [*_blocks(order, workers), 0]
+
+
+def _blocks(order: Sequence[int], workers: int) -> list[int]:
+    """Cut an order of all nodes into blocks; return the block of each node."""
+    found = [0] * len(order)
+    for place, node in enumerate(order):
+        found[node] = place * workers // len(order)
+    return found
+
+
+def _cut(neighbors: Sequence[Sequence[int]], workers: int) -> list[int]:
+    import networkx as nx
+    from networkx.utils import reverse_cuthill_mckee_ordering
+
+    graph: Any = nx.Graph()
+    graph.add_nodes_from(range(len(neighbors)))
+    graph.add_edges_from((node, peer) for node, own in enumerate(neighbors) for peer in own)
+    return _blocks(list(reverse_cuthill_mckee_ordering(graph)), workers)
