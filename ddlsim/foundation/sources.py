@@ -1,4 +1,4 @@
-"""Origin of user code: its source file, and the SHA-256 of this file and of the user's modules that it imports.
+"""Origin of user code: its source file, the SHA-256 of this file and of the user's modules that it imports, git state.
 
 The SHA-256 covers text only. It does not cover values that a program sets at run time, such as globals or os.environ.
 """
@@ -7,6 +7,7 @@ import ast
 import hashlib
 import inspect
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ddlsim.foundation import own_code
+from ddlsim.foundation.environment import git
 
 _STDLIB = Path(os.__file__).parent
 _PACKAGES = ("site-packages", "dist-packages")
@@ -24,8 +26,8 @@ _texts: dict[str, tuple[Any, bytes]] = {}
 
 
 def about(cls: type) -> dict[str, Any]:
-    """Return the entry of a user's class in a manifest: path and SHA-256 (see `digest_of`) of its file, and the
-    source text if Python code provides the class.
+    """Return the entry of a user's class in a manifest: path, SHA-256 (see `digest_of`) and git state of its file, and
+    the source text if Python code provides the class.
 
     A class with the attributes `written_as` and `code` stands for another class or function, with this digest.
     """
@@ -35,6 +37,7 @@ def about(cls: type) -> dict[str, Any]:
     found = {
         "path": path and str(path),
         "sha256": getattr(cls, "code", None) if hasattr(cls, "written_as") else digest_of(cls),
+        "git": _git_state(path) if path else None,
     }
     if place:
         return found
@@ -149,3 +152,20 @@ def _spec(module: str) -> Any:
     with suppress(ImportError, ValueError, AttributeError):
         return find_spec(module) if not above or above in sys.modules else None
     return None
+
+
+def _git_state(path: Path) -> dict[str, Any] | None:
+    """Return the commit of the file's repository, and whether this file or any tracked file differs from it.
+
+    None: the file is in no repository, or git is not installed.
+    """
+
+    folder = path.parent
+    try:
+        commit = git(folder, "rev-parse", "HEAD")
+        changed = git(folder, "status", "--porcelain", "--untracked-files=no")
+        changed = changed or git(folder, "status", "--porcelain", "--", path.name)
+        ignored = not changed and not git(folder, "ls-files", "--", path.name)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return {"commit": commit, "dirty": bool(changed) or ignored}

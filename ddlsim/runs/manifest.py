@@ -201,8 +201,8 @@ def recorded_environment(manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _code(origin: dict[str, Any]) -> dict[str, Any]:
-    """Return the identity of a part's code: its SHA-256 replaces its text and its path."""
-    ignored = {"source", "path"} if origin.get("source") else set()
+    """Return the identity of a part's code: its SHA-256 replaces its text, its path and the state of its repository."""
+    ignored = ({"source", "path"} if origin.get("source") else set()) | ({"git"} if origin.get("sha256") else set())
     return {key: value for key, value in origin.items() if key not in ignored}
 
 

@@ -1,6 +1,7 @@
 """Classes named by file in a scenario: search path, errors and records."""
 
 import json
+import subprocess
 import sys
 
 import jsonschema
@@ -152,20 +153,29 @@ def test_schema_accepts_a_path_with_its_keys(write):
 # -- records of a run -------------------------------------------------------------------------------------------------
 
 
+def git(folder, *words):
+    subprocess.run(["git", "-C", str(folder), "-c", "user.name=a", "-c", "user.email=a@b", *words], check=True)
+
+
 def plugin(path, here, **options):
     runs.run(load(path, ["learning=none"]), out=here / "run", **options)
     (found,) = json.loads((here / "run" / "manifest.json").read_text())["plugins"]
     return found
 
 
-def test_manifest_contains_the_digest_of_the_file(write, here):
+def test_manifest_contains_file_digest_and_git_state(write, here):
     path = write(folder="repo")
-    first = plugin(path, here)
+    assert plugin(path, here)["git"] is None
+    git(here / "repo", "init", "-q")
+    git(here / "repo", "add", ".")
+    git(here / "repo", "commit", "-qm", "x")
+    first = plugin(path, here, force=True)
     assert first["path"] == str(here / "repo" / "mine.py") and len(first["sha256"]) == 64
+    assert first["git"]["dirty"] is False and len(first["git"]["commit"]) == 40
     with (here / "repo" / "mine.py").open("a") as file:
         file.write("# changed\n")
     second = plugin(path, here)  # without force: the earlier run used different code
-    assert second["sha256"] != first["sha256"]
+    assert second["git"] == {**first["git"], "dirty": True} and second["sha256"] != first["sha256"]
 
 
 def test_the_resolved_scenario_runs_again_from_anywhere(write, here, monkeypatch):

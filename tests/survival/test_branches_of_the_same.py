@@ -1,7 +1,9 @@
 """A branch starts only with the code and files of its run."""
 
+import subprocess
+
 import pytest
-from torn_runs import SMOKE, outcome
+from torn_runs import SMOKE, outcome, stopping_after
 
 from ddlsim import runs
 from ddlsim.foundation.errors import ScenarioError
@@ -75,3 +77,19 @@ def test_branch_may_drop_a_user_defined_part(tmp_path, every):
     runs.resume(tmp_path / "run", from_round=2, set=["churn=null"], out=tmp_path / "branch", checkpoint_every=every)
     runs.resume(tmp_path / "run", from_round=2, set=["churn=null"], out=tmp_path / "at-once")
     assert outcome(tmp_path / "branch")["metrics.jsonl"] == outcome(tmp_path / "at-once")["metrics.jsonl"]
+
+
+@pytest.mark.full
+def test_commit_of_another_file_does_not_change_the_code(tmp_path, monkeypatch):
+    def git(*words):
+        subprocess.run(["git", "-C", tmp_path, "-c", "user.name=a", "-c", "user.email=a@b", *words], check=True)
+
+    file = tmp_path / "mine.py"
+    file.write_text(MINE)
+    git("init", "-q")
+    git("add", "mine.py")
+    git("commit", "-qm", "one")
+    with stopping_after(2, monkeypatch):
+        run(tmp_path / "run", f"algorithm={{name: {file}:Mine}}", every=Every(rounds=1))
+    git("commit", "-q", "--allow-empty", "-m", "two")
+    assert runs.resume(tmp_path / "run")["status"] == "done"
