@@ -37,7 +37,21 @@ def _files(incomplete: str, matrices: bool) -> list[str]:
     return [name for name in by_name(matrices) if name.startswith(incomplete)] + files
 
 
-Overrides = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Change a key; repeatable.")]
+def complete_settings(incomplete: str) -> list[str]:
+    """Complete the name after `algorithm=` and similar keys."""
+    from ddlsim.scenario import parts
+
+    key, _, value = incomplete.partition("=")
+    part = key.removesuffix(".name").rpartition(".")[2]
+    if part not in parts.TABLES:
+        return []
+    return [f"{key}={name}" for name in parts.table(part) if name.startswith(value)]
+
+
+Overrides = Annotated[
+    list[str],
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a key; repeatable.", autocompletion=complete_settings),
+]
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Where to look for data first.")]
 
 Fallback = Annotated[bool, typer.Option("--fallback/--no-fallback", help="Run the fallback if data is missing.")]

@@ -64,7 +64,7 @@ def live_server(port: int) -> "LiveServer":
     return server
 
 
-def page_of(directory: Path, live: bool = False) -> "Page":
+def page_of(directory: Path, trust: bool = False, live: bool = False) -> "Page":
     """Return the page of a run directory, with the defaults of its keys and the published numbers of its matrix cell.
 
     Args:
@@ -78,7 +78,7 @@ def page_of(directory: Path, live: bool = False) -> "Page":
     from ddlsim.report.reading import read
 
     records = read(directory)
-    with own_code.foreign_code(trust=False):
+    with own_code.foreign_code(trust):
         page = run_page(records, defaults_of(records.scenario))
     return live_page(page, records) if live else page
 
@@ -91,6 +91,9 @@ def report(
     ] = False,
     plots: Annotated[Path | None, typer.Option(help="Folder for figures, with a folder per run.")] = None,
     live: Live = None,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Import the run's code, for the defaults of its keys.")
+    ] = False,
 ) -> None:
     """Show each run in depth: accuracy over rounds, fairness, bytes, heads, and published numbers with ours."""
     from ddlsim.report import run_report
@@ -104,7 +107,7 @@ def report(
     elif len(found) > 1:
         raise ScenarioError(f"A page shows one run, got {len(found)}. `ddlsim compare RUNS -o FILE` shows several.")
     if output or open_it:
-        path = write(page_of(found[0]), output or found[0] / "report.html")
+        path = write(page_of(found[0], trust), output or found[0] / "report.html")
         typer.echo(path)
         if open_it:
             typer.launch(str(path.resolve()))

@@ -15,3 +15,9 @@ def test_a_matrix_is_completed_and_a_scenario_is_not_offered_for_it(tmp_path, mo
     monkeypatch.chdir(tmp_path)
     offered = options.complete_matrices("")
     assert "facade_table_cifar10" in offered and "smoke" not in offered
+
+
+def test_names_of_parts_are_completed():
+    assert options.complete_settings("algorithm=fac") == ["algorithm=facade"]
+    assert options.complete_settings("algorithm.name=fac") == ["algorithm.name=facade"]
+    assert options.complete_settings("training.learning_rate=") == []

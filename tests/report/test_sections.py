@@ -147,12 +147,18 @@ def test_contacts_of_unknown_nodes_are_damage(make_run):
         read(directory)
 
 
-def test_churn_has_its_timeline_and_counts(make_run):
+def test_churn_has_its_timeline_counts_and_aborted_transfers(make_run):
     rows = make_run.rows()
-    for time_s, node, name, value in ((5, 0, "online", 0), (20, 0, "online", 1), (8, 2, "online", 1)):
+    for time_s, node, name, value in (
+        (5, 0, "online", 0),
+        (5, 0, "aborted", 3),
+        (20, 0, "online", 1),
+        (8, 2, "online", 1),
+    ):
         rows.append({"time_s": time_s, "node": node, "round": 1, "name": name, "value": value})
     page = run_page(read(make_run(rows=rows)))
     assert of(page, "online").figure.frames[0].values.shape == (3, 240)
     count = of(page, "online-count").figure
     assert count.x[0].values.tolist() == [0, 5, 8, 20]
     assert count.series[0].values.tolist() == [2, 1, 2, 3]  # node 2 joins at 8
+    assert of(page, "aborted").figure.series[0].values.sum() == 3

@@ -168,6 +168,14 @@ def test_axis_of_parts_contradicting_another_axis_is_refused(ddlsim):
         read_sweep("sweep.yaml")
 
 
+def test_part_changed_by_an_option_is_refused_in_an_axis(ddlsim):
+    base = Base("base", read_tree(Path("base.yaml")), ("algorithm.fanout=2",), Path("out"))
+    found = points(base, [parse_grid("algorithm={name: el, fanout: 3},{name: el, fanout: 2},{name: local}")], None)
+    assert found[0].refusal.endswith("algorithm.fanout=2 overrides a part of it. Remove one of the two.")
+    assert found[1].scenario.algorithm.fanout == 2
+    assert "goes before" not in found[2].refusal
+
+
 @pytest.mark.parametrize("text", ["rounds", "rounds=", "=1"])
 def test_a_grid_without_key_or_values_is_refused(text):
     with pytest.raises(ScenarioError, match="expected KEY=VALUE,VALUE"):

@@ -27,6 +27,7 @@ def churn_sections(records: Records) -> Iterator[Section]:
     times = np.linspace(0, end_s or 1.0, BINS + 1)
     yield timeline(records, rows, times)
     yield count(records, rows)
+    yield from aborted(records, times)
 
 
 def online_shares(rows: Rows, num_nodes: int, times: np.ndarray) -> np.ndarray:
@@ -67,6 +68,20 @@ def count(records: Records, rows: Rows) -> Section:
     axis, series = Axis("simulated time", times, "seconds"), Series("online nodes", values, 0)
     figure = Lines([axis], "online nodes", [series], "count", style="step", from_zero=True)
     return Section("online-count", "Number of online nodes", GROUP, figure=figure)
+
+
+def aborted(records: Records, times: np.ndarray) -> Iterator[Section]:
+    """Messages on their way from or to nodes that left, which never arrived."""
+    rows = records.rows.get("aborted")
+    if rows is None:
+        return
+    sums, _ = np.histogram(rows.time_s, times, weights=rows.value)
+    middle = (times[:-1] + times[1:]) / 2
+    numbers = f"{int(rows.value.sum()):,} in all, at {len(rows):,} of the departures"
+    about = f"Messages under way from or to a node when it left, in {len(middle)} equal parts of time: {numbers}."
+    axis, series = Axis("simulated time", middle, "seconds"), Series("aborted messages", sums, 1)
+    figure = Lines([axis], "messages", [series], "count", style="bars", from_zero=True)
+    yield Section("aborted", "Transfers aborted by departures", GROUP, about, figure=figure)
 
 
 ENERGY = "Energy"

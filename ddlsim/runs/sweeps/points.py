@@ -19,7 +19,7 @@ from ddlsim.runs.directory import complete_summary, same_scenario
 from ddlsim.runs.manifest import same_files
 from ddlsim.runs.sweeps.axes import Axis, SweepFile, Value, combined, read_grid_file
 from ddlsim.scenario import Scenario
-from ddlsim.scenario.load import apply_overrides, finish, with_fallback
+from ddlsim.scenario.load import apply_overrides, finish, parse_override, with_fallback
 from ddlsim.scenario.model import to_plain, to_yaml
 from ddlsim.scenario.tree import Problem, ScenarioProblems, Tree
 
@@ -156,12 +156,31 @@ def point_of(base: Base, combination: Sequence[Value], seed: int | None) -> Poin
     if base.argument is not None:
         words = ("run", base.argument, *(word for option in options for word in ("--set", option)))
     try:
+        _refuse_hidden(options, [value.option for value in combination if value.option])
         tree = combined(base.tree, (value.part for value in combination))
         scenario = finish(apply_overrides(tree, options), base.name)
     except ScenarioError as error:
         problems = tuple(error.problems) if isinstance(error, ScenarioProblems) else ()
         return Point(title, directory, None, str(error).splitlines()[0], words, problems)
     return Point(title, directory, scenario, "", words)
+
+
+def _refuse_hidden(options: Sequence[str], naming_options: Sequence[str]) -> None:
+    """Raise ScenarioError if another option overrides a key inside a value that the run's name states.
+
+    Args:
+        options: options of the run, "KEY=VALUE".
+        naming_options: the options in the name of the run.
+    """
+    parsed = {option: parse_override(option) for option in options}
+    for whole in naming_options:
+        path, tree = parsed[whole]
+        for option, (longer, value) in parsed.items():
+            inner = tree if longer[: len(path)] == path and longer != path else None
+            for key in longer[len(path) :]:
+                inner = None if inner is None else inner.child(key)
+            if inner is not None and inner.plain() != value.plain():
+                raise ScenarioError(f"{whole}: {option} overrides a part of it. Remove one of the two.")
 
 
 def read_sweep(
