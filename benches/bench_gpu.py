@@ -20,6 +20,7 @@ from ddlsim.kernels import aligned_rows, cosine, merge, project_simplex
 from ddlsim.kernels.grouped_conv import stacked_conv2d
 from ddlsim.learning.backends.stacked import make_backends
 from ddlsim.learning.backends.workspace import autocast
+from ddlsim.learning.stacking.layers import Stacked
 
 ON_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if ON_GPU else "cpu"
@@ -110,6 +111,32 @@ def test_training_convolution(compare, channels, outputs, side):
     for found, expected in zip(gradients(ours), gradients(cudnn), strict=True):
         assert (found - expected).norm() <= 1e-5 * expected.norm()
     compare(lambda: gradients(ours), lambda: gradients(cudnn), "cuDNN, as many groups as models")
+
+
+@pytest.mark.parametrize(("channels", "side"), [(32, 32), (32, 16), (64, 8)])
+def test_training_norm_and_pooling(compare, channels, side):
+    """What follows a convolution of GN-LeNet, 32 models with 8 images each, forward and backward."""
+    torch.manual_seed(0)
+    count, groups = cell.NODES if ON_GPU else 2, 2
+    draw = partial(torch.randn, device=DEVICE, requires_grad=True)
+    inputs = draw(cell.BATCH, count * channels, side, side), draw(count, channels), draw(count, channels)
+    slopes = torch.randn(cell.BATCH, count * channels, side // 2, side // 2, device=DEVICE)
+
+    def gradients(compute: Callable[..., torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        return torch.autograd.grad(compute(*inputs), inputs, slopes)
+
+    def ours(images: torch.Tensor, *parameters: torch.Tensor) -> torch.Tensor:
+        scales, shifts = (Stacked(each, count) for each in parameters)
+        values = F.group_norm(Stacked(images, count, joined=True), groups, scales, shifts)
+        return F.relu(F.max_pool2d(values, 2)).plain
+
+    def separate(images: torch.Tensor, scales: torch.Tensor, shifts: torch.Tensor) -> torch.Tensor:
+        values = F.group_norm(images, groups * count, scales.flatten(), shifts.flatten())
+        return F.relu(F.max_pool2d(values, 2))
+
+    for found, expected in zip(gradients(ours), gradients(separate), strict=True):
+        assert (found - expected).norm() <= 1e-5 * expected.norm()
+    compare(lambda: gradients(ours), lambda: gradients(separate), "PyTorch, one operator after the other")
 
 
 @pytest.mark.parametrize("precision", ["float32", "bf16"])

@@ -63,7 +63,7 @@ STEPS = (
         45,
         partial(
             tests,
-            words=["tests/kernels/test_grouped_conv.py", "tests/kernels/test_devices.py"],
+            words=[f"tests/kernels/test_{name}.py" for name in ("grouped_conv", "norm_relu_pool", "devices")],
             small=["tests/kernels/test_devices.py", "-k", "plain"],
         ),
     ),

@@ -2,13 +2,13 @@
 
 import subprocess
 import sys
-from collections import defaultdict
 from pathlib import Path
 from types import SimpleNamespace
 
 import interpreted_convolutions
 import pytest
 import torch
+from hopper_programs import hopper_programs, record_launches
 from interpreted_convolutions import gradients
 from torch.nn import functional as F
 
@@ -118,35 +118,11 @@ def test_interpreted_kernels_multiply_bfloat16(interpreted):
     assert_same(gradients, (None, others), 2e-7)
 
 
-def hopper_programs(launches):
-    """Return the PTX for compute capability 9.0 of recorded launches, specialized as a launch does it."""
-    compiler = pytest.importorskip("triton.compiler")
-    target = pytest.importorskip("triton.backends.compiler").GPUTarget("cuda", 90, 32)
-    types = {torch.float32: "*fp32", torch.bfloat16: "*bf16"}
-    for kernel, arguments, options in launches:
-        signature, constants, divisible = {}, {}, {}
-        for place, (parameter, value) in enumerate(zip(kernel.params, arguments, strict=True)):
-            of_one = isinstance(value, int) and value == 1 and not parameter.do_not_specialize
-            if parameter.is_constexpr or of_one:
-                signature[parameter.name], constants[(place,)] = "constexpr", value
-                continue
-            tensor = isinstance(value, torch.Tensor)
-            signature[parameter.name] = types[value.dtype] if tensor else "i32"
-            if tensor or (value % 16 == 0 and not parameter.do_not_specialize):
-                divisible[(place,)] = [["tt.divisibility", 16]]
-        source = compiler.ASTSource(kernel, signature, constants, divisible)
-        yield compiler.compile(source, target=target, options=options).asm["ptx"]
-
-
 @pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_products_of_gn_lenet_use_the_tensor_cores_of_hopper(monkeypatch, tmp_path, dtype):
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    launches = {"_convolve": [], "_weight_gradient": [], "_copy": []}
-    for name, recorded in launches.items():
-        kernel = getattr(conv_products, name)
-        record = lambda *a, kept=recorded, kernel=kernel, **k: kept.append((kernel, a, k))  # noqa: E731
-        monkeypatch.setattr(conv_products, name, defaultdict(lambda record=record: record))
+    launches = record_launches(monkeypatch, conv_products, "_convolve", "_weight_gradient", "_copy")
     for channels, outputs, side in ((3, 32, 32), (32, 32, 16), (32, 64, 8)):
         images = torch.zeros(8, 32 * channels, side, side, requires_grad=channels > 3)
         weights, biases = torch.zeros(32 * outputs, channels, 5, 5, requires_grad=True), torch.zeros(32 * outputs)

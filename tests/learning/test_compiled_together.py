@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from ddlsim import assembly
 from ddlsim.kernels import grouped_conv, launching
 from ddlsim.learning.backends import stacked_models
+from ddlsim.learning.stacking import layers
 from ddlsim.runs.loading import load_data, prepare
 from ddlsim.scenario import load
 
@@ -59,6 +60,7 @@ def learner(monkeypatch, as_on_a_gpu, recorder):
     monkeypatch.setattr(
         grouped_conv, "_precision", lambda images, weights: weights.dtype if weights.dtype == torch.float32 else None
     )
+    monkeypatch.setattr(layers, "normalizes", lambda images, *_: images.dtype == torch.float32)
     monkeypatch.setattr(stacked_models, "why_no_kernels", lambda device: "")
     monkeypatch.setattr(stacked_models, "is_close", lambda *_: True)
     learner = as_on_a_gpu(assembly.build_learner(loaded.scenario, prepare(loaded), "cpu", threads=2))
@@ -78,7 +80,7 @@ def run_first_waves(learner):
 
 def test_first_waves_launch_nothing_that_is_not_compiled(learner, recorder):
     run_first_waves(learner)
-    assert {name for name, _ in recorder.launched} == {"_copy", "_convolve", "_weight_gradient"}
+    assert {name for name, _ in recorder.launched} == {"_copy", "_convolve", "_weight_gradient", "_pool", "_unpool"}
     assert not recorder.missing
     assert recorder.compiled == recorder.launched
 

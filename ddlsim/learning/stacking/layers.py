@@ -9,14 +9,15 @@ reduce dimensions or compute losses need no rule: torch.func.vmap applies them t
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, TypeGuard
 
 import torch
 from torch.nn import functional as F
 from torch.utils import _pytree as pytree
 
 from ddlsim.kernels.grouped_conv import stacked_conv2d
+from ddlsim.kernels.norm_relu_pool import Windows, norm_relu_pool, normalizes, pooled_sides, windows_of
 from ddlsim.learning.stacking import tensor
 from ddlsim.learning.stacking.tensor import NotStackable, StackedTensor, batched, expand_rows, first_batched, relate
 
@@ -88,7 +89,10 @@ def _group_norm(
     images = _of_every_model(x, weight, bias)
     count = images.count
     factor, shift = (_per_channel(each, count) for each in (weight, bias))
-    return images.like(F.group_norm(images.channels, num_groups * count, factor, shift, eps), joined=True)
+    values, groups = images.channels, num_groups * count
+    if normalizes(values, factor, shift, groups, count):
+        return _normalized((values, factor, shift, groups, eps), count)
+    return images.like(F.group_norm(values, groups, factor, shift, eps), joined=True)
 
 
 def _batch_norm(
@@ -132,6 +136,20 @@ def _pool(func: Callable[..., torch.Tensor]) -> Callable[..., StackedTensor]:
     return pool
 
 
+def _max_pool2d(x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, *args: Any, **kwargs: Any) -> Any:
+    if _waits(x) and not (args or x.windows or kwargs.get("ceil_mode")) and kwargs.get("dilation", 1) == 1:
+        windows = windows_of(x.shape[2:], kernel_size, kernel_size if stride is None else stride, padding)
+        if windows:
+            return _normalized(x.given, x.count, windows)
+    return _pool(F.max_pool2d)(x, kernel_size, stride, padding, *args, **kwargs)
+
+
+def _relu(*args: Any, **kwargs: Any) -> StackedTensor:
+    if args and _waits(x := args[0]) and x.windows and not kwargs.get("inplace"):
+        return x.like(norm_relu_pool(*(*x.given, x.windows)), joined=True)
+    return tensor.apply(F.relu, *args, **kwargs)
+
+
 def _attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, **kwargs: Any) -> StackedTensor:
     if any(kwargs.get(name) for name in ("dropout_p", "enable_gqa")) or kwargs.get("attn_mask") is not None:
         raise NotStackable("attention with dropout, with groups, or with a mask")
@@ -163,6 +181,8 @@ RULES: Mapping[str, Callable[..., Any]] = {
     **{f"{name}{dims}d": _pool(getattr(F, f"{name}{dims}d")) for name in POOLS for dims in (1, 2, 3)},
     "linear": _linear,
     "group_norm": _group_norm,
+    "max_pool2d": _max_pool2d,
+    "relu": _relu,
     "batch_norm": _batch_norm,
     "scaled_dot_product_attention": _attention,
     "cross_entropy": _cross_entropy,
@@ -224,6 +244,42 @@ class Stacked(StackedTensor):
     ) -> Any:
         """Refuse calls that bypass the rules."""
         raise NotStackable(f"no rule for {func}")
+
+
+class Normalized(Stacked):
+    """Images after group normalization and perhaps max pooling, which are computed when an operation reads them.
+
+    If max pooling and then ReLU are the only ones that read them, one kernel computes all three.
+    """
+
+    given: Any
+    """Images of all models, scales, shifts, groups and eps."""
+    windows: Windows | None
+    graded: bool
+    """Whether gradients were enabled."""
+
+    @cached_property
+    def plain(self) -> torch.Tensor:  # type: ignore[override]
+        """The values."""
+        images, scales, shifts, groups, eps = self.given
+        with torch.set_grad_enabled(self.graded):
+            found = F.group_norm(images.float(), groups, scales, shifts, eps)
+            return F.max_pool2d(found, *self.windows) if self.windows else found
+
+
+def _normalized(given: Any, count: int, windows: Windows | None = None) -> Normalized:
+    """Return images of N models that are not computed yet."""
+    images, sides = given[0], given[0].shape[2:]
+    shape = *images.shape[:2], *(pooled_sides(sides, windows) if windows else sides)
+    found = Normalized(images.new_empty((), dtype=torch.float32).expand(shape), count, joined=True)
+    del found.plain
+    found.given, found.windows, found.graded = given, windows, torch.is_grad_enabled()
+    return found
+
+
+def _waits(x: object) -> TypeGuard[Normalized]:
+    """Whether images are not computed yet, and can be computed together with the next operation."""
+    return isinstance(x, Normalized) and "plain" not in vars(x) and x.graded == torch.is_grad_enabled()
 
 
 def _mapped(func: Any, *args: Any, **kwargs: Any) -> Any:

@@ -134,7 +134,7 @@ def rule_of(name: str, func: Any) -> Callable[..., Any] | None:
     tensor.
     """
     if name in NAMES:
-        return partial(_apply, func)
+        return partial(apply, func)
     plain = OPERATORS.get(name, name.removesuffix("_"))
     if plain not in NAMES:
         return None
@@ -145,10 +145,11 @@ def rule_of(name: str, func: Any) -> Callable[..., Any] | None:
 def _in_place(out_of_place: Any, x: torch.Tensor, *args: Any, **kwargs: Any) -> StackedTensor:
     if not isinstance(x, StackedTensor):
         raise NotStackable("an operation in place on what all models share")
-    return x.assign_(_apply(out_of_place, x, *args, **kwargs))
+    return x.assign_(apply(out_of_place, x, *args, **kwargs))
 
 
-def _apply(func: Any, *args: Any, inplace: bool = False, **kwargs: Any) -> StackedTensor:
+def apply(func: Any, *args: Any, inplace: bool = False, **kwargs: Any) -> StackedTensor:
+    """Compute an elementwise function in a layout that its arguments have."""
     every = [*args, *kwargs.values()]
     stacked = [each for each in every if isinstance(each, StackedTensor)]
     shared = [each for each in every if isinstance(each, torch.Tensor) and not isinstance(each, StackedTensor)]
