@@ -22,6 +22,8 @@ PAGE_FLOATS = 1024
 HUGE_FROM_BYTES = 4 * 2**20  # two huge pages, at least one of which is within
 
 Matrix = torch.Tensor | np.ndarray
+Mixing = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+"""Rows of a mixing matrix: offsets [R + 1], sources [E], weights [E] and targets [R], see merging.py: merge_rows."""
 NAMES = {np.dtype(name): name for name in ("float32", "float64")}  # asking numpy for a name takes microseconds
 
 

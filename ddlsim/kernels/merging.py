@@ -11,7 +11,6 @@ The Euclidean projection on the probability simplex is L. Condat, "Fast projecti
 Mathematical Programming 158 (2016), Algorithm 1.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ import torch
 
 from ddlsim.foundation import native
 from ddlsim.kernels import matrices, on_device
-from ddlsim.kernels.matrices import Matrix, Rows, aligned_rows, as_longs, check_row_numbers, overlap, rows_of
+from ddlsim.kernels.matrices import Matrix, Mixing, Rows, aligned_rows, as_longs, check_row_numbers, overlap, rows_of
 from ddlsim.kernels.model_rows import Columns
 
 
@@ -130,14 +129,11 @@ def _new_like(params: Matrix, num_rows: int, num_columns: int) -> Matrix:
     return aligned_rows(num_rows, num_columns).numpy()
 
 
-def _run(
-    source: Rows, target: Rows, mixing: Sequence[np.ndarray], columns: tuple[int, int, int], in_place: bool
-) -> None:
+def _run(source: Rows, target: Rows, mixing: Mixing, columns: tuple[int, int, int], in_place: bool) -> None:
     if source.device != target.device:
         raise ValueError(f"params and out: expected one device, got {source.device} and {target.device}.")
     if source.device is not None:
-        indptr, sources, weights, targets = mixing
-        on_device.merge(source, target, indptr, sources, weights, targets, columns, in_place)
+        on_device.merge(source, target, mixing, columns, in_place)
     else:
         native.extension().merge_rows(*source.place, *target.place, *mixing, *columns, in_place, matrices.num_threads())
     if isinstance(target.matrix, torch.Tensor):
@@ -187,23 +183,18 @@ def trimmed_mean_rows(
     read = np.concatenate([sources, kept]) if rows.place == target.place else targets
     if len(np.unique(targets)) != count or (overlap(rows, target) and np.isin(targets, read).any()):
         raise ValueError("targets: expected different rows that are not sources, got one twice or one that is read.")
-    _run_trimming(rows, target, indptr, sources, cuts, targets, np.ascontiguousarray(kept))
-
-
-def _run_trimming(rows: Rows, out: Rows, *arrays: np.ndarray) -> None:
-    indptr, sources, cuts, targets, kept = arrays
     if rows.device is not None:
-        for r, target in enumerate(targets):
-            places = torch.from_numpy(sources[indptr[r] : indptr[r + 1]]).to(rows.device)
-            values = rows.matrix[places].nan_to_num(nan=float("inf"), posinf=float("inf"), neginf=float("-inf"))
-            values = values.sort(dim=0).values[cuts[r] : len(places) - cuts[r]]
+        for r, place in enumerate(targets):
+            values = rows.matrix[torch.from_numpy(sources[indptr[r] : indptr[r + 1]]).to(rows.device)]
+            values = values.nan_to_num(nan=float("inf"), posinf=float("inf"), neginf=float("-inf"))
+            values = values.sort(dim=0).values[cuts[r] : sizes[r] - cuts[r]]
             total = values.sum(dim=0) + (rows.matrix[kept[r]] if kept[r] != NOTHING_KEPT else 0)
-            out.matrix[target] = total / (len(values) + (kept[r] != NOTHING_KEPT))
+            target.matrix[place] = total / (len(values) + (kept[r] != NOTHING_KEPT))
         return
-    rule = indptr, sources, cuts, kept, targets
-    native.extension().trimmed_means(*rows.place, *out.place, rows.num_columns, *rule, matrices.num_threads())
-    if isinstance(out.matrix, torch.Tensor):
-        torch.autograd.graph.increment_version(out.matrix)
+    rule = indptr, sources, cuts, np.ascontiguousarray(kept), targets
+    native.extension().trimmed_means(*rows.place, *target.place, rows.num_columns, *rule, matrices.num_threads())
+    if isinstance(out, torch.Tensor):
+        torch.autograd.graph.increment_version(out)
 
 
 def project_simplex(rows: Matrix, out: Matrix | None = None) -> Matrix:

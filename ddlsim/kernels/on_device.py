@@ -12,7 +12,7 @@ import torch
 
 from ddlsim.foundation import native
 from ddlsim.kernels import plain
-from ddlsim.kernels.matrices import Rows, uploaded
+from ddlsim.kernels.matrices import Mixing, Rows, rows_of, uploaded
 from ddlsim.kernels.model_rows import Models
 
 PARTS_BYTES = 64 * 2**20  # of partial sums at a time
@@ -23,37 +23,29 @@ floats in ordinary kernels; others do it 16 to 64 times more slowly."""
 MANY = 32  # models, for which it was measured on an H200: 0.16 ms by doubles, 0.25 by tiles; of fewer not
 
 
-def merge(
-    source: Rows,
-    target: Rows,
-    indptr: np.ndarray,
-    sources: np.ndarray,
-    weights: np.ndarray,
-    targets: np.ndarray,
-    columns: tuple[int, int, int],
-    in_place: bool,
-) -> None:
+def merge(source: Rows, target: Rows, mixing: Mixing, columns: tuple[int, int, int], in_place: bool) -> None:
     """Merge rows; arguments as in `_native.merge_rows`, `columns` = (start, stop, start in the target)."""
-    cuda = native.cuda()
+    cuda, device = native.cuda(), source.matrix.device
     if cuda is None:
-        plain.merge(source.matrix, target.matrix, indptr, sources, weights, targets, columns)
+        plain.merge(source.matrix, target.matrix, mixing, columns)
         return
-    start, stop, out_start = columns
+    (indptr, sources, weights, targets), (start, stop, out_start) = mixing, columns
     used, positions = _distinct(sources, source.num_rows)
-    with _launching(source.matrix.device):
+    with _launching(device):
         fits = not in_place or cuda.merge_fits(len(used))
     if not fits:
         kept = np.flatnonzero(np.diff(indptr))
-        waiting = torch.empty(len(targets), stop - start, device=source.matrix.device)
-        merge(source, _rows_of_new(waiting), indptr, sources, weights, np.arange(len(targets)), (start, stop, 0), False)
-        rows = uploaded(targets[kept], source.matrix.device)
-        target.matrix[rows, out_start : out_start + stop - start] = waiting[uploaded(kept, source.matrix.device)]
+        waiting = torch.empty(len(targets), stop - start, device=device)
+        in_order = indptr, sources, weights, np.arange(len(targets))
+        merge(source, rows_of(waiting, "waiting"), in_order, (start, stop, 0), False)
+        rows = uploaded(targets[kept], device)
+        target.matrix[rows, out_start : out_start + stop - start] = waiting[uploaded(kept, device)]
         return
-    with _launching(source.matrix.device) as stream:
-        buffer, mixing = _upload(source.matrix.device, indptr, positions, weights, targets, used)
+    with _launching(device) as stream:
+        buffer, (*arrays, used_at) = _upload(device, indptr, positions, weights, targets, used)
         places = source.address + 4 * start, source.stride, target.address + 4 * out_start, target.stride
         sizes = len(used), stop - start, in_place
-        cuda.merge_rows(*places, *mixing[:4], len(targets), mixing[4], *sizes, stream)
+        cuda.merge_rows(*places, *arrays, len(targets), used_at, *sizes, stream)
         del buffer  # torch hands its memory out again only to later work of this stream
 
 
@@ -196,8 +188,3 @@ def _waves(cuda: ModuleType, models: Models, sums_per_chunk: int) -> Iterator[tu
     parts = torch.empty(wave * sums_per_chunk, dtype=torch.float64, device=models.rows.matrix.device)
     for first in range(0, num_chunks, wave):
         yield first, min(wave, num_chunks - first), parts
-
-
-def _rows_of_new(matrix: torch.Tensor) -> Rows:
-    rows, columns = matrix.shape
-    return Rows(matrix.data_ptr(), matrix.stride(0), rows, columns, matrix.device, matrix)

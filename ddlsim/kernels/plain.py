@@ -6,23 +6,15 @@ import numpy as np
 import torch
 
 from ddlsim.foundation import native
-from ddlsim.kernels.matrices import num_threads, uploaded
+from ddlsim.kernels.matrices import Mixing, num_threads, uploaded
 from ddlsim.kernels.model_rows import Models
 
 ELEMENTS = 2**24  # of gathered rows at a time
 
 
-def merge(
-    source: torch.Tensor,
-    out: torch.Tensor,
-    indptr: np.ndarray,
-    sources: np.ndarray,
-    weights: np.ndarray,
-    targets: np.ndarray,
-    columns: tuple[int, int, int],
-) -> None:
+def merge(source: torch.Tensor, out: torch.Tensor, mixing: Mixing, columns: tuple[int, int, int]) -> None:
     """out[targets[r], ...] = sum of weights * source rows; every source is read before anything is written."""
-    start, stop, out_start = columns
+    (indptr, sources, weights, targets), (start, stop, out_start) = mixing, columns
     counts = np.diff(indptr)
     kept = np.flatnonzero(counts)
     if not kept.size:

@@ -26,27 +26,6 @@ from ddlsim.kernels.matrices import Matrix, as_longs, check_row_numbers, num_thr
 from ddlsim.kernels.model_rows import Columns, Models, models_of
 
 
-def all_products(models: Models, squared: bool) -> Matrix:
-    """Dot products (or squared distances) of all pairs of models, [n, n] float64."""
-    if models.rows.device is not None:
-        return on_device.all_products(models, squared)
-    return native.extension().all_pairs(*models.arguments(), squared, num_threads())
-
-
-def listed_products(models: Models, pairs: np.ndarray, squared: bool) -> Matrix:
-    """Dot products (or squared distances) of listed pairs.
-
-    Args:
-        pairs: [E, 2] int64 positions of models, any order.
-
-    Returns:
-        [E] float64.
-    """
-    if models.rows.device is not None:
-        return on_device.listed_products(models, pairs, squared)
-    return native.extension().listed_pairs(*models.arguments(), squared, pairs, num_threads())
-
-
 def _positions(pairs: Matrix | Sequence | None, models: Models) -> np.ndarray | None:
     """Return a list of pairs as [E, 2] int64 positions of models; None for all pairs.
 
@@ -78,8 +57,15 @@ def sqdist(params: Matrix, reference: Any = None, pairs: Any = None, columns: Co
 
 
 def _products(models: Models, pairs: Matrix | None, squared: bool) -> Matrix:
+    """Dot products (or squared distances) of all pairs of models, [n, n], or of listed ones, [E]; float64."""
     positions = _positions(pairs, models)
-    return all_products(models, squared) if positions is None else listed_products(models, positions, squared)
+    if models.rows.device is not None:
+        if positions is None:
+            return on_device.all_products(models, squared)
+        return on_device.listed_products(models, positions, squared)
+    if positions is None:
+        return native.extension().all_pairs(*models.arguments(), squared, num_threads())
+    return native.extension().listed_pairs(*models.arguments(), squared, positions, num_threads())
 
 
 SMALLEST_NORM = 1e-8  # as in csrc/similarity.h
@@ -120,9 +106,8 @@ def inverse_l2(
         extension = native.extension()
         extension.inverse_distances(*models.arguments(), positions, DISTANCE_OFFSET, address, num_threads())
         return out
-    if positions is not None:
-        return (1 / (on_device.listed_products(models, positions, squared=True) ** 0.5 + DISTANCE_OFFSET)).float()
-    return (1 / (on_device.all_products(models, squared=True) ** 0.5 + DISTANCE_OFFSET)).fill_diagonal_(0).float()
+    found = torch.as_tensor(1 / (_products(models, pairs, squared=True) ** 0.5 + DISTANCE_OFFSET))
+    return (found.fill_diagonal_(0) if positions is None else found).float()
 
 
 def class_cosine(

@@ -8,9 +8,19 @@ from random_models import random_params
 from scipy import sparse
 
 from ddlsim.foundation import native
-from ddlsim.kernels import aligned_rows, cosine, inverse_l2, merge, merge_rows, on_device, plain, project_simplex
+from ddlsim.kernels import (
+    aligned_rows,
+    cosine,
+    dots,
+    inverse_l2,
+    merge,
+    merge_rows,
+    on_device,
+    plain,
+    project_simplex,
+    sqdist,
+)
 from ddlsim.kernels.model_rows import models_of
-from ddlsim.kernels.similarity import all_products, listed_products
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 needs_cuda_kernels = pytest.mark.skipif(
@@ -92,7 +102,7 @@ def test_plain_torch_merges_like_the_kernel(rng):
     mixing[4] = 0
     mixing.eliminate_zeros()
     out = params.clone()
-    plain.merge(params, out, mixing.indptr, mixing.indices, mixing.data, np.arange(30), (20, 480, 20))
+    plain.merge(params, out, (mixing.indptr, mixing.indices, mixing.data, np.arange(30)), (20, 480, 20))
     expected = params.clone()
     merge(params, mixing, columns=(20, 480), out=expected)
     torch.testing.assert_close(out, expected, atol=2e-6, rtol=1e-6)
@@ -102,10 +112,11 @@ def test_plain_torch_merges_like_the_kernel(rng):
 def test_plain_torch_products_equal_the_kernels(rng, squared):
     params, start = random_params(rng, 12, 900), random_params(rng, 1, 900)[0]
     models = models_of(params, start, columns=(7, 888))
-    pairs = rng.integers(0, 12, (20, 2))
-    np.testing.assert_allclose(plain.all_products(models, squared), all_products(models, squared), rtol=1e-5, atol=1e-3)
-    found = plain.listed_products(models, pairs, squared)
-    np.testing.assert_allclose(found, listed_products(models, pairs, squared), rtol=1e-5, atol=1e-3)
+    pairs, products = rng.integers(0, 12, (20, 2)), sqdist if squared else dots
+    expected = products(params, start, columns=(7, 888))
+    np.testing.assert_allclose(plain.all_products(models, squared), expected, rtol=1e-5, atol=1e-3)
+    found, expected = plain.listed_products(models, pairs, squared), products(params, start, pairs, (7, 888))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-3)
 
 
 def test_plain_torch_cosines_equal_the_kernels(rng, monkeypatch):
