@@ -120,11 +120,6 @@ class Params:
         """Number of the row in the run, in the order in which jobs are enqueued; unlike id(), never reused."""
         return self.row.number
 
-    @property
-    def known(self) -> bool:
-        """Whether it has been computed."""
-        return self.row.slot is not None
-
     def values(self) -> torch.Tensor:
         """The values, float32 [P]; only once they have been computed."""
         return self.row.values()

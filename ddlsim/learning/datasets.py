@@ -346,8 +346,6 @@ class _Transfer:
         self._decoders: dict[tuple, Decoder] = {}
 
     def __call__(self, pair: Prepared) -> Samples:
-        from ddlsim.data.pixels import MappedSamples, Uint8Images
-
         images, labels = pair[0], torch.as_tensor(pair[1]).to(self._device)
         if isinstance(images, Uint8Images):
             return self._byte_inputs(images), labels

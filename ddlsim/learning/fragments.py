@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 
@@ -26,16 +26,6 @@ Order = Literal["strided", "sequential"]
 
 Ranges = tuple[tuple[int, int], ...]
 """Columns [start, stop), ascending."""
-
-
-class SizedTensor(NamedTuple):
-    """Place and shape of a tensor in a row: the fields of layout.py's Entry that algorithms use."""
-
-    name: str
-    start: int
-    stop: int
-    trainable: bool
-    shape: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -117,5 +107,4 @@ def _joined(ranges: Sequence[tuple[int, int]]) -> Ranges:
 @lru_cache(maxsize=8)
 def _drawn(seed: int, number: int, size: int, count: int) -> np.ndarray:
     """Return `count` different columns of `size`, ascending; all nodes share one array."""
-    columns = np.sort(stream(seed, "random fragment", number).choice(size, count, replace=False, shuffle=False))
-    return columns
+    return np.sort(stream(seed, "random fragment", number).choice(size, count, replace=False, shuffle=False))

@@ -89,11 +89,6 @@ class Part:
         """The shapes in order; two parts can be merged only when these agree."""
         return tuple(entry.shape for entry in self.entries)
 
-    @property
-    def tensors(self) -> tuple[Entry, ...]:
-        """The entries, as fragments need them."""
-        return self.entries
-
     @cached_property
     def trainable_columns(self) -> tuple[tuple[int, int], ...]:
         """Maximal column ranges [start, stop) that hold trained parameters."""
@@ -119,10 +114,9 @@ class Layout:
     def __init__(self, architecture: str, module: nn.Module, buffers: Buffers = "shared"):
         self.architecture = architecture
         self.draws_noise = draws_noise(module)
-        self.extra_names: tuple[str, ...] = tuple(getattr(module, "extra_parts", ()))
-        self.names: tuple[str, ...] = (CORE, HEAD, *self.extra_names)
+        self.names: tuple[str, ...] = (CORE, HEAD, *getattr(module, "extra_parts", ()))
         _check(architecture, module, self.names)
-        persistent = _persistent_buffers(module)
+        persistent = _persistent_buffers(module, self.names)
         self.parts: dict[str, Part] = {}
         whole: list[Entry] = []
         hidden, offset = {id(each) for each in hidden_matrices(module)}, 0
@@ -182,10 +176,10 @@ def hidden_matrices(module: nn.Module) -> list[nn.Parameter]:
     return [each for each in module.parameters() if each.requires_grad and each.dim() == 2 and id(each) not in left_out]
 
 
-def _persistent_buffers(module: nn.Module) -> dict[str, torch.Tensor]:
+def _persistent_buffers(module: nn.Module, names: tuple[str, ...]) -> dict[str, torch.Tensor]:
     """The buffers of `state_dict()` under their names inside the parts; of several names of one tensor the first."""
     kept = module.state_dict().keys()
-    parts = tuple(f"{name}." for name in (CORE, HEAD, *getattr(module, "extra_parts", ())))
+    parts = tuple(f"{name}." for name in names)
     found: dict[str, torch.Tensor] = {}
     seen: set[int] = set()
     for name, buffer in module.named_buffers(remove_duplicate=False):

@@ -122,7 +122,7 @@ class LocalTrainings:
             only=only,
             moments=tuple([last.get(part.name) for part in parts]) if keeps else (),
             new_moments=tuple([row for of_part in moments for row in of_part]),
-            objective=objective and objective.without_targets(),
+            objective=objective and replace(objective, targets={}),  # these are rows
             targets=dict(objective.targets) if objective else {},
             seed=plan.seed,
             skipped=tuple(plan.batches.sizes[:done]) if done else (),

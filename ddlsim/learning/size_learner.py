@@ -7,14 +7,15 @@ torch nor data is needed here.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import count
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from ddlsim.devices.base import StepWork
 from ddlsim.foundation.errors import DdlsimError
-from ddlsim.learning.fragments import Fragment, SizedTensor
+from ddlsim.learning.fragments import Fragment
 from ddlsim.learning.training_inputs import MODEL, Objective, batches_per_pass, check_model, no_core
 from ddlsim.scenario.per_node import of_node
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from ddlsim.learning.bank import Params
     from ddlsim.learning.job_types import Model
     from ddlsim.learning.jobs import Job
-    from ddlsim.learning.layout import Buffers, Part
+    from ddlsim.learning.layout import Buffers, Entry, Part
     from ddlsim.learning.optimizing.state import LocalState
 
 
@@ -35,13 +36,13 @@ class SizedPart:
         name: core, head or model.
         size: number of float32 values.
         trained_sizes: of these, the trained ones per tensor; the rest are buffers.
-        tensors: its tensors; empty if only sizes are known.
+        entries: its tensors; empty if only sizes are known.
     """
 
     name: str
     size: int
     trained_sizes: tuple[int, ...]
-    tensors: tuple[SizedTensor, ...] = ()
+    entries: "tuple[Entry, ...]" = ()
 
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
@@ -73,19 +74,6 @@ class FinishedJob:
 
     value: list[Any]
     done: bool = True
-
-
-class EmptyQueue:
-    """The queue of a learner that computes nothing."""
-
-    def __init__(self) -> None:
-        self.wall_s: dict[str, float] = {}
-        self.waves: dict[str, list[int]] = {}
-
-    def force(self, jobs: Iterable[Any] = ()) -> None:
-        """Nothing is pending."""
-
-    force_params = flush = force
 
 
 class SizeLearner:
@@ -126,7 +114,7 @@ class SizeLearner:
         self._loss = math.log(max(2, num_classes))
         self._samples, self._batch_size, self._drop_last = samples, batch_size, drop_last
         self._serials = count()
-        self.jobs = EmptyQueue()
+        self.jobs = SimpleNamespace(wall_s={}, waves={})  # no job has run
         self.backends = None  # nothing is computed
         self.fallback_counts: dict[str, dict[str, int]] = {}
         self.paths: dict[str, dict[str, int]] = {}
@@ -200,20 +188,19 @@ class SizeLearner:
         size = sum(params.part.trained_sizes)
         return self._params(SizedPart(f"{params.part.name} values", size, params.part.trained_sizes))
 
-    def with_trained_values(self, params: "Params", values: "Params") -> "Params":
-        """Return a row of the same size."""
+    def with_trained_values(self, params: "Params", *_: Any) -> "Params":
+        """Return parameters of the same size."""
         return self._params(params.part)
+
+    put = with_trained_values
+    """Put a fragment into parameters."""
 
     def take(self, params: "Params", fragment: Fragment) -> "Params":
         """Return the values of a fragment."""
-        name, tensors = f"{params.part.name}[{fragment.name}]", cast("SizedPart", params.part).tensors
-        inside = [tensors[i] for i, _ in fragment.tensors_in(tensors)] if fragment.ranges else []
+        name, entries = f"{params.part.name}[{fragment.name}]", params.part.entries
+        inside = [entries[i] for i, _ in fragment.tensors_in(entries)] if fragment.ranges else []
         sizes = tuple(each.stop - each.start for each in inside if each.trainable) if inside else (fragment.size,)
         return self._params(SizedPart(name, fragment.size, sizes))
-
-    def put(self, params: "Params", fragment: Fragment, values: "Params") -> "Params":
-        """Return parameters of the same size."""
-        return self._params(params.part)
 
     def columns(self, params: "Params", columns: Sequence[tuple[int, int]]) -> "Params":
         """Return a row of these columns, range [start, stop) after range."""
@@ -245,9 +232,8 @@ class SizeLearner:
         """Return parameters of the same size."""
         return self._params(params.part)
 
-    def attack(self, attack: Any, own: "Params", *_: Any, **__: Any) -> "Params":
-        """Return parameters of the same size."""
-        return self._params(own.part)
+    attack = compress
+    """Forge parameters."""
 
     def losses(self, node: int, models: "Sequence[Model]", *_: Any, **__: Any) -> "Job":
         """Return the same loss for every model."""
@@ -304,12 +290,11 @@ def _finished_job(value: list[Any]) -> "Job":
 
 
 def _whole(parts: Sequence[SizedPart]) -> SizedPart:
-    tensors, start = [], 0
+    entries, start = [], 0
     for part in parts:
-        moved = ((each.start + start, each.stop + start) for each in part.tensors)
-        tensors += [each._replace(start=at, stop=to) for each, (at, to) in zip(part.tensors, moved, strict=True)]
+        entries += [replace(each, start=each.start + start, stop=each.stop + start) for each in part.entries]
         start += part.size
-    return SizedPart(MODEL, start, sum((part.trained_sizes for part in parts), ()), tuple(tensors))
+    return SizedPart(MODEL, start, sum((part.trained_sizes for part in parts), ()), tuple(entries))
 
 
 def parts_of_sizes(sizes: Mapping[str, int]) -> dict[str, SizedPart]:
@@ -335,8 +320,4 @@ def parts_of(architecture: str, build: "Build", buffers: "Buffers" = "shared") -
     with torch.device("meta"):
         layout = Layout(architecture, build(), buffers)
     parts = [layout.parts[name] for name in layout.names]
-    tensors = {
-        part.name: tuple(SizedTensor(e.name, e.start, e.stop, e.trainable, e.shape) for e in part.entries)
-        for part in parts
-    }
-    return {part.name: SizedPart(part.name, part.size, part.trained_sizes, tensors[part.name]) for part in parts}
+    return {part.name: SizedPart(part.name, part.size, part.trained_sizes, part.entries) for part in parts}

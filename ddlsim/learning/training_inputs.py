@@ -6,7 +6,7 @@ file, from the terms in losses.py.
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -192,10 +192,6 @@ class Objective:
     targets: Mapping[int, Any] = field(default_factory=dict)
     class_means: bool = False
     keeps_start: bool = False
-
-    def without_targets(self) -> "Objective":
-        """Return the objective without its targets, which are known only when the training runs."""
-        return replace(self, targets={})
 
     @property
     def identity(self) -> Hashable:

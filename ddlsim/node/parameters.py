@@ -277,7 +277,7 @@ class ParameterOps(NodeInfo):
                 and is cut into consecutive fragments of equal size.
         """
         part = params.part
-        layers = layers_of(part.tensors)
+        layers = layers_of(part.entries)
         most = len(layers) if layers else params.size
         wanted = len(layers) if count is None else index(count)
         if not 1 <= wanted <= most or order not in ("strided", "sequential"):

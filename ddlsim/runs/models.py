@@ -244,8 +244,7 @@ def _state(learner: "Learner", node: int, model: "Model", local_state: Any) -> "
     architecture = learner.architecture_of(node)
     workspace = ModelWorkspace(architecture, torch.device("cpu"))
     with torch.no_grad():
-        workspace.load(known[: len(model)])
-        workspace.load_local(known[-1] if local else None)
+        workspace.load(known[: len(model)], known[-1] if local else None)
         own_name = getattr(workspace.module, "own_name", str)  # of a module that ddlsim has cut in two
         return {own_name(name): each.detach().cpu().clone() for name, each in workspace.module.state_dict().items()}
 

@@ -13,7 +13,7 @@ from scipy.fft import dctn, idctn
 
 from ddlsim.algorithms.low_communication.demo import DeMo
 from ddlsim.foundation.errors import DdlsimError, ScenarioError
-from ddlsim.learning.fragments import SizedTensor
+from ddlsim.learning.layout import Entry
 from ddlsim.learning.size_learner import SizedParams, SizedPart
 
 NODES, SIZE, ROUNDS, STEPS, RATE = 4, 6, 6, 3, 0.1
@@ -230,7 +230,7 @@ def test_demo_follows_the_sign_of_the_largest_frequencies_of_local_momenta(chunk
 
 
 def test_demo_sends_the_values_and_indices_of_k_frequencies_per_chunk():
-    tensors = (SizedTensor("weight", 0, 12288, True, (128, 96)), SizedTensor("bias", 12288, 12416, True, (128,)))
+    tensors = (Entry("weight", (128, 96), 0, 12288, True), Entry("bias", (128,), 12288, 12416, True))
     model = SizedParams(SizedPart("model", 12416, (12288, 128), tensors), 0)
     chunks = DeMo().chunks(model.size, model)
     assert chunks == ((2, 64, 2, 48), (1, 1, 2, 64))  # 4 chunks of 64 x 48 values, 2 of 64

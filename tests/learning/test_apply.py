@@ -56,7 +56,7 @@ def test_function_is_computed_when_its_result_is_needed(make_learner):
     learner = make_learner()
     (core, _), (other, _) = learner.init_models(3, 2)
     result = learner.apply(torch.atan2, [core, other])
-    assert not result.known
+    assert result.row.slot is None
     learner.jobs.force_params([result])
     assert torch.equal(result.values(), torch.atan2(core.values(), other.values()))
 

@@ -9,7 +9,8 @@ from torn_runs import SMOKE, outcome
 
 from ddlsim import runs
 from ddlsim.foundation.errors import DdlsimError
-from ddlsim.learning.fragments import Fragment, SizedTensor, equal_fragments, fragments_of, layers_of
+from ddlsim.learning.fragments import Fragment, equal_fragments, fragments_of, layers_of
+from ddlsim.learning.layout import Entry
 from ddlsim.learning.size_learner import SizeLearner, parts_of
 from ddlsim.scenario import load
 
@@ -20,7 +21,7 @@ MLP = "model={name: mlp, hidden: [8, 6, 5]}"
 
 def tensors(**sizes):
     ends = np.cumsum(list(sizes.values())).tolist()
-    return [SizedTensor(name, end - size, end, True) for (name, size), end in zip(sizes.items(), ends, strict=True)]
+    return [Entry(name, (size,), end - size, end, True) for (name, size), end in zip(sizes.items(), ends, strict=True)]
 
 
 def test_layers_are_modules_of_the_first_list_with_several_modules():
@@ -74,8 +75,8 @@ def test_statistics_of_batch_norm_are_sent_with_their_layer_and_not_encoded(make
     (params,) = learner.init_models(0, whole=True)[0]
     sized = SizeLearner({"tiny": parts_of("tiny", lambda: tiny_net(True))}, 3, {"train": 1}, 1)
     (other,) = sized.init_models(0, whole=True)[0]
-    layers = layers_of(params.part.tensors)
-    assert layers == layers_of(other.part.tensors)
+    layers = layers_of(params.part.entries)
+    assert layers == layers_of(other.part.entries)
     taken = [(learner.take(params, each), sized.take(other, each)) for each in fragments_of(layers, 2, "strided")]
     assert [values.part.trained_sizes for values, _ in taken] == [values.part.trained_sizes for _, values in taken]
     assert sum(values.size for _, values in taken) == params.size

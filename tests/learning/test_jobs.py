@@ -13,9 +13,9 @@ from ddlsim.learning.training_inputs import draw_batches
 def test_nothing_is_computed_before_it_is_needed(make_learner):
     learner = make_learner()
     trained = learner.train(0, learner.init_models(0)[0], 3, np.random.default_rng(0))
-    assert not trained[0].known
+    assert trained[0].row.slot is None
     learner.jobs.force_params(trained)
-    assert trained[0].known
+    assert trained[0].row.slot is not None
 
 
 def test_aborted_training_is_never_run(make_learner):
@@ -33,7 +33,7 @@ def test_everything_pending_can_be_run(make_learner):
     trained = learner.train(0, learner.init_models(0)[0], 3, np.random.default_rng(0))
     merged = learner.merge([trained[1]], [1.0])
     learner.jobs.run_all()
-    assert merged.known
+    assert merged.row.slot is not None
 
 
 def test_unreferenced_rows_are_freed(make_learner):

@@ -139,7 +139,7 @@ def test_unusual_losses_have_pytorchs_gradients_and_statistics(build, loss_of):
     start = {name: 0.9 * parameter.detach() for name, parameter in module.named_parameters()}
     for native in (True, False):
         workspace.flat.copy_(values)
-        workspace.load_local(None)
+        workspace.local.copy_(workspace.values_of_local(None))
         seed_dropouts(workspace.dropouts.values(), 11)
         if native:
             with workspace.native_core(IMAGES):

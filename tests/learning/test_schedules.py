@@ -86,7 +86,6 @@ def test_rounds_or_steps_are_counted():
     updates = [(5, 100), (5, 101)]
     assert rates(Linear(end=0.0), 1.0, updates, 10) == [0.5, 0.5]
     assert rates(Linear(end=0.0, per="step"), 1.0, updates, 1000) == pytest.approx([0.9, 0.899])
-    assert rates(None, 0.3, updates, 10) == [0.3, 0.3]
     assert rates(Constant(), 0.3, updates, 10) == [0.3, 0.3]
 
 

@@ -56,7 +56,8 @@ class Models:
     def step(self, images, labels, way=BY_LAYERS, only=None):
         """Return gradients, buffers and losses of all models, stacked."""
         _, weights, others = self.stacked.split(only, self.rows)
-        return self.stacked._make_gradients(only, way)(weights, others, *self.buffers, images, labels)
+        job = SimpleNamespace(objective=None, targets={})
+        return self.stacked._make_gradients(only, way, job)(weights, others, *self.buffers, images, labels)
 
     def load(self, node):
         self.workspace.flat.copy_(self.rows[node])

@@ -81,7 +81,7 @@ class DeMo(Replicas):
 
     def chunks(self, size: int, model: Params) -> Chunks:
         """Return the chunks of each trained tensor of a model."""
-        shapes = [each.shape for each in model.part.tensors if each.trainable]
+        shapes = [each.shape for each in model.part.entries if each.trainable]
         found = []
         for shape in shapes or [(size // self.chunk, self.chunk) if size % self.chunk == 0 else (size,)]:
             rows = shape[0] if len(shape) > 1 else 1

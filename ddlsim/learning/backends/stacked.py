@@ -70,6 +70,8 @@ class StackedBackend(Backend):
             name: StackedModels(workers.workspace(name), loss, training, data.num_classes)
             for name in workers.architectures
         }
+        self.reasons = {name: models.reasons for name, models in self._stacked.items()}
+        """Per architecture the reasons found about training and evaluation; filled as it goes."""
         self._waves = self._new_waves()
         if device.type == "cuda":
             torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
@@ -128,10 +130,6 @@ class StackedBackend(Backend):
                 self._stacked[name].cannot(EVALUATION, error)
             return list(self._alone.run(kind, jobs))
 
-    def reasons(self) -> dict[str, dict[str, str]]:
-        """Per architecture the reasons found about training and evaluation; filled as it goes."""
-        return {name: models.reasons for name, models in self._stacked.items()}
-
     def _new_waves(self) -> StackedTraining:
         graphs = step_graphs_of(self._device, len(self._data.train))
         return StackedTraining(self._training, self._data, self._pool, graphs)
@@ -177,7 +175,7 @@ class StackedBackend(Backend):
         models = self._stacked[group[0].architecture]
         if not group[0].batches or not models.trained_entries(group[0].only):
             return "there is nothing to train"
-        if (known := models.known_reason(about_training(group[0]))) is not None:
+        if (known := models.reasons.get(about_training(group[0]))) is not None:
             return known
         few = [job for job in group if job.batches.ends[:NUM_TRIED] == group[0].batches.ends[:NUM_TRIED]][:NUM_TRIED]
         return models.why_not_train(few, self._waves.first_samples(few, NUM_TRIED))
@@ -188,7 +186,7 @@ class StackedBackend(Backend):
         """Return per architecture of the jobs the reason why it cannot be stacked; empty if it can."""
         met: dict[str, list[tuple[tuple[Row, ...], torch.Tensor]]] = defaultdict(list)
         names = {architecture_of(model) for job in jobs for model in job.models}
-        known = {name: self._stacked[name].known_reason(EVALUATION) for name in names}
+        known = {name: self._stacked[name].reasons.get(EVALUATION) for name in names}
         found = {name: reason for name, reason in known.items() if reason is not None}
         if len(found) == len(names):
             return found
@@ -241,7 +239,7 @@ def make_backends(
     alone = OneByOneBackend(workers, data, training, chunk)
     if device.type == "cuda" if stacked is None else stacked:
         stacking = StackedBackend(workers, data, training, alone)
-        fast, reasons = stacking, stacking.reasons()
+        fast, reasons = stacking, stacking.reasons
     else:
         fast, reasons = NativeBackend(workers, data, training, chunk), {}
     backends = [RowArithmetic(), fast, alone]

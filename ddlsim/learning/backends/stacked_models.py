@@ -69,7 +69,9 @@ class StackedModels:
         self.alone = _why_alone(workspace)
         """Reason why its models train alone in any case; empty if there is no such reason."""
         self.reasons: dict[str, str] = {}
-        """Reasons found so far, about TRAINING and EVALUATION; a resumed run starts with them."""
+        """Reasons found so far, about kinds of training and EVALUATION (empty: stackable); a resumed run starts with
+        them.
+        """
         if self.layout.predicts_with_local:
             self.reasons[EVALUATION] = "each node keeps its own buffers"
 
@@ -159,10 +161,6 @@ class StackedModels:
             self._image_bytes[key] = 2 * max(sizes), OUTPUTS_HELD * outputs.nbytes
         return self._image_bytes[key]
 
-    def known_reason(self, about: str) -> str | None:
-        """The reason found about a kind of training or EVALUATION; None if it has not been examined yet."""
-        return self.reasons.get(about)
-
     def why_not_train(self, jobs: Sequence[TrainSpec], batches: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> str:
         """Return the reason why these models must be trained one by one; empty if they need not. The answer is cached.
 
@@ -212,12 +210,11 @@ class StackedModels:
         """Return the first method that has been found to compute the same, else the last."""
         return next((method for method in METHODS if self.reasons.get(_against(method, about)) == ""), METHODS[-1])
 
-    def _make_gradients(self, only: str | None, method: Method, job: TrainSpec | None = None) -> Gradients:
+    def _make_gradients(self, only: str | None, method: Method, job: TrainSpec) -> Gradients:
         chosen = self.trained_entries(only)
         trained = _side_by_side(chosen)
         fixed = _side_by_side([entry for entry in self._parameters() if entry not in chosen])
-        objective, labels = (job.objective, sorted(job.targets)) if job else (None, [])
-        loss = ModelLoss(self.workspace.module, self._loss, objective, labels, self._num_classes)
+        loss = ModelLoss(self.workspace.module, self._loss, job.objective, sorted(job.targets), self._num_classes)
         return method.gradients(Step(loss, self._training, trained, fixed, self.buffers))
 
     def _apply(
@@ -281,8 +278,7 @@ class StackedModels:
         workspace.load([RowValues(self.layout.parts[MODEL], start)])
         with workspace.in_type(dtype):
             loss_of = loss_function(workspace.module, job.objective, targets, self._loss, ClassMeans((), 0))
-        workspace.load([RowValues(self.layout.parts[MODEL], values)])
-        workspace.load_local(job.local)
+        workspace.load([RowValues(self.layout.parts[MODEL], values)], job.local)
         if job.seed is not None:
             seed_dropouts(workspace.dropouts.values(), job.seed, len(job.skipped))
         parameters = workspace.trained()

@@ -143,8 +143,7 @@ def losses_of(job: LossSpec, workspace_of: WorkspaceOf, data: NodeDatasets, chun
         if len(model) > 1 and model[0] is core and batches is seen:
             workspace.load(model[1:], start=core.size)
         else:
-            workspace.load(model)
-            workspace.load_local(job.local)
+            workspace.load(model, job.local)
             core, seen = model[0], batches
             rows = torch.from_numpy(np.concatenate(batches)).to(images.device)
             features = torch.cat([workspace.features(images[part]) for part in rows.split(chunk)])
@@ -167,8 +166,7 @@ def predictions_of(job: TestSpec, workspace_of: WorkspaceOf, data: NodeDatasets,
             if len(model) > 1 and model[0] is core:
                 workspace.load(model[1:], start=core.size)
             else:
-                workspace.load(model)
-                workspace.load_local(job.local)
+                workspace.load(model, job.local)
                 core, features = model[0], workspace.features(x, job.precision)
             outputs = workspace.outputs(features, x, job.precision)
             tally.add(outputs[None], y[None], data.loss(outputs, y, reduction="sum")[None])
@@ -278,8 +276,7 @@ def allocate_outputs(jobs: Sequence[TrainSpec]) -> None:
 
 def load_start(workspace: ModelWorkspace, job: TrainSpec, training: Training) -> LiveState | None:
     """Load the start of a training; return the optimizer's state, if any."""
-    workspace.load(job.model)
-    workspace.load_local(job.local)
+    workspace.load(job.model, job.local)
     if not job.moments:
         return None
     return LiveState(training.optimizer, job.moments, job.sizes, workspace.flat.device, job.new_moments)
@@ -287,15 +284,14 @@ def load_start(workspace: ModelWorkspace, job: TrainSpec, training: Training) ->
 
 def store_outcome(workspace: ModelWorkspace, job: TrainSpec, moments: LiveState | None) -> None:
     """Write the results of a training to its rows."""
-    workspace.store(job.trained, job.sizes)
-    workspace.store_local(job.new_local)
+    workspace.store(job.trained, job.sizes, job.new_local)
     if moments is not None:
         moments.store(job.new_moments)
 
 
-def repeated(values: torch.Tensor, times: int, dim: int = 0) -> torch.Tensor:
-    """Repeat a batch several times; `dim` counts its samples."""
-    return values.repeat(*[1] * dim, times, *[1] * (values.dim() - dim - 1))
+def repeated(values: torch.Tensor, times: int) -> torch.Tensor:
+    """Repeat a batch several times."""
+    return values.repeat(times, *[1] * (values.dim() - 1))
 
 
 MOST_AUGMENTED_BYTES = 2**28

@@ -70,8 +70,14 @@ class ModelWorkspace:
         """Whether a step depends on the batch and the weights alone, and changes nothing else."""
 
     @torch.no_grad()
-    def load(self, parts: Sequence[Row | RowValues], start: int = 0) -> None:
-        """Load the values of a model, whole or part by part, or of its later parts from column `start`."""
+    def load(self, parts: Sequence[Row | RowValues], local: Row | RowValues | None = None, start: int = 0) -> None:
+        """Load the values of a model, whole or part by part, and a node's own buffers; or only later parts of it.
+
+        Args:
+            parts: the values.
+            local: the node's own buffers; None, or a row of another architecture, loads a fresh module's.
+            start: column of the first part; above 0, the own buffers that are loaded stay.
+        """
         self._gather_parameters(keep=False)
         stop = start
         for params in parts:
@@ -80,32 +86,23 @@ class ModelWorkspace:
         for plan in self._plans.values():
             if isinstance(plan, NativePlan):
                 plan.reload(core=start == 0)
-
-    @torch.no_grad()
-    def load_local(self, local: Row | RowValues | None) -> None:
-        """Load a node's own buffers; None, or a row of another architecture, loads a fresh module's."""
-        if self.layout.local.size:
+        if start == 0 and self.layout.local.size:
             self.local.copy_(self.values_of_local(local))
 
     def values_of_local(self, local: Row | RowValues | None) -> torch.Tensor:
-        """Return the values that `load_local` loads, float32 [P_local]."""
+        """Return the values of a node's own buffers that `load` loads, float32 [P_local]."""
         own = local is not None and local.part.architecture == self.layout.architecture
         return local.values() if local is not None and own else self._first_local
 
     @torch.no_grad()
-    def store(self, parts: Sequence[Row | None], sizes: Sequence[int]) -> None:
-        """Write the current values to rows, in the same order as `load`; None skips a part."""
+    def store(self, parts: Sequence[Row | None], sizes: Sequence[int], local: Row | None) -> None:
+        """Write the current values to rows, in the same order as `load`, and the own buffers; None skips a row."""
         self.gather_buffers()
         start = 0
         for params, size in zip(parts, sizes, strict=True):
             if params is not None:
                 params.values().copy_(self.flat[start : start + size])
             start += size
-
-    @torch.no_grad()
-    def store_local(self, local: Row | None) -> None:
-        """Write the node's own buffers to a row; None if nothing is to be written."""
-        self.gather_buffers()
         if local is not None:
             local.values().copy_(self.local)
 

@@ -228,19 +228,15 @@ class OneCycle(Schedule):
         return then + (first - then) * (1 + math.cos(math.pi * share)) / 2
 
 
-def rates(
-    schedule: Schedule | None, learning_rate: float, updates: Sequence[tuple[int, int]], total: int
-) -> list[float]:
+def rates(schedule: Schedule, learning_rate: float, updates: Sequence[tuple[int, int]], total: int) -> list[float]:
     """Return the learning rates of updates; the head of the file defines the counts.
 
     Args:
-        schedule: None for the full rate throughout.
+        schedule: of the scenario.
         learning_rate: the full rate.
         updates: per update the round and the mini-batches trained on before it.
         total: rounds, or steps, of the whole run.
     """
-    if schedule is None:
-        return [learning_rate] * len(updates)
     which = 0 if schedule.per == "round" else 1
     return [learning_rate * schedule.at(each[which], total) for each in updates]
 
