@@ -60,6 +60,11 @@ class ReplayFailed(DdlsimError):
         )
 
 
+def cause_of(error: Exception) -> str:
+    """Return the type and text of an error of other code, in one line; a long text is cut off."""
+    return f"{type(error).__name__}: {' '.join(str(error).split()):.200}"
+
+
 def kind_of(value: object) -> str:
     """Return the type of an unexpected value in words."""
     if isinstance(value, type):

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ddlsim.foundation import own_code
-from ddlsim.foundation.errors import DdlsimError, ScenarioError, kind_of
+from ddlsim.foundation.errors import DdlsimError, ScenarioError, cause_of, kind_of
 from ddlsim.foundation.torch_state import forked_generators
 from ddlsim.learning.datasets import Inputs
 from ddlsim.learning.dropout import draws_from_torch
@@ -290,8 +290,7 @@ def _check_training(name: str, build: Build, seed: int, inputs: Inputs, labels: 
         with torch.enable_grad(), forked_generators():
             task.loss(module.float().train()(some), labels[:FEW].cpu()).backward()
     except Exception as error:  # any error of a user's module in its backward pass
-        text = " ".join(str(error).split())
-        text = f"{name} has no gradients in training: {type(error).__name__}: {text:.200}"
+        text = f"{name} has no gradients in training: {cause_of(error)}"
         cure = "Let its forward compute with its parameters, without .detach(), .data or operations in place"
         raise ScenarioError(f"model: {text}. {cure}.") from error
 

@@ -26,7 +26,7 @@ import torch
 from torch.nn import functional as F
 
 from ddlsim.foundation.augmentation import callables
-from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError, cause_of
 from ddlsim.foundation.torch_state import forked_generators
 from ddlsim.kernels.matrices import uploaded
 
@@ -85,8 +85,7 @@ class Transforms:
                 found = [each(sample.clone()) for sample in samples]
             except Exception as error:  # any error of a transform
                 text = f"{name} cannot take a float tensor {list(samples.shape[1:])} of values 0 to 1"
-                why = f"{type(error).__name__}: {' '.join(str(error).split()):.200}"
-                raise ScenarioError(f"training.augmentation: {text}: {why}") from error
+                raise ScenarioError(f"training.augmentation: {text}: {cause_of(error)}") from error
             drawn = _states() != before
         for one in found:
             if not isinstance(one, torch.Tensor) or one.shape != samples.shape[1:] or one.dtype != samples.dtype:

@@ -146,10 +146,10 @@ class Jobs:
             self._pending.append(job)
         return job
 
-    def pending(self) -> tuple[list[int], int]:
-        """Numbers of the jobs that are still to be run, and how many of them were so at the last flush."""
+    def cut(self, rows: Rows) -> "Cut":
+        """Return the current state of the queue of a run with these rows."""
         self._drop()
-        return [job.number for job in self._pending], self._num_old
+        return Cut(self.num_submitted, rows.num_assigned, tuple(job.number for job in self._pending), self._num_old)
 
     def begin(self, num_old: int) -> None:
         """End the past: jobs run from here on.
@@ -361,12 +361,6 @@ class LoggedPast:
         return self._read_ahead.pop(number)
 
 
-def current_cut(jobs: "Jobs", rows: Rows) -> Cut:
-    """Return the current state of the queue."""
-    pending, num_old = jobs.pending()
-    return Cut(jobs.num_submitted, rows.num_assigned, tuple(pending), num_old)
-
-
 def computed_rows(rows: Rows) -> list[Row]:
     """The rows that have been computed and that something holds."""
     return [row for row in rows.held() if row.slot is not None and row.job is None]
@@ -388,7 +382,7 @@ def end_replay(
         ReplayFailed: if the state of the queue differs from that in the earlier process.
     """
     gc.collect()  # rows in reference cycles, if there are any
-    here = current_cut(jobs, rows)
+    here = jobs.cut(rows)
     if (here.num_jobs, here.num_rows) != (cut.num_jobs, cut.num_rows):
         there = f"{here.num_jobs} jobs and {here.num_rows} rows at the checkpoint"
         raise ReplayFailed(f"it has {there}, which says {cut.num_jobs} and {cut.num_rows}.")

@@ -73,7 +73,6 @@ class FinishedJob:
     """A job that counts as run."""
 
     value: list[Any]
-    done: bool = True
 
 
 class SizeLearner:

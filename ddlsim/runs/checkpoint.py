@@ -170,7 +170,7 @@ class Checkpoints:
         self._last_s = self._step_s = time.monotonic()
 
     def _write(self, time_s: float, completed: int, furthest: int, evaluations: int) -> None:
-        from ddlsim.learning.jobs import computed_rows, current_cut
+        from ddlsim.learning.jobs import computed_rows
 
         jobs, rows = self._learner.jobs, self._learner.rows
         jobs.settle()
@@ -181,7 +181,7 @@ class Checkpoints:
             completed=completed,
             furthest=furthest,
             time_s=time_s,
-            cut=asdict(current_cut(jobs, rows)),
+            cut=asdict(jobs.cut(rows)),
             log_bytes=log_bytes,
             metrics_bytes=self._recorder.num_bytes(),
             wall_s=self._wall_s(),

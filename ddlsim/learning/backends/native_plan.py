@@ -15,7 +15,6 @@ SplitModel(core, head) for native training.
 import math
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -30,16 +29,6 @@ from ddlsim.learning.training_inputs import CORE, HEAD, MODEL, Batches
 from ddlsim.models.from_python import MODULE_HOOKS
 from ddlsim.models.split import SplitModel
 from ddlsim.scenario.sections import Training
-
-
-@dataclass(frozen=True)
-class Network:
-    """A module as the native plan takes it: keyword arguments of its layers, see csrc/train/network.h."""
-
-    convs: tuple[dict, ...]
-    linears: tuple[dict, ...]
-    core_linears: int
-    dropouts: tuple[tuple[float, int], ...] = ()
 
 
 class NoPlan(Exception):
@@ -165,12 +154,12 @@ def compiled(
         convs = [made.ConvSpec(**spec) for spec in network.convs]
         linears = [made.LinearSpec(**spec) for spec in network.linears]
         sizes = len(flat), network.core_linears
-        return made.Plan(tuple(image_shape), convs, linears, *sizes, list(network.dropouts))
+        return made.Plan(tuple(image_shape), convs, linears, *sizes, network.dropouts)
     except ValueError as error:
         raise NoPlan(str(error)) from None
 
 
-def network_of(module: nn.Module, layout: Layout, parts: Sequence[str] = (CORE, HEAD)) -> Network:
+def network_of(module: nn.Module, layout: Layout, parts: Sequence[str] = (CORE, HEAD)) -> "Network":
     """Return the layers of a module with forward head(core(x)), or of its core alone, in the form that a plan takes.
 
     Raises:
@@ -185,12 +174,13 @@ def network_of(module: nn.Module, layout: Layout, parts: Sequence[str] = (CORE, 
         if name.partition(".")[0] in parts and name not in columns:
             raise NoPlan(f"some of its parameters are frozen: {name}")
     dropouts = [layer for layer in module.modules() if type(layer) is CounterDropout]
-    reader = _Reader(columns, {id(layer): number for number, layer in enumerate(dropouts)})
+    network = Network(columns, {id(layer): number for number, layer in enumerate(dropouts)})
     for part in parts:
-        reader.part = part
+        network.part = part
         for name, layer in layers(getattr(module, part), part):
-            reader.take(name, layer)
-    return reader.network()
+            network.take(name, layer)
+    network.check()
+    return network
 
 
 def layers(module: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
@@ -203,16 +193,27 @@ def layers(module: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
             yield from layers(child, f"{name}.{child_name}")
 
 
-class _Reader:
-    """Takes layer after layer and puts them together as the plan's."""
+class Network:
+    """A module as the native plan takes it, layer after layer.
+
+    Args:
+        columns: first column of each trained parameter.
+        dropouts: number of each dropout in the module, by id.
+
+    Attributes:
+        convs, linears: keyword arguments of the layers, see csrc/train/network.h.
+        core_linears: how many linear layers are in the core.
+        dropouts: share and number of the dropouts of features.
+        part: CORE or HEAD, whose layers are taken.
+    """
 
     def __init__(self, columns: dict[str, int], dropouts: dict[int, int]):
         self._columns = columns
         self._numbers = dropouts
-        self._feature_dropouts: list[tuple[float, int]] = []
-        self._convs: list[dict] = []
-        self._linears: list[dict] = []
-        self._core_linears = 0
+        self.dropouts: list[tuple[float, int]] = []
+        self.convs: list[dict] = []
+        self.linears: list[dict] = []
+        self.core_linears = 0
         self._flat = False
         self.part = CORE
 
@@ -231,20 +232,15 @@ class _Reader:
         if fault:
             raise NoPlan(f"{name}, a {type(layer).__name__}, {fault}")
 
-    def network(self) -> Network:
-        """Return the network read so far.
-
-        Raises:
-            NoPlan: if a head has no linear layer, or a core alone no convolution.
-        """
-        if self.part == HEAD and len(self._linears) == self._core_linears:
+    def check(self) -> None:
+        """Raise NoPlan if a head has no linear layer, or a core alone no convolution."""
+        if self.part == HEAD and len(self.linears) == self.core_linears:
             raise NoPlan("its head has no linear layer")
-        if self.part == CORE and not self._convs:  # for one product per layer PyTorch is faster
+        if self.part == CORE and not self.convs:  # for one product per layer PyTorch is faster
             raise NoPlan("its core has no convolution")
-        return Network(tuple(self._convs), tuple(self._linears), self._core_linears, tuple(self._feature_dropouts))
 
     def _conv(self, name: str, layer: nn.Conv2d) -> str | None:
-        if self._flat or self.part == HEAD or self._feature_dropouts:
+        if self._flat or self.part == HEAD or self.dropouts:
             return "comes after the images are flattened"
         if layer.stride != (1, 1) or layer.dilation != (1, 1) or layer.groups != 1 or layer.padding_mode != "zeros":
             return "has a stride, dilation, groups, or padding with other things than zeros"
@@ -256,7 +252,7 @@ class _Reader:
         shape = {"inputs": layer.in_channels, "outputs": layer.out_channels, "kernel": layer.kernel_size}
         plain = {"groups": 0, "scale": -1, "shift": -1, "epsilon": 0.0, "running": [0, 0], "momentum": 0.0}
         places = {"padding": tuple(padding), **self._places(name, layer), "relu": False, "pool": False}
-        self._convs.append({**shape, **places, **plain})
+        self.convs.append({**shape, **places, **plain})
         return None
 
     def _group_norm(self, name: str, layer: nn.GroupNorm) -> str | None:
@@ -268,7 +264,7 @@ class _Reader:
         fault = self._normalize(name, 0, layer.eps)
         if not fault:
             running = [layer.running_mean.data_ptr(), layer.running_var.data_ptr()]
-            self._convs[-1].update(running=running, momentum=layer.momentum)
+            self.convs[-1].update(running=running, momentum=layer.momentum)
         return fault
 
     def _normalize(self, name: str, groups: int, epsilon: float) -> str | None:
@@ -284,7 +280,7 @@ class _Reader:
         return None
 
     def _relu(self, name: str, layer: nn.ReLU) -> str | None:
-        before = self._linears[-1] if self._linears else self._open_conv()
+        before = self.linears[-1] if self.linears else self._open_conv()
         if not before:
             return "does not follow a convolution or linear layer"
         before["relu"] = True
@@ -313,8 +309,8 @@ class _Reader:
         if not self._flat:
             return "does not follow Flatten"
         shape = {"inputs": layer.in_features, "outputs": layer.out_features}
-        self._linears.append({**shape, **self._places(name, layer), "relu": False, "dropouts": []})
-        self._core_linears += self.part == CORE
+        self.linears.append({**shape, **self._places(name, layer), "relu": False, "dropouts": []})
+        self.core_linears += self.part == CORE
         return None
 
     def _dropout(self, name: str, layer: nn.Dropout | CounterDropout) -> str | None:
@@ -323,17 +319,17 @@ class _Reader:
         if type(layer) is nn.Dropout or layer.p >= 1:
             return "draws from a generator that all threads share" if layer.p < 1 else "drops everything"
         drawn = layer.p, self._numbers[id(layer)]
-        if any(drawn in each["dropouts"] for each in self._linears) or drawn in self._feature_dropouts:
+        if any(drawn in each["dropouts"] for each in self.linears) or drawn in self.dropouts:
             return "comes several times"
-        if self._linears:
-            self._linears[-1]["dropouts"].append(drawn)
+        if self.linears:
+            self.linears[-1]["dropouts"].append(drawn)
         else:
-            self._feature_dropouts.append(drawn)
+            self.dropouts.append(drawn)
         return None
 
     def _open_conv(self) -> dict | None:
         """The last convolution, unless its images have been flattened, or values of them dropped."""
-        return self._convs[-1] if self._convs and not self._flat and not self._feature_dropouts else None
+        return self.convs[-1] if self.convs and not self._flat and not self.dropouts else None
 
     def _places(self, name: str, layer: nn.Module) -> dict[str, int]:
         return {"weight": self._columns[f"{name}.weight"], "bias": self._columns.get(f"{name}.bias", -1)}

@@ -94,21 +94,14 @@ class StackedModels:
         self._loss, self._training = loss, training
         self._gradients = {}
 
-    def places(self, only: str | None, apart: bool) -> list[tuple[str, slice]]:
-        """Names and columns, among the trained ones, of every parameter if `apart`, else of all together."""
-        each = _side_by_side(self.trained_entries(only))
-        if not apart:
-            return [("", slice(0, each[-1].stop))]
-        return [(entry.name, slice(entry.start, entry.stop)) for entry in each]
-
-    def views(self, only: str | None, apart: bool, matrix: torch.Tensor) -> list[torch.Tensor]:
-        """Return the parameters in a matrix [N, W] over the trained columns, [N, *shape] each, if `apart`; else the
-        matrix.
+    def named(self, only: str | None, apart: bool, matrix: torch.Tensor) -> list[tuple[str, slice, torch.Tensor]]:
+        """Return name, columns and values [N, *shape] of every parameter in a matrix [N, W] over the trained columns if
+        `apart`; else one entry with the matrix.
         """
         if not apart:
-            return [matrix]
-        each = _side_by_side(self.trained_entries(only))
-        return [matrix[:, entry.start : entry.stop].view(len(matrix), *entry.shape) for entry in each]
+            return [("", slice(0, matrix.shape[1]), matrix)]
+        places = [(each, slice(each.start, each.stop)) for each in _side_by_side(self.trained_entries(only))]
+        return [(each.name, columns, matrix[:, columns].view(len(matrix), *each.shape)) for each, columns in places]
 
     def key(self, job: TrainSpec) -> Hashable:
         """Return a key that is equal for trainings with one function of the gradients."""

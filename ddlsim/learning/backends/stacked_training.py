@@ -165,12 +165,11 @@ class _Wave:
             entries, before = models.trained_entries(first.only), [job.moments for job in jobs]
             self._state = StackedState(training.optimizer, before, first.sizes, self._trained, entries, device)
             apart = apart or self._state.parts_differ
-        self._views = partial(models.views, first.only, apart)
+        self._named = partial(models.named, first.only, apart)
         control = None
         if first.control is not None:
-            control = self._views(stacked_rows([job.control for job in jobs if job.control is not None]))
-        places = zip(models.places(first.only, apart), self._views(weights), strict=True)
-        named = [(name, columns, tensor) for (name, columns), tensor in places]
+            control = self._parameters(stacked_rows([job.control for job in jobs if job.control is not None]))
+        named = self._named(weights)
         rates, shares = _rates(training, jobs, device)
         self._updates = Updates(training, named, rates, first.proximal, control, self._state, True, shares)
         self._losses = torch.zeros(len(jobs), device=device)
@@ -212,13 +211,17 @@ class _Wave:
                 weights[:], floats, numbers, losses = wave(weights, others, floats, numbers, rates, *batches, *further)
                 self._keep(span.rows, floats, numbers, losses)
 
+    def _parameters(self, matrix: torch.Tensor) -> list[torch.Tensor]:
+        """Return the parameters in a matrix [N, W] as the updates take them."""
+        return [values for _, _, values in self._named(matrix)]
+
     def _take(self, step: int, rows: int, results: Sequence[torch.Tensor]) -> None:
         """Take the results of a step's gradients for the first rows."""
         found, floats, numbers, losses, *sums = results
         self._keep(rows, floats, numbers, losses)
         if sums:
             self._add_class_sums(step, rows, sums[0])
-        self._updates.take(self._views(found))
+        self._updates.take(self._parameters(found))
 
     def _keep(self, rows: int, floats: torch.Tensor, numbers: torch.Tensor, losses: torch.Tensor) -> None:
         """Keep the buffers of the first rows, and add their losses [rows]."""

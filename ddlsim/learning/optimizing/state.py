@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError, cause_of
 from ddlsim.kernels.matrices import uploaded
 from ddlsim.learning.bank import Params, Row, stacked_rows, store_rows
 from ddlsim.learning.layout import WORD, Entry, Part
@@ -161,9 +161,8 @@ def state_part(optimizer: Optimizer, part: Part, kept: bool = True) -> Part:
             tensor.grad = torch.zeros_like(tensor)
         torch_optimizer.step()
     except Exception as error:  # any error of an optimizer for shapes that it does not support
-        text = " ".join(str(error).split())
         place = f"{optimizer.name} cannot train the {part.name} of {part.architecture}"
-        raise ScenarioError(f"training.optimizer: {place}: {type(error).__name__}: {text:.200}") from error
+        raise ScenarioError(f"training.optimizer: {place}: {cause_of(error)}") from error
     entries: list[Entry] = []
     start = 0
     for name, tensor in tensors.items() if kept else ():

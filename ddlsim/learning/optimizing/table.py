@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast, get_a
 from annotated_types import Ge, Gt, Le, Lt
 
 from ddlsim.foundation import own_code, sources
-from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.errors import ScenarioError, cause_of
 from ddlsim.foundation.registry import Part, Registry
 
 if TYPE_CHECKING:
@@ -372,5 +372,4 @@ def _try(self: Optimizer) -> None:
     try:
         self.make([torch.zeros(2, 2, requires_grad=True)], 0.1)
     except Exception as error:  # any error of a user's class
-        text = " ".join(str(error).split())
-        raise ScenarioError(f"{self.name} refuses these keys: {type(error).__name__}: {text:.200}") from error
+        raise ScenarioError(f"{self.name} refuses these keys: {cause_of(error)}") from error
