@@ -170,17 +170,13 @@ class RowOperations:
 
     def compress(self, codec: Any, params: Params, copy: Params | None, seed: int) -> Params:
         """Return the parameters that receivers of a message decode."""
-        decoded = self.rows.new(params.part)
-        self._submit(job_types.CompressSpec, codec=codec, source=params, copy=copy, seed=seed, target=decoded)
-        return decoded
+        return self._filled(job_types.CompressSpec, params.part, codec=codec, source=params, copy=copy, seed=seed)
 
     def attack(self, attack: Attack, own: Params, **view: Any) -> Params:
         """Return the parameters that an attacked node sends instead of `own`; `view` are fields of job_types.AttackSpec
         (job_types.py).
         """
-        forged = self.rows.new(own.part)
-        self._submit(job_types.AttackSpec, attack=attack, own=own, target=forged, **view)
-        return forged
+        return self._filled(job_types.AttackSpec, own.part, attack=attack, own=own, **view)
 
     def _computed(self, kind: type[job_types.JobSpec], sources: Sequence[Params], **others: Any) -> Params:
         """Return the row of a job on sources, which is the same row for the same job; `others` are fields of its
@@ -198,9 +194,14 @@ class RowOperations:
         except TypeError:  # a function with arguments that have no hash, or drawn columns
             key, computed = (object(),), None
         if computed is None:
-            computed = self._same_job[key] = self.rows.new(part)
-            self._submit(kind, target=computed, **fields)
+            computed = self._same_job[key] = self._filled(kind, part, **fields)
         return computed
+
+    def _filled(self, kind: type[job_types.JobSpec], part: Part, **fields: Any) -> Params:
+        """Return a new row of a part, which a job with these fields fills."""
+        target = self.rows.new(part)
+        self._submit(kind, target=target, **fields)
+        return target
 
     def columns(self, params: Params, columns: tuple[tuple[int, int], ...]) -> Params:
         """Return a row of these columns, range [start, stop) after range."""

@@ -98,8 +98,7 @@ def _finite(rows: Sequence[Row]) -> np.ndarray:
     """Return a mask of the rows whose values are all finite, bool [n]."""
     places = np.arange(len(rows))
     matrix, numbers = rows[0].bank.in_one_matrix(places_of(rows))
-    squares = kernels.dots(matrix, pairs=np.stack([places, places], 1), rows=numbers)
-    return np.isfinite(np.asarray(squares.cpu() if isinstance(squares, torch.Tensor) else squares))
+    return np.isfinite(_host(kernels.dots(matrix, pairs=np.stack([places, places], 1), rows=numbers)))
 
 
 def _distances(rows: Sequence[Row], start: Row | None, with_start: bool) -> np.ndarray:

@@ -75,6 +75,9 @@ class FinishedJob:
     value: list[Any]
 
 
+_finished_job = cast("Callable[[list[Any]], Job]", FinishedJob)
+
+
 class SizeLearner:
     """The Compute port of network-only runs (see node/ports.py): SizedParams replaces Params, FinishedJob replaces Job.
 
@@ -282,10 +285,6 @@ class SizeLearner:
 
     def _params(self, part: "SizedPart | Part") -> "Params":
         return _sized(part, next(self._serials))
-
-
-def _finished_job(value: list[Any]) -> "Job":
-    return cast("Job", FinishedJob(value))
 
 
 def _whole(parts: Sequence[SizedPart]) -> SizedPart:

@@ -29,7 +29,7 @@ from ddlsim.learning.backends.stacked_evaluation import stacked_losses, stacked_
 from ddlsim.learning.backends.stacked_models import EVALUATION, StackedModels, about_training
 from ddlsim.learning.backends.stacked_training import StackedTraining, rates_of
 from ddlsim.learning.backends.step_graphs import step_graphs_of
-from ddlsim.learning.backends.threads import KINDS, NativeBackend, OneByOneBackend, Workers
+from ddlsim.learning.backends.threads import KINDS, NativeBackend, OneByOneBackend, Workers, samples_of
 from ddlsim.learning.bank import Row, architecture_of
 from ddlsim.learning.datasets import NodeDatasets
 from ddlsim.learning.job_types import LossSpec, TestSpec, TrainSpec
@@ -191,10 +191,7 @@ class StackedBackend(Backend):
         if len(found) == len(names):
             return found
         for job in jobs:
-            if isinstance(job, LossSpec):
-                images, _ = self._data.local(job.split, job.node)
-            else:
-                images, _ = self._data.evaluation(job.split, job.cluster)
+            images, _ = samples_of(job, self._data)
             for model in job.models:
                 if (name := architecture_of(model)) not in found:
                     met[name].append((model, images[:NUM_TRIED]))

@@ -27,7 +27,7 @@ from ddlsim.learning.backends.base import OTHER_KIND, Backend
 from ddlsim.learning.backends.step_graphs import Function, step_graphs_of
 from ddlsim.learning.backends.workspace import ClassMeans, ModelWorkspace, local_steps, loss_function
 from ddlsim.learning.bank import Row, architecture_of
-from ddlsim.learning.datasets import Inputs, NodeDatasets, batch_of, gathered
+from ddlsim.learning.datasets import Inputs, NodeDatasets, Samples, batch_of, gathered
 from ddlsim.learning.dropout import dropout_keys, seed_dropouts
 from ddlsim.learning.job_types import LossSpec, TestSpec, TrainSpec
 from ddlsim.learning.losses import EvalResult, MetricSum
@@ -133,10 +133,15 @@ def _result(thread: "Future[float]") -> float:
             return thread.result(1.0)
 
 
+def samples_of(job: LossSpec | TestSpec, data: NodeDatasets) -> Samples:
+    """Return the samples on which a job evaluates its models."""
+    return data.local(job.split, job.node) if isinstance(job, LossSpec) else data.evaluation(job.split, job.cluster)
+
+
 @torch.no_grad()
 def losses_of(job: LossSpec, workspace_of: WorkspaceOf, data: NodeDatasets, chunk: int) -> list[float]:
     """Per model the mean over batches of the batch-mean loss, in eval mode; sums in float64."""
-    images, labels = data.local(job.split, job.node)
+    images, labels = samples_of(job, data)
     found, core, seen = [], None, None
     for model, batches in zip(job.models, job.batches, strict=True):
         workspace = workspace_of(architecture_of(model))
@@ -156,7 +161,7 @@ def losses_of(job: LossSpec, workspace_of: WorkspaceOf, data: NodeDatasets, chun
 @torch.no_grad()
 def predictions_of(job: TestSpec, workspace_of: WorkspaceOf, data: NodeDatasets, chunk: int) -> list[EvalResult]:
     """Return the task's metrics and the mean loss of each model on the whole evaluation set."""
-    images, labels = data.evaluation(job.split, job.cluster)
+    images, labels = samples_of(job, data)
     tallies = [MetricSum(data.task, 1, labels.device) for _ in job.models]
     for first in range(0, len(labels), chunk):
         x, y = images[first : first + chunk], labels[first : first + chunk]
@@ -364,18 +369,16 @@ class NativeBackend(OneByOneBackend):
         )
 
     def _why_not(self, job: TrainSpec | LossSpec | TestSpec) -> str:
-        precision, whole = "float32", True
         if isinstance(job, TrainSpec):
             if job.private is not None:
                 return "private training clips the gradient of every sample"
-            samples, precision, whole = self._data.train[job.node], self._training.precision, self._fits_plan(job)
-        elif isinstance(job, LossSpec):
-            samples = self._data.local(job.split, job.node)
+            names, samples, whole = [job.architecture], self._data.train[job.node], self._fits_plan(job)
+            precision: str = self._training.precision
         else:
-            samples, precision = self._data.evaluation(job.split, job.cluster), job.precision
+            names, samples, whole = [*map(architecture_of, job.models)], samples_of(job, self._data), True
+            precision = job.precision if isinstance(job, TestSpec) else "float32"
         if precision != "float32":
             return f"the precision is {precision}"
-        names = [job.architecture] if isinstance(job, TrainSpec) else map(architecture_of, job.models)
         return next(filter(None, (self._no_plan(name, samples[0], whole) for name in names)), "")
 
     def _no_plan(self, architecture: str, inputs: Inputs, whole: bool = True) -> str:
