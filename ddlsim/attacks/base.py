@@ -180,10 +180,7 @@ class Attack(Part):
 
 def mean_of(rows: "Sequence[torch.Tensor]") -> "torch.Tensor":
     """Return the mean of rows, summed in their order: the same bits with any number of threads."""
-    total = rows[0].clone()
-    for row in rows[1:]:
-        total += row
-    return total / len(rows)
+    return sum(rows[1:], rows[0]) / len(rows)
 
 
 def wrong_tensor(found: Any, like: "torch.Tensor") -> str:

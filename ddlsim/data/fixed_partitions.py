@@ -17,6 +17,7 @@ from numpy.random import Generator
 from ddlsim.data.dataset import Dataset
 from ddlsim.data.partitions import Dealt, Partition, check_indices
 from ddlsim.foundation.errors import ScenarioError, listing
+from ddlsim.foundation.input_files import state_of
 from ddlsim.foundation.registry import Problem
 from ddlsim.foundation.units import Count
 
@@ -148,12 +149,10 @@ class FromFile(Partition):
         Raises:
             ScenarioError: if the file is missing, or of another form.
         """
-        path = Path(self.path).expanduser()
-        try:
-            changed = path.stat().st_mtime_ns
-        except OSError:
-            raise ScenarioError(f"partition.path: no file {self.path} (looked in {Path.cwd()}).") from None
-        found = _read(path, changed)
+        state = state_of(self.path)
+        if state is None:
+            raise ScenarioError(f"partition.path: no file {self.path} (looked in {Path.cwd()}).")
+        found = _read(Path(self.path).expanduser(), state)
         unknown = sorted(set(found) - {"train", "test"})
         if unknown:
             raise ScenarioError(f"partition.path: {self.path}: expected train and test only, got {listing(unknown)}.")
@@ -161,8 +160,8 @@ class FromFile(Partition):
 
 
 @lru_cache(maxsize=4)
-def _read(path: Path, changed: int) -> dict[str, Any]:
-    """Read train, and optionally test -> the file's content per node; `changed` is its time of change."""
+def _read(path: Path, state: tuple[int, int, int]) -> dict[str, Any]:
+    """Read train, and optionally test -> the file's content per node; `state` changes with the file."""
     found: dict[str, Any] = {}
     try:
         if path.suffix != ".npz":

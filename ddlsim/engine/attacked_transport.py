@@ -59,12 +59,11 @@ class HeldSendings:
         self._waiting: set[int] = set()
         self._held: list[Held] = []
 
-    def count(self, node: int, round_num: int) -> int:
-        """Count a node's sending or publication; return its number in that round."""
+    def count(self, node: int, round_num: int) -> None:
+        """Count a node's sending or publication."""
         latest, times = self._sent.get(node, (-1, 0))
         if round_num >= latest:
             self._sent[node] = round_num, (times + 1 if round_num == latest else 1)
-        return self.times(node, round_num)
 
     def times(self, node: int, round_num: int) -> int:
         """Return the number of a node's sendings in a round; 1 for rounds before its latest one."""

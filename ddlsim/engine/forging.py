@@ -184,8 +184,7 @@ class ForgingPacker(MessagePacker):
     def around(self, receiver: int, round_num: int) -> Sequence[int]:
         """Return the nodes that send to a receiver in a round."""
         all_with_all = not self._run.uses_topology or round_num >= self._run.rounds
-        anybody = receiver == self._run.server or all_with_all
-        if anybody:
+        if receiver == self._run.server or all_with_all:
             return range(self._run.num_nodes)
         graph = self._run.neighbors(round_num)
         return graph.senders[receiver] if isinstance(graph, Receivers) else graph[receiver]

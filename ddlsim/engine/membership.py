@@ -266,12 +266,9 @@ class Membership:
                 return rounds
         return 0
 
-    def _stands_at(self, member: Member) -> int:
-        """Return the rounds that it has completed, or has missed as a newcomer of an asynchronous run."""
-        return member.completed_rounds if self._synchronous else max(member.completed_rounds, member.first_round)
-
     def _count(self, member: Member, change: int) -> None:
-        rounds = self._stands_at(member)
+        """Count a member at the rounds that it has completed, or has missed as a newcomer of an asynchronous run."""
+        rounds = member.completed_rounds if self._synchronous else max(member.completed_rounds, member.first_round)
         count = self._online_at.get(rounds, 0) + change
         if count:
             self._online_at[rounds] = count

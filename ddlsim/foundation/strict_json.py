@@ -25,7 +25,7 @@ def row_text(value: Any) -> str:
     try:
         return _ROW.encode(value)
     except ValueError:
-        return _ROW.encode(_replaced(value, _text_of))
+        return _ROW.encode(mapped(value, _finite_or_text))
 
 
 def table_text(value: Any, indent: int | None = None, separators: tuple[str, str] | None = None) -> str:
@@ -40,7 +40,7 @@ def table_text(value: Any, indent: int | None = None, separators: tuple[str, str
 
 def strict(value: Any) -> Any:
     """Replace numbers that are not finite by null."""
-    return _replaced(value, lambda _: None)
+    return mapped(value, lambda leaf: leaf if _is_finite(leaf) else None)
 
 
 def row_number(value: Any) -> Any:
@@ -48,16 +48,23 @@ def row_number(value: Any) -> Any:
     return NOT_FINITE.get(value, value) if isinstance(value, str) else value
 
 
-def _text_of(value: float) -> str:
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+def _is_finite(leaf: Any) -> bool:
+    return not isinstance(leaf, float) or math.isfinite(leaf)
 
 
-def _replaced(value: Any, instead: Callable[[float], Any]) -> Any:
+def _finite_or_text(leaf: Any) -> Any:
+    if _is_finite(leaf):
+        return leaf
+    return "NaN" if math.isnan(leaf) else "Infinity" if leaf > 0 else "-Infinity"
+
+
+def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Return plain values with every value that is no mapping, list or tuple changed; tuples become lists."""
     if isinstance(value, dict):
-        return {key: _replaced(item, instead) for key, item in value.items()}
+        return {key: mapped(item, change) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_replaced(item, instead) for item in value]
-    return instead(value) if isinstance(value, float) and not math.isfinite(value) else value
+        return [mapped(item, change) for item in value]
+    return change(value)
 
 
 def write_whole(path: Path, content: bytes) -> None:

@@ -22,13 +22,14 @@ from annotated_types import Gt, Le, MinLen
 
 from ddlsim.devices.base import drawn_phones
 from ddlsim.foundation.errors import ScenarioError
-from ddlsim.foundation.input_files import shortened, unreadable
+from ddlsim.foundation.input_files import Column, shortened, unreadable
 from ddlsim.foundation.rng import dealt, stream
 from ddlsim.foundation.units import MAX_LATENCY_MS, mbps_to_bytes_per_s, ms_to_s
 from ddlsim.network.access_links import LatencyMs, Links, Mbps
 from ddlsim.network.link_table import CapacityChange, LinkTable
 
 COLUMNS = ("source", "destination", "avg")
+MILLISECONDS = Column(below=MAX_LATENCY_MS)
 
 
 def read_latencies(path: str) -> np.ndarray:
@@ -60,7 +61,7 @@ def _of_pings(path: str, rows: list[list[str]]) -> np.ndarray:
     places = [rows[0].index(column) for column in COLUMNS]
     sums: dict[tuple[str, str], list[float]] = {}
     for number, row in enumerate(rows[1:], 2):
-        value = _number(row[places[2]]) if len(row) > max(places) else None
+        value = MILLISECONDS.read(row[places[2]]) if len(row) > max(places) else None
         if value is None:
             raise ScenarioError(f"{path}:{number}: avg: expected milliseconds, got {shortened(repr(','.join(row)))}")
         sums.setdefault((row[places[0]], row[places[1]]), []).append(value)
@@ -85,14 +86,6 @@ def _of_matrix(path: str, expected: str) -> np.ndarray:
     if len(found) != len(found.T) or (found >= MAX_LATENCY_MS).any():
         raise ScenarioError(f"{path}: {expected}, got {len(found)} rows of {len(found.T)} values up to {found.max()}")
     return np.where(found < 0, np.nan, found)
-
-
-def _number(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if 0 <= value < MAX_LATENCY_MS else None
 
 
 PACKET_BYTES = 1500

@@ -64,9 +64,7 @@ class TrainingStarts:
                 # A separate handle: otherwise all trainings of a node that merges nothing would stay alive.
                 self._of[result] = copy(before)
 
-    def derived(
-        self, source: "Params", result: "Params", derive: "Callable[[Params], Params]" = lambda start: start
-    ) -> None:
+    def derived(self, source: "Params", result: "Params", derive: "Callable[[Params], Params]") -> None:
         """Register parameters derived from others; `derive` derives their start."""
         if source in self._of:
             self._of[result] = derive(self._of[source])
@@ -259,10 +257,7 @@ class ParameterOps(NodeInfo):
 
     def with_trained_values(self, params: "Params", values: "Params") -> "Params":
         """Return parameters with other trained values; their buffers and the start of their training are kept."""
-        result = self._compute.with_trained_values(params, values)
-        if self._starts is not None:
-            self._starts.derived(params, result)
-        return result
+        return self._derive(params, lambda each: self._compute.with_trained_values(each, values), _same_start)
 
     def fragments(self, params: "Params", count: int | None = None, order: Order = "strided") -> tuple[Fragment, ...]:
         """Return fragments that together are all of some parameters, see learning/fragments.py.
@@ -309,10 +304,7 @@ class ParameterOps(NodeInfo):
     def put(self, params: "Params", fragment: Fragment, values: "Params") -> "Params":
         """Return parameters with other values of a fragment; the start of their training is kept."""
         self._check_fragment("put", params, fragment, values.size)
-        result = self._compute.put(params, fragment, values)
-        if self._starts is not None:
-            self._starts.derived(params, result)
-        return result
+        return self._derive(params, lambda each: self._compute.put(each, fragment, values), _same_start)
 
     def _check_fragment(self, method: str, params: "Params", fragment: Fragment, size: int) -> None:
         fits = params.size == fragment.drawn[2] if fragment.drawn else params.size >= fragment.ranges[-1][1]
@@ -333,9 +325,18 @@ class ParameterOps(NodeInfo):
         job = self._compute.class_cosine(own, list(others.values()))
         return dict(zip(others, self._compute.value(job), strict=True))
 
-    def _derive(self, params: "Params", derive: "Callable[[Params], Params]") -> "Params":
-        """Return a part of parameters; the start of its training is the same part of their start."""
+    def _derive(
+        self,
+        params: "Params",
+        derive: "Callable[[Params], Params]",
+        of_start: "Callable[[Params], Params] | None" = None,
+    ) -> "Params":
+        """Return parameters derived from others; the start of their training is derived alike, or by `of_start`."""
         result = derive(params)
         if self._starts is not None:
-            self._starts.derived(params, result, derive)
+            self._starts.derived(params, result, of_start or derive)
         return result
+
+
+def _same_start(start: "Params") -> "Params":
+    return start

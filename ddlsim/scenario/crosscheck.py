@@ -324,13 +324,11 @@ def _refusal(place: Place, attempt: Callable[[], Any]) -> Iterator[tuple[Place, 
     except ScenarioError as error:
         text = str(error)
         path = _PATH.match(text)
-        keys = tuple(path[1].split(".")) if path else ()
-        if path is None:
-            yield place, text
-        elif keys[:1] == place[:1]:
-            yield keys, text[path.end() :]
+        keys, rest = (tuple(path[1].split(".")), text[path.end() :]) if path else ((), text)
+        if keys[:1] == place[:1]:
+            yield keys, rest
         elif keys[:1] == place[-1:]:  # the part knows its key, but not its section
-            yield (*place, *keys[1:]), text[path.end() :]
+            yield (*place, *keys[1:]), rest
         else:
             yield place, text
     except Exception as error:  # of a user's class

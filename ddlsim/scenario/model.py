@@ -13,6 +13,7 @@ from ruamel.yaml.representer import RoundTripRepresenter
 
 from ddlsim.foundation import own_code
 from ddlsim.foundation.errors import ScenarioError
+from ddlsim.foundation.strict_json import mapped
 from ddlsim.foundation.units import Count
 from ddlsim.scenario import parts
 from ddlsim.scenario.network_sections import Energy, Network, Privacy, SecureAggregation
@@ -213,7 +214,7 @@ def digest(scenario: Scenario) -> str:
     They cover the contents of user files, but not their folders, and the source of classes passed from Python.
     """
     plain = to_plain(scenario).items()
-    said = {key: _by_contents(value) for key, value in plain if key not in ("name", "description", "paper")}
+    said = {key: mapped(value, _by_contents) for key, value in plain if key not in ("name", "description", "paper")}
     given = [own for own in origins(scenario) if own.get("source")]
     if given:
         said["given"] = [[own["kind"], own["name"], own["sha256"]] for own in given]
@@ -221,9 +222,5 @@ def digest(scenario: Scenario) -> str:
 
 
 def _by_contents(value: Any) -> Any:
-    """Replace the path of each user file by its name and SHA-256."""
-    if isinstance(value, dict):
-        return {key: _by_contents(child) for key, child in value.items()}
-    if isinstance(value, list):
-        return [_by_contents(child) for child in value]
+    """Replace the path of a user file by its name and SHA-256."""
     return f"{own_code.short(value)} {own_code.digest_of(value)}" if own_code.is_place(value) else value

@@ -48,11 +48,9 @@ def validate(tree: Tree) -> tuple[Scenario | None, list[Problem]]:
     Returns:
         The scenario and no problems, or None and at least one.
     """
-    try:
-        scenario = Scenario.model_validate_json(json.dumps(tree.plain()))
-    except ValidationError as error:
-        return None, _problems(tree, error)
-    problems = [Problem(_mark(tree, path), dotted(path), text) for path, text in cross_problems(scenario)]
+    scenario, problems = check_section(tree, Scenario)
+    if scenario is not None:
+        problems = [Problem(_mark(tree, path), dotted(path), text) for path, text in cross_problems(scenario)]
     return (None, problems) if problems else (scenario, [])
 
 
@@ -101,7 +99,7 @@ class _Found(NamedTuple):
     error: ErrorDetails
 
 
-def _problems(tree: Tree, error: ValidationError, owner: type[BaseModel] = Scenario) -> list[Problem]:
+def _problems(tree: Tree, error: ValidationError, owner: type[BaseModel]) -> list[Problem]:
     found = [_locate(tree, one) for one in error.errors(include_url=False)]
     deepest: dict[Path, int] = {}
     for one in found:

@@ -160,10 +160,8 @@ def _simple(nodes: Sequence[int], k: int) -> list[list[Edge]]:
     """
     if _factors(len(nodes), k + 1) is not None:
         return _hyper_hypercube(nodes, k)
-    sets, first, place = [], 0, 0
-    while (k + 1) ** (place + 1) <= len(nodes):
-        place += 1
-    for size in ((k + 1) ** power for power in range(place, -1, -1)):
+    sets, first = [], 0
+    for size in ((k + 1) ** place for place in range(len(nodes).bit_length(), -1, -1)):
         digit = (len(nodes) - first) // size
         if digit:
             sets.append([nodes[first + part * size : first + (part + 1) * size] for part in range(digit)])

@@ -260,11 +260,8 @@ class WattsStrogatz(RandomTopology):
 
     def graph(self, num_nodes: int, round_num: int, seed: int) -> nx.Graph:
         """Return the graph of a round: `networkx.watts_strogatz_graph`."""
-
-        def draw(draw_seed: int) -> nx.Graph:
-            return nx.watts_strogatz_graph(num_nodes, self.degree, self.rewire_probability, seed=draw_seed)
-
-        return self.drawn(num_nodes, round_num, seed, draw)
+        sizes = num_nodes, self.degree, self.rewire_probability
+        return self.drawn(num_nodes, round_num, seed, lambda s: nx.watts_strogatz_graph(*sizes, seed=s))
 
 
 @dataclass(frozen=True, kw_only=True)
