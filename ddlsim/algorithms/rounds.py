@@ -49,6 +49,19 @@ class SharedModel(Algorithm):
         return similarity.look(node.id, own, peers, compute, rng, node.local_state)
 
 
+class AnsweringServer(SharedModel):
+    """Algorithm whose server handles each message of a node when it arrives, and answers it at once."""
+
+    has_server: ClassVar[bool] = True
+    waits: ClassVar[bool] = False
+    one_start: ClassVar[bool] = True
+    tests_server_model: ClassVar[bool] = True
+    averages: ClassVar[bool] = False
+
+    def serving(self, node: Node, state: Any) -> EvaluationCandidates | None:
+        return None if node.is_server else super().serving(node, state)
+
+
 def with_sum(node: Node, trained: Params, sources: Sequence[Params], weights: Sequence[float]) -> Params:
     """Return a weighted sum of parameters, with the buffers (BatchNorm statistics) of trained ones."""
     return node.with_trained_values(trained, node.trained_values(node.merge(sources, weights)))

@@ -1,44 +1,29 @@
 """Shapes and sizes of a data set, known without reading it, which suffice for a run without learning."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from ddlsim.data.dataset import Dataset, DataSettings, load_dataset
 from ddlsim.data.partitions import Partition
-from ddlsim.data.prepared import Nodes, Validation, deal_both, place, split, split_of, split_seed
+from ddlsim.data.prepared import Nodes, Outline, Validation, deal_both, place, split, split_of, split_seed
 from ddlsim.data.search import DataSearch
 from ddlsim.data.shifts import NoShift
 from ddlsim.data.views import views_of
 from ddlsim.tasks import Task, as_task
 
 
-@dataclass(frozen=True)
-class DatasetSpec:
-    """The outline of PreparedData.
+@dataclass(kw_only=True)
+class DatasetSpec(Outline):
+    """The outline of PreparedData, with the number of samples.
 
     Args:
-        node_cluster: int64 [nodes], the hidden truth.
-        num_classes: the outputs of a model, per label.
-        image_shape: (C, H, W); of samples that are not images their shape.
         samples: a node's samples of "train" and "validation", the mean over nodes, in whole samples.
-        about: for the manifest.
-        task: the task, or the name of an entry of TASKS.
-        dtype: numpy's name of the samples' type.
-        num_tokens: number of different tokens in samples; None if they are not tokens.
-        label_shape: of one sample's labels; () of a single one.
+        further arguments: see Outline.
     """
 
-    node_cluster: np.ndarray
-    num_classes: int
-    image_shape: tuple[int, ...]
     samples: dict[str, int]
-    about: dict = field(default_factory=dict)
-    task: Task | str = "classification"
-    dtype: str = "float32"
-    num_tokens: int | None = None
-    label_shape: tuple[int, ...] = ()
 
 
 def outline(
@@ -84,7 +69,7 @@ def outline(
     else:
         samples = _count_samples(dataset, validation, partition, node_cluster, len(nodes.clusters), split_by)
     outputs, about = learned.num_outputs(classes, labels), {"origin": "not read"}
-    return DatasetSpec(node_cluster, outputs, tuple(shape), samples, about, learned, dtype, tokens, labels)
+    return DatasetSpec(node_cluster, outputs, tuple(shape), about, learned, dtype, tokens, labels, samples=samples)
 
 
 def _expected_samples(

@@ -138,7 +138,32 @@ def _keep_a_part(owned: list[np.ndarray], fraction: float, seed: int) -> tuple[l
 
 
 @dataclass
-class PreparedData:
+class Outline:
+    """Properties of a run's data that models and runs need.
+
+    Args:
+        node_cluster: int64 [nodes], the hidden truth.
+        num_classes: the outputs of a model, per label: the number of classes, tokens or labels; of a regression 1.
+        image_shape: (C, H, W); of samples that are not images their shape.
+        about: for the manifest.
+        task: the task, or the name of an entry of TASKS.
+        dtype: numpy's name of the samples' type.
+        num_tokens: number of different tokens in samples; None if they are not tokens.
+        label_shape: of one sample's labels; () for a single label.
+    """
+
+    node_cluster: np.ndarray
+    num_classes: int
+    image_shape: tuple[int, ...]
+    about: dict = field(default_factory=dict)
+    task: Task | str = "classification"
+    dtype: str = "float32"
+    num_tokens: int | None = None
+    label_shape: tuple[int, ...] = ()
+
+
+@dataclass(kw_only=True)
+class PreparedData(Outline):
     """Samples of a run for training and evaluation. Images are float32 [n, C, H, W], contiguous, or Uint8Images that
     return these. Other samples keep their shape, and integers (token ids) their type. Samples in a memory-mapped file
     are MappedSamples. Labels are int64 [n] or [n, ...], of a regression float32 [n].
@@ -149,36 +174,22 @@ class PreparedData:
             gives every node its own test samples, those, per node.
         cluster_validation: per cluster its copy of the validation set, or None.
         node_validation: per node its own validation samples, or None.
-        node_cluster: int64 [nodes], the hidden truth.
-        num_classes: the outputs of a model, per label: the number of classes, tokens or labels; of a regression 1.
-        image_shape: (C, H, W); of samples that are not images their shape.
         mean: per channel the subtracted value, float32 [C], on the scale of the values before.
         std: per channel the divisor.
         about: for the manifest: name, origin, sha256 of the samples, `dealt`: sha256 of the assignment of samples to
             nodes, number of samples; `inputs`: their preparation; `notes` for every report; `tested`: of test sets that
             are not used whole the pairs [samples used, samples available].
-        task: the task, or the name of an entry of TASKS.
         test_set: int64 [nodes], position in `cluster_test` of each node's test set.
-        dtype: numpy's name of the samples' type.
-        num_tokens: number of different tokens in samples; None if they are not tokens.
-        label_shape: of one sample's labels; () for a single label.
+        further arguments: see Outline.
     """
 
     node_train: list[Samples] = field(repr=False)
     cluster_test: list[Samples] = field(repr=False)
     cluster_validation: list[Samples] | None = field(repr=False)
     node_validation: list[Samples] | None = field(repr=False)
-    node_cluster: np.ndarray
-    num_classes: int
-    image_shape: tuple[int, ...]
     mean: np.ndarray = field(repr=False)
     std: np.ndarray = field(repr=False)
     test_set: np.ndarray
-    about: dict = field(default_factory=dict)
-    task: Task | str = "classification"
-    dtype: str = "float32"
-    num_tokens: int | None = None
-    label_shape: tuple[int, ...] = ()
 
     def class_counts(self) -> np.ndarray | None:
         """Training samples per node and class, as the node sees them (shifted labels too), int64 [nodes, classes]; None

@@ -58,22 +58,21 @@ class DataSearch:
             DataMissing: if it is in none of them.
         """
         here = Path(path).expanduser()
-        found = here.absolute() if here.exists() else next(self.candidates([path]), None)
-        if found is None:
-            raise self.missing(name, [str(here)], f"data.path names {layout}")
-        return found
+        if here.exists():
+            return here.absolute()
+        return self.obtain(name, [str(here)], f"data.path names {layout}")
 
-    def obtain(self, name: str, wanted: Sequence[str], layout: str, get: Callable[[str], object]) -> Path:
+    def obtain(self, name: str, wanted: Sequence[str], layout: str, get: Callable[[str], object] | None = None) -> Path:
         """Return the first of some files or folders that exists, downloaded if none does.
 
         Args:
             name, wanted, layout: as in `missing`.
-            get: as in `fetch`.
+            get: as in `fetch`; None: nothing can be downloaded.
         Raises:
             DataMissing: if it is in none of the folders and was not downloaded.
         """
         found, why = next(self.candidates(wanted), None), None
-        if found is None:
+        if found is None and get is not None:
             why = self.fetch(get)
             found = None if why else next(self.candidates(wanted), None)
         if found is None:

@@ -136,13 +136,11 @@ class Shakespeare(DataSettings):
     def _of_leaf(self, search: DataSearch) -> tuple[dict[str, Windows], str]:
         """The same of LEAF's files."""
         wanted = ["shakespeare/train", "shakespeare/data/train"]
-        path = next(search.candidates(wanted), None)
-        if path is None:
-            layout = (
-                "run LEAF's data/shakespeare/preprocess.sh -s niid --sf 1.0 -k 0 -t sample, and put its folder data/ "
-                "(train/*.json, test/*.json) as shakespeare/ there."
-            )
-            raise search.missing("shakespeare", wanted, layout)
+        layout = (
+            "run LEAF's data/shakespeare/preprocess.sh -s niid --sf 1.0 -k 0 -t sample, and put its folder data/ "
+            "(train/*.json, test/*.json) as shakespeare/ there."
+        )
+        path = search.obtain("shakespeare", wanted, layout)
         by_split = read_leaf(path.parent, self.length)
         if self.predict == "each":
             by_split = {split: {user: _each(*own) for user, own in users.items()} for split, users in by_split.items()}

@@ -6,12 +6,11 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic import field_validator, model_validator
-from pydantic_core import PydanticCustomError
 
 from ddlsim.devices.energy import KINDS, Costs
 from ddlsim.foundation.errors import did_you_mean
 from ddlsim.foundation.units import END_OF_TIME_S, MAX_MBPS
-from ddlsim.scenario.parts import NamedPart
+from ddlsim.scenario.parts import NamedPart, refused
 from ddlsim.scenario.sections import Section, default
 
 Joules = Annotated[float, Ge(0), Lt(1e15)]
@@ -51,16 +50,14 @@ class Energy(Section):
     def _is_known(cls, name: str | None, info: Any) -> str | None:
         known = KINDS[info.field_name]
         if name is not None and name not in known:
-            text = f"unknown preset {name!r}.{did_you_mean(name, list(known))} Known: {', '.join(known)}"
-            raise PydanticCustomError("refused", "{text}", {"text": text})
+            raise refused(f"unknown preset {name!r}.{did_you_mean(name, known)} Known: {', '.join(known)}")
         return name
 
     @model_validator(mode="after")
     def _adds_up(self) -> "Energy":
         if self.j_per_step is not None and (self.watts is not None or self.device is not None):
             other = "watts" if self.watts is not None else "device"
-            text = f"computing costs j_per_step or {other}; leave one out"
-            raise PydanticCustomError("refused", "{text}", {"text": text})
+            raise refused(f"computing costs j_per_step or {other}; leave one out")
         return self
 
     @property

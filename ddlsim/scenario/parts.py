@@ -97,12 +97,17 @@ class NamedPart:
         except ValidationError:
             raise
         except (ValueError, ScenarioError) as error:  # the part's own __post_init__
-            raise PydanticCustomError("refused", "{text}", {"text": str(error)}) from error
+            raise refused(str(error)) from error
         except Exception as error:
             text = own_code.user_frame(error)
             if text is None:
                 raise
-            raise PydanticCustomError("refused", "{text}", {"text": text}) from error
+            raise refused(text) from error
+
+
+def refused(text: str) -> PydanticCustomError:
+    """Return the error of a validator of pydantic whose text is reported as it is."""
+    return PydanticCustomError("refused", "{text}", {"text": text})
 
 
 def unknown_name(known: Registry, name: object) -> str:

@@ -12,12 +12,13 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from annotated_types import Ge, Gt, Le, MinLen
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, TypeAdapter, ValidationError
-from pydantic_core import PydanticCustomError, core_schema
+from pydantic_core import core_schema
 
 from ddlsim.foundation.errors import ScenarioError, did_you_mean
 from ddlsim.foundation.input_files import Column, rows_by_node
 from ddlsim.foundation.rng import stream
 from ddlsim.foundation.units import MAX_COUNT, MAX_STEPS
+from ddlsim.scenario.parts import refused
 
 Positive = Annotated[float, Gt(0), Le(1e30)]
 
@@ -126,12 +127,11 @@ class PerNode:
             return adapter.validate_json(json.dumps(value))
         name = value.get("name")
         if name not in DISTRIBUTIONS:
-            text = f"unknown name {name!r}.{did_you_mean(name, DISTRIBUTIONS)} Known: {', '.join(DISTRIBUTIONS)}"
-            raise PydanticCustomError("refused", "{text}", {"text": text})
+            meant = did_you_mean(name, DISTRIBUTIONS)
+            raise refused(f"unknown name {name!r}.{meant} Known: {', '.join(DISTRIBUTIONS)}")
         cls = DISTRIBUTIONS[name]
         if unknown := [key for key in value if key not in cls.model_fields]:
-            text = f"unknown key {unknown[0]!r}. Allowed here: {', '.join(cls.model_fields)}"
-            raise PydanticCustomError("refused", "{text}", {"text": text})
+            raise refused(f"unknown key {unknown[0]!r}. Allowed here: {', '.join(cls.model_fields)}")
         return cls.model_validate_json(json.dumps(value))
 
     def drawn(self, value: Any, key: str, num_nodes: int, seed: int) -> Any:

@@ -5,12 +5,11 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen
 from pydantic import BaseModel, ConfigDict, Field, field_validator
-from pydantic_core import PydanticCustomError
 
 from ddlsim.foundation.augmentation import checked
 from ddlsim.foundation.errors import ScenarioError
 from ddlsim.foundation.units import END_OF_TIME_S, MAX_NODES, Count, CountOrZero
-from ddlsim.scenario.parts import NamedPart
+from ddlsim.scenario.parts import NamedPart, refused
 from ddlsim.scenario.per_node import BATCH_SIZE, EPOCHS, LEARNING_RATE, LOCAL_STEPS, PER_NODE, of_node
 
 
@@ -47,8 +46,7 @@ class Nodes(Section):
     @classmethod
     def _can_be_counted(cls, clusters: tuple[int, ...]) -> tuple[int, ...]:
         if sum(clusters) > MAX_NODES:
-            text = f"expected at most {MAX_NODES:,} nodes in all, got {sum(clusters):,}"
-            raise PydanticCustomError("refused", "{text}", {"text": text})
+            raise refused(f"expected at most {MAX_NODES:,} nodes in all, got {sum(clusters):,}")
         return clusters
 
     @property
@@ -152,7 +150,7 @@ class Training(Section):
         try:
             return checked(value)
         except ScenarioError as error:
-            raise PydanticCustomError("refused", "{text}", {"text": str(error)}) from error
+            raise refused(str(error)) from error
 
     def drawn(self, num_nodes: int, seed: int) -> "Training":
         """Return these settings with a tuple, one value per node, in place of each list and distribution.

@@ -24,8 +24,7 @@ from typing import Annotated, Any, ClassVar
 
 from annotated_types import Ge, Gt, Lt
 
-from ddlsim.algorithms.rounds import ModelState, SharedModel, merge_known
-from ddlsim.node.candidates import EvaluationCandidates
+from ddlsim.algorithms.rounds import AnsweringServer, ModelState, merge_known
 from ddlsim.node.node import Message, Node, Params, Steps, Verb
 
 
@@ -50,7 +49,7 @@ class State(ModelState):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AsyncDiLoCo(SharedModel):
+class AsyncDiLoCo(AnsweringServer):
     """Asynchronous DiLoCo: a server with delayed Nesterov momentum, and local steps by the speed of devices.
 
     Args:
@@ -61,19 +60,11 @@ class AsyncDiLoCo(SharedModel):
     """
 
     state_type: ClassVar[type[ModelState]] = State
-    has_server: ClassVar[bool] = True
-    waits: ClassVar[bool] = False
-    one_start: ClassVar[bool] = True
-    tests_server_model: ClassVar[bool] = True
-    averages: ClassVar[bool] = False
 
     outer_rate: Annotated[float, Gt(0)] = 0.7
     outer_momentum: Annotated[float, Ge(0), Lt(1)] = 0.9
     buffer_size: Annotated[int, Ge(1)] | None = None
     dynamic_steps: bool = False
-
-    def serving(self, node: Node, state: State) -> EvaluationCandidates | None:
-        return None if node.is_server else super().serving(node, state)
 
     def join(self, node: Node, state: State, round_num: int) -> Steps:
         for answer in (yield node.exchange(node.peers(round_num), round_num)):

@@ -21,8 +21,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Le
 
-from ddlsim.algorithms.rounds import ModelState, SharedModel
-from ddlsim.node.candidates import EvaluationCandidates
+from ddlsim.algorithms.rounds import AnsweringServer, ModelState
 from ddlsim.node.node import Message, Node, Params, Steps, Verb
 
 
@@ -43,7 +42,7 @@ class State(ModelState):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AsynchronousServer(SharedModel):
+class AsynchronousServer(AnsweringServer):
     """Base of methods whose server handles each result when it arrives.
 
     Args:
@@ -52,11 +51,6 @@ class AsynchronousServer(SharedModel):
     """
 
     state_type: ClassVar[type[ModelState]] = State
-    has_server: ClassVar[bool] = True
-    waits: ClassVar[bool] = False
-    one_start: ClassVar[bool] = True
-    tests_server_model: ClassVar[bool] = True
-    averages: ClassVar[bool] = False
     concurrency: Annotated[int, Ge(1)] | None = None
     retry_s: Annotated[float, Gt(0)] = 1.0
 
@@ -97,9 +91,6 @@ class AsynchronousServer(SharedModel):
                 return {}
         state.tasks.add(offer.src)
         return {"model": state.model, "version": state.version}
-
-    def serving(self, node: Node, state: State) -> EvaluationCandidates | None:
-        return None if node.is_server else EvaluationCandidates([(state.model,)])
 
 
 @dataclass(frozen=True, kw_only=True)
